@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.work import GemmWork
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.gates import diagnose
 from gemmetry.counters.roofline import roofline_of
+from gemmetry.counters.work import GemmWork
 from gemmetry.domain.operation import BF16
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "counters"
@@ -37,7 +37,7 @@ TWO = ("gpu__time_duration.sum", "dram__bytes_read.sum")
 _READ = """
 import json, resource, sys, time
 from pathlib import Path
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 metrics = sys.argv[2:] or None
 start, began = time.perf_counter(), time.process_time()
 table = read_counters(Path(sys.argv[1]), metrics)

@@ -23,11 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmetry.history.changes import ChangeCause, history_changes
-from gemmetry.history.checking import check_history
+from gemmetry.history.api import load
+from gemmetry.history.changes import ChangeCause, device_history, history_changes
 from gemmetry.history.folder import StoredHistory, append, read_history
-from gemmetry.history.series import device_history
-from gemmetry.history.site import write_site
+from gemmetry.history.show import write_site
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 import histories
@@ -180,7 +179,7 @@ def first_run(
         promised += unchanged.power(own, factor - 1, most_after=1).share
         synthetic.slow(factor, runs - 1, provider="triton", shape=0)
         entries = synthetic.entries()
-        check = check_history(StoredHistory(runs={entries[0].device: entries}), latest=10,
+        check = load(StoredHistory(runs={entries[0].device: entries}), latest=10,
                               threshold=THRESHOLD)  # fmt: skip
         alarms = {one.name for one in check.new if one.is_alarm}
         found += name in alarms
@@ -202,7 +201,7 @@ def speed(series: int, runs: int) -> dict[str, float]:
         started = time.process_time()
         stored = read_history(folder / "store")
         read = time.process_time()
-        check = check_history(stored, latest=10, threshold=THRESHOLD)
+        check = load(stored, latest=10, threshold=THRESHOLD)
         checked = time.process_time()
         write_site(check, folder / "site", "GEMM history")
         written = time.process_time()

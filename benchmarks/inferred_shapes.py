@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmetry.traces.links import link_gemms
+from gemmetry.traces.gemms import link_gemms
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import find_traces, read_trace
 

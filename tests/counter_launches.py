@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.counters.diagnosis.facts import MEMORY, SM, SUFFIX
-from gemmetry.counters.diagnosis.stalls import REASONS, TOTAL, metric_of
+from gemmetry.counters.facts import MEMORY, REASONS, SM, SUFFIX, TOTAL, metric_of
 from gemmetry.formats.counters.launches import LaunchInfo, LaunchTable, ProfiledLaunch
 
 SMS = 100

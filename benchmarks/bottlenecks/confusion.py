@@ -25,10 +25,10 @@ from pathlib import Path
 from planted_kernels import KERNELS
 from publish import KEPT, NAMES, PAGE, PRODUCTS, copy_results, existing, provenance, with_block
 
-from gemmetry.counters.diagnosis.document import side_by_side
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.work import GemmWork, gemm_work
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.document import side_by_side
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.work import GemmWork, gemm_work
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.counters.launches import ProfiledLaunch

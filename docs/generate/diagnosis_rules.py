@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from gemmetry.counters.catalogue import concept_of
-from gemmetry.counters.diagnosis.facts import UNITS
-from gemmetry.counters.diagnosis.model import Gate, Rule, all_rules
-from gemmetry.counters.diagnosis.rules.limits import LIKELY
+from gemmetry.counters.facts import UNITS
+from gemmetry.counters.model import Gate, Rule, all_rules
+from gemmetry.counters.rules.limits import LIKELY
 from gemmetry.results.tables import escape_markdown as escape
 
 _HEAD = """\

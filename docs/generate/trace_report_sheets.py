@@ -8,12 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from gemmetry.documents.trace_report import OUR_SHEETS
+from gemmetry.documents.tracelens import NOTES, SHEETS
 from gemmetry.domain.tables import Column
 from gemmetry.results.tables import escape_markdown as escape
-from gemmetry.traces.files import NOTES, OUR_SHEETS
-from gemmetry.traces.report import own_tables
-from gemmetry.traces.rows import kernels_table
-from gemmetry.traces.tracelens.sheets import SHEETS
+from gemmetry.traces.report import kernels_table, own_tables
 
 _HEAD = """\
 # Sheets of a trace report

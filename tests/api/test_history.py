@@ -71,7 +71,7 @@ def test_experiments_are_added_together_or_not_at_all(experiments, tmp_path, har
     journal.write_bytes(content)
     added, _ = history.add(second, third, second, first, store=store)
     assert [one.state for one in added] == ["added", "added", "same", "same"]
-    assert len(history.load(store).check.devices[0].history.runs) == 3
+    assert len(history.load(store).devices[0].history.runs) == 3
 
 
 def test_nobody_writes_between_the_experiments_of_one_addition(experiments, tmp_path, monkeypatch):

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import Rows
 from gemmetry.traces.api import Traces, load
-from gemmetry.traces.gemms import workload
-from gemmetry.traces.rows import gemms_table, shapes_table, step_table
+from gemmetry.traces.gemms import GemmRow, workload
+from gemmetry.traces.report import gemms_table, shapes_table, step_table
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 MATMUL = DATA / "h200_matmul.pt.trace.json.gz"
@@ -76,6 +77,6 @@ def test_without_keep_files_are_read_one_by_one(tmp_path):
     assert passing.names == [str(MATMUL), str(tmp_path / "a.json")]
     assert passing.without_gpu == kept.without_gpu == [tmp_path / "a.json"]
     assert "a.json has no work on a GPU" in passing.without_gpu_note()
-    assert passing.document(gemms_table(()))["gemms"] == []
+    assert passing.result({"gemms": Rows(GemmRow)}).document()["gemms"] == []
     with pytest.raises(RequestError, match="no trace"):
         Traces([]).summaries()

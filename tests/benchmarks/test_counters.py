@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import counters
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 
 
 def test_a_raw_page_of_many_launches(tmp_path):

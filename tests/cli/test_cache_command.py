@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.cache import CACHE_SUFFIX
+from gemmetry.traces.reading import CACHE_SUFFIX
 
 RANK0 = Path(__file__).parents[1] / "data" / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz"
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 from gemmetry.domain.dispatch import TargetKind
 from gemmetry.engine import counting
 from gemmetry.engine.counting import WARM_UP
@@ -129,7 +129,7 @@ def test_on_amd_launches_of_the_warm_up_are_not_counted(
     program = rocprofv3.install(tmp_path / "bin")
     monkeypatch.setattr(counting, "TOOLS", {TargetKind.NULL: "rocprofv3"})
     monkeypatch.setattr(
-        "gemmetry.counters.collecting.collector.find_profiler",
+        "gemmetry.counters.collector.find_profiler",
         lambda name: Profiler(name, str(program), "1.0.0"),
     )
     monkeypatch.setenv("FAKE_LAUNCHES", str(WARM_UP + 1))
@@ -172,7 +172,7 @@ def test_a_lack_of_permission_ends_the_run_with_its_results_kept(counted, no_lau
 def test_what_cannot_be_collected_is_refused_before_anything_runs(
     counted, cli, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("gemmetry.counters.collecting.collector.find_profiler", lambda name: None)
+    monkeypatch.setattr("gemmetry.counters.collector.find_profiler", lambda name: None)
     ended = counted(*RUN, "--counters")
     assert ended.status == 3 and "ncu is not installed" in ended.stderr
     monkeypatch.setattr(counting, "TOOLS", {TargetKind.CUDA: "ncu"})

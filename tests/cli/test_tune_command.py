@@ -232,6 +232,28 @@ def test_shapes_are_distributed_over_devices(cli, monkeypatch):
     assert devices and devices <= {"null:0", "null:1"}
 
 
+def test_shards_search_their_shapes_and_merge(tune, cli, monkeypatch):
+    """Also where finalists are proved at other sizes, whose names belong to other shards."""
+    monkeypatch.setattr(problems, "_PROOF_SIZES", ((40, 72, 96), (32, 56, 96)))
+    shapes = ("64x64x64", "128x64x32", "32x64x64", "64x32x32")
+    options = ("--strategy", "exhaustive", "--verification-level", "quick", "--shapes",
+               ",".join(shapes), "--json")  # fmt: skip
+    winners = []
+    for number in (1, 2):
+        ended = tune(*options, "--shard", f"{number}/2", "--experiment", f"t{number}")
+        assert ended.status == 0, ended.stderr
+        winners.append(json.loads(ended.stdout)["winners"])
+    names = {f"matmul_{shape}_f32t_f32t_f32t" for shape in shapes}
+    assert all(winners) and {one["operation"] for some in winners for one in some} == names
+    assert {one["configuration"] for some in winners for one in some} == {"factor_0p7"}
+    assert cli("merge", "t1", "t2", "-o", "m").status == 0
+    with Experiment.open(Path("m")) as merged:
+        assert {record.operation for record in merged.records()} == names
+    statuses = [tune("--dry-run", "--shapes", "64x64x64", "--shard", f"{number}/2").status
+                for number in (1, 2)]  # fmt: skip
+    assert sorted(statuses) == [0, 2], "one of them has nothing to do, and ends with why"
+
+
 def test_files(tune):
     ended = tune("--strategy", "exhaustive", "-o", "found.md")
     assert ended.status == 0, ended.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
 REPORT = Path(__file__).parents[1] / "data/counters/h200_cublas_bf16_4096_raw.csv.gz"

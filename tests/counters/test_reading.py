@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters import reading
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters import collector
+from gemmetry.counters.collector import read_counters
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.ncu_report import MAGIC
 
@@ -84,29 +84,29 @@ def report(tmp_path):
 
 def test_a_report_is_read_by_the_library_if_there_is_one(report, ncu_report, monkeypatch):
     launch = ncu_report.Action("k", {"a": ncu_report.Metric(1)})
-    monkeypatch.setattr(reading, "report_library", lambda ncu: ncu_report.library([launch]))
-    monkeypatch.setattr(reading, "read_by_export", lambda *_: pytest.fail("not needed"))
+    monkeypatch.setattr(collector, "report_library", lambda ncu: ncu_report.library([launch]))
+    monkeypatch.setattr(collector, "read_by_export", lambda *_: pytest.fail("not needed"))
     assert read_counters(report)[0].metrics() == {"a": 1}
 
 
 def test_a_report_is_exported_where_the_library_is_missing(report, monkeypatch):
-    monkeypatch.setattr(reading, "report_library", lambda ncu: None)
-    monkeypatch.setattr(reading, "tool_path", lambda name: name)
-    monkeypatch.setattr(reading, "read_by_export", lambda *arguments: arguments)
+    monkeypatch.setattr(collector, "report_library", lambda ncu: None)
+    monkeypatch.setattr(collector, "tool_path", lambda name: name)
+    monkeypatch.setattr(collector, "read_by_export", lambda *arguments: arguments)
     assert read_counters(report, ["a"]) == (report, Path("ncu"), ["a"])
 
 
 def test_a_report_that_nothing_reads(report, monkeypatch):
-    monkeypatch.setattr(reading, "report_library", lambda ncu: None)
-    monkeypatch.setattr(reading, "tool_path", lambda name: None)
+    monkeypatch.setattr(collector, "report_library", lambda ncu: None)
+    monkeypatch.setattr(collector, "tool_path", lambda name: None)
     with pytest.raises(RequestError, match="nothing here reads it") as error:
         read_counters(report)
     assert "gemmetry[counters]" in error.value.hint
 
 
 def test_the_csv_next_to_a_report_that_nothing_reads(report, monkeypatch):
-    monkeypatch.setattr(reading, "report_library", lambda ncu: None)
-    monkeypatch.setattr(reading, "tool_path", lambda name: None)
+    monkeypatch.setattr(collector, "report_library", lambda ncu: None)
+    monkeypatch.setattr(collector, "tool_path", lambda name: None)
     report.with_suffix(".csv").write_text('"ID","Kernel Name","a"\n"","",""\n"0","k","5"\n')
     for path in (report, report.parent):
         table = read_counters(path)
@@ -115,7 +115,7 @@ def test_the_csv_next_to_a_report_that_nothing_reads(report, monkeypatch):
 
 
 def test_a_report_that_the_library_cannot_read_and_its_csv(report, ncu_report, monkeypatch):
-    monkeypatch.setattr(reading, "report_library", lambda ncu: ncu_report.library())
+    monkeypatch.setattr(collector, "report_library", lambda ncu: ncu_report.library())
     with pytest.raises(RequestError, match="no launches that ncu_report"):
         read_counters(report)
     report.with_suffix(".csv").write_text('"ID","Kernel Name","a"\n"","",""\n"0","k","5"\n')
@@ -126,7 +126,7 @@ def test_a_report_that_the_library_cannot_read_and_its_csv(report, ncu_report, m
 
 def test_the_folder_of_a_collection(report, ncu_report, monkeypatch):
     launch = ncu_report.Action("k", {"a": ncu_report.Metric(1)})
-    monkeypatch.setattr(reading, "report_library", lambda ncu: ncu_report.library([launch]))
+    monkeypatch.setattr(collector, "report_library", lambda ncu: ncu_report.library([launch]))
     assert read_counters(report.parent)[0].metrics() == {"a": 1}
     report.with_name("b.ncu-rep").write_bytes(MAGIC)
     with pytest.raises(RequestError, match="2 reports") as error:

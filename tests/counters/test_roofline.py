@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 from gemmetry.counters.roofline import roofline_of
 
 RAW = Path(__file__).parents[1] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
@@ -54,3 +55,15 @@ def test_an_unknown_gpu_has_no_roofs(counter_launches):
 
 def test_without_a_time_there_is_no_roofline(counter_launches):
     assert roofline_of(counter_launches.launch({})) is None
+
+
+def test_the_roofline_of_a_launch_on_amd(counter_launches):
+    values = json.loads(RAW.with_name("diagnoses.json").read_text("utf-8"))["amd"]
+    name = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB0"
+    roofline = roofline_of(counter_launches.launch(
+        values, name, tool="rocprofv3", capability="gfx942", device="AMD Instinct MI300X",
+    ))  # fmt: skip
+    assert roofline.path == "bf16"
+    assert roofline.datasheet_peak == pytest.approx(1307.4e12)
+    assert [level.name for level in roofline.levels] == ["device memory", "shared memory"]
+    assert roofline.levels[0].peak_bytes_per_s == pytest.approx(5.3e12)

@@ -2,84 +2,31 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
+from tests import tuned
+from tests.tuned import STANDARD, rounds
 
 from gemmetry.domain.errors import Outcome, RequestError, Verification
-from gemmetry.domain.record import (
-    BuildFacts,
-    Environment,
-    Measurement,
-    Record,
-    ResultSet,
-    Trait,
-    Verdict,
-)
+from gemmetry.domain.record import BuildFacts, Environment, Trait, Verdict
 from gemmetry.tuning.dispatcher.building import best_times, build_table, candidate_name
 from gemmetry.tuning.dispatcher.table import CUBLAS
-from gemmetry.verification.protocol import CHECKS
 
 from .conftest import SIGNATURE, TILE, providers
 
-STANDARD = dict.fromkeys(("form", *(one.name for one in CHECKS)), "passed")
 ENVIRONMENT = Environment(packages={"torch": "2.13.0", "numpy": "2.4.6"}, driver="580.1")
 
 
 def record(shape, candidate, ns, **fields):
-    provider, configuration = candidate.split(":")
-    operation = f"matmul_{shape}_{SIGNATURE}"
-    measurement = None
-    if ns is not None:
-        measurement = Measurement(
-            median_ns=ns, ci_low_ns=ns * 0.999, ci_high_ns=ns * 1.001, min_ns=ns * 0.99,
-            p95_ns=ns * 1.01, sample_count=60, rounds=12, method="graph",
-        )  # fmt: skip
-    values = {
-        "dispatch": f"{operation}_{configuration}", "provider": provider, "target": "cpu",
-        "device": "cpu", "operation": operation, "configuration": configuration,
-        "outcome": Outcome.OK, "distribution": "normal", "seed": 1, "flops": 1, "bytes": 1,
-        "verdict": Verdict(status=Verification.PASSED, checks=STANDARD),
-        "measurement": measurement, "environment_id": ENVIRONMENT.id,
-    }  # fmt: skip
-    return Record(**values | fields)
-
-
-def rounds(record):
-    """Rounds with 0.1 % of noise around the median."""
-    noise = np.random.default_rng(len(record.dispatch)).normal(1, 1e-3, 12)
-    return {turn: [record.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
+    name = f"matmul_{shape}_{SIGNATURE}"
+    return tuned.record(name, *candidate.split(":"), ns, environment_id=ENVIRONMENT.id, **fields)
 
 
 def experiment(*records, environment=ENVIRONMENT):
-    return ResultSet(
-        title="tuning", records=records, environments={environment.id: environment},
-        samples=lambda one: [ns for each in rounds(one).values() for ns in each], rounds=rounds,
-        created="2026-01-01",
-    )  # fmt: skip
+    return tuned.results(*records, environment=environment, created="2026-01-01")
 
 
 def built(*records, **options):
     return build_table([experiment(*records, **options)], providers).table
-
-
-def test_a_candidate_that_is_shown_to_be_faster_is_chosen():
-    table = built(
-        record("64x64x64", CUBLAS, 1e6),
-        record("64x64x64", "blocked:a", 0.9e6),
-        record("64x64x64", "blocked:b", 0.8e6),
-        record("64x64x128", CUBLAS, 1e6),
-        record("64x64x128", "blocked:a", 0.9999e6),
-        record("64x64x256", CUBLAS, 1e6),
-    )
-    assert [one.shape for one in table.entries] == [(64, 64, 64), (64, 64, 128), (64, 64, 256)]
-    assert [one.choice for one in table.entries] == ["blocked:b", CUBLAS, CUBLAS]
-    verdicts = [one.verdict for one in table.entries]
-    assert verdicts[0] == "faster"
-    assert verdicts[1] != "faster", "a tie is cuBLAS'"
-    assert verdicts[2] == ""
-    assert table.entries[0].ratio == pytest.approx(0.8, abs=0.01)
-    assert table.versions == {"torch": "2.13.0", "driver": "580.1"}
-    assert {one.candidate for one in table.certificates} == {"blocked:a", "blocked:b"}
 
 
 def test_too_few_rounds_decide_nothing():
@@ -97,38 +44,59 @@ UNVERIFIED = Verdict(status=Verification.NOT_VERIFIED)
 QUICK = Verdict(status=Verification.PASSED, checks={"form": "passed", "values": "passed"})
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"verdict": WARNED},
-        {"verdict": UNVERIFIED},
-        {"verdict": QUICK},
-        {"facts": BuildFacts(declared=(Trait.NONDETERMINISTIC,))},
-        {"outcome": Outcome.WRONG, "measurement": None, "verdict": WRONG, "reason": "wrong"},
-    ],
-)
-def test_what_did_not_pass_all_of_standard_is_never_chosen(fields):
-    table = built(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.5e6, **fields))
-    assert table.entries[0].choice == CUBLAS
-    assert table.certificates == ()
+A, B, SIZE = "blocked:a", "blocked:b", "64x64x64"
+LIBRARY = record(SIZE, CUBLAS, 1e6)
 
 
-def test_times_and_verifications_may_come_from_different_experiments():
-    timed = experiment(
-        record("96x64x64", CUBLAS, 1e6),
-        record("96x64x64", "blocked:a", 0.5e6, verdict=QUICK),
-    )
-    proved = experiment(record("64x64x64", "blocked:a", None))
-    (entry,) = build_table([timed, proved], providers).table.entries
-    assert entry.choice == "blocked:a"
+def unproved(**fields):
+    """An experiment in which a fast candidate did not pass all of level standard."""
+    return [LIBRARY, record(SIZE, A, 0.5e6, **fields)]
+
+
+CHOSEN = {
+    "the fastest that is shown to be faster": (
+        [[LIBRARY, record(SIZE, A, 0.9e6), record(SIZE, B, 0.8e6)]], B, {A, B}),
+    "a tie is cuBLAS'": ([[LIBRARY, record(SIZE, A, 0.9999e6)]], CUBLAS, {A}),
+    "nothing else was measured": ([[LIBRARY]], CUBLAS, set()),
+    "warned": ([unproved(verdict=WARNED)], CUBLAS, set()),
+    "not verified": ([unproved(verdict=UNVERIFIED)], CUBLAS, set()),
+    "verified at level quick": ([unproved(verdict=QUICK)], CUBLAS, set()),
+    "with a declared exception": (
+        [unproved(facts=BuildFacts(declared=(Trait.NONDETERMINISTIC,)))], CUBLAS, set()),
+    "wrong": ([unproved(outcome=Outcome.WRONG, measurement=None, verdict=WRONG, reason="wrong")],
+              CUBLAS, set()),
+    "verified by another experiment": (
+        [unproved(verdict=QUICK), [record(SIZE, A, None)]], A, {A}),
+    "the last experiment counts": (
+        [[record(SIZE, CUBLAS, 2e6), record(SIZE, A, 1e6)], [LIBRARY, record(SIZE, A, 1e6)]],
+        CUBLAS, {A}),
+    "it does not exist any more": ([[LIBRARY, record(SIZE, "blocked:gone", 0.5e6)]], CUBLAS, set()),
+}  # fmt: skip
+NOTES = {
+    "the last experiment counts": "1 shape measured several times",
+    "it does not exist any more": "no configuration gone",
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_is_chosen_and_certified(name):
+    experiments, choice, certified = CHOSEN[name]
+    found = build_table([experiment(*one) for one in experiments], providers)
+    (entry,) = found.table.entries
+    assert entry.choice == choice
+    assert (entry.verdict == "faster") == (choice != CUBLAS)
+    assert {one.candidate for one in found.table.certificates} == certified
+    assert found.table.versions == {"torch": "2.13.0", "driver": "580.1"}
+    assert NOTES.get(name, "") in " ".join(found.notes)
+    if choice == B:
+        assert entry.ratio == pytest.approx(0.8, abs=0.01)
 
 
 def test_without_the_check_of_tails_only_the_verified_class_is_certified():
     checks = {**STANDARD, "tail_shapes": "not applicable: no other shape could be built"}
     verdict = Verdict(status=Verification.PASSED, checks=checks)
-    parameters = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
     table = built(
-        *(record(shape, "blocked:a", None, verdict=verdict, configuration_parameters=parameters)
+        *(record(shape, "blocked:a", None, verdict=verdict, configuration_parameters=TILE)
           for shape in ("64x64x64", "65x64x64"))
     )  # fmt: skip
     (certificate,) = table.certificates
@@ -158,12 +126,6 @@ def test_the_best_of_several_is_the_configuration_that_was_chosen():
     assert candidate_name(record("64x64x64", "blocked:b", 1.0, facts=described)) == "blocked:b"
 
 
-def test_candidates_that_no_longer_exist_are_left_out_with_a_note():
-    found = build_table([experiment(record("64x64x64", "blocked:gone", 1.0))], providers)
-    assert found.table.certificates == ()
-    assert any("no configuration gone" in note for note in found.notes)
-
-
 def test_an_experiment_without_cublas_adds_times_in_proportion_and_decides_nothing():
     """As the search of a tuner does, on another day and clock."""
     finals = experiment(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.9e6))
@@ -185,18 +147,17 @@ def test_a_candidate_without_a_verification_of_those_tails_decides_nothing():
     """It would not be eligible at its own shape."""
     checks = {**STANDARD, "tail_shapes": "passed: 11 of 12 shapes refused"}
     tails = Verdict(status=Verification.PASSED, checks=checks)
-    tile = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
     timed = experiment(
         record("64x64x64", CUBLAS, 1e6),
-        record("64x64x64", "blocked:a", 0.5e6, verdict=QUICK, configuration_parameters=tile),
+        record("64x64x64", "blocked:a", 0.5e6, verdict=QUICK, configuration_parameters=TILE),
         record("64x64x64", "blocked:b", 0.9e6),
     )
-    proof = record("64x65x64", "blocked:a", None, verdict=tails, configuration_parameters=tile)
+    proof = record("64x65x64", "blocked:a", None, verdict=tails, configuration_parameters=TILE)
     found = build_table([timed, experiment(proof)], providers)
     assert found.table.entries[0].choice == "blocked:b"
     (note,) = [one for one in found.notes if "covers those tails" in one]
     assert "1 time shorter" in note and f"matmul_64x64x64_{SIGNATURE} by blocked:a" in note
-    whole = record("64x128x64", "blocked:a", None, verdict=tails, configuration_parameters=tile)
+    whole = record("64x128x64", "blocked:a", None, verdict=tails, configuration_parameters=TILE)
     (entry,) = build_table([timed, experiment(proof, whole)], providers).table.entries
     assert entry.choice == "blocked:a"
 
@@ -209,16 +170,6 @@ def test_a_source_that_changed_since_is_not_certified(tmp_path):
     found = build_table([dataclasses.replace(results, path=str(tmp_path))], providers)
     assert found.table.certificates == ()
     assert "changed since tuning ran" in found.notes[0]
-
-
-def test_the_last_of_several_experiments_counts():
-    first, last = (
-        experiment(record("64x64x64", CUBLAS, ns), record("64x64x64", "blocked:a", 1e6))
-        for ns in (2e6, 1e6)
-    )
-    found = build_table([first, last], providers)
-    assert [one.choice for one in found.table.entries] == [CUBLAS]
-    assert any("1 shape measured several times" in note for note in found.notes)
 
 
 def test_experiments_that_do_not_fit_together_are_refused():

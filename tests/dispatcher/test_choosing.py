@@ -23,31 +23,22 @@ def problem(m, n=4096, k=4096):
     return MatmulProblem(SIGNATURE, m, n, k)
 
 
-def test_the_exact_entry_comes_first():
-    choice = Chooser(table_of(*TUNED)).choose(problem(16))
-    assert (choice.candidate, choice.step) == ("blocked:a", ChoiceStep.EXACT)
-    choice = Chooser(table_of(*TUNED)).choose(problem(64))
-    assert (choice.candidate, choice.step) == (CUBLAS, ChoiceStep.EXACT)
-
-
-def test_then_the_nearest_tuned_shape_of_the_same_bucket():
-    chooser = Chooser(table_of(*TUNED))
-    choice = chooser.choose(problem(13))
-    assert (choice.candidate, choice.step) == ("blocked:a", ChoiceStep.NEAREST)
-    assert "16x4096x4096" in choice.reason
-    assert chooser.choose(problem(60)).candidate == CUBLAS
-    assert chooser.choose(problem(60)).step is ChoiceStep.NEAREST
-
-
-def test_then_the_ranking():
-    choice = Chooser(table_of(*TUNED)).choose(problem(2500, 11600, 5700))
-    assert (choice.candidate, choice.step) == ("blocked:b", ChoiceStep.RANKING)
-
-
-def test_then_cublas():
-    for unlike in (problem(7, 64, 64), MatmulProblem("f16t_f16n_f16t", 16, 4096, 4096)):
-        choice = Chooser(table_of(*TUNED)).choose(unlike)
-        assert (choice.candidate, choice.step) == (CUBLAS, ChoiceStep.CUBLAS)
+@pytest.mark.parametrize(
+    ("wanted", "candidate", "step"),
+    [
+        (problem(16), "blocked:a", ChoiceStep.EXACT),
+        (problem(64), CUBLAS, ChoiceStep.EXACT),
+        (problem(13), "blocked:a", ChoiceStep.NEAREST),
+        (problem(60), CUBLAS, ChoiceStep.NEAREST),
+        (problem(2500, 11600, 5700), "blocked:b", ChoiceStep.RANKING),
+        (problem(7, 64, 64), CUBLAS, ChoiceStep.CUBLAS),
+        (MatmulProblem("f16t_f16n_f16t", 16, 4096, 4096), CUBLAS, ChoiceStep.CUBLAS),
+    ],
+)
+def test_the_steps_follow_one_another(wanted, candidate, step):
+    choice = Chooser(table_of(*TUNED)).choose(wanted)
+    assert (choice.candidate, choice.step) == (candidate, step)
+    assert choice.reason
 
 
 def test_only_verified_candidates_are_chosen():

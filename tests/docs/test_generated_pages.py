@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from gemmetry.dispatches.results import PRESETS
+from gemmetry.documents.trace_report import OUR_SHEETS
+from gemmetry.documents.tracelens import SHEETS
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.specs.keys import ALIASES, KEYS, RETIRED
-from gemmetry.traces.files import OUR_SHEETS
-from gemmetry.traces.report import own_tables
-from gemmetry.traces.rows import kernels_table
-from gemmetry.traces.tracelens.sheets import SHEETS
+from gemmetry.traces.report import kernels_table, own_tables
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

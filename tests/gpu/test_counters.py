@@ -11,11 +11,10 @@ import pytest
 
 from gemmetry.counters.api import chip_here, plan_counters
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
-from gemmetry.counters.collecting.collector import collect
-from gemmetry.counters.collecting.tools import CollectRequest
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.work import gemm_work
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import collect, read_counters
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.tools import CollectRequest
+from gemmetry.counters.work import gemm_work
 from gemmetry.dispatches.profile import profile
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Outcome, RequestError

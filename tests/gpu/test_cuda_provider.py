@@ -17,8 +17,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify

@@ -10,7 +10,7 @@ import pytest
 from gemmetry.dispatches.profile import profile
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.engine.store.experiment import Experiment
-from gemmetry.history.collecting import runs_of
+from gemmetry.history.folder import runs_of
 
 pytestmark = pytest.mark.gpu
 

@@ -319,13 +319,16 @@ DATA = Path(__file__).parents[1] / "data"
 @pytest.fixture(name="report_of", scope="session")
 def report_of_fixture():
     """Makes the report of traces that are given by their paths."""
+    from gemmetry.documents.trace_report import TraceLensSheets
     from gemmetry.traces.reading import read_all
     from gemmetry.traces.report import build_report
 
     def make(*paths, with_lanes=True, **options):
         errors = {}
         traces = read_all([DATA / path for path in paths], errors, use_cache=False)
-        return build_report(traces, errors, with_lanes=with_lanes, **options)
+        return build_report(
+            traces, errors, sheets=TraceLensSheets(**options), with_lanes=with_lanes
+        )
 
     return make
 

@@ -33,7 +33,7 @@ from gemmetry.cli.main import run
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.engine.reproduce import reproduction_command
 from gemmetry.domain.specs.planning import run_settings
-from gemmetry.domain.columns import spec_schema
+from gemmetry.domain.specs.model import spec_schema
 from gemmetry.domain.specs.loader import make_spec
 from gemmetry.engine.store.rows import Lane
 

@@ -12,8 +12,8 @@ import pytest
 
 from gemmetry.formats.events import TraceRows
 from gemmetry.formats.kineto import read_kineto
-from gemmetry.traces import cache
-from gemmetry.traces.cache import CACHE_SUFFIX, cache_folder, cache_key, clear_cache, load, save
+from gemmetry.traces import reading as cache
+from gemmetry.traces.reading import CACHE_SUFFIX, cache_folder, cache_key, clear_cache, load, save
 
 SAMPLE = Path(__file__).parents[1] / "data" / "traces" / "h200_fsdp_rank1of4_part.pt.trace.json.gz"
 

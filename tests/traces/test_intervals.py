@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.traces.intervals import covered, intersect, subtract, union, within
+from gemmetry.traces.joins import covered, intersect, subtract, union, within
 
 events = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=12)
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from gemmetry.formats.events import ProblemKind
-from gemmetry.traces.missing import checked, split
-from gemmetry.traces.model import Trace
+from gemmetry.traces.model import Trace, checked, split
 
 HOUR = 3600 * 10**9
 

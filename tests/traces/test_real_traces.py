@@ -14,16 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gemmetry.documents.operator_tables import trace_tables
 from gemmetry.formats import events as host_rows
 from gemmetry.formats import events as mapping
 from gemmetry.formats import events as spool
-from gemmetry.traces.gemms import Gemms, row_major_layout, workload
-from gemmetry.traces.links import link_gemms
+from gemmetry.traces.gemms import Gemms, link_gemms, row_major_layout, workload
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, is_gemm
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
-from gemmetry.traces.tracelens.tables import trace_tables
 
 DATA = Path(__file__).parents[1] / "data"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")

@@ -80,14 +80,6 @@ def test_without_work_on_a_gpu_a_lane_for_each_thread_with_the_innermost_operato
     assert [KINDS[kind] for kind in other.kind] == ["gemm", "gemm", "gemm", "other"]
 
 
-def test_operators_have_no_lanes_where_there_is_work_on_a_gpu(recording):
-    made = recording()
-    made.operator("aten::mm", 0, 100)
-    made.launch("gemm_kernel", 1, at=50, lasts=5)
-    (lane,) = trace_lanes(made.trace(), None)
-    assert (lane.stream, lane.thread) == (7, "")
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

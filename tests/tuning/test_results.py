@@ -2,48 +2,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from tests.tuned import record, results
 
 from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
-from gemmetry.tuning.documents import gain_lines, tuning_document, winner_table
-from gemmetry.tuning.results import TuningResult, judge, with_search
+from gemmetry.domain.record import Verdict
+from gemmetry.tuning.results import (
+    TuningResult,
+    gain_lines,
+    judge,
+    tuning_document,
+    winner_table,
+    with_search,
+)
 from gemmetry.tuning.search import SearchHistory, SearchTrial, make_space
 
 SHAPES = ("matmul_64x64x64_f32t_f32t_f32t", "matmul_128x64x64_f32t_f32t_f32t")
 OPERATIONS = [parse_operation(name) for name in SHAPES]
 
 
-def record(operation, provider, configuration, ns, **changes):
-    made = Record(
-        dispatch=f"{operation}_{configuration}", provider=provider, target="cpu", device="cpu",
-        operation=operation, configuration=configuration, outcome=Outcome.OK, distribution="normal",
-        seed=1, flops=1, bytes=1, verdict=Verdict(status=Verification.PASSED),
-        measurement=Measurement(median_ns=ns, ci_low_ns=ns, ci_high_ns=ns, min_ns=ns, p95_ns=ns,
-                                sample_count=60, rounds=12),
-    )  # fmt: skip
-    return replace(made, **changes)
-
-
-def results(*records, rounds=12):
-    """An experiment with rounds of 0.1 % of noise."""
-
-    def taken(one):
-        noise = np.random.default_rng(len(one.dispatch + one.provider)).normal(1, 1e-3, rounds)
-        return {turn: [one.measurement.median_ns * noise[turn]] * 5 for turn in range(rounds)}
-
-    return ResultSet(
-        title="t", records=records, environments={"": Environment()}, rounds=taken,
-        samples=lambda one: [ns for each in taken(one).values() for ns in each],
-    )  # fmt: skip
-
-
 def found(*records, rounds=12, baselines=("torch:default",)):
     return judge(
-        results(*records, rounds=rounds), provider="own", operations=OPERATIONS,
+        results(*records, count=rounds), provider="own", operations=OPERATIONS,
         baselines=baselines,
     )  # fmt: skip
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests import tuned
 
 from gemmetry.domain.errors import Outcome, RequestError, Verification
-from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
+from gemmetry.domain.record import Environment, ResultSet, Verdict
 from gemmetry.tuning.simulation import (
     StoredSpace,
     StoredTime,
@@ -22,17 +23,11 @@ OPERATION = "matmul_4096x4096x4096_bf16t_bf16n_bf16t"
 
 def record(configuration, ns=None, provider="triton", outcome=Outcome.OK, passed=True):
     status = Verification.PASSED if passed else Verification.NOT_VERIFIED
-    measurement = ns and Measurement(
-        median_ns=ns, ci_low_ns=ns - 20, ci_high_ns=ns + 20, min_ns=ns, p95_ns=ns,
-        sample_count=9, rounds=9,
-    )  # fmt: skip
-    return Record(
-        dispatch=f"{OPERATION}_{configuration}", provider=provider, target="cuda-sm_90",
-        device="cuda:0", operation=OPERATION, configuration=configuration, outcome=outcome,
-        reason="" if outcome is Outcome.OK else "it broke", distribution="normal", seed=1, flops=1,
-        bytes=1, verdict=Verdict(status=status), measurement=measurement or None,
+    return tuned.record(
+        OPERATION, provider, configuration, ns, target="cuda-sm_90", device="cuda:0",
+        outcome=outcome, reason="" if outcome is Outcome.OK else "it broke",
+        verdict=Verdict(status=status), environment_id="e",
         configuration_parameters={"block_m": 64, "block_n": 64, "block_k": int(ns or 32)},
-        environment_id="e",
     )  # fmt: skip
 
 
@@ -58,12 +53,12 @@ def test_an_experiment_becomes_a_space_of_the_provider_with_most_configurations(
     assert len(space.space) == 26
     assert space.best_ns == 1000
     assert space.times_ns[-1] is None
-    assert space.errors[0] == pytest.approx(0.04 / 2 / 1.96)
+    assert space.errors[0] == pytest.approx(0.002 / 2 / 1.96)
 
 
 def test_a_compact_file_holds_the_same(tmp_path):
     found = stored_space(
-        results(*(record(f"tile_{i}", 1000.0 + 10 * i) for i in range(25)),
+        results(*(record(f"tile_{i}", 10_000.0 + 1_000 * i) for i in range(25)),
                 record("bad", outcome=Outcome.CRASH))
     )  # fmt: skip
     path = tmp_path / "space.json"

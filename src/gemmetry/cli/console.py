@@ -300,12 +300,12 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
         StorageError: a file cannot be written.
     """
     from gemmetry.dispatches.results import select_columns
-    from gemmetry.results.emit import CSV, EVERY_FORM
+    from gemmetry.results.emit import CSV, every_form
     from gemmetry.results.tables import check_append
 
     select_columns(rendering.columns)
     paths = (*rendering.outputs, *((rendering.html,) if rendering.html else ()))
-    check_outputs(paths, EVERY_FORM, draws=True)
+    check_outputs(paths, every_form(), draws=True)
     if not rendering.append or tags is None:
         return
     for path in paths:
@@ -321,7 +321,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         StorageError: a file cannot be written.
     """
     from gemmetry.dispatches.results import to_json_document, write
-    from gemmetry.results.emit import CSV, WITH_COLUMNS
+    from gemmetry.results.emit import CSV, with_columns
 
     if rendering.json:
         print_json({**to_json_document(result_set), "command": result_set.command})
@@ -336,7 +336,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         write(
             result_set,
             path,
-            columns=rendering.columns or None if suffix in WITH_COLUMNS else None,
+            columns=rendering.columns or None if suffix in with_columns() else None,
             append=rendering.append and suffix == CSV,
             baseline=rendering.baseline,
         )
@@ -464,7 +464,7 @@ def watched(
     verbose: bool = False,
 ) -> _R:
     """`run` of what was prepared, with its progress on stderr; an interrupt becomes an error that
-    names what is stored in the first of its experiment and `folders` that has something.
+    names what is stored in the one of its experiment and `folders` that was written last.
 
     `fresh`: the run begins anew, so that the same command would do so again.
 
@@ -483,12 +483,13 @@ def watched(
 
 
 def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
-    """What an interrupted run left in the first of `folders` with results, and how to continue."""
+    """What an interrupted run left in the one of `folders` that was written last, and how to
+    continue."""
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.domain.units import counted
     from gemmetry.engine.store.experiment import Experiment
 
-    for folder in folders:
+    for folder in sorted(folders, key=_written, reverse=True):
         try:
             with Experiment.open(folder) as experiment:
                 done, total = sum(experiment.outcome_counts().values()), experiment.total()
@@ -505,6 +506,10 @@ def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
         f"{done} of {dispatches}{taken} are stored in {folder}",
         f"{command} continues where this one stopped.",
     )
+
+
+def _written(folder: Path) -> float:
+    return max((file.stat().st_mtime for file in folder.glob("journal.sqlite*")), default=0.0)
 
 
 def _runs(prepared: Prepared) -> bool:

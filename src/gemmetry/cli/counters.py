@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gemmetry.counters.api import CounterDiagnosis, CounterReports
-    from gemmetry.counters.collecting.collector import Collected, Collection
+    from gemmetry.counters.collector import Collected, Collection
     from gemmetry.domain.tables import Table
     from gemmetry.formats.counters.launches import ProfiledLaunch
 
 
 _SETS = ("quick", "gemm", "full", "document")
-"""Keys of :data:`~gemmetry.counters.collecting.tools.SETS`, without its import."""
+"""Keys of :data:`~gemmetry.counters.tools.SETS`, without its import."""
 
 
 class CollectCommand(WorkbenchCommand):
@@ -140,8 +140,8 @@ def collect(options: Collect) -> None:
     own times mean nothing. Its output goes to a file.
     """
     from gemmetry.counters.api import plan_counters
-    from gemmetry.counters.collecting.collector import collect as run
-    from gemmetry.counters.collecting.tools import CollectRequest
+    from gemmetry.counters.collector import collect as run
+    from gemmetry.counters.tools import CollectRequest
     from gemmetry.engine.opaque import run_command
 
     request = CollectRequest(**values(options, Wanted))
@@ -267,8 +267,8 @@ def compare(options: Compare) -> None:
     options.report(
         found,
         found.problems,
-        lambda console: print_comparison(found.comparison, console),
-        hidden_kernels(found.comparison),
+        lambda console: print_comparison(found, console),
+        hidden_kernels(found),
     )
 
 

@@ -52,7 +52,7 @@ from gemmetry.domain.specs.keys import KEYS
 
 if TYPE_CHECKING:
     from gemmetry.dispatches.profile import Prepared
-    from gemmetry.engine import RunSummary
+    from gemmetry.engine.session import RunSummary
     from gemmetry.selftest.run import SelfTest
 
 
@@ -258,10 +258,10 @@ def self_test(options: SelfTestOptions) -> int:
         experiment=options.experiment,
     )
 
-    def run_planned(prepared: SelfTest, **more: Any) -> RunSummary:
-        return run(prepared.plan, prepared.experiment, **more)
+    def run_plan(one: SelfTest, **how: Any) -> RunSummary:
+        return run(one.plan, one.experiment, **how)
 
-    summary = watched(run_planned, prepared, fresh=options.fresh)
+    summary = watched(run_plan, prepared, fresh=options.fresh)
     matrix = matrix_of(prepared)
     files = kill_matrix_files(matrix, _facts(prepared, options.level))
     options.deliver(files, lambda console: print_kill_matrix(matrix, console))
@@ -376,7 +376,7 @@ def merge(options: Merge) -> None:
 
     into = options.into
     if all((folder / MANIFEST).is_file() for folder in options.experiments):
-        from gemmetry.sweeps.training.run import merge_sweeps
+        from gemmetry.sweeps.run import merge_sweeps
 
         points = merge_sweeps(options.experiments, into)
         if options.json:

@@ -151,7 +151,7 @@ def annotate(options: Annotate) -> None:
 
     Remarks are stored in annotations.jsonl in the folder of the history.
     """
-    from gemmetry.history.checking import annotation_of
+    from gemmetry.history.api import annotation_of
     from gemmetry.history.folder import append, read_history
 
     history = read_history(options.store)
@@ -195,7 +195,7 @@ def check(options: Check) -> int:
     causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate); or if ten runs
     or more differ too much to find one (fewer with --undecided fail; never with --undecided pass).
     """
-    from gemmetry.history.text import print_check
+    from gemmetry.history.show import print_check
     from gemmetry.results.emit import FORMATS, JUNIT
 
     options.check((*FORMATS, JUNIT))
@@ -205,8 +205,8 @@ def check(options: Check) -> int:
         fail_on=options.fail_on,
         undecided_fails=None if undecided is None else undecided is Undecided.FAIL,
     )
-    options.deliver(found, lambda console: print_check(found.check, console))
-    return int(found.check.has_failed)
+    options.deliver(found, lambda console: print_check(found, console))
+    return int(found.has_failed)
 
 
 @dataclass(kw_only=True)
@@ -225,17 +225,17 @@ def show(options: Show) -> None:
     """
     from gemmetry.domain.rows import Rows
     from gemmetry.history.rows import SeriesRow, history_document, series_row
-    from gemmetry.history.text import print_history
+    from gemmetry.history.show import print_history
     from gemmetry.results.emit import Result
 
     options.check()
     found = options.history()
-    check, chosen = found.check, found.chosen(options.pattern)
-    rows = [series_row(check, *one) for one in chosen]
+    chosen = found.chosen(options.pattern)
+    rows = [series_row(found, *one) for one in chosen]
     files = Result(
-        rows={"series": Rows(SeriesRow, rows)}, whole=lambda: history_document(check, chosen)
+        rows={"series": Rows(SeriesRow, rows)}, whole=lambda: history_document(found, chosen)
     )
-    options.deliver(files, lambda console: print_history(check, chosen, console))
+    options.deliver(files, lambda console: print_history(found, chosen, console))
 
 
 @dataclass(kw_only=True)

@@ -249,13 +249,16 @@ class Schema:
 
 def schema(options: Schema) -> None:
     """Print the JSON schema of spec files, which lets editors complete and check them."""
-    from gemmetry.domain.columns import result_schema, spec_schema
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.results.emit import write_atomically
 
     if options.kind not in _KINDS:
         raise UnknownNameError("schema", options.kind, _KINDS)
-    text = json.dumps(spec_schema() if options.kind == "spec" else result_schema(), indent=2) + "\n"
+    if options.kind == "spec":
+        from gemmetry.domain.specs.model import spec_schema as schema_of
+    else:
+        from gemmetry.domain.columns import result_schema as schema_of
+    text = json.dumps(schema_of(), indent=2) + "\n"
     if options.output is None:
         typer.echo(text, nl=False)
     else:
@@ -329,7 +332,7 @@ def clear(options: Clear) -> None:
     """
     from gemmetry.domain.errors import RequestError
     from gemmetry.domain.files import clear_user_cache
-    from gemmetry.traces.cache import clear_cache
+    from gemmetry.traces.reading import clear_cache
 
     hint = "Give the path of a trace, or of a folder."
     for path in options.paths:

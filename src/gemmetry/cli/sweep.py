@@ -6,7 +6,7 @@ Their arguments may be written as the scripts of the sweep analysis document wri
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -36,10 +36,11 @@ from gemmetry.cli.options import (
 )
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, noun_for
+from gemmetry.sweeps.options import SweepOptions, parse_counts, parts_of
 
 if TYPE_CHECKING:
     from gemmetry.documents.sweep_products import WrittenProducts
-    from gemmetry.sweeps.runs import SweepPlan
+    from gemmetry.sweeps.run import SweepPlan
 
 
 LISTS = ("--threads", "--channels", "--ranks")
@@ -79,45 +80,6 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     return parse_counts([text], option)
 
 
-def parse_counts(texts: list[str], option: str) -> tuple[int, ...]:
-    """Numbers, separated by commas or given one by one.
-
-    Raises:
-        RequestError: one of them is not a whole number, or there is none.
-    """
-    parts = list(_parts(texts))
-    if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise RequestError(
-            f"{option} takes whole numbers separated by commas, not {','.join(texts)!r}",
-            hint=f"Write {option} 28,42,56,70.",
-        )
-    return tuple(map(int, parts))
-
-
-def parse_axes(texts: list[str], option: str) -> dict[str, tuple[str, ...]]:
-    """Axes of the form ``NAME=VALUE,VALUE``.
-
-    Raises:
-        RequestError: one is not of that form, or occurs twice.
-    """
-    from gemmetry.sweeps.training.axes import AXIS_FORM
-
-    axes: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        name, parts = name.strip(), tuple(_parts([values]))
-        if not equals or not name or not parts:
-            raise RequestError(f"--axis {text}: not of the form NAME=VALUE,VALUE", hint=AXIS_FORM)
-        if name in axes:
-            raise RequestError(f"--axis: {name} is given twice", hint="Give each value once.")
-        axes[name] = parts
-    return axes
-
-
-def _parts(texts: Iterable[str]) -> Iterator[str]:
-    return (part.strip() for text in texts for part in text.split(",") if part.strip())
-
-
 def parse_steps(text: str, option: str) -> tuple[str, ...]:
     """``variance,plots``.
 
@@ -126,7 +88,7 @@ def parse_steps(text: str, option: str) -> tuple[str, ...]:
     """
     from gemmetry.documents.sweep_products import check_steps
 
-    steps = tuple(part.strip() for part in text.split(",") if part.strip())
+    steps = parts_of([text])
     check_steps(steps or (text,))
     return steps
 
@@ -267,7 +229,7 @@ def analyze(options: Analyze) -> int:
     if options.json:
         print_json(found.document())
     elif not steps:
-        from gemmetry.sweeps.text import print_rocprof, print_sweep
+        from gemmetry.sweeps.report import print_rocprof, print_sweep
 
         print_sweep(found.document(), stdout_console(), top=options.top_k)
         print_rocprof(found.analysis, stdout_console(), top=options.top_k)
@@ -341,7 +303,7 @@ def compare(options: Compare) -> int:
     """
     from gemmetry.dispatches.progress import CountProgress
     from gemmetry.sweeps import api
-    from gemmetry.sweeps.text import print_sweep_comparison
+    from gemmetry.sweeps.report import print_sweep_comparison
 
     options.check(draws=True)
     first, second, labels = options.label1, options.label2, options.label
@@ -396,7 +358,7 @@ def tuner_config(options: TunerConfig) -> int:
 
 
 _PRESETS = ("trace", "utilization", "gemm")
-"""Keys of :data:`~gemmetry.sweeps.training.rocprof.PRESETS`, without its import."""
+"""Keys of :data:`~gemmetry.sweeps.rocprof_input.PRESETS`, without its import."""
 
 
 @dataclass(kw_only=True)
@@ -433,7 +395,7 @@ def rocprof_input(options: RocprofInput) -> None:
     """
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.hardware.amd_counters import check_chip
-    from gemmetry.sweeps.training.rocprof import (
+    from gemmetry.sweeps.rocprof_input import (
         PRESETS,
         kernel_names,
         make_rocprof_input,
@@ -463,156 +425,8 @@ def rocprof_input(options: RocprofInput) -> None:
     note("use it:", command=f"gemmetry sweep run --rocprof-input {output}")
 
 
-def parse_options(text: str, option: str) -> dict[str, str]:
-    """``name=value,name=value``; none in an empty text."""
-    from gemmetry.domain.specs.fields import read_options
-
-    return read_options(text) if text else {}
-
-
 @dataclass(kw_only=True)
-class Axes:
-    """What distinguishes the points of a sweep."""
-
-    PANEL: ClassVar = "What varies"
-
-    channels: tuple[int, ...] = option(
-        "Channels of NCCL or RCCL. Default: the library's choice.",
-        "-c NUMBERS",
-        parse=parse_counts,
-    )
-    threads: tuple[int, ...] = option(
-        "Threads per channel. Default: the library's choice.",
-        "-t NUMBERS",
-        parse=parse_counts,
-    )
-    axes: dict[str, tuple[str, ...]] = option(
-        "A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
-        "configuration (distributed.bucket_cap_mb=16,32), a {placeholder} of --command, or path "
-        "(kernel,copy_engine).",
-        "--axis NAME=VALUES",
-        parse=parse_axes,
-    )
-    repeats: int = option("Runs of each point. Default: 1.", min=1, default=1)
-    order: str = option(
-        "Order of the points: random (shuffled for each repeat) or given (as listed). Default: "
-        "random.",
-        "ORDER",
-        complete=("random", "given"),
-        default="random",
-    )
-    seed: int = option("Seed of the random order. Default: 0.", default=0)
-
-
-@dataclass(kw_only=True)
-class Trained:
-    """What each point runs."""
-
-    PANEL: ClassVar = "What trains"
-
-    config: str | None = option(
-        "Configuration of the workload: a YAML file, or the preset document (the default) or tiny"
-        " (for a CPU).",
-        "-f FILE",
-        complete=("document", "tiny"),
-    )
-    overrides: list[str] = option(
-        "Replace a key of the configuration, for every point.",
-        "--override KEY=VALUE",
-    )
-    nproc: int | None = option(
-        "Ranks per node. Default: the number of GPUs, or 2 on a CPU.", "-p", min=1
-    )
-    path: str = option(
-        "How bytes move: kernel, symmetric or copy_engine. Default: kernel.",
-        "PATH",
-        complete=("kernel", "symmetric", "copy_engine"),
-        default="kernel",
-    )
-    command: str | None = option(
-        "Your own training command in place of the workload, such as 'torchrun --nproc-per-node 8"
-        " train.py'. It writes its traces to $GEMMETRY_TRACE_DIR.",
-        "COMMAND",
-    )
-    library: str | None = option(
-        "The library whose variables are set: nccl, rccl or gloo. Default: the one that this "
-        "machine's devices use.",
-        "LIBRARY",
-        complete=("nccl", "rccl", "gloo"),
-    )
-
-
-@dataclass(kw_only=True)
-class Nodes:
-    """Where the points run."""
-
-    PANEL: ClassVar = "Several nodes"
-
-    nnodes: int = option("Number of nodes. Default: 1.", min=1, default=1)
-    rdzv_endpoint: str = option(
-        "Where the agents of torchrun on all nodes meet.", "HOST:PORT", default=""
-    )
-    launcher: str = option(
-        "A command that starts what follows it on every node, such as 'srun --ntasks-per-node=1'.",
-        "COMMAND",
-        default="",
-    )
-    executor: str = option(
-        "Where the points run: local (this machine), or ray (a node of a Ray cluster).",
-        "NAME",
-        default="local",
-    )
-    executor_options: dict[str, str] = option(
-        "Options of the executor ray: address, num_gpus, num_cpus, resources, retries.",
-        "NAME=VALUE",
-        default="",
-        parse=parse_options,
-    )
-    shard: str = option("Run one of N parts of the points, as in 1/2 and 2/2.", "K/N", default="")
-
-
-@dataclass(kw_only=True)
-class Profilers:
-    """What else records each point."""
-
-    PANEL: ClassVar = "Further profilers"
-
-    rocprof: bool = option("Run each point under rocprofv3.", "-r")
-    rocprof_input: Path | None = option(
-        "Its input file: kernels, counters. Implies --rocprof.", "FILE"
-    )
-    stats: bool = option("Let rocprofv3 write statistics of its times.", "-m")
-    ncu: str | None = option(
-        "Run each rank under Nsight Compute with these arguments; no traces are recorded.",
-        "ARGUMENTS",
-    )
-
-
-@dataclass(kw_only=True)
-class Folder:
-    """Where the sweep is, and what becomes of what is there."""
-
-    output: Path | None = option(
-        "Folder of the sweep. Default: gemmetry-out/sweep_<date>_<time>.",
-        "--output -o --output-dir DIR",
-    )
-    resume: bool = option(
-        "Continue the sweep in --output, or the latest one if there is one.",
-        "--resume -s --skip-existing",
-    )
-    fresh: bool = option("Begin anew in --output; what is there is moved aside.")
-    timeout_s: float | None = option(
-        "End a point that takes longer. Default: no limit.", "--timeout SECONDS", min=0
-    )
-
-
-@dataclass(kw_only=True)
-class Training(Axes, Trained, Nodes, Profilers, Folder):
-    """What a sweep runs, and where."""
-
-
-@dataclass(kw_only=True)
-class Run(Training, DryRun, Printed):
+class Run(SweepOptions, DryRun, Printed):
     command_class: ClassVar = SweepCommand
 
     no_aggregate: bool = option("No effect.", "-n", hidden=True)
@@ -628,9 +442,10 @@ def run(options: Run) -> int:
 
     Without --command, gemmetry's own workload trains: a transformer with DDP or FSDP2.
     """
-    from gemmetry.sweeps.runs import plan
+    from gemmetry.sweeps.plan import plan_sweep
+    from gemmetry.sweeps.run import SweepPlan
 
-    planned = plan(**values(options, Training))
+    planned = SweepPlan(plan_sweep(options))
     if options.no_aggregate:
         note("note: --no-aggregate has no effect: gemmetry sweep analyze is a separate command")
     for text in planned.notes:
@@ -648,7 +463,7 @@ _MOST_LOGS = 5
 def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     from gemmetry.domain.errors import InterruptedRunError
     from gemmetry.sweeps.folder import LOG
-    from gemmetry.sweeps.progress import JobProgress
+    from gemmetry.sweeps.run import JobProgress, succeeded
 
     folder = shlex.quote(str(planned.folder))
     again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")
@@ -657,9 +472,10 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
         with JobProgress("points", str(planned.folder), stderr_console()) as listener:
             found = planned.run(listener=listener, command=command_line())
     except KeyboardInterrupt:
+        done = sum(map(succeeded, planned.ends().values()))
         raise InterruptedRunError(
-            f"{planned.succeeded} of {counted(count, 'point')} "
-            f"{noun_for(planned.succeeded, 'has its', 'have their')} traces in {planned.folder}",
+            f"{done} of {counted(count, 'point')} {noun_for(done, 'has its', 'have their')} traces "
+            f"in {planned.folder}",
             hint=f"Continue it: {again}.",
         ) from None
     if as_json:

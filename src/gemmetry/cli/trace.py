@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -29,10 +29,11 @@ from gemmetry.cli.options import Planned, Printed, Written, argument, option, ou
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gemmetry.domain.errors import RequestError
-    from gemmetry.traces.api import Summaries, Traces
+    from gemmetry.results.emit import Result
+    from gemmetry.traces.api import Summaries, Traces, Workbooks
     from gemmetry.traces.gemms import Workload
 
 
@@ -67,12 +68,12 @@ class Reads(Printed):
     no_cache: bool = option("Read the files again, and write no caches next to them.")
     timings: bool = option("Report on stderr how long each stage took.")
 
-    def traces(self) -> Traces:
+    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
         """The traces, of which nothing is read yet."""
         _import_numpy_alone()
         from gemmetry.traces.api import Traces
 
-        return Traces(self.files, use_cache=not self.no_cache)
+        return Traces(self.files, use_cache=not self.no_cache, workbooks=workbooks)
 
 
 @dataclass(kw_only=True)
@@ -82,6 +83,16 @@ class ReadsWorkbooks(Reads):
     files: list[Path] = argument(
         f"{_FILES} Also reports of TraceLens (xlsx).", "FILE...", readable=False
     )
+
+    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
+        """The traces and workbooks, of which nothing is read yet."""
+        return super().traces(workbooks or _tracelens_workbooks)
+
+
+def _tracelens_workbooks() -> Workbooks:
+    from gemmetry.documents import tracelens_workbooks
+
+    return tracelens_workbooks
 
 
 _SPEC_SUFFIXES = (".yaml", ".yml")
@@ -102,19 +113,12 @@ def summary(options: Summary) -> int:
     found = traces.summaries(steps=steps)
     with traces.stage("output"):
         if options.json:
-            from gemmetry.traces.summary import summary_document
-
-            of_steps = found.steps if steps else None
-            _print_json(
-                summary_document(
-                    found.files, errors=traces.failures, steps=of_steps, outside=found.outside
-                )
-            )
+            _print_json(traces.result(found.rows(steps=steps)))
         else:
             _print_summaries(found)
         if options.output:
             from gemmetry.results.emit import of_table
-            from gemmetry.traces.rows import step_table, summary_table
+            from gemmetry.traces.report import step_table, summary_table
 
             table = step_table(found.steps) if steps else summary_table(found.files)
             write_outputs(of_table(table), options.output)
@@ -150,12 +154,14 @@ def gemms(options: Gemms) -> int:
     options.check()
     traces = options.traces()
     rows = traces.gemm_rows()
+    from gemmetry.domain.rows import Rows
     from gemmetry.results.emit import of_table
-    from gemmetry.traces.rows import gemms_table
+    from gemmetry.traces.gemms import GemmRow, with_shares
+    from gemmetry.traces.report import gemms_table
 
     table = gemms_table(rows)
     if options.json:
-        _print_json(traces.document(table))
+        _print_json(traces.result({"gemms": Rows(GemmRow, with_shares(rows))}))
     else:
         from gemmetry.traces.text import print_gemms
 
@@ -186,9 +192,10 @@ def shapes(options: Shapes) -> int:
         check_writable(path)
     traces = options.traces()
     rows = traces.gemm_rows(or_products=True)
+    from gemmetry.domain.rows import Rows
     from gemmetry.results.emit import of_table, write_atomically
-    from gemmetry.traces.gemms import no_shape, workload
-    from gemmetry.traces.rows import shapes_table
+    from gemmetry.traces.gemms import WorkloadGemm, no_shape, workload
+    from gemmetry.traces.report import shapes_table
 
     instead = "these are the products that the operators recorded, with times on the host"
     print_notes(traces.without_gpu_note(instead if rows else ""))
@@ -198,7 +205,7 @@ def shapes(options: Shapes) -> int:
     if options.spec or specs:
         text, failure = _spec(load, traces.names, options.top)
     if options.json:
-        _print_json(traces.document(shapes_table(load)))
+        _print_json(traces.result({"shapes": Rows(WorkloadGemm, load.gemms)}))
     elif options.spec:
         typer.echo(text, nl=False)
     else:
@@ -245,9 +252,8 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     return 1 if traces.errors else 0
 
 
-def _print_json(document: Mapping[str, Any]) -> None:
-    """Times are Decimals with three places, and stay so."""
-    print_json(document, indent=-1)
+def _print_json(result: Result) -> None:
+    print_json(result.document(), indent=-1)
 
 
 class Rows(StrEnum):
@@ -278,12 +284,12 @@ def collectives(options: Collectives) -> int:
     traces = options.traces()
     jobs = traces.collectives()
     from gemmetry.results.emit import Result
-    from gemmetry.traces import rows
-    from gemmetry.traces.collective_text import print_jobs
+    from gemmetry.traces import report as tables
+    from gemmetry.traces.text import print_jobs
 
     found = Result(
-        rows={"collectives": lambda: getattr(rows, f"{options.rows}_table")(jobs)},
-        whole=lambda: rows.collectives_document(jobs, traces.failures),
+        rows={"collectives": lambda: getattr(tables, f"{options.rows}_table")(jobs)},
+        whole=lambda: tables.collectives_document(jobs, traces.failures),
     )
     with traces.stage("output"):
         options.deliver(found, lambda console: print_jobs(jobs, console))
@@ -360,12 +366,13 @@ def report(options: Report) -> int:
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
     traces = options.traces()
+    from gemmetry.documents.trace_report import TraceLensSheets, check_reports, write_report
     from gemmetry.results.emit import HTML
-    from gemmetry.traces.files import check_reports, write_report
 
     check_reports(options.output)
     with_lanes = any(path.suffix.lower() == HTML for path in options.output)
-    found = traces.report(short_kernel_us=options.short_kernel_us, with_lanes=with_lanes)
+    sheets = TraceLensSheets(options.short_kernel_us)
+    found = traces.report(sheets=sheets, with_lanes=with_lanes)
     with traces.stage("write"):
         for path in options.output:
             write_report(found, path, command=command_line())

@@ -45,7 +45,7 @@ _STRATEGIES = ("model", "exhaustive", "random", "halving", "optuna")
 
 
 def _complete_formats(incomplete: str) -> list[str]:
-    from gemmetry.tuning.exporting import TABLE, export_formats
+    from gemmetry.tuning.results import TABLE, export_formats
 
     return [name for name in (*export_formats(), TABLE, "space") if name.startswith(incomplete)]
 
@@ -140,7 +140,7 @@ def tune(options: Tune) -> int:
         simulate_strategies(options, options.simulate)
         return 0
     from gemmetry.domain.errors import GemmetryError
-    from gemmetry.tuning.exporting import check_exports, export
+    from gemmetry.tuning.results import check_exports, export
     from gemmetry.tuning.run import run_tuning
     from gemmetry.tuning.search import EFFORTS
 
@@ -150,9 +150,9 @@ def tune(options: Tune) -> int:
         _print_spaces(prepared, as_json=options.json)
         return 0
     searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
-    done = watched(run_tuning, prepared, *searches, fresh=options.fresh)
+    done = watched(run_tuning, prepared, prepared.proofs_folder, *searches, fresh=options.fresh)
     if options.json:
-        from gemmetry.tuning.documents import tuning_document
+        from gemmetry.tuning.results import tuning_document
 
         print_json(tuning_document(done.result))
     else:
@@ -192,12 +192,17 @@ def _prepare(options: Tune) -> PreparedTuning:
 
 
 def _print(done: TuningRun) -> None:
-    from gemmetry.dispatches.terminal import print_table
-    from gemmetry.tuning.documents import gain_lines, winner_table
+    from rich.text import Text
 
-    print_table(winner_table(done.result, shown=True), stdout_console())
+    from gemmetry.dispatches.terminal import print_table
+    from gemmetry.results.lines import print_line
+    from gemmetry.results.texts import printable
+    from gemmetry.tuning.results import gain_lines, winner_table
+
+    console = stdout_console()
+    print_table(winner_table(done.result, shown=True), console)
     for line in gain_lines(done.result):
-        say(line)
+        print_line(Text(printable(line)), console)
 
 
 def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
@@ -231,9 +236,10 @@ def simulate_strategies(options: Tune, source: Path) -> None:
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.domain.units import counted
     from gemmetry.results.emit import JSON, write_atomically
-    from gemmetry.tuning.documents import simulation_table
-    from gemmetry.tuning.search import STRATEGIES, parse_shares
+    from gemmetry.tuning.results import simulation_table
+    from gemmetry.tuning.search import parse_shares
     from gemmetry.tuning.simulation import BUDGETS, compact, open_space, simulate
+    from gemmetry.tuning.strategies import STRATEGIES
 
     if options.format not in (None, "table", _SPACE):
         raise UnknownNameError("format of a simulation", str(options.format), ("table", _SPACE))
@@ -359,7 +365,7 @@ def _print_evaluation(found: Evaluation, library: str) -> None:
     left_out += [f"{found.unusable} without a time of {library}"] if found.unusable else []
     say(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
     print_table(regret_table(found, library), stdout_console())
-    restricted = sum(one.was_restricted for one in found.replayed)
+    restricted = sum(one.restricted for one in found.replayed)
     if restricted:
         say(
             f"The first choice was not measured at {counted(restricted, 'shape')}; the next one "

@@ -16,35 +16,32 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
+from gemmetry.counters import collector
 from gemmetry.counters.catalogue import chip_of, concept_of, concepts, expression_on, flags_for
-from gemmetry.counters.collecting import collector
-from gemmetry.counters.collecting.tools import CollectRequest, ToolName
+from gemmetry.counters.collector import read_counters
 from gemmetry.counters.comparison import (
     SAME_WORK,
     THRESHOLD,
-    ComparisonRow,
     CounterComparison,
     CounterReport,
     Variant,
     compare_counters,
-    comparison_document,
-    comparison_rows,
     variants_of,
 )
-from gemmetry.counters.diagnosis.document import (
+from gemmetry.counters.document import (
     DiagnosisRow,
     brief_document,
     diagnosis_rows,
     launch_document,
     side_by_side,
 )
-from gemmetry.counters.diagnosis.facts import Facts
-from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
-from gemmetry.counters.diagnosis.model import LaunchDiagnosis
-from gemmetry.counters.diagnosis.work import OPERATIONS, GemmWork, gemm_work
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.facts import Facts
+from gemmetry.counters.gates import diagnose as diagnose_launch
+from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.counters.text import DiagnosedLaunch, grid_text, operations_text
+from gemmetry.counters.tools import CollectRequest, ToolName
+from gemmetry.counters.work import OPERATIONS, GemmWork, gemm_work
 from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DTYPES, MatmulShape
@@ -55,6 +52,8 @@ from gemmetry.domain.specs.shapes import parse_shape
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.counters.launches import DURATION, LaunchTable, ProfiledLaunch
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
+from gemmetry.results.emit import Result
+from gemmetry.results.json_text import json_file
 
 
 class MetricRow(Row):
@@ -116,7 +115,7 @@ def plan_counters(
     request: CollectRequest, output: Path | None = None, *, tool: ToolName | None = None,
     is_shown_only: bool = False,
 ) -> collector.Collection:  # fmt: skip
-    """Plan a collection; see :func:`gemmetry.counters.collecting.collector.plan`.
+    """Plan a collection; see :func:`gemmetry.counters.collector.plan`.
 
     Args:
         output: None: a folder with the time in its name.
@@ -205,10 +204,7 @@ class CounterDiagnosis:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.counters.figures import diagnosis_panels, picture_forms
-        from gemmetry.counters.page import diagnosis_page
-        from gemmetry.results.emit import Result
-        from gemmetry.results.json_text import json_file
+        from gemmetry.counters.page import diagnosis_page, diagnosis_panels, picture_forms
 
         rows = list(diagnosis_rows(self.diagnoses))
         forms: dict[str, Callable[[], str | bytes]] = {
@@ -244,8 +240,9 @@ def diagnose(
     launches: list[ProfiledLaunch] = []
     problems: list[str] = []
     names: dict[str, None] = {}
-    for report in reports:
-        table = read_counters(_file(Path(report)))
+    for report in map(Path, reports):
+        collected = report / "counters.csv"  # Of a folder of `gemmetry counters collect`.
+        table = read_counters(collected if collected.is_file() else report)
         problems.extend(table.problems)
         names.update(dict.fromkeys(one.name for one in table.infos))
         launches.extend(one for one in table if pattern is None or pattern.search(one.name))
@@ -284,12 +281,6 @@ def _nothing(
         hint="Write the report again, from the profiler's own file." if problems
         else "No kernel was profiled when they were written, or the files are cut.",
     )  # fmt: skip
-
-
-def _file(report: Path) -> Path:
-    """The report of a folder that ``gemmetry counters collect`` wrote."""
-    found = report / "counters.csv"
-    return found if found.is_file() else report
 
 
 def _pattern(kernel: str | None) -> re.Pattern[str] | None:
@@ -336,39 +327,6 @@ def requested_work(shape: str | None, dtype: str | None, operation: str | None) 
     return replace(work, lhs=lhs, rhs=rhs, result=formats[2] if len(formats) > 2 else None)
 
 
-@dataclass(frozen=True)
-class ComparedCounters:
-    """Reports of counters, compared with the first one."""
-
-    comparison: CounterComparison
-    problems: Sequence[str]
-    """What could not be read."""
-
-    def document(self) -> dict[str, Any]:
-        """The content of ``gemmetry counters compare --json``."""
-        return {**comparison_document(self.comparison), "problems": list(self.problems)}
-
-    def write(self, path: str | PathLike[str]) -> None:
-        """Write the document (.json), a page (.html), rooflines as a picture (.png, .svg), or a
-        table with a row per metric.
-
-        Raises:
-            RequestError: unknown suffix, or a library is missing. StorageError: not writable.
-        """
-        from gemmetry.counters.figures import comparison_panels, picture_forms
-        from gemmetry.counters.page import comparison_page
-        from gemmetry.results.emit import Result
-        from gemmetry.results.json_text import json_file
-
-        rows = list(comparison_rows(self.comparison))
-        forms: dict[str, Callable[[], str | bytes]] = {
-            ".json": lambda: json_file(self.document()),
-            ".html": lambda: comparison_page(self.comparison, self.problems),
-            **picture_forms(lambda: comparison_panels(self.comparison)),
-        }
-        Result(rows={"counter_comparison": Rows(ComparisonRow, rows)}, forms=forms).write(path)
-
-
 def compare(
     *reports: str | PathLike[str],
     labels: Sequence[str] = (),
@@ -378,7 +336,7 @@ def compare(
     shape: str | None = None,
     dtype: str | None = None,
     operation: str | None = None,
-) -> ComparedCounters:
+) -> CounterComparison:
     """Compare the kernels of each report with those of the first one.
 
     Args:
@@ -422,7 +380,7 @@ def compare(
             f"the reports have no kernel in common: {names}",
             hint="Select one in each report with --kernel REGEX.",
         )
-    return ComparedCounters(compared, [text for one in read for text in one.problems])
+    return replace(compared, problems=[text for one in read for text in one.problems])
 
 
 def _by_occurrence(variants: Sequence[Variant]) -> list[list[Variant]]:

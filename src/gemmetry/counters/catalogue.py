@@ -7,21 +7,25 @@ Concepts, such as the bytes that DRAM delivered, and the metrics that show them 
 
 A concept has one or more expressions of metrics, in order of preference. Which of them a chip has
 follows from the list of its metrics, and which of them a report has from the report, so that a
-rule of a diagnosis is written once, for all generations.
+rule of a diagnosis is written once, for all generations. ``concepts.csv`` lists them.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import gzip
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
-from gemmetry.counters.diagnosis.model import COUNTER, CounterEvidence
+import msgspec
+
+from gemmetry.counters.model import COUNTER, CounterEvidence
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import DURATION, ProfiledLaunch
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
@@ -150,18 +154,32 @@ class Concept:
     """
 
     name: str
-    unit: str
     meaning: str
     expressions: tuple[str, ...]
+    unit: str = ""
     section: str = ""
     source: str = ""
 
 
+_T = TypeVar("_T")
+
+
+def listed(name: str, kind: type[_T]) -> tuple[_T, ...]:
+    """The rows of a table next to this file as dataclasses. Remarks begin with ``#``, parts of
+    tuples are separated by semicolons, and fields without a text have their default."""
+    lines = Path(__file__).with_name(name).read_text("utf-8").splitlines()
+    lists = {one.name for one in fields(kind) if str(one.type).startswith("tuple")}  # type: ignore[arg-type]
+    rows = (
+        {key: text.split("; ") if key in lists else text for key, text in row.items() if text}
+        for row in csv.DictReader(line for line in lines if not line.startswith("#"))
+    )
+    return tuple(msgspec.convert(row, kind, strict=False) for row in rows)
+
+
+@cache
 def concepts() -> tuple[Concept, ...]:
     """All of them, in the order in which they are shown."""
-    from gemmetry.counters.concepts import CONCEPTS
-
-    return CONCEPTS
+    return listed("concepts.csv", Concept)
 
 
 def concept_of(name: str) -> Concept:

@@ -11,15 +11,18 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 from gemmetry.counters.catalogue import concept_of, value_of
-from gemmetry.counters.diagnosis.model import LaunchDiagnosis
-from gemmetry.counters.diagnosis.stalls import stall_shares
+from gemmetry.counters.facts import stall_shares
+from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline, roofline_of
-from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import ProfiledLaunch
+from gemmetry.results.emit import Result
+from gemmetry.results.json_text import json_file
 from gemmetry.statistics.comparison import (
     Comparison,
     Difference,
@@ -52,6 +55,11 @@ class Variant:
     def kind(self) -> KernelKind:
         """What it computes, as far as the name shows."""
         return classify(self.name).kind
+
+    @property
+    def total_ns(self) -> float:
+        """The time of all launches."""
+        return sum(one.duration_ns or 0.0 for one in self.launches)
 
     @cached_property
     def middle(self) -> int:
@@ -205,6 +213,26 @@ class MetricChange:
         return self.second / self.first if self.first and self.second is not None else None
 
 
+class ComparisonRow(Row):
+    """A metric of a kernel in two reports."""
+
+    kernel: str = fact("its name in the first report")
+    compared_kernel: str = fact("its name in the other report")
+    report: str = fact("label of the other report")
+    metric: str = fact("a concept of the catalogue, or a metric's id")
+    unit: str = fact()
+    first: float | None = fact("median in the first report")
+    second: float | None = fact("median in the other report")
+    difference: float | None = fact("second - first")
+    ratio: float | None = fact("second / first")
+    ratio_low: float | None = fact("lower end of the ratio's interval")
+    ratio_high: float | None = fact("upper end of the ratio's interval")
+    verdict: str = fact()
+    note: str = fact()
+    first_verdict: str = fact("verdict of the diagnosis in the first report")
+    second_verdict: str = fact("verdict of the diagnosis in the other report")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelComparison:
     """One kernel in two reports."""
@@ -226,6 +254,38 @@ class KernelComparison:
         """Both, the first one first."""
         return self.first, self.second
 
+    def rows(self) -> Iterator[ComparisonRow]:
+        """A row for each metric."""
+        for change in self.metrics:
+            low, high = change.interval or (None, None)
+            yield ComparisonRow(
+                kernel=self.first.name, compared_kernel=self.second.name, report=self.label,
+                metric=change.metric, unit=change.unit, first=change.first, second=change.second,
+                difference=change.difference, ratio=change.ratio, ratio_low=low, ratio_high=high,
+                verdict=change.verdict, note=change.note,
+                first_verdict=self.first.diagnosis.verdict.id,
+                second_verdict=self.second.diagnosis.verdict.id,
+            )  # fmt: skip
+
+    def document(self) -> dict[str, Any]:
+        """The comparison of the kernel in JSON."""
+        return {
+            "kernel": self.first.name,
+            "compared_kernel": self.second.name,
+            "report": self.label,
+            "matched_by": self.matched_by,
+            "note": self.note,
+            "launches": [len(side.launches) for side in self.sides],
+            "verdicts": [asdict(side.diagnosis.verdict) for side in self.sides],
+            "gone": self.gone,
+            "new": self.new,
+            "metrics": [
+                {**asdict(change), "difference": change.difference, "ratio": change.ratio}
+                for change in self.metrics
+            ],
+            "rooflines": [side.roofline and asdict(side.roofline) for side in self.sides],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class CounterReport:
@@ -244,6 +304,35 @@ class CounterComparison:
     kernels: Sequence[KernelComparison]
     unmatched: Sequence[tuple[str, str]]
     """Label of the report, and name of a kernel that has no counterpart."""
+    problems: Sequence[str] = ()
+    """What could not be read."""
+
+    def document(self) -> dict[str, Any]:
+        """The content of ``gemmetry counters compare --json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "reports": [{"label": one.label, "source": one.source} for one in self.reports],
+            "kernels": [one.document() for one in self.kernels],
+            "unmatched": [{"report": label, "kernel": name} for label, name in self.unmatched],
+            "problems": list(self.problems),
+        }
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the document (.json), a page (.html), rooflines as a picture (.png, .svg), or a
+        table with a row per metric.
+
+        Raises:
+            RequestError: unknown suffix, or a library is missing. StorageError: not writable.
+        """
+        from gemmetry.counters.page import comparison_page, comparison_panels, picture_forms
+
+        rows = [row for one in self.kernels for row in one.rows()]
+        forms: dict[str, Callable[[], str | bytes]] = {
+            ".json": lambda: json_file(self.document()),
+            ".html": lambda: comparison_page(self),
+            **picture_forms(lambda: comparison_panels(self)),
+        }
+        Result(rows={"counter_comparison": Rows(ComparisonRow, rows)}, forms=forms).write(path)
 
 
 def compare_counters(
@@ -399,66 +488,3 @@ def _few(first: Sequence[float], second: Sequence[float]) -> str:
     if any(one <= 0 for one in (*first, *second)):
         return "a ratio of zeros has no interval"
     return f"{counted(fewest, 'launch', 'launches')} a side: profile more of them"
-
-
-class ComparisonRow(Row):
-    """A metric of a kernel in two reports."""
-
-    kernel: str = fact("its name in the first report")
-    compared_kernel: str = fact("its name in the other report")
-    report: str = fact("label of the other report")
-    metric: str = fact("a concept of the catalogue, or a metric's id")
-    unit: str = fact()
-    first: float | None = fact("median in the first report")
-    second: float | None = fact("median in the other report")
-    difference: float | None = fact("second - first")
-    ratio: float | None = fact("second / first")
-    ratio_low: float | None = fact("lower end of the ratio's interval")
-    ratio_high: float | None = fact("upper end of the ratio's interval")
-    verdict: str = fact()
-    note: str = fact()
-    first_verdict: str = fact("verdict of the diagnosis in the first report")
-    second_verdict: str = fact("verdict of the diagnosis in the other report")
-
-
-def comparison_rows(found: CounterComparison) -> Iterator[ComparisonRow]:
-    """A row for each metric of each kernel."""
-    for one in found.kernels:
-        for change in one.metrics:
-            low, high = change.interval or (None, None)
-            yield ComparisonRow(
-                kernel=one.first.name, compared_kernel=one.second.name, report=one.label,
-                metric=change.metric, unit=change.unit, first=change.first, second=change.second,
-                difference=change.difference, ratio=change.ratio, ratio_low=low, ratio_high=high,
-                verdict=change.verdict, note=change.note,
-                first_verdict=one.first.diagnosis.verdict.id,
-                second_verdict=one.second.diagnosis.verdict.id,
-            )  # fmt: skip
-
-
-def comparison_document(found: CounterComparison) -> dict[str, Any]:
-    """The content of ``gemmetry counters compare --json``, without problems."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "reports": [{"label": one.label, "source": one.source} for one in found.reports],
-        "kernels": [
-            {
-                "kernel": one.first.name,
-                "compared_kernel": one.second.name,
-                "report": one.label,
-                "matched_by": one.matched_by,
-                "note": one.note,
-                "launches": [len(side.launches) for side in one.sides],
-                "verdicts": [asdict(side.diagnosis.verdict) for side in one.sides],
-                "gone": one.gone,
-                "new": one.new,
-                "metrics": [
-                    {**asdict(change), "difference": change.difference, "ratio": change.ratio}
-                    for change in one.metrics
-                ],
-                "rooflines": [side.roofline and asdict(side.roofline) for side in one.sides],
-            }
-            for one in found.kernels
-        ],
-        "unmatched": [{"report": label, "kernel": name} for label, name in found.unmatched],
-    }

@@ -2,18 +2,29 @@
 
 Names of kernels come from reports of any origin: the template escapes them, and plotly's texts are
 escaped where they are made.
+
+The lines and points of a roofline with one or more launches, for pages and for pictures.
+
+Each launch is shown against the roofs of its own GPU at its own clock; roofs that agree are one
+line. A level of memory has a colour, which its slope and the points at its intensity share; where
+launches have different roofs, the second slope of a level has a colour of its own.
+
+Rooflines of launches as one picture, PNG or SVG.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import unescape
+from typing import Any, NamedTuple
 
 from gemmetry.counters.comparison import STALL_SHARE, CounterComparison, KernelComparison
-from gemmetry.counters.diagnosis.document import ChecklistItem
-from gemmetry.counters.diagnosis.model import LaunchDiagnosis
-from gemmetry.counters.diagnosis.stalls import MEANINGS
-from gemmetry.counters.figures import Side, compared_sides, roofline_figure
+from gemmetry.counters.document import ChecklistItem
+from gemmetry.counters.facts import MEANINGS
+from gemmetry.counters.model import LaunchDiagnosis
+from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.counters.text import (
     DiagnosedLaunch,
     amount_text,
@@ -23,11 +34,15 @@ from gemmetry.counters.text import (
     speedup_text,
     value_text,
 )
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
+from gemmetry.domain.units import format_bytes, format_gflops
 from gemmetry.hardware.detect import own_version
-from gemmetry.results.texts import cut
-from gemmetry.sweeps.figures import Figure, text_of
-from gemmetry.sweeps.page import page_section, rendered_page
+from gemmetry.results.emit import PICTURES
+from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
+from gemmetry.results.palette import COLOURS, SETTINGS, drawn, set_log_scales
+from gemmetry.results.tables import require
+from gemmetry.results.texts import cut, elide, printable
 
 _FILE = "the JSON document"
 _ABOUT = (
@@ -66,7 +81,7 @@ def diagnosis_page(launches: Sequence[DiagnosedLaunch], problems: Sequence[str])
     )  # fmt: skip
 
 
-def comparison_page(found: CounterComparison, problems: Sequence[str]) -> str:
+def comparison_page(found: CounterComparison) -> str:
     """The page of ``gemmetry counters compare -o x.html``.
 
     Raises:
@@ -102,7 +117,7 @@ def comparison_page(found: CounterComparison, problems: Sequence[str]) -> str:
         title=" · ".join(one.label for one in found.reports),
         identity=[*(f"{one.label} = {cut(one.source)}" for one in found.reports),
                   f"gemmetry {own_version()}"],
-        groups=groups, problems=problems, sections=sections,
+        groups=groups, problems=found.problems, sections=sections,
     )  # fmt: skip
 
 
@@ -201,3 +216,270 @@ def _stall_bars(names: Sequence[str], traces: list[dict[str, Any]]) -> Figure:
                    "xaxis": {"title": _STALL_AXIS, "rangemode": "tozero"}},
         "height": 120 + (20 + 15 * len(traces)) * len(names), "wide": True,
     }  # fmt: skip
+
+
+_SAME_ROOF = 0.05
+"""Roofs that differ by less share a line: those of caches follow the clock of a launch, and on a
+logarithmic axis such lines would lie on each other."""
+
+_LEVELS = ("device memory", "L2 cache", "shared memory")
+_TINTS = ((0, 5), (1, 4), (2, 6))
+"""Places in the palette of each level: of its first slope, and of all others."""
+_ROOFLINE_DASHES = ("solid", "dash", "dashdot")
+"""Of the slopes of each level, as plotly calls them."""
+_CEILINGS = {"datasheet": "solid", "at its clock": "dot"}
+"""What a peak of arithmetic is called, and its dash."""
+INK = -1
+"""Stands for the colour of the text in the place of one of the palette."""
+_GREY = 7
+"""Place in the palette of ceilings after the first of their kind, which has the text's colour."""
+_SYMBOLS = ("circle", "diamond-open", "square-open", "x")
+_MARGIN = 4.0
+"""How many times beyond the points and ridges the horizontal axis reaches."""
+
+
+class Side(NamedTuple):
+    """A launch on a roofline."""
+
+    label: str
+    """The report's; "" where there is only one."""
+    device: str
+    roofline: LaunchRoofline
+
+
+@dataclass(slots=True)
+class Roof:
+    """A slope, in bytes per second, or a ceiling, in operations per second."""
+
+    name: str
+    value: float
+    labels: list[str]
+    """Of the launches below it."""
+    level: int | None = None
+    """Place of the level of memory; None: a ceiling."""
+    tint: int = INK
+    """Place in the palette, or :data:`INK`."""
+    dash: str = "solid"
+    x: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def y(self) -> tuple[float, float]:
+        """Operations per second at both ends."""
+        low, high = (1.0, 1.0) if self.level is None else self.x
+        return self.value * low, self.value * high
+
+
+def roofline_figure(sides: Sequence[Side]) -> Figure | None:
+    """The roofline of `sides`, for pages and pictures; None where no operations of any of them were
+    counted."""
+    known = [one for one in sides if one.roofline.operations_per_s]
+    places = [level.intensity for one in known for level in one.roofline.levels if level.intensity]
+    if not places:
+        return None
+    several = len({one.device for one in known}) > 1
+    roofs: list[Roof] = []
+    points: list[dict[str, Any]] = []
+    for number, one in enumerate(known):
+        own = [_add(roofs, roof) for roof in _roofs_of(one)]
+        tints = {_LEVELS[roof.level]: roof.tint for roof in own if roof.level is not None}
+        gpu = f" on {one.device}" if several and one.device else ""
+        points += _points(one, gpu, _SYMBOLS[number % len(_SYMBOLS)], tints)
+    _finish(roofs, places, [one.label for one in known])
+    return {
+        "traces": [*map(_line, roofs), *points],
+        "layout": {"xaxis": {"title": "FLOP per byte", "type": "log"},
+                   "yaxis": {"title": "TFLOP/s", "type": "log"}},
+        "height": 480, "narrow_legend": True, "wide": True,
+    }  # fmt: skip
+
+
+def _points(
+    side: Side, gpu: str, symbol: str, tints: Mapping[str, int]
+) -> Iterator[dict[str, Any]]:
+    """A launch: its entry of the legend, and a point for each level of memory, all at its
+    operations per second."""
+    rate = side.roofline.operations_per_s or 0.0
+    path = side.roofline.path or "operations"
+    name = text_of(f"{_prefix([side.label])}{path}{gpu}, {_flops(rate)}")
+    edge = {"line": {"width": 2}} if symbol.endswith("-open") else {}
+    common = {
+        "type": "scatter", "mode": "markers", "name": name, "legendgroup": name,
+        "marker": {"size": 11, "symbol": symbol, **edge},
+    }  # fmt: skip
+    # The colours are those of the levels, so that the legend shows the symbol alone.
+    yield {**common, "ink": True, "x": [None], "y": [None]}
+    for level in side.roofline.levels:
+        if level.intensity:
+            first = _TINTS[_LEVELS.index(level.name)][0]
+            yield {
+                **common, "tint": tints.get(level.name, first), "showlegend": False,
+                "x": [level.intensity], "y": [rate / 1e12],
+                "hovertemplate": f"{name}<br>{level.name}: %{{x:.3g}} FLOP per byte<extra></extra>",
+            }  # fmt: skip
+
+
+def compared_sides(first: str, one: KernelComparison) -> list[Side]:
+    """The launches of a kernel in the report `first` and in the one that it is compared with."""
+    return [
+        Side(label, side.diagnosis.device, side.roofline)
+        for label, side in ((first, one.first), (one.label, one.second))
+        if side.roofline is not None
+    ]
+
+
+def _roofs_of(side: Side) -> Iterator[Roof]:
+    for level in side.roofline.levels:
+        if level.peak_bytes_per_s:
+            place = _LEVELS.index(level.name)
+            yield Roof(level.name, level.peak_bytes_per_s, [side.label], place, _TINTS[place][0],
+                       _ROOFLINE_DASHES[place])  # fmt: skip
+    peaks = (side.roofline.datasheet_peak, side.roofline.clock_peak)
+    for (words, dash), peak in zip(_CEILINGS.items(), peaks, strict=True):
+        if peak:
+            yield Roof(f"{side.roofline.path or 'peak'} {words}", peak, [side.label], dash=dash)
+
+
+def _add(roofs: list[Roof], new: Roof) -> Roof:
+    """Add a roof, or where it is there already only its label; the roof in the list is returned."""
+    alike = [one for one in roofs if (one.level, one.dash) == (new.level, new.dash)]
+    for one in alike:
+        if one.name == new.name and abs(new.value - one.value) <= _SAME_ROOF * one.value:
+            one.labels += new.labels
+            return one
+    if alike:
+        new.tint = _GREY if new.level is None else _TINTS[new.level][1]
+    roofs.append(new)
+    return new
+
+
+def _finish(roofs: Sequence[Roof], places: Sequence[float], labels: Sequence[str]) -> None:
+    """Give roofs their ends, and the names of a legend."""
+    ridges = {id(one): ridge for one in roofs if (ridge := _ridge(one, roofs)) is not None}
+    low, high = min(places) / _MARGIN, max([*places, *ridges.values()]) * _MARGIN
+    for one in roofs:
+        is_slope = one.level is not None
+        one.x = (low, ridges.get(id(one), high))
+        value = f"{format_bytes(one.value)}/s" if is_slope else _flops(one.value)
+        prefix = "" if len(one.labels) == len(labels) else _prefix(one.labels)
+        one.name = f"{prefix}{one.name}, {value}"
+
+
+def _ridge(slope: Roof, roofs: Sequence[Roof]) -> float | None:
+    """Where a slope meets the highest ceiling of its launches; None of a ceiling, or without."""
+    if slope.level is None:
+        return None
+    tops = [one.value for one in roofs
+            if one.level is None and not set(slope.labels).isdisjoint(one.labels)]  # fmt: skip
+    return max(tops) / slope.value if tops else None
+
+
+def _prefix(labels: Sequence[str]) -> str:
+    return f"{', '.join(labels)}: " if any(labels) else ""
+
+
+def _flops(rate: float) -> str:
+    return format_gflops(rate / 1e9)
+
+
+def _line(roof: Roof) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "lines", "name": text_of(roof.name), "ink": roof.tint == INK,
+        "tint": roof.tint, "line": {"dash": roof.dash}, "x": list(roof.x),
+        "y": [value / 1e12 for value in roof.y], "hoverinfo": "name",
+    }  # fmt: skip
+
+
+_DASHES = {"solid": "-", "dash": "--", "dashdot": "-.", "dot": ":"}
+_MARKERS = {"circle": "o", "diamond-open": "D", "square-open": "s", "x": "x"}
+"""What plotly's names are in matplotlib."""
+_INK, _GRID = "#222222", "#e6e6e6"
+_WIDTH, _HEIGHT = 9.0, 3.6
+_TITLE_CHARACTERS = 90
+
+Panel = tuple[str, str, Sequence[Side]]
+"""Title, a sentence, and what is on its roofline."""
+
+
+def diagnosis_panels(launches: Sequence[DiagnosedLaunch]) -> list[Panel]:
+    """A roofline of each kernel, with its verdict."""
+    return [
+        (one.diagnosis.kernel, f"{one.diagnosis.device}: {one.diagnosis.verdict.claim}".strip(": "),
+         [Side("", one.diagnosis.device, one.roofline)] if one.roofline is not None else [])
+        for one in launches
+    ]  # fmt: skip
+
+
+def comparison_panels(found: CounterComparison) -> list[Panel]:
+    """A roofline of each kernel with both of its launches."""
+    first = found.reports[0].label
+    panels: list[Panel] = []
+    for one in found.kernels:
+        ids = [side.diagnosis.verdict.id for side in one.sides]
+        text = f"{first}: {ids[0]}, {one.label}: {ids[1]}"
+        panels.append((one.first.name, text, compared_sides(first, one)))
+    return panels
+
+
+def picture_forms(panels: Callable[[], Sequence[Panel]]) -> dict[str, Callable[[], bytes]]:
+    """Suffix of a picture -> what draws the rooflines in that format."""
+    return {
+        suffix: partial(lambda name: roofline_picture(panels(), name), suffix[1:])
+        for suffix in PICTURES
+    }
+
+
+def roofline_picture(panels: Sequence[Panel], format_name: str) -> bytes:
+    """The rooflines one below the other, as ``png`` or ``svg``; those without counted operations
+    are left out, which the foot notes.
+
+    Raises:
+        RequestError: there is nothing to draw, or matplotlib is not installed.
+    """
+    matplotlib = require("matplotlib", extra="plot")
+    figure_module = require("matplotlib.figure", extra="plot")
+    drawings = [(*panel[:2], roofline_figure(panel[2])) for panel in panels]
+    shown = [(title, text, found) for title, text, found in drawings if found is not None]
+    if not shown:
+        raise RequestError(
+            "there is no roofline to draw: the operations of no kernel were counted",
+            hint="Collect them: gemmetry counters collect --set gemm.",
+        )
+    with matplotlib.rc_context(SETTINGS):
+        size = (_WIDTH, _HEIGHT * len(shown))
+        figure = figure_module.Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(len(shown), 1, squeeze=False)
+        for axes, (title, text, drawing) in zip(grid[:, 0], shown, strict=True):
+            _draw(axes, drawing)
+            axes.set_title(f"{_plain(title)}\n{_plain(text)}", fontsize=10, loc="left", color=_INK)
+        if hidden := len(panels) - len(shown):
+            figure.supxlabel(f"left out, as operations were not counted: {hidden}", fontsize=8)
+        return drawn(figure, format_name)
+
+
+def _plain(text: str) -> str:
+    return elide(cut(printable(text), 4000), _TITLE_CHARACTERS)
+
+
+def _draw(axes: Any, drawing: Figure) -> None:
+    for trace in drawing["traces"]:
+        look: dict[str, Any] = {"color": _INK if trace.get("ink") else COLOURS[trace["tint"]]}
+        if trace.get("showlegend", True):
+            look["label"] = _plain(unescape(trace["name"]))
+        if trace["mode"] == "lines":
+            look |= {"linestyle": _DASHES[trace["line"]["dash"]], "linewidth": 1.6}
+        else:
+            symbol = trace["marker"]["symbol"]
+            look |= {
+                "marker": _MARKERS[symbol], "markersize": 8, "linestyle": "none", "zorder": 3,
+                "fillstyle": "none" if symbol.endswith("-open") else "full",
+            }  # fmt: skip
+        x, y = ([one for one in trace[axis] if one is not None] for axis in "xy")
+        axes.plot(x, y, **look)
+    set_log_scales(axes)
+    axes.set_xlabel("FLOP per byte")
+    axes.set_ylabel("TFLOP/s")
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)

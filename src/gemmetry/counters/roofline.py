@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmetry.counters.diagnosis.facts import Facts, device_of
-from gemmetry.counters.diagnosis.work import main_path, operations_by_path
+from gemmetry.counters.facts import Facts, device_of
+from gemmetry.counters.work import main_path, operations_by_path
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import ProfiledLaunch
 

@@ -5,10 +5,10 @@ What a terminal shows of a comparison of hardware counters, at most 80 columns w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
@@ -17,22 +17,24 @@ from gemmetry.counters.comparison import (
     CounterComparison,
     KernelComparison,
     MetricChange,
-    Variant,
 )
-from gemmetry.counters.diagnosis.document import (
+from gemmetry.counters.document import (
     BRIEF_FINDINGS,
     ChecklistItem,
     RuleRemark,
     SideBySide,
 )
-from gemmetry.counters.diagnosis.model import (
+from gemmetry.counters.facts import StallShares
+from gemmetry.counters.model import (
+    CANNOT_TELL,
     COUNTER,
     CounterEvidence,
     Finding,
     LaunchDiagnosis,
+    LaunchVerdict,
     WorkCheck,
+    uncapitalised,
 )
-from gemmetry.counters.diagnosis.stalls import StallShares
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
 from gemmetry.formats.counters.launches import ProfiledLaunch
@@ -63,10 +65,32 @@ class DiagnosedLaunch:
 
 def print_diagnoses(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
     """Print each launch: the verdict, the work, findings, what is suppressed, and the roofline."""
+
+    def write(line: _Line) -> None:
+        left = _LABEL + line.indent
+        room = max(min(console.width, 100) - left, 20)
+        # Names of metrics and options are copied, and so not broken.
+        texts = wrap(cut(line.text, 2000), room, break_long_words=False, break_on_hyphens=False)
+        for number, text in enumerate(texts or [""]):
+            start = f"{'' if number else line.label:<{left}}"
+            console.print(Text.assemble((start, "dim"), (text, line.style)), soft_wrap=True)
+
     for number, one in enumerate(launches):
         if number:
             console.print()
-        _Printer(console).launch(one)
+        found = one.diagnosis
+        console.print(Text(_name(found.kernel, MOST_CHARACTERS), "bold"), soft_wrap=True)
+        write(_Line("", _where(one)))
+        console.print(_verdict(found.verdict, _LABEL), soft_wrap=True)
+        for line in (_Line("", f"{found.verdict.claim}."), *_lines(one)):
+            write(line)
+
+
+def _verdict(verdict: LaunchVerdict, label: int) -> Text:
+    return Text.assemble(
+        (f"{'verdict':<{label}}", "dim"), (verdict.id, _STYLES[verdict.confidence]),
+        f"  ({verdict.confidence} confidence)",
+    )  # fmt: skip
 
 
 def print_brief(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
@@ -80,15 +104,11 @@ def print_brief(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
 
 def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
     """At most eleven lines of `width` columns."""
-    found = launch.diagnosis
-    verdict = found.verdict
+    found, verdict = launch.diagnosis, launch.diagnosis.verdict
     lines = [
         Text(_name(found.kernel, width), "bold"),
         Text(cut(f"{_where(launch)}", width)),
-        Text.assemble(
-            ("verdict  ", "dim"), (verdict.id, _STYLES[verdict.confidence]),
-            f"  ({verdict.confidence} confidence)",
-        ),
+        _verdict(verdict, 9),
         *(Text(f"         {line}") for line in _two_lines(f"{verdict.claim}.", width - 9)),
     ]  # fmt: skip
     for number, one in enumerate(found.findings[:BRIEF_FINDINGS], 1):
@@ -100,9 +120,8 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
                 Text(f"{mark:<3}{step}") for mark, step in zip((number, ""), steps, strict=False)
             ]
         else:
-            lines.append(
-                Text(f"{number}  {fitted(f'{one.id} ({one.confidence}): {one.claim}', width - 3)}")
-            )
+            text = f"{one.id} ({one.confidence}): {_claim(one, verdict)}"
+            lines.append(Text(f"{number}  {fitted(text, width - 3)}"))
             lines.append(Text(f"   {fitted(next_step, width - 3)}", "dim"))
     return lines
 
@@ -142,76 +161,64 @@ def grid_text(launch: ProfiledLaunch) -> str:
     return f"grid {'x'.join(map(str, launch.info.grid))}{unit}"
 
 
-class _Printer:
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._width = min(console.width, 100)
+class _Line(NamedTuple):
+    label: str
+    text: str
+    style: str = ""
+    indent: int = 0
 
-    def launch(self, launch: DiagnosedLaunch) -> None:
-        found = launch.diagnosis
-        self._console.print(Text(_name(found.kernel, MOST_CHARACTERS), "bold"), soft_wrap=True)
-        self._line("", _where(launch))
-        verdict = found.verdict
-        head = Text.assemble(
-            (f"{'verdict':<{_LABEL}}", "dim"), (verdict.id, _STYLES[verdict.confidence]),
-            f"  ({verdict.confidence} confidence)",
-        )  # fmt: skip
-        self._console.print(head, soft_wrap=True)
-        self._line("", f"{verdict.claim}.")
-        for number, check in enumerate(found.work_check):
-            self._line("" if number else "work", _work(check))
-        for number, one in enumerate(found.findings, 1):
-            self._finding(number, one, verdict.claim)
-        for number, void in enumerate(found.suppressed):
-            self._line("" if number else "suppressed", f"{void.id}: {void.claim}")
-            self._line("", f"because {void.reason}.", "dim", indent=2)
-        if launch.roofline is not None:
-            self._roofline(launch.roofline)
-        if launch.checklists is not None:
-            self._side_by_side(launch.checklists)
 
-    def _line(self, label: str, text: str, style: str = "", *, indent: int = 0) -> None:
-        left = _LABEL + indent
-        room = max(self._width - left, 20)
-        # Names of metrics and options are copied, and so not broken.
-        lines = wrap(cut(text, 2000), room, break_long_words=False, break_on_hyphens=False)
-        for number, line in enumerate(lines or [""]):
-            start = label if number == 0 else ""
-            self._console.print(
-                Text.assemble((f"{start:<{left}}", "dim"), (line, style)), soft_wrap=True
-            )
-
-    def _finding(self, number: int, finding: Finding, verdict: str) -> None:
-        claim = "the verdict" if finding.claim == verdict else finding.claim
-        self._line(f"finding {number}", f"{finding.id} ({finding.confidence}): {claim}")
-        for part, text in finding_parts(finding):
+def _lines(launch: DiagnosedLaunch) -> Iterator[_Line]:
+    """What follows the verdict: the work, findings, what is suppressed, the roofline, and the
+    checklists."""
+    found = launch.diagnosis
+    yield from _section("work", ((_work(check), "") for check in found.work_check))
+    for number, one in enumerate(found.findings, 1):
+        claim = _claim(one, found.verdict)
+        yield _Line(f"finding {number}", f"{one.id} ({one.confidence}): {claim}")
+        for part, text in finding_parts(one):
             if part == "evidence":
-                self._line("", text, "cyan", indent=2)
+                yield _Line("", text, "cyan", 2)
             elif part != SOURCE:
-                self._line("", f"{part}: {text}", indent=2)
+                yield _Line("", f"{part}: {text}", indent=2)
+    yield from _section("suppressed", ((f"{void.id}: {void.claim}", f"because {void.reason}.")
+                                       for void in found.suppressed))  # fmt: skip
+    if launch.roofline is not None:
+        yield from _section("roofline", ((line, "") for line in roofline_lines(launch.roofline)))
+    if launch.checklists is None:
+        return
+    yield from _section("checklist", map(_item, launch.checklists.checklist))
+    yield from _section("expected", map(_item, launch.checklists.insights))
+    yield from _section("NVIDIA", map(_rule, launch.checklists.rules))
 
-    def _roofline(self, roofline: LaunchRoofline) -> None:
-        for number, line in enumerate(roofline_lines(roofline)):
-            self._line("" if number else "roofline", line)
 
-    def _side_by_side(self, checklists: SideBySide) -> None:
-        self._items("checklist", checklists.checklist)
-        self._items("expected", checklists.insights)
-        for number, rule in enumerate(checklists.rules):
-            gain = f" ({found})" if (found := speedup_text(rule)) else ""
-            title = f": {rule.title}" if rule.title else ""
-            self._line("" if number else "NVIDIA", f"{rule.rule}{title}{gain}")
-            if rule.remark:
-                self._line("", rule.remark, "dim", indent=2)
+def _section(label: str, items: Iterable[tuple[str, str]]) -> Iterator[_Line]:
+    """The texts of a part, each with its remark; the first one has the label."""
+    for number, (text, remark) in enumerate(items):
+        yield _Line("" if number else label, text)
+        if remark:
+            yield _Line("", remark, "dim", 2)
 
-    def _items(self, label: str, items: Iterable[ChecklistItem]) -> None:
-        for number, one in enumerate(items):
-            value = measured_text(one) or "–"
-            target = f" (document: {one.target})" if one.target else ""
-            answer = f": {one.answer}" if one.answer else ""
-            self._line("" if number else label, f"{one.item} {value}{target}{answer}")
-            if one.remark:
-                self._line("", one.remark, "dim", indent=2)
+
+def _claim(finding: Finding, verdict: LaunchVerdict) -> str:
+    """The claim of a finding, where the verdict does not contain it already."""
+    if verdict.claim.startswith(finding.claim):
+        return "the verdict"
+    if verdict.claim.endswith(f": {uncapitalised(finding.claim)}"):
+        return "the verdict but for that" if verdict.id == CANNOT_TELL else "the cause"
+    return finding.claim
+
+
+def _item(one: ChecklistItem) -> tuple[str, str]:
+    target = f" (document: {one.target})" if one.target else ""
+    answer = f": {one.answer}" if one.answer else ""
+    return f"{one.item} {measured_text(one) or '–'}{target}{answer}", one.remark
+
+
+def _rule(rule: RuleRemark) -> tuple[str, str]:
+    gain = f" ({found})" if (found := speedup_text(rule)) else ""
+    title = f": {rule.title}" if rule.title else ""
+    return f"{rule.rule}{title}{gain}", rule.remark
 
 
 SOURCE = "its source"
@@ -311,7 +318,7 @@ def print_comparison(found: CounterComparison, console: Console) -> None:
     for report in found.reports:
         console.print(Text(f"{report.label} = {elide(cut(report.source, 4000), 70)}"),
                       soft_wrap=True)  # fmt: skip
-    shown = sorted(found.kernels, key=lambda one: -_time(one.first))[:MOST_KERNELS]
+    shown = sorted(found.kernels, key=lambda one: -one.first.total_ns)[:MOST_KERNELS]
     for one in shown:
         console.print()
         for line in kernel_lines(first, one):
@@ -323,10 +330,6 @@ def print_comparison(found: CounterComparison, console: Console) -> None:
 def hidden_kernels(found: CounterComparison) -> int:
     """Compared kernels that :func:`print_comparison` leaves out."""
     return max(len(found.kernels) - MOST_KERNELS, 0)
-
-
-def _time(variant: Variant) -> float:
-    return sum(one.duration_ns or 0.0 for one in variant.launches)
 
 
 def kernel_lines(first: str, one: KernelComparison) -> list[Text]:

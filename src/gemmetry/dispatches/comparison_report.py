@@ -13,6 +13,7 @@ from rich.text import Text
 
 from gemmetry.dispatches.analysis import duration_ns
 from gemmetry.dispatches.comparison import CandidateComparison, Change, ExperimentComparison
+from gemmetry.dispatches.item_columns import column, integer, number, record, text
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped
 from gemmetry.domain import units
 from gemmetry.domain.columns import SCHEMA_VERSION
@@ -25,7 +26,6 @@ from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import html_page, markdown_table
 from gemmetry.results.texts import first_line, printable
 from gemmetry.statistics.comparison import Comparison, Difference
-from gemmetry.traces.rows import column, integer, number, record, text
 
 
 def comparison_junit(comparison: ExperimentComparison, *, undecided_fails: bool = True) -> bytes:

@@ -34,8 +34,8 @@ from gemmetry.domain.record import Listener, Record, ResultSet, ignore_events
 from gemmetry.domain.settings import REGIMES, RunSettings
 from gemmetry.engine.store.creation import DEFAULT_FOLDER
 from gemmetry.providers.base import baseline_names, best_baseline, builtin_names
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.providers.registry import load_provider
 from gemmetry.results.compare import compare as judge_pairs

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from gemmetry.dispatches.item_columns import ItemColumn, column, integer, number, table, text
 from gemmetry.dispatches.labels import (
     VERIFICATION_MARKS,
     difference_legend,
@@ -34,7 +35,6 @@ from gemmetry.domain.units import format_bytes, format_percent
 from gemmetry.results import emit
 from gemmetry.results.palette import COLOURS, picture
 from gemmetry.results.tables import require
-from gemmetry.traces.rows import ItemColumn, column, integer, number, table, text
 
 
 def ladder_picture(ladder: Ladder, format_name: str) -> bytes:

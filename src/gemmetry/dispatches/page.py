@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from markupsafe import Markup
-
 from gemmetry.dispatches.analysis import (
     MeanSpeedup,
     Problem,
@@ -55,9 +53,8 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.units import format_gflops
 from gemmetry.results.json_text import json_value
-from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.results.pages import page_templates, render_page
 from gemmetry.results.palette import COLOURS, DARK_COLOURS, SCALE
-from gemmetry.results.tables import require
 from gemmetry.results.texts import first_line, printable
 
 LEAST_SHARED = 0.5
@@ -160,13 +157,16 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
     Raises:
         RequestError: plotly is not installed. UnknownNameError: no such baseline provider.
     """
-    plotly = require("plotly.offline", extra="plot")
-    templates = page_templates()
     records = result_set.records
     overview = Overview(result_set, baseline)
     relative = overview.relative
     shown = _shown(records)
-    return templates.get_template("report.html.j2").render(
+    return render_page(
+        "report.html.j2",
+        scripts=_SCRIPTS,
+        data=_data(result_set, shown, relative, overview.marks),
+        draws=True,
+        title=result_set.title,
         result_set=result_set,
         hidden=len(records) - len(shown),
         verdict=overview.verdict,
@@ -184,10 +184,6 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         failed=sum(map(ran_and_failed, records)),
         not_run=_not_run(records),
         environments={key: asdict(env) for key, env in result_set.environments.items()},
-        style=Markup(template_text(templates, "report.css")),
-        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
-        plotly=Markup(plotly.get_plotlyjs()),
-        data=Markup(embed_json(_data(result_set, shown, relative, overview.marks))),
         baseline=overview.baseline_label,
     )
 

@@ -474,9 +474,9 @@ def write(
         UnknownNameError: no such column.
         StorageError: the file cannot be written; an older one is unchanged.
     """
-    suffix = emit.check_suffix(path, emit.EVERY_FORM)
-    if columns and not append and suffix not in emit.WITH_COLUMNS:
-        names = ", ".join(emit.WITH_COLUMNS)
+    suffix = emit.check_suffix(path, emit.every_form())
+    if columns and not append and suffix not in emit.with_columns():
+        names = ", ".join(emit.with_columns())
         raise RequestError(
             f"columns cannot be chosen for {path}",
             hint=f"Only {names} can have chosen columns; leave --columns out.",

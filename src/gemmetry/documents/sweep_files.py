@@ -36,21 +36,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmetry.documents.tracelens import BY_NAME, job_sheets
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
-from gemmetry.sweeps.cause import Floats
 from gemmetry.sweeps.comparison import WORKBOOKS
-from gemmetry.sweeps.model import Point, RankFacts, SweepConfiguration
-from gemmetry.sweeps.rank_worker import RankAnalysis
-from gemmetry.sweeps.ranks import gemm_rows, members_of
-from gemmetry.sweeps.rows import GemmKind, GemmStatistics, configuration_entry
+from gemmetry.sweeps.folder import Point
+from gemmetry.sweeps.gemms import Floats, members_of
+from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis
+from gemmetry.sweeps.ranks import RankFacts
+from gemmetry.sweeps.rows import GemmKind, GemmStatistics, SweepConfiguration, configuration_entry
+from gemmetry.sweeps.workers import RankAnalysis, gemm_rows
 from gemmetry.traces.collectives.summary import operation_name
-from gemmetry.traces.tracelens.cells import integer, number, text
-from gemmetry.traces.tracelens.collectives import CommunicationNames, job_sheets
-from gemmetry.traces.tracelens.sheets import BY_NAME
 
 Timeline = Mapping[str, tuple[float, float]]
 """Row of ``gpu_timeline`` -> its time in ms, and its share of the whole time in %."""
@@ -94,7 +92,7 @@ class ProductPoint:
     repeat: int | None
     """Number of the repeat; None in a sweep without repeats."""
     outcome: str = "ok"
-    """Like :attr:`~gemmetry.sweeps.model.Point.outcome`."""
+    """Like :attr:`~gemmetry.sweeps.folder.Point.outcome`."""
     reason: str = ""
     gemms: tuple[RankGemm, ...] = ()
     timelines: Mapping[int | None, Timeline] = field(default_factory=dict)
@@ -168,6 +166,21 @@ def _named(number: int | None, word: str) -> str:
 def _file_name(text: str) -> str:
     """`text` without what a name of a folder cannot have."""
     return text.replace("/", "_").replace("\\", "_")
+
+
+def text(name: str, description: str) -> Column:
+    """A column of texts."""
+    return Column(name, description=description)
+
+
+def integer(name: str, description: str) -> Column:
+    """A column of integers."""
+    return Column(name, ColumnType.INTEGER, description=description)
+
+
+def number(name: str, unit: str, description: str) -> Column:
+    """A column of numbers."""
+    return Column(name, ColumnType.NUMBER, unit, description)
 
 
 AXES = (
@@ -688,13 +701,7 @@ def collective_sheets(point: PointAnalysis) -> list[Table]:
     """The sheets of TraceLens' report on the collectives of all ranks; [] without collectives."""
     if not any(one.collectives for one in point.job.job.ranks):
         return []
-    names = {Path(one.facts.file): _names(one.facts) for one in point.ranks}
-    return job_sheets(point.job, names)
-
-
-def _names(facts: RankFacts) -> CommunicationNames:
-    written = {one.collective.row: one.written for one in facts.communication}
-    return CommunicationNames(written, facts.gpus_of_node)
+    return job_sheets(point.job)
 
 
 HEAD = (
@@ -773,23 +780,18 @@ def varying_gemms(points: Iterable[ProductPoint], top_k: int) -> list[VaryingGem
     return sorted(found, key=lambda one: -one.gemm.spread_us)
 
 
-def variance_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``time_variance``: which GEMMs vary by how much."""
-    return _table("time_variance", rows, ())
+VARYING: dict[str, tuple[str, tuple[Column, ...]]] = {
+    "": ("time_variance", ()),
+    "_with_timestamps": ("with_timestamps", TIMESTAMPS),
+    "_with_collective_overlap": ("with_collective_overlap", (*TIMESTAMPS, *OVERLAP)),
+}
+"""End of a file's name -> its table, and the columns that it has in addition: none, the moments of
+the extremes, or also the collectives next to the longest instance."""
 
 
-def timestamps_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``with_timestamps``: the same, with the moments of the extremes."""
-    return _table("with_timestamps", rows, TIMESTAMPS)
-
-
-def overlap_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``with_collective_overlap``: the same, with the collectives next to the longest instance, and
-    whether collectives slow the GEMM."""
-    return _table("with_collective_overlap", rows, (*TIMESTAMPS, *OVERLAP))
-
-
-def _table(name: str, rows: Sequence[VaryingGemm], more: tuple[Column, ...]) -> Table:
+def varying_table(end: str, rows: Sequence[VaryingGemm]) -> Table:
+    """Which GEMMs vary by how much: one of :data:`VARYING`."""
+    name, more = VARYING[end]
     of_operator = sorted({key for one in rows for key in one.gemm.row})
     columns = (
         *HEAD,

@@ -25,26 +25,28 @@ from gemmetry.documents.sweep_files import (
     Timeline,
     bare_point,
 )
+from gemmetry.documents.trace_report import TraceLensSheets, trace_workbook
+from gemmetry.documents.tracelens import BY_NAME
+from gemmetry.documents.tracelens_workbooks import workbook_gemm_rows
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.formats.xlsx import Cell, TraceLensReport, read_tracelens_report
 from gemmetry.results.emit import write_atomically
 from gemmetry.results.tables import Look, workbook
-from gemmetry.sweeps.analysis import PointSelection
 from gemmetry.sweeps.folder import (
     ANALYSIS_FOLDERS,
+    Point,
+    Sweep,
     configuration_of,
     is_of_configuration,
     whole_grid,
 )
-from gemmetry.sweeps.model import Point, RankFacts, Sweep, SweepConfiguration
-from gemmetry.sweeps.rows import GemmKind
-from gemmetry.traces.files import trace_workbook
+from gemmetry.sweeps.points import PointSelection
+from gemmetry.sweeps.ranks import RankFacts
+from gemmetry.sweeps.rows import GemmKind, SweepConfiguration
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
 from gemmetry.traces.report import build_report
-from gemmetry.traces.tracelens.input import workbook_gemm_rows
-from gemmetry.traces.tracelens.sheets import BY_NAME
 
 _OF_RANK = re.compile(r"perf_(?:(\d+)ch_)?rank(\d+)\.xlsx")
 _OF_POINT = re.compile(r"collective(?:_(\d+)ch)?\.xlsx")
@@ -231,7 +233,7 @@ def write_rank_workbook(trace: Trace, facts: RankFacts, start: str) -> Path:
     """
     file = trace.file.name.partition(".")[0]
     path = Path(f"{start}{file if facts.rank is None else f'rank{facts.rank}'}.xlsx")
-    write_atomically(path, trace_workbook(build_report([trace], {})))
+    write_atomically(path, trace_workbook(build_report([trace], {}, sheets=TraceLensSheets())))
     return path
 
 

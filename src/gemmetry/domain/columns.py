@@ -25,6 +25,7 @@ from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record
+from gemmetry.domain.rows import DRAFT
 from gemmetry.domain.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Direction
 
@@ -138,8 +139,6 @@ def row(record: Record, columns: Iterable[RecordColumn] = COLUMNS) -> dict[str, 
     return {column.name: column.value(record, operation) for column in columns}
 
 
-_DRAFT = "https://json-schema.org/draft/2020-12/schema"
-
 _JSON_TYPES = {
     ColumnType.TEXT: "string",
     ColumnType.INTEGER: "integer",
@@ -148,22 +147,6 @@ _JSON_TYPES = {
     ColumnType.TEXTS: "array",
     ColumnType.MAPPING: "object",
 }
-
-
-def spec_schema() -> dict[str, Any]:
-    """JSON schema of spec files; aliases of keys are properties too."""
-    # The model takes most of the time of a command, and the schema of results does without it.
-    from gemmetry.domain.specs.keys import ALIASES
-    from gemmetry.domain.specs.model import ProfileSpec
-
-    schema = ProfileSpec.model_json_schema()
-    properties = schema["properties"]
-    for alias, name in ALIASES.items():
-        if name in properties:
-            properties[alias] = {
-                **properties[name], "description": f"Another name of {name}."
-            }  # fmt: skip
-    return {"$schema": _DRAFT, **schema, "title": "gemmetry spec"}
 
 
 def result_schema() -> dict[str, Any]:
@@ -175,7 +158,7 @@ def result_schema() -> dict[str, Any]:
         "required": [column.name for column in COLUMNS],
     }
     return {
-        "$schema": _DRAFT,
+        "$schema": DRAFT,
         "title": "gemmetry results",
         "type": "object",
         "properties": {

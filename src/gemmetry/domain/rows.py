@@ -6,7 +6,8 @@ A kind of row is a class whose fields are facts::
         op: str | None = fact("operation", page="operation")
         latency_us: float | None = fact("median", "µs", page="latency µs", show="{:,.1f}".format)
 
-A field without :func:`fact` is internal: it is in no file.
+A field without :func:`fact` is internal: it is in no file. A field ``x_ns`` whose unit is µs is in
+files as ``x_us``. A method decorated with :func:`derived` is a fact that follows from the fields.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ import math
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from typing import Any, ClassVar, Self, Union, dataclass_transform, get_args, get_origin
+from functools import cached_property
+from typing import Any, ClassVar, Self, TypeVar, Union, dataclass_transform, get_args, get_origin
 from typing import get_type_hints as type_hints
 
 from gemmetry.domain.tables import Column, ColumnType, Table
 
 SCHEMA_VERSION = 1
 """Version of every JSON document; raised when a key is removed or changes its meaning."""
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+"""Of JSON schema."""
 
 _FACT = "fact"
 
@@ -73,6 +78,45 @@ def inline(*, default: Any = MISSING) -> Any:
     return field(default=default, metadata={_FACT: Fact(is_inline=True)})
 
 
+T = TypeVar("T")
+
+
+class Derived(cached_property[T]):
+    """A fact that :func:`derived` declares."""
+
+    fact: Fact
+    type: Any
+    """Type of the value; None: the annotation of the function."""
+
+
+def derived(
+    text: str = "",
+    unit: str = "",
+    *,
+    key: str = "",
+    column: str | None = None,
+    page: str = "",
+    show: Callable[[Any], str] | None = None,
+    format: Callable[[Any], str] | None = None,
+    type: Any = None,
+) -> Callable[[Callable[[Any], T]], Derived[T]]:
+    """Declares a method without arguments as a fact, whose value is computed once.
+
+    The arguments are those of :func:`fact`; `type` is that of the value of a function without
+    annotations, such as ``attrgetter("shape.m")``.
+    """
+
+    def declared(compute: Callable[[Any], T]) -> Derived[T]:
+        found = Derived(compute)
+        found.fact = Fact(
+            text=text, unit=unit, key=key, column=column, page=page, show=show, format=format
+        )
+        found.type = type
+        return found
+
+    return declared
+
+
 @dataclass_transform(
     kw_only_default=True, frozen_default=True, field_specifiers=(fact, inline, field)
 )
@@ -85,11 +129,15 @@ class Row:
     """Decimal places of floats in files; None: all."""
     PAGE_LAST: ClassVar[tuple[str, ...]] = ()
     """Headings that stand last on pages, in this order; others are in the order of the facts."""
+    _DECLARED: ClassVar[tuple[str, ...]] = ()
+    """Names of its own facts, in order."""
 
     def __init_subclass__(cls, *, digits: int | None = None) -> None:
         super().__init_subclass__()
         if digits is not None:
             cls.DIGITS = digits
+        facts = (dataclasses.Field, Derived)
+        cls._DECLARED = tuple(name for name, one in vars(cls).items() if isinstance(one, facts))
         dataclass(frozen=True, kw_only=True)(cls)
 
     def record(self) -> dict[str, Any]:
@@ -102,7 +150,9 @@ class Row:
             elif here == "" and one.is_optional:
                 found[one.key] = None
             else:
-                found[one.key] = value(here, self.DIGITS)
+                found[one.key] = value(
+                    here / 1000 if one.is_scaled and here is not None else here, self.DIGITS
+                )
         return found
 
     @classmethod
@@ -114,7 +164,8 @@ class Row:
             for one in dataclasses.fields(cls)
             if one.default is MISSING and one.default_factory is MISSING
         }
-        return cls(**absent | {one.name: one.read(record) for one in members(cls)})
+        own = {one.name: one.read(record) for one in members(cls) if not one.is_derived}
+        return cls(**absent | own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +182,9 @@ class Member:
     is_optional: bool
     key: str
     """Its key in JSON."""
+    is_derived: bool = False
+    is_scaled: bool = False
+    """Whether it is in ns in the row, and in µs in files."""
 
     @property
     def is_list(self) -> bool:
@@ -144,6 +198,7 @@ class Member:
         found = record.get(self.key, None if self.default is MISSING else self.default)
         if self.is_list:
             return tuple(found or ()) if self.row is None else tuple(map(self.row.of, found or ()))
+        found = found * 1000 if self.is_scaled and found is not None else found
         return found if self.row is None or found is None else self.row.of(found)
 
 
@@ -157,16 +212,29 @@ def members(kind: type[Row]) -> tuple[Member, ...]:
         return _MEMBERS[kind]
     hints = type_hints(kind)
     found = []
-    for one in dataclasses.fields(kind):
-        if _FACT in one.metadata:
-            plain = _without_none(hints[one.name])
-            inner = get_args(plain)[0] if _is_list(plain) else plain
-            row = inner if isinstance(inner, type) and issubclass(inner, Row) else None
-            declared: Fact = one.metadata[_FACT]
-            is_optional = plain is not hints[one.name]
-            key = declared.key or one.name
-            found.append(Member(one.name, declared, plain, row, one.default, is_optional, key))
+    fields = {one.name: one for one in dataclasses.fields(kind)}
+    declared_by = [vars(base).get("_DECLARED", ()) for base in reversed(kind.__mro__)]
+    for name in dict.fromkeys(name for names in declared_by for name in names):
+        one = getattr(kind, name) if name not in fields else fields[name]
+        declared = one.fact if isinstance(one, Derived) else one.metadata.get(_FACT)
+        if declared is None:
+            continue
+        hint = _hint(one) if isinstance(one, Derived) else hints[name]
+        plain = _without_none(hint)
+        inner = get_args(plain)[0] if _is_list(plain) else plain
+        row = inner if isinstance(inner, type) and issubclass(inner, Row) else None
+        scaled = declared.unit == "µs" and name.endswith("_ns")
+        plain = float if scaled else plain
+        key = declared.key or (f"{name.removesuffix('_ns')}_us" if scaled else name)
+        found.append(Member(
+            name, declared, plain, row, getattr(one, "default", MISSING), plain is not hint, key,
+            isinstance(one, Derived), scaled,
+        ))  # fmt: skip
     return _MEMBERS.setdefault(kind, tuple(found))
+
+
+def _hint(one: Derived[Any]) -> Any:
+    return type_hints(one.func)["return"] if one.type is None else one.type
 
 
 def _is_list(kind: Any) -> bool:

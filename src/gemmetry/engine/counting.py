@@ -28,12 +28,19 @@ from typing import Any
 
 import msgspec
 
-from gemmetry.counters.collecting.collector import Collected, Tool, collect, divide, find_tool, plan
-from gemmetry.counters.collecting.tools import CollectRequest, ToolName
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.model import LaunchVerdict
-from gemmetry.counters.diagnosis.work import gemm_work
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import (
+    Collected,
+    Tool,
+    collect,
+    divide,
+    find_tool,
+    plan,
+    read_counters,
+)
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.model import LaunchVerdict
+from gemmetry.counters.tools import CollectRequest, ToolName
+from gemmetry.counters.work import gemm_work
 from gemmetry.domain.contracts import Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Plan, TargetKind
 from gemmetry.domain.errors import (
@@ -367,7 +374,7 @@ def _place(candidate: Candidate) -> Path:
 def _verdict(collected: Collected, candidate: Candidate) -> LaunchVerdict | None:
     """What bounds the kernel that took longest; None where no launch can be read."""
     files = collected.files
-    table = read_counters(files.table if files.table.exists() else files.stem.parent)
+    table = read_counters(files.table if files.table.exists() else files.folder)
     if not len(table):
         return None
     launch = max(table, key=lambda one: one.value(DURATION) or 0.0)

@@ -11,14 +11,14 @@ from pathlib import Path
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.catalogue import (
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.catalogue import (
     CheckedVariant,
     KernelVariant,
     check,
     variants_of,
 )
-from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, CudaKernel
+from gemmetry.providers.cuda_provider.kernel import ARCHITECTURE, CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 
 Progress = Callable[[int, int, str], None]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gemmetry.domain.errors import listed
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
 from gemmetry.domain.units import counted, format_ns, format_percent
+from gemmetry.history.api import ChangeEvent, History
 from gemmetry.history.changes import CAUSES, ENOUGH_RUNS, ChangeCause, HistoryChanges
-from gemmetry.history.checking import ChangeEvent, HistoryCheck
 from gemmetry.history.folder import HistoryRun
 from gemmetry.results.emit import JSON, JUNIT, MARKDOWN, Result
 from gemmetry.results.json_text import json_file
@@ -49,27 +50,6 @@ class EventGroup:
         """The dispatch, or the first of several."""
         more = len(self.members) - 1
         return f"{self.first.name} and {more} more" if more else self.first.name
-
-    @property
-    def run(self) -> HistoryRun:
-        """The first run after it."""
-        return self.first.run
-
-    @property
-    def device(self) -> str:
-        return self.first.found.history.device
-
-    @property
-    def is_alarm(self) -> bool:
-        return self.first.is_alarm
-
-    @property
-    def is_noise(self) -> bool:
-        return self.first.is_noise
-
-    @property
-    def cause(self) -> str:
-        return self.first.cause
 
     @property
     def text(self) -> str:
@@ -159,6 +139,7 @@ def again_text(found: HistoryChanges) -> str:
 
 
 _ratio = "{:.3f}".format
+_ns = partial(fact, unit="ns", format=format_ns)
 
 
 class RunRow(Row):
@@ -202,14 +183,10 @@ class SeriesRow(Row):
     reference: str | None = fact("The dispatch that it is compared with.")
     runs: int = fact("Runs that measured it.")
     outcome: str = fact("Its latest outcome.")
-    median_ns: float | None = fact("Its latest median.", "ns", format=format_ns)
-    low_ns: float | None = fact("Lower end of the interval of that median.", "ns", format=format_ns)
-    high_ns: float | None = fact(
-        "Upper end of the interval of that median.", "ns", format=format_ns
-    )
-    level_ns: float | None = fact(
-        "Median of the medians since its last change.", "ns", format=format_ns
-    )
+    median_ns: float | None = _ns("Its latest median.")
+    low_ns: float | None = _ns("Lower end of the interval of that median.")
+    high_ns: float | None = _ns("Upper end of the interval of that median.")
+    level_ns: float | None = _ns("Median of the medians since its last change.")
     power: float | None = fact(
         "Share of cases in which a change of five times the threshold would be found; below 0.8 "
         "that none was is undecided.",
@@ -225,15 +202,11 @@ class PointRow(RunRow):
     """A run of a series."""
 
     outcome: str = fact("Outcome in that run.")
-    median_ns: float | None = fact("Its median.", "ns", format=format_ns)
-    low_ns: float | None = fact("Lower end of the interval of that median.", "ns", format=format_ns)
-    high_ns: float | None = fact(
-        "Upper end of the interval of that median.", "ns", format=format_ns
-    )
+    median_ns: float | None = _ns("Its median.")
+    low_ns: float | None = _ns("Lower end of the interval of that median.")
+    high_ns: float | None = _ns("Upper end of the interval of that median.")
     reference: str = fact("The dispatch that it is compared with.")
-    reference_ns: float | None = fact(
-        "Median of the reference in the same run.", "ns", format=format_ns
-    )
+    reference_ns: float | None = _ns("Median of the reference in the same run.")
     ratio: float | None = fact("Median over that of the reference.", format=_ratio)
 
 
@@ -244,14 +217,14 @@ Chosen = Sequence[tuple[HistoryChanges, int]]
 """Series: of which device class, and their numbers there."""
 
 
-def change_rows(check: HistoryCheck) -> list[ChangeRow]:
+def change_rows(check: History) -> list[ChangeRow]:
     """A row for each change and for each dispatch that is no longer ok, alarms and new ones
     first."""
-    rows = [_change_row(one) for one in (*check.changes, *check.lost)]
+    rows = [_change_row(one) for one in (*check.events, *check.lost)]
     return sorted(rows, key=lambda row: (not row.alarm, not row.new))
 
 
-def check_document(check: HistoryCheck) -> dict[str, Any]:
+def check_document(check: History) -> dict[str, Any]:
     """What ``history check --json`` prints."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -283,7 +256,7 @@ def point_rows(chosen: Chosen) -> Iterator[PointRow]:
             )  # fmt: skip
 
 
-def history_document(check: HistoryCheck, chosen: Chosen) -> dict[str, Any]:
+def history_document(check: History, chosen: Chosen) -> dict[str, Any]:
     """What ``history show --json`` prints: the series with all of their points and changes."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -301,9 +274,9 @@ def history_document(check: HistoryCheck, chosen: Chosen) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def changes_of(check: HistoryCheck, found: HistoryChanges, series: int) -> list[ChangeEvent]:
+def changes_of(check: History, found: HistoryChanges, series: int) -> list[ChangeEvent]:
     """The changes of a series, in the order of time."""
-    own = [one for one in check.changes if one.found is found and one.series == series]
+    own = [one for one in check.events if one.found is found and one.series == series]
     return sorted(own, key=lambda one: one.place)
 
 
@@ -355,7 +328,7 @@ def _change_row(one: ChangeEvent) -> ChangeRow:
     )
 
 
-def series_row(check: HistoryCheck, found: HistoryChanges, series: int) -> SeriesRow:
+def series_row(check: History, found: HistoryChanges, series: int) -> SeriesRow:
     """The row of a series."""
     history = found.history
     points = [point for point in history.points[series] if point is not None]
@@ -394,7 +367,7 @@ _MOST_ROWS = 50
 """Changes in the Markdown of a pull request."""
 
 
-def check_result(check: HistoryCheck) -> Result:
+def check_result(check: History) -> Result:
     """The check with its files: JUnit (.xml), a comment for a pull request (.md), the document, and
     tables of the changes."""
     return Result(
@@ -407,7 +380,7 @@ def check_result(check: HistoryCheck) -> Result:
     )
 
 
-def check_junit(check: HistoryCheck) -> bytes:
+def check_junit(check: History) -> bytes:
     """A suite for each device class, with a case for each of its series. Alarms are failures; other
     new changes count as skipped, with the cause as their message. What is undecided is a failure
     where the check fails on it, else skipped."""
@@ -415,7 +388,7 @@ def check_junit(check: HistoryCheck) -> bytes:
     for found in check.devices:
         history = found.history
         new: dict[int, list[ChangeEvent]] = {}
-        for one in (*check.changes, *check.lost):
+        for one in (*check.events, *check.lost):
             if one.found is found and one.is_new and not one.is_noise:
                 new.setdefault(one.series, []).append(one)
         fails = check.fails_on(found)
@@ -428,7 +401,7 @@ def check_junit(check: HistoryCheck) -> bytes:
     return junit("gemmetry history", suites)
 
 
-def check_markdown(check: HistoryCheck) -> str:
+def check_markdown(check: History) -> str:
     """The new changes for a pull request, alarms first; the other ones as a count."""
     new = check.new
     alarms = sum(one.is_alarm for one in new)
@@ -440,7 +413,7 @@ def check_markdown(check: HistoryCheck) -> str:
     )
     lines = [f"## GEMM history: {headline}", ""]
     rows = event_groups(new)
-    shown = [row for row in rows if not row.is_noise]
+    shown = [row for row in rows if not row.first.is_noise]
     if shown:
         heads = ("", "dispatch", "device", "change", "since", "why")
         cells = map(_markdown_row, shown[:_MOST_ROWS])
@@ -449,7 +422,7 @@ def check_markdown(check: HistoryCheck) -> str:
         lines += [f"And {counted(len(shown) - _MOST_ROWS, 'more change')}.", ""]
     if len(rows) > len(shown):
         lines += [f"{counted(len(rows) - len(shown), 'new change')} judged to be noise.", ""]
-    causes = dict.fromkeys(row.cause for row in shown)
+    causes = dict.fromkeys(row.first.cause for row in shown)
     lines += [f"- **{cause}**: {text}" for cause, text in CAUSES.items() if cause in causes]
     lines += [""] if causes else []
     lines += [
@@ -467,13 +440,13 @@ def check_markdown(check: HistoryCheck) -> str:
 
 def _markdown_row(row: EventGroup) -> list[str]:
     remarks = [f"remark: {remark}" for remark in row.remarks]
-    since = " ".join(filter(None, (row.run.time[:10], row.run.commit[:12])))
+    since = " ".join(filter(None, (row.first.run.time[:10], row.first.run.commit[:12])))
     return [
-        "❌" if row.is_alarm else "",
+        "❌" if row.first.is_alarm else "",
         escape(row.name),
-        escape(row.device),
-        escape(f"{row.cause}: {row.text}"),
-        escape(f"{since} (run {row.run.id})"),
+        escape(row.first.found.history.device),
+        escape(f"{row.first.cause}: {row.text}"),
+        escape(f"{since} (run {row.first.run.id})"),
         escape("; ".join((*row.reasons, *remarks))),
     ]
 
@@ -489,16 +462,17 @@ def _case(
     if not new:
         kind = "failure" if undecided_fails else "skipped"
         return Case(group=group, name=name, kind=kind if undecided else "", message=undecided)
-    rows = sorted((EventGroup((one,)) for one in new), key=lambda row: not row.is_alarm)
-    fails = rows[0].is_alarm
+    rows = sorted((EventGroup((one,)) for one in new), key=lambda row: not row.first.is_alarm)
+    fails = rows[0].first.is_alarm
     return Case(
         group=group,
         name=name,
         kind="failure" if fails else "skipped",
-        message=f"{rows[0].cause}: {rows[0].text}",
-        type=rows[0].cause if fails else "",
+        message=f"{rows[0].first.cause}: {rows[0].text}",
+        type=rows[0].first.cause if fails else "",
         text="\n".join(
-            f"run {row.run.id} of {row.run.time}: {row.cause}: {row.text}: {'; '.join(row.reasons)}"
+            f"run {one.run.id} of {one.run.time}: {one.cause}: {row.text}: {'; '.join(row.reasons)}"
             for row in rows
+            for one in (row.first,)
         ),
     )

@@ -164,8 +164,8 @@ def open_clock(device: object, functions: Iterable[Callable[..., object]], used:
 
     Args:
         device: ``cpu``, ``cuda``, ``cuda:1`` or a torch device; None: the GPU of the first tensor
-            on one among `used` and what the functions reach (closures, globals, bound arguments
-            and modules), else the host.
+            among `used` and what the functions reach, else the host. Functions reach closures,
+            globals, bound arguments and modules.
         used: arguments and results of the functions.
 
     Raises:

@@ -1,9 +1,9 @@
 """Time functions against each other in this process: ``gemmetry.compare``.
 
-Rounds are interleaved: within a round, every function runs several times, in an order drawn for
-the round, and none of them directly after itself. The ratio of two functions is judged by the
-ratios of their medians within rounds (:func:`gemmetry.statistics.comparison.compare_rounds`), so
-that whatever changes a device's speed from round to round cancels.
+Rounds are interleaved: within a round, every function runs several times in random order. None
+runs directly after itself. The ratio of two functions is judged by the ratios of their medians
+within rounds (:func:`gemmetry.statistics.comparison.compare_rounds`). Whatever changes a device's
+speed from round to round cancels.
 """
 
 from __future__ import annotations

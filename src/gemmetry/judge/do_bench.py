@@ -3,11 +3,10 @@
 What differs from ``triton.testing.do_bench`` (Triton 3.9):
 
 * it works without Triton, and on a CPU, by the host's clock;
-* calls are submitted behind a backlog, so that the host's work is not timed where it is slower
-  than the device (Triton's events include such gaps);
-* on a GPU the warm-up continues until the device's speed has settled, at least for `warmup` and at
-  most for :data:`MOST_WARMUP_S`: at the power limit the first 25 ms run at a clock that does not
-  last;
+* calls are submitted behind a backlog: gaps where the host is slower than the device, which
+  Triton's events include, are not timed;
+* on a GPU the warm-up continues until the speed has settled, for at most :data:`MOST_WARMUP_S`.
+  At the power limit the first 25 ms run at a clock that does not last;
 * the cache that is cleared between calls has the size that the device reports.
 
 A single function's time moves with the card's state from minute to minute. To find out which of

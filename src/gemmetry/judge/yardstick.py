@@ -1,12 +1,12 @@
 """Results of any function compared with a reference: by the bounds derived for matrix multiplies
 where the reference is one, else by the reference's own error.
 
-The yardstick of other functions is empirical. With x the reference in float64, y the reference in
-the format of the inputs and r the tested result, r is right where
+The yardstick of other functions is empirical. x is the reference in float64, y the reference in
+the format of the inputs, r the tested result. r is right where
 
 * it is infinite or NaN exactly where x is (beyond the range of its format, x counts as infinite);
 * every |r - x| is at most MOST·(max|y - x| + u·|x|), u the unit roundoff of r's format;
-* the root mean square of r - x is at most MOST_MEAN·(that of y - x, plus u times that of x).
+* rms(r - x) is at most MOST_MEAN·(rms(y - x) + u·rms(x)), of root mean squares.
 """
 
 from __future__ import annotations

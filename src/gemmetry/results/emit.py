@@ -199,12 +199,17 @@ FORMATS = {
 """Suffix -> format. A new one needs an entry here and its writer in ``tables.py``; whatever writes
 tables can then write it."""
 
-WITH_COLUMNS = (CSV, PARQUET, XLSX, MARKDOWN)
-"""Suffixes of the formats whose columns can be chosen."""
-
-EVERY_FORM = (*FORMATS, JUNIT, *PICTURES)
-
 _ALIASES = {".htm": HTML}
+
+
+def every_form() -> tuple[str, ...]:
+    """Suffixes of what results of dispatches can be."""
+    return (*FORMATS, JUNIT, *PICTURES)
+
+
+def with_columns() -> tuple[str, ...]:
+    """Suffixes of the formats whose columns can be chosen."""
+    return tuple(suffix for suffix in FORMATS if suffix not in (JSON, HTML))
 
 
 def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:

@@ -8,36 +8,42 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import Rows
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.results.tables import frame
-from gemmetry.traces.missing import problem_texts
-from gemmetry.traces.model import Trace, stage
+from gemmetry.traces.model import Trace, problem_texts, stage
 from gemmetry.traces.reading import all_failed, read_all
 
 if TYPE_CHECKING:
     import polars
 
-    from gemmetry.domain.tables import Table
     from gemmetry.formats.events import TraceProblem
     from gemmetry.formats.xlsx import TraceLensReport
+    from gemmetry.results.emit import Result
     from gemmetry.traces.collectives.matching import JobCollectives
     from gemmetry.traces.gemms import GemmRow
-    from gemmetry.traces.report import TraceReport
-    from gemmetry.traces.summary import Outside, Summary
-
-
-T = TypeVar("T")
+    from gemmetry.traces.report import Sheets, TraceReport
+    from gemmetry.traces.summary import Outside, StepSummary, Summary
 
 
 class Summaries(NamedTuple):
     """Summaries of files and of their steps, and the work outside of steps."""
 
     files: list[Summary]
-    steps: list[Summary]
+    steps: list[StepSummary]
     outside: list[Outside]
+
+    def rows(self, *, steps: bool) -> dict[str, Rows]:
+        """The rows of the document, with those of `steps`."""
+        from gemmetry.traces.summary import Outside, StepSummary, Summary
+
+        of_steps = {
+            "steps": Rows(StepSummary, self.steps), "outside_steps": Rows(Outside, self.outside)
+        }  # fmt: skip
+        return {"files": Rows(Summary, self.files)} | (of_steps if steps else {})
 
     def no_steps_note(self) -> str:
         """A sentence about the files that have no steps; "" if all have some."""
@@ -54,6 +60,16 @@ class Summaries(NamedTuple):
         )
 
 
+class Workbooks(Protocol):
+    """Reads what remains of traces: the rows of TraceLens' workbooks."""
+
+    def workbook_summaries(self, report: TraceLensReport) -> list[Summary]:
+        """A summary for each trace."""
+
+    def workbook_gemms(self, report: TraceLensReport) -> list[GemmRow]:
+        """A row for each operator with its sizes, and kernel."""
+
+
 class Traces(Sequence[Trace]):
     """Traces of one or more files, and tables of them; a sequence of ``Trace``.
 
@@ -63,9 +79,16 @@ class Traces(Sequence[Trace]):
     ``errors`` lists the files that could not be read, with the reason.
     """
 
-    def __init__(self, files: Iterable[Path], *, use_cache: bool = True) -> None:
+    def __init__(
+        self,
+        files: Iterable[Path],
+        *,
+        use_cache: bool = True,
+        workbooks: Callable[[], Workbooks] | None = None,
+    ) -> None:
         self._files = tuple(files)
         self._use_cache = use_cache
+        self._workbooks = workbooks
         self.traces: tuple[Trace, ...] = ()
         self.times: dict[str, float] = {}
         """Seconds of each stage."""
@@ -74,8 +97,8 @@ class Traces(Sequence[Trace]):
         """Files that could be read."""
         self.without_gpu: list[Path] = []
         """Files among them that have no work on a GPU."""
-        self.partial: list[Path] = []
-        self.problems: list[tuple[Path, TraceProblem]] = []
+        self._found: list[tuple[Path, bool, tuple[TraceProblem, ...]]] = []
+        """Each trace with whether events are missing, and its problems."""
         self._above_peak = ""
         self._of_convolutions = 0
         self._of_convolutions_ns = 0
@@ -113,18 +136,15 @@ class Traces(Sequence[Trace]):
 
     def _note(self, trace: Trace) -> None:
         self.names.append(str(trace.file))
-        if trace.rows.partial:
-            self.partial.append(trace.file)
-        self.problems += [(trace.file, problem) for problem in trace.rows.problems]
+        self._found.append((trace.file, trace.rows.partial, trace.rows.problems))
         if not trace.has_gpu_work:
             self.without_gpu.append(trace.file)
 
-    def _of_workbook(
-        self, report: TraceLensReport, rows: Callable[[TraceLensReport], list[T]]
-    ) -> list[T]:
+    def _of_workbook(self, report: TraceLensReport, rows: str) -> list[Any]:
         """`rows` of the workbook; [] and an error where its sheets are missing."""
         try:
-            found = rows(report)
+            assert self._workbooks is not None
+            found: list[Any] = getattr(self._workbooks(), rows)(report)
         except RequestError as error:
             self.errors[str(report.path)] = error
             return []
@@ -148,12 +168,10 @@ class Traces(Sequence[Trace]):
         from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 
         result = Summaries([], [], [])
-        for found in self._read(workbooks=True):
+        for found in self._read(workbooks=self._workbooks is not None):
             with self.stage("summary"):
                 if not isinstance(found, Trace):
-                    from gemmetry.traces.tracelens.input import workbook_summaries
-
-                    result.files.extend(self._of_workbook(found, workbook_summaries))
+                    result.files.extend(self._of_workbook(found, "workbook_summaries"))
                     continue
                 result.files.append(summarize(found))
                 if steps:
@@ -179,12 +197,10 @@ class Traces(Sequence[Trace]):
         has_gpu_times = False
         self._of_convolutions = self._of_convolutions_ns = 0
         with self.stage("gemms"):
-            for found in self._read(workbooks=True):
+            for found in self._read(workbooks=self._workbooks is not None):
                 if not isinstance(found, Trace):
-                    from gemmetry.traces.tracelens.input import workbook_gemms
-
                     known = len(self.names)
-                    of_workbooks += self._of_workbook(found, workbook_gemms)
+                    of_workbooks += self._of_workbook(found, "workbook_gemms")
                     has_gpu_times |= len(self.names) > known
                     continue
                 kernels.add(found)
@@ -201,11 +217,11 @@ class Traces(Sequence[Trace]):
         self._above_peak = above_peak_warning(rows)
         return rows
 
-    def report(self, *, short_kernel_us: float, with_lanes: bool = False) -> TraceReport:
+    def report(self, *, sheets: Sheets | None = None, with_lanes: bool = False) -> TraceReport:
         """Everything that a report shows.
 
         Args:
-            short_kernel_us: kernels shorter than this are in the sheets of short kernels.
+            sheets: collects further sheets, such as TraceLens'.
             with_lanes: also collect the data from which the timeline is drawn.
 
         Raises:
@@ -216,7 +232,7 @@ class Traces(Sequence[Trace]):
         found = build_report(
             self.passing(),
             self.errors,
-            short_kernel_us=short_kernel_us,
+            sheets=sheets,
             with_lanes=with_lanes,
             times=self.times,
         )
@@ -229,7 +245,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.traces.rows import summary_table
+        from gemmetry.traces.report import summary_table
 
         return frame(summary_table(self.summaries().files))
 
@@ -239,7 +255,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.traces.rows import step_table
+        from gemmetry.traces.report import step_table
 
         return frame(step_table(self.summaries(steps=True).steps))
 
@@ -249,7 +265,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.traces.rows import gemms_table
+        from gemmetry.traces.report import gemms_table
 
         return frame(gemms_table(self.gemm_rows()))
 
@@ -261,7 +277,7 @@ class Traces(Sequence[Trace]):
             RequestError: polars is not installed (extra ``analysis``).
         """
         from gemmetry.traces.gemms import workload
-        from gemmetry.traces.rows import shapes_table
+        from gemmetry.traces.report import shapes_table
 
         return frame(shapes_table(workload(self.gemm_rows(or_products=True))))
 
@@ -294,18 +310,18 @@ class Traces(Sequence[Trace]):
 
         return spec_text(workload(self.gemm_rows(or_products=True)), self.names, top=top)
 
-    def document(self, table: Table) -> dict[str, Any]:
-        """`table` and the problems of the files that could not be read, for JSON."""
-        from gemmetry.traces import TRACE_SCHEMA_VERSION
-        from gemmetry.traces.summary import problem_entry
+    def result(self, rows: Mapping[str, Rows]) -> Result:
+        """`rows`, with the problems of the files and those that could not be read."""
+        from gemmetry.results.emit import Result
+        from gemmetry.traces.summary import problem_rows
 
-        return {
-            "schema_version": TRACE_SCHEMA_VERSION,
-            table.name: table.records(),
-            "partial": [str(file) for file in self.partial],
-            "problems": [problem_entry(file, problem) for file, problem in self.problems],
+        problems = [row for file, _, ones in self._found for row in problem_rows(file, ones)]
+        notes = {
+            "partial": [str(file) for file, is_partial, _ in self._found if is_partial],
+            "problems": [row.record() for row in problems],
             "errors": [{"file": file, "error": text} for file, text in self.failures.items()],
         }
+        return Result(rows=rows, notes=notes)
 
     @property
     def failures(self) -> Mapping[str, str]:
@@ -316,14 +332,7 @@ class Traces(Sequence[Trace]):
     def warnings(self) -> list[str]:
         """The parts that are missing from files that could be read: the first problems of each
         file."""
-        found: dict[Path, list[TraceProblem]] = {file: [] for file in self.partial}
-        for file, problem in self.problems:
-            found.setdefault(file, []).append(problem)
-        texts = [
-            text
-            for file, problems in found.items()
-            for text in problem_texts(file, file in self.partial, problems)
-        ]
+        texts = [text for found in self._found for text in problem_texts(*found)]
         return [*texts, *filter(None, [self._above_peak])]
 
     def without_gpu_note(self, instead: str = "") -> str:

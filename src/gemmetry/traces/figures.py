@@ -1,12 +1,7 @@
-"""The bars of a report of traces as HTML: how time is divided, and what takes most of it.
+"""The figures of a page of traces, as HTML and as data of its script: bars of times, tiles at the
+top, and the timeline with its lanes, steps and texts of hints.
 
 Every text from a trace is escaped here; nothing in a picture is a script or a link.
-
-The bars of a page of traces: the time of operators, products and kernels.
-
-The figures at the top of a page of traces.
-
-The data of the timeline on a page of traces: lanes, steps, and texts of hints.
 """
 
 from __future__ import annotations
@@ -20,20 +15,13 @@ import numpy as np
 
 from gemmetry.domain.units import counted, format_gflops, format_memory, format_ns
 from gemmetry.results.texts import MOST_CHARACTERS, cut, printable
+from gemmetry.traces.collectives.alignment import Matched
+from gemmetry.traces.collectives.matching import JobCollectives
+from gemmetry.traces.collectives.summary import Collective
 from gemmetry.traces.gemms import GemmRow
-from gemmetry.traces.report import (
-    CollectiveMessage,
-    JobLanes,
-    RankLanes,
-    TraceReport,
-    gpu_totals,
-    host_totals,
-    job_lanes,
-    job_times,
-    kernel_time_by_category,
-    self_time_by_operator,
-    window_parts,
-)
+from gemmetry.traces.jobs import RankTrace
+from gemmetry.traces.names import GEMM_KINDS, KernelKind, classify
+from gemmetry.traces.report import TraceReport
 from gemmetry.traces.summary import Summary, bound_of
 from gemmetry.traces.text import shape_text
 from gemmetry.traces.timeline import KINDS, TimelineLane, Work, operator_kind
@@ -86,18 +74,31 @@ def colours_of(bars: Sequence[Bar]) -> set[str]:
     return {colour for bar in bars for colour, length in bar.parts if length > 0}
 
 
+def window_parts(summary: Summary) -> dict[str, int]:
+    """The window of a trace in ns by what fills it: GEMM, other computing, exposed communication,
+    exposed copies, nothing. The part of GEMMs is at most the time of all computing, because
+    kernels that run at the same time count once there, and several times in their sum."""
+    gemm = min(summary.gemm_kernel_ns, summary.compute_union_ns)
+    copies = summary.busy_ns - summary.compute_union_ns - summary.exposed_comm_ns
+    return {
+        "gemm": gemm,
+        "other": summary.compute_union_ns - gemm,
+        "communication": summary.exposed_comm_ns,
+        "copy": max(0, copies),
+        "idle": summary.idle_ns,
+    }
+
+
 def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
     """How the window of each trace is divided (:func:`window_parts`)."""
     labels = short_paths([summary.file for summary in summaries])
+    names = ("GEMM", "other kernels", "exposed communication", "exposed copies", "idle")
     bars = []
-    for summary in summaries:
+    for summary in filter(lambda one: one.window_ns, summaries):
         window = summary.window_ns
-        if not window:
-            continue
         parts = tuple((colour, ns / window) for colour, ns in window_parts(summary).items())
-        names = ("GEMM", "other kernels", "exposed communication", "exposed copies", "idle")
         hint = ", ".join(f"{n} {part:.1%}" for n, (_, part) in zip(names, parts, strict=True))
-        label = labels[summary.file] + (f" {summary.of}" if summary.of else "")
+        label = labels[summary.file] + (f" {summary.part}" if summary.part else "")
         # The same unit wherever it fits, so that windows can be compared.
         length = f"{window / 1e6:,.1f} ms" if window >= 1_000_000 else format_ns(window)
         bars.append(Bar(label, parts, length, f"{summary.file}: {hint}"))
@@ -120,16 +121,6 @@ def short_paths(paths: Sequence[Path]) -> dict[Path, str]:
     return result
 
 
-def common_folder(paths: Sequence[Path]) -> Path:
-    """The deepest folder that holds all of `paths`; an empty path if none does."""
-    shared = []
-    for parts in zip(*(path.parent.parts for path in paths), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    return Path(*shared)
-
-
 def _cut(text: str) -> str:
     """The two ends of a long text, because names of files differ at either end."""
     if len(text) <= _MOST_CHARACTERS:
@@ -144,6 +135,7 @@ def _safe(text: str) -> str:
 
 _MOST_BARS = 15
 
+
 _COLOURS = {"gemm": "GEMM", "attention": "attention", "other": "other kernels",
             "communication": "communication"}  # fmt: skip
 """Colour of each class of kernels -> the name of the class, in the order of a bar's parts."""
@@ -151,6 +143,12 @@ _COLOURS = {"gemm": "GEMM", "attention": "attention", "other": "other kernels",
 
 def host_bars(report: TraceReport) -> list[Bar]:
     """Bars of self time by the operator's name."""
+    sums: dict[str, list[int]] = {}
+    for row in report.host_operators:
+        found = sums.setdefault(row.name, [0, 0])
+        found[0] += row.self_ns
+        found[1] += row.count
+    ordered = sorted(sums.items(), key=lambda item: -item[1][0])[:_MOST_BARS]
     return [
         Bar(
             name,
@@ -158,7 +156,7 @@ def host_bars(report: TraceReport) -> list[Bar]:
             format_ns(ns, even=True),
             f"{name[:MOST_CHARACTERS]}: {count:,} ×",
         )
-        for name, ns, count in self_time_by_operator(report.host_operators)[:_MOST_BARS]
+        for name, (ns, count) in ordered
     ]
 
 
@@ -177,7 +175,7 @@ def gemm_bars(
         label = shape_text(row.shape, row.dtype, row.layout)
         name = row.facts.short or row.kernel[:MOST_CHARACTERS]
         value = f"{format_ns(row.sum_ns, even=True)}{speed}{share}"
-        operators = f", {', '.join(row.operators)}" if row.operators else ""
+        operators = f", {row.operators}" if row.operators else ""
         alone = only_on(row.files)
         hint = (
             f"{name}, {label}{operators}: {row.count:,} ×{speed}{alone and f' · only on {alone}'}"
@@ -187,100 +185,117 @@ def gemm_bars(
     return bars
 
 
+_NO_LAUNCH = "launch not in the trace"
+
+_WORDS = {"record_param_comms": "communication"}
+"""Categories that are named after an operator -> the category of what such operators compute."""
+
+_PARTS_OF = {
+    **dict.fromkeys(GEMM_KINDS, "gemm"),
+    KernelKind.ATTENTION: "attention",
+    KernelKind.COLLECTIVE: "communication",
+}
+
+
 def category_bars(report: TraceReport) -> list[Bar]:
     """Bars of kernel time by what the launching operator does, divided by what the kernel itself
     does: the launch of a graph contains kernels of every kind."""
     table = report.page_table("kernel_summary")
     if table is None:
         return []
-    sums = kernel_time_by_category(table)
-    ordered = sorted(sums.items(), key=lambda item: -sum(item[1].values()))[:_MOST_BARS]
-    return [_category_bar(word, parts) for word, parts in ordered]
-
-
-def _category_bar(word: str, parts: dict[str, float]) -> Bar:
-    listed = ", ".join(
-        f"{_COLOURS[colour]} {format_ns(us * 1000)}" for colour, us in parts.items() if us
-    )
-    whole = format_ns(sum(parts.values()) * 1000, even=True)
-    return Bar(word, tuple(parts.items()), whole, f"{word[:MOST_CHARACTERS]}: {listed}")
+    names = ("Parent op category", "Parent cpu_op", "Kernel name", "Kernel duration (µs)_sum")
+    sums: dict[str, dict[str, float]] = {}
+    for category, parent, name, spent in table.select(names).rows:
+        word = _NO_LAUNCH if parent is None else category or "other"
+        parts = sums.setdefault(_WORDS.get(word, word), dict.fromkeys(_COLOURS, 0.0))
+        parts[_PARTS_OF.get(classify(name).kind, "other")] += spent
+    bars = []
+    for word, parts in sorted(sums.items(), key=lambda item: -sum(item[1].values()))[:_MOST_BARS]:
+        listed = ", ".join(
+            f"{_COLOURS[colour]} {format_ns(us * 1000)}" for colour, us in parts.items() if us
+        )
+        whole = format_ns(sum(parts.values()) * 1000, even=True)
+        bars.append(Bar(word, tuple(parts.items()), whole, f"{word[:MOST_CHARACTERS]}: {listed}"))
+    return bars
 
 
 Tile = dict[str, str]
 
 
+def _tile(label: str, value: str, detail: str) -> Tile:
+    return {"label": label, "value": value, "detail": detail}
+
+
 def gpu_tiles(report: TraceReport) -> list[Tile]:
     """The time of the job (of several jobs the shortest and the longest), and shares of the windows
     of all its ranks; the times given with the shares are means over the ranks."""
-    totals = gpu_totals(report.summaries)
-    window, count = totals.window_ns, totals.traces
+    ones = [one for one in report.summaries if one.window_ns] or report.summaries
+    window, count = sum(one.window_ns for one in ones), len(ones)
     in_jobs = any(len(job.job.ranks) > 1 for job in report.jobs)
     each = f" per {'rank' if in_jobs else 'trace'}" if count > 1 else ""
 
-    def detail(ns: int) -> str:
-        return f"{format_ns(ns / max(count, 1))}{each}"
-
-    def share(ns: int) -> str:
-        return f"{ns / window:.1%}" if window else "–"
-
-    tiles = [_time_tile(report, in_jobs)]
-    for label, name, what in (
-        ("busy", "busy_ns", "with any work"),
-        ("computing", "compute_union_ns", "with fills or kernels that do not communicate"),
-        ("exposed communication", "exposed_comm_ns", "without computing at the same time"),
-        ("idle", "idle_ns", "without any work"),
-    ):
-        ns = getattr(totals, name)
+    def tile(label: str, name: str, what: str) -> Tile:
+        ns = sum(getattr(one, name) for one in ones)
         signs = {bound_of(one, name) for one in report.summaries if one.window_ns}
-        value = " ".join(filter(None, (max(signs, default=""), share(ns))))
-        tiles.append({"label": label, "value": value, "detail": f"{detail(ns)} {what}"})
-    ns, kernels = totals.gemm_kernel_ns, totals.gemm_kernels
+        share = f"{ns / window:.1%}" if window else "–"
+        value = " ".join(filter(None, (max(signs, default=""), share)))
+        return _tile(label, value, f"{format_ns(ns / max(count, 1))}{each}{what}")
+
+    kernels = sum(one.gemm_kernels for one in ones)
     what = f"sum of {kernels:,}" if count < 2 else f"{counted(kernels, 'kernel')} in all"
-    tiles.append({"label": "GEMM kernels", "value": share(ns), "detail": f"{detail(ns)}, {what}"})
-    return tiles
+    return [
+        _time_tile(report, in_jobs),
+        tile("busy", "busy_ns", " with any work"),
+        tile("computing", "compute_union_ns", " with fills or kernels that do not communicate"),
+        tile("exposed communication", "exposed_comm_ns", " without computing at the same time"),
+        tile("idle", "idle_ns", " without any work"),
+        tile("GEMM kernels", "gemm_kernel_ns", f", {what}"),
+    ]
 
 
 def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
+    """The time of a job is that from the first work of any rank to the last of any; where
+    recordings do not overlap, the longest window of a rank."""
     kernels = counted(sum(one.kernels for one in report.summaries), "kernel")
-    found = job_times(report.jobs)
+    found = []
+    for job in report.jobs:
+        longest = max(one.span[1] - one.span[0] for one in job.job.ranks)
+        if longest:
+            found.append((job, longest if job.span_ns is None else job.span_ns))
     times = [time for _, time in found]
     value = format_ns(min(times, default=0))
     if len(times) > 1:
-        value = f"{value} – {format_ns(max(times))}"
         name = f"times of {len(times)} jobs" if in_jobs else f"windows of {len(times)} traces"
-        return {"label": name, "value": value, "detail": kernels}
+        return _tile(name, f"{value} – {format_ns(max(times))}", kernels)
     if not in_jobs or not found:
-        return {"label": "window", "value": value, "detail": kernels}
+        return _tile("window", value, kernels)
     ((job, _),) = found
     ranks, size = len(job.job.ranks), job.job.world_size or 0
     of = f"{ranks} of {size} ranks" if size > ranks else counted(ranks, "rank")
     if job.span_ns is None:
         what = "their recordings do not overlap"
-        return {"label": "longest rank", "value": value, "detail": f"{of}, {kernels}; {what}"}
-    return {"label": "time of the job", "value": value, "detail": f"{of}, {kernels}"}
+        return _tile("longest rank", value, f"{of}, {kernels}; {what}")
+    return _tile("time of the job", value, f"{of}, {kernels}")
 
 
 def host_tiles(report: TraceReport) -> list[Tile]:
     """Sums over all traces; shares are those of the time in operators."""
-    totals = host_totals(report.host_operators, report.host_products)
-    spent, files = totals.self_ns, len(report.summaries)
+    operators, products = report.host_operators, report.host_products
+    spent, files = sum(row.self_ns for row in operators), len(report.summaries)
+    calls = counted(sum(row.count for row in operators), "call")
+    where = "in this trace" if files == 1 else f"in {files:,} traces"
     tiles = [
-        {"label": "work on a GPU", "value": "none",
-         "detail": "in this trace" if files == 1 else f"in {files:,} traces"},
-        {"label": "time in operators", "value": format_ns(spent),
-         "detail": f"{counted(totals.calls, 'call')}, on all threads"},
-    ]  # fmt: skip
-    if report.host_products:
-        tiles.append({
-            "label": "matrix products",
-            "value": f"{totals.product_ns / spent:.1%}" if spent else "–",
-            "detail": f"{format_ns(totals.product_ns)}, {counted(totals.product_calls, 'call')}",
-        })  # fmt: skip
-    row = totals.fastest
+        _tile("work on a GPU", "none", where),
+        _tile("time in operators", format_ns(spent), f"{calls}, on all threads"),
+    ]
+    if products:
+        ns, count = sum(row.sum_ns for row in products), sum(row.count for row in products)
+        share = f"{ns / spent:.1%}" if spent else "–"
+        tiles.append(_tile("matrix products", share, f"{format_ns(ns)}, {counted(count, 'call')}"))
+    row = max(products, key=lambda row: row.tflops or 0.0, default=None)
     if row is not None and row.tflops is not None:
-        shape = shape_text(row.shape, row.dtype, row.layout)
-        tiles.append({"label": "fastest product, by its median",
-                      "value": format_gflops(row.tflops * 1000), "detail": shape})  # fmt: skip
+        shape, speed = shape_text(row.shape, row.dtype, row.layout), row.tflops * 1000
+        tiles.append(_tile("fastest product, by its median", format_gflops(speed), shape))
     return tiles
 
 
@@ -294,52 +309,105 @@ _Text = tuple[str, str, str, int | None]
 
 
 def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
-    """A group of lanes for each job, on one time axis."""
+    """A group of lanes for each job, on one time axis: its :data:`MOST_LANES` lanes with the most
+    work. The lanes of every rank are in the same order: by device, and streams with the most work
+    over all ranks first."""
+    by_file: dict[str, list[TimelineLane]] = {}
+    for lane in report.lanes:
+        by_file.setdefault(lane.file, []).append(lane)
     names = {job.job.name: Path(job.job.name) for job in report.jobs}
     labels = short_paths(list(names.values())) if len(names) > 1 else {}
-    return [
-        _group(labels.get(names[job.name], job.name), job) for job in job_lanes(report, MOST_LANES)
-    ]
+    found = []
+    for job in report.jobs:
+        lanes = [lane for one in job.job.ranks for lane in by_file.get(str(one.file), ())]
+        if lanes:
+            label = labels.get(names[job.job.name], job.job.name)
+            found.append(_group(report, job, label, lanes))
+    return found
 
 
-def _group(label: str, job: JobLanes) -> dict[str, Any]:
-    shown = [lane for rank in job.ranks for lane in rank.lanes]
-    labels = _Labels(
-        ranks=len({rank.trace.rank for rank in job.ranks}) > 1,
-        devices=len({lane.device for lane in shown}) > 1,
-        processes=len({lane.thread.rpartition("/")[0] for lane in shown}) > 1,
-    )
+def _group(
+    report: TraceReport, job: JobCollectives, label: str, lanes: Sequence[TimelineLane]
+) -> dict[str, Any]:
+    shown = sorted(lanes, key=lambda lane: -int(lane.duration_ns.sum()))[:MOST_LANES]
+    spent: dict[tuple[int, str], int] = {}
+    for lane in lanes:
+        key = (lane.stream, lane.thread)
+        spent[key] = spent.get(key, 0) + int(lane.duration_ns.sum())
+    shown.sort(key=lambda one: (one.device, -spent[one.stream, one.thread], one.stream, one.thread))
+    base = min(int(lane.start_ns.min()) for lane in shown)
+    end = max(int((lane.start_ns + lane.duration_ns).max()) for lane in shown)
+    files = {lane.file for lane in lanes}
+    ranks = [one for one in job.job.ranks if str(one.file) in files]
+    text = _labels(ranks, shown)
     works: dict[_Text, int] = {}
     drawn: list[dict[str, Any]] = []
-    for rank in job.ranks:
-        number = rank.trace.rank
-        if rank.steps and rank.lanes:
-            drawn.append(_steps(rank, labels.text(number, "steps"), job.base_ns))
-        drawn += [
-            _lane(lane, labels.of(number, lane), job.base_ns, works, rank.messages)
-            for lane in rank.lanes
+    for one in ranks:
+        own = [lane for lane in shown if lane.file == str(one.file)]
+        # The number, start, length and mark length of each step, drawn above the lanes of its rank.
+        shift = one.base_ns - base
+        steps = [
+            [step.number, step.step.start_ns + shift, step.window_ns, step.mark_ns]
+            for step in report.steps
+            if step.file == one.file
         ]
+        if steps and own:
+            drawn.append({"label": text(one.rank, None), "rows": len(own), "steps": steps})
+        messages = _messages(job, one.rank)
+        drawn += [_lane(lane, text(one.rank, lane), base, works, messages) for lane in own]
     return {
         "label": cut(label),
-        "window": job.end_ns - job.base_ns,
-        "left_out": job.left_out,
+        "window": end - base,
+        "left_out": len(lanes) - len(shown),
         "lanes": drawn,
         "works": list(works),
     }
 
 
-def _steps(rank: RankLanes, label: str, base: int) -> dict[str, Any]:
-    """The number, start, length and mark length of each step, drawn above the lanes of its rank."""
-    shift = rank.trace.base_ns - base
-    return {
-        "label": label,
-        "rows": len(rank.lanes),
-        "steps": [
-            [one.step.number, one.step.start_ns + shift, one.window_ns, one.step.mark_ns]
-            for one in rank.steps
-            if one.step
-        ],
+def _labels(
+    ranks: Sequence[RankTrace], lanes: Sequence[TimelineLane]
+) -> Callable[[int | None, TimelineLane | None], str]:
+    """The label of a lane of a rank, or, without a lane, of the rank's steps: what distinguishes
+    it from the others."""
+    several = len({one.rank for one in ranks}) > 1
+    devices = len({lane.device for lane in lanes}) > 1 and not several
+    processes = len({lane.thread.rpartition("/")[0] for lane in lanes}) > 1 and not several
+
+    def label(rank: int | None, lane: TimelineLane | None) -> str:
+        parts = [f"rank {rank}"] if several else []
+        if lane is None:
+            parts.append("steps")
+        elif lane.thread:
+            name = lane.thread if processes else lane.thread.rpartition("/")[2]
+            parts.append(f"thread {cut(name, 40)}")
+        else:
+            parts += [f"GPU {lane.device}"] if devices else []
+            parts.append(f"stream {lane.stream}")
+        return " · ".join(parts)
+
+    return label
+
+
+def _messages(job: JobCollectives, rank: int | None) -> dict[int, tuple[str, float | None]]:
+    """What the communication kernels of a rank exchanged, and the bus bandwidth in 10⁹ bytes/s, by
+    row of ``TraceRows.gpu``. None also if a rank of the group has no file: it would be a bound."""
+    matched = {
+        kernel.row: one for one in job.matching.matched for of, kernel in one.members if of == rank
     }
+    found = {}
+    for one in next((one.collectives for one in job.job.ranks if one.rank == rank), ()):
+        whole = matched.get(one.row)
+        speed = whole.bus_bandwidth if whole and whole.is_complete else None
+        found[one.row] = (_sent(one, whole), speed)
+    return found
+
+
+def _sent(one: Collective, whole: Matched | None) -> str:
+    size = whole.bytes if whole else one.bytes
+    ranks = whole.group_size if whole else one.group_size
+    amount = "" if size is None else format_memory(size)
+    parts = (one.op, " ".join(filter(None, (amount, one.dtype))))
+    return " · ".join(filter(None, (*parts, counted(ranks, "rank") if ranks else "")))
 
 
 def _lane(
@@ -347,7 +415,7 @@ def _lane(
     label: str,
     base: int,
     works: dict[_Text, int],
-    messages: Mapping[int, CollectiveMessage],
+    messages: Mapping[int, tuple[str, float | None]],
 ) -> dict[str, Any]:
     texts = [_text(work) for work in lane.works]
     own = {
@@ -362,10 +430,9 @@ def _lane(
         place[number] = works.setdefault(texts[number], len(works))
     numbers = place[lane.work].tolist()
     bandwidths: list[float | None] = [None] * len(numbers)
-    for piece, message in own.items():
+    for piece, (sent, speed) in own.items():
         name, operator, _, _ = texts[lane.work[piece]]
-        numbers[piece] = works.setdefault((name, operator, _sent(message), None), len(works))
-        speed = message.bus_bandwidth
+        numbers[piece] = works.setdefault((name, operator, sent, None), len(works))
         bandwidths[piece] = None if speed is None else round(speed, 2)
     return {
         "label": label,
@@ -379,35 +446,9 @@ def _lane(
     }
 
 
-def _sent(message: CollectiveMessage) -> str:
-    amount = "" if message.bytes is None else format_memory(message.bytes)
-    size = counted(message.ranks, "rank") if message.ranks else ""
-    parts = (message.op, " ".join(filter(None, (amount, message.dtype))), size)
-    return " · ".join(filter(None, parts))
-
-
 def _text(work: Work) -> _Text:
     shape = work.shape
     text = "" if shape is None else shape_text(shape, shape.dtype, shape.layout)
     text += " (inferred)" if work.inferred else ""
     flops = shape.flops if shape is not None and work.is_alone else None
     return cut(work.name, 120), cut(work.operator, 120), text, flops
-
-
-class _Labels(NamedTuple):
-    """Which parts the labels of a group's lanes need."""
-
-    ranks: bool
-    devices: bool
-    processes: bool
-
-    def of(self, rank: int | None, lane: TimelineLane) -> str:
-        if lane.thread:
-            whole = self.processes and not self.ranks
-            name = lane.thread if whole else lane.thread.rpartition("/")[2]
-            return self.text(rank, f"thread {cut(name, 40)}")
-        device = [f"GPU {lane.device}"] if self.devices and not self.ranks else []
-        return self.text(rank, *device, f"stream {lane.stream}")
-
-    def text(self, rank: int | None, *parts: str) -> str:
-        return " · ".join([f"rank {rank}", *parts] if self.ranks else parts)

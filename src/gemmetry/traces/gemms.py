@@ -4,15 +4,20 @@ communication.
 The rows include all time of kernels with GEMM names, whether their shape is known or not.
 
 The distinct GEMMs of a workload, and a spec file of them: from a trace to a tuning job.
+
+A kernel's shape is that of the innermost operator around its launch that is a GEMM. A kernel of a
+graph, or one whose launch is not in the file, gets the shape of similar instances, if these all
+have the same; such a shape is *inferred*.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -32,61 +37,353 @@ from gemmetry.domain.operation import (
     default_result,
     operation_name,
 )
+from gemmetry.domain.rows import Derived, Row, derived, fact
 from gemmetry.domain.units import counted, noun_for
-from gemmetry.formats.events import Int64
+from gemmetry.formats.events import Bools, Int64, TraceRows
 from gemmetry.hardware.devices import find_device, rate_class
-from gemmetry.traces.intervals import covered
-from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import GemmLinks, link_gemms
+from gemmetry.traces.joins import NONE, JoinedLaunches, covered, enclosing_operator
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName, classify
-from gemmetry.traces.operators.gemms import GemmShape, distinct_rows, unpacked_for
+from gemmetry.traces.operators.gemms import (
+    GemmShape,
+    distinct_rows,
+    gemm_shape,
+    is_gemm_operator,
+    unpacked_for,
+)
+
+_BACKWARD = re.compile(r"backward", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GemmRow:
-    """All instances of one kernel with one shape on one kind of device; None: not known."""
+@dataclass(frozen=True, slots=True)
+class GemmLinks:
+    """The GEMM kernels of one trace; arrays have one entry per GEMM kernel."""
 
-    device: str | None
-    kernel: str
+    row: Int64
+    """Row in ``TraceRows.gpu``."""
+    shapes: tuple[GemmShape, ...]
+    shape: Int64
+    """Index into `shapes`; -1: not known."""
+    operator: Int64
+    """Row of ``TraceRows.operators``: the operator that gives the shape, else the innermost one;
+    -1: none."""
+    inferred: Bools
+    """The shape comes from other instances, or from a backward operator's forward one."""
+    is_alone: Bools
+    """The only multiplication of its operator, so that all of its FLOPs are this kernel's; false
+    for helper passes."""
+
+
+def link_gemms(trace: Trace) -> GemmLinks:
+    """Shapes of the GEMM kernels of `trace`."""
+    rows, launches = trace.rows, trace.launches
+    row = np.flatnonzero(trace.is_gemm)
+    shapes, shape_of = operator_shapes(rows)
+    innermost = np.where(launches.from_graph[row], NONE, launches.operator[row])
+    operator = enclosing_operator(innermost, launches.parent, shape_of)
+    shape = np.where(operator == NONE, NONE, shape_of[operator]) if len(shape_of) else operator
+    main = _is_multiplication(trace, row)
+    helpers = ~main
+
+    inferred = np.zeros(len(row), bool)
+    gradients = _backward_shapes(rows, launches, shape_of, shapes, innermost, shape, main)
+    numbers = {known: number for number, known in enumerate(shapes)}
+    for index, found in gradients.items():
+        shape[index] = numbers.setdefault(found, len(numbers))
+        inferred[index] = True
+
+    is_alone = main & _alone(operator, helpers)
+    lost = (shape == NONE) & (innermost == NONE)
+    guess = _of_other_instances(trace, row, shape, lost)
+    guess = _without_open_operators(trace, row, guess, shape_of, operator[main])
+    inferred |= guess != NONE
+    shape = np.where(guess != NONE, guess, shape)
+    is_alone |= main & (guess != NONE)
+    operator = np.where(operator == NONE, innermost, operator)
+    return GemmLinks(row, tuple(numbers), shape, operator, inferred, is_alone)
+
+
+def operator_shapes(rows: TraceRows) -> tuple[list[GemmShape], Int64]:
+    """The distinct GEMMs of all operators, and (operators,) the index of each operator's GEMM; -1:
+    none."""
+    operators = rows.operators
+    result = np.full(len(operators.name), NONE, np.int64)
+    may_be = np.array([is_gemm_operator(name) for name in rows.names], bool)
+    chosen = np.flatnonzero(may_be[operators.name]) if len(may_be) else result[:0]
+    if not len(chosen):
+        return [], result
+    width = len(rows.arguments) + 1
+    keys = operators.name[chosen].astype(np.int64) * width + operators.arguments[chosen]
+    distinct, which = np.unique(keys, return_inverse=True)
+    numbers: dict[GemmShape, int] = {}
+    found = np.full(len(distinct), NONE, np.int64)
+    for place, key in enumerate(distinct.tolist()):
+        name, arguments = divmod(key, width)
+        shape = gemm_shape(rows.names[name], rows.arguments[arguments])
+        if shape is not None:
+            found[place] = numbers.setdefault(shape, len(numbers))
+    result[chosen] = found[which]
+    return list(numbers), result
+
+
+def _is_multiplication(trace: Trace, row: Int64) -> Bools:
+    """Whether the kernel multiplies, and is not a helper pass (the sum over the slices of split-k
+    ...)."""
+    helper = [i for i, n in trace.kernel_names.items() if n.kind is KernelKind.GEMM_REDUCTION]
+    return ~np.isin(trace.rows.gpu.name[row], np.array(helper, np.int64))
+
+
+def _alone(operator: Int64, helpers: Bools) -> Bools:
+    """Whether a kernel is the only one of its operator, not counting helper passes."""
+    known = operator != NONE
+    counts = np.bincount(operator[known & ~helpers], minlength=int(operator.max(initial=0)) + 1)
+    result: Bools = known & (counts[np.where(known, operator, 0)] == 1)
+    return result
+
+
+def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> Int64:
+    """The shape of similar kernels for each `lost` kernel; -1 where it is not certain.
+
+    Kernels with the same name, grid and block are similar. Where two operators launched such
+    kernels for different shapes (persistent kernels have one grid for all), or a convolution
+    launched one, nothing is inferred.
+    """
+    gpu = trace.rows.gpu
+    result = np.full(len(row), NONE, np.int64)
+    if not lost.any() or lost.all():
+        return result
+    other = np.flatnonzero(trace.is_gemm_of_convolution)
+    of_convolution = int(shape.max()) + 1
+    every = np.concatenate([row, other])
+    known = np.concatenate([shape, np.full(len(other), of_convolution, np.int64)])
+    launch = np.column_stack([gpu.name[every], gpu.grid[every], gpu.block[every]]).astype(np.int64)
+    # AMD's tools report no grid where the launch is not recorded: only the name is compared there.
+    has_grid = (launch[: len(row), 1:4] > 0).all(axis=1)
+    for chosen, keys in ((lost & has_grid, launch), (lost & ~has_grid, launch[:, :1])):
+        if chosen.any():
+            result[chosen] = _only_shape(distinct_rows(*keys.T)[1], known)[: len(row)][chosen]
+    result[result == of_convolution] = NONE
+    return result
+
+
+def _without_open_operators(
+    trace: Trace, row: Int64, guess: Int64, shape_of: Int64, has_kernel: Int64
+) -> Int64:
+    """`guess` without the shapes that an operator in the file contradicts.
+
+    An operator that is a GEMM of another shape and whose own kernel is not known may have launched
+    a kernel whose launch is not in the file. Kernels of a stream run in the order of their
+    launches, so it has to overlap the time between the launches of the kernels before and after.
+
+    Args:
+        has_kernel: operators that launched a multiplication.
+    """
+    launches, rows = trace.launches, trace.rows
+    lost = np.flatnonzero((guess != NONE) & (launches.call[row] == NONE))
+    is_open = shape_of != NONE
+    is_open[has_kernel[has_kernel != NONE]] = False
+    outer = enclosing_operator(launches.parent[shape_of != NONE], launches.parent, shape_of)
+    is_open[outer[outer != NONE]] = False
+    if not len(lost) or not is_open.any():
+        return guess
+    after, before = _launched_between(rows, launches.call, row[lost])
+    began, requested = rows.operators.start_ns[is_open], shape_of[is_open]
+    ended = began + rows.operators.duration_ns[is_open]
+    order = np.argsort(began, kind="stable")
+    began, requested, ended = began[order], requested[order], ended[order]
+    result = guess.copy()
+    for shape in np.unique(guess[lost]).tolist():
+        of_shape = np.flatnonzero(guess[lost] == shape)
+        other = requested != shape
+        latest_end = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, ended[other]))
+        overlaps = latest_end[np.searchsorted(began[other], before[of_shape])] > after[of_shape]
+        result[lost[of_shape[overlaps]]] = NONE
+    return result
+
+
+def _launched_between(rows: TraceRows, call: Int64, wanted: Int64) -> tuple[Int64, Int64]:
+    """Two moments in ns for each `wanted` row of ``rows.gpu``, between which it was launched: the
+    launches, as far as they are known, of what ran before and after it on its stream; the later one
+    is its own start at the latest."""
+    gpu = rows.gpu
+    order = np.lexsort((gpu.start_ns, gpu.stream, gpu.device))
+    lane = distinct_rows(gpu.device, gpu.stream)[1][order]
+    known = np.flatnonzero(call[order] != NONE)
+    moment = rows.calls.start_ns[call[order[known]]]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    at = place[wanted]
+    following = np.searchsorted(known, at)
+    after = np.full(len(wanted), np.iinfo(np.int64).min)
+    before = gpu.start_ns[wanted].copy()
+    has = following > 0
+    has[has] = lane[known[following[has] - 1]] == lane[at[has]]
+    after[has] = moment[following[has] - 1]
+    has = following < len(known)
+    has[has] = lane[known[following[has]]] == lane[at[has]]
+    before[has] = np.minimum(before[has], moment[following[has]])
+    return after, before
+
+
+def _only_shape(group: Int64, shape: Int64) -> Int64:
+    """The common shape of all rows of the same group that have one; -1 where shapes differ."""
+    known = shape != NONE
+    count = int(group.max(initial=0)) + 1
+    least = np.full(count, np.iinfo(np.int64).max)
+    most = np.full(count, NONE, np.int64)
+    np.minimum.at(least, group[known], shape[known])
+    np.maximum.at(most, group[known], shape[known])
+    result: Int64 = np.where(least == most, most, NONE)[group]
+    return result
+
+
+def _backward_shapes(
+    rows: TraceRows,
+    launches: JoinedLaunches,
+    shape_of: Int64,
+    shapes: Sequence[GemmShape],
+    innermost: Int64,
+    shape: Int64,
+    main: Bools,
+) -> dict[int, GemmShape]:
+    """Shapes of kernels in backward operators without a shape, from their forward operator, which
+    has the same sequence number.
+
+    A product has two gradients, A's and then B's (the order of PyTorch's ``derivatives.yaml``);
+    where a backward operator launched another number of GEMMs, they cannot be assigned.
+    """
+    operators = rows.operators
+    open_rows = np.flatnonzero((shape == NONE) & (innermost != NONE) & main)
+    if not len(open_rows):
+        return {}
+    forward: dict[int, set[int]] = {}
+    forward_rows = np.flatnonzero((shape_of != NONE) & (operators.sequence >= 0))
+    for one in forward_rows.tolist():
+        if not _BACKWARD.search(rows.names[operators.name[one]]):
+            forward.setdefault(int(operators.sequence[one]), set()).add(int(shape_of[one]))
+    if not forward:
+        return {}
+    members: dict[int, list[int]] = {}
+    for index in open_rows.tolist():
+        sequence = _backward_sequence(rows, launches.parent, int(innermost[index]))
+        members.setdefault(sequence, []).append(index)
+    found: dict[int, GemmShape] = {}
+    for sequence, indices in members.items():
+        candidates = forward.get(sequence, set())
+        if len(candidates) == 1 and len(indices) == 2:
+            found.update(zip(indices, _gradients(shapes[next(iter(candidates))]), strict=True))
+    return found
+
+
+def _backward_sequence(rows: TraceRows, parent: Int64, operator: int) -> int:
+    """Sequence number of the innermost operator of a backward pass around `operator`; -1: none."""
+    operators = rows.operators
+    while operator != NONE:
+        is_backward = _BACKWARD.search(rows.names[operators.name[operator]])
+        if is_backward and operators.forward_thread[operator] > 0:
+            return int(operators.sequence[operator])
+        operator = int(parent[operator])
+    return NONE
+
+
+def _gradients(forward: GemmShape) -> tuple[GemmShape, GemmShape]:
+    """dA = dC·Bᵀ and dB = Aᵀ·dC (or its transpose); their layouts are not known."""
+    m, n, k, batch, dtype, _, _ = forward
+    return GemmShape(m, k, n, batch, dtype), GemmShape(k, n, m, batch, dtype)
+
+
+_DTYPE, _LAYOUT = "format of A and B", "layouts of A and B: t row-major, n column-major"
+
+
+def shape_facts(shape: str) -> tuple[Derived[Any], ...]:
+    """Sizes, format and layout of the field `shape`, a :class:`GemmShape` or None."""
+    return tuple(
+        derived(text, type=kind | None)(_of(shape, name))
+        for name, kind, text in (
+            ("m", int, "rows of the result"), ("n", int, "columns of the result"),
+            ("k", int, "length of the sums"), ("batch", int, "number of products"),
+            ("dtype", str, _DTYPE), ("layout", str, _LAYOUT),
+        )
+    )  # fmt: skip
+
+
+def _of(field: str, name: str) -> Callable[[Any], Any]:
+    return lambda row: getattr(getattr(row, field), name, None)
+
+
+def part_of(part: int | None, whole: int) -> float | None:
+    """`part` of `whole`; None where there is none."""
+    return None if part is None or not whole else part / whole
+
+
+def _text(sizes: Sequence[int] | None) -> str | None:
+    return "x".join(map(str, sizes)) if sizes else None
+
+
+class GemmRow(Row):
+    """All instances of one kernel with one shape on one kind of device; None: not known.
+
+    A layout comes from the operator's strides, else from the kernel's name, assuming a row-major
+    result. A speed is None for helper passes, and where several kernels share the FLOPs of an
+    operator. A row that is above every dense peak that the device may have here has a wrong time or
+    shape, or is sparse.
+    """
+
     facts: KernelName
     """Facts from the kernel's name."""
     shape: GemmShape | None
-    dtype: str | None
-    """Formats of A and B in the operator; ``tf32`` where the kernel's name shows that f32 is
-    rounded to it."""
-    layout: str | None
-    """Layouts of A and B, t row-major, n column-major: from the operator's strides, else from the
-    kernel's name, assuming a row-major result."""
-    operators: tuple[str, ...]
+    names: tuple[str, ...]
     """Operators that launched it, the most frequent one first."""
-    count: int
-    linked: int
-    """Part of `count` launched by an operator that records the shape."""
-    inferred: int
-    """Part of `count` whose shape comes from other instances."""
-    sum_ns: int
-    min_ns: int
-    max_ns: int
-    median_ns: float
-    p5_ns: float | None
-    p95_ns: float | None
-    mad_ns: float | None
-    """Median absolute deviation from the median, not scaled."""
-    tflops: float | None
-    """10¹² FLOP/s of the median instance; None for helper passes, and where several kernels share
-    the FLOPs of an operator."""
-    peak_fraction: float | None
-    """`tflops` as a share of the device's dense peak at this format."""
-    above_peak: bool = False
-    """`tflops` exceeds every dense peak that the device may have here: a time or a shape is
-    wrong."""
-    overlapped: int | None
-    """Part of `count` during which a communication kernel ran."""
-    overlapped_ns: int | None
-    """Part of `sum_ns` during which a communication kernel ran."""
     files: frozenset[Path] = frozenset()
     """Traces that contain it; empty where the rows do not come from traces."""
+    overlapped_ns: int | None = None
+    """Part of `sum_ns` during which a communication kernel ran."""
+
+    device: str | None = fact("product name of the GPU", default=None)
+    kernel: str = fact("name of the kernel, or of the operator on the host")
+    short_name = derived("the name without template arguments", type=str)(attrgetter("facts.short"))
+    kind = derived("what the kernel does", type=str)(attrgetter("facts.kind"))
+    family = derived("the library or generator of the kernel", type=str | None)(
+        attrgetter("facts.family")
+    )
+    operators = derived("operators that launched it, the most frequent one first", type=str | None)(
+        lambda row: ", ".join(row.names)
+    )
+    m, n, k, batch, *_ = shape_facts("shape")
+    dtype: str | None = fact(_DTYPE)
+    layout: str | None = fact(_LAYOUT)
+    tile = derived("tile sizes in the name", type=str | None)(lambda row: _text(row.facts.tile))
+    stages = derived("pipeline stages in the name", type=int | None)(attrgetter("facts.stages"))
+    cluster = derived("cluster sizes in the name", type=str | None)(
+        lambda row: _text(row.facts.cluster)
+    )
+    split_k = derived("parts of K in the name", type=int | None)(attrgetter("facts.split_k"))
+    count: int = fact("instances")
+    linked: int = fact("instances whose operator records the shape")
+    inferred: int = fact("instances with the shape of others", default=0)
+    sum_ns: int = fact("total time", "µs")
+    share: float | None = fact("share of the time of all rows", default=None)
+    median_ns: float = fact("median time", "µs")
+    p5_ns: float | None = fact("5th percentile", "µs", default=None)
+    p95_ns: float | None = fact("95th percentile", "µs", default=None)
+    mad_ns: float | None = fact("median absolute deviation from the median", "µs", default=None)
+    min_ns: int = fact("shortest time", "µs")
+    max_ns: int = fact("longest time", "µs")
+    tflops: float | None = fact("speed of the median instance", "10¹² FLOP/s")
+    peak_fraction: float | None = fact("speed as a share of the device's peak", default=None)
+    above_peak: bool = fact(
+        "whether it exceeds the device's peak, so that a time or a shape is wrong", default=False
+    )
+    overlapped: int | None = fact("instances during which a kernel communicated", default=None)
+    overlapped_share = derived(
+        "share of the time with communication at the same time", type=float | None
+    )(lambda row: part_of(row.overlapped_ns, row.sum_ns))
+
+
+def with_shares(rows: Sequence[GemmRow]) -> list[GemmRow]:
+    """`rows`, each with its share of the time of all."""
+    whole = sum(row.sum_ns for row in rows)
+    return [replace(row, share=part_of(row.sum_ns, whole)) for row in rows]
 
 
 @dataclass(slots=True)
@@ -105,6 +402,12 @@ class _GemmGroup:
 _Key = tuple[str, str, GemmShape | None]
 
 
+def members_of(which: Int64, groups: int) -> list[Int64]:
+    """The indices of each group, ascending, where `which` has the group of each."""
+    ends = np.cumsum(np.bincount(which, minlength=groups))
+    return np.split(np.argsort(which, kind="stable"), ends[:-1])
+
+
 class Gemms:
     """GEMMs of traces, which are added one by one and not kept."""
 
@@ -115,54 +418,40 @@ class Gemms:
 
     def add(self, trace: Trace) -> None:
         """Add the GEMMs of `trace`."""
-        _gather(trace, self._groups)
+        links, rows = link_gemms(trace), trace.rows
+        gpu, row = rows.gpu, links.row
+        if not len(row):
+            return
+        duration = gpu.duration_ns[row]
+        overlap = covered(gpu.start_ns[row], duration, trace.communication)
+        operator = np.full(len(row), NONE, np.int64)
+        known = links.operator != NONE
+        operator[known] = rows.operators.name[links.operator[known]]
+        distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
+        for members, (device, name, place) in zip(
+            members_of(which, len(distinct)), distinct.tolist(), strict=True
+        ):
+            shape = links.shapes[place] if place != NONE else None
+            if shape is not None:
+                shape = unpacked_for(shape, trace.kernel_names[name].dtype)
+            key = (trace.device_name(device), rows.names[name], shape)
+            group = self._groups.setdefault(key, _GemmGroup())
+            group.files.add(trace.file)
+            group.durations.append(duration[members])
+            group.overlaps.append(overlap[members])
+            inferred = int(links.inferred[members].sum())
+            group.inferred += inferred
+            group.linked += len(members) - inferred if shape is not None else 0
+            group.is_alone &= bool(links.is_alone[members].all())
+            names, counts = np.unique(operator[members], return_counts=True)
+            for index, count in zip(names.tolist(), counts.tolist(), strict=True):
+                if index != NONE:
+                    group.operators[rows.names[index]] += count
 
     def rows(self) -> list[GemmRow]:
         """The GEMMs of all traces together, those with the most time first."""
         rows = [_row(key, group) for key, group in self._groups.items()]
         return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
-
-
-def _gather(trace: Trace, groups: dict[_Key, _GemmGroup]) -> None:
-    links = link_gemms(trace)
-    rows = trace.rows
-    gpu, row = rows.gpu, links.row
-    if not len(row):
-        return
-    duration = gpu.duration_ns[row]
-    overlap = covered(gpu.start_ns[row], duration, trace.communication)
-    distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
-    order = np.argsort(which, kind="stable")
-    ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
-    operator_name = _operator_names(trace, links)
-    for members, (device, name, shape) in zip(
-        np.split(order, ends[:-1]), distinct.tolist(), strict=True
-    ):
-        found = links.shapes[shape] if shape != NONE else None
-        if found is not None:
-            found = unpacked_for(found, trace.kernel_names[name].dtype)
-        group = groups.setdefault(
-            (trace.device_name(device), rows.names[name], found), _GemmGroup()
-        )
-        group.files.add(trace.file)
-        group.durations.append(duration[members])
-        group.overlaps.append(overlap[members])
-        inferred = int(links.inferred[members].sum())
-        group.inferred += inferred
-        group.linked += len(members) - inferred if found is not None else 0
-        group.is_alone &= bool(links.is_alone[members].all())
-        names, counts = np.unique(operator_name[members], return_counts=True)
-        for index, count in zip(names.tolist(), counts.tolist(), strict=True):
-            if index != NONE:
-                group.operators[rows.names[index]] += count
-
-
-def _operator_names(trace: Trace, links: GemmLinks) -> Int64:
-    """Index of the operator's name for each GEMM; -1: none."""
-    result = np.full(len(links.row), NONE, np.int64)
-    known = links.operator != NONE
-    result[known] = trace.rows.operators.name[links.operator[known]]
-    return result
 
 
 def _row(key: _Key, group: _GemmGroup) -> GemmRow:
@@ -187,7 +476,7 @@ def _row(key: _Key, group: _GemmGroup) -> GemmRow:
         shape=shape,
         dtype=dtype,
         layout=gemm_layout(shape, facts),
-        operators=tuple(name for name, _ in group.operators.most_common()),
+        names=tuple(name for name, _ in group.operators.most_common()),
         linked=group.linked,
         inferred=group.inferred,
         **duration_statistics(durations),
@@ -295,27 +584,22 @@ class _Product(NamedTuple):
     scaling: str
 
 
-@dataclass(slots=True, kw_only=True)
-class WorkloadGemm:
+class WorkloadGemm(Row):
     """All GEMMs of one product; helper passes count in the time, but not as calls."""
 
-    m: int
-    n: int
-    k: int
-    batch: int
-    dtype: str | None
-    layout: str | None
-    scaling: str
-    operation: str | None
-    """gemmetry's name of the operation (docs/names.md); None where gemmetry does not support it."""
-    reason: str
-    """Why there is no `operation`; "" where there is one."""
-    count: int = 0
-    sum_ns: int = 0
-    share: float = 0.0
-    """Share of all GEMM time, including that of unknown shapes."""
-    kernels: list[str] = field(default_factory=list)
-    """Short names, those with the most time first."""
+    m: int = fact("rows of the result")
+    n: int = fact("columns of the result")
+    k: int = fact("length of the sums")
+    batch: int = fact("number of products")
+    dtype: str | None = fact(_DTYPE)
+    layout: str | None = fact(_LAYOUT)
+    scaling: str = fact("how scaled formats are scaled")
+    count: int = fact("calls")
+    sum_ns: int = fact("total time", "µs")
+    share: float = fact("share of the time of all GEMMs")
+    operation: str | None = fact("name of the operation that gemmetry profile runs")
+    kernels: tuple[str, ...] = fact("kernels", format="; ".join)
+    reason: str | None = fact("why gemmetry profile cannot run it", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,32 +616,23 @@ class Workload:
 def workload(rows: Iterable[GemmRow]) -> Workload:
     """Rows of :class:`Gemms`, by product."""
     rows = sorted(rows, key=lambda row: -row.sum_ns)
-    found: dict[_Product, WorkloadGemm] = {}
-    by_shape: dict[GemmShape, WorkloadGemm] = {}
+    total = sum(row.sum_ns for row in rows)
+    found: dict[_Product, list[GemmRow]] = {}
+    by_shape: dict[GemmShape, list[GemmRow]] = {}
     lost: list[GemmRow] = []
     for row in rows:
-        if row.shape is None or _is_helper(row):
-            continue
-        product = _Product(*row.shape[:4], row.dtype, row.layout, row.shape.scaling)
-        gemm = found.get(product) or found.setdefault(product, _gemm(product))
-        by_shape.setdefault(row.shape, gemm)
-        gemm.count += row.count
-        _add(gemm, row)
-    for row in rows:
         if row.shape is not None and not _is_helper(row):
-            continue
-        # A helper pass has no format or layout of its own: it is counted with its GEMM.
-        helped = by_shape.get(row.shape) if row.shape is not None else None
-        if helped is None:
-            lost.append(row)
-        else:
-            _add(helped, row)
-    total = sum(row.sum_ns for row in rows)
-    gemms = sorted(found.values(), key=lambda gemm: -gemm.sum_ns)
-    for gemm in gemms:
-        gemm.share = gemm.sum_ns / total if total else 0.0
+            product = _Product(*row.shape[:4], row.dtype, row.layout, row.shape.scaling)
+            ones = found.setdefault(product, [])
+            by_shape.setdefault(row.shape, ones)
+            ones.append(row)
+    for row in rows:
+        if row.shape is None or _is_helper(row):
+            # A helper pass has no format or layout of its own: it is counted with its GEMM.
+            (by_shape.get(row.shape, lost) if row.shape is not None else lost).append(row)
+    gemms = [_gemm(product, ones, total) for product, ones in found.items()]
     return Workload(
-        gemms=tuple(gemms),
+        gemms=tuple(sorted(gemms, key=lambda gemm: -gemm.sum_ns)),
         sum_ns=total,
         unknown_ns=sum(row.sum_ns for row in lost),
         unknown_count=sum(row.count for row in lost if not _is_helper(row)),
@@ -368,15 +643,18 @@ def _is_helper(row: GemmRow) -> bool:
     return row.facts.kind is KernelKind.GEMM_REDUCTION
 
 
-def _add(gemm: WorkloadGemm, row: GemmRow) -> None:
-    gemm.sum_ns += row.sum_ns
-    if row.facts.short not in gemm.kernels:
-        gemm.kernels.append(row.facts.short)
-
-
-def _gemm(product: _Product) -> WorkloadGemm:
+def _gemm(product: _Product, rows: Sequence[GemmRow], total: int) -> WorkloadGemm:
     operation, reason = _operation(product)
-    return WorkloadGemm(operation=operation, reason=reason, **product._asdict())
+    spent = sum(row.sum_ns for row in rows)
+    return WorkloadGemm(
+        **product._asdict(),
+        operation=operation,
+        reason=reason,
+        count=sum(row.count for row in rows if not _is_helper(row)),
+        sum_ns=spent,
+        share=spent / total if total else 0.0,
+        kernels=tuple(dict.fromkeys(row.facts.short for row in rows)),
+    )
 
 
 def _operation(product: _Product) -> tuple[str | None, str]:
@@ -410,7 +688,7 @@ def no_shape(sources: Sequence[str], load: Workload) -> RequestError:
     """The error for traces none of whose GEMMs has a shape that gemmetry computes."""
     reasons = Counter({gemm.reason: 0 for gemm in load.gemms if gemm.reason})
     for gemm in load.gemms:
-        reasons[gemm.reason] += gemm.count
+        reasons[gemm.reason or ""] += gemm.count
     if reasons:
         reason, count = reasons.most_common(1)[0]
         return RequestError(
@@ -471,18 +749,17 @@ def _share(part: int, whole: int) -> str:
 
 def _source_list(sources: Sequence[str]) -> str:
     """Lists the files; many files are given as their number and common folder."""
-    folder = _folder(sources)
-    if len(sources) <= _NAMED_SOURCES or not folder:
+    folder = str(common_folder(map(PurePath, sources)))
+    if len(sources) <= _NAMED_SOURCES or folder == ".":
         return _plain(", ".join(sources))
     return f"{len(sources)} traces below {_plain(folder)}"
 
 
-def _folder(sources: Sequence[str]) -> str:
-    """The deepest folder that holds all files; "" if there is none."""
-    parts = [PurePath(source).parent.parts for source in sources]
-    shared = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
-    names = [level[0] for level in shared]
-    return str(PurePath(*names)) if names else ""
+def common_folder(paths: Iterable[PurePath]) -> PurePath:
+    """The deepest folder that holds all of `paths`; an empty path if none does."""
+    levels = zip(*(path.parent.parts for path in paths), strict=False)
+    shared = takewhile(lambda level: len(set(level)) == 1, levels)
+    return PurePath(*(level[0] for level in shared))
 
 
 def _plain(text: str) -> str:
@@ -492,7 +769,7 @@ def _plain(text: str) -> str:
 
 def _run_name(sources: Sequence[str]) -> str:
     """A valid run name: letters, digits, dots, dashes and underscores, at most 64."""
-    one = sources[0] if len(sources) == 1 else _folder(sources)
-    stem = one.rpartition("/")[2].partition(".json")[0] or "trace"
+    one = PurePath(sources[0]) if len(sources) == 1 else common_folder(map(PurePath, sources))
+    stem = one.name.partition(".json")[0] or "trace"
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem.removesuffix(".pt.trace")).strip("-_")
     return f"gemms-{plain[:50]}".rstrip("-")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.traces.collectives.summary import Collective, collectives_of
 from gemmetry.traces.model import Trace
 
@@ -18,28 +19,30 @@ belong to different jobs. Clocks of a cluster's nodes differ by far less."""
 _RANK = re.compile(r"(?:\A|(?<=[^a-z]))rank[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTrace:
+class RankTrace(Row):
     """The information on communication in one trace file."""
 
     file: Path
-    of: Path | None = None
+    container: Path | None = None
     """The file, where it contains the traces of several ranks."""
-    rank: int | None
-    rank_source: str
-    """``trace``, ``name`` (of the file or its folder), ``label`` (of a process in a file of
-    several), or "" where none of them specifies the rank."""
     world_size: int | None
     job: str | None
     """The job's identifier in the trace."""
     host: str | None
-    base_ns: int
     span: tuple[int, int]
     """First start and last end of work on GPUs, ns; (0, 0) without any."""
-    collectives: tuple[Collective, ...]
-    partial: bool
-    """Events are missing: the file ends early, or some of it cannot be read."""
-    problems: tuple[str, ...]
+    devices: int = 0
+    """Number of GPUs of the node; 0: unknown."""
+
+    rank: int | None = fact("rank of the trace")
+    collectives: tuple[Collective, ...] = fact("its communication kernels")
+    source = derived("the trace", key="file", type=str)(lambda one: str(one.file))
+    rank_source: str = fact("source of the rank")
+    """``trace``, ``name`` (of the file or its folder), ``label`` (of a process in a file of
+    several), or "" where none of them specifies the rank."""
+    base_ns: int = fact("origin of the trace's times", "ns")
+    partial: bool = fact("whether events of the file are missing")
+    problems: tuple[str, ...] = fact("what could not be used, or is missing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ def rank_trace(trace: Trace) -> RankTrace:
         span = (rows.base_ns + int(gpu.start_ns.min()), rows.base_ns + last)
     return RankTrace(
         file=trace.file,
-        of=trace.of,
+        container=trace.of,
         rank=rank,
         rank_source=source,
         world_size=rows.world_size,
@@ -82,6 +85,7 @@ def rank_trace(trace: Trace) -> RankTrace:
         host=rows.host,
         base_ns=rows.base_ns,
         span=span,
+        devices=len(rows.devices),
         collectives=tuple(collectives_of(trace)),
         partial=rows.partial,
         problems=tuple(map(str, rows.problems)),
@@ -103,8 +107,8 @@ def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
     shared = _shared_identifications(traces)
     groups: dict[tuple[object, ...], list[RankTrace]] = {}
     for one in traces:
-        if one.of is not None and one.rank is not None:
-            key: tuple[object, ...] = ("job", one.of)
+        if one.container is not None and one.rank is not None:
+            key: tuple[object, ...] = ("job", one.container)
         elif one.job in shared:
             key = ("job", one.job)
         elif one.rank is None or one.world_size == 1:
@@ -123,7 +127,7 @@ def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
 def _shared_identifications(traces: Sequence[RankTrace]) -> set[str | None]:
     ranks: dict[str, set[int | None]] = {}
     for one in traces:
-        if one.job and one.of is None:
+        if one.job and one.container is None:
             ranks.setdefault(one.job, set()).add(one.rank)
     return {job for job, found in ranks.items() if len(found) > 1}
 
@@ -205,8 +209,8 @@ def _name(ranks: Sequence[RankTrace]) -> str:
     """The folder of the job's files, or the file if there is only one."""
     if len(ranks) == 1:
         return str(ranks[0].file)
-    if ranks[0].of is not None:
-        return str(ranks[0].of)
+    if ranks[0].container is not None:
+        return str(ranks[0].container)
     folders = {_folder(one.file) for one in ranks}
     first = ranks[0].file.parent
     if len(folders) > 1:

@@ -2,26 +2,362 @@
 
 Everything is computed once, when it is first needed.
 
-Measures the duration of each stage of a request.
+Profilers lose work: buffers overflow, kernels of graphs are not recorded, times stay 0. Rates,
+windows and idle times computed from the rest would be wrong without a word, so each loss is counted
+in ``TraceRows.problems``, and times that no work can have are removed.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, ProblemKind, TraceRows, let_go
-from gemmetry.traces.intervals import Intervals, union
-from gemmetry.traces.joins import JoinedLaunches, join_launches
-from gemmetry.traces.missing import launches_without_work
+from gemmetry.domain.files import short_name
+from gemmetry.domain.units import counted, format_ns
+from gemmetry.formats.events import (
+    MISSING,
+    Bools,
+    GpuKind,
+    GpuRows,
+    Int32,
+    Int64,
+    ProblemKind,
+    TracePart,
+    TraceProblem,
+    TraceRows,
+    among,
+    chosen,
+    is_launch,
+    let_go,
+)
+from gemmetry.traces.joins import NONE, Intervals, JoinedLaunches, calls_of, join_launches, union
 from gemmetry.traces.names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.operators.gemms import is_convolution_operator, launched_by_convolution
+
+APART_NS = 3600 * 10**9
+"""Gap between pieces of work, and time between a launch and its work, above which they are assumed
+to have different time bases. This is a judgement: in the public traces gaps are up to 10 s and
+delays up to 3 s."""
+
+
+BEFORE_NS = 10**9
+"""Work cannot begin before its launch; clocks of host and GPU differ by far less than this."""
+
+
+_TIMES_LONGER = 10
+"""Factor above the median of the same kernel from which a duration that also contradicts the times
+of other work is treated as impossible."""
+
+
+_ROUNDED_NS = 10_000
+"""Median of a kernel's durations above which 0 is no rounded duration: tools of 2021 wrote whole
+µs."""
+
+
+_MOST_GROUPS = 5
+"""Number of groups of work with another time base that are reported."""
+
+
+_MOST_SHOWN = 5
+"""Most problems of one file that are listed; documents and sheets have all."""
+
+
+def split(rows: TraceRows) -> list[tuple[str, TraceRows]]:
+    """The name and the rows of each part; ("", `rows`) where there is only one.
+
+    A part's rank is that of its label, and its problems are its own and those of the whole file.
+    """
+    if not rows.parts:
+        return [("", rows)]
+    world = max(rows.world_size or 0, len(rows.parts), *(1 + (p.rank or 0) for p in rows.parts))
+    ranked = all(part.rank is not None for part in rows.parts)
+    found = []
+    for index, part in enumerate(rows.parts):
+        _, own = _part(rows, index, part)
+        found.append((
+            part.name,
+            dataclasses.replace(
+                own,
+                rank=part.rank,
+                world_size=world if ranked else None,
+                problems=tuple(p for p in rows.problems if p.part in (None, index)),
+            ),
+        ))  # fmt: skip
+    return found
+
+
+def checked(rows: TraceRows) -> TraceRows:
+    """`rows` without work on GPUs that has no time or an impossible one; ``problems`` has what was
+    left out and what else is missing."""
+    kept = np.ones(len(rows.gpu.start_ns), bool)
+    problems: list[TraceProblem] = []
+    for index, part in enumerate(rows.parts) if rows.parts else [(None, None)]:
+        if index is None or part is None:
+            check = _Check(rows)
+            kept &= check.run()
+        else:
+            mask, own = _part(rows, index, part)
+            check = _Check(own)
+            kept[mask] &= check.run()
+        problems += [dataclasses.replace(one, part=index) for one in check.problems]
+    if not problems:
+        return rows
+    gpu = rows.gpu if kept.all() else chosen(rows.gpu, kept)
+    return dataclasses.replace(rows, gpu=gpu, problems=(*rows.problems, *problems))
+
+
+def _part(rows: TraceRows, index: int, part: TracePart) -> tuple[Bools, TraceRows]:
+    """Which rows of ``rows.gpu`` belong to a part, and the rows of the part."""
+    of_thread = np.zeros(len(rows.threads), bool)
+    of_thread[list(part.threads)] = True
+    mask: Bools = rows.gpu.part == index
+    gpu = chosen(rows.gpu, mask)
+    calls = chosen(rows.calls, of_thread[rows.calls.thread])
+    operators = chosen(rows.operators, of_thread[rows.operators.thread])
+    annotations = chosen(rows.annotations, of_thread[rows.annotations.thread])
+    own = dataclasses.replace(
+        rows, gpu=gpu, calls=calls, operators=operators, annotations=annotations, parts=(),
+        events=sum(len(one.start_ns) for one in (gpu, calls, operators, annotations)),
+    )  # fmt: skip
+    return mask, own
+
+
+def problem_texts(file: Path, partial: bool, problems: Sequence[TraceProblem]) -> list[str]:
+    """Sentences about a file that could be read: whether it is partial, and its first problems."""
+    found = [f"{file} is partial: events are missing"] if partial else []
+    found += [f"{file}: {problem}" for problem in problems[:_MOST_SHOWN]]
+    more = sum(
+        one.count if one.kind is ProblemKind.DAMAGED else 1 for one in problems[_MOST_SHOWN:]
+    )
+    return [*found, f"{file}: and {counted(more, 'more problem')}"] if more else found
+
+
+def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
+    """Rows of ``rows.calls``: launches of kernels and graphs whose work is not in the file.
+
+    A launch that was only captured into a graph has none, and neither has one of a kind whose work
+    the tool does not link to its launches at all.
+
+    Args:
+        call: of each row of ``rows.gpu``, as :func:`~gemmetry.traces.joins.calls_of`.
+    """
+    calls, gpu = rows.calls, rows.gpu
+    launching = np.array([is_launch(name) for name in rows.names], bool)
+    if not launching.any() or not len(calls.name):
+        return np.zeros(0, np.int64)
+    may_be_lost = launching[calls.name] & (calls.correlation > 0)
+    may_be_lost[call[call != NONE]] = False
+    launches = np.flatnonzero(may_be_lost)
+    # Of several calls with a number only one is linked.
+    is_lost = ~among(calls.correlation[launches], np.sort(gpu.correlation))
+    if not is_lost.any():
+        return np.zeros(0, np.int64)
+    kernels = gpu.correlation[gpu.kind == GpuKind.KERNEL]
+    unlinked = int((~among(kernels, np.sort(calls.correlation))).sum())
+    lost = launches[is_lost]
+    for name in np.unique(calls.name[lost]).tolist():
+        of_name = calls.name[lost] == name
+        # Where none of a kind is linked, kernels without a launch may be theirs.
+        if of_name.sum() == (calls.name == name).sum() and unlinked >= of_name.sum():
+            lost = lost[~of_name]
+    return lost[~_in_captures(rows, lost)]
+
+
+def _in_captures(rows: TraceRows, launches: Int64) -> Bools:
+    """Which of these calls lie between the beginning and the end of a capture on their thread."""
+    calls = rows.calls
+    found = [re.search(r"Stream(Begin|End)Capture", name) for name in rows.names]
+    sign = np.array([0 if one is None else 1 if one[1] == "Begin" else -1 for one in found])
+    result = np.zeros(len(launches), bool)
+    marks = np.flatnonzero(sign[calls.name])
+    for thread in np.unique(calls.thread[marks]).tolist():
+        own = marks[calls.thread[marks] == thread]
+        own = own[np.argsort(calls.start_ns[own], kind="stable")]
+        depth = np.append(0, np.maximum(np.cumsum(sign[calls.name[own]]), 0))
+        here = np.flatnonzero(calls.thread[launches] == thread)
+        at = np.searchsorted(calls.start_ns[own], calls.start_ns[launches[here]], side="right")
+        result[here] = depth[at] > 0
+    return result
+
+
+@dataclass(slots=True)
+class _Check:
+    """The check of one part of a file."""
+
+    rows: TraceRows
+    problems: list[TraceProblem] = field(default_factory=list)
+    call: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The call of each row that is kept so far."""
+
+    def run(self) -> Bools:
+        """Which rows of ``rows.gpu`` are kept."""
+        rows, gpu = self.rows, self.rows.gpu
+        call, several = calls_of(rows)
+        self._note_lost_launches(call)
+        kept = np.ones(len(gpu.start_ns), bool)
+        if not len(kept):
+            return kept
+        for what, found in (
+            ("has no usable time: left out", self._without_time),
+            ("has a duration of 0, although kernels like it last longer: left out",
+             self._without_duration),
+            ("begins before its launch, or more than an hour after it, which other work does not: "
+             "left out", self._away_from_launches),
+            ("lasts beyond the work after it on its stream: left out", self._beyond_neighbours),
+            ("lasts beyond the end of the recording: left out", self._beyond_recording),
+        ):  # fmt: skip
+            left = gpu if kept.all() else chosen(gpu, kept)
+            self.call = call[kept]
+            if not len(left.start_ns):
+                break
+            bad = np.flatnonzero(kept)[found(left)]
+            if len(bad):
+                self._note(ProblemKind.NO_TIME, what, bad)
+                kept[bad] = False
+        self._note_gaps(np.flatnonzero(kept))
+        if len(several):
+            self._note(
+                ProblemKind.AMBIGUOUS,
+                "several launches have its number, as in a file of several processes: not linked "
+                "to any; read each process's own file",
+                several,
+            )
+        return kept
+
+    def _note(self, kind: ProblemKind, what: str, work: Int64) -> None:
+        name = short_name(self.rows.names[int(self.rows.gpu.name[int(work[0])])], 60)
+        more = f" (and {len(work) - 1:,} more)" if len(work) > 1 else ""
+        where = f"work on a GPU {name!r}{more}"
+        self.problems.append(TraceProblem(where, what, kind, len(work)))
+
+    def _note_lost_launches(self, call: Int64) -> None:
+        calls = self.rows.calls
+        lost = calls.name[launches_without_work(self.rows, call)]
+        names, counts = np.unique(lost, return_counts=True)
+        for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+            whole = int((calls.name == name).sum())
+            what = (
+                f"{count:,} of {whole:,} launched work that is not in the file: the GPU was busy "
+                "for longer than shown"
+            )
+            where = f"call {short_name(self.rows.names[name], 60)!r}"
+            self.problems.append(TraceProblem(where, what, ProblemKind.NO_WORK, count))
+
+    def _without_time(self, gpu: GpuRows) -> Bools:
+        """Start and duration are 0, counted from the origin of the times or from 1970."""
+        is_zero = (gpu.start_ns == 0) | (gpu.start_ns == -self.rows.base_ns)
+        # From 0 to an end since boot or 1970, where only the start is missing.
+        result: Bools = is_zero & ((gpu.duration_ns == 0) | (gpu.duration_ns > APART_NS))
+        return result
+
+    def _without_duration(self, gpu: GpuRows) -> Bools:
+        zero: Bools = (gpu.duration_ns == 0) & (gpu.kind == GpuKind.KERNEL)
+        if zero.any() and not (gpu.duration_ns % 1000).any():
+            usual = _usual_durations(gpu, ~zero, np.flatnonzero(zero))
+            zero[zero] = usual >= _ROUNDED_NS
+        return zero
+
+    def _away_from_launches(self, gpu: GpuRows) -> Bools:
+        result = np.zeros(len(gpu.start_ns), bool)
+        call = self.call
+        linked = np.flatnonzero(call != NONE)
+        delay = gpu.start_ns[linked] - self.rows.calls.start_ns[call[linked]]
+        strange = (delay < -BEFORE_NS) | (delay > APART_NS)
+        # If most are, it is the host's clock that differs.
+        if strange.any() and 2 * strange.sum() <= len(strange):
+            result[linked[strange]] = True
+        return result
+
+    def _beyond_neighbours(self, gpu: GpuRows) -> Bools:
+        """Work that ends after the next two pieces on its stream, which runs its work one after the
+        other, and takes far longer than the same kernel elsewhere."""
+        order = np.lexsort((gpu.start_ns, gpu.stream, gpu.device))
+        end = (gpu.start_ns + gpu.duration_ns)[order]
+        beyond = np.zeros(len(order), bool)
+        beyond[:-2] = (end[:-2] > end[1:-1]) & (end[:-2] > end[2:])
+        for column in (gpu.device, gpu.stream):
+            beyond[:-2] &= column[order[:-2]] == column[order[2:]]
+        # Branches of a graph may share a stream.
+        beyond[:-2] &= (gpu.correlation[order[:-2]] != gpu.correlation[order[1:-1]]) | (
+            gpu.correlation[order[:-2]] <= 0
+        )
+        return self._among(gpu, order[beyond & (gpu.stream[order] != MISSING)])
+
+    def _beyond_recording(self, gpu: GpuRows) -> Bools:
+        end, last = gpu.start_ns + gpu.duration_ns, int(gpu.start_ns.max())
+        beyond = np.flatnonzero(end - last > BEFORE_NS)
+        if len(beyond):
+            first = int(gpu.start_ns.min())
+            for one in (self.rows.calls, self.rows.operators, self.rows.annotations):
+                last = max(last, int((one.start_ns + one.duration_ns).max(initial=last)))
+                first = min(first, int(one.start_ns.min(initial=first)))
+            beyond = beyond[end[beyond] - last > max(last - first, BEFORE_NS)]
+        return self._among(gpu, beyond)
+
+    def _among(self, gpu: GpuRows, rows: Int64) -> Bools:
+        """Those of `rows` that last far longer than the same kernel elsewhere. Kernels that
+        communicate wait for other ranks, so theirs may."""
+        result = np.zeros(len(gpu.start_ns), bool)
+        if len(rows):
+            names = self.rows.names
+            rows = np.array(
+                [row for row in rows.tolist() if not is_communication(names[gpu.name[row]])],
+                np.int64,
+            )
+            others = np.ones(len(gpu.start_ns), bool)
+            others[rows] = False
+            usual = _usual_durations(gpu, others, rows)
+            result[rows] = (usual > 0) & (gpu.duration_ns[rows] > _TIMES_LONGER * usual)
+        return result
+
+    def _note_gaps(self, kept: Int64) -> None:
+        gpu = self.rows.gpu
+        if len(kept) < 2:
+            return
+        order = kept[np.argsort(gpu.start_ns[kept], kind="stable")]
+        start = gpu.start_ns[order]
+        reached = np.maximum.accumulate(start + gpu.duration_ns[order])
+        gap = np.flatnonzero(start[1:] - reached[:-1] > APART_NS) + 1
+        if not len(gap):
+            return
+        groups = np.split(order, gap)
+        most = max(groups, key=len)
+        at = int(gpu.start_ns[most[0]])
+        for group in _first(groups, most):
+            away = int(gpu.start_ns[group[0]]) - at
+            side = "after" if away > 0 else "before"
+            what = (f"begins {_length(abs(away))} {side} the rest: another time base, or nothing "
+                    "ran in between; window and idle time include the gap")  # fmt: skip
+            self._note(ProblemKind.TIME_BASE, what, group)
+
+
+def _first(groups: Sequence[Int64], most: Int64) -> Iterator[Int64]:
+    yield from [group for group in groups if group is not most][:_MOST_GROUPS]
+
+
+def _usual_durations(gpu: GpuRows, others: Bools, rows: Int64) -> Int64:
+    """For each of `rows` the median duration in ns of the `others` of its name; 0: there are
+    none."""
+    usual = {}
+    for name in np.unique(gpu.name[rows]).tolist():
+        found = gpu.duration_ns[others & (gpu.name == name)]
+        usual[name] = int(np.median(found)) if len(found) else 0
+    return np.array([usual[name] for name in gpu.name[rows].tolist()], np.int64)
+
+
+def _length(ns: int) -> str:
+    for unit, factor in (("days", 24 * 3600e9), ("hours", 3600e9)):
+        if ns >= factor:
+            return f"{ns / factor:,.1f} {unit}"
+    return format_ns(ns)
 
 
 @dataclass(frozen=True)

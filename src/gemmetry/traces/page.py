@@ -1,6 +1,5 @@
-"""The tables of the page of a report of traces: which sheets, which columns, and their texts.
-
-A report of traces as one HTML file that loads nothing from the network.
+"""A report of traces as one HTML file that loads nothing from the network, and as Markdown, short
+enough for a pull request or a wiki page: which sheets, which columns, and their texts.
 
 Names of kernels, operators and files come from traces of any origin: templates and pictures escape
 them, and the script inserts them as text.
@@ -11,21 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from gemmetry.domain.units import column_decimals, format_gflops, format_memory
-from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.domain.tables import Table
+from gemmetry.domain.units import column_decimals, counted, format_gflops, format_memory
+from gemmetry.results.pages import render_page
+from gemmetry.results.tables import escape_markdown, markdown_lines
 from gemmetry.results.texts import cut
-from gemmetry.traces.collective_text import ABOUT_BOUNDS, bounded
 from gemmetry.traces.figures import (
     bars_html,
     category_bars,
     colours_of,
-    common_folder,
     gemm_bars,
     gpu_tiles,
     host_bars,
@@ -34,12 +34,13 @@ from gemmetry.traces.figures import (
     time_bars,
     timeline_groups,
 )
+from gemmetry.traces.gemms import common_folder
 from gemmetry.traces.names import classify
 from gemmetry.traces.report import ONLY_ON, TraceReport
-from gemmetry.traces.text import ABOUT_STEPS, steps_text
+from gemmetry.traces.text import ABOUT_BOUNDS, ABOUT_STEPS, bounded, steps_text
 from gemmetry.traces.timeline import KINDS
 
-_MOST_ROWS = 30
+_MOST_ROWS, _MOST_IN_MARKDOWN = 30, 15
 _MOST_ROWS_OF = {"host_products": 100}
 """Rows of tables in which a recorded grid of shapes should appear whole."""
 
@@ -49,108 +50,98 @@ _MOST_DECIMALS = 3
 _UNBROKEN = 32
 """Characters of a cell that is kept on one line."""
 
-_SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("gemms", "GEMM kernels by kernel and shape", "", (
-        "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
-        "mad_us", "tflops", "peak_fraction", "overlapped_share", ONLY_ON)),
-    ("host_products", "Matrix products of operators", "", (
-        "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
-        "mad_us", "min_us", "max_us", "tflops")),
-    ("host_operators", "Operators on the host", "", (
-        "name", "inputs", "layout", "count", "self_us", "self_share", "total_us", "median_us",
-        "min_us", "max_us")),
-    ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
-        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)", ONLY_ON)),
-    ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
-        "file", "Kernel name", "Parent cpu_op", "Kernel stream", "Kernel duration (µs)_sum",
-        "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
-        "Percent of kernels time (%)", ONLY_ON)),
-    ("collectives", "Collectives by kind", "", (
-        "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
-        "start_skew_us_median", "duration_us_median", "algbw_gbps_median", "busbw_gbps_median")),
-    ("ranks", "Ranks: who came last, who waited", "", (
-        "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
-    ("steps", "Steps", "", (
-        "file", "step", "phase", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
-        "others_us", "idle_us")),
-    ("problems", "What could not be read or is missing", "", ("file", "where", "what", "count")),
-)  # fmt: skip
-"""Sheets of the page: name, heading, column to sort by over all files, columns shown."""
 
+class _Shown(NamedTuple):
+    """A sheet that is shown: the column to sort by over all files, and whether only a page or only
+    Markdown has it."""
+
+    name: str
+    heading: str
+    columns: str
+    """Separated by ``, ``."""
+    by: str = ""
+    only: str = ""
+
+
+_SHOWN = (
+    _Shown("summary", "Time", "file, kernels, window_us, busy_us, compute_union_us, "
+           "exposed_comm_us, idle_us, gemm_kernel_us", only="md"),
+    _Shown("gemms", "GEMM kernels by kernel and shape", "short_name, m, n, k, batch, dtype, "
+           "layout, count, sum_us, median_us, mad_us, tflops, peak_fraction, overlapped_share, "
+           + ONLY_ON),
+    _Shown("host_products", "Matrix products of operators", "operators, m, n, k, batch, dtype, "
+           "layout, count, sum_us, median_us, mad_us, min_us, max_us, tflops"),
+    _Shown("host_operators", "Operators on the host", "name, inputs, layout, count, self_us, "
+           "self_share, total_us, median_us, min_us, max_us"),
+    _Shown("ops_summary_by_category", "Operators by what they do", "op category, Count, "
+           "total_direct_kernel_time_ms, Percentage (%)", only="md"),
+    _Shown("ops_summary", "Operators", "file, name, Count, total_direct_kernel_time_ms, "
+           "Percentage (%), " + ONLY_ON, "total_direct_kernel_time_ms", "html"),
+    _Shown("kernel_summary", "Kernels", "file, Kernel name, Parent cpu_op, Kernel stream, "
+           "Kernel duration (µs)_sum, Kernel duration (µs)_count, Kernel duration (µs)_mean, "
+           "Percent of kernels time (%), " + ONLY_ON, "Kernel duration (µs)_sum", "html"),
+    _Shown("collectives", "Collectives by kind", "job, op, dtype, bytes, group_size, count, "
+           "latency_us_median, start_skew_us_median, duration_us_median, algbw_gbps_median, "
+           "busbw_gbps_median"),
+    _Shown("ranks", "Ranks: who came last, who waited",
+           "job, rank, last_count, last_share, waited_us, unmatched"),
+    _Shown("steps", "Steps", "file, step, phase, kernels, mark_us, window_us, busy_us, "
+           "exposed_comm_us, others_us, idle_us"),
+    _Shown("problems", "What could not be read or is missing", "file, where, what, count"),
+)  # fmt: skip
 
 _HEADINGS = {
-    "short_name": "kernel",
-    "dtype": "type",
-    "count": "calls",
-    "sum_us": "total, µs",
-    "total_us": "total, µs",
-    "self_us": "self, µs",
-    "median_us": "median, µs",
-    "mad_us": "MAD, µs",
-    "min_us": "min, µs",
-    "max_us": "max, µs",
-    "tflops": "speed",
-    "peak_fraction": "of peak",
-    "overlapped_share": "overlap with communication",
-    "operators": "operator",
-    "name": "operator",
-    "self_share": "share",
-    "Count": "calls",
-    "total_direct_kernel_time_ms": "kernel time, ms",
-    "Percentage (%)": "share, %",
-    "Kernel name": "kernel",
-    "Parent cpu_op": "launched by",
-    "Kernel stream": "stream",
-    "Kernel duration (µs)_sum": "total, µs",
-    "Kernel duration (µs)_count": "launches",
-    "Kernel duration (µs)_mean": "mean, µs",
-    "Percent of kernels time (%)": "share, %",
-    "op": "operation",
-    "bytes": "size",
-    "group_size": "ranks",
-    "latency_us_median": "latency, µs",
-    "start_skew_us_median": "start skew, µs",
-    "duration_us_median": "duration, µs",
+    "short_name": "kernel", "dtype": "type", "count": "calls", "sum_us": "total, µs",
+    "total_us": "total, µs", "self_us": "self, µs", "median_us": "median, µs", "mad_us": "MAD, µs",
+    "min_us": "min, µs", "max_us": "max, µs", "tflops": "speed", "peak_fraction": "of peak",
+    "overlapped_share": "overlap with communication", "operators": "operator", "name": "operator",
+    "self_share": "share", "Count": "calls", "total_direct_kernel_time_ms": "kernel time, ms",
+    "Percentage (%)": "share, %", "Kernel name": "kernel", "Parent cpu_op": "launched by",
+    "Kernel stream": "stream", "Kernel duration (µs)_sum": "total, µs",
+    "Kernel duration (µs)_count": "launches", "Kernel duration (µs)_mean": "mean, µs",
+    "Percent of kernels time (%)": "share, %", "op": "operation", "bytes": "size",
+    "group_size": "ranks", "latency_us_median": "latency, µs",
+    "start_skew_us_median": "start skew, µs", "duration_us_median": "duration, µs",
     "algbw_gbps_median": "algorithm bandwidth, 10⁹ B/s",
-    "busbw_gbps_median": "bus bandwidth, 10⁹ B/s",
-    "last_count": "came last",
-    "last_share": "share last",
-    "waited_us": "waited, µs",
-    "mark_us": "mark, µs",
-    "window_us": "window, µs",
-    "busy_us": "busy, µs",
-    "exposed_comm_us": "exposed communication, µs",
-    "others_us": "only other work, µs",
-    "idle_us": "idle, µs",
-}
+    "busbw_gbps_median": "bus bandwidth, 10⁹ B/s", "last_count": "came last",
+    "last_share": "share last", "waited_us": "waited, µs", "mark_us": "mark, µs",
+    "window_us": "window, µs", "busy_us": "busy, µs", "compute_union_us": "computing, µs",
+    "exposed_comm_us": "exposed communication, µs", "others_us": "only other work, µs",
+    "idle_us": "idle, µs", "gemm_kernel_us": "GEMM kernels, µs",
+}  # fmt: skip
 """Columns of sheets -> their names on the page; the others keep their names."""
 
-_OVER_FILES = ("gemms", "host_products", "host_operators", "ops_summary", "kernel_summary")
+_OVER_FILES = (
+    "gemms", "host_products", "host_operators", "ops_summary", "ops_summary_by_category",
+    "kernel_summary",
+)  # fmt: skip
 """Tables that combine all files."""
 
 _NO_NAMES = ("file", "job", "inputs", "operators", "what")
 """Text columns other than names of kernels: their texts are cut instead of abbreviated."""
 
 
-def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
+def page_tables(report: TraceReport, form: str = "html") -> Iterable[dict[str, Any]]:
     """The tables that are not empty: heading, anchor, remark, headings and rows of cells, how many
-    rows are left out, and the sheet that has all rows."""
-    labels = _labels(report)
-    several = len(report.summaries) > 1
-    for name, heading, by, wanted in _SHOWN:
-        table = report.page_table(name)
-        if table is None:
+    rows are left out, and the sheet that has all rows.
+
+    Args:
+        form: ``html`` or ``md``.
+    """
+    labels, several = _labels(report), len(report.summaries) > 1
+    for name, heading, columns, by, only in _SHOWN:
+        table = report.page_table(name) if only in ("", form) else None
+        if table is None or (name == "summary" and not report.has_gpu_work):
             continue
         known = set(table.names) - ({"job"} if len(report.jobs) == 1 else set())
         if "phase" in known and not any(table.values("phase")):
             known.remove("phase")
-        shown = [column for column in wanted if column in known]
+        shown = [column for column in columns.split(", ") if column in known]
         rows = table.select(shown).rows
-        meanings = {column.name: column.meaning for column in table.columns}
-        most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
         if by:
-            place = shown.index(by)
-            rows = sorted(rows, key=lambda row: -row[place])
+            rows = sorted(rows, key=itemgetter(shown.index(by)), reverse=True)
+        meanings = {column.name: column.meaning for column in table.columns}
+        most = _MOST_ROWS_OF.get(name, _MOST_ROWS) if form == "html" else _MOST_IN_MARKDOWN
         decimals = [
             _decimals([row[place] for row in rows], column) for place, column in enumerate(shown)
         ]
@@ -158,19 +149,15 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             [_shown(*cell[:2], labels, cell[2]) for cell in zip(row, shown, decimals, strict=True)]
             for row in rows[:most]
         ]
-        about = "All files combined." if several and name in _OVER_FILES else ""
+        about = ["All files combined."] if several and name in (*_OVER_FILES, "steps") else []
         if name == "steps":
-            lead = "All files combined. " if several else ""
-            about = lead + steps_about(report)
-        if name == "collectives":
-            about = _with_bounds(cells, shown, table.values("complete"))
-            _mark(cells, shown, ("busbw_gbps_median",), table.values("above_link"))
-        if "above_peak" in table.names:
-            _mark(cells, shown, ("tflops", "peak_fraction"), table.values("above_peak"))
+            texts = (steps_text(report.summaries, report.steps), ABOUT_STEPS)
+            about += [f"{text[0].upper()}{text[1:]}." for text in texts]
+        about += _mark(cells, shown, table)
         yield {
             "heading": heading,
             "anchor": name,
-            "about": about,
+            "about": " ".join(about),
             "headings": [
                 {
                     "text": _HEADINGS.get(column, column),
@@ -186,34 +173,39 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
         }
 
 
-def steps_about(report: TraceReport) -> str:
-    """The remarks about a table of all steps."""
-    texts = (steps_text(report.summaries, report.steps), ABOUT_STEPS)
-    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
-
-
 def _mark(
-    cells: Sequence[Sequence[dict[str, Any]]],
-    columns: Sequence[str],
-    marked: Sequence[str],
-    rows: Sequence[bool | None],
-) -> None:
-    """Put a ! after the numbers of the columns `marked` in the `rows` that need it."""
-    for row, needs in zip(cells, rows, strict=False):
-        for cell, column in zip(row, columns, strict=True):
-            if needs and column in marked and cell["text"]:
-                cell["text"] += "!"
-
-
-def _with_bounds(
-    cells: Sequence[Sequence[dict[str, Any]]], columns: Sequence[str], complete: Sequence[bool]
-) -> str:
-    """Mark latencies and bandwidths in rows of groups that are not `complete`; return a sentence
-    about the marks."""
-    for row, is_complete in zip(cells, complete, strict=False):
+    cells: Sequence[Sequence[dict[str, Any]]], columns: Sequence[str], table: Table
+) -> list[str]:
+    """Mark what is a bound, and put a ! after what cannot be; a sentence about the bounds."""
+    known = set(table.names)
+    complete = table.values("complete") if "complete" in known else [True] * len(cells)
+    doubtful = next((table.values(c) for c in ("above_link", "above_peak") if c in known), ())
+    marked = ("busbw_gbps_median", "tflops", "peak_fraction")
+    for row, is_complete, doubt in zip(
+        cells, complete, doubtful or [False] * len(cells), strict=False
+    ):
         for cell, column in zip(row, columns, strict=True):
             cell["text"] = bounded(cell["text"], column, complete=is_complete)
-    return ABOUT_BOUNDS if not all(complete) else ""
+            if doubt and column in marked and cell["text"]:
+                cell["text"] += "!"
+    return [] if all(complete) else [ABOUT_BOUNDS]
+
+
+def trace_markdown(report: TraceReport) -> str:
+    """Headings, notes, and the first rows of some sheets."""
+    parts = ["# Traces"]
+    if report.notes:
+        parts.append("\n".join(f"* {escape_markdown(cut(note, 500))}" for note in report.notes))
+    for table in page_tables(report, "md"):
+        headings, rows = table["headings"], [[c["text"] for c in row] for row in table["rows"]]
+        lines = markdown_lines(
+            [one["text"] for one in headings], rows, numbers=[one["number"] for one in headings]
+        )
+        parts += filter(None, [f"## {table['heading']}", table["about"], "\n".join(lines)])
+        if table["hidden"]:
+            more = counted(table["hidden"], "more row is", "more rows are")
+            parts.append(f"{more} in the sheet `{table['sheet']}` of the workbook.")
+    return "\n\n".join(parts) + "\n"
 
 
 def _labels(report: TraceReport) -> dict[str, str]:
@@ -266,10 +258,6 @@ def _number(value: float, column: str, decimals: int) -> str:
 _MOST_TRACES = 40
 """The most traces with a bar each; the page states how many others are left out."""
 
-_STYLES = ("report.css", "trace.css")
-_SCRIPTS = ("format.js", "timeline.js")
-
-
 _OF_TIMELINE = {
     "gemm": "GEMM",
     "attention": "attention",
@@ -278,11 +266,17 @@ _OF_TIMELINE = {
     "copy": "copies and fills",
     "idle": "idle",
 }
+
+
 _OF_WINDOWS = _OF_TIMELINE | {
     "communication": "exposed communication",
     "copy": "exposed copies",
 }
+
+
 _OF_HOST = _OF_TIMELINE | {"gemm": "matrix products", "other": "other operators"}
+
+
 _OF_GEMMS = {"gemm": "alone", "overlapped": "at the same time as communication"}
 """Colour -> its meaning, in each picture."""
 
@@ -294,12 +288,15 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         command: the command that created the report, as it was typed.
         created: the time at which it was created.
     """
-    templates = page_templates()
     hidden = max(0, len(report.summaries) - _MOST_TRACES)
     windows = time_bars(report.summaries[:_MOST_TRACES])
     of_categories, of_host = category_bars(report), host_bars(report)
     in_lanes = {KINDS[kind] for lane in report.lanes for kind in np.unique(lane.kind).tolist()}
-    return templates.get_template("trace_report.html.j2").render(
+    return render_page(
+        "trace_report.html.j2",
+        styles=("report.css", "trace.css"),
+        scripts=("format.js", "timeline.js"),
+        data={"kinds": KINDS, "groups": timeline_groups(report)},
         title=_title(report),
         identity=_identity(report, created),
         command=cut(command, 4000),
@@ -325,9 +322,6 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         category_bars=Markup(bars_html(of_categories, "Kernel time by operators")),
         category_legend=_legend(colours_of(of_categories), _OF_TIMELINE),
         tables=list(page_tables(report)),
-        style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
-        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
-        data=Markup(embed_json({"kinds": KINDS, "groups": timeline_groups(report)})),
         has_lanes=bool(report.lanes),
     )  # fmt: skip
 

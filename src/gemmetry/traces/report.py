@@ -1,10 +1,6 @@
-"""Adds up sheets that have rows for each file over all files, as a page shows them.
+"""Everything that a report of traces shows, as tables.
 
-Everything that a report of traces shows, as tables: TraceLens' sheets, and ours next to them.
-
-Sums over the traces of a report, and how the window of a trace is divided.
-
-Which lanes the timeline of a report of traces shows, in which order, and what was sent.
+Sheets that have rows for each file are added up over all files for pages.
 """
 
 from __future__ import annotations
@@ -13,39 +9,170 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact, inline, table
+from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import noun_for
-from gemmetry.traces.collectives.alignment import Matched
-from gemmetry.traces.collectives.matching import JobCollectives, analyse_jobs
-from gemmetry.traces.gemms import GemmRow, Gemms, Workload, above_peak_warning, workload
+from gemmetry.traces.collectives.alignment import ClockOffset, Matched
+from gemmetry.traces.collectives.matching import JobCollectives, JobKind, Straggler, analyse_jobs
+from gemmetry.traces.collectives.summary import Collective
+from gemmetry.traces.gemms import (
+    GemmRow,
+    Gemms,
+    Workload,
+    WorkloadGemm,
+    above_peak_warning,
+    with_shares,
+    workload,
+)
 from gemmetry.traces.jobs import RankTrace, rank_trace
-from gemmetry.traces.missing import problem_texts
-from gemmetry.traces.model import Trace, stage
-from gemmetry.traces.names import GEMM_KINDS, KernelKind, classify
+from gemmetry.traces.model import Trace, problem_texts, stage
 from gemmetry.traces.operators.host import HostOperator, HostOperators, without_gpu_text
-from gemmetry.traces.rows import (
-    gemms_table,
-    host_operators_table,
-    kinds_table,
-    matched_table,
-    ranks_table,
-    shapes_table,
-    step_table,
-    summary_table,
+from gemmetry.traces.summary import (
+    Problem,
+    StepSummary,
+    Summary,
+    problem_rows,
+    summarize,
+    summarize_steps,
 )
-from gemmetry.traces.summary import Summary, summarize, summarize_steps
 from gemmetry.traces.timeline import TimelineLane, trace_lanes
-from gemmetry.traces.tracelens.collectives import (
-    CommunicationNames,
-    communication_names,
-    job_sheets,
-    single_trace_sheet,
-)
-from gemmetry.traces.tracelens.sheets import BY_NAME
-from gemmetry.traces.tracelens.tables import SHORT_KERNEL_US, trace_tables
+
+
+def summary_table(summaries: Iterable[Summary]) -> Table:
+    """``trace_summary``: one row per file. Values that a workbook does not record are None."""
+    return table("trace_summary", Summary, summaries)
+
+
+def step_table(steps: Iterable[StepSummary]) -> Table:
+    """``trace_steps``: one row per file and step."""
+    return table("trace_steps", StepSummary, steps)
+
+
+def gemms_table(rows: Sequence[GemmRow]) -> Table:
+    """``gemms``: one row per kernel and shape."""
+    return table("gemms", GemmRow, with_shares(rows))
+
+
+def shapes_table(load: Workload) -> Table:
+    """``shapes``: one row per distinct GEMM."""
+    return table("shapes", WorkloadGemm, load.gemms)
+
+
+def host_operators_table(rows: Sequence[HostOperator]) -> Table:
+    """``host_operators``: one row per file and operator with the same input sizes and types; shares
+    refer to the file's self time."""
+    return table("host_operators", HostOperator, rows)
+
+
+class _OfJob(Row):
+    job: str = fact("the job, as its traces or its folder name it")
+
+
+class _MatchedRow(_OfJob):
+    one: Matched = inline()
+
+
+class _KindRow(_OfJob):
+    one: JobKind = inline()
+
+
+class _KernelRow(_OfJob):
+    rank: int = fact("rank of the trace")
+    collective: int | None = fact("number of the matched collective")
+    one: Collective = inline()
+    wait_ns: int | None = fact("time that the rank waited for the last", "µs")
+
+
+class _RankRow(_OfJob):
+    straggler: Straggler = inline()
+    unmatched: int = fact("kernels that were not matched")
+    clock: ClockOffset = inline()
+
+
+def matched_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_matched``: matched collectives of all jobs; for a job without any, such as one
+    of a single rank, each kernel with its known properties. Waits are in :func:`kernels_table`."""
+    rows = (_MatchedRow(job=found.job.name, one=one) for found in jobs for one in found.listed)
+    return table("collectives_matched", _MatchedRow, rows)
+
+
+def kinds_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_kinds``: the same by operation, type, size and size of the group."""
+    rows = (_KindRow(job=found.job.name, one=one) for found in jobs for one in found.kinds)
+    return table("collectives_kinds", _KindRow, rows)
+
+
+def kernels_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_kernels``: communication kernels of all ranks; ``collective`` numbers the
+    matched ones of a job from 0, in the order of :func:`matched_table`."""
+    rows = []
+    for found in jobs:
+        places: dict[tuple[int, int], tuple[int, int]] = {}
+        for number, one in enumerate(found.matching.matched):
+            waits = one.waits_ns()
+            places |= {(rank, k.row): (number, waits[rank]) for rank, k in one.members}
+        for rank, trace in sorted(found.job.by_rank.items()):
+            for kernel in trace.collectives:
+                place, wait = places.get((rank, kernel.row), (None, None))
+                rows.append(_KernelRow(
+                    job=found.job.name, rank=rank, collective=place, one=kernel, wait_ns=wait
+                ))  # fmt: skip
+    return table("collectives_kernels", _KernelRow, rows)
+
+
+def ranks_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_ranks``: ranks of all jobs: how often they came last, how long they waited,
+    how many kernels were not matched, and their clocks."""
+    rows = (
+        _RankRow(
+            job=found.job.name, straggler=one, unmatched=found.matching.unmatched[one.rank],
+            clock=clock,
+        )
+        for found in jobs
+        for one, clock in zip(found.stragglers(), found.clocks, strict=True)
+    )  # fmt: skip
+    return table("collectives_ranks", _RankRow, rows)
+
+
+def collectives_document(
+    jobs: Sequence[JobCollectives], errors: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """One job's document, or ``jobs`` with one each where there are several.
+
+    `errors` are the files that could not be read, with the reason.
+    """
+    bodies = [_job_body(job) for job in jobs]
+    failed = {"errors": [{"file": file, "error": text} for file, text in (errors or {}).items()]}
+    body = bodies[0] if len(bodies) == 1 else {"jobs": bodies}
+    return {"schema_version": SCHEMA_VERSION, **body, **failed}
+
+
+def _job_body(found: JobCollectives) -> dict[str, Any]:
+    job, matching = found.job, found.matching
+    groups = {one.group for rank in job.ranks for one in rank.collectives if one.group is not None}
+    return {
+        "per_rank": [one.record() for one in job.ranks],
+        "matched": [one.record() for one in matching.matched],
+        "stragglers": [one.record() for one in found.stragglers()],
+        "unmatched": {str(rank): n for rank, n in sorted(matching.unmatched.items())},
+        "job": job.name,
+        "world_size": job.world_size,
+        "missing_ranks": list(job.missing),
+        "groups": [
+            {"name": group.name, "ranks": list(group.ranks), "size": group.size}
+            for group in sorted(groups, key=lambda group: (group.name or "", group.ranks))
+        ],
+        "mismatches": [
+            {"group": one.group, "after": one.after, "what": one.what}
+            for one in matching.mismatches
+        ],
+        "clocks": [one.record() for one in found.clocks],
+        "notes": list(found.notes),
+    }
 
 
 class _SummedColumns(NamedTuple):
@@ -62,13 +189,12 @@ class _SummedColumns(NamedTuple):
     """`spent` over `calls`."""
 
 
+_DIRECT = ("Count", "total_direct_kernel_time_ms", "Percentage (%)")
+
+
 _SUMMED = {
-    "ops_summary": _SummedColumns(
-        ("name",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"
-    ),
-    "ops_summary_by_category": _SummedColumns(
-        ("op category",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"
-    ),
+    "ops_summary": _SummedColumns(("name",), *_DIRECT),
+    "ops_summary_by_category": _SummedColumns(("op category",), *_DIRECT),
     "kernel_summary": _SummedColumns(
         ("Parent op category", "Parent cpu_op", "Kernel name"),
         "Kernel duration (µs)_count",
@@ -97,22 +223,20 @@ def sum_over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _:
     if how is None or "file" not in table.names:
         return table
     kept = (*how.keys, how.calls, how.spent, how.percent, *filter(None, (how.mean,)))
-    wanted = table.select(("file", how.calls, how.spent, *how.keys))
     sums: dict[tuple[Any, ...], list[Any]] = {}
-    files: dict[tuple[Any, ...], set[Path]] = {}
-    for file, calls, spent, *keys in wanted.rows:
-        key = tuple(keys)
-        found = sums.setdefault(key, [0, 0.0])
+    for file, calls, spent, *keys in table.select(("file", how.calls, how.spent, *how.keys)).rows:
+        found = sums.setdefault(tuple(keys), [0, 0.0, set()])
         found[0] += calls
         found[1] += spent
-        files.setdefault(key, set()).add(Path(file))
-    whole = sum(time for _, time in sums.values())
+        found[2].add(Path(file))
+    whole = sum(spent for _, spent, _ in sums.values())
     ordered = sorted(sums.items(), key=lambda item: -item[1][1])
     rows = [
-        (*key, count, time, 100 * time / whole if whole else 0.0, *_mean(how, count, time))
-        for key, (count, time) in ordered
-    ]
-    alone = [only_on(files[key]) for key, _ in ordered]
+        (*key, count, spent, 100 * spent / whole if whole else 0.0,
+         *((spent / count,) if how.mean else ()))
+        for key, (count, spent, _) in ordered
+    ]  # fmt: skip
+    alone = [only_on(files) for _, (_, _, files) in ordered]
     return with_only_on(Table(table.name, table.select(kept).columns, rows), alone)
 
 
@@ -125,44 +249,14 @@ def with_only_on(table: Table, texts: Sequence[str]) -> Table:
     return Table(table.name, (*table.columns, Column(ONLY_ON)), rows)
 
 
-def _mean(how: _SummedColumns, count: int, time: float) -> Sequence[float]:
-    return (time / count,) if how.mean else ()
+class Sheets(Protocol):
+    """Further sheets of a report, which see each trace while it is in memory."""
 
+    def add(self, trace: Trace, summary: Summary, rank: RankTrace) -> None:
+        """Add the sheets of one trace."""
 
-_NO_LAUNCH = "launch not in the trace"
-
-_WORDS = {"record_param_comms": "communication"}
-"""Categories that are named after an operator -> the category of what such operators compute."""
-
-_PARTS = ("gemm", "attention", "other", "communication")
-_KINDS = {
-    **dict.fromkeys(GEMM_KINDS, "gemm"),
-    KernelKind.ATTENTION: "attention",
-    KernelKind.COLLECTIVE: "communication",
-}
-
-
-def kernel_time_by_category(table: Table) -> dict[str, dict[str, float]]:
-    """Kernel time in µs from ``kernel_summary``, by the category of the operator that launched a
-    kernel and by what the kernel does: gemm, attention, other or communication."""
-    names = ("Parent op category", "Parent cpu_op", "Kernel name", "Kernel duration (µs)_sum")
-    sums: dict[str, dict[str, float]] = {}
-    for category, parent, name, spent in table.select(names).rows:
-        word = _NO_LAUNCH if parent is None else category or "other"
-        parts = sums.setdefault(_WORDS.get(word, word), dict.fromkeys(_PARTS, 0.0))
-        parts[_KINDS.get(classify(name).kind, "other")] += spent
-    return sums
-
-
-def self_time_by_operator(rows: Sequence[HostOperator]) -> list[tuple[str, int, int]]:
-    """Name, self time in ns and calls of each operator, those with the most time first."""
-    sums: dict[str, list[int]] = {}
-    for row in rows:
-        found = sums.setdefault(row.name, [0, 0])
-        found[0] += row.self_ns
-        found[1] += row.count
-    ordered = sorted(sums.items(), key=lambda item: -item[1][0])
-    return [(name, ns, count) for name, (ns, count) in ordered]
+    def tables(self, jobs: Sequence[JobCollectives]) -> list[Table]:
+        """The sheets of all traces and jobs."""
 
 
 _MOST_RANKS = 3
@@ -176,22 +270,19 @@ class TraceReport:
     tables: list[Table]
     """In the order of the workbook."""
     summaries: list[Summary]
-    steps: list[Summary]
-    """Steps of all traces."""
+    steps: list[StepSummary]
     gemms: list[GemmRow]
     host_operators: list[HostOperator]
     """Operators of all traces without work on a GPU."""
     host_products: list[GemmRow]
     """Matrix products among them, with operators in place of kernels."""
     without_gpu: list[Path]
-    """Files without work on a GPU."""
     jobs: list[JobCollectives]
     devices: list[str]
     """Product names of the GPUs that worked, as far as the traces record them."""
     lanes: list[TimelineLane]
     """Lanes of the timeline; [] unless it was requested."""
     errors: dict[str, str]
-    """Files that could not be read."""
 
     def table(self, name: str) -> Table | None:
         """The sheet of that name, if it is not empty."""
@@ -281,7 +372,7 @@ def build_report(
     traces: Iterable[Trace],
     errors: Mapping[str, RequestError],
     *,
-    short_kernel_us: float = SHORT_KERNEL_US,
+    sheets: Sheets | None = None,
     with_lanes: bool = False,
     times: dict[str, float] | None = None,
 ) -> TraceReport:
@@ -289,6 +380,7 @@ def build_report(
 
     Args:
         errors: files that could not be read; examined after all traces have been read.
+        sheets: collects further sheets, which come first in the workbook.
         with_lanes: also collect the data from which the timeline is drawn.
         times: the seconds of each stage are added to it: ``join``, ``tables``, ``timeline``.
 
@@ -296,9 +388,8 @@ def build_report(
         RequestError: a rank occurs twice in one job.
     """
     times = times if times is not None else {}
-    summaries, steps, without_gpu = list[Summary](), list[Summary](), list[Path]()
-    sheets, lanes = list[tuple[Path, Table]](), list[TimelineLane]()
-    ranks, names = list[RankTrace](), dict[Path, CommunicationNames]()
+    summaries, steps, without_gpu = list[Summary](), list[StepSummary](), list[Path]()
+    lanes, ranks = list[TimelineLane](), list[RankTrace]()
     gemms, host, host_rows, devices = Gemms(), HostOperators(), list[HostOperator](), set[str]()
     with stage(times, "tables"):
         for trace in traces:
@@ -306,13 +397,9 @@ def build_report(
                 _ = trace.launches
             summaries.append(summarize(trace))
             steps += summarize_steps(trace)
-            found = trace_tables(trace, summaries[-1], short_kernel_us=short_kernel_us)
-            sheets += [(trace.file, table) for table in found]
-            rank = rank_trace(trace)
-            ranks.append(rank)
-            if rank.collectives:
-                names[trace.file] = communication_names(trace)
-                sheets.append((trace.file, single_trace_sheet(rank, names[trace.file])))
+            ranks.append(rank_trace(trace))
+            if sheets is not None:
+                sheets.add(trace, summaries[-1], ranks[-1])
             devices |= set(map(trace.device_name, set(trace.rows.gpu.device.tolist())))
             gemms.add(trace)
             if not trace.has_gpu_work:
@@ -320,7 +407,7 @@ def build_report(
                 host_rows += host.add(trace)
             if with_lanes:
                 with stage(times, "timeline"):
-                    lanes += trace_lanes(trace, rank.rank)
+                    lanes += trace_lanes(trace, ranks[-1].rank)
         report = TraceReport(
             tables=[],
             summaries=summaries,
@@ -334,7 +421,8 @@ def build_report(
             lanes=lanes,
             errors={file: error.message for file, error in errors.items()},
         )
-        report.tables.extend(_tracelens_tables(report, sheets, names))
+        if sheets is not None:
+            report.tables.extend(sheets.tables(report.jobs))
         own = own_tables(
             summaries=summaries,
             steps=steps,
@@ -348,61 +436,10 @@ def build_report(
     return report
 
 
-def _tracelens_tables(
-    report: TraceReport,
-    sheets: Iterable[tuple[Path, Table]],
-    communication: Mapping[Path, CommunicationNames],
-) -> list[Table]:
-    parts: dict[str, list[tuple[str, Table]]] = {}
-    for file, table in sheets:
-        parts.setdefault(table.name, []).append((str(file), table))
-    several = len(report.summaries) > 1
-    joined = {
-        name: _joined(name, found, "file" if several else "") for name, found in parts.items()
-    }
-    of_jobs: dict[str, list[tuple[str, Table]]] = {}
-    with_collectives = [job for job in report.jobs if any(one.collectives for one in job.job.ranks)]
-    none = CommunicationNames({}, 0)
-    for job in with_collectives:
-        names = {one.file: communication.get(one.file, none) for one in job.job.ranks}
-        for table in job_sheets(job, names):
-            if several or table.name == "nccl_long":
-                of_jobs.setdefault(table.name, []).append((job.job.name, table))
-    for name, found in of_jobs.items():
-        joined[name] = _joined(name, found, "job" if len(with_collectives) > 1 else "")
-    return [joined[name] for name in BY_NAME if name in joined]
-
-
-def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table:
-    """One table from those of several files or jobs, which `column` distinguishes ("": there is
-    only one)."""
-    first = parts[0][1]
-    if not column:
-        return first
-    columns = {c.name: c for _, table in parts for c in table.columns}
-    rows: list[Sequence[Any]] = []
-    for label, table in parts:
-        if table.names == tuple(columns):
-            rows += [(label, *row) for row in table.rows]
-            continue
-        rows += [(label, *map(record.get, columns)) for record in table.records()]
-    source = Column(column, description=f"the {'trace' if column == 'file' else column}")
-    return Table(name, (source, *columns.values()), rows)
-
-
-_PROBLEMS = (
-    Column("file", description="the trace"),
-    Column("where", description="byte, event or row"),
-    Column("what", description="what could not be used or is missing, and why"),
-    Column("kind", description="what kind of problem it is"),
-    Column("count", ColumnType.INTEGER, description="events, work or places that have it"),
-)
-
-
 def own_tables(
     *,
     summaries: Sequence[Summary] = (),
-    steps: Sequence[Summary] = (),
+    steps: Sequence[StepSummary] = (),
     gemms: Sequence[GemmRow] = (),
     load: Workload | None = None,
     host_rows: Sequence[HostOperator] = (),
@@ -410,205 +447,30 @@ def own_tables(
     failed: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Table]:
     """Gemmetry's own sheets, the empty ones too."""
-    problems = [(file, "", why, "not_read", 1) for file, why in failed.items()]
-    problems += [
-        (str(s.file), p.where, p.what, str(p.kind), p.count) for s in summaries for p in s.problems
+    problems = [
+        Problem(file=file, where="", what=why, kind="not_read", count=1)
+        for file, why in failed.items()
     ]
+    problems += [row for one in summaries for row in problem_rows(one.file, one.problems)]
     found = {
         "summary": summary_table(summaries),
         "steps": step_table(steps),
         "gemms": gemms_table(gemms),
-        "shapes": _joined_texts(shapes_table(load or workload(()))),
+        "shapes": _with_texts(shapes_table(load or workload(()))),
         "host_operators": host_operators_table(host_rows),
         "collectives": kinds_table(jobs),
         "matched": matched_table(jobs),
         "ranks": ranks_table(jobs if any(job.matching.matched for job in jobs) else ()),
-        "problems": Table("problems", _PROBLEMS, problems),
+        "problems": table_of("problems", Problem, problems),
     }
     return [replace(table, name=name) for name, table in found.items()]
 
 
-def _joined_texts(table: Table) -> Table:
+def _with_texts(table: Table) -> Table:
     """`table` with a text for each list: a cell of a sheet holds one value."""
-    lists = [column.type is ColumnType.TEXTS for column in table.columns]
     columns = tuple(
-        replace(column, type=ColumnType.TEXT) if is_list else column
-        for column, is_list in zip(table.columns, lists, strict=True)
+        replace(one, type=ColumnType.TEXT) if one.type is ColumnType.TEXTS else one
+        for one in table.columns
     )
-    rows = [
-        [", ".join(value) if is_list else value for value, is_list in zip(row, lists, strict=True)]
-        for row in table.rows
-    ]
+    rows = [[", ".join(v) if isinstance(v, list) else v for v in row] for row in table.rows]
     return Table(table.name, columns, rows)
-
-
-class GpuTotals(NamedTuple):
-    """Sums of the fields of that name of several summaries; times in ns."""
-
-    traces: int
-    window_ns: int
-    busy_ns: int
-    compute_union_ns: int
-    exposed_comm_ns: int
-    idle_ns: int
-    gemm_kernel_ns: int
-    gemm_kernels: int
-
-
-def gpu_totals(summaries: Sequence[Summary]) -> GpuTotals:
-    """Sums over those of `summaries` that have a window."""
-    counted = [one for one in summaries if one.window_ns] or summaries
-    sums = (sum(getattr(one, name) for one in counted) for name in GpuTotals._fields[1:])
-    return GpuTotals(len(counted), *sums)
-
-
-class HostTotals(NamedTuple):
-    """Sums over operators on the host and over the matrix products among them; times in ns."""
-
-    self_ns: int
-    calls: int
-    product_ns: int
-    product_calls: int
-    fastest: GemmRow | None
-    """The product with the most TFLOP/s by its median call."""
-
-
-def host_totals(operators: Sequence[HostOperator], products: Sequence[GemmRow]) -> HostTotals:
-    """Sums over `operators` and over the `products` among them."""
-    return HostTotals(
-        self_ns=sum(row.self_ns for row in operators),
-        calls=sum(row.count for row in operators),
-        product_ns=sum(row.sum_ns for row in products),
-        product_calls=sum(row.count for row in products),
-        fastest=max(
-            (row for row in products if row.tflops is not None),
-            key=lambda row: row.tflops or 0.0,
-            default=None,
-        ),
-    )
-
-
-def job_times(jobs: Sequence[JobCollectives]) -> list[tuple[JobCollectives, int]]:
-    """The jobs that have work on a GPU, each with its time in ns: from the first work of any rank
-    to the last of any; where recordings do not overlap, the longest window of a rank."""
-    found = []
-    for job in jobs:
-        windows = [one.span[1] - one.span[0] for one in job.job.ranks]
-        if any(windows):
-            found.append((job, max(windows) if job.span_ns is None else job.span_ns))
-    return found
-
-
-def window_parts(summary: Summary) -> dict[str, int]:
-    """The window of a trace in ns by what fills it: GEMM, other computing, exposed communication,
-    exposed copies, nothing. The part of GEMMs is at most the time of all computing, because
-    kernels that run at the same time count once there, and several times in their sum."""
-    gemm = min(summary.gemm_kernel_ns, summary.compute_union_ns)
-    copies = summary.busy_ns - summary.compute_union_ns - summary.exposed_comm_ns
-    return {
-        "gemm": gemm,
-        "other": summary.compute_union_ns - gemm,
-        "communication": summary.exposed_comm_ns,
-        "copy": max(0, copies),
-        "idle": summary.idle_ns,
-    }
-
-
-class CollectiveMessage(NamedTuple):
-    """What a communication kernel exchanged; None where it is not known."""
-
-    op: str | None
-    bytes: int | None
-    dtype: str | None
-    ranks: int | None
-    bus_bandwidth: float | None
-    """10⁹ bytes/s. None also if a rank of its group has no file, because it would be a bound."""
-
-
-class RankLanes(NamedTuple):
-    """The lanes of a rank that are shown, in their order."""
-
-    trace: RankTrace
-    lanes: list[TimelineLane]
-    steps: list[Summary]
-    messages: dict[int, CollectiveMessage]
-    """By the row of ``TraceRows.gpu``."""
-
-
-class JobLanes(NamedTuple):
-    """The lanes of a job on one time axis."""
-
-    name: str
-    ranks: list[RankLanes]
-    base_ns: int
-    """Start of the first work that is shown."""
-    end_ns: int
-    """End of the last."""
-    left_out: int
-    """Number of lanes that are not shown."""
-
-
-def job_lanes(report: TraceReport, most: int) -> list[JobLanes]:
-    """The `most` lanes with the most work of each job that has any. The lanes of every rank are in
-    the same order: by device, and streams with the most work over all ranks first."""
-    by_file: dict[str, list[TimelineLane]] = {}
-    for lane in report.lanes:
-        by_file.setdefault(lane.file, []).append(lane)
-    steps: dict[Path, list[Summary]] = {}
-    for step in report.steps:
-        steps.setdefault(step.file, []).append(step)
-    found = []
-    for job in report.jobs:
-        lanes = [lane for one in job.job.ranks for lane in by_file.get(str(one.file), ())]
-        if not lanes:
-            continue
-        shown = sorted(lanes, key=lambda lane: -int(lane.duration_ns.sum()))[:most]
-        kept, order, messages = {id(lane) for lane in shown}, _order(lanes), _messages(job)
-        ranks = [
-            RankLanes(
-                trace=one,
-                lanes=sorted((i for i in by_file[str(one.file)] if id(i) in kept), key=order),
-                steps=steps.get(one.file, []),
-                messages=messages[one.rank],
-            )
-            for one in job.job.ranks
-            if str(one.file) in by_file
-        ]
-        found.append(
-            JobLanes(
-                name=job.job.name,
-                ranks=ranks,
-                base_ns=min(int(lane.start_ns.min()) for lane in shown),
-                end_ns=max(int((lane.start_ns + lane.duration_ns).max()) for lane in shown),
-                left_out=len(lanes) - len(shown),
-            )
-        )
-    return found
-
-
-def _order(lanes: Sequence[TimelineLane]) -> Callable[[TimelineLane], Any]:
-    spent: dict[tuple[int, str], int] = {}
-    for lane in lanes:
-        key = (lane.stream, lane.thread)
-        spent[key] = spent.get(key, 0) + int(lane.duration_ns.sum())
-    return lambda lane: (lane.device, -spent[lane.stream, lane.thread], lane.stream, lane.thread)
-
-
-def _messages(found: JobCollectives) -> dict[int | None, dict[int, CollectiveMessage]]:
-    """What the communication kernels of each rank exchanged."""
-    matched: dict[tuple[int | None, int], Matched] = {
-        (rank, kernel.row): one for one in found.matching.matched for rank, kernel in one.members
-    }
-    messages: dict[int | None, dict[int, CollectiveMessage]] = {}
-    for rank in found.job.ranks:
-        of_rank = messages.setdefault(rank.rank, {})
-        for kernel in rank.collectives:
-            one = matched.get((rank.rank, kernel.row))
-            of_rank[kernel.row] = CollectiveMessage(
-                op=kernel.op,
-                bytes=one.bytes if one else kernel.bytes,
-                dtype=kernel.dtype,
-                ranks=one.group_size if one else kernel.group.size if kernel.group else None,
-                bus_bandwidth=one.bus_bandwidth if one and one.is_complete else None,
-            )
-    return messages

@@ -44,14 +44,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cache
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.formats.events import (
     INCOMPLETE,
     MISSING,
@@ -62,9 +63,7 @@ from gemmetry.formats.events import (
     ProblemKind,
     TraceProblem,
 )
-from gemmetry.traces import TRACE_SCHEMA_VERSION
-from gemmetry.traces.intervals import Intervals, intersect, subtract, within
-from gemmetry.traces.joins import NONE
+from gemmetry.traces.joins import NONE, Intervals, intersect, subtract, within
 from gemmetry.traces.model import Trace
 
 _KINDS = (
@@ -135,11 +134,11 @@ def steps_without_work(trace: Trace) -> int:
 
 
 def _found(trace: Trace) -> tuple[list[Step], int]:
-    marks = _on_host(trace)
+    marks = _marks(trace)
     of_row = _by_launches(trace, marks)
     source = "launches"
     if of_row is None:
-        marks, source = _on_gpu(trace), "gpu"
+        marks, source = _marks(trace, on_gpu=True), "gpu"
         of_row = _by_starts(trace, marks)
     spans = {mark.number: mark for mark in _spans(marks)}
     lost = trace.rows.calls.start_ns[trace.lost_launches]
@@ -156,7 +155,7 @@ def _found(trace: Trace) -> tuple[list[Step], int]:
 def host_marks(trace: Trace) -> list[tuple[int, int, int]]:
     """Number, start and end in ns of the profiler's marks on the host, by number: the steps of a
     trace without work on a GPU."""
-    marks = sorted(_spans(_on_host(trace)), key=lambda mark: mark.number)
+    marks = sorted(_spans(_marks(trace)), key=lambda mark: mark.number)
     return [(mark.number, mark.start_ns, mark.end_ns) for mark in marks]
 
 
@@ -195,29 +194,16 @@ def _matches(names: Sequence[str]) -> list[tuple[int, re.Match[str]] | None]:
     ]
 
 
-def _on_host(trace: Trace) -> list[_Mark]:
-    """Marks on the host, which PyTorch 1.8 writes as operators."""
-    operators, marks = trace.rows.operators, trace.rows.annotations
-    everywhere = np.ones(len(operators.name), bool)
-    return _marks(trace, ((operators, everywhere), (marks, marks.on_gpu == 0)))
-
-
-def _on_gpu(trace: Trace) -> list[_Mark]:
-    """Marks on streams of a GPU."""
-    marks = trace.rows.annotations
-    return _marks(trace, ((marks, marks.on_gpu == 1),), on_gpu=True)
-
-
-def _marks(
-    trace: Trace,
-    tables: Sequence[tuple[OperatorRows | AnnotationRows, Bools]],
-    *,
-    on_gpu: bool = False,
-) -> list[_Mark]:
-    """The marks among the chosen rows of `tables`, of the first kind that occurs."""
+def _marks(trace: Trace, *, on_gpu: bool = False) -> list[_Mark]:
+    """The marks of the first kind that occurs, on streams of a GPU or on the host, where PyTorch
+    1.8 writes them as operators."""
     matches = _matches(trace.rows.names)
     none = len(_KINDS)
     kinds = np.array([none if one is None else one[0] for one in matches], np.int64)
+    operators, marks = trace.rows.operators, trace.rows.annotations
+    tables: list[tuple[OperatorRows | AnnotationRows, Bools]] = [(marks, marks.on_gpu == on_gpu)]
+    if not on_gpu:
+        tables.insert(0, (operators, np.ones(len(operators.name), bool)))
     rows = [
         (table, row)
         for table, chosen in tables
@@ -234,9 +220,8 @@ def _marks(
         start = int(table.start_ns[row])
         thread = trace.rows.threads[int(table.thread[row])] if on_gpu else ""
         number = int(parts["number"]) if parts.get("number") else NONE
-        found.append(
-            _Mark(number, start, start + int(table.duration_ns[row]), thread, _phase(parts))
-        )
+        end = start + int(table.duration_ns[row])
+        found.append(_Mark(number, start, end, thread, _phase(parts)))
     return found if first == 0 else _numbered(found)
 
 
@@ -347,54 +332,55 @@ def _with_neighbours(trace: Trace, of_row: Int64, known: Bools) -> Int64:
 TOP_GEMMS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopGemm:
+class TopGemm(Row):
     """All GEMM kernels of one name."""
 
-    name: str
-    count: int
-    sum_ns: int
-    min_ns: int
-    max_ns: int
+    name: str = fact("name of the kernel")
+    count: int = fact("instances")
+    sum_ns: int = fact("total time", "µs")
+    min_ns: int = fact("shortest time", "µs")
+    max_ns: int = fact("longest time", "µs")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Summary of one trace, or of one step of it."""
+class _Place(Row):
+    """What a row is about."""
+
+    file: Path
+    part: str = ""
+    """The trace that it belongs to, where the file is a workbook of several."""
+
+    @derived("the trace", key="file")
+    def source(self) -> str:
+        """The file, and the trace in it."""
+        return f"{self.file}: {self.part}" if self.part else str(self.file)
+
+
+class Activity(Row):
+    """What ran on GPUs in a trace or a step; times are exact."""
 
     label: str
     """The trace's file, rank and device, for display."""
-    file: Path
-    events: int
-    """Number of entries in the file; 0 for a step."""
-    kernels: int
-    gemm_kernels: int
-    gemm_kernel_ns: int
-    comm_kernels: int
-    comm_kernel_ns: int
-    window_ns: int
-    busy_ns: int
-    compute_union_ns: int
-    comm_union_ns: int
-    memcpy_union_ns: int
-    comm_compute_overlap_ns: int
-    exposed_comm_ns: int
-    gemm_comm_overlap_ns: int
-    idle_ns: int
-    top_gemms: tuple[TopGemm, ...]
-    launches_without_work: int
-    """Number of launches whose work is not in the file, or has no usable time."""
-    partial: bool
+    kernels: int = fact("kernels on GPUs")
+    gemm_kernels: int = fact("GEMM kernels")
+    comm_kernels: int = fact("kernels that communicate")
+    gemm_kernel_ns: int = fact("sum of the durations of GEMM kernels", "µs")
+    comm_kernel_ns: int = fact("sum of the durations of kernels that communicate", "µs")
+    window_ns: int = fact("from the first start to the last end of work on GPUs", "µs")
+    busy_ns: int = fact("time in which anything ran", "µs")
+    compute_union_ns: int = fact("time in which anything was computed", "µs")
+    comm_union_ns: int = fact("time in which a kernel that communicates ran", "µs")
+    memcpy_union_ns: int = fact("time in which a copy ran", "µs")
+    comm_compute_overlap_ns: int = fact("time with both communication and computing", "µs")
+    exposed_comm_ns: int = fact("time with communication and no computing", "µs")
+    gemm_comm_overlap_ns: int = fact("time with both communication and a GEMM", "µs")
+    idle_ns: int = fact("time in which nothing ran", "µs")
+    launches_without_work: int = fact(
+        "launches whose work is not in the file: it was busy for longer, idle for less"
+    )
+    partial: bool = False
     """Events of the file are missing."""
-    problems: tuple[TraceProblem, ...]
+    problems: tuple[TraceProblem, ...] = ()
     """Parts of the file that could not be used, and what is missing from it."""
-    step: Step | None = None
-    others_ns: int = 0
-    """Time of a step's window in which work runs, but none of the step's own."""
-    unknown: frozenset[str] = frozenset()
-    """The :data:`KEYS` that the file, such as a workbook, does not contain; they are 0 here."""
-    of: str = ""
-    """The trace that it belongs to, where the file is a workbook of several."""
 
     @property
     def is_incomplete(self) -> bool:
@@ -406,39 +392,60 @@ class Summary:
         kinds = {problem.kind for problem in self.problems} - {ProblemKind.NO_WORK}
         return not kinds.isdisjoint(INCOMPLETE)
 
-    @property
-    def source(self) -> str:
-        """The subject of the summary, for tables."""
-        return f"{self.file}: {self.of}" if self.of else str(self.file)
+
+class _OfTrace(_Place):
+    events: int = fact("entries of the file")
 
 
-TIMES = (
-    "gemm_kernel", "comm_kernel", "window", "busy", "compute_union", "comm_union",
-    "memcpy_union", "comm_compute_overlap", "exposed_comm", "gemm_comm_overlap", "idle",
-)  # fmt: skip
-"""Fields that are times, without their unit."""
+class Summary(Activity, _OfTrace):
+    """Summary of one trace."""
 
-KEYS = (
-    "file", "events", "kernels", "gemm_kernels", "gemm_kernel_us", "comm_kernels",
-    "comm_kernel_us", *(f"{name}_us" for name in TIMES[2:]), "launches_without_work", "top_gemms",
-)  # fmt: skip
-"""Keys of a file in the JSON document, in order."""
+    top_gemms: tuple[TopGemm, ...] = fact("the GEMM kernels with the most time", default=())
+    partial: bool = fact("whether events of the file are missing", default=False)
+    unknown: frozenset[str] = frozenset()
+    """Keys of what the file, such as a workbook, does not contain; it is 0 here."""
+
+    def record(self) -> dict[str, Any]:
+        """The facts; what is not known is None."""
+        return super().record() | dict.fromkeys(self.unknown)
+
+
+class _OfStep(_Place):
+    step: Step
+    number = derived("number of the step", key="step", type=int)(attrgetter("step.number"))
+    phase = derived("phase in the step's mark", type=str | None)(attrgetter("step.phase"))
+    window_from = derived("source of the step's window", type=str)(attrgetter("step.source"))
+
+
+class StepSummary(Activity, _OfStep):
+    """Summary of one step of a trace."""
+
+    others_ns: int = fact("part of the window with only work of other steps, or of no step", "µs")
+    mark_ns = derived("length of the step's mark on the host", "µs", type=int)(
+        attrgetter("step.mark_ns")
+    )
+    inferred = derived("kernels that were assigned without a recorded launch", type=int)(
+        attrgetter("step.inferred")
+    )
 
 
 def summarize(trace: Trace) -> Summary:
     """The summary of the whole `trace`."""
-    start = trace.rows.gpu.start_ns
-    window = (0, 0)
-    if len(start):
-        window = (int(start.min()), int((start + trace.rows.gpu.duration_ns).max()))
+    start, gpu = trace.rows.gpu.start_ns, trace.rows.gpu
+    window = (int(start.min()), int((start + gpu.duration_ns).max())) if len(start) else (0, 0)
     everything = np.arange(len(start))
     times = _times(trace, everything)
-    found = _summary(trace, everything, window, times, times)
+    found = Summary(
+        **_activity(trace, everything, window, times, times),
+        events=trace.rows.events,
+        top_gemms=_top_gemms(trace, everything[trace.is_gemm]),
+        launches_without_work=len(trace.lost_launches),
+    )
     trace.let_go()
     return found
 
 
-def summarize_steps(trace: Trace) -> list[Summary]:
+def summarize_steps(trace: Trace) -> list[StepSummary]:
     """The summary of each step of `trace` (:func:`find_steps`)."""
     steps = find_steps(trace)
     if not steps:
@@ -449,24 +456,33 @@ def summarize_steps(trace: Trace) -> list[Summary]:
         window = (step.start_ns, step.end_ns)
         on_device = _KernelTimes._make(within(time, *window) for time in whole)
         own = _times(trace, step.rows)
-        found.append(_summary(trace, step.rows, window, own, on_device, step))
+        found.append(StepSummary(
+            **_activity(trace, step.rows, window, own, on_device),
+            step=step,
+            others_ns=on_device.any.length - own.any.length,
+            launches_without_work=step.lost_launches,
+        ))  # fmt: skip
     trace.let_go()
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Outside(Row):
     """Kernels of a trace that no step launched."""
 
     file: Path
-    kernels: int
-    gemm_kernels: int
-    comm_kernels: int
-    unlinked: int
-    """Number of the kernels whose launch is not in the file, because it preceded the recording or
-    no launches are recorded."""
-    empty_steps: int = 0
-    """Number of steps with launches of which none has work in the file."""
+
+    source = derived("the trace", key="file", type=str)(lambda self: str(self.file))
+    kernels: int = fact("kernels in no step")
+    gemm_kernels: int = fact("GEMM kernels among them")
+    comm_kernels: int = fact("kernels among them that communicate")
+    unlinked: int = fact(
+        "kernels among them whose launch is not in the file, because it preceded the recording or "
+        "no launches are recorded", key="launch_not_in_file",
+    )  # fmt: skip
+    empty_steps: int = fact(
+        "steps with launches of which none has work in the file", key="steps_without_work",
+        default=0,
+    )  # fmt: skip
 
 
 def outside_steps(trace: Trace) -> Outside:
@@ -511,45 +527,39 @@ def _times(trace: Trace, rows: Int64) -> _KernelTimes:
     )
 
 
-def _summary(
+def _activity(
     trace: Trace,
     counted: Int64,
     window: tuple[int, int],
     own: _KernelTimes,
     on_device: _KernelTimes,
-    step: Step | None = None,
-) -> Summary:
-    """The summary of the rows `counted`, whose times are `own`; `on_device` has the times of all
-    work in the `window`."""
+) -> dict[str, Any]:
+    """The fields of :class:`Activity` of the rows `counted`, whose times are `own`; `on_device` has
+    the times of all work in the `window`."""
     gpu = trace.rows.gpu
     length, comm = window[1] - window[0], own.comm
     exposed = subtract(comm, on_device.compute).length if len(comm) else 0
     gemms, comms = counted[trace.is_gemm[counted]], counted[trace.is_communication[counted]]
-    return Summary(
-        label=trace.label,
-        file=trace.file,
-        events=0 if step else trace.rows.events,
-        kernels=int(trace.is_kernel[counted].sum()),
-        gemm_kernels=len(gemms),
-        gemm_kernel_ns=int(gpu.duration_ns[gemms].sum()),
-        comm_kernels=len(comms),
-        comm_kernel_ns=int(gpu.duration_ns[comms].sum()),
-        window_ns=length,
-        busy_ns=own.any.length,
-        compute_union_ns=own.compute.length,
-        comm_union_ns=comm.length,
-        memcpy_union_ns=own.copies.length,
-        comm_compute_overlap_ns=comm.length - exposed,
-        exposed_comm_ns=exposed,
-        gemm_comm_overlap_ns=intersect(on_device.gemms, comm).length if len(comm) else 0,
-        idle_ns=length - on_device.any.length,
-        others_ns=on_device.any.length - own.any.length,
-        top_gemms=_top_gemms(trace, gemms),
-        launches_without_work=step.lost_launches if step else len(trace.lost_launches),
-        partial=trace.rows.partial,
-        problems=trace.rows.problems,
-        step=step,
-    )
+    return {
+        "label": trace.label,
+        "file": trace.file,
+        "kernels": int(trace.is_kernel[counted].sum()),
+        "gemm_kernels": len(gemms),
+        "gemm_kernel_ns": int(gpu.duration_ns[gemms].sum()),
+        "comm_kernels": len(comms),
+        "comm_kernel_ns": int(gpu.duration_ns[comms].sum()),
+        "window_ns": length,
+        "busy_ns": own.any.length,
+        "compute_union_ns": own.compute.length,
+        "comm_union_ns": comm.length,
+        "memcpy_union_ns": own.copies.length,
+        "comm_compute_overlap_ns": comm.length - exposed,
+        "exposed_comm_ns": exposed,
+        "gemm_comm_overlap_ns": intersect(on_device.gemms, comm).length if len(comm) else 0,
+        "idle_ns": length - on_device.any.length,
+        "partial": trace.rows.partial,
+        "problems": trace.rows.problems,
+    }
 
 
 def _top_gemms(trace: Trace, gemms: Int64) -> tuple[TopGemm, ...]:
@@ -572,7 +582,7 @@ def _top_gemms(trace: Trace, gemms: Int64) -> tuple[TopGemm, ...]:
     return tuple(sorted(found, key=lambda gemm: (-gemm.sum_ns, gemm.name))[:TOP_GEMMS])
 
 
-def bound_of(summary: Summary, time: str) -> str:
+def bound_of(summary: Activity, time: str) -> str:
     """``≥`` or ``≤`` where the field `time` of an incomplete summary is only a bound, else ""."""
     if not summary.is_incomplete:
         return ""
@@ -586,144 +596,39 @@ ABOUT_INCOMPLETE = (
 """What these signs mean, wherever they are shown."""
 
 
-def microseconds(ns: int) -> Decimal:
-    """`ns` in µs, with exactly three decimals."""
-    return Decimal(ns).scaleb(-3)
+class Problem(Row):
+    """What could not be used of a file, or is missing from it, and why."""
+
+    file: str = fact("the trace")
+    where: str = fact("byte, event or row")
+    what: str = fact("what could not be used or is missing, and why")
+    kind: str = fact("what kind of problem it is")
+    count: int = fact("events, work or places that have it")
 
 
-def summary_entry(summary: Summary) -> dict[str, Any]:
-    """The JSON document's entry for one file: :data:`KEYS`; times are Decimals, in µs."""
-    values: dict[str, Any] = {
-        "file": summary.source,
-        "events": summary.events,
-        "kernels": summary.kernels,
-        "gemm_kernels": summary.gemm_kernels,
-        "comm_kernels": summary.comm_kernels,
-        "launches_without_work": summary.launches_without_work,
-        "top_gemms": [
-            {
-                "name": gemm.name,
-                "count": gemm.count,
-                "sum_us": microseconds(gemm.sum_ns),
-                "min_us": microseconds(gemm.min_ns),
-                "max_us": microseconds(gemm.max_ns),
-            }
-            for gemm in summary.top_gemms
-        ],
-    }
-    values |= {f"{name}_us": microseconds(getattr(summary, f"{name}_ns")) for name in TIMES}
-    return {key: None if key in summary.unknown else values[key] for key in KEYS}
+def problem_rows(file: Path, problems: Iterable[TraceProblem]) -> list[Problem]:
+    """The problems of a file."""
+    return [
+        Problem(file=str(file), where=one.where, what=one.what, kind=str(one.kind), count=one.count)
+        for one in problems
+    ]
 
 
-def step_entry(summary: Summary) -> dict[str, Any]:
-    """The JSON document's entry for one step: like that of a file, with the step instead of the
-    events."""
-    entry = summary_entry(summary)
-    del entry["events"], entry["top_gemms"]
-    step = summary.step
-    place: dict[str, Any] = {}
-    if step:
-        place = {"step": step.number, "phase": step.phase or None, "window_from": step.source}
-    more: dict[str, Any] = {"others_us": microseconds(summary.others_ns)}
-    if step:
-        more |= {"mark_us": microseconds(step.mark_ns), "inferred": step.inferred}
-    return {"file": entry.pop("file"), **place, **entry, **more}
-
-
-def problem_entry(file: Path, problem: TraceProblem) -> dict[str, Any]:
-    """A problem of a file in a JSON document."""
-    return {
-        "file": str(file),
-        "where": problem.where,
-        "what": problem.what,
-        "kind": str(problem.kind),
-        "count": problem.count,
-    }
-
-
-def summary_document(
-    summaries: Sequence[Summary],
-    *,
-    errors: Mapping[str, str] | None = None,
-    steps: Iterable[Summary] | None = None,
-    outside: Iterable[Outside] = (),
-) -> dict[str, Any]:
-    """The document of ``gemmetry trace summary --json``.
-
-    ``files`` has an entry for each trace; ``partial``, ``problems`` and ``errors`` list files that
-    end early, have damaged events, or could not be read at all. With `steps`, ``outside_steps`` has
-    an entry for each of `outside`.
-    """
-    document: dict[str, Any] = {
-        "schema_version": TRACE_SCHEMA_VERSION,
-        "files": [summary_entry(summary) for summary in summaries],
-        "partial": [str(summary.file) for summary in summaries if summary.partial],
-        "problems": [
-            problem_entry(summary.file, problem)
-            for summary in summaries
-            for problem in summary.problems
-        ],
-        "errors": [{"file": file, "error": text} for file, text in (errors or {}).items()],
-    }
-    if steps is not None:
-        document["steps"] = [step_entry(step) for step in steps]
-        document["outside_steps"] = [
-            {
-                "file": str(one.file),
-                "kernels": one.kernels,
-                "gemm_kernels": one.gemm_kernels,
-                "comm_kernels": one.comm_kernels,
-                "launch_not_in_file": one.unlinked,
-                "steps_without_work": one.empty_steps,
-            }
-            for one in outside
-        ]
-    return document
-
-
-class StepWindows(NamedTuple):
-    """Windows and idle times of steps and of their files, in ns."""
-
-    files: int
-    added_ns: int
-    """Sum of the steps' windows."""
-    spanned_ns: int
-    """Length of their union; less than the sum where they overlap."""
-    idle_ns: int
-    """Sum of the steps' idle times, which count several times where windows overlap."""
-    files_window_ns: int
-    files_idle_ns: int
-
-
-def step_windows(files: Iterable[Summary], steps: Sequence[Summary]) -> StepWindows:
-    """The windows of `steps` next to those of their `files`."""
-    names = {s.file for s in steps}
-    wholes = [one for one in files if one.file in names]
-    return StepWindows(
-        files=len(wholes),
-        added_ns=sum(s.window_ns for s in steps),
-        spanned_ns=sum(_span(s for s in steps if s.file == name) for name in names),
-        idle_ns=sum(s.idle_ns for s in steps),
-        files_window_ns=sum(s.window_ns for s in wholes),
-        files_idle_ns=sum(s.idle_ns for s in wholes),
-    )
-
-
-def _span(steps: Iterable[Summary]) -> int:
+def spanned_ns(steps: Iterable[StepSummary]) -> int:
     """Time in ns that steps of one file cover together."""
     spanned, reached = 0, 0
-    for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps if s.step):
+    for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps):
         spanned += max(0, end - max(start, reached))
         reached = max(reached, end)
     return spanned
 
 
-def steps_overlap(steps: Sequence[Summary], least_share: float) -> bool:
+def steps_overlap(steps: Sequence[StepSummary], least_share: float) -> bool:
     """Whether work of other steps, or of none, fills at least `least_share` of any step's window,
     or the windows of a file's steps overlap."""
     if any(s.others_ns >= least_share * s.window_ns > 0 for s in steps):
         return True
-    windows = sorted((s.file, s.step.start_ns, s.step.end_ns) for s in steps if s.step)
+    windows = sorted((s.file, s.step.start_ns, s.step.end_ns) for s in steps)
     return any(
         file == after and start < end for (file, _, end), (after, start, _) in pairwise(windows)
     )

@@ -1,7 +1,4 @@
-"""Tables of traces on a terminal and in a notebook.
-
-Steps of traces: how a terminal shows them, and sentences about them for every report.
-"""
+"""Tables of traces on a terminal and in a notebook, and sentences for every report."""
 
 from __future__ import annotations
 
@@ -9,126 +6,151 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import counted, format_memory, noun_for
 from gemmetry.results.texts import cut, elide, printable
 from gemmetry.traces.names import KernelKind, classify
 from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.summary import (
     ABOUT_INCOMPLETE,
+    Activity,
     Outside,
+    StepSummary,
     Summary,
     bound_of,
-    step_windows,
+    spanned_ns,
     steps_overlap,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
+    from gemmetry.traces.collectives.matching import JobCollectives
+    from gemmetry.traces.collectives.summary import Collective
     from gemmetry.traces.gemms import GemmRow, Workload
 
 
-_GPU_TIMES = (
-    ("busy", "busy_ns"),
-    ("  compute", "compute_union_ns"),
-    ("  communication", "comm_union_ns"),
-    ("    exposed", "exposed_comm_ns"),
-    ("    overlapping GEMMs", "gemm_comm_overlap_ns"),
-    ("  copies", "memcpy_union_ns"),
-    ("idle", "idle_ns"),
-)
+def print_line(console: Console, text: str, *, style: str = "") -> None:
+    """Print one line, whatever the width of the terminal and the characters it supports."""
+    # This module is imported for files and frames too, where importing rich is not worth its time.
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
 
 
-_NEXT_TO_THE_NAME = 60
-"""Columns of a terminal that the numbers and the remark of a summary's line take."""
+def _print_cells(
+    console: Console,
+    widths: Sequence[int],
+    first: str,
+    *texts: str,
+    more: str = "",
+    style: str = "",
+) -> None:
+    """Print the texts in columns of `widths`, the first left-aligned, the others right-aligned."""
+    cells = [f"{text:>{width}}" for text, width in zip(texts, widths[1:], strict=False)]
+    line = f"{first:<{widths[0]}}{''.join(cells)}{more}"
+    print_line(console, line.rstrip(), style=style)
+
+
+def milliseconds(ns: float) -> str:
+    """`ns` in ms, with three decimals."""
+    return f"{ns / 1e6:,.3f}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"
+
+
+def _shares(activity: Activity, times: Iterable[str]) -> list[str]:
+    """The `times` in percent of the window."""
+    window = activity.window_ns
+    return [
+        bound_of(activity, time) + f"{100 * getattr(activity, time) / window:.1f}"
+        if window
+        else "–"
+        for time in times
+    ]
+
+
+def _kernel(name: str, width: int) -> str:
+    return elide(printable(name).replace("\n", " "), width)
+
+
+_GPU_TIMES = {
+    "busy_ns": "busy",
+    "compute_union_ns": "  compute",
+    "comm_union_ns": "  communication",
+    "exposed_comm_ns": "    exposed",
+    "gemm_comm_overlap_ns": "    overlapping GEMMs",
+    "memcpy_union_ns": "  copies",
+    "idle_ns": "idle",
+}
+_OF_WINDOW = ("busy_ns", "compute_union_ns", "comm_union_ns", "exposed_comm_ns")
 
 
 def print_summary(summary: Summary, console: Console) -> None:
     """Print one trace, at most 80 columns wide."""
-    title = printable(summary.label)
-    if summary.partial:
-        title += "  (partial: events are missing)"
-    print_line(console, title, style="bold")
-    unknown = summary.unknown
+    partial = "  (partial: events are missing)" if summary.partial else ""
+    print_line(console, printable(summary.label) + partial, style="bold")
+    unknown, window = summary.unknown, summary.window_ns
     head = "" if "kernels" in unknown else f"{counted(summary.kernels, 'kernel')} in "
-    head += f"{milliseconds(summary.window_ns)} ms"
+    head += f"{milliseconds(window)} ms"
     head += f", {counted(summary.events, 'event')}" if summary.events else ""
     print_line(console, f"  {head}")
-    if not summary.window_ns:
+    if not window:
         print_line(console, "  no work on a GPU")
         return
-    print_line(console, f"  {'':<34} {'ms':>12} {'of window':>10}", style="dim")
-    for label, name in _GPU_TIMES:
-        if name.replace("_ns", "_us") in unknown:
-            continue
-        time = getattr(summary, name)
-        bound = bound_of(summary, name)
-        print_line(
-            console,
-            f"  {label:<34} {bound + milliseconds(time):>12} "
-            f"{bound + _percent(time, summary.window_ns):>10}",
-        )
+    widths = (36, 13, 11)
+    _print_cells(console, widths, "", "ms", "of window", style="dim")
+    for name, label in _GPU_TIMES.items():
+        if name.replace("_ns", "_us") not in unknown:
+            time, bound = getattr(summary, name), bound_of(summary, name)
+            texts = (bound + milliseconds(time), bound + _percent(time, window))
+            _print_cells(console, widths, f"  {label}", *texts)
     for label, count, time in (
         ("GEMM kernels", summary.gemm_kernels, summary.gemm_kernel_ns),
         ("communication kernels", summary.comm_kernels, summary.comm_kernel_ns),
     ):
-        if "kernels" in unknown:
-            continue
-        text = f"sum of {count:,} {label}"
-        print_line(
-            console,
-            f"  {text:<34} {milliseconds(time):>12} {_percent(time, summary.window_ns):>10}",
-        )
+        if "kernels" not in unknown:
+            texts = (milliseconds(time), _percent(time, window))
+            _print_cells(console, widths, f"  sum of {count:,} {label}", *texts)
     if summary.is_incomplete:
         console.print(f"  {ABOUT_INCOMPLETE}", style="dim")
-    if not summary.top_gemms:
-        return
-    print_line(
-        console, f"  {'ms':>10} {'count':>6} {'µs, min – max':>19}  GEMM kernel", style="dim"
-    )
+    heads, columns = ("ms", "count", "µs, min – max"), (2, 10, 7, 20)
+    if summary.top_gemms:
+        _print_cells(console, columns, "", *heads, more="  GEMM kernel", style="dim")
     for gemm in summary.top_gemms:
         span = f"{gemm.min_ns / 1000:,.1f} – {gemm.max_ns / 1000:,.1f}"
         name = _kernel(classify(gemm.name).short, 37)
-        print_line(
-            console, f"  {milliseconds(gemm.sum_ns):>10} {gemm.count:>6,} {span:>19}  {name}"
-        )
+        cells = (milliseconds(gemm.sum_ns), f"{gemm.count:,}", span)
+        _print_cells(console, columns, "", *cells, more=f"  {name}")
 
 
 def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
     """Print several traces, one line each, with percentages of the window. Names are cut to the
     remaining width."""
-    names = [_short_name(s) for s in summaries]
-    width = min(max(map(len, names), default=0), max(26, console.width - _NEXT_TO_THE_NAME))
-    print_line(console, f"{'':<{width}} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
-          f"{'exposed':>7} {'idle':>6} {'GEMMs':>5}", style="dim")  # fmt: skip
-    print_line(console, f"{'':<{width}} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}",
-          style="dim")  # fmt: skip
-    for group, members in _by_folder(summaries).items():
-        if group:
+    longest = max((len(_short_name(s)) for s in summaries), default=0)
+    widths = (min(longest, max(26, console.width - 60)), 11, 7, 7, 7, 8, 7, 6)
+    heads = ("window", "busy", "comp.", "comm.", "exposed", "idle", "GEMMs")
+    _print_cells(console, widths, "", *heads, style="dim")
+    _print_cells(console, widths, "", "ms", *["%"] * 5, style="dim")
+    groups: dict[str, list[Summary]] = {}
+    for one in summaries:
+        groups.setdefault(str(_place(one).parent), []).append(one)
+    for group, members in groups.items():
+        if len(groups) > 1:
             print_line(console, printable(group), style="bold")
         for s in members:
-            name = cut(_short_name(s), width)
-            mark = "partial" if s.partial else ""
+            name, mark = cut(_short_name(s), widths[0]), " partial" if s.partial else ""
             if not s.window_ns:
-                remark = "no work on a GPU"
-                print_line(console, f"{name:<{width}} {remark:>40} {mark}".rstrip())
+                _print_cells(console, (widths[0], 41), name, "no work on a GPU", more=mark)
                 continue
-            shares = [
-                f"{bound_of(s, field) + f'{100 * getattr(s, field) / s.window_ns:.1f}':>{width}}"
-                for field, width in (
-                    ("busy_ns", 6), ("compute_union_ns", 6), ("comm_union_ns", 6),
-                    ("exposed_comm_ns", 7), ("idle_ns", 6),
-                )
-            ]  # fmt: skip
             gemms = "" if "gemm_kernels" in s.unknown else str(s.gemm_kernels)
-            print_line(
-                console,
-                f"{name:<{width}} {milliseconds(s.window_ns):>10} {' '.join(shares)} "
-                f"{gemms:>5} {mark}".rstrip(),
-            )
+            texts = (milliseconds(s.window_ns), *_shares(s, (*_OF_WINDOW, "idle_ns")), gemms)
+            _print_cells(console, widths, name, *texts, more=mark)
     if any(s.is_incomplete and s.window_ns for s in summaries):
         console.print(ABOUT_INCOMPLETE, style="dim")
 
@@ -140,14 +162,7 @@ def _short_name(summary: Summary) -> str:
 
 def _place(summary: Summary) -> Path:
     """The path of the trace; one in a workbook is named as if the workbook were a folder."""
-    return Path(f"{summary.file}/{summary.of}") if summary.of else summary.file
-
-
-def _by_folder(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    groups: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        groups.setdefault(str(_place(summary).parent), []).append(summary)
-    return groups if len(groups) > 1 else {"": list(summaries)}
+    return Path(f"{summary.file}/{summary.part}") if summary.part else summary.file
 
 
 def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> None:
@@ -159,27 +174,27 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
     shown = rows[:top] if top else rows
     places = 1 if max(row.tflops or 0.0 for row in rows) >= 100 else 3
     has_devices = len({row.device for row in rows}) > 1
-    heads = f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
-    print_line(console, f"{heads}{'peak':>6} {'overlap':>7}", style="dim")
+    widths = (0, 10, 6, 7, 11, 8, 9, 7)
+    heads = ("ms", "%", "count", "median µs", "MAD", "TFLOP/s", "peak")
+    _print_cells(console, widths, "", *heads, more=f" {'overlap':>7}", style="dim")
     for row in shown:
-        tflops = "" if row.tflops is None else f"{row.tflops:.{places}f}"
-        peak = "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}"
         overlap = _percent(row.overlapped_ns or 0, row.sum_ns) if row.overlapped else ""
-        mad = "" if row.mad_ns is None else f"{row.mad_ns / 1000:,.2f}"
-        print_line(
-            console,
-            f"{milliseconds(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
-            f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
-            f"{tflops:>8} {peak:>6}{'!' if row.above_peak else ' '}{overlap:>7}",
-        )
+        _print_cells(
+            console, widths, "", milliseconds(row.sum_ns),
+            f"{100 * row.sum_ns / total if total else 0:.1f}", f"{row.count:,}",
+            f"{row.median_ns / 1000:,.2f}",
+            "" if row.mad_ns is None else f"{row.mad_ns / 1000:,.2f}",
+            "" if row.tflops is None else f"{row.tflops:.{places}f}",
+            "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}",
+            more=f"{'!' if row.above_peak else ' '}{overlap:>7}",
+        )  # fmt: skip
         on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"
         print_line(console, f"    {cut(shape, 76)}")
-        is_main = row.facts.kind is KernelKind.GEMM
-        kind = "" if is_main else f"{str(row.facts.kind).replace('_', ' ')}: "
-        print_line(
-            console, f"    {_kernel(kind + (row.facts.short or row.kernel), 76)}", style="dim"
-        )
+        kind = row.facts.kind
+        prefix = "" if kind is KernelKind.GEMM else f"{str(kind).replace('_', ' ')}: "
+        name = _kernel(prefix + (row.facts.short or row.kernel), 76)
+        print_line(console, f"    {name}", style="dim")
     hidden = rows[len(shown) :]
     if hidden:
         time = milliseconds(sum(row.sum_ns for row in hidden))
@@ -194,42 +209,36 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
 
 def _source(row: GemmRow) -> str:
     """The source of the shape."""
+    operator = f"  {row.names[0]}" if row.names else ""
     if row.shape is None:
-        return f"  {row.operators[0]}" if row.operators else ""
+        return operator
     if row.inferred == row.count:
         return "  inferred"
-    operator = row.operators[0] if row.operators else ""
-    return f"  {operator}" + (f" ({row.inferred} inferred)" if row.inferred else "")
+    return (operator or "  ") + (f" ({row.inferred} inferred)" if row.inferred else "")
 
 
 def print_workload(load: Workload, console: Console, *, top: int = 0) -> None:
     """Print the distinct GEMMs, at most 80 columns wide."""
     shown = load.gemms[:top] if top else load.gemms
-    print_line(console, f"{'ms':>10} {'%':>5} {'calls':>7}  GEMM (batch x m x n x k)", style="dim")
+    hidden = load.gemms[len(shown) :]
+
+    def line(ns: int, calls: int, text: str) -> None:
+        share = f"{100 * ns / load.sum_ns:.1f}" if load.sum_ns else "0.0"
+        texts = (milliseconds(ns), share, f"{calls:,}")
+        _print_cells(console, widths, "", *texts, more=f"  {text}")
+
+    widths, heads = (0, 10, 6, 8), ("ms", "%", "calls")
+    _print_cells(console, widths, "", *heads, more="  GEMM (batch x m x n x k)", style="dim")
     for gemm in shown:
         shape = GemmShape(gemm.m, gemm.n, gemm.k, gemm.batch)
-        text = shape_text(shape, gemm.dtype, gemm.layout)
-        if gemm.scaling != "none":
-            text += f" scaled by {gemm.scaling}"
-        print_line(
-            console,
-            f"{milliseconds(gemm.sum_ns):>10} {100 * gemm.share:>5.1f} {gemm.count:>7,}  {text}",
-        )
+        scaled = f" scaled by {gemm.scaling}" if gemm.scaling != "none" else ""
+        line(gemm.sum_ns, gemm.count, shape_text(shape, gemm.dtype, gemm.layout) + scaled)
         if gemm.reason:
             print_line(console, f"{'':>26}{gemm.reason}", style="dim")
-    hidden = load.gemms[len(shown) :]
     if hidden:
-        time, calls = sum(g.sum_ns for g in hidden), sum(g.count for g in hidden)
-        print_line(
-            console,
-            f"{milliseconds(time):>10} {100 * time / load.sum_ns:>5.1f} {calls:>7,}  the others",
-        )
+        line(sum(g.sum_ns for g in hidden), sum(g.count for g in hidden), "the others")
     if load.unknown_ns:
-        print_line(
-            console,
-            f"{milliseconds(load.unknown_ns):>10} {100 * load.unknown_ns / load.sum_ns:>5.1f} "
-            f"{load.unknown_count:>7,}  of unknown shape",
-        )
+        line(load.unknown_ns, load.unknown_count, "of unknown shape")
 
 
 def shape_text(shape: GemmShape | None, dtype: str | None, layout: str | None) -> str:
@@ -244,44 +253,23 @@ def shape_text(shape: GemmShape | None, dtype: str | None, layout: str | None) -
 def notebook_table(summaries: Sequence[Summary], errors: Mapping[str, RequestError]) -> str:
     """A small HTML table for a notebook's cell, without scripts."""
     heads = ("file", "kernels", "window ms", "busy", "communication", "exposed", "idle", "GEMM ms")
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    body = []
-    for s in summaries:
-        texts = (
-            s.label + (" (partial)" if s.partial else ""),
-            f"{s.kernels:,}",
+    times = ("busy_ns", "comm_union_ns", "exposed_comm_ns", "idle_ns")
+    rows = [
+        (
+            s.label + (" (partial)" if s.partial else ""), f"{s.kernels:,}",
             milliseconds(s.window_ns),
-            *(
-                bound_of(s, field) + _percent(getattr(s, field), s.window_ns)
-                for field in ("busy_ns", "comm_union_ns", "exposed_comm_ns", "idle_ns")
-            ),
+            *(bound_of(s, time) + _percent(getattr(s, time), s.window_ns) for time in times),
             milliseconds(s.gemm_kernel_ns),
         )
-        cells = "".join(f"<td>{escape(printable(text))}</td>" for text in texts)
-        body.append(f"<tr>{cells}</tr>")
+        for s in summaries
+    ]  # fmt: skip
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(printable(text))}</td>' for text in texts)}</tr>"
+        for texts in rows
+    )
     failed = "".join(f"<p>{escape(printable(error.message))}</p>" for error in errors.values())
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{failed}"
-
-
-def print_line(console: Console, text: str, *, style: str = "") -> None:
-    """Print one line, whatever the width of the terminal and the characters it supports."""
-    # This module is imported for files and frames too, where importing rich is not worth its time.
-    from rich.text import Text
-
-    console.print(Text(text, style=style), soft_wrap=True)
-
-
-def _kernel(name: str, width: int) -> str:
-    return elide(printable(name).replace("\n", " "), width)
-
-
-def milliseconds(ns: int) -> str:
-    """`ns` in ms, with three decimals."""
-    return f"{ns / 1e6:,.3f}"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "–"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{failed}"
 
 
 ABOUT_STEPS = (
@@ -290,10 +278,12 @@ ABOUT_STEPS = (
 )
 """The meaning of the two spans of a step, wherever they are shown."""
 
+
 _OVERLAP = (
     f"Steps overlap on the device: {ABOUT_STEPS}, and others is the part of the window in which "
     "only work of other steps, or of no step, ran."
 )
+
 
 _SHOWN_SHARE = 0.0005
 """The smallest share of a window that a percentage with one decimal shows."""
@@ -317,59 +307,44 @@ def outside_text(outside: Outside) -> str:
     return "; ".join(texts)
 
 
-class PhaseTimes(NamedTuple):
-    """The steps of one phase."""
-
-    phase: str
-    steps: int
-    window_ns: float
-    """Median window."""
-    kernels: float
-    """Median number of kernels."""
-
-
-def phases(steps: Iterable[Summary]) -> list[PhaseTimes]:
-    """The phases that marks state, each with medians over its steps; the one with the most steps
-    first."""
-    found: dict[str, list[Summary]] = {}
+def phases(steps: Iterable[StepSummary]) -> list[str]:
+    """The steps of each phase that marks state, the most frequent first: their number, median
+    window and median number of kernels."""
+    found: dict[str, list[StepSummary]] = {}
     for one in steps:
-        if one.step is not None and one.step.phase:
-            found.setdefault(one.step.phase, []).append(one)
-    rows = [
-        PhaseTimes(
-            phase,
-            len(ones),
-            statistics.median(one.window_ns for one in ones),
-            statistics.median(one.kernels for one in ones),
-        )
-        for phase, ones in found.items()
+        if one.phase:
+            found.setdefault(one.phase, []).append(one)
+    return [
+        f"{phase}: {counted(len(ones), 'step')}, median window "
+        f"{milliseconds(statistics.median(one.window_ns for one in ones))} ms, "
+        f"{statistics.median(one.kernels for one in ones):,.0f} kernels"
+        for phase, ones in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    return sorted(rows, key=lambda row: (-row.steps, row.phase))
 
 
-def steps_text(files: Iterable[Summary], steps: Sequence[Summary]) -> str:
+def steps_text(files: Iterable[Summary], steps: Sequence[StepSummary]) -> str:
     """How the windows and the idle time of `steps` relate to those of their `files`, as ``windows:
     18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms``.
 
     The sum of windows that overlap exceeds the time they span, and idle time in several of them
     would count several times; then the text gives the windows only.
     """
-    found = step_windows(files, steps)
-    whose = noun_for(found.files, "trace's", "traces'")
-    of_whole = (
-        f"{milliseconds(found.spanned_ns)} of the {whose} {milliseconds(found.files_window_ns)} ms"
-    )
-    if found.added_ns > found.spanned_ns:
-        return (
-            f"windows overlap: {milliseconds(found.added_ns)} ms added up, but {of_whole} together"
-        )
-    idle, of_idle = milliseconds(found.idle_ns), milliseconds(found.files_idle_ns)
+    names = {s.file for s in steps}
+    wholes = [one for one in files if one.file in names]
+    added = sum(s.window_ns for s in steps)
+    spanned = sum(spanned_ns(s for s in steps if s.file == name) for name in names)
+    whole = milliseconds(sum(s.window_ns for s in wholes))
+    whose = noun_for(len(wholes), "trace's", "traces'")
+    of_whole = f"{milliseconds(spanned)} of the {whose} {whole} ms"
+    if added > spanned:
+        return f"windows overlap: {milliseconds(added)} ms added up, but {of_whole} together"
+    idle, of_idle = (milliseconds(sum(s.idle_ns for s in part)) for part in (steps, wholes))
     return f"windows: {of_whole}; idle in them: {idle} of {of_idle} ms"
 
 
 def print_steps(
     files: Sequence[Summary],
-    steps: Sequence[Summary],
+    steps: Sequence[StepSummary],
     outside: Sequence[Outside],
     console: Console,
 ) -> None:
@@ -378,36 +353,30 @@ def print_steps(
     if not steps:
         return
     overlap = steps_overlap(steps, _SHOWN_SHARE)
-    has_phases = any(s.step and s.step.phase for s in steps)
-    heads = ["step", "mark", "window", "kernels", "busy", "comp.", "comm.", "exposed"]
-    units = ["", "ms", "ms", "", "%", "%", "%", "%"]
-    if overlap:
-        heads.append("others")
-        units.append("%")
-    first = max([8, *(len(_step_name(s)) + 1 for s in steps)]) if has_phases else 8
-    widths = [first, 9, 9, 8, 6, 6, 6, 8, *([7] if overlap else []), 6, 6]
-    for texts in ([*heads, "idle", "GEMMs"], [*units, "%", ""]):
-        print_line(console, _aligned(texts, widths), style="dim")
+    names = [f"{s.number} {s.phase or ''}".rstrip() for s in steps]
+    others = ["others"] if overlap else []
+    heads = ["step", "mark", "window", "kernels", "busy", "comp.", "comm.", "exposed", *others,
+             "idle", "GEMMs"]  # fmt: skip
+    units = ["", "ms", "ms", "", *["%"] * (5 + len(others))]
+    first = max([8, *(len(name) + 1 for name in names)]) if any(s.phase for s in steps) else 8
+    widths = [first, 9, 9, 8, 6, 6, 6, 8, *[7] * len(others), 6, 6]
+    for texts in (heads, units):
+        _print_cells(console, widths, *texts, style="dim")
     by_file = {one.file: one for one in outside}
     several = len({s.file for s in steps}) > 1
-    previous = None
+    times = (*_OF_WINDOW, *(["others_ns"] if overlap else []), "idle_ns")
     for place, s in enumerate(steps):
-        if several and s.file != previous:
+        if several and (not place or steps[place - 1].file != s.file):
             print_line(console, printable(str(s.file)), style="bold")
-        previous = s.file
-        print_line(console, _aligned(_cells(s, overlap), widths))
-        if place + 1 < len(steps) and steps[place + 1].file == s.file:
-            continue
-        text = steps_text(files, [one for one in steps if one.file == s.file])
-        print_line(console, f"  {text}", style="dim")
-        text = outside_text(by_file[s.file]) if s.file in by_file else ""
-        if text:
-            print_line(console, f"  {text}", style="dim")
-    for row in phases(steps):
-        text = (
-            f"{row.phase}: {counted(row.steps, 'step')}, median window "
-            f"{row.window_ns / 1e6:,.3f} ms, {row.kernels:,.0f} kernels"
-        )
+        texts = [milliseconds(s.mark_ns), milliseconds(s.window_ns), f"{s.kernels:,}"]
+        _print_cells(console, widths, names[place], *texts, *_shares(s, times),
+                     f"{s.gemm_kernels:,}")  # fmt: skip
+        if place + 1 == len(steps) or steps[place + 1].file != s.file:
+            found = [steps_text(files, [one for one in steps if one.file == s.file])]
+            found += [outside_text(by_file[s.file])] if s.file in by_file else []
+            for text in filter(None, found):
+                print_line(console, f"  {text}", style="dim")
+    for text in phases(steps):
         print_line(console, f"  {printable(text)}", style="dim")
     if any(s.is_incomplete for s in steps):
         console.print(ABOUT_INCOMPLETE, style="dim")
@@ -415,26 +384,129 @@ def print_steps(
     console.print(text, style="dim")
 
 
-def _step_name(s: Summary) -> str:
-    """The number of the step, and its phase where its mark states one."""
-    if s.step is None:
-        return ""
-    return f"{s.step.number} {s.step.phase}".rstrip()
+BOUNDS = {"latency_us_median": "≤", "algbw_gbps_median": "≥", "busbw_gbps_median": "≥"}
+"""Columns of kinds -> the sign before a number whose kind is not complete."""
 
 
-def _cells(s: Summary, overlap: bool) -> list[str]:
-    mark = s.step.mark_ns if s.step else 0
-    times = ["busy_ns", "compute_union_ns", "comm_union_ns", "exposed_comm_ns"]
-    times += ["others_ns"] if overlap else []
-    shares = [
-        bound_of(s, time) + f"{100 * getattr(s, time) / s.window_ns:.1f}" if s.window_ns else "–"
-        for time in (*times, "idle_ns")
-    ]
-    kernels, gemms = f"{s.kernels:,}", f"{s.gemm_kernels:,}"
-    return [_step_name(s), milliseconds(mark), milliseconds(s.window_ns), kernels, *shares, gemms]
+ABOUT_BOUNDS = (
+    "≤ and ≥ mark bounds: some ranks of these groups have no file, or no trace names the group. "
+    "The rank that came last may be one of them."
+)
+"""What these signs mean, wherever they are shown."""
 
 
-def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """The texts in columns of `widths`, the first left-aligned, the others right-aligned."""
-    cells = [f"{text:>{width}}" for text, width in zip(texts[1:], widths[1:], strict=True)]
-    return (f"{texts[0]:<{widths[0]}}" + "".join(cells)).rstrip()
+_MOST_CHARACTERS = 20
+"""Characters shown of a type's name; PyTorch's longest name has 16."""
+
+
+def bounded(text: str, column: str, *, complete: bool, above_link: bool = False) -> str:
+    """The text of a number, preceded by the sign of a bound if it is one, and followed by ! if it
+    is a bus bandwidth that exceeds the links of a GPU."""
+    sign = "" if complete or not text else BOUNDS.get(column, "")
+    mark = "!" if above_link and text and column == "busbw_gbps_median" else ""
+    return f"{sign} {text}{mark}" if sign else f"{text}{mark}"
+
+
+def print_jobs(jobs: Sequence[JobCollectives], console: Console) -> None:
+    """Print each job: its kinds of collectives, its ranks, and notes about them."""
+    for number, found in enumerate(jobs):
+        if number:
+            console.print()
+        print_job(found, console)
+
+
+def print_job(found: JobCollectives, console: Console) -> None:
+    """Print one job."""
+    from rich.text import Text
+
+    job, matching = found.job, found.matching
+    left = sum(matching.unmatched.values())
+    size = job.world_size or len(job.ranks) + len(job.missing)
+    console.print(Text(printable(job.name), style="bold", overflow="fold"))
+    kernels = sum(len(one.collectives) for one in job.ranks)
+    ranks = f"{len(job.ranks)} of {size} ranks" if size > 1 else "1 rank"
+    if not kernels:
+        console.print(f"{ranks}, no communication kernel")
+        return
+    console.print(
+        f"{ranks}, {counted(kernels, 'communication kernel')}: "
+        f"{counted(len(matching.matched), 'collective')} matched, {counted(left, 'kernel')} not"
+    )
+    if matching.matched:
+        console.print(_kinds(found))
+        if not all(one.is_complete for kind in found.kinds for one in kind.ones):
+            console.print(ABOUT_BOUNDS, style="dim")
+    else:
+        console.print(_kernels([one for rank in job.ranks for one in rank.collectives]))
+    if len(job.ranks) > 1:
+        console.print(_ranks(found))
+    for note in found.notes:
+        console.print(Text(f"note: {printable(note)}", style="dim"))
+
+
+def _kinds(found: JobCollectives) -> Table:
+    table = _table("operation", "type", "size", "n", "", "latency\nµs", "start\nskew µs",
+                   "algbw\nGB/s", "busbw\nGB/s")  # fmt: skip
+    columns = ("latency_us_median", "start_skew_us_median", "algbw_gbps_median",
+               "busbw_gbps_median")  # fmt: skip
+    for kind in found.kinds:
+        numbers = ((column, getattr(kind, column)) for column in columns)
+        table.add_row(
+            *_what(kind.op, kind.dtype, kind.bytes), str(kind.group_size or "-"), f"x{kind.count}",
+            *("-" if value is None else
+              bounded(f"{value:.1f}", column, complete=kind.complete, above_link=kind.above_link)
+              for column, value in numbers),
+        )  # fmt: skip
+    return table
+
+
+def _kernels(kernels: Sequence[Collective]) -> Table:
+    """The table of a single rank, without bandwidths, as durations include waits for others."""
+    # One trace has none of these; a summary of it should not load them.
+    from gemmetry.traces.collectives.summary import kernel_durations
+
+    table = _table("operation", "type", "size", "", "total\nms", "min\nµs", "median\nµs")
+    for one in kernel_durations(kernels):
+        table.add_row(
+            *_what(one.op, one.dtype, one.bytes), f"x{one.count}", f"{one.sum_ns / 1e6:.3f}",
+            f"{one.min_ns / 1e3:.1f}", f"{one.median_ns / 1e3:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def _ranks(found: JobCollectives) -> Table:
+    offsets = found.offsets_ns
+    heads = ["rank", "last", "", "waited\nms", "not\nmatched"]
+    table = _table(*heads, *(["clock\nµs"] if offsets else []), left=0)
+    for one in found.stragglers(corrected=bool(offsets)):
+        cells = [
+            str(one.rank), f"x{one.last_count}", f"{one.last_share:.0%}",
+            f"{one.waited_ns / 1e6:.3f}", str(found.matching.unmatched[one.rank]),
+        ]  # fmt: skip
+        if offsets:
+            cells.append(f"{offsets[one.rank] / 1000:+.1f}")
+        table.add_row(*cells)
+    if offsets:
+        table.caption = "corrected for the offsets of clocks"
+        table.caption_justify = "left"
+    return table
+
+
+def _table(*heads: str, left: int = 2) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, head in enumerate(heads):
+        table.add_column(
+            head, justify="right" if place >= left else "left", no_wrap=True, vertical="bottom"
+        )
+    return table
+
+
+def _what(op: str | None, dtype: str | None, size: int | None) -> list[Any]:
+    """Operation, type and size. An unknown type comes from the trace, so it is not interpreted as
+    markup and is cut if it is long."""
+    from rich.text import Text
+
+    amount = "-" if size is None else format_memory(size)
+    return [op or "-", Text(cut(dtype or "-", _MOST_CHARACTERS)), amount]

@@ -5,21 +5,26 @@ per thread of the host, with the innermost operator at each moment.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from gemmetry.formats.events import MISSING, GpuKind, Int64
+from gemmetry.traces.gemms import link_gemms, operator_shapes
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import link_gemms, operator_category, operator_shapes
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
-from gemmetry.traces.operators.gemms import GemmShape, distinct_rows, is_gemm_operator
+from gemmetry.traces.operators.gemms import GemmShape, Integers, distinct_rows, is_gemm_operator
 from gemmetry.traces.operators.host import find_nesting, innermost_pieces
 
 KINDS = ("gemm", "attention", "other", "communication", "copy")
 """Kinds of work; a kind's number is its index here."""
+
+_LOOKED_AT = 512
+"""Characters of an operator's name that are read: searching a malicious one of 16,000 takes half a
+second."""
 
 MOST_EVENTS = 100_000
 """Number of pieces of work of one trace up to which each is drawn; beyond it, neighbours are
@@ -30,6 +35,9 @@ JOINED_PARTS = 20_000
 five times narrower than a pixel of a large screen."""
 
 _COMMUNICATION = re.compile(r"\A(?:c10d::|nccl:|gloo:|mpi:|ucc:|record_param_comms)")
+_ATTENTION = re.compile(
+    r"(?i:attn|attention|fmha)\w*(?i:backward|bwd)|(?i:::\w*(?:flash_attn|attention|fmha|mha_))"
+)
 _COPY = re.compile(r"\Aaten::(?:copy_|_to_copy|to|clone|contiguous|fill_|zero_)\Z")
 
 
@@ -42,7 +50,7 @@ class Work(NamedTuple):
     shape: GemmShape | None = None
     """The shape of a product; None for other work."""
     inferred: bool = False
-    """The shape comes from other instances (:mod:`~gemmetry.traces.links`)."""
+    """The shape comes from other instances (:mod:`~gemmetry.traces.gemms`)."""
     is_alone: bool = False
     """All FLOPs of the shape belong to this piece."""
 
@@ -73,10 +81,14 @@ class TimelineLane:
     """Process and thread of the host, as written in the trace; "" for a stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Pieces:
     """Pieces of work of one trace."""
 
+    device: Integers
+    stream: Integers
+    thread: Integers
+    """Index into ``TraceRows.threads``; -1 for work on a stream, as the others for a thread."""
     start_ns: Int64
     duration_ns: Int64
     kind: Int64
@@ -84,11 +96,24 @@ class _Pieces:
     about: Int64
     """(pieces, 5) names of the piece and its operator, shape, inferred, alone; numbers of texts
     and shapes, -1: none."""
+    shapes: Sequence[GemmShape]
+    short: Mapping[int, str]
+    """Readable forms of names."""
 
 
 def trace_lanes(trace: Trace, rank: int | None) -> list[TimelineLane]:
     """The lanes of `trace`, those with the most time first within a device."""
-    lanes = _of_streams(trace, rank) if trace.has_gpu_work else _of_threads(trace, rank)
+    pieces = _of_streams(trace) if trace.has_gpu_work else _of_threads(trace)
+    # Largest gap in ns at which neighbours are joined; -1: they are not joined.
+    gap = -1
+    if len(pieces.start_ns) > MOST_EVENTS:
+        window = int((pieces.start_ns + pieces.duration_ns).max() - pieces.start_ns.min())
+        gap = window // JOINED_PARTS
+    places, which = distinct_rows(pieces.device, pieces.stream, pieces.thread)
+    lanes = [
+        _lane(trace, rank, place, pieces, np.flatnonzero(which == number), gap)
+        for number, place in enumerate(places.tolist())
+    ]
     return sorted(lanes, key=lambda lane: (lane.device, -int(lane.duration_ns.sum())))
 
 
@@ -100,25 +125,10 @@ def operator_kind(name: str) -> str:
         return "communication"
     if _COPY.search(name):
         return "copy"
-    return "attention" if operator_category(name, "").startswith("SDPA") else "other"
+    return "attention" if _ATTENTION.search(name[:_LOOKED_AT]) else "other"
 
 
-def _of_streams(trace: Trace, rank: int | None) -> list[TimelineLane]:
-    gpu = trace.rows.gpu
-    shapes, about = _about_kernels(trace)
-    pieces = _Pieces(gpu.start_ns, gpu.duration_ns, _kinds(trace), np.arange(len(gpu.name)), about)
-    short = {i: facts.short for i, facts in trace.kernel_names.items() if facts.short}
-    gap = _gap(pieces)
-    found = []
-    for device, stream in np.unique(np.column_stack([gpu.device, gpu.stream]), axis=0).tolist():
-        chosen = np.flatnonzero((gpu.device == device) & (gpu.stream == stream))
-        place = (device, stream, "")
-        found.append(_lane(trace, rank, place, pieces, chosen, gap, _Texts(shapes, short)))
-    return found
-
-
-def _about_kernels(trace: Trace) -> tuple[tuple[GemmShape, ...], Int64]:
-    """Shapes, and :attr:`_Pieces.about` of all work on GPUs."""
+def _of_streams(trace: Trace) -> _Pieces:
     gpu, operators, launches = trace.rows.gpu, trace.rows.operators, trace.launches
     links = link_gemms(trace)
     operator = np.where(launches.from_graph, NONE, launches.operator)
@@ -130,89 +140,66 @@ def _about_kernels(trace: Trace) -> tuple[tuple[GemmShape, ...], Int64]:
     about[links.row, 2] = links.shape
     about[links.row, 3] = links.inferred
     about[links.row, 4] = links.is_alone
-    return links.shapes, about
+    row = np.arange(len(gpu.name))
+    return _Pieces(
+        device=gpu.device, stream=gpu.stream, thread=np.full_like(row, MISSING),
+        start_ns=gpu.start_ns, duration_ns=gpu.duration_ns, kind=_kinds(trace), row=row,
+        about=about, shapes=links.shapes,
+        short={i: facts.short for i, facts in trace.kernel_names.items() if facts.short},
+    )  # fmt: skip
 
 
-def _of_threads(trace: Trace, rank: int | None) -> list[TimelineLane]:
+def _of_threads(trace: Trace) -> _Pieces:
     rows, operators = trace.rows, trace.rows.operators
     found = innermost_pieces(operators, find_nesting(operators, trace.launches.parent))
     of_name = np.array([KINDS.index(operator_kind(name)) for name in rows.names], np.int64)
     name = operators.name[found.operator].astype(np.int64)
-    kind = of_name[name] if len(name) else name
     shapes, shape_of = operator_shapes(rows)
     about = np.full((len(name), 5), NONE, np.int64)
     about[:, 0] = name
     about[:, 2] = shape_of[found.operator]
-    row = np.full(len(name), NONE)
-    pieces = _Pieces(found.start_ns, found.duration_ns, kind, row, about)
-    thread = operators.thread[found.operator]
-    gap = _gap(pieces)
-    return [
-        _lane(trace, rank, (MISSING, MISSING, rows.threads[one]), pieces,
-              np.flatnonzero(thread == one), gap, _Texts(tuple(shapes), {}))
-        for one in np.unique(thread).tolist()
-    ]  # fmt: skip
-
-
-def _gap(pieces: _Pieces) -> int:
-    """Largest gap in ns at which neighbours are joined; -1: they are not joined."""
-    if len(pieces.start_ns) <= MOST_EVENTS:
-        return -1
-    window = int((pieces.start_ns + pieces.duration_ns).max() - pieces.start_ns.min())
-    return window // JOINED_PARTS
-
-
-class _Texts(NamedTuple):
-    """The values that numbers in :attr:`_Pieces.about` represent, in addition to the trace's
-    names."""
-
-    shapes: tuple[GemmShape, ...]
-    short: dict[int, str]
-    """Readable forms of names."""
+    nowhere = np.full(len(name), NONE)
+    return _Pieces(
+        device=nowhere, stream=nowhere, thread=operators.thread[found.operator],
+        start_ns=found.start_ns, duration_ns=found.duration_ns,
+        kind=of_name[name] if len(name) else name, row=nowhere, about=about, shapes=shapes,
+        short={},
+    )  # fmt: skip
 
 
 def _lane(
-    trace: Trace,
-    rank: int | None,
-    place: tuple[int, int, str],
-    pieces: _Pieces,
-    chosen: Int64,
-    gap: int,
-    texts: _Texts,
+    trace: Trace, rank: int | None, place: list[int], pieces: _Pieces, chosen: Int64, gap: int
 ) -> TimelineLane:
     """The lane of the `chosen` pieces; `place` gives device, stream and thread."""
     device, stream, thread = place
     chosen = chosen[np.argsort(pieces.start_ns[chosen], kind="stable")]
     start, duration = pieces.start_ns[chosen], pieces.duration_ns[chosen]
-    kind = pieces.kind[chosen]
+    kind, names = pieces.kind[chosen], trace.rows.names
     parts = _joined(start, duration, kind, gap)
-    ends = np.maximum.reduceat(start + duration, parts)
     distinct, work = distinct_rows(*pieces.about[chosen[parts]].T)
+    works = tuple(
+        Work(
+            pieces.short.get(name, names[name]),
+            names[operator] if operator != NONE else "",
+            pieces.shapes[shape] if shape != NONE else None,
+            inferred > 0,
+            is_alone > 0,
+        )
+        for name, operator, shape, inferred, is_alone in distinct.tolist()
+    )
     return TimelineLane(
         file=str(trace.file),
         rank=rank,
         device=device,
         stream=stream,
         start_ns=start[parts] + trace.rows.base_ns,
-        duration_ns=ends - start[parts],
+        duration_ns=np.maximum.reduceat(start + duration, parts) - start[parts],
         kind=kind[parts],
         work=work,
         row=pieces.row[chosen[parts]],
         count=np.diff(np.append(parts, len(chosen))),
-        works=tuple(_work(trace, about, texts) for about in distinct.tolist()),
-        thread=thread,
-    )
-
-
-def _work(trace: Trace, about: list[int], texts: _Texts) -> Work:
-    names = trace.rows.names
-    name, operator, shape, inferred, is_alone = about
-    return Work(
-        texts.short.get(name, names[name]),
-        names[operator] if operator != NONE else "",
-        texts.shapes[shape] if shape != NONE else None,
-        inferred > 0,
-        is_alone > 0,
+        works=works,
+        thread=trace.rows.threads[thread] if thread != MISSING else "",
     )
 
 

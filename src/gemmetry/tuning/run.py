@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 
 from gemmetry.dispatches.profile import Prepared, prepare
@@ -47,12 +46,12 @@ from gemmetry.tuning.search import (
     SearchSpace,
     SearchTrial,
     make_space,
-    make_strategy,
     positions,
     search,
     space_of,
 )
 from gemmetry.tuning.simulation import FINALISTS, SEARCH_FOLDER, device_of, median_of, open_space
+from gemmetry.tuning.strategies import make_strategy
 
 SAMPLES = 9
 """Of a full trial, where ``--benchmark-repetitions`` does not say otherwise: short trials then take
@@ -107,18 +106,15 @@ class PreparedTuning:
     def search_plan(self, effort: int, names: Iterable[NamedDispatch]) -> Plan:
         """The plan of some trials: one process, verified at level quick, and so many samples."""
         samples = self.spec.benchmark_repetitions or SAMPLES  # type: ignore[attr-defined]
-        values = {
-            "providers": tuple(one for one in self.spec.providers if one.name == self.provider),
-            "verification_level": VERIFICATION_LEVELS[0],
-            "benchmark_repetitions": max(1, round(samples * EFFORTS[effort])),
-            "processes": self.spec.processes or 1,  # type: ignore[attr-defined]
-            "baseline": None,
-        }
-        return _named(prepare(self.spec.model_copy(update=values)).plan, names)
+        return self._plan(
+            names,
+            verification_level=VERIFICATION_LEVELS[0],
+            benchmark_repetitions=max(1, round(samples * EFFORTS[effort])),
+            processes=self.spec.processes or 1,  # type: ignore[attr-defined]
+        )
 
     def finals_plan(self, chosen: Sequence[Sequence[int]]) -> Plan:
         """The plan of the finals: the chosen configurations of each space, and the baselines."""
-        plan = prepare(self.spec.model_copy(update={"benchmark_repetitions": None})).plan
         names = []
         for space, picks in zip(self.spaces, chosen, strict=True):
             if picks:
@@ -127,24 +123,36 @@ class PreparedTuning:
                     NamedDispatch(operation=space.operation, provider=name, configuration=one)
                     for name, _, one in (text.partition(":") for text in self.baselines)
                 ]
-        return _named(plan, dict.fromkeys(names))
+        baseline = self.spec.baseline
+        return self._plan(names, providers=self.spec.providers, baseline=baseline)
 
     def proofs_plan(self, chosen: Sequence[Sequence[int]]) -> Plan:
         """The plan that verifies each finalist at level standard."""
-        values = {
-            "providers": tuple(one for one in self.spec.providers if one.name == self.provider),
-            "verification_level": _LEVEL,
-            "benchmark_repetitions": None,
-            "profiling_enabled": False,
-            "baseline": None,
-        }
         names = [
             proof
             for space, picks in zip(self.spaces, chosen, strict=True)
             for one in picks
             for proof in self.proofs(space, one)
         ]
-        return _named(prepare(self.spec.model_copy(update=values)).plan, dict.fromkeys(names))
+        # The spaces are those of the shard; at other sizes, their names belong to any shard.
+        values = {"verification_level": _LEVEL, "profiling_enabled": False, "shard": ""}
+        return self._plan(names, **values)
+
+    def _plan(self, names: Iterable[NamedDispatch], **values: object) -> Plan:
+        """The plan of the request with `values`, without a baseline and with the tuned provider
+        alone unless these say otherwise, and with the dispatches `names` in place of its own."""
+        own = tuple(one for one in self.spec.providers if one.name == self.provider)
+        usual = {"providers": own, "benchmark_repetitions": None, "baseline": None}
+        plan = prepare(self.spec.model_copy(update={**usual, **values})).plan
+        named = tuple(dict.fromkeys(names))
+        listed = [f"{one.provider}:{one.operation}_{one.configuration}" for one in named]
+        return replace(
+            plan,
+            operations=(),
+            selection=None,
+            named=named,
+            document={**plan.document, "selection": {"dispatches": listed}},
+        )
 
     def proofs(self, space: SearchSpace, candidate: int) -> list[NamedDispatch]:
         """What is verified of a configuration of a space at level standard: the same kernel at
@@ -174,19 +182,6 @@ class PreparedTuning:
         )
 
 
-def _named(plan: Plan, names: Iterable[NamedDispatch]) -> Plan:
-    """`plan` with these dispatches in place of its own."""
-    named = tuple(names)
-    listed = [f"{one.provider}:{one.operation}_{one.configuration}" for one in named]
-    return replace(
-        plan,
-        operations=(),
-        selection=None,
-        named=named,
-        document={**plan.document, "selection": {"dispatches": listed}},
-    )
-
-
 def prepare_tuning(
     spec: ProfileSpec,
     *,
@@ -200,7 +195,7 @@ def prepare_tuning(
 
     Args:
         spec: what is computed, by which one provider, and how it is run.
-        strategy: a name of :data:`gemmetry.tuning.search.STRATEGIES`.
+        strategy: a name of :data:`gemmetry.tuning.strategies.STRATEGIES`.
         limit: evaluations of each shape.
         seconds: how long the search may take, without the finals; None: as long as it takes.
         finalists: configurations of each shape in the finals.
@@ -241,10 +236,16 @@ def prepare_tuning(
         for one in spaces
         if not len(one)
     }
-    if len(refusals) == len(spaces):
-        first = next(iter(refusals.items()), ("", "no shape is given"))
+    if not spaces:
+        shard = prepared.plan.settings.shard
+        why = f"shard {shard} has none of the shapes" if shard else "no shape is given"
         raise RequestError(
-            f"there is nothing to tune: {first[0]}: {first[1]}".replace(": :", ":"),
+            f"there is nothing to tune: {why}", hint="Give other shapes, or fewer shards."
+        )
+    if len(refusals) == len(spaces):
+        first, why = next(iter(refusals.items()))
+        raise RequestError(
+            f"there is nothing to tune: {first}: {why}",
             hint=f"`gemmetry list configurations --providers {name}` lists configurations.",
         )
     make_strategy(strategy, spaces, limit, 0)  # Its name and its library, before anything runs.
@@ -390,8 +391,8 @@ class EngineMeasure:
     def __call__(self, trials: Sequence[SearchTrial]) -> Mapping[SearchTrial, float | None]:
         """The medians of `trials` in ns; without those for which there was no time."""
         found: dict[SearchTrial, float | None] = {}
-        for effort, some in groupby(sorted(trials, key=lambda one: one.effort), _effort):
-            group = list(some)
+        for effort in sorted({one.effort for one in trials}):
+            group = [one for one in trials if one.effort == effort]
             known = self._stored(effort)
             missing = [one for one in group if self._key(one) not in known]
             self._done += sum(one.cost for one in group if self._key(one) in known)
@@ -502,10 +503,6 @@ class EngineMeasure:
                 for record in stored.records()
                 if record.provider == self._prepared.provider
             }
-
-
-def _effort(trial: SearchTrial) -> int:
-    return trial.effort
 
 
 @dataclass(frozen=True, slots=True)

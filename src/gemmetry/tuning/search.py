@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from gemmetry.domain.contracts import Provider
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter, Target
-from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.operation import Operation
 from gemmetry.hardware.devices import device_or_like
 from gemmetry.providers.launch_model import filled_shares, pipelined_ns
@@ -155,14 +154,6 @@ FULL = len(EFFORTS) - 1
 EXHAUSTIVE = "exhaustive"
 """The strategy that tries all configurations."""
 
-STRATEGIES = {
-    "model": "model",
-    EXHAUSTIVE: "exhaustive",
-    "random": "random_order",
-    "halving": "halving",
-    "optuna": "optuna_sampler",
-}
-"""Name of each strategy -> its module in :mod:`.strategies`; ``optuna:NAME`` takes a sampler."""
 DEFAULT_STRATEGY = "model"
 
 
@@ -247,30 +238,6 @@ def parse_shares(text: str) -> list[float]:
             f"a simulation compares shares of a space, not {text!r}", hint="Write 1%,5%,10%."
         )
     return shares
-
-
-def make_strategy(
-    name: str, spaces: Sequence[SearchSpace], limit: Limit, seed: int
-) -> TuningStrategy:
-    """The strategy called `name`.
-
-    Args:
-        spaces: what is searched; empty ones are left out.
-        limit: evaluations of each space.
-        seed: of its choices.
-
-    Raises:
-        UnknownNameError: there is no such strategy or sampler.
-        RequestError: a library is missing.
-    """
-    base, _, variant = name.partition(":")
-    if base not in STRATEGIES or (variant and base != "optuna"):
-        raise UnknownNameError("strategy", name, STRATEGIES)
-    module = import_module(f"gemmetry.tuning.strategies.{STRATEGIES[base]}")
-    create: Callable[..., TuningStrategy] = module.create
-    limits = [limit.of(space) for space in spaces]
-    rng = np.random.default_rng(seed)
-    return create(spaces, limits, rng, variant) if base == "optuna" else create(spaces, limits, rng)
 
 
 Measure = Callable[[Sequence[SearchTrial]], Mapping[SearchTrial, float | None]]

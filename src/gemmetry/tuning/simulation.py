@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,9 +30,9 @@ from gemmetry.tuning.search import (
     SearchSpace,
     SearchTrial,
     make_space,
-    make_strategy,
     search,
 )
+from gemmetry.tuning.strategies import make_strategy
 
 BUDGETS = (0.01, 0.05, 0.10)
 """Shares of the evaluations of an exhaustive search that are compared."""
@@ -368,14 +368,14 @@ def read_compact(path: Path) -> StoredSpace:
     try:
         content = parsed_json(read_whole(path, "the space", hint=hint))
         version = content["version"]
-        return _converted(content) if version == VERSION else _refuse(path, version, hint)
+        if version != VERSION:
+            raise RequestError(
+                f"the space {path} has version {version!r}, not {VERSION}", hint=hint
+            )
+        return _converted(content)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, NameSyntaxError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"the space {path} is damaged: {line}", hint=hint) from error
-
-
-def _refuse(path: Path, version: object, hint: str) -> NoReturn:
-    raise RequestError(f"the space {path} has version {version!r}, not {VERSION}", hint=hint)
 
 
 def _converted(content: Mapping[str, Any]) -> StoredSpace:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gemmetry.counters.comparison import CounterReport, compare_counters, variants_of
-from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.gates import diagnose
 
 SHIFT = np.linspace(-0.004, 0.004, 40)
 

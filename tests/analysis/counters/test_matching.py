@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.counters.comparison import match_variants, variants_of
-from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.gates import diagnose
 
 _BF16 = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
 

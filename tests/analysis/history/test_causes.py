@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.history.changes import CAUSES, MovedShare, judge
+from gemmetry.history.changes import CAUSES, LevelShift, MovedShare, judge
 from gemmetry.history.changes import ChangeCause as Cause
 from gemmetry.history.changes import ChangeFacts as Facts
-from gemmetry.history.series import LevelShift
 from gemmetry.statistics.comparison import verdict_of
 
 

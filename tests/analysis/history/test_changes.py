@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.history.changes import TRANSIENT, ChangeCause, history_changes
-from gemmetry.history.series import device_history
+from gemmetry.history.changes import TRANSIENT, ChangeCause, device_history, history_changes
 from gemmetry.statistics.comparison import Difference
 
 
@@ -36,20 +35,66 @@ def test_a_slower_kernel(histories, runs):
     assert low < 1.08 < high
 
 
-def test_a_faster_baseline_is_not_a_slower_kernel(histories):
-    synthetic = histories.SyntheticHistory()
-    synthetic.slow(0.74, 30, provider="torch", shape=2)
-    assert summary(found(synthetic)) == [
-        ("torch", 2, 30, "baseline"), ("triton", 2, 30, "baseline"), ("iree", 2, 30, "baseline"),
-    ]  # fmt: skip
+def _upgrade(synthetic):
+    synthetic.slow(0.94, 35, provider="triton")
+    synthetic.upgrade(35, "triton", "3.6.0")
 
 
-def test_a_slower_host(histories):
+def _new_driver(synthetic):
+    synthetic.slow(1.05, 35)
+    for environment in synthetic.environments[35:]:
+        environment["driver"] = "590.3"
+
+
+def _new_method(synthetic):
+    synthetic.slow(1.05, 35)
+    for settings in synthetic.settings[35:]:
+        settings["cold_cache"] = False
+
+
+QUIET = {"noise": 0.001, "host_noise": 0.001}
+FEW = {"shapes": 1, "runs": 40, "seed": 2, "host_noise": 0.001}
+"""Short excursions are found only where few series are judged together."""
+PLANTED = {
+    "a faster baseline": (
+        {}, lambda one: one.slow(0.74, 30, provider="torch", shape=2),
+        [(name, 2, 30, "baseline") for name in ("torch", "triton", "iree")]),
+    "a change smaller than what counts": (
+        QUIET, lambda one: one.slow(1.01, 30, provider="triton", shape=2),
+        [("triton", 2, 30, "noise")]),
+    "an excursion of a few runs": (
+        FEW, lambda one: one.slow(1.1, 20, provider="triton", end=20 + TRANSIENT),
+        [("triton", 0, 20, "noise"), ("triton", 0, 27, "noise")]),
+    "an excursion of many runs": (
+        {"runs": 80}, lambda one: one.slow(1.1, 30, provider="triton", shape=2, end=50),
+        [("triton", 2, 30, "kernel"), ("triton", 2, 50, "kernel")]),
+    "nothing": ({"shapes": 40}, lambda one: None, []),
+}  # fmt: skip
+SHARED = {
+    "a slower host": (lambda one: one.slow(1.07, 25), 30, (25, "host"), ""),
+    "a version": (_upgrade, 10, (35, "environment"), "triton 3.5.0 → 3.6.0"),
+    "a driver": (_new_driver, 30, (35, "environment"), "driver 580.1 → 590.3"),
+    "a method": (_new_method, 30, (35, "method"), "cold_cache none → False"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_changes(histories, name):
+    options, change, expected = PLANTED[name]
+    synthetic = histories.SyntheticHistory(**options)
+    change(synthetic)
+    assert summary(found(synthetic)) == expected
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_changes_that_dispatches_share(histories, name):
+    change, count, expected, reason = SHARED[name]
     synthetic = histories.SyntheticHistory()
-    synthetic.slow(1.07, 25)
+    change(synthetic)
     changes = found(synthetic)
-    assert {change[2:4] for change in changes} == {(25, "host")}
-    assert len(changes) == 30
+    assert len(changes) == count
+    assert {one[2:4] for one in changes} == {expected}
+    assert reason in changes[0][4].reasons[0]
 
 
 def test_a_lower_clock_where_nothing_else_shows_it(histories):
@@ -63,34 +108,6 @@ def test_a_lower_clock_where_nothing_else_shows_it(histories):
     assert any("the clock changed by -6.5 %" in one[4].reasons[0] for one in changes)
 
 
-def test_a_new_version_of_a_provider(histories):
-    synthetic = histories.SyntheticHistory()
-    synthetic.slow(0.94, 35, provider="triton")
-    synthetic.upgrade(35, "triton", "3.6.0")
-    changes = found(synthetic)
-    assert {change[0] for change in changes} == {"triton"}
-    assert {change[2:4] for change in changes} == {(35, "environment")}
-    assert "triton 3.5.0 → 3.6.0" in changes[0][4].reasons[0]
-
-
-def test_another_card_or_driver_for_everything(histories):
-    synthetic = histories.SyntheticHistory()
-    synthetic.slow(1.05, 35)
-    for environment in synthetic.environments[35:]:
-        environment["driver"] = "590.3"
-    changes = found(synthetic)
-    assert {change[2:4] for change in changes} == {(35, "environment")}
-
-
-def test_another_way_of_measuring(histories):
-    synthetic = histories.SyntheticHistory()
-    synthetic.slow(1.05, 35)
-    for settings in synthetic.settings[35:]:
-        settings["cold_cache"] = False
-    changes = found(synthetic)
-    assert {change[2:4] for change in changes} == {(35, "method")}
-
-
 def test_a_dispatch_that_is_timed_in_another_way(histories):
     synthetic = histories.SyntheticHistory()
     synthetic.slow(1.05, 35, provider="iree", shape=1)
@@ -102,22 +119,6 @@ def test_a_dispatch_that_is_timed_in_another_way(histories):
     history = device_history(runs[0].device, runs)
     [change] = history_changes(history, threshold=0.02).changes
     assert (change.run, change.cause) == (35, ChangeCause.METHOD)
-
-
-def test_an_excursion_of_a_few_runs_is_noise(histories):
-    """Short ones are found only where few series are judged together."""
-    synthetic = histories.SyntheticHistory(shapes=1, runs=40, seed=2, host_noise=0.001)
-    synthetic.slow(1.1, 20, provider="triton", end=20 + TRANSIENT)
-    assert summary(found(synthetic)) == [("triton", 0, 20, "noise"), ("triton", 0, 27, "noise")]
-    synthetic = histories.SyntheticHistory(runs=80)
-    synthetic.slow(1.1, 30, provider="triton", shape=2, end=50)
-    assert summary(found(synthetic)) == [("triton", 2, 30, "kernel"), ("triton", 2, 50, "kernel")]
-
-
-def test_a_change_smaller_than_what_counts_is_noise(histories):
-    synthetic = histories.SyntheticHistory(noise=0.001, host_noise=0.001)
-    synthetic.slow(1.01, 30, provider="triton", shape=2)
-    assert summary(found(synthetic)) == [("triton", 2, 30, "noise")]
 
 
 def test_a_kernel_on_a_host_that_varies_is_found_by_its_ratio(histories):
@@ -143,8 +144,7 @@ def test_all_of_them_at_once(histories):
                       (100, "method")}  # fmt: skip
 
 
-def test_nothing_is_found_where_nothing_changed(histories):
-    assert found(histories.SyntheticHistory(shapes=40)) == []
+def test_nothing_is_found_in_other_noise(histories):
     assert found(histories.SyntheticHistory(kind=histories.heavy_tails)) == []
     assert found(histories.SyntheticHistory(kind=histories.correlated(0.5), host_noise=0.0)) == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Telemetry
-from gemmetry.history.collecting import added_before, device_class, runs_of
+from gemmetry.history.folder import added_before, device_class, runs_of
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 H200 = Environment(

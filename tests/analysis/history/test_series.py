@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.history.series import device_history, name_matches, nan_median
+from gemmetry.history.changes import device_history, name_matches, nan_median
 
 
 def history(histories, baseline=None, **changes):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.history.series import level_shift
+from gemmetry.history.changes import level_shift
 from gemmetry.statistics.comparison import Difference
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gemmetry.history.series import (
+from gemmetry.history.changes import (
     changed_surroundings,
     changed_timing,
     clock_ratio,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.rows import (
+from gemmetry.traces.collectives.summary import kernel_durations
+from gemmetry.traces.report import (
     collectives_document,
-    kernel_durations,
     kernels_table,
     kinds_table,
     matched_table,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmetry.traces.summary import step_windows, steps_overlap
+from gemmetry.traces.summary import spanned_ns, steps_overlap
+from gemmetry.traces.text import steps_text
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
@@ -16,24 +17,13 @@ def moved(summary, by_ns):
     return dataclasses.replace(summary, step=dataclasses.replace(step, start_ns=start, end_ns=end))
 
 
-def test_windows_of_steps_are_compared_with_those_of_their_files(report_of):
-    report = report_of(*RANKS)
-    found = step_windows(report.summaries, report.steps)
-    assert found.files == 2
-    assert found.added_ns == found.spanned_ns == sum(s.window_ns for s in report.steps)
-    assert found.files_window_ns == sum(s.window_ns for s in report.summaries)
-    one = step_windows(report.summaries, report.steps[:1])
-    assert (one.files, one.files_window_ns) == (1, report.summaries[0].window_ns)
-
-
 def test_steps_that_overlap_span_less_than_their_sum(report_of):
     report = report_of(RANKS[0])
     (step,) = report.steps
     half = step.window_ns // 2
     two = [step, moved(step, half)]
-    found = step_windows(report.summaries, two)
-    assert found.added_ns == 2 * step.window_ns
-    assert found.spanned_ns == step.window_ns + half
+    assert spanned_ns(two) == step.window_ns + half
+    assert steps_text(report.summaries, two).startswith("windows overlap: ")
     assert steps_overlap(two, 0.01)
     assert not steps_overlap([step, moved(step, step.window_ns)], 0.01)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.tables import Column, Table
-from gemmetry.traces.report import ONLY_ON, kernel_time_by_category, sum_over_files
+from gemmetry.traces.report import ONLY_ON, sum_over_files
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
@@ -81,19 +81,3 @@ def test_one_file_and_other_sheets_are_left_as_they_are(report_of, name):
     assert sum_over_files(one) is one
     other = report_of(*RANKS).table("gpu_timeline")
     assert sum_over_files(other) is other
-
-
-def test_kernel_time_by_category():
-    headings = ("Parent op category", "Parent cpu_op", "Kernel name", "Kernel duration (µs)_sum")
-    rows = [
-        ("GEMM", "aten::mm", "ampere_sgemm_128x64_tn", 5.0),
-        ("GEMM", "aten::mm", "splitKreduce", 1.0),
-        ("record_param_comms", "nccl", "ncclDevKernel_AllReduce", 2.0),
-        (None, None, "k", 4.0),
-    ]
-    found = kernel_time_by_category(_table("kernel_summary", headings, rows))
-    assert list(found) == ["GEMM", "communication", "launch not in the trace"]
-    assert found["GEMM"]["gemm"] >= 5.0
-    assert sum(found["GEMM"].values()) == 6.0
-    assert found["communication"]["communication"] == 2.0
-    assert found["launch not in the trace"]["other"] == 4.0

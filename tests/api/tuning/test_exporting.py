@@ -10,8 +10,14 @@ from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Veri
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement, Record, Verdict
 from gemmetry.providers.registry import load_provider
-from gemmetry.tuning.exporting import check_exports, export, export_formats
-from gemmetry.tuning.results import AgainstBaseline, ShapeTuning, TuningResult
+from gemmetry.tuning.results import (
+    AgainstBaseline,
+    ShapeTuning,
+    TuningResult,
+    check_exports,
+    export,
+    export_formats,
+)
 
 OPERATION = "matmul_96x64x128_f32t_f32t_f32t"
 TILE = "tile_config_32x32_vector4x16x2"

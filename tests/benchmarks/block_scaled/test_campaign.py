@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.work import gemm_work
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.work import gemm_work
 from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.registry import load_provider

@@ -14,10 +14,10 @@ import pytest
 from confusion import Answered, answers, main, summary
 from publish import provenance
 
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.model import WorkCheck
-from gemmetry.counters.diagnosis.work import gemm_work
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.model import WorkCheck
+from gemmetry.counters.work import gemm_work
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import BF16
 from gemmetry.formats.counters.launches import ProfiledLaunch

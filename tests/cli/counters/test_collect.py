@@ -23,7 +23,7 @@ def nvidia(tmp_path, monkeypatch, ncu):
 
 
 def _gpus(monkeypatch, *, nvidia=(), amd=()):
-    module = "gemmetry.counters.collecting.collector"
+    module = "gemmetry.counters.collector"
     monkeypatch.setattr(f"{module}.nvidia_gpus", lambda: GpuList(nvidia))
     monkeypatch.setattr(f"{module}.amd_gpus", lambda: GpuList(amd))
 
@@ -118,7 +118,7 @@ def test_a_missing_tool_and_a_missing_program_are_named(cli, nvidia, monkeypatch
     ended = cli("counters", "collect", "--", "no-such-program")
     assert ended.status == 2 and "no program 'no-such-program'" in ended.stderr
     assert cli("counters", "collect").status == 2
-    monkeypatch.setattr("gemmetry.counters.collecting.collector.find_profiler", lambda name: None)
+    monkeypatch.setattr("gemmetry.counters.collector.find_profiler", lambda name: None)
     ended = cli("counters", "collect", "--", "echo")
     assert ended.status == 3 and "ncu is not installed" in ended.stderr
 
@@ -126,7 +126,7 @@ def test_a_missing_tool_and_a_missing_program_are_named(cli, nvidia, monkeypatch
 @pytest.mark.parametrize("tool", ["ncu", "rocprofv3"])
 def test_a_dry_run_needs_no_profiler(cli, monkeypatch, tool):
     _gpus(monkeypatch)
-    monkeypatch.setattr("gemmetry.counters.collecting.collector.find_profiler", lambda name: None)
+    monkeypatch.setattr("gemmetry.counters.collector.find_profiler", lambda name: None)
     ended = cli("counters", "collect", "--dry-run", "--tool", tool, "-o", "out", "--", "echo", "x")
     assert ended.status == 0
     command = ended.stdout.splitlines()[-1]
@@ -139,7 +139,7 @@ def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, rocpr
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     _gpus(monkeypatch, amd=(MI300X,))
     monkeypatch.setattr(
-        "gemmetry.counters.collecting.collector.find_profiler",
+        "gemmetry.counters.collector.find_profiler",
         lambda name: Profiler(name, str(program), "1.0.0"),
     )
     ended = cli("counters", "collect", "-o", "out", "--set", "quick", "--", "echo", "ran")

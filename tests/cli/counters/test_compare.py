@@ -9,21 +9,6 @@ RAW = str(DATA / "h200_cublas_bf16_4096_raw.csv.gz")
 DETAILS = str(DATA / "h200_cublas_bf16_4096_details.csv.gz")
 
 
-def test_both_verdicts_and_differences_at_80_columns(cli, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    ended = cli("counters", "compare", RAW, DETAILS, "--label", "raw", "--label", "details")
-    assert ended.status == 0
-    lines = ended.stdout.splitlines()
-    assert [line for line in lines if len(line) > 80] == []
-    assert lines[0].startswith("raw = ")
-    (duration,) = (line for line in lines if line.startswith("duration"))
-    assert duration.split()[1:3] == ["181", "µs"]
-    assert duration.endswith("%  undecided")
-    assert any(line.startswith("verdict  tensor_roof") for line in lines)
-    before, _, after = "".join(lines).partition("details: The")
-    assert ("(high confidence)" in before, "(high confidence)" in after) == (True, True)
-
-
 def test_json_has_both_rooflines_and_further_metrics(cli):
     name = "lts__t_sectors.sum"
     ended = cli("counters", "compare", RAW, RAW, "--metrics", f"sm_active_percent,{name}", "--json")

@@ -18,26 +18,6 @@ def named(path: Path) -> Path:
     return path
 
 
-def test_launches_are_listed(cli, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    ended = cli("counters", "import", str(RAW))
-    assert ended.status == 0
-    heading, *lines = ended.stdout.splitlines()
-    assert heading.startswith(f"{RAW}: ncu, NVIDIA H200 9.0, 1 launch, 2,")
-    assert lines == [
-        "   0  nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
-        "      181 µs, grid 2×66×1, block 384×1×1, cluster 2×1×1",
-    ]
-
-
-def test_chosen_metrics_are_listed_with_their_units(cli):
-    ended = cli("counters", "import", str(DETAILS), "--metric", "launch__occupancy_limit_w*",
-                "--metric", "lts__t_sector_hit_rate.pct")  # fmt: skip
-    assert "      launch__occupancy_limit_warps  5 block\n" in ended.stdout
-    assert "      lts__t_sector_hit_rate.pct  74.81 %\n" in ended.stdout
-    assert "sm__" not in ended.stdout
-
-
 def test_files_have_a_row_per_launch_and_names_are_no_formulas(cli, tmp_path):
     file, output = named(tmp_path / "raw.csv"), tmp_path / "out.csv"
     ended = cli("counters", "import", str(file), "-o", str(output), "-o", str(tmp_path / "o.json"))

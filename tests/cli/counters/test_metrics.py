@@ -5,34 +5,6 @@ import json
 from gemmetry.hardware.detect import GpuFacts, GpuList
 
 
-def test_a_concept_is_listed_with_the_metric_of_the_chip_and_how_to_collect_it(cli, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    ended = cli("counters", "metrics", "--chip", "gh100", "--concept", "dram_read_bytes")
-    assert ended.status == 0
-    assert ended.stdout.splitlines() == [
-        "dram_read_bytes (byte)",
-        "  bytes read from the memory",
-        "    dram__bytes_read.sum",
-        "    --section MemoryWorkloadAnalysis_Tables",
-    ]
-
-
-def test_generations_differ(cli):
-    def metric(chip: str, concept: str) -> str | None:
-        ended = cli("counters", "metrics", "--chip", chip, "--concept", concept, "--json")
-        (row,) = json.loads(ended.stdout)["metrics"]
-        return row["metric"]
-
-    assert metric("12.0", "dram_read_bytes") == "dram__bytes_op_read.sum"
-    assert metric("gfx942", "dram_read_bytes") == "1024 * FETCH_SIZE"
-    assert metric("gb100", "stall_gmma") is None
-
-
-def test_what_a_chip_does_not_have_is_stated(cli):
-    ended = cli("counters", "metrics", "--chip", "gb100", "--concept", "stall_gmma")
-    assert "no metric of GB100 shows it" in ended.stdout
-
-
 def test_no_line_but_a_long_name_exceeds_80_columns(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     lines = cli("counters", "metrics", "--chip", "gh100").stdout.splitlines()

@@ -7,48 +7,22 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from tests import tuned
 
-from gemmetry.domain.errors import Outcome, Verification
-from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
 from gemmetry.tuning.dispatcher.table import read_table
-from gemmetry.verification.protocol import CHECKS
-
-CHECKED = dict.fromkeys(("form", *(one.name for one in CHECKS)), "passed")
 
 
 def record(m, provider, ns):
-    operation = f"matmul_{m}x64x64_f32t_f32t_f32t"
-    return Record(
-        dispatch=f"{operation}_default", provider=provider, target="cpu", device="cpu",
-        operation=operation, configuration="default", outcome=Outcome.OK, distribution="normal",
-        seed=1, flops=1, bytes=1, verdict=Verdict(status=Verification.PASSED, checks=CHECKED),
-        measurement=Measurement(median_ns=ns, ci_low_ns=ns, ci_high_ns=ns, min_ns=ns, p95_ns=ns,
-                                sample_count=60, rounds=12, method="graph"),
-    )  # fmt: skip
+    return tuned.record(f"matmul_{m}x64x64_f32t_f32t_f32t", provider, "default", ns)
 
 
-def results(title, *records):
-    """An experiment with rounds of 0.1 % of noise."""
-
-    def rounds(one):
-        noise = np.random.default_rng(len(one.dispatch + one.provider)).normal(1, 1e-3, 12)
-        return {turn: [one.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
-
-    return ResultSet(
-        title=title, records=records, environments={"": Environment()}, rounds=rounds,
-        samples=lambda one: [ns for each in rounds(one).values() for ns in each],
-    )  # fmt: skip
-
-
-TUNING = results(
-    "tuning",
+TUNING = tuned.results(
     *(record(m, "torch", 1e6) for m in (64, 128)),
     record(64, "numpy", 0.8e6),
     record(128, "numpy", 1.2e6),
 )
-HELD_OUT = results("held-out", record(60, "torch", 1e6), record(60, "numpy", 0.5e6))
+HELD_OUT = tuned.results(record(60, "torch", 1e6), record(60, "numpy", 0.5e6), title="held-out")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.cache import CACHE_SUFFIX
+from gemmetry.traces.reading import CACHE_SUFFIX
 
 DATA = Path(__file__).parents[2] / "data"
 GOOD = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")

@@ -11,7 +11,7 @@ import polars
 import pytest
 
 from gemmetry.results.emit import FORMATS
-from gemmetry.traces import rows as tables
+from gemmetry.traces import report as tables
 
 SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 H200 = sorted((SAMPLES / "h200x4").glob("*.json.gz"))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from gemmetry.cli.main import load_command
-from gemmetry.traces.cache import SMALLEST_CACHED_BYTES
+from gemmetry.traces.reading import SMALLEST_CACHED_BYTES
 
 
 def test_a_command_is_created_when_it_is_requested():

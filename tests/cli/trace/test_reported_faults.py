@@ -186,5 +186,5 @@ def test_a_rate_above_the_peak_is_marked_everywhere(cli, found):
     assert "faster than the peak" in ended.stderr
     ended = cli("trace", "report", "fast.json.gz", "-o", "r.md", "-o", "r.html")
     assert "faster than the peak" in ended.stderr
-    assert "5.556!" in Path("r.md").read_text("utf-8")
+    assert re.search(r"555\.\d%!", Path("r.md").read_text("utf-8"))
     assert re.search(r"555\.\d%!", Path("r.html").read_text("utf-8"))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.counters.collecting.tools import CollectFiles, CollectRequest, ProfilerEnd, failure_of
+from gemmetry.counters.tools import CollectFiles, CollectRequest, ProfilerEnd, failure_of
 from gemmetry.domain.errors import EnvironmentFailure, RequestError, StorageError
 from gemmetry.hardware.doctor import Profiler
 
@@ -130,7 +130,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch) -> None:
 
 def test_on_amd_the_device_must_be_open_to_the_user(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        "gemmetry.counters.collecting.tools.can_use_kfd", lambda root: False
+        "gemmetry.counters.tools.can_use_kfd", lambda root: False
     )  # fmt: skip
     found = failure_of(attempt(tmp_path, tool="rocprofv3"))
     assert found is not None and "/dev/kfd" in found.message

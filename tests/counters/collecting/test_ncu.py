@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.collecting.tools import (
+from gemmetry.counters.tools import (
     NOT_NCCL,
     CollectFiles,
     CollectRequest,

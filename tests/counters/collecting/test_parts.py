@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from gemmetry.counters.collecting.collector import Collected, divide
-from gemmetry.counters.collecting.tools import CollectFiles
+from gemmetry.counters.collector import Collected, divide
+from gemmetry.counters.tools import CollectFiles
 from gemmetry.domain.errors import StorageError
 
 PUSHED = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
@@ -25,7 +25,7 @@ def collected(tmp_path):
 
     def of(*rows: tuple[str, str], columns=(PUSHED, STARTED)) -> Collected:
         files = CollectFiles.at(tmp_path / "whole")
-        files.stem.parent.mkdir()
+        files.folder.mkdir()
         header = ["ID", *columns, "Kernel Name", "gpu__time_duration.sum"]
         cells = [header, ["", *("" for _ in columns), "", "ns"]]
         cells += [[str(n), *row[: len(columns)], f"kernel {n}", f"1,00{n}"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gemmetry.counters.collecting.collector import plan_rocprof
-from gemmetry.counters.collecting.tools import CollectRequest
+from gemmetry.counters.collector import plan_rocprof
+from gemmetry.counters.tools import CollectRequest
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import overfull
 

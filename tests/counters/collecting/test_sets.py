@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.counters.catalogue import CAPABILITIES, concepts, expression_on, has_metric
-from gemmetry.counters.collecting.tools import SETS, amd_counters_of, metrics_of, set_of
+from gemmetry.counters.tools import SETS, amd_counters_of, metrics_of, set_of
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.hardware.amd_counters import passes_of
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +117,25 @@ def test_a_training_sweep_as_tasks(ray_nodes, tmp_path, monkeypatch, capsys):
     (point,) = json.loads(capsys.readouterr().out)["points"]
     assert status == 1
     assert "exit status 3" in point["reason"]
+
+
+def test_a_search_as_tasks(ray_nodes, tmp_path, monkeypatch, capsys):
+    """Its trials and its finals run on the nodes, and the fastest configuration wins."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # Else other tests leave tasks no time.
+    ray_nodes.add(num_cpus=1)
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text(
+        "providers:\n  - name: 'null'\n    options: {configurations: [factor_0p7, wrong]}\n"
+    )
+    status = run_command([
+        "tune", "--spec", "spec.yaml", "--device", "null", "--shapes", "16x16x16,32x16x16",
+        "--strategy", "exhaustive", "--finalists", "1", "--time-budget", "50ms", "--max-samples",
+        "20", "--executor", "ray", "--executor-options", f"address={ray_nodes.address}",
+        "--experiment", "t", "--json",
+    ])  # fmt: skip
+    winners = json.loads(capsys.readouterr().out)["winners"]
+    assert status == 0
+    assert [one["configuration"] for one in winners] == ["factor_0p7"] * 2
 
 
 def test_an_interrupt_leaves_no_task(ray_nodes, plan_on, tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 
 VCOPY = Path(__file__).parents[2] / "data" / "counters" / "mi300x_vcopy_pmc_perf.csv.gz"
 

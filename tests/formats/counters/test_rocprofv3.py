@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.counters.catalogue import reading_of
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 from gemmetry.formats.counters.launches import DURATION
 from gemmetry.hardware.amd_counters import METRICS
 

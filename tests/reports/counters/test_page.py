@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gemmetry.counters.api import compare, diagnose
-from gemmetry.counters.diagnosis.document import side_by_side
-from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
+from gemmetry.counters.document import side_by_side
+from gemmetry.counters.gates import diagnose as diagnose_launch
 from gemmetry.counters.page import compared_stalls, comparison_page, diagnosis_page, stall_figure
 from gemmetry.counters.text import DiagnosedLaunch
 from gemmetry.formats.counters.launches import RuleResult
@@ -27,7 +27,7 @@ def test_a_diagnosis_has_its_verdict_findings_and_work():
 
 def test_a_comparison_has_both_on_one_roofline():
     found = compare(RAW, RAW, labels=["before", "after"])
-    page = comparison_page(found.comparison, found.problems)
+    page = comparison_page(found)
     assert "before: bf16" in page
     assert "after: bf16" in page
     assert "Kernels that only one report has" not in page
@@ -42,7 +42,7 @@ def test_names_of_kernels_are_no_markup(counter_launches):
 
 
 def test_the_stalls_of_both_launches_are_bars():
-    (kernel,) = compare(RAW, RAW, labels=["before", "after"]).comparison.kernels
+    (kernel,) = compare(RAW, RAW, labels=["before", "after"]).kernels
     before, after = compared_stalls("before", kernel)["traces"]
     assert (before["name"], after["name"]) == ("before", "after")
     assert before["y"][0] == "barrier"
@@ -77,9 +77,9 @@ def test_what_rules_of_nvidia_promise_is_on_the_page(counter_launches):
 def test_kernels_without_a_counterpart_are_listed():
     others = RAW.parent / "planted_h200" / "gemms.csv.gz"
     found = compare(others, RAW, labels=["many", "one"])
-    names = {name for _, name in found.comparison.unmatched}
+    names = {name for _, name in found.unmatched}
     assert len(names) > 3
-    page = comparison_page(found.comparison, found.problems)
+    page = comparison_page(found)
     listed = page.split("Kernels that only one report has")[1].split("</section>")[0]
     assert all(name in listed for name in names)
-    assert listed.count('<td class="unbroken">many</td>') == len(found.comparison.unmatched)
+    assert listed.count('<td class="unbroken">many</td>') == len(found.unmatched)

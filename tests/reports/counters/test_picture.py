@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.counters.api import diagnose
-from gemmetry.counters.figures import diagnosis_panels, roofline_picture
+from gemmetry.counters.page import diagnosis_panels, roofline_picture
 from gemmetry.domain.errors import RequestError
 
 pytest.importorskip("matplotlib")

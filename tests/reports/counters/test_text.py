@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from gemmetry.counters.diagnosis.document import side_by_side
-from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.document import side_by_side
+from gemmetry.counters.gates import diagnose
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.counters.text import (
     DiagnosedLaunch,
@@ -50,13 +50,6 @@ def test_the_heading_has_the_grid_in_blocks_and_on_amd_in_workgroups(counter_lau
     assert texts["ncu"].endswith(", grid 16x8x1")
     assert texts["rocprofv3"].endswith(", grid 16x8x1 workgroups")
     assert grid_text(counter_launches.launch({})) == ""
-
-
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_no_line_is_wider_than_the_terminal_except_for_names_of_metrics(shown, width):
-    text = _text(print_diagnoses, [shown()], width)
-    wide = [line for line in text.splitlines() if len(line) > max(width, 80)]
-    assert [line for line in wide if len(line.split()) > 1] == []
 
 
 def test_brief_lines_fit_whatever_the_name(shown):

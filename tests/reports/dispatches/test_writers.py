@@ -14,7 +14,7 @@ from gemmetry.dispatches.page import render_notebook_table
 from gemmetry.dispatches.results import to_markdown, write
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
 from gemmetry.domain.record import ResultSet
-from gemmetry.results.emit import EVERY_FORM
+from gemmetry.results.emit import every_form
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 MAGIC = {
@@ -24,7 +24,7 @@ MAGIC = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", EVERY_FORM)
+@pytest.mark.parametrize("suffix", every_form())
 def test_suffix_picks_the_format(result_set, small_result_set, tmp_path, suffix):
     if suffix == ".svg":  # drawn as .png is
         result_set = small_result_set
@@ -33,7 +33,7 @@ def test_suffix_picks_the_format(result_set, small_result_set, tmp_path, suffix)
     assert path.read_bytes().startswith(MAGIC[suffix])
 
 
-@pytest.mark.parametrize("suffix", EVERY_FORM)
+@pytest.mark.parametrize("suffix", every_form())
 def test_a_failed_write_leaves_the_old_file(small_result_set, tmp_path, monkeypatch, suffix):
     path = tmp_path / f"out{suffix}"
     path.write_bytes(b"old")

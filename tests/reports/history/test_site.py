@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from gemmetry.domain.errors import StorageError
-from gemmetry.history.checking import check_history
+from gemmetry.history.api import load
 from gemmetry.history.folder import SCHEMA, Annotation, StoredHistory
-from gemmetry.history.site import write_site
+from gemmetry.history.show import write_site
 from gemmetry.results.palette import contrast
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -22,7 +22,7 @@ def checked(histories, runs, annotations=()):
     stored = StoredHistory(
         runs={histories.DEVICE: runs}, annotations=list(annotations), problems=["x.jsonl:3 <b>"]
     )
-    return check_history(stored, latest=10, threshold=0.02)
+    return load(stored, latest=10, threshold=0.02)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import math
 import pytest
 from rich.console import Console
 
-from gemmetry.history.checking import check_history
+from gemmetry.history.api import load
 from gemmetry.history.folder import StoredHistory
-from gemmetry.history.text import BARS, print_check, sparkline
+from gemmetry.history.show import BARS, print_check, sparkline
 
 
 def test_a_line_of_bars_spans_its_values():
@@ -33,7 +33,7 @@ def test_noise_is_counted_and_not_listed(histories, factor, ending):
     synthetic.slow(factor, 40, provider="triton", shape=2)
     stored = StoredHistory(runs={histories.DEVICE: synthetic.entries()})
     printed = io.StringIO()
-    print_check(check_history(stored, latest=30, threshold=0.02), Console(file=printed, width=80))
+    print_check(load(stored, latest=30, threshold=0.02), Console(file=printed, width=80))
     lines = printed.getvalue().splitlines()
     assert lines[-1] == ending
     assert ("triton:" in "".join(lines)) is (factor > 1.02)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gemmetry.formats.kineto import read_kineto
-from gemmetry.traces.collective_text import ABOUT_BOUNDS, bounded, print_jobs
 from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.rows import collectives_document
+from gemmetry.traces.report import collectives_document
+from gemmetry.traces.text import ABOUT_BOUNDS, bounded, print_jobs
 
 SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 

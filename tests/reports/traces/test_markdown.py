@@ -2,22 +2,26 @@ from __future__ import annotations
 
 import re
 
-from gemmetry.traces.collective_text import ABOUT_BOUNDS
-from gemmetry.traces.markdown import trace_markdown
-from gemmetry.traces.text import ABOUT_STEPS
+from gemmetry.traces.page import trace_markdown
+from gemmetry.traces.text import ABOUT_BOUNDS, ABOUT_STEPS
 
 
 def test_headings_and_rows_of_a_job(job_report):
     text = trace_markdown(job_report)
-    for heading in ("# Traces", "## Time", "## Collectives", "## Ranks"):
-        assert f"{heading}\n" in text
+    for heading in (
+        "# Traces",
+        "## Time",
+        "## Collectives by kind",
+        "## Ranks: who came last, who waited",
+    ):
+        assert f"\n{heading}" in f"\n{text}"
     assert "all_gather" in text.replace("\\", "")
 
 
 def test_bounds_are_marked_as_on_the_page(report_of, job_report):
     part = trace_markdown(report_of("collectives/hta_2of128"))
-    assert f"## Collectives\n\n{ABOUT_BOUNDS}\n\n" in part
-    assert "| ≤ 52,330 | ≥ 20.94 |" in part
+    assert f"## Collectives by kind\n\n{ABOUT_BOUNDS}\n\n" in part
+    assert "| ≤ 52,330 | 688 | 52,454 | ≥ 21.27 | ≥ 20.9 |" in part
     whole = trace_markdown(job_report)
     assert "≤" not in whole and "≥" not in whole
 

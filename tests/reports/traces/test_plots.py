@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.figures import (
-    Bar,
-    bars_html,
-    colours_of,
-    common_folder,
-    short_paths,
-    time_bars,
-)
+from gemmetry.traces.figures import Bar, bars_html, colours_of, short_paths, time_bars
+from gemmetry.traces.gemms import common_folder
 
 HOSTILE = "<script>alert(1)</script>"
 

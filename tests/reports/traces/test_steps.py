@@ -8,7 +8,7 @@ from rich.console import Console
 
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.rows import step_table
+from gemmetry.traces.report import step_table
 from gemmetry.traces.summary import Outside, outside_steps, summarize, summarize_steps
 from gemmetry.traces.text import ABOUT_STEPS, outside_text, print_steps, steps_text
 

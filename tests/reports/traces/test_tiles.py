@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmetry.domain.units import format_ns
-from gemmetry.traces.figures import gpu_tiles, host_tiles
+from gemmetry.traces.figures import gpu_tiles, host_tiles, window_parts
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
@@ -59,3 +59,12 @@ def test_traces_of_a_cpu_have_products(report_of):
     labels = [tile["label"] for tile in host_tiles(report_of("cpu_grid"))]
     assert labels == ["work on a GPU", "time in operators", "matrix products",
                       "fastest product, by its median"]  # fmt: skip
+
+
+def test_parts_of_a_window_add_up_to_it(job_report):
+    for summary in job_report.summaries:
+        assert sum(window_parts(summary).values()) == summary.window_ns
+    # Kernels that run at the same time take no more than all computing.
+    twice = dataclasses.replace(summary, gemm_kernel_ns=2 * summary.compute_union_ns)
+    parts = window_parts(twice)
+    assert (parts["gemm"], parts["other"]) == (summary.compute_union_ns, 0)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from gemmetry.documents.trace_report import SUFFIXES, check_reports, report_json, write_report
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.traces.files import SUFFIXES, check_reports, report_json, write_report
 
 
 def test_every_suffix_makes_a_file(job_report, tmp_path):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.traces.call_arguments import (
+from gemmetry.traces.collectives.summary import (
     ELEMENT_BYTES,
     bus_factor,
     element_type,
@@ -10,18 +10,6 @@ from gemmetry.traces.call_arguments import (
     gigabytes_per_second,
     message_elements,
 )
-
-# Out of nccl-tests' doc/PERFORMANCE.md and the GetBw functions, for 8 ranks.
-FACTORS = {
-    "all_reduce": 14 / 8, "all_gather": 7 / 8, "reduce_scatter": 7 / 8, "all_to_all": 7 / 8,
-    "gather": 7 / 8, "scatter": 7 / 8, "broadcast": 1, "reduce": 1, "send": 1, "recv": 1,
-    "send_recv": 1,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("op", FACTORS)
-def test_bus_factors_of_nccl_tests(op):
-    assert bus_factor(op, 8) == FACTORS[op]
 
 
 def test_no_factor_without_operation_or_size():

@@ -35,14 +35,6 @@ def sequence(collective):
     return make
 
 
-def test_the_same_on_all_ranks(rank, sequence):
-    found = matching(rank(0, sequence(1, 2, 3)), rank(1, sequence(1, 2, 3)))
-    assert numbered(found) == [{0: i, 1: i} for i in range(3)]
-    assert found.unmatched == {0: 0, 1: 0}
-    assert found.mismatches == ()
-    assert [one.elements for one in found.matched] == [1, 2, 3]
-
-
 def test_a_mismatch_is_named_and_the_rest_continues(rank, sequence):
     found = matching(rank(0, sequence(1, 2, 3, 4)), rank(1, sequence(1, 9, 3, 4)))
     assert numbered(found) == [{0: i, 1: i} for i in (0, 2, 3)]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -118,15 +116,6 @@ def test_the_external_number_is_the_second_way(recording):
     assert trace.launches.call.tolist() == [NONE, NONE, 0]
 
 
-def test_of_calls_with_one_number_the_last_before_the_kernel_counts(recording):
-    made = recording()
-    for start in (100, 2000, 9000):
-        made.call(5, start, name="hipMemsetAsync")
-    made.kernel("k", 3000, 10, correlation=5)
-    made.kernel("before all", 50, 10, correlation=5)
-    assert made.trace().launches.call.tolist() == [1, 0]
-
-
 def test_numbers_of_zero_and_below_link_nothing(recording):
     made = recording()
     made.call(0, 100)
@@ -166,52 +155,6 @@ def operators(intervals):
         arguments=np.zeros(count, np.int32),
         collective=np.full(count, -1, np.int32),
     )
-
-
-@st.composite
-def forests(draw):
-    """Intervals that nest, in any order, no two of them alike."""
-    generator = random.Random(draw(st.integers(0, 2**32)))
-    found = []
-
-    def grow(thread, start, end, depth):
-        if depth == 0 or end - start < 8:
-            return
-        cuts = sorted(generator.sample(range(start + 1, end), 4))
-        for begin, stop in (cuts[:2], cuts[2:]):
-            found.append((thread, begin, stop))
-            grow(thread, begin, stop, depth - 1)
-
-    for thread in (0, 1):
-        grow(thread, 0, 500, 5)
-    generator.shuffle(found)
-    return found
-
-
-@given(forests(), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 500)), max_size=20))
-@settings(deadline=None, max_examples=60)
-def test_nesting_is_found_as_by_comparing_every_pair(intervals, points):
-    threads = np.array([thread for thread, _ in points], np.int32)
-    moments = np.array([moment for _, moment in points], np.int64)
-    parent, around = enclosing(operators(intervals), threads, moments)
-
-    def smallest(candidates):
-        return min(candidates, key=lambda i: intervals[i][2] - intervals[i][1], default=NONE)
-
-    for index, (thread, start, end) in enumerate(intervals):
-        outside = [
-            other
-            for other, (its_thread, begin, stop) in enumerate(intervals)
-            if other != index and its_thread == thread and begin <= start and stop >= end
-        ]
-        assert parent[index] == smallest(outside)
-    for index, (thread, moment) in enumerate(points):
-        outside = [
-            other
-            for other, (its_thread, begin, stop) in enumerate(intervals)
-            if its_thread == thread and begin <= moment < stop
-        ]
-        assert around[index] == smallest(outside)
 
 
 OVERLAPPING = st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 12))

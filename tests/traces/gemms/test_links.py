@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from gemmetry.traces.links import link_gemms
+from gemmetry.traces.gemms import link_gemms
 
 GEMM = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
 OTHER = "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT"

@@ -45,7 +45,7 @@ def test_one_row_per_kernel_and_shape(recording):
     assert second.p95_ns == quantile(times, 0.95)
     assert second.mad_ns == statistics.median(abs(t - 130) for t in times)
     assert second.facts.tile == (192, 192, 64)
-    assert second.operators == ("aten::mm",)
+    assert second.names == ("aten::mm",)
     assert second.dtype == "bf16"
 
 

@@ -101,15 +101,6 @@ def test_layouts_of_a_product_are_distinguished(recording):
     assert sum(row.name == "aten::matmul" for row in rows) == 1
 
 
-def test_threads_do_not_nest_in_each_other(recording):
-    made = recording()
-    made.operator("outer", 0, 1000, thread=1)
-    made.operator("beside", 100, 500, thread=2)
-    made.operator("inner", 100, 500, thread=1)
-    assert {row.name: row.self_ns for row in HostOperators().add(made.trace())} == {
-        "outer": 500, "beside": 500, "inner": 500}  # fmt: skip
-
-
 def test_what_outlasts_the_operator_around_it_counts_up_to_its_end(recording):
     made = recording()
     made.operator("outer", 0, 100)

@@ -31,8 +31,8 @@ from gemmetry.domain.errors import (
     UnknownNameError,
 )
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.opening import read_text_file
 from gemmetry.domain.operation import MatmulShape, Shape
-from gemmetry.domain.specs.text import read_text_file
 from gemmetry.domain.specs.yaml_text import yaml_nodes
 
 MAX_VALUES = 10_000_000

@@ -18,22 +18,26 @@ distinguish clock offsets from stragglers by start times, so those are not used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.formats.events import MISSING, Bools, Int64
-from gemmetry.traces.call_arguments import (
+from gemmetry.traces.collectives.summary import (
     ELEMENT_BYTES,
+    POINT_TO_POINT,
+    SYNCHRONISING,
+    Collective,
+    Group,
     bus_factor,
     exchanged_elements,
     gigabytes_per_second,
 )
-from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, Collective, Group
 from gemmetry.traces.jobs import TraceJob
 
 MOST_SHIFT = 64
@@ -246,26 +250,29 @@ def _cheapest(left: Entries, right: Entries, times: _OrderedTimes) -> Int64:
     return np.array(pairs[::-1], np.int64).reshape(-1, 2)
 
 
-@dataclass(frozen=True)
-class Matched:
+def _several(text: str, unit: str = "", *, key: str = "", type: Any = int | None) -> Any:
+    """A fact that the unmatched kernel of a single rank does not have."""
+
+    def declared(compute: Callable[[Matched], Any]) -> Any:
+        return derived(text, unit, key=key, type=type)(
+            lambda one: None if one.is_lone else compute(one)
+        )
+
+    return declared
+
+
+class Matched(Row):
     """One collective as recorded by all traced ranks of its group."""
 
     group: Group | None
     members: tuple[tuple[int, Collective], ...]
     """(rank, kernel) pairs, by rank."""
-    missing: tuple[int, ...]
+    missing: tuple[int, ...] = ()
     """Ranks of the group without a file; times are those of the other ranks."""
-    is_complete: bool = False
-    """Every rank of its group has a file. Otherwise the latency is an upper bound and bandwidths
-    are lower bounds, as a rank without a file may have been last."""
+    offsets_ns: Mapping[int, int] = field(default_factory=dict)
+    """What is added to the clocks of ranks in corrected facts; {} where no offset is applied."""
 
-    @property
-    def is_lone(self) -> bool:
-        """An unmatched kernel of one rank: its duration includes the wait for the others, so that
-        it gives neither latency nor bandwidth."""
-        return len(self.members) == 1
-
-    @cached_property
+    @derived("operation")
     def op(self) -> str | None:
         """The operation; ``send_recv`` for a send with its receive."""
         if self.is_lone:
@@ -273,23 +280,67 @@ class Matched:
         ops = {one.op for _, one in self.members if one.op}
         return "send_recv" if ops & set(POINT_TO_POINT) else next(iter(ops), None)
 
-    @cached_property
-    def dtype(self) -> str | None:
-        return next((one.dtype for _, one in self.members if one.dtype), None)
-
-    @cached_property
+    @derived("elements of the message")
     def elements(self) -> int | None:
         """Elements of the whole message; of the largest one where ranks differ."""
         recorded = [one.elements for _, one in self.members if one.elements is not None]
         return max(recorded, default=None)
 
-    @property
+    dtype = derived("element type, as PyTorch names it", type=str | None)(
+        lambda self: next((one.dtype for _, one in self.members if one.dtype), None)
+    )
+    start_skew_ns = _several("from the first to the last start", "µs")(
+        lambda self: self.skews_ns()[0]
+    )
+    end_skew_ns = _several("from the first to the last end", "µs")(lambda self: self.skews_ns()[1])
+    last = _several("the rank that began last", key="last_rank")(lambda self: self.last_rank())
+
+    @derived("algorithm bandwidth", "10⁹ B/s", key="algbw_gbps")
+    def algorithm_bandwidth(self) -> float | None:
+        """S / latency in 10⁹ bytes/s; None where no trace records the size, where several kernels
+        share it, and for an unmatched kernel."""
+        if self.is_lone or any(one.is_shared for _, one in self.members):
+            return None
+        return gigabytes_per_second(self.bytes, self.latency_ns)
+
+    @derived("bus bandwidth", "10⁹ B/s", key="busbw_gbps")
+    def bus_bandwidth(self) -> float | None:
+        """Bandwidth of the busiest link of a GPU, in 10⁹ bytes/s.
+
+        For an all-to-all with unequal parts: the most that one rank sends to or receives from
+        others, divided by the latency (param's definition, which equals nccl-tests' for equal
+        parts).
+        """
+        algorithm, size = self.algorithm_bandwidth, self.group_size
+        if algorithm is None:
+            return None
+        element = ELEMENT_BYTES.get(self.dtype or "")
+        if self.op == "all_to_all" and size and element:
+            return gigabytes_per_second(self._most_exchanged(size) * element, self.latency_ns)
+        factor = bus_factor(self.op, size)
+        return None if factor is None else algorithm * factor
+
+    @derived("whether the bus bandwidth exceeds the links of a GPU", key="above_link")
+    def is_above_link(self) -> bool:
+        """Whether the bus bandwidth exceeds what the links of a GPU transfer in one direction:
+        where the switch reduces or multicasts, they transfer less than it states."""
+        links = [one.link_gbps for _, one in self.members if one.link_gbps is not None]
+        return bool(links) and (self.bus_bandwidth or 0.0) > min(links)
+
+    @derived("size of the message", "B")
     def bytes(self) -> int | None:
         """Size of the whole message."""
         size = ELEMENT_BYTES.get(self.dtype or "")
         return None if size is None or self.elements is None else size * self.elements
 
-    @property
+    matched_latency_ns = _several("from the last start to the last end", "µs", key="latency_us")(
+        attrgetter("latency_ns")
+    )
+    group_name = derived("name of the process group", key="group", type=str | None)(
+        lambda self: self.group and self.group.name
+    )
+
+    @derived("ranks of the group")
     def group_size(self) -> int | None:
         """Size of its group; 2 for a send with its receive. Where no trace records it, it follows
         from input and output of an all-gather or reduce-scatter."""
@@ -304,6 +355,49 @@ class Matched:
                 return None if whole % part else whole // part
         return None
 
+    @derived("first start", "ns")
+    def start_ns(self) -> int:
+        """Earliest start on any rank."""
+        return min(one.start_ns for _, one in self.members)
+
+    algorithm = derived("algorithm in the kernel's name", type=str | None)(
+        lambda self: self.members[0][1].algorithm
+    )
+    protocol = derived("protocol in the kernel's name", type=str | None)(
+        lambda self: self.members[0][1].protocol
+    )
+    waits_us = derived("how long each rank waited for the last", "µs", column="", type=dict)(
+        lambda self: {str(rank): ns / 1000 for rank, ns in self.waits_ns().items()}
+    )
+    corrected_start_skew_ns = _several("start skew on one clock", "µs")(
+        lambda self: self.skews_ns(self.offsets_ns)[0] if self.offsets_ns else None
+    )
+    corrected_end_skew_ns = _several("end skew on one clock", "µs")(
+        lambda self: self.skews_ns(self.offsets_ns)[1] if self.offsets_ns else None
+    )
+    corrected_last_rank = _several("the rank that began last, on one clock")(
+        lambda self: self.last_rank(self.offsets_ns) if self.offsets_ns else None
+    )
+    is_complete: bool = fact(
+        "whether all ranks of the group have a file", key="complete", default=False
+    )
+    """Otherwise the latency is an upper bound and bandwidths are lower bounds, as a rank without a
+    file may have been last."""
+    rank = derived("the rank of a kernel that is not matched", type=int | None)(
+        lambda self: self.members[0][0] if self.is_lone else None
+    )
+
+    @derived("latency, or the duration of a kernel that is not matched", "µs", key="duration_us")
+    def latency_ns(self) -> int:
+        """Shortest duration on any rank: that of the rank that was last, which did not wait."""
+        return min(one.duration_ns for _, one in self.members)
+
+    @property
+    def is_lone(self) -> bool:
+        """An unmatched kernel of one rank: its duration includes the wait for the others, so that
+        it gives neither latency nor bandwidth."""
+        return len(self.members) == 1
+
     @property
     def is_group_inferred(self) -> bool:
         """No trace records the group: all ranks of the job took part."""
@@ -311,16 +405,6 @@ class Matched:
         return self.is_complete and self.op != "send_recv" and not any(
             group.ranks or group.size for group in groups
         )  # fmt: skip
-
-    @property
-    def start_ns(self) -> int:
-        """Earliest start on any rank."""
-        return min(one.start_ns for _, one in self.members)
-
-    @property
-    def latency_ns(self) -> int:
-        """Shortest duration on any rank: that of the rank that was last, which did not wait."""
-        return min(one.duration_ns for _, one in self.members)
 
     def skews_ns(self, offsets: Mapping[int, int] | None = None) -> tuple[int, int]:
         """Latest minus earliest start, and latest minus earliest end; `offsets` are added to the
@@ -346,38 +430,6 @@ class Matched:
         given = offsets or {}
         return [one.start_ns + given.get(rank, 0) for rank, one in self.members]
 
-    @property
-    def algorithm_bandwidth(self) -> float | None:
-        """S / latency in 10⁹ bytes/s; None where no trace records the size, where several kernels
-        share it, and for an unmatched kernel."""
-        if self.is_lone or any(one.is_shared for _, one in self.members):
-            return None
-        return gigabytes_per_second(self.bytes, self.latency_ns)
-
-    @property
-    def bus_bandwidth(self) -> float | None:
-        """Bandwidth of the busiest link of a GPU, in 10⁹ bytes/s.
-
-        For an all-to-all with unequal parts: the most that one rank sends to or receives from
-        others, divided by the latency (param's definition, which equals nccl-tests' for equal
-        parts).
-        """
-        algorithm, size = self.algorithm_bandwidth, self.group_size
-        if algorithm is None:
-            return None
-        element = ELEMENT_BYTES.get(self.dtype or "")
-        if self.op == "all_to_all" and size and element:
-            return gigabytes_per_second(self._most_exchanged(size) * element, self.latency_ns)
-        factor = bus_factor(self.op, size)
-        return None if factor is None else algorithm * factor
-
-    @property
-    def is_above_link(self) -> bool:
-        """Whether the bus bandwidth exceeds what the links of a GPU transfer in one direction:
-        where the switch reduces or multicasts, they transfer less than it states."""
-        links = [one.link_gbps for _, one in self.members if one.link_gbps is not None]
-        return bool(links) and (self.bus_bandwidth or 0.0) > min(links)
-
     def _most_exchanged(self, size: int) -> float:
         most = 0.0
         ranks = self.group.ranks if self.group else ()
@@ -391,6 +443,10 @@ class Matched:
         return most
 
 
+def _clock_fact(text: str, name: str) -> Any:
+    return fact(text, "µs", column=f"clock_{name}_us")
+
+
 LEAST_NS = 5_000
 SCATTERS = 5.0
 """An offset between nodes is applied where it is larger than both 5 us and 5 times its scatter, or
@@ -399,27 +455,33 @@ trace collectives`) the estimates for 24 ranks are between -0.3 and +1.2 us, the
 26 us."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockOffset:
-    """The offset to add to the times of one rank to convert them to those of the job's first
-    rank."""
+class ClockOffset(Row):
+    """The offset to add to the times of one rank to convert them to those of the job's first rank:
+    the median of the differences of ends, and their median absolute deviation."""
 
-    rank: int
-    node: int
-    """Index of the node, from 0; ranks of one node have the same clock."""
-    offset_ns: int
-    """Estimated: median of the differences of ends; 0 for the first rank."""
-    scatter_ns: int
-    """Median absolute deviation of those differences."""
-    lower_ns: int | None
+    rank: int = fact("rank of the trace", column="")
+    node: int = fact("node of the rank")
+    """From 0; ranks of one node have the same clock."""
+    offset_ns: int = _clock_fact(
+        "offset that turns times of the rank into times of the first rank", "offset"
+    )
+    scatter_ns: int = _clock_fact("scatter of the offsets of single collectives", "scatter")
+    lower_ns: int | None = _clock_fact("lower bound of the offset", "lower")
     """No smaller offset is possible: with it a rank would have ended before another had begun. None
     where no collective provides a bound, or where no offset satisfies all collectives."""
-    upper_ns: int | None
-    collectives: int
-    """Number of usable collectives; with 0, the offset is taken as 0."""
-    applied_ns: int
-    """Offset used by corrected values: the node's offset, or 0 on the first rank's node unless the
-    bounds exclude 0."""
+    upper_ns: int | None = _clock_fact("upper bound of the offset", "upper")
+    collectives: int = fact(
+        "collectives from which the offset is computed", column="clock_collectives"
+    )
+    """With 0, the offset is taken as 0."""
+    applied_ns: int = _clock_fact("offset that is added to the rank's times", "applied")
+    """The node's offset, or 0 on the first rank's node unless the bounds exclude 0."""
+    corrected_last_count: int | None = fact(
+        "collectives that the rank began last, on one clock", default=None
+    )
+    corrected_waited_ns: int | None = fact(
+        "time that the rank waited for others, on one clock", "µs", default=None
+    )
 
 
 def clock_offsets(job: TraceJob, matched: Sequence[Matched]) -> list[ClockOffset]:
@@ -440,14 +502,14 @@ def clock_offsets(job: TraceJob, matched: Sequence[Matched]) -> list[ClockOffset
     applied = _applied(ranks, nodes, estimates)
     unknown = _Estimate(0, 0, None, None, 0)
     return [
-        _clock(rank, nodes[rank], estimates.get(rank, unknown), applied[rank]) for rank in ranks
-    ]
-
-
-def _clock(rank: int, node: int, one: _Estimate, applied: int) -> ClockOffset:
-    return ClockOffset(
-        rank, node, one.offset, one.scatter, one.lower, one.upper, one.count, applied
-    )
+        ClockOffset(
+            rank=rank, node=nodes[rank], offset_ns=one.offset, scatter_ns=one.scatter,
+            lower_ns=one.lower, upper_ns=one.upper, collectives=one.count,
+            applied_ns=applied[rank],
+        )
+        for rank in ranks
+        for one in (estimates.get(rank, unknown),)
+    ]  # fmt: skip
 
 
 def node_numbers(job: TraceJob) -> dict[int, int]:

@@ -6,13 +6,16 @@ Jobs with their collectives matched: which rank waited for which, and the bandwi
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.domain.units import counted, format_numbers
 from gemmetry.formats.events import MISSING
 from gemmetry.traces.collectives.alignment import (
@@ -97,7 +100,9 @@ def match(job: TraceJob) -> Matching:
         for slot in complete:
             members = tuple(sorted(slot.members.items()))
             group, is_complete = _group(job, members, expected, missing)
-            matched.append(Matched(group, members, missing, is_complete))
+            matched.append(Matched(
+                group=group, members=members, missing=missing, is_complete=is_complete
+            ))  # fmt: skip
     matched.sort(key=lambda one: (one.start_ns, one.members[0][0]))
     unmatched = {rank: len(trace.collectives) - alone[rank] for rank, trace in job.by_rank.items()}
     for whole in matched:
@@ -328,29 +333,84 @@ def describe(one: Collective) -> str:
     return f"{text} (number {one.sequence})" if one.sequence is not None else text
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler:
+class Straggler(Row):
     """How often one rank was last, and how long it waited itself."""
 
-    rank: int
+    rank: int = fact("rank of the trace")
     collectives: int
     """Number of matched collectives that the rank took part in."""
-    last_count: int
-    last_share: float
-    """Of those, 0 to 1."""
-    waited_ns: int
-    """Sum of the latest start minus the rank's own start, in ns."""
+    last_count: int = fact("collectives that the rank began last")
+    last_share: float = fact("share of the matched collectives")
+    waited_ns: int = fact("time that the rank waited for others", "µs")
+    """Sum of the latest start minus the rank's own start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobKind:
-    """Collectives with the same operation, type, size and group size."""
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
-    op: str | None
-    dtype: str | None
-    elements: int | None
-    group_size: int | None
+
+def _us(text: str) -> Any:
+    """A fact in µs, whose function returns ns."""
+
+    def declared(of_ns: Callable[[JobKind], float | None]) -> Any:
+        return derived(text, "µs", type=float | None)(
+            lambda kind: None if (ns := of_ns(kind)) is None else ns / 1000
+        )
+
+    return declared
+
+
+def _bandwidth(name: str) -> Callable[[JobKind], float | None]:
+    return lambda kind: _median(getattr(one, name) for one in kind.ones)
+
+
+class JobKind(Row):
+    """Collectives with the same operation, type, size and group size; durations are those of all
+    their kernels. A kind holds either matched collectives or lone kernels, as its job does."""
+
     ones: tuple[Matched, ...]
+
+    op: str | None = fact("operation")
+    dtype: str | None = fact("element type, as PyTorch names it")
+    elements: int | None = fact("elements of the message")
+    bytes: int | None = fact("size of the message", "B")
+    group_size: int | None = fact("ranks of the group")
+    count = derived("collectives", type=int)(lambda kind: len(kind.ones))
+    latency_us_median = _us("median latency")(lambda kind: _median(kind.latencies))
+    latency_us_min = _us("shortest latency")(lambda kind: min(kind.latencies, default=None))
+    latency_us_max = _us("longest latency")(lambda kind: max(kind.latencies, default=None))
+    start_skew_us_median = _us("median skew of the starts")(
+        lambda kind: _median(one.start_skew_ns for one in kind.ones)
+    )
+    end_skew_us_median = _us("median skew of the ends")(
+        lambda kind: _median(one.end_skew_ns for one in kind.ones)
+    )
+    algbw_gbps_median = derived("median algorithm bandwidth", "10⁹ B/s", type=float | None)(
+        _bandwidth("algorithm_bandwidth")
+    )
+    busbw_gbps_median = derived("median bus bandwidth", "10⁹ B/s", type=float | None)(
+        _bandwidth("bus_bandwidth")
+    )
+    above_link = derived(
+        "whether a bus bandwidth among them exceeds the links of a GPU", type=bool
+    )(lambda kind: any(one.is_above_link for one in kind.ones))
+    complete = derived("whether all ranks of the groups have a file", type=bool)(
+        lambda kind: all(one.is_complete for one in kind.ones)
+    )
+    duration_us_sum = _us("total duration of all their kernels")(lambda kind: sum(kind.durations))
+    duration_us_min = _us("shortest duration")(lambda kind: min(kind.durations))
+    duration_us_median = _us("median duration")(lambda kind: _median(kind.durations))
+
+    @cached_property
+    def latencies(self) -> list[int]:
+        """In ns; [] of lone kernels."""
+        return [one.latency_ns for one in self.ones if not one.is_lone]
+
+    @cached_property
+    def durations(self) -> list[int]:
+        """Of all kernels, in ns."""
+        return [kernel.duration_ns for one in self.ones for _, kernel in one.members]
 
 
 @dataclass(frozen=True, repr=False)
@@ -404,11 +464,14 @@ class JobCollectives:
                 took_part[rank] += 1
         return [
             Straggler(
-                rank, took_part[rank], last[rank],
-                last[rank] / took_part[rank] if took_part[rank] else 0.0, waited[rank],
+                rank=rank,
+                collectives=took_part[rank],
+                last_count=last[rank],
+                last_share=last[rank] / took_part[rank] if took_part[rank] else 0.0,
+                waited_ns=waited[rank],
             )
             for rank in sorted(ranks)
-        ]  # fmt: skip
+        ]
 
     @cached_property
     def listed(self) -> tuple[Matched, ...]:
@@ -417,7 +480,7 @@ class JobCollectives:
         if self.matching.matched:
             return self.matching.matched
         alone = [
-            Matched(kernel.group, ((rank, kernel),), ())
+            Matched(group=kernel.group, members=((rank, kernel),))
             for rank, trace in self.job.by_rank.items()
             for kernel in trace.collectives
         ]
@@ -431,8 +494,10 @@ class JobCollectives:
             key = (one.op, one.dtype, one.elements, one.group_size)
             found.setdefault(key, []).append(one)
         kinds = [
-            JobKind(op=ones[0].op, dtype=ones[0].dtype, elements=ones[0].elements,
-                 group_size=ones[0].group_size, ones=tuple(ones))
+            JobKind(
+                op=ones[0].op, dtype=ones[0].dtype, elements=ones[0].elements,
+                bytes=ones[0].bytes, group_size=ones[0].group_size, ones=tuple(ones),
+            )
             for ones in found.values()
         ]  # fmt: skip
         return sorted(kinds, key=lambda kind: -sum(one.latency_ns for one in kind.ones))
@@ -440,9 +505,7 @@ class JobCollectives:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Notes that a reader of the figures needs: missing ranks, mismatches, clocks."""
-        return (*self.job.notes, *_missing(self.job), *_mismatched(self.matching),
-                *_without_group(self), *_clocks(self.clocks), *_apart(self),
-                *_above_link(self))  # fmt: skip
+        return (*self.job.notes, *_notes_on_ranks(self), *_notes_on_values(self))
 
 
 def analyse_jobs(traces: Iterable[RankTrace]) -> list[JobCollectives]:
@@ -457,71 +520,61 @@ def analyse_jobs(traces: Iterable[RankTrace]) -> list[JobCollectives]:
 def analyse_job(job: TraceJob) -> JobCollectives:
     """The collectives of `job`, matched, with the offsets of its clocks."""
     matching = match(job)
-    return JobCollectives(job, matching, tuple(clock_offsets(job, matching.matched)))
+    found = JobCollectives(job, matching, tuple(clock_offsets(job, matching.matched)))
+    if not found.offsets_ns:
+        return found
+    on_one_clock = {one.rank: one for one in found.stragglers(corrected=True)}
+    clocks = tuple(
+        replace(
+            one, corrected_last_count=on_one_clock[one.rank].last_count,
+            corrected_waited_ns=on_one_clock[one.rank].waited_ns,
+        )
+        for one in found.clocks
+    )  # fmt: skip
+    matched = tuple(replace(one, offsets_ns=found.offsets_ns) for one in matching.matched)
+    return JobCollectives(job, replace(matching, matched=matched), clocks)
 
 
-def _missing(job: TraceJob) -> list[str]:
-    if not job.missing:
-        return []
-    size = job.world_size or len(job.ranks) + len(job.missing)
-    which = format_numbers(job.missing)
-    ranks, have = ("rank", "has") if len(job.missing) == 1 else ("ranks", "have")
-    return [f"{ranks} {which} of {size} {have} no file: times are those of the other ranks"]
-
-
-def _mismatched(matching: Matching) -> list[str]:
-    shown = [
-        f"group {one.group!r}, after {one.after} matched: {one.what}"
-        if one.group
-        else f"after {one.after} matched: {one.what}"
-        for one in matching.mismatches[:_MOST_SHOWN]
-    ]
-    more = len(matching.mismatches) - len(shown)
-    return [*shown, f"and {counted(more, 'more mismatch', 'more mismatches')}"] if more else shown
-
-
-def _without_group(found: JobCollectives) -> list[str]:
+def _notes_on_ranks(found: JobCollectives) -> Iterator[str]:
+    """What is missing, and what ranks did differently."""
+    job, mismatches = found.job, found.matching.mismatches
+    if job.missing:
+        size = job.world_size or len(job.ranks) + len(job.missing)
+        ranks, have = ("rank", "has") if len(job.missing) == 1 else ("ranks", "have")
+        which = format_numbers(job.missing)
+        yield f"{ranks} {which} of {size} {have} no file: times are those of the other ranks"
+    for one in mismatches[:_MOST_SHOWN]:
+        group = f"group {one.group!r}, " if one.group else ""
+        yield f"{group}after {one.after} matched: {one.what}"
+    more = len(mismatches) - _MOST_SHOWN
+    if more > 0:
+        yield f"and {counted(more, 'more mismatch', 'more mismatches')}"
     count = sum(one.is_group_inferred for one in found.matching.matched)
-    if not count:
-        return []
-    which = counted(count, "matched collective")
-    return [f"the traces name no group for {which}, assumed to be of all "
-            f"{len(found.job.ranks)} ranks"]  # fmt: skip
+    if count:
+        which = counted(count, "matched collective")
+        yield f"the traces name no group for {which}, assumed to be of all {len(job.ranks)} ranks"
 
 
-def _clocks(clocks: Sequence[ClockOffset]) -> list[str]:
-    applied = [one for one in clocks if one.applied_ns]
-    if not applied:
-        return []
-    texts = ", ".join(f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
-    more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
-    return [f"clocks differ from rank {clocks[0].rank}'s: {texts}{more}; corrected values are "
-            "next to the recorded ones"]  # fmt: skip
-
-
-def _apart(found: JobCollectives) -> list[str]:
-    """Notes on collectives whose kernels did not run at the same time on all ranks."""
-    offsets = found.offsets_ns
-    apart = 0
-    for one in found.matching.matched:
-        start_skew, _ = one.skews_ns(offsets)
-        apart += start_skew > 0 and _never_together(one, offsets)
-    if not apart:
-        return []
-    return [f"{apart} of {len(found.matching.matched)} matched collectives did not run at the same "
-            "time on all ranks: clocks differ, or a recording lacks some of them"]  # fmt: skip
-
-
-def _above_link(found: JobCollectives) -> list[str]:
-    """A note on bus bandwidths that no link has."""
-    above = [one for one in found.matching.matched if one.is_above_link]
-    if not above:
-        return []
-    link = min(k.link_gbps for one in above for _, k in one.members if k.link_gbps is not None)
-    which = counted(len(above), "collective")
-    return [f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "
-            "GPU's links transfer in one direction: the switch reduced or multicast (NVLS, SHARP), "
-            "so the links transferred less; or a size or time is wrong"]  # fmt: skip
+def _notes_on_values(found: JobCollectives) -> Iterator[str]:
+    """Clocks that differ, collectives that did not run together, impossible bandwidths."""
+    matched, offsets = found.matching.matched, found.offsets_ns
+    applied = [one for one in found.clocks if one.applied_ns]
+    if applied:
+        ranks = (f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
+        more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
+        yield (f"clocks differ from rank {found.clocks[0].rank}'s: {', '.join(ranks)}{more}; "
+               "corrected values are next to the recorded ones")  # fmt: skip
+    apart = sum(one.skews_ns(offsets)[0] > 0 and _never_together(one, offsets) for one in matched)
+    if apart:
+        yield (f"{apart} of {len(matched)} matched collectives did not run at the same time on all "
+               "ranks: clocks differ, or a recording lacks some of them")  # fmt: skip
+    above = [one for one in matched if one.is_above_link]
+    if above:
+        link = min(k.link_gbps for one in above for _, k in one.members if k.link_gbps is not None)
+        which = counted(len(above), "collective")
+        yield (f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "
+               "GPU's links transfer in one direction: the switch reduced or multicast (NVLS, "
+               "SHARP), so the links transferred less; or a size or time is wrong")  # fmt: skip
 
 
 def _never_together(one: Matched, offsets: dict[int, int]) -> bool:

@@ -4,30 +4,158 @@ times.
 The properties of a kernel come, in this order, from its own arguments, from the operators around
 its launch (``record_param_comms``, ``nccl:...``, ``c10d::...``), and from its name. Anything that
 none of them specifies stays None.
+
+Sizes of messages and bandwidths are those of nccl-tests: ``algbw`` = S / t and ``busbw`` = algbw ·
+factor, in 10⁹ bytes/s. S is the size of the whole message: the output of every rank in an
+all-gather, the input of every rank in a reduce-scatter, the whole buffer of one rank in an
+all-to-all. Sources: NVIDIA/nccl-tests a0b82b2, ``doc/PERFORMANCE.md`` and the ``...GetBw``
+functions of ``src/*.cu``; for all-to-alls with unequal parts facebookresearch/param 1e115ff,
+``et_replay/comm/profiler_trace_analysis.py``.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.formats.events import MOST_ELEMENTS, MOST_RANKS, CollectiveCall, TraceRows
 from gemmetry.hardware.devices import find_device
-from gemmetry.traces.call_arguments import ELEMENT_BYTES, element_type, message_elements
 from gemmetry.traces.joins import NONE, input_tensors
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelName
 
+_PER_RANK_SHARE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+
+
+_ONCE = ("broadcast", "reduce", "send", "recv", "send_recv")
+
+
+_SPELLINGS: dict[str, tuple[int, str]] = {
+    "Byte": (1, "unsigned char;uint8;u8"),
+    "Char": (1, "signed char;char;int8;s8"),
+    "Short": (2, "short;short int;int16;s16"),
+    "Int": (4, "int;int32;s32"),
+    "Long": (8, "long;long int;long long;int64;s64"),
+    "UInt16": (2, "unsigned short;uint16;u16"),
+    "UInt32": (4, "unsigned int;uint32;u32"),
+    "UInt64": (8, "unsigned long;uint64;u64"),
+    "Half": (2, "half;float16;f16"),
+    "Float": (4, "float;float32;f32;tf32"),
+    "Double": (8, "double;float64;f64"),
+    "BFloat16": (2, "bfloat16;bf16"),
+    "ComplexHalf": (4, "complex<half>;complex<c10::half>;complex32"),
+    "ComplexFloat": (8, "complex<float>;complex64;c64"),
+    "ComplexDouble": (16, "complex<double>;complex128;c128"),
+    "Bool": (1, "bool"),
+    "QInt8": (1, "qint8"),
+    "QUInt8": (1, "quint8"),
+    "QInt32": (4, "qint32"),
+    "QUInt4x2": (1, "quint4x2"),
+    "QUInt2x4": (1, "quint2x4"),
+    "Bits1x8": (1, "bits1x8"),
+    "Bits2x4": (1, "bits2x4"),
+    "Bits4x2": (1, "bits4x2"),
+    "Bits8": (1, "bits8"),
+    "Bits16": (2, "bits16"),
+    "Float8_e5m2": (1, "float8_e5m2;e5m2"),
+    "Float8_e4m3fn": (1, "float8_e4m3fn;e4m3"),
+    "Float8_e5m2fnuz": (1, "float8_e5m2fnuz;e5m2fnuz"),
+    "Float8_e4m3fnuz": (1, "float8_e4m3fnuz;e4m3fnuz"),
+    "Float8_e8m0fnu": (1, "float8_e8m0fnu;e8m0"),
+    "Float4_e2m1fn_x2": (1, "float4_e2m1fn_x2;e2m1"),
+}
+"""PyTorch's name of an element type (``c10/core/ScalarType.h``) -> bytes and other spellings: those
+of C++ types in "Input type", and of ``domain/operation.py``."""
+
+
+ELEMENT_BYTES: dict[str, int] = {name: size for name, (size, _) in _SPELLINGS.items()}
+
+
+_NAMES: dict[str, str] = {
+    spelling: name
+    for name, (_, others) in _SPELLINGS.items()
+    for spelling in (name.lower(), *others.split(";"))
+}
+
+
+def element_type(spelling: str | None) -> str | None:
+    """PyTorch's name of an element type in any spelling; unknown names are returned unchanged, None
+    and "" as None."""
+    if not spelling:
+        return None
+    return _NAMES.get(spelling.removeprefix("c10::").lower(), spelling)
+
+
+def message_elements(
+    op: str | None, in_elements: int | None, out_elements: int | None, group_size: int | None
+) -> int | None:
+    """Elements of the whole message S, from one rank's input and output.
+
+    It is the output of an all-gather or gather, the input of a reduce-scatter or scatter, the
+    larger of both otherwise. Where a trace records only one rank's part, the group's size completes
+    it; None where that is missing too.
+    """
+    if op in ("all_gather", "gather"):
+        whole, part = out_elements, in_elements
+    elif op in ("reduce_scatter", "scatter"):
+        whole, part = in_elements, out_elements
+    else:
+        recorded = [count for count in (in_elements, out_elements) if count is not None]
+        return max(recorded) if recorded and op else None
+    if whole is not None and whole >= (part or 0):
+        return whole
+    return part * group_size if part is not None and group_size else None
+
+
+def bus_factor(op: str | None, group_size: int | None) -> float | None:
+    """The factor from algbw to busbw; None where the operation or the group size is not known.
+
+    all_reduce 2(n-1)/n; all_gather, reduce_scatter, all_to_all, gather, scatter (n-1)/n;
+    broadcast, reduce, send and receive 1 (nccl-tests, see above).
+    """
+    if op in _ONCE:
+        return 1.0
+    if not group_size or op is None:
+        return None
+    if op == "all_reduce":
+        return 2 * (group_size - 1) / group_size
+    return (group_size - 1) / group_size if op in _PER_RANK_SHARE else None
+
+
+def exchanged_elements(
+    elements: int, splits: Sequence[int], index: int | None, group_size: int
+) -> float:
+    """Number of a rank's `elements` in an all-to-all that belong to other ranks.
+
+    Args:
+        splits: sizes of the parts by rank of the group; () means equal parts.
+        index: index of the rank in its group; None if not known (an equal part is subtracted).
+    """
+    if len(splits) == group_size and index is not None:
+        return elements - splits[index]
+    return elements * (group_size - 1) / group_size
+
+
+def gigabytes_per_second(size: float | None, duration_ns: int) -> float | None:
+    """10⁹ bytes/s, which is bytes/ns; None without a size or a duration."""
+    return None if not size or duration_ns <= 0 else size / duration_ns
+
+
 POINT_TO_POINT = ("send", "recv")
+
+
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter")
 """Operations whose result on each rank depends on data of all ranks, so that none ends before all
 have begun. (An all-to-all may have empty parts.)"""
+
 
 _OPERATIONS = (
     ("reduce_?scatter", "reduce_scatter"),
@@ -43,15 +171,20 @@ _OPERATIONS = (
     ("send", "send"),
     ("recv", "recv"),
 )
+
+
 _OPERATION = re.compile("|".join(f"({words})" for words, _ in _OPERATIONS), re.IGNORECASE)
+
 
 _HEAD = 256
 """Number of characters of a kernel's name that are searched for NCCL's words."""
+
 
 _OUT_FIRST = re.compile(r"c10d::(?:_?all_?gather_base|allgather_into_tensor|_?reduce_scatter_base"
                         r"|reduce_scatter_tensor|alltoall_base)")  # fmt: skip
 """Operators whose first argument is the output and whose second is the input (PyTorch,
 ``torch/csrc/distributed/c10d/Ops.cpp``)."""
+
 
 _CATCH_ALL = re.compile(r"nccl(?P<newer>Dev)?Kernel(?:Debug)?_")
 """NCCL's own kernels. The name is that of the one function that is compiled into the kernel; the
@@ -61,7 +194,13 @@ v2.17.1 ``src/collectives/device/common.h`` (IMPL_COLL4), 5067397 ``src/device/g
 (best_kernel). On 4x H200 ``..._AllGather_RING_LL`` reaches a bus bandwidth of 310 GB/s, for which
 LL, half of whose bytes are flags, would need more than NVLink's 450."""
 
+
 _OF_PYTORCH = ("record_param_comms", "nccl:", "c10d::")
+
+
+_WORDS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter"}
+"""PyTorch's names of operations, where they differ."""
+
 
 SizeSource: TypeAlias = tuple[str, int]
 """The source of a collective's sizes: a call by its number, or the row of an operator."""
@@ -76,50 +215,58 @@ class Group:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
+class Collective(Row):
     """One communication kernel; fields are None where the trace does not record them."""
 
     row: int
     """Row in ``TraceRows.gpu``."""
-    op: str | None
-    """The operation, named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
-    ``all_to_all``, ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``,
-    ``send_recv`` (a kernel that does both)."""
-    dtype: str | None
-    """PyTorch's name of the element type: ``BFloat16``, ``Float8_e4m3fn`` ..."""
-    elements: int | None
-    """Number of elements of the whole message (:mod:`.bandwidth`)."""
-    in_elements: int | None
-    out_elements: int | None
+    operation: str | None = None
+    """The operation as the kernel records it: ``_allgather_base``."""
     in_splits: tuple[int, ...] = ()
     out_splits: tuple[int, ...] = ()
     group: Group | None
-    group_inferred: bool = False
-    """The kernel itself records no group; all that do on its stream (or in the trace) have this
-    one."""
-    peer: int | None = None
-    """Other rank of a send or receive."""
-    sequence: int | None = None
-    """Number within the group."""
-    algorithm: str | None
-    """Set only where the name is unambiguous (:data:`_CATCH_ALL`)."""
-    protocol: str | None
-    source: str
-    """``kernel``, ``operator`` or ``name``: the source of the operation."""
     is_shared: bool = False
     """Several kernels came from the same operator, so its sizes are those of all of them
     together."""
-    name: str
-    """A readable form of the kernel's name."""
-    stream: int
-    device: int
     link_gbps: float | None = None
     """10⁹ bytes/s in one direction of all links of its GPU to the others of a node; None where the
     product is not known or has none."""
-    start_ns: int
+
+    op: str | None = fact("operation")
+    """Named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``,
+    ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``, ``send_recv`` (a
+    kernel that does both)."""
+    elements: int | None = fact("elements of the message")
+    dtype: str | None = fact("element type, as PyTorch names it")
+
+    @derived("size of the message", "B")
+    def bytes(self) -> int | None:
+        """Size of the whole message."""
+        size = self.element_bytes
+        return None if size is None or self.elements is None else self.elements * size
+
+    group_name = derived("name of the process group", key="group", type=str | None)(
+        lambda one: one.group and one.group.name
+    )
+    start_ns: int = fact("start, as recorded", "ns")
     """In ns since 1970 where the trace records the origin of its times."""
-    duration_ns: int
+    duration_ns: int = fact("duration with the wait for others", "ns")
+    group_size = derived("ranks of the group", type=int | None)(
+        lambda one: one.group and one.group.size
+    )
+    group_inferred: bool = fact("whether the group is that of the stream", default=False)
+    in_elements: int | None = fact("elements that the rank contributes")
+    out_elements: int | None = fact("elements that the rank receives")
+    peer: int | None = fact("the other rank of a send or receive", default=None)
+    sequence: int | None = fact("number of the collective in its group", default=None)
+    algorithm: str | None = fact("algorithm in the kernel's name")
+    """Set only where the name is unambiguous (:data:`_CATCH_ALL`)."""
+    protocol: str | None = fact("protocol in the kernel's name")
+    source: str = fact("source of the collective's properties")
+    """``kernel``, ``operator`` or ``name``."""
+    name: str = fact("name of the kernel", key="kernel")
+    stream: int = fact("stream of the kernel")
+    device: int = fact("device of the kernel")
 
     @property
     def end_ns(self) -> int:
@@ -131,10 +278,9 @@ class Collective:
         return ELEMENT_BYTES.get(self.dtype or "")
 
     @property
-    def bytes(self) -> int | None:
-        """Size of the whole message."""
-        size = self.element_bytes
-        return None if size is None or self.elements is None else self.elements * size
+    def written(self) -> str | None:
+        """The operation as the trace names it, else as PyTorch would; None if it is not known."""
+        return self.operation or (_WORDS.get(self.op, self.op) if self.op else None)
 
 
 def operation_name(text: str | None) -> str | None:
@@ -157,6 +303,7 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
     rows, gpu = trace.rows, trace.rows.gpu
     name = trace.kernel_names[int(gpu.name[row])]
     call, source, size_source = _metadata(trace, row)
+    operation = call.operation if source == "kernel" else None
     op = operation_name(call.operation)
     if op is None:
         op, source = name.collective, "name"
@@ -167,6 +314,7 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
     group = Group(call.group_name, call.group_ranks, size)
     found = Collective(
         row=row,
+        operation=operation,
         op=op,
         dtype=dtype,
         elements=message_elements(op, ins, outs, size),
@@ -302,3 +450,28 @@ def _with_groups(found: list[Collective]) -> list[Collective]:
             one = replace(one, group=group, group_inferred=True, elements=elements)
         result.append(one)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDurations:
+    """Communication kernels of one operation, type and size; None where it is not recorded."""
+
+    op: str | None
+    dtype: str | None
+    bytes: int | None
+    count: int
+    sum_ns: int
+    min_ns: int
+    median_ns: float
+
+
+def kernel_durations(kernels: Iterable[Collective]) -> list[KernelDurations]:
+    """Durations of `kernels` by kind, those with the most time first."""
+    groups: dict[tuple[str | None, str | None, int | None], list[int]] = {}
+    for one in kernels:
+        groups.setdefault((one.op, one.dtype, one.bytes), []).append(one.duration_ns)
+    kinds = [
+        KernelDurations(*key, len(times), sum(times), min(times), statistics.median(times))
+        for key, times in groups.items()
+    ]
+    return sorted(kinds, key=lambda kind: -kind.sum_ns)

@@ -1,18 +1,9 @@
-"""Makes names mangled by the Itanium C++ ABI readable, as far as classifying kernels requires.
+"""Parses a kernel's name into its function and a short form for display, and makes names mangled by
+the Itanium C++ ABI readable, as far as classifying kernels requires.
 
 Source: the grammar of the ABI, https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. This is
 not a full demangler: the function's qualified name is exact, and the rest is a flat list of the
 names, numbers and arithmetic types that occur.
-
-Parses a kernel's name into its function and a short form for display.
-
-CUTLASS kernels named by their template arguments.
-
-Source: the parameters of ``cutlass::gemm::collective::CollectiveMma`` (NVIDIA/cutlass,
-``include/cutlass/gemm/collective``): policy with stages and cluster, tile, A, stride of A, B ...;
-in CUTLASS 2 the first ``GemmShape`` is the tile of a block.
-
-Classifies by words the kernels that are neither GEMMs of a known grammar nor communication.
 """
 
 from __future__ import annotations
@@ -20,24 +11,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gemmetry.traces.names.words import (
-    APPLIED,
-    ATTENTION,
-    CONVOLUTION,
-    DRIVERS,
-    FAMILIES,
-    FUNCTIONS,
-    KV_CACHE,
-    KernelKind,
-    KernelName,
-    format_arguments,
-    number_format,
-    pattern,
-)
+from gemmetry.traces.names.words import pattern
 
 _QUALIFIERS = pattern(r"_Z+(?:L(?=\d))?(N)?[rVKRO]*(?:St)?")
+
+
 _SUBSTITUTION = pattern(r"S[0-9A-Z]*_|St|[CD][0-9]")
+
+
 _LENGTH = pattern(r"L?(\d{1,4})")
+
+
 _TOKEN = pattern(
     r"L(?P<type>[a-z])(?P<value>n?\d+)E"
     r"|S[0-9A-Z]*_|S[tabsiod]|T[0-9A-Z]*_|U[lt]|E\d*_|A\d+_"
@@ -47,8 +31,14 @@ _TOKEN = pattern(
     r"|(?P<other>.)",
     re.DOTALL,
 )
+
+
 _ENUMERATOR = pattern(r"E?(n?\d+)E")
+
+
 _ARITHMETIC = {"f": "float", "d": "double", "t": "unsigned short"}
+
+
 _HALF = {"DF16_": "_Float16", "DF16b": "__bf16"}
 
 
@@ -122,19 +112,35 @@ MOST_CHARACTERS = 8192
 """Number of characters of a name that are read. The longest of 20,000 real names has 5123
 characters; a longer one is damaged or malicious."""
 
+
 HEAD_CHARACTERS = 512
+
+
 SHORT_CHARACTERS = 60
 
+
 _BRACKETS = pattern(r"[<>(){}]")
+
+
 _ANONYMOUS = pattern(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\))::")
+
+
 _PREFIXES = pattern(r"\A(?:at::native::|at_cuda_detail::)+")
+
+
 _EMPTY_SCOPES = pattern(r":{3,}")
+
+
 _HASH = pattern(r"\.(?:intern|llvm)\.[0-9a-fA-F]+\Z")
+
+
 _WORK = pattern(
     r"(?<![\w:])(?:\w{1,60}::){0,6}"
     r"(\w{1,60}(?:Functor|_functor|Ops|_kernel_cuda|_cuda_kernel|_kernel_impl|_kernel|KernelImpl)"
     r"\w{0,20})"
 )
+
+
 _WRAPPERS = {
     "gpu_kernel_impl", "gpu_kernel_impl_nocast", "gpu_index_kernel", "AUnaryFunctor",
     "BUnaryFunctor", "BinaryFunctor", "multi_tensor_apply_kernel", "UnaryOpFunctor",
@@ -250,159 +256,3 @@ def _without_marks(text: str) -> str:
         text = text[:-80] + _HASH.sub("", text[-80:])
         if text == before:
             return text
-
-
-_CONTAINER = pattern(r"cutlass\w*::(?:device_kernel|Kernel2?)\Z")
-_SIZE = r"(?:cute::)?(?:C<(?:\(int\))?|_)(\d{1,6})>?"
-_TUPLE = pattern(rf"cute::tuple<{_SIZE}, ?{_SIZE}, ?{_SIZE} ?>")
-_MAINLOOP = pattern(r"::Mainloop\w{1,80}<(?:\(int\))?(\d{1,3})\b")
-_SHAPE = pattern(
-    r"GemmShape<(?:\(int\))?(\d{1,5}), ?(?:\(int\))?(\d{1,5}), ?(?:\(int\))?(\d{1,5})>"
-)
-_STRIDE = pattern(
-    rf"cute::tuple<(?:{_SIZE}|long|int|l|long long), ?(?:{_SIZE}|long|int|long long),"
-)
-
-
-def cutlass_template(symbol: Symbol) -> KernelName | None:
-    """``cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<...>>`` and similar; other
-    kernels (attention, convolution) are left to other grammars."""
-    text = symbol.text
-    if not _CONTAINER.search(symbol.function) and "kernel_cutlass_" not in symbol.base:
-        return None
-    if "ReduceSplitK" in text:
-        return KernelName(
-            kind=KernelKind.CONVOLUTION
-            if "cudnn" in symbol.function
-            else KernelKind.GEMM_REDUCTION,
-            family="cudnn" if "cudnn" in symbol.function else "cutlass2",
-            short="cutlass::ReduceSplitK",
-        )
-    if "gemm" not in text.lower():
-        return None
-    if symbol.base == "device_kernel":
-        return _cutlass3(symbol)
-    shape = next((s for s in _SHAPE.finditer(text) if int(s[1]) > 1), None)
-    formats = format_arguments(text[:4000])
-    return KernelName(
-        kind=KernelKind.GEMM,
-        family="cutlass2" if "kernel_cutlass_" not in symbol.base else "cutlass3",
-        tile=(int(shape[1]), int(shape[2]), int(shape[3])) if shape else None,
-        dtype=formats[0] if formats else None,
-        short=symbol.short,
-    )
-
-
-def _cutlass3(symbol: Symbol) -> KernelName:
-    text = symbol.text
-    mainloop = _MAINLOOP.search(text)
-    cluster = _TUPLE.search(text, mainloop.end()) if mainloop else None
-    tile = _TUPLE.search(text, cluster.end()) if cluster else None
-    formats: list[str] = []
-    layout = None
-    if tile:
-        operands = text[tile.end() : tile.end() + 600]
-        formats = format_arguments(operands)
-        strides = _STRIDE.findall(operands)
-        if len(strides) >= 2:
-            # The strides of (M, K) and (N, K): for BLAS, A is transposed where K is contiguous, B
-            # where it is not.
-            layout = ("n" if strides[0][0] else "t") + ("t" if strides[1][0] else "n")
-    return KernelName(
-        kind=KernelKind.GEMM,
-        family="cutlass3",
-        tile=(int(tile[1]), int(tile[2]), int(tile[3])) if tile else None,
-        stages=int(mainloop[1]) if mainloop else None,
-        cluster=(int(cluster[1]), int(cluster[2])) if cluster else None,
-        layout=layout,
-        dtype=formats[0] if formats else None,
-        short="cutlass::GemmUniversal",
-    )
-
-
-_TRANSFER = pattern(
-    r"\A(?:\[CUDA )?mem(?P<memory>cpy|set)"
-    r"|\A__amd_rocclr_(?P<rocclr>copy|fill)"
-    r"|\ACopy(?:Host|Device)To",
-    re.IGNORECASE,
-)
-
-
-def transfer(symbol: Symbol) -> KernelName | None:
-    """``Memcpy HtoD (Pinned -> Device)``, ``Memset (Device)``, ``__amd_rocclr_copyBuffer``."""
-    found = _TRANSFER.match(symbol.text)
-    if not found:
-        return None
-    is_fill = (found["memory"] or found["rocclr"] or "").lower() in ("set", "fill")
-    return KernelName(
-        kind=KernelKind.FILL if is_fill else KernelKind.COPY,
-        family="rocclr" if found["rocclr"] else "",
-        short=cut(symbol.text),
-    )
-
-
-_CONTAINERS = pattern(
-    r"(?:device_kernel|Kernel2?|kentry|kentry_kernel|kernel|launch_kernel|global_kernel)\Z"
-)
-_PYTORCH_CONVOLUTION = pattern(r"conv_depthwise|slow_conv|im2col|col2im|vol2col")
-_IGEMM = pattern(r"igemm_[a-z]+_gtcx?\d?_[a-z]+_(?P<format>[a-z]+\d+)_\w{0,20}?bt(\d+)x(\d+)x(\d+)")
-
-
-def attention_or_convolution(symbol: Symbol) -> KernelName | None:
-    """Attention and convolutions, matched before GEMMs: both are built from GEMMs, and their names
-    contain the word."""
-    lower = symbol.lower
-    if _CONTAINERS.search(symbol.base):
-        lower = symbol.text[:4096].lower()
-    if KV_CACHE.search(lower) and "attention" not in lower and "fmha" not in lower:
-        return KernelName(kind=KernelKind.COPY, family=family_of(symbol), short=symbol.short)
-    if lower.startswith("at::native::") and not _PYTORCH_CONVOLUTION.search(lower):
-        return None
-    if ATTENTION.search(lower):
-        return KernelName(
-            kind=KernelKind.ATTENTION, family=_attention_family(symbol), short=symbol.short
-        )
-    if not CONVOLUTION.search(lower):
-        return None
-    igemm = _IGEMM.search(symbol.head)
-    return KernelName(
-        kind=KernelKind.CONVOLUTION,
-        family=family_of(symbol),
-        tile=(int(igemm[2]), int(igemm[3]), int(igemm[4])) if igemm else None,
-        dtype=number_format(igemm["format"]) if igemm else None,
-        short=symbol.short,
-    )
-
-
-def _attention_family(symbol: Symbol) -> str:
-    lower = symbol.text[:4096].lower()
-    if re.search(r"flash::|flash_(?:fwd|bwd)|flashattn", lower):
-        return "flash_attention"
-    if "pytorchmemeffattention" in lower or lower.startswith("fmha_cutlass"):
-        return "xformers"
-    if re.match(r"attn_fwd|bwd_kernel_|bwd_preprocess", lower):
-        return "aotriton"
-    return family_of(symbol)
-
-
-def family_of(symbol: Symbol) -> str:
-    """The library, by namespace or naming convention."""
-    return next((family for family, words in FAMILIES if words.match(symbol.lower)), "")
-
-
-def by_words(symbol: Symbol) -> KernelName:
-    """The kind that the words of the name indicate; ``other`` where they indicate none.
-
-    Functions that apply another function are classified by their first template arguments, and so
-    are containers (``ck_tile::kentry``, ``rocprim::...::trampoline_kernel``).
-    """
-    if DRIVERS.search(symbol.lower):
-        kind = _first(APPLIED, symbol.text[:600].lower()) or KernelKind.ELEMENTWISE
-    else:
-        inside = symbol.text[len(symbol.function) : 1000].lower()
-        kind = _first(FUNCTIONS, symbol.lower) or _first(FUNCTIONS[:-1], inside) or KernelKind.OTHER
-    return KernelName(kind=kind, family=family_of(symbol), short=symbol.short)
-
-
-def _first(table: tuple[tuple[KernelKind, re.Pattern[str]], ...], text: str) -> KernelKind | None:
-    return next((kind for kind, words in table if words.search(text)), None)

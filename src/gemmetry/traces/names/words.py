@@ -140,128 +140,95 @@ CONVOLUTION = any_of(
     igemm_(?:fwd|bwd|wrw) asmconv convdirect compute\\w{0,12}offsetskernel fft2d_"""
 )
 
-FAMILIES = tuple(
-    (family, any_of(words))
-    for family, words in (
-        ("pytorch", "at:: c10:: cunn_ softmax_warp_ elementwise_kernel_with_index"),
-        ("rocprim", "rocprim::"),
-        ("cub", "(?:\\w{1,30}::)?cub:: thrust::"),
-        (
-            "cudnn",
-            """cudnn cask \\w{0,30}scudnn nhwctonchw nchwtonhwc fft2d_
-            (?:im|ex|pre)\\w{3,9}_convolve wgrad_alg""",
-        ),
-        ("cublaslt", "cublaslt epilogue::impl::"),
-        ("cublas", "cublas scal_kernel"),
-        ("fbgemm", "fbgemm split_embedding permute_pooled bounds_check linearize_ recat_copy"),
-        ("aiter", "aiter"),
-        ("ck", "ck(?:_tile)?::"),
-        ("deep_gemm", "deep_gemm::"),
-        (
-            "miopen",
-            """miopen batched_transpose_ subtensorop transpose_(?:nchw|cnhw) igemm_ naive_conv_
-            im2d2col col2im2d""",
-        ),
-        ("triton", "triton_ create_flashinfer"),
-        ("vllm", "vllm:: paged_attention rotary_embedding_kernel"),
-        ("sglang", "sgl"),
-        ("flashinfer", "flashinfer::"),
-        ("flash_attention", "flash:: pytorch_flash::"),
-        ("transformer_engine", "transformer_engine"),
-        ("trtllm", "tensorrt_llm fmhasm"),
-        ("thunderkittens", "kittens::"),
-        ("apex", "multi_tensor_apply_kernel cuapply cuwelford"),
-        ("cutlass3", "cutlass::device_kernel"),
-        ("rocclr", "__amd_rocclr"),
-    )
+
+def _table(text: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """The names in `text`, each with a pattern of the words after it: those of its line, and of
+    lines after it that are indented further."""
+    entries = re.sub(r"\n {8}", " ", text.strip()).splitlines()
+    parts = (entry.strip().partition(": ") for entry in entries)
+    return tuple((name, any_of(words)) for name, _, words in parts)
+
+
+def _kinds(text: str) -> tuple[tuple[KernelKind, re.Pattern[str]], ...]:
+    return tuple((KernelKind(name), words) for name, words in _table(text))
+
+
+FAMILIES = _table(
+    r"""
+    pytorch: at:: c10:: cunn_ softmax_warp_ elementwise_kernel_with_index
+    rocprim: rocprim::
+    cub: (?:\w{1,30}::)?cub:: thrust::
+    cudnn: cudnn cask \w{0,30}scudnn nhwctonchw nchwtonhwc fft2d_ (?:im|ex|pre)\w{3,9}_convolve
+        wgrad_alg
+    cublaslt: cublaslt epilogue::impl::
+    cublas: cublas scal_kernel
+    fbgemm: fbgemm split_embedding permute_pooled bounds_check linearize_ recat_copy
+    aiter: aiter
+    ck: ck(?:_tile)?::
+    deep_gemm: deep_gemm::
+    miopen: miopen batched_transpose_ subtensorop transpose_(?:nchw|cnhw) igemm_ naive_conv_
+        im2d2col col2im2d
+    triton: triton_ create_flashinfer
+    vllm: vllm:: paged_attention rotary_embedding_kernel
+    sglang: sgl
+    flashinfer: flashinfer::
+    flash_attention: flash:: pytorch_flash::
+    transformer_engine: transformer_engine
+    trtllm: tensorrt_llm fmhasm
+    thunderkittens: kittens::
+    apex: multi_tensor_apply_kernel cuapply cuwelford
+    cutlass3: cutlass::device_kernel
+    rocclr: __amd_rocclr
+    """
 )
-"""Kinds by the beginning of the function's name."""
+"""Libraries by the beginning of the function's name."""
 
 DRIVERS = any_of("elementwise multi_tensor_apply foreach")
 """Functions that apply another function, which determines what they do."""
 
-APPLIED = tuple(
-    (kind, any_of(words))
-    for kind, words in (
-        (
-            KernelKind.OPTIMIZER,
-            """adam sgdmath fusedsgd adagrad lamb(?:functor|stage|_) larsf rmsprop optimizer
-            novograd""",
-        ),
-        (
-            KernelKind.EMBEDDING,
-            "gpu_index_kernel index_kernel_impl index_(?:put|fill|copy) scatter",
-        ),
-        (KernelKind.REDUCTION, "lpnormfunctor l2normfunctor maxnorm"),
-        (
-            KernelKind.RANDOM,
-            "distribution_ uniform_and_transform normal_and_transform bernoulli dropout",
-        ),
-        (KernelKind.FILL, "fillfunctor zerofunctor"),
-        (
-            KernelKind.COPY,
-            "copy_kernel copy_device_to_device [<:\\s]copy[<,>] copyfunctor \\[\\w{0,20}copy",
-        ),
-    )
+APPLIED = _kinds(
+    r"""
+    optimizer: adam sgdmath fusedsgd adagrad lamb(?:functor|stage|_) larsf rmsprop optimizer
+        novograd
+    embedding: gpu_index_kernel index_kernel_impl index_(?:put|fill|copy) scatter
+    reduction: lpnormfunctor l2normfunctor maxnorm
+    random: distribution_ uniform_and_transform normal_and_transform bernoulli dropout
+    fill: fillfunctor zerofunctor
+    copy: copy_kernel copy_device_to_device [<:\s]copy[<,>] copyfunctor \[\w{0,20}copy
+    """
 )
 
-FUNCTIONS = tuple(
-    (kind, any_of(words))
-    for kind, words in (
-        (KernelKind.SOFTMAX, "softmax"),
-        (
-            KernelKind.NORMALISATION,
-            """(?:layer|batch|group|instance|rms|l2|add|fused|gated|qk)_?norm norm_?kernel _norm_
-            bn_(?:fw|bw) gammabeta rowwisemoments cuapplylayernorm cucomputegradinput""",
-        ),
-        (KernelKind.OPTIMIZER, "adam adagrad lamb_ sgd_ optimizer"),
-        (
-            KernelKind.SORT,
-            """sort top_?k searchsorted kthvalue unique moe_align align_block_size
-            merge_mergepath merge_oddeven partition_kernel deviceselect onesweep histogram""",
-        ),
-        (
-            KernelKind.EMBEDDING,
-            """embedding_(?:bag|dense|backward|forward|codegen|feature|lookup|renorm)
-            split_embedding (?<!rotary_)embedding_kernel index_?select gather scatter indexfunc
-            index_(?:add|put) indexing_backward linearize_index compute_grad_weight krn_partial
-            segment_offset num_of_partial_segments bounds_check_indices permute_pooled_embs
-            to_dense_representation lookup_table expandinputrows""",
-        ),
-        (
-            KernelKind.RANDOM,
-            """random philox curand rocrand dropout distribution_ bernoulli multinomial sampling
-            generate_seed""",
-        ),
-        (
-            KernelKind.FILL,
-            """fill_ _fill fillbuffer memset zero_ setzero zerokernel settensor clear_ initheap
-            subtensoropwithscalar""",
-        ),
-        (
-            KernelKind.COPY,
-            """copy transpose catarray chunk_cat nchwtonhwc nhwctonchw nchw2 nhwc2 cnhw2 permute
-            pack_?kernel repack pad_ padding transform_kernel compute_position kv_indices kv_indptr
-            reshape split_with split_kernel roll_cuda flip_ tensortransform subtensoropwithcast
-            concat as_strided unfold tril triu reorder swizzle shuffle kvcache""",
-        ),
-        (
-            KernelKind.REDUCTION,
-            """reduce reduction pool scan selective_state_update cumsum cumprod prefix_sum lpnorm
-            lpmax loss classnll cross_entropy sum_and sumkernel (?:^|_|::)sum(?:_|\\Z) argmax argmin
-            (?:^|_)(?:max|min|mean|norm|amax|absmax)_ welford segment logsumexp
-            devicecompact all_equal adaptive_average""",
-        ),
-        (
-            KernelKind.ELEMENTWISE,
-            """pointwise activation act_and_mul silu gelu relu swiglu sigmoid tanh rotary rope
-            _mul_ _add_ add_ mul_ bias clamp quant cast scale scal_kernel axpy convert cvt
-            upsample interpolate threshold where arange eye_ linspace globalkernel addition_
-            subtract_ multiply_ divide_ vecadd vectoradd vector_add optensor op_tensor float_to
-            reconstruct_ to_float qparam offsets_range compute_cuda_kernel resolve_ masked hfp8
-            lerp""",
-        ),
-    )
+FUNCTIONS = _kinds(
+    r"""
+    softmax: softmax
+    normalisation: (?:layer|batch|group|instance|rms|l2|add|fused|gated|qk)_?norm norm_?kernel
+        _norm_ bn_(?:fw|bw) gammabeta rowwisemoments cuapplylayernorm cucomputegradinput
+    optimizer: adam adagrad lamb_ sgd_ optimizer
+    sort: sort top_?k searchsorted kthvalue unique moe_align align_block_size merge_mergepath
+        merge_oddeven partition_kernel deviceselect onesweep histogram
+    embedding: embedding_(?:bag|dense|backward|forward|codegen|feature|lookup|renorm)
+        split_embedding (?<!rotary_)embedding_kernel index_?select gather scatter indexfunc
+        index_(?:add|put) indexing_backward linearize_index compute_grad_weight krn_partial
+        segment_offset num_of_partial_segments bounds_check_indices permute_pooled_embs
+        to_dense_representation lookup_table expandinputrows
+    random: random philox curand rocrand dropout distribution_ bernoulli multinomial sampling
+        generate_seed
+    fill: fill_ _fill fillbuffer memset zero_ setzero zerokernel settensor clear_ initheap
+        subtensoropwithscalar
+    copy: copy transpose catarray chunk_cat nchwtonhwc nhwctonchw nchw2 nhwc2 cnhw2 permute
+        pack_?kernel repack pad_ padding transform_kernel compute_position kv_indices kv_indptr
+        reshape split_with split_kernel roll_cuda flip_ tensortransform subtensoropwithcast
+        concat as_strided unfold tril triu reorder swizzle shuffle kvcache
+    reduction: reduce reduction pool scan selective_state_update cumsum cumprod prefix_sum
+        lpnorm lpmax loss classnll cross_entropy sum_and sumkernel (?:^|_|::)sum(?:_|\Z) argmax
+        argmin (?:^|_)(?:max|min|mean|norm|amax|absmax)_ welford segment logsumexp devicecompact
+        all_equal adaptive_average
+    elementwise: pointwise activation act_and_mul silu gelu relu swiglu sigmoid tanh rotary rope
+        _mul_ _add_ add_ mul_ bias clamp quant cast scale scal_kernel axpy convert cvt upsample
+        interpolate threshold where arange eye_ linspace globalkernel addition_ subtract_
+        multiply_ divide_ vecadd vectoradd vector_add optensor op_tensor float_to reconstruct_
+        to_float qparam offsets_range compute_cuda_kernel resolve_ masked hfp8 lerp
+    """
 )
 """Kinds by the function's name; the first match applies."""
 

@@ -4,8 +4,6 @@ The places of A and B follow the signatures of PyTorch's native functions
 (``aten/src/ATen/native/native_functions.yaml``). Operators of other libraries are recognised by
 name, and only if the sizes of their matrices are unambiguous.
 
-Statistics of groups of values, all groups at once.
-
 Finds the kernels launched by convolution operators.
 
 cuDNN and MIOpen run some convolutions as plain GEMM kernels (filters of 1 x 1, FFT, im2col): by
@@ -17,14 +15,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import MOST_ELEMENTS, Bools, Int64, OperatorArguments, TraceRows
-from gemmetry.traces.joins import NONE, JoinedLaunches, decoded_list
+from gemmetry.traces.joins import NONE, JoinedLaunches, decoded_list, enclosing_operator
 from gemmetry.traces.names.words import number_format
 
 
@@ -320,32 +317,14 @@ def _stored(spelling: str) -> str:
     return spelling.rpartition("::")[2].lower()
 
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer[Any]]
 
-_BLOCK = 1 << 18
-"""Rows processed at a time."""
 
 _DENSE = 4
 """Number of possible codes per row up to which a table of all codes is faster than sorting."""
 
 _WIDEST = 2**31
 """Different numbers of a column, more than there can be rows: two such make a pair of 62 bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatistics:
-    """One entry per group; NaN where a group is empty, and for `std` also where it has one
-    value."""
-
-    count: Int64
-    sum: npt.NDArray[Any]
-    mean: Floats
-    median: Floats
-    std: Floats
-    """Sample standard deviation, with n - 1."""
-    min: Floats
-    max: Floats
 
 
 def distinct_rows(*columns: Integers) -> tuple[Int64, Int64]:
@@ -394,77 +373,6 @@ def _ranks(code: Int64, span: int) -> Int64:
     return code
 
 
-def grouped_statistics(group: Int64, values: npt.NDArray[Any], groups: int) -> GroupStatistics:
-    """Statistics of `values` by `group` (numbers from 0 to below `groups`).
-
-    Sums of integers are exact.
-    """
-    count = np.bincount(group, minlength=groups)
-    order = np.lexsort((values, group))
-    ordered = values[order]
-    ends = np.cumsum(count)
-    filled = count > 0
-    first = (ends - count)[filled]
-    of_filled = count[filled]
-    total = np.zeros(groups, values.dtype)
-    mean, median, std, low, high = (np.full(groups, np.nan) for _ in range(5))
-    if len(first):
-        total[filled] = np.add.reduceat(ordered, first)
-        mean[filled] = total[filled] / of_filled
-        median[filled] = (
-            ordered[first + (of_filled - 1) // 2].astype(float) + ordered[first + of_filled // 2]
-        ) / 2
-        low[filled], high[filled] = ordered[first], ordered[first + of_filled - 1]
-        distances = np.repeat(mean[filled], of_filled)
-        np.subtract(ordered, distances, out=distances)
-        squares = np.add.reduceat(np.square(distances, out=distances), first)
-        several = of_filled > 1
-        std[np.flatnonzero(filled)[several]] = np.sqrt(squares[several] / (of_filled[several] - 1))
-    return GroupStatistics(count, total, mean, median, std, low, high)
-
-
-def busy_by_owner(
-    owner: Integers, row: Integers, start: Int64, duration: Int64, owners: int
-) -> Int64:
-    """For each owner the length of the union of its intervals [start, start + duration), ns.
-
-    Args:
-        owner: numbers from 0 to below `owners`; intervals of one may overlap.
-        row: of `start` and `duration`, for each entry of `owner`.
-    """
-    result = np.zeros(owners, np.int64)
-    if not len(owner):
-        return result
-    order = np.lexsort((start[row], owner))
-    begin = 0
-    while begin < len(order):
-        # A few complete owners at a time, so that little memory is needed besides the order.
-        end = min(begin + _BLOCK, len(order))
-        if end < len(order):
-            end = int(np.searchsorted(owner, owner[order[end - 1]], "right", sorter=order))
-        places = order[begin:end]
-        rows = row[places]
-        _add_busy(result, owner[places], start[rows], duration[rows])
-        begin = end
-    return result
-
-
-def _add_busy(result: Int64, owner: Integers, start: Int64, duration: Int64) -> None:
-    """Set the entries of `owner`, whose rows are in order."""
-    end = start + duration
-    first = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
-    # Owners are concatenated in time, so that one running maximum serves all of them.
-    span = np.maximum.reduceat(end, first) - start[first]
-    shift = np.cumsum(span) - span - start[first]
-    moved = np.repeat(shift, np.diff(np.append(first, len(owner))))
-    start, end = start + moved, end + moved
-    reached = np.maximum.accumulate(end)
-    begins = start.copy()
-    begins[1:] = np.maximum(start[1:], reached[:-1])
-    covered = np.maximum(end - begins, 0)
-    result[owner[first]] = np.add.reduceat(covered, first)
-
-
 _CONVOLUTION = re.compile(r"(?:\A|::|_)(?:\w{0,40}_)?conv(?:olution|[123]d|_|\Z)", re.IGNORECASE)
 _BACKWARD = re.compile(r"\A\w{0,40}Conv(?:olution|[123]d)\w{0,20}Backward", re.IGNORECASE)
 _LOOKED_AT = 256
@@ -486,12 +394,8 @@ def launched_by_convolution(rows: TraceRows, launches: JoinedLaunches) -> Bools:
     names = rows.operators.name
     is_convolution = np.array([is_convolution_operator(name) for name in rows.names], bool)[names]
     stops = np.array([is_gemm_operator(name) for name in rows.names], bool)[names] | is_convolution
-    at = np.where(launches.from_graph, NONE, launches.operator)
-    waiting = np.flatnonzero(at != NONE)
-    while len(waiting):
-        waiting = waiting[~stops[at[waiting]]]
-        at[waiting] = launches.parent[at[waiting]]
-        waiting = waiting[at[waiting] != NONE]
+    start = np.where(launches.from_graph, NONE, launches.operator)
+    at = enclosing_operator(start, launches.parent, np.where(stops, 0, NONE))
     result = np.zeros(len(at), bool)
     known = at != NONE
     result[known] = is_convolution[at[known]]

@@ -10,22 +10,30 @@ enclosing one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
-from gemmetry.traces.gemms import GemmRow, duration_statistics, quantile_of_sorted
-from gemmetry.traces.joins import NONE, decoded_list
-from gemmetry.traces.links import enclosing_among, operator_shapes
+from gemmetry.traces.gemms import (
+    GemmRow,
+    duration_statistics,
+    members_of,
+    operator_shapes,
+    part_of,
+    quantile_of_sorted,
+    shape_facts,
+)
+from gemmetry.traces.joins import NONE, decoded_list, enclosing_among
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName
 from gemmetry.traces.operators.gemms import (
     SCALED_OPERATORS,
     GemmShape,
-    grouped_statistics,
     packed_in,
     tensor_format,
 )
@@ -37,31 +45,42 @@ _NAME_CHARACTERS = 60
 """Characters of an operator's name that is used in place of a kernel's short name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostOperator:
-    """All calls of one operator with the same input sizes and types."""
+class HostOperator(Row):
+    """All calls of one operator with the same input sizes and types.
+
+    Durations of calls include nested operators. No product counts twice: it is that of the
+    innermost operator (``aten::mm`` in ``aten::matmul``).
+    """
 
     file: Path | None
     """None for the calls of all files together."""
     files: int
-    name: str
     input_dims: str
     """JSON as in the trace; "" where it is missing."""
     input_types: str
-    count: int
-    total_ns: int
-    self_ns: int
-    median_ns: float
-    """Median duration of a call, including nested operators, like `min_ns` and `max_ns`."""
-    min_ns: int
-    max_ns: int
     product: GemmShape | None
-    """The matrix product that each call computes. None also where a nested operator computes it
-    (``aten::mm`` in ``aten::matmul``), so that no product counts twice."""
+    """The matrix product that each call computes."""
 
-    @property
+    source = derived("the trace", key="file", type=str)(lambda row: str(row.file))
+    name: str = fact("operator")
+    dims = derived("sizes of its inputs", key="input_dims", type=str | None)(
+        attrgetter("input_dims")
+    )
+    types = derived("types of its inputs", key="input_types", type=str | None)(
+        attrgetter("input_types")
+    )
+    count: int = fact("calls")
+    total_ns: int = fact("total time with nested operators", "µs")
+    self_ns: int = fact("total time without nested operators", "µs")
+    self_share: float | None = fact("share of the file's self time", default=None)
+    median_ns: float = fact("median time", "µs")
+    min_ns: int = fact("shortest time", "µs")
+    max_ns: int = fact("longest time", "µs")
+    m, n, k, batch, dtype, layout = shape_facts("product")
+
+    @derived("speed of the median call", "10¹² FLOP/s")
     def tflops(self) -> float | None:
-        """10¹² FLOP/s of the median call; None for operators that are not products."""
+        """None for operators that are not products."""
         if self.product is None or self.median_ns <= 0:
             return None
         return self.product.flops / self.median_ns / 1000
@@ -170,14 +189,6 @@ def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
     return shapes, shape_of
 
 
-@dataclass(slots=True)
-class _OperatorGroup:
-    """The calls that one row represents, collected from files."""
-
-    durations: list[Int64] = field(default_factory=list)
-    self_ns: int = 0
-
-
 _Key = tuple[str, str, str, GemmShape | None]
 
 
@@ -185,7 +196,8 @@ class HostOperators:
     """Operators of traces, which are added one by one and not kept."""
 
     def __init__(self) -> None:
-        self._groups: dict[_Key, _OperatorGroup] = {}
+        self._durations: dict[_Key, list[Int64]] = {}
+        self._self_ns: dict[_Key, int] = {}
 
     def add(self, trace: Trace) -> list[HostOperator]:
         """The operators of `trace`, those with the most self time first."""
@@ -197,35 +209,34 @@ class HostOperators:
         keys = np.column_stack([operators.name, _arguments_alike(trace), shape_of])
         distinct, which = np.unique(keys, axis=0, return_inverse=True)
         which = which.reshape(-1)
-        own = grouped_statistics(which, nesting.self_ns, len(distinct)).sum
-        order = np.argsort(which, kind="stable")
-        ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
-        parts = np.split(operators.duration_ns[order], ends[:-1])
+        own = np.zeros(len(distinct), np.int64)
+        np.add.at(own, which, nesting.self_ns)
         found = []
-        for place, (name, arguments, shape) in enumerate(distinct.tolist()):
+        for members, spent, (name, arguments, shape) in zip(
+            members_of(which, len(distinct)), own.tolist(), distinct.tolist(), strict=True
+        ):
+            parts = operators.duration_ns[members]
             recorded = rows.arguments[arguments] if arguments != NONE else OperatorArguments()
             product = shapes[shape] if shape != NONE else None
             key = (rows.names[name], recorded.shapes, recorded.dtypes, product)
-            group = self._groups.setdefault(key, _OperatorGroup())
-            group.durations.append(parts[place])
-            group.self_ns += int(own[place])
-            found.append(_row(trace.file, key, [parts[place]], int(own[place])))
+            self._durations.setdefault(key, []).append(parts)
+            self._self_ns[key] = self._self_ns.get(key, 0) + spent
+            found.append(_row(trace.file, key, [parts], spent))
         return _by_self_time(found)
 
     def rows(self) -> list[HostOperator]:
         """The operators of all traces together, those with the most self time first."""
-        return _by_self_time([
-            _row(None, key, group.durations, group.self_ns)
-            for key, group in self._groups.items()
-        ])  # fmt: skip
+        return _by_self_time(
+            [_row(None, key, parts, self._self_ns[key]) for key, parts in self._durations.items()]
+        )
 
     def products(self) -> list[GemmRow]:
         """The matrix products of all traces together as rows of the table of GEMMs, in which
         operators stand for kernels; those with the most time first."""
         found: dict[tuple[str, GemmShape], list[Int64]] = {}
-        for (name, _, _, shape), group in self._groups.items():
+        for (name, _, _, shape), parts in self._durations.items():
             if shape is not None:
-                found.setdefault((name, shape), []).extend(group.durations)
+                found.setdefault((name, shape), []).extend(parts)
         rows = [_product_row(name, shape, parts) for (name, shape), parts in found.items()]
         return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
 
@@ -270,6 +281,9 @@ def _row(file: Path | None, key: _Key, parts: list[Int64], self_ns: int) -> Host
 
 
 def _by_self_time(rows: list[HostOperator]) -> list[HostOperator]:
+    """Those with the most self time first, each with its share of it."""
+    whole = sum(row.self_ns for row in rows)
+    rows = [replace(row, self_share=part_of(row.self_ns, whole)) for row in rows]
     return sorted(rows, key=lambda row: (-row.self_ns, row.name, row.input_dims, row.input_types))
 
 
@@ -277,18 +291,15 @@ def _product_row(name: str, shape: GemmShape, parts: list[Int64]) -> GemmRow:
     durations: Int64 = np.sort(np.concatenate(parts))
     median = quantile_of_sorted(durations, 0.5)
     return GemmRow(
-        device=None,
         kernel=name,
         facts=KernelName(kind=KernelKind.GEMM, short=name[:_NAME_CHARACTERS]),
         shape=shape,
         dtype=shape.dtype,
         layout=shape.layout,
-        operators=(name,),
+        names=(name,),
         linked=len(durations),
-        inferred=0,
         **duration_statistics(durations),
         tflops=shape.flops / median / 1000 if median > 0 else None,
-        peak_fraction=None,
         overlapped=0,
         overlapped_ns=0,
     )

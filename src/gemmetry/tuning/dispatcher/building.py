@@ -222,7 +222,7 @@ def _entries(results: ResultSet, is_verified: _IsVerified) -> list[TunedShape]:
                 choice=choice,
                 verdict="" if comparison is None else str(comparison.verdict),
                 ratio=None if comparison is None else comparison.ratio,
-                times_ns={name: _ns(record) for name, record in sorted(bests.items())},
+                times_ns={name: median_ns(record) for name, record in sorted(bests.items())},
             )
         )
     return found
@@ -348,6 +348,7 @@ def dispatch_of(operation: str, candidate: str, target: str, provider_of: Provid
     return Dispatch(parsed, configuration, provider, where)
 
 
-def _ns(record: Record) -> float:
+def median_ns(record: Record) -> float:
+    """The median of a record that has one."""
     assert record.measurement is not None
     return record.measurement.median_ns

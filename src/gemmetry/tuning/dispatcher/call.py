@@ -187,7 +187,7 @@ _LIBRARY.define(
 _NAME = "gemmetry::matmul"
 
 
-def _run(
+def _call(
     a: torch.Tensor,
     b: torch.Tensor,
     addend: torch.Tensor | None = None,
@@ -195,21 +195,19 @@ def _run(
     alpha: float = 1.0,
     beta: float = 0.0,
     activation: str | None = None,
-) -> torch.Tensor:
-    return compute(Arguments(a, b, addend, bias, None, alpha, beta, activation))
+) -> Arguments:
+    """The arguments of the operator, of which torch leaves out those that are the default."""
+    return Arguments(a, b, addend, bias, None, alpha, beta, activation)
 
 
-def _fake(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    addend: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    activation: str | None = None,
-) -> torch.Tensor:
-    check(Arguments(a, b, addend, bias, None, alpha, beta, activation))
-    return a.new_empty((a.shape[0], b.shape[1]))
+def _run(*given: Any) -> torch.Tensor:
+    return compute(_call(*given))
+
+
+def _fake(*given: Any) -> torch.Tensor:
+    call = _call(*given)
+    check(call)
+    return call.a.new_empty((call.a.shape[0], call.b.shape[1]))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -233,9 +231,7 @@ def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, .
         OPERATOR(a.mT, gradient, None, None, ctx.alpha) if wanted[1] else None,
         gradient * ctx.beta if wanted[2] else None,
         gradient.sum(0) if wanted[3] else None,
-        None,
-        None,
-        None,
+        *(None,) * 3,
     )
 
 

@@ -18,12 +18,14 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.rows import Row, fact
+from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import format_ns, format_percent
 from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import quantile
-from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_usable
-from gemmetry.tuning.dispatcher.choosing import Choice, Chooser
+from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_usable, median_ns
+from gemmetry.tuning.dispatcher.choosing import Chooser
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -48,37 +50,21 @@ class Policy(StrEnum):
     RANKING = "ranking only"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class Replayed(Row):
     """The choice for one unseen shape."""
 
-    problem: MatmulProblem
-    choice: Choice
-    times_ns: Mapping[str, float]
-    """Candidate -> median, of those that the experiment measured."""
-    is_known_family: bool
-    """Whether the table has the same N and K with another M (or squares, if this is one)."""
-    was_restricted: bool
-    """Whether the first choice was not measured, and the next one that was stands for it."""
-
-    @property
-    def best(self) -> str:
-        """The fastest candidate."""
-        return min(self.times_ns, key=lambda name: self.times_ns[name])
-
-    @property
-    def chosen_ns(self) -> float:
-        return self.times_ns[self.choice.candidate]
-
-    @property
-    def regret(self) -> float:
-        """Time of the choice over that of the best, minus 1."""
-        return self.chosen_ns / self.times_ns[self.best] - 1
-
-    @property
-    def speedup(self) -> float:
-        """Time of cuBLAS over that of the choice."""
-        return self.times_ns[CUBLAS] / self.chosen_ns
+    shape: str = fact("M, N and K")
+    signature: str = fact("formats, layouts and modifiers")
+    choice: str = fact("the candidate that is chosen")
+    step: str = fact("the step that found it")
+    reason: str = fact("why")
+    chosen_ns: float = fact("its median", "ns", format=format_ns)
+    best: str = fact("the fastest candidate")
+    best_ns: float = fact("its median", "ns", format=format_ns)
+    cublas_ns: float = fact("median of cuBLAS", "ns", format=format_ns)
+    regret: float = fact("chosen_ns / best_ns - 1", format=format_percent)
+    known_family: bool = fact("the table has the same N and K")
+    restricted: bool = fact("the first choice was not measured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +102,7 @@ class Evaluation:
     @property
     def own_choices(self) -> float:
         """Share of the shapes where the first choice was measured."""
-        free = sum(not one.was_restricted for one in self.replayed)
+        free = sum(not one.restricted for one in self.replayed)
         return free / len(self.replayed)
 
 
@@ -134,7 +120,7 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
     seen = unusable = 0
     for group in group_by_problem(_matmuls(results, table.target)).values():
         usable = [r for r in group if is_usable(r) and r.measurement is not None]
-        times = {name: _ns(record) for name, record in best_times(usable).items()}
+        times = {name: median_ns(record) for name, record in best_times(usable).items()}
         problem = problem_of(parse_operation(group[0].operation))
         if problem in known:
             seen += 1
@@ -150,9 +136,9 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
         )
     chooser = Chooser(table)
     replayed = [_replay(table, chooser, problem, times) for problem, times in measured]
-    own = [(one.times_ns, one.choice.candidate) for one in replayed]
+    own = [(times, one.choice) for (_, times), one in zip(measured, replayed, strict=True)]
     others = _baselines(table, chooser, measured)
-    known_families = [one.is_known_family for one in replayed]
+    known_families = [one.known_family for one in replayed]
     return Evaluation(
         replayed=tuple(replayed),
         policies=(
@@ -200,12 +186,21 @@ def _replay(
     table: DispatchTable, chooser: Chooser, problem: MatmulProblem, times: Mapping[str, float]
 ) -> Replayed:
     choices = list(chooser.choices(problem))
+    choice = next(choice for choice in choices if choice.candidate in times)
+    chosen_ns, best = times[choice.candidate], min(times, key=lambda name: times[name])
     return Replayed(
-        problem=problem,
-        choice=next(choice for choice in choices if choice.candidate in times),
-        times_ns=times,
-        is_known_family=any(_family(entry.problem) == _family(problem) for entry in table.entries),
-        was_restricted=choices[0].candidate not in times,
+        shape=_size(problem.shape),
+        signature=problem.signature,
+        choice=choice.candidate,
+        step=str(choice.step),
+        reason=choice.reason,
+        chosen_ns=chosen_ns,
+        best=best,
+        best_ns=times[best],
+        cublas_ns=times[CUBLAS],
+        regret=chosen_ns / times[best] - 1,
+        known_family=any(_family(entry.problem) == _family(problem) for entry in table.entries),
+        restricted=choices[0].candidate not in times,
     )
 
 
@@ -268,7 +263,7 @@ def _noise(results: ResultSet, target: str) -> Regret:
         for record in group:
             if is_usable(record) and record.measurement is not None:
                 key = (problem, candidate_name(record))
-                groups.setdefault(key, []).append(_ns(record))
+                groups.setdefault(key, []).append(median_ns(record))
     return _regret("noise", [max(g) / min(g) - 1 for g in groups.values() if len(g) > 1])
 
 
@@ -279,11 +274,6 @@ def _matmuls(results: ResultSet, target: str) -> list[Record]:
         if record.target == target
         and parse_operation(record.operation).kind is OperationKind.MATMUL
     ]
-
-
-def _ns(record: Record) -> float:
-    assert record.measurement is not None
-    return record.measurement.median_ns
 
 
 _CUBLAS = "cuBLAS"
@@ -377,47 +367,16 @@ def regret_table(found: Evaluation, library: str = _CUBLAS) -> Table:
 
 def replay_table(found: Evaluation) -> Table:
     """One row for each unseen shape."""
-
-    def time(name: str, what: str) -> Column:
-        return Column(name, ColumnType.NUMBER, "ns", what, format=format_ns)
-
-    columns = (
-        Column("shape", description="M, N and K"),
-        Column("signature", description="formats, layouts and modifiers"),
-        Column("choice", description="the candidate that is chosen"),
-        Column("step", description="the step that found it"),
-        Column("reason", description="why"),
-        time("chosen_ns", "its median"),
-        Column("best", description="the fastest candidate"),
-        time("best_ns", "its median"),
-        time("cublas_ns", "median of cuBLAS"),
-        Column("regret", ColumnType.NUMBER, format=format_percent,
-               description="chosen_ns / best_ns - 1"),
-        Column("known_family", ColumnType.BOOLEAN, description="the table has the same N and K"),
-        Column("restricted", ColumnType.BOOLEAN, description="the first choice was not measured"),
-    )  # fmt: skip
-    rows = [
-        [
-            _size(one.problem.shape), one.problem.signature, one.choice.candidate,
-            str(one.choice.step), one.choice.reason, one.chosen_ns, one.best,
-            one.times_ns[one.best], one.times_ns[CUBLAS], one.regret, one.is_known_family,
-            one.was_restricted,
-        ]
-        for one in found.replayed
-    ]  # fmt: skip
-    return Table("choices", columns, rows)
+    return table_of("choices", Replayed, found.replayed)
 
 
 def evaluation_document(found: Evaluation) -> dict[str, Any]:
     """An evaluation as JSON."""
 
-    def document(one: Regret) -> dict[str, Any]:
-        return asdict(one)
-
     return {
-        "policies": [document(one) for one in found.policies],
-        "families": [document(one) for one in found.families],
-        "noise": document(found.noise),
+        "policies": list(map(asdict, found.policies)),
+        "families": list(map(asdict, found.families)),
+        "noise": asdict(found.noise),
         "coverage": found.own_choices,
         "shapes_in_table": found.seen,
         "shapes_without_cublas": found.unusable,

@@ -30,6 +30,7 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from gemmetry.domain.files import user_cache
 from gemmetry.domain.operation import (
     BF16,
     F16,
@@ -43,7 +44,6 @@ from gemmetry.domain.operation import (
 from gemmetry.hardware.detect import nvidia_gpus
 from gemmetry.hardware.torch_device import TORCH_ERRORS, gpu_targets
 from gemmetry.providers.registry import load_provider
-from gemmetry.traces.cache import cache_folder
 from gemmetry.tuning.dispatcher.building import dispatch_of
 from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser
 from gemmetry.tuning.dispatcher.table import (
@@ -405,7 +405,7 @@ class Dispatcher:
     def _build(self, problem: MatmulProblem, candidate: str) -> Executable | None:
         try:
             dispatch = self._dispatch(problem.name, candidate)
-            folder = cache_folder().with_name("dispatcher") / "generated"
+            folder = user_cache("dispatcher") / "generated"
             return provider_of(dispatch.provider).build(dispatch, Workspace(generated=folder))
         except UnsupportedError:
             return None  # Not every size suits every configuration.

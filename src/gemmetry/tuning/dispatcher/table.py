@@ -13,7 +13,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.resources import files
@@ -282,15 +282,11 @@ def _check(table: DispatchTable) -> None:
         ValueError: values that no measurement gives.
     """
     for entry in table.entries:
-        _check_times(entry.problem.name, entry.times_ns.values())
+        if not all(math.isfinite(ns) and ns > 0 for ns in entry.times_ns.values()):
+            raise ValueError(f"{entry.problem.name} has times that are not positive and finite")
         if entry.choice not in entry.times_ns and entry.choice != CUBLAS:
             raise ValueError(f"{entry.problem.name}: {entry.choice} was chosen without a time")
         operation_of(entry.problem)
-
-
-def _check_times(name: str, times: Iterable[float]) -> None:
-    if not all(math.isfinite(ns) and ns > 0 for ns in times):
-        raise ValueError(f"{name} has times that are not positive and finite")
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

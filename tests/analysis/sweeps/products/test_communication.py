@@ -9,9 +9,9 @@ from gemmetry.documents.sweep_files import (
     master_table,
     operation_size,
 )
+from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.domain.tables import Table
-from gemmetry.sweeps.model import SweepConfiguration
-from gemmetry.traces.tracelens.sheets import BY_NAME
+from gemmetry.sweeps.rows import SweepConfiguration
 
 # The columns of process_comms.py of ROCm/aorta 7eeb04e.
 OLD = [

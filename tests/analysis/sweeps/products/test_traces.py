@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gemmetry.documents.sweep_files import collective_sheets, product_sweep
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.documents.trace_report import TraceLensSheets
+from gemmetry.sweeps.points import analyse_sweep
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.report import build_report
@@ -11,7 +12,11 @@ from gemmetry.traces.report import build_report
 
 def test_collective_reports_are_those_of_the_trace_report(made_sweep, analysis):
     files = sorted((made_sweep / "256thread/nccl_4channels").rglob("*.gz"))
-    report = build_report([Trace(file, read_trace(file, use_cache=False)) for file in files], {})
+    report = build_report(
+        [Trace(file, read_trace(file, use_cache=False)) for file in files],
+        {},
+        sheets=TraceLensSheets(),
+    )
     sheets = collective_sheets(analysis.points[0])
     assert len(sheets) == 5
     for sheet in sheets:
@@ -23,7 +28,9 @@ def test_collective_reports_are_those_of_the_trace_report(made_sweep, analysis):
 
 def test_timelines_are_those_of_the_trace_report(made_sweep, products):
     file = next((made_sweep / "256thread/nccl_4channels").rglob("rank1/*.gz"))
-    report = build_report([Trace(file, read_trace(file, use_cache=False))], {})
+    report = build_report(
+        [Trace(file, read_trace(file, use_cache=False))], {}, sheets=TraceLensSheets()
+    )
     sheet = report.table("gpu_timeline")
     assert products.points[0].timelines[1] == {name: (ms, share) for name, ms, share in sheet.rows}
 

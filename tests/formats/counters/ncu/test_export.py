@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.formats.counters.ncu_report import read_by_export
 from gemmetry.hardware.doctor import tool_path

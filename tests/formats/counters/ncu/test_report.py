@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.launches import StallSamples, base_unit
 from gemmetry.formats.counters.ncu_report import MAGIC, read_ncu_rep

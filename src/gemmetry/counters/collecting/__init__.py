@@ -1,4 +1,0 @@
-"""How hardware counters are collected: sets, command lines of profilers, their failures.
-
-``collector.py`` is an overview.
-"""

@@ -1,1 +1,0 @@
-"""Rules by kind; see :func:`gemmetry.counters.diagnosis.model.rule`."""

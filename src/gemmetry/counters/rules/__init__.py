@@ -1,0 +1,1 @@
+"""Rules by kind; see :func:`gemmetry.counters.model.rule`."""

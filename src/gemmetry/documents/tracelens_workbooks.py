@@ -1,0 +1,238 @@
+"""Reads TraceLens' workbooks into the tables that are computed from traces, as far as the sheets
+allow.
+
+``gpu_timeline`` holds the times of a summary, ``kernel_summary`` its kernels, ``GEMM`` the shapes
+and the kernels of each. Data that a workbook does not contain are unknown: single durations, and
+communication overlapping GEMMs. gemmetry's own workbooks have the same sheets and can be read too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.files import short_name
+from gemmetry.formats.events import LONGEST_NS, MOST_ELEMENTS, OperatorArguments
+from gemmetry.formats.xlsx import Cell, TraceLensReport
+from gemmetry.traces.gemms import GemmRow
+from gemmetry.traces.names import GEMM_KINDS, KernelKind, classify
+from gemmetry.traces.operators.gemms import GemmShape, gemm_shape
+from gemmetry.traces.summary import TOP_GEMMS, Summary, TopGemm
+
+_TIMES = {
+    "total_time": "window", "busy_time": "busy", "computation_time": "compute_union",
+    "total_comm_time": "comm_union", "total_memcpy_time": "memcpy_union",
+    "exposed_comm_time": "exposed_comm",
+}  # fmt: skip
+"""Row of ``gpu_timeline`` -> field of a summary."""
+
+
+_UNKNOWN = frozenset({"events", "gemm_comm_overlap_us", "launches_without_work"})
+
+
+_OF_KERNELS = frozenset({
+    "kernels", "gemm_kernels", "gemm_kernel_us", "comm_kernels", "comm_kernel_us", "top_gemms",
+})  # fmt: skip
+
+
+_SPENT = "Kernel duration (µs)_"
+
+
+_DETAILS = "kernel_details__summarize_kernel_stats"
+
+
+_KERNEL = re.compile(
+    r"""\{'name':\ ('(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"),\ ([^{}]{1,2000})\}""",
+    re.DOTALL | re.VERBOSE,
+)
+"""One entry of a list of kernels, which is a Python literal."""
+
+
+_NUMBER = re.compile(r"'(\w{1,40})': (?:np\.float64\()?(-?\d{1,20}(?:\.\d{1,40})?(?:e-?\d{1,3})?)")
+
+
+def workbook_summaries(report: TraceLensReport) -> list[Summary]:
+    """The contents of the sheets for each trace in the workbook; TraceLens' workbooks have one.
+
+    Raises:
+        RequestError: ``gpu_timeline`` is missing, or lacks a column or row.
+    """
+    timeline = report.sheet("gpu_timeline", ("type", "time ms")).rows()
+    kernels = report.sheets["kernel_summary"].rows() if "kernel_summary" in report.sheets else None
+    files = dict.fromkeys(row.get("file") for row in timeline)
+    found = []
+    for file in files:
+        times = {row["type"]: row["time ms"] for row in timeline if row.get("file") == file}
+        of_file = None if kernels is None else [k for k in kernels if k.get("file") == file]
+        found.append(_summary(report.path, file, times, of_file))
+    return found
+
+
+def _summary(
+    path: Path, file: Cell, times: Mapping[Cell, Cell], kernels: list[dict[str, Cell]] | None
+) -> Summary:
+    ns = {field: _ns(times.get(name), 1e6) for name, field in _TIMES.items()}
+    missing = [name for name, field in _TIMES.items() if ns[field] is None]
+    if missing:
+        raise RequestError(
+            f"sheet 'gpu_timeline' of {path} has no usable time for {', '.join(missing)}",
+            hint="Give a workbook as TraceLens or gemmetry trace report wrote it.",
+        )
+    known = {field: value for field, value in ns.items() if value is not None}
+    if known["busy"] > known["window"] or known["exposed_comm"] > known["comm_union"]:
+        raise RequestError(
+            f"the times in sheet 'gpu_timeline' of {path} contradict each other",
+            hint="Give a workbook as TraceLens or gemmetry trace report wrote it.",
+        )
+    gemms: dict[str, TopGemm] = {}
+    counts = {"kernels": 0, "gemm": 0, "comm": 0}
+    sums = {"gemm": 0, "comm": 0}
+    for row in kernels or ():
+        count, spent = _count(row.get(f"{_SPENT}count")), _ns(row.get(f"{_SPENT}sum"), 1e3)
+        name = row.get("Kernel name")
+        if count is None or spent is None or not isinstance(name, str):
+            continue
+        counts["kernels"] += count
+        kind = classify(name).kind
+        if kind is KernelKind.COLLECTIVE:
+            counts["comm"], sums["comm"] = counts["comm"] + count, sums["comm"] + spent
+        if kind in GEMM_KINDS:
+            counts["gemm"], sums["gemm"] = counts["gemm"] + count, sums["gemm"] + spent
+            low, high = _ns(row.get(f"{_SPENT}min"), 1e3), _ns(row.get(f"{_SPENT}max"), 1e3)
+            one = TopGemm(name=short_name(name), count=count, sum_ns=spent, min_ns=low or 0,
+                          max_ns=high or 0)  # fmt: skip
+            gemms[name] = _together(gemms[name], one) if name in gemms else one
+    of = short_name(file, 200) if isinstance(file, str) else ""
+    top = sorted(gemms.values(), key=lambda gemm: (-gemm.sum_ns, gemm.name))[:TOP_GEMMS]
+    return Summary(
+        label=f"{path.name}: {of}" if of else path.name,
+        file=path,
+        events=0,
+        kernels=counts["kernels"],
+        gemm_kernels=counts["gemm"],
+        gemm_kernel_ns=sums["gemm"],
+        comm_kernels=counts["comm"],
+        comm_kernel_ns=sums["comm"],
+        window_ns=known["window"],
+        busy_ns=known["busy"],
+        compute_union_ns=known["compute_union"],
+        comm_union_ns=known["comm_union"],
+        memcpy_union_ns=known["memcpy_union"],
+        comm_compute_overlap_ns=known["comm_union"] - known["exposed_comm"],
+        exposed_comm_ns=known["exposed_comm"],
+        gemm_comm_overlap_ns=0,
+        idle_ns=known["window"] - known["busy"],
+        top_gemms=tuple(top),
+        launches_without_work=0,
+        unknown=_UNKNOWN | (_OF_KERNELS if kernels is None else frozenset()),
+        part=of,
+    )
+
+
+def _together(one: TopGemm, other: TopGemm) -> TopGemm:
+    """Kernels of one name under two operators or on two streams."""
+    return TopGemm(
+        name=one.name,
+        count=one.count + other.count,
+        sum_ns=one.sum_ns + other.sum_ns,
+        min_ns=min(one.min_ns, other.min_ns),
+        max_ns=max(one.max_ns, other.max_ns),
+    )
+
+
+def workbook_gemms(report: TraceLensReport) -> list[GemmRow]:
+    """One row per operator with its sizes, and per kernel that multiplied in it.
+
+    Raises:
+        RequestError: the sheet ``GEMM`` is missing, or lacks a column.
+    """
+    return [row for _, row in workbook_gemm_rows(report)]
+
+
+def workbook_gemm_rows(report: TraceLensReport) -> list[tuple[Mapping[str, Cell], GemmRow]]:
+    """The same, each with the cells of its operator.
+
+    Raises:
+        RequestError: the sheet ``GEMM`` is missing, or lacks a column.
+    """
+    sheet = report.sheet("GEMM", ("name", "param: M", "param: N", "param: K", _DETAILS))
+    return [(cells, row) for cells in sheet.rows() for row in _gemms(cells)]
+
+
+def _gemms(cells: Mapping[str, Cell]) -> Iterator[GemmRow]:
+    name = str(cells["name"] or "")
+    shape = _shape(name, cells)
+    kernels = list(_kernels(str(cells[_DETAILS] or "")))
+    mains = [k for k in kernels if classify(k["name"]).kind in GEMM_KINDS]
+    # Kernels with unknown names that were launched by an operator that multiplies.
+    mains = mains or sorted(kernels, key=lambda kernel: -kernel["total"])[:1]
+    multiply = [k for k in mains if classify(k["name"]).kind is not KernelKind.GEMM_REDUCTION]
+    for kernel in mains:
+        facts = classify(kernel["name"])
+        is_alone = multiply == [kernel] and kernel["count"] == _count(cells.get("name_count"))
+        median = kernel["median"]
+        yield GemmRow(
+            kernel=kernel["name"],
+            facts=facts,
+            shape=shape,
+            dtype=facts.dtype if shape is None or shape.dtype is None else shape.dtype,
+            layout=None if shape is None else shape.layout,
+            names=(short_name(name),),
+            count=kernel["count"],
+            linked=kernel["count"],
+            sum_ns=kernel["total"],
+            min_ns=kernel["min"],
+            max_ns=kernel["max"],
+            median_ns=float(median),
+            tflops=shape.flops / median / 1000 if shape and is_alone and median > 0 else None,
+        )
+
+
+def _shape(name: str, cells: Mapping[str, Cell]) -> GemmShape | None:
+    """The shape from the operator's arguments, which specify types and layouts, else from the sizes
+    alone."""
+    columns = ("Input Dims_first", "Input type_first", "Input Strides_first")
+    # Lists are written in Python syntax; no text in these columns contains a quote.
+    arguments = [str(cells.get(column) or "").replace("'", '"') for column in columns]
+    shape = gemm_shape(name, OperatorArguments(*arguments))
+    if shape is not None:
+        return shape
+    m, n, k = (_count(cells[f"param: {letter}"]) for letter in "MNK")
+    if not m or not n or not k or max(m * k, k * n, m * n) > MOST_ELEMENTS:
+        return None
+    return GemmShape(m, n, k, _count(cells.get("param: B")) or 1)
+
+
+def _kernels(text: str) -> Iterator[dict[str, Any]]:
+    """Name, count, and times in ns of each kernel of a list."""
+    for entry in _KERNEL.finditer(text):
+        name = re.sub(r"\\(.)", r"\1", entry[1][1:-1], flags=re.DOTALL)
+        numbers = {key: float(value) for key, value in _NUMBER.findall(entry[2])}
+        count = _count(numbers.get("count"))
+        times = {
+            key: _ns(numbers.get(f"{key}_duration_us"), 1e3)
+            for key in ("total", "median", "min", "max")
+        }
+        if count and None not in times.values():
+            yield {"name": short_name(name), "count": count, **times}
+
+
+def _ns(value: Cell, unit: float) -> int | None:
+    """A time in `unit` ns, converted to whole ns; None where it is not a time."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not math.isfinite(value) or not 0 <= value * unit <= LONGEST_NS:
+        return None
+    return round(value * unit)
+
+
+def _count(value: Cell) -> int | None:
+    """An integer; None where it is implausible, as in a damaged file."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    is_whole = math.isfinite(value) and value == int(value) and 0 <= value <= MOST_ELEMENTS
+    return int(value) if is_whole else None

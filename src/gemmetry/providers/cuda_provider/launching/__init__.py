@@ -1,1 +1,0 @@
-"""What all kernels of the provider share: their rows, how they are found, compiled and launched."""

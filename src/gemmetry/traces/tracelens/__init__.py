@@ -1,1 +1,0 @@
-"""TraceLens' sheets."""

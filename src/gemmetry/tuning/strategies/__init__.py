@@ -1,1 +1,0 @@
-"""Strategies of the search, one module each."""

@@ -1,0 +1,168 @@
+"""Tables with TraceLens' columns, compared with numbers that TraceLens wrote."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gemmetry.documents.operator_tables import trace_tables
+from gemmetry.documents.tracelens import job_sheets, single_trace_sheet
+from gemmetry.traces.collectives.matching import analyse_jobs
+from gemmetry.traces.jobs import rank_trace
+from gemmetry.traces.reading import read_all
+from gemmetry.traces.summary import summarize
+
+DATA = Path(__file__).parents[1] / "data"
+LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
+WRITTEN = json.loads((DATA / "tracelens_sheets.json").read_text("utf-8"))
+
+
+def _tables(place):
+    path = LARGER / place.removeprefix("larger/") if place.startswith("larger/") else DATA / place
+    if not path.exists():
+        return {}
+    errors = {}
+    ranks, tables = [], []
+    for trace in read_all([path], errors, use_cache=False):
+        tables += trace_tables(trace, summarize(trace), short_kernel_us=50)
+        ranks.append(rank_trace(trace))
+        tables.append(single_trace_sheet(ranks[-1]))
+    assert not errors
+    if len(ranks) > 1:
+        tables = [t for job in analyse_jobs(ranks) for t in job_sheets(job)]
+    return {table.name: table for table in tables}
+
+
+def _key(cells):
+    return tuple(
+        f"{cell:.2f}" if isinstance(cell, (int, float)) else cell if cell is None else cell[:60]
+        for cell in cells
+    )
+
+
+CASES = [(file, sheet) for file, sheets in WRITTEN["files"].items() for sheet in sheets]
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {file: _tables(file) for file in WRITTEN["files"]}
+
+
+@pytest.mark.parametrize(("file", "sheet"), CASES)
+def test_numbers_are_those_of_tracelens(tables, file, sheet):
+    if not tables[file]:
+        pytest.skip(f"{file} is not in {LARGER} (GEMMETRY_TRACES names another folder)")
+    columns = WRITTEN["columns"][sheet]
+    table = tables[file][sheet]
+    places = [table.names.index(name) for name in columns["keys"]]
+    found = {}
+    for row in table.rows:
+        found.setdefault(_key(row[place] for place in places), []).append(row)
+    for key, values in WRITTEN["files"][file][sheet]:
+        # Names are cut, so that several rows may have the key: one of them has the numbers.
+        rows = [[row[table.names.index(c)] for c in columns["values"]] for row in found[_key(key)]]
+        expected = [_near(*one) for one in zip(columns["values"], values, strict=True)]
+        assert expected in rows, key
+
+
+def _near(column, value):
+    """TraceLens keeps times as float64 in µs since 1970 or boot: neighbouring numbers lie up to a
+    ns apart, and what is left of a difference of two of them is as coarse."""
+    if value is None:
+        return None
+    coarse = {"time ms": 2e-6, "percent": 1e-4, "Percentage (%)": 1e-6}.get(column, 0)
+    if any(word in column for word in ("skew", "wait", "kernel_time")):
+        coarse = 2e-3
+    elif column == "Kernel Time (µs)_std":
+        coarse = 5e-4
+    elif column == "Kernel Time (µs)_mean":
+        coarse = 1e-3
+    return pytest.approx(value, rel=5e-5, abs=coarse)
+
+
+def test_every_row_has_a_cell_for_every_column(tables):
+    for found in tables.values():
+        for table in found.values():
+            assert all(len(row) == len(table.names) for row in table.rows), table.name
+
+
+def test_cells_are_plain_values(tables):
+    for found in tables.values():
+        for table in found.values():
+            kinds = {type(cell) for row in table.rows for cell in row}
+            assert kinds <= {int, float, str, bool, type(None)}, (table.name, kinds)
+
+
+def test_shares_add_up(tables):
+    for found in tables.values():
+        if "ops_summary" not in found:
+            continue
+        for name in ("ops_summary_by_category", "ops_summary", "ops_unique_args"):
+            table = found[name]
+            reached = table.rows[-1][table.names.index("Cumulative Percentage (%)")]
+            assert reached == pytest.approx(100)
+        kernels = found["kernel_summary"]
+        share = kernels.names.index("Percent of kernels time (%)")
+        assert sum(row[share] for row in kernels.rows) == pytest.approx(100)
+
+
+def test_a_trace_without_gpu_events_has_no_tables(recording):
+    made = recording()
+    made.operator("aten::mm", 0, 100)
+    trace = made.trace()
+    assert trace_tables(trace, summarize(trace)) == []
+
+
+def test_a_trace_of_kernels_alone_has_those_that_need_no_host(recording):
+    made = recording()
+    made.kernel("a", 0, 10)
+    made.kernel("b", 20, 30_000)
+    trace = made.trace()
+    tables = {table.name: table for table in trace_tables(trace, summarize(trace))}
+    assert set(tables) == {
+        "gpu_timeline", "kernel_summary", "short_kernel_histogram", "short_kernels_summary",
+    }  # fmt: skip
+    assert [row[:3] for row in tables["kernel_summary"].rows] == [
+        (None, None, "b"), (None, None, "a"),
+    ]  # fmt: skip
+    assert [row[4] for row in tables["short_kernels_summary"].rows] == ["a"]
+
+
+def test_short_kernels_of_calls_that_differ_in_types_alone_are_one_row(recording):
+    made = recording()
+    for number, dtype in enumerate(("float", "double")):
+        made.operator("aten::add", 1000 * number, 500, shapes=[[4]], dtypes=[dtype])
+        made.launch("k", number + 1, at=1000 * number + 100, lasts=10)
+    trace = made.trace()
+    tables = {table.name: table for table in trace_tables(trace, summarize(trace))}
+    assert [row[6] for row in tables["short_kernels_summary"].rows] == [2]
+    assert len(tables["ops_unique_args"].rows) == 2
+
+
+def test_an_operator_that_is_known_stands_for_those_within_it(recording):
+    made = recording()
+    shapes = [[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], [], [], []]
+    values = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+    recorded = {"shapes": shapes, "dtypes": ["float", "float"], "values": values}
+    made.operator("aten::conv2d", 0, 990, shapes=shapes)
+    made.operator("aten::convolution", 10, 900, **recorded)
+    made.operator("aten::cudnn_convolution", 20, 800, shapes=shapes[:2])
+    made.launch("conv_kernel", 1, at=100, lasts=50)
+    trace = made.trace()
+    tables = {table.name: table for table in trace_tables(trace, summarize(trace))}
+    assert [row[0] for row in tables["ops_unique_args"].rows] == ["aten::cudnn_convolution"]
+    table = tables["unified_perf_summary"]
+    (row,) = table.rows
+    cells = dict(zip(table.names, row, strict=True))
+    assert cells["name"] == "aten::convolution"
+    assert cells["op category"] == "CONV_fwd"
+    assert cells["GFLOPS"] == pytest.approx(2 * 2 * 4 * 64 * 27 / 1e9)
+    assert cells["TFLOPS/s_mean"] == pytest.approx(2 * 2 * 4 * 64 * 27 / 50e-9 / 1e12)
+    assert cells["has_perf_model"] is True
+    assert ast.literal_eval(cells["perf_params"])["convNd"] == "conv2d"
+    (convolution,) = tables["CONV_fwd"].rows
+    assert convolution[0] == "aten::convolution"
