@@ -23,8 +23,7 @@ from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.iree_provider.batches import dispatch_function
 from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.support import target_flags
-from gemmetry.providers.iree_provider.tiles import configuration
-from gemmetry.providers.iree_provider.tiling_cpu import CpuTile
+from gemmetry.providers.iree_provider.tiles import CpuTile
 
 CPU = Target(TargetKind.CPU)
 SHAPES = [(m, n) for m in (256, 512) for n in (256, 384, 512, 768, 1024)]
@@ -42,7 +41,7 @@ CONFIGURATIONS = len(VALID) + 1
 def dispatches() -> list[Dispatch]:
     operations = [parse_operation(f"matmul_{m}x{n}x512_f32t_f32t_f32t") for m, n in SHAPES]
     return [
-        Dispatch(operation, configuration(tile), "iree", CPU)
+        Dispatch(operation, tile.configuration, "iree", CPU)
         for operation in operations
         for tile in (*VALID, INVALID)
     ]

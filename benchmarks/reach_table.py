@@ -22,12 +22,12 @@ from gemmetry.dispatches.analysis import (
     fastest_per_provider,
     geometric_mean,
     group_by_problem,
-    judge_together,
 )
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.engine.experiment import Experiment
+from gemmetry.results.compare import compare as judge_pairs
 
 LIBRARIES = ("torch", "cublaslt")
 
@@ -71,7 +71,7 @@ def table(found: list[Product]) -> str:
         "|---|---|" + "---|---|" * len(libraries) + "---|",
     ]
     pairs = [(product, name) for product in found for name in product.evidence]
-    judged = judge_together([product.evidence[name] for product, name in pairs])
+    judged = judge_pairs([product.evidence[name] for product, name in pairs])
     ratios: dict[str, list[float]] = {name: [] for name in libraries}
     cells: dict[tuple[int, str], str] = {}
     for (product, name), one in zip(pairs, judged, strict=True):

@@ -1,13 +1,14 @@
-"""The A/A test and the planted slowdown for ``triton.testing.do_bench`` (GPU) and
-``torch.utils.benchmark``, alongside gemmetry's (``aa_test.py``, ``planted_slowdown.py``).
+"""The A/A test and the planted slowdown for ``triton.testing.do_bench`` (GPU),
+``torch.utils.benchmark``, ``gemmetry.testing.do_bench`` and the verdicts of ``gemmetry.compare``,
+alongside those of experiments (``aa_test.py``, ``planted_slowdown.py``).
 
     python benchmarks/planted_slowdown.py --device cuda:0 --json planted.json
     python benchmarks/rivals.py --device cuda:0 --planted planted.json
 
 Each is used as its documentation shows, with its own defaults: ``do_bench(fn, return_mode="all")``
 and ``Timer("fn()").blocked_autorange()``, on a CPU with all of torch's threads. Both sides get the
-same tensors, one side is measured after the other. Neither tool has a test, so four rules that
-people read off their numbers are counted for each:
+same tensors, one side is measured after the other; only ``compare`` takes both sides, and has a
+verdict. The others have none, so four rules that people read off their numbers are counted:
 
 * *medians apart*: the medians differ by more than half of the planted slowdown, the best threshold
   for someone who knows what to look for;
@@ -37,6 +38,9 @@ import torch
 from slowed_product import product
 from torch.utils.benchmark import Timer
 from torch.utils.benchmark.utils.common import trim_sigfig
+
+import gemmetry
+import gemmetry.testing
 
 RESAMPLES = 1000
 
@@ -68,6 +72,26 @@ def triton_do_bench(kernel: Kernel) -> Timing:
     times = tuple(ms / 1e3 for ms in do_bench(kernel, return_mode="all"))
     low, high = np.quantile(times, [0.2, 0.8])
     return Timing(times, float(low), float(high))
+
+
+def own_do_bench(kernel: Kernel) -> Timing:
+    """``gemmetry.testing.do_bench`` with its defaults."""
+    times = tuple(ms / 1e3 for ms in gemmetry.testing.do_bench(kernel, return_mode="all"))
+    low, high = np.quantile(times, [0.2, 0.8])
+    return Timing(times, float(low), float(high))
+
+
+def contests(options: argparse.Namespace, first: Kernel, second: Kernel, pairs: int) -> proof.Rate:
+    """How often ``gemmetry.compare`` calls the second slower, or, where both are the same, one of
+    them faster or slower."""
+    began, verdicts = time.perf_counter(), []
+    for _ in range(pairs):
+        found = gemmetry.compare({"first": first, "second": second}, device=options.device)
+        verdicts.append(found.pair("second", "first").verdict)
+    wanted = ("faster", "slower") if first is second else ("slower",)
+    seconds = (time.perf_counter() - began) / (2 * pairs)
+    counted = sum(verdict in wanted for verdict in verdicts)
+    return proof.Rate("gemmetry.compare", "verdict", "both sides", counted, pairs, seconds)
 
 
 def torch_benchmark(kernel: Kernel) -> Timing:
@@ -157,7 +181,10 @@ def run(options: argparse.Namespace) -> dict[str, object]:
     planted = json.loads(options.planted.read_text(encoding="utf-8"))
     slowdown = planted["truth"]["ratio"] - 1
     kernels = Kernels(options, planted["extra"])
-    tools: dict[str, Callable[[Kernel], Timing]] = {"torch.utils.benchmark": torch_benchmark}
+    tools: dict[str, Callable[[Kernel], Timing]] = {
+        "torch.utils.benchmark": torch_benchmark,
+        "gemmetry do_bench": own_do_bench,
+    }
     if options.device != "cpu":
         tools["triton do_bench"] = triton_do_bench
     threshold = slowdown / 2
@@ -170,6 +197,8 @@ def run(options: argparse.Namespace) -> dict[str, object]:
         slowed, seconds = measure(tool, kernels.plain, kernels.slowed, options.slowdown_pairs)
         label = f"{what}, {slowdown:+.2%}"
         powers += judge(name, label, slowed, seconds, threshold).values()
+    alarms.append(contests(options, kernels.plain, kernels.plain, options.pairs))
+    powers.append(contests(options, kernels.plain, kernels.slowed, options.slowdown_pairs))
     print(f"A/A, other tools\n\n{proof.HEADER}")
     print("\n".join(one.row(is_alarm=True) for one in alarms))
     print(f"\nplanted slowdown, other tools\n\n{proof.HEADER}")

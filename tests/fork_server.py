@@ -44,7 +44,7 @@ COMMAND = [sys.executable, "-m", "gemmetry.engine.worker"]
 BEFORE_COMMAND = 3
 """Arguments of a guardian before the command."""
 
-PROBE = [sys.executable, "-m", "gemmetry.providers.user_provider.probe"]
+PROBE = [sys.executable, "-m", "gemmetry.providers.user_provider.kernel"]
 """What looks into a file of kernels."""
 
 WITH_TORCH = ("torch", "triton", "user")

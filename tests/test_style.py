@@ -23,7 +23,7 @@ PAGES = [
 PACKAGE = ROOT / "src" / "gemmetry"
 SCRIPTS = ("benchmarks", "docs/generate", "examples", "tests")
 EXCEPTIONS = {
-    ("src/gemmetry/cli/profile.py", "vehicle"): "the option --vehicle",
+    ("src/gemmetry/cli/experiments.py", "vehicle"): "the option --vehicle",
 }
 """Why a file, relative to the repository, may contain one of the words."""
 

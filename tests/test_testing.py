@@ -42,17 +42,6 @@ class TestIree(ProviderConformance):
     level = "quick"
 
 
-class TestTorch(ProviderConformance):
-    @staticmethod
-    def provider_class(options):
-        from gemmetry.providers.torch_provider.provider import PROVIDER
-
-        return PROVIDER(options)
-
-    operations = ("matmul_37x29x41_f32t_f32n_f32t", "batch_matmul_3x17x5x19_bf16n_bf16t_bf16n")
-    refused = ("matmul_37x29x41_tf32t_tf32t_f32t",)
-
-
 @pytest.fixture
 def example(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLE))

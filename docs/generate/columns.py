@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from textwrap import fill
 
-from gemmetry.dispatches.records import PRESETS
+from gemmetry.dispatches.results import PRESETS
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.tables import Column, Direction
 from gemmetry.results.tables import escape_markdown as escape

@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from gemmetry.results.tables import escape_markdown as escape
-from gemmetry.sweeps.training.config import TINY
-from gemmetry.sweeps.training.keys import ConfigKey, WorkloadConfig, config_keys
+from gemmetry.sweeps.keys import TINY, ConfigKey, WorkloadConfig, config_keys
 
 _HEAD = """\
 # Keys of the training workload

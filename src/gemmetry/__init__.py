@@ -13,15 +13,28 @@ if TYPE_CHECKING:
     from gemmetry.dispatches.notebook import bench
     from gemmetry.dispatches.profile import profile, record_traces
     from gemmetry.dispatches.results import Results, load
+    from gemmetry.judge.contest import Contest, compare
     from gemmetry.tuning.dispatcher.call import matmul
 
 
 __version__ = "0.1.0"
 
-__all__ = ["Results", "__version__", "bench", "load", "matmul", "profile", "record_traces"]
+__all__ = [
+    "Contest",
+    "Results",
+    "__version__",
+    "bench",
+    "compare",
+    "load",
+    "matmul",
+    "profile",
+    "record_traces",
+]
 _MODULES = {
+    "Contest": "gemmetry.judge.contest",
     "Results": "gemmetry.dispatches.results",
     "bench": "gemmetry.dispatches.notebook",
+    "compare": "gemmetry.judge.contest",
     "load": "gemmetry.dispatches.results",
     "matmul": "gemmetry.tuning.dispatcher.call",
     "profile": "gemmetry.dispatches.profile",

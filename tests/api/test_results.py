@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from gemmetry.dispatches.results import Results, load
-from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError
 
 
@@ -39,10 +38,6 @@ def test_best_is_the_fastest_of_each_operation(results):
 def test_samples_are_those_of_the_record(results):
     assert len(results.samples(results[0])) == 60
     assert results.samples(results.failures[0]) == []
-
-
-def test_dicts_have_every_column(results):
-    assert list(results.to_dicts()[0]) == [column.name for column in COLUMNS]
 
 
 def test_frames(results):

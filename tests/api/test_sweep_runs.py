@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.errors import RequestError
 from gemmetry.engine.opaque import JobFinished
 from gemmetry.sweeps.api import run_sweep
-from gemmetry.sweeps.runs import plan
+from gemmetry.sweeps.run import plan
 
 OPTIONS = {"threads": [256], "channels": [4, 8], "library": "nccl", "order": "given"}
 
@@ -45,20 +44,12 @@ def test_a_sweep_is_run_continued_and_analysed(command):
 def test_a_plan_writes_nothing(command):
     planned = plan("sweep", command=command, axes={"NCCL_ALGO": ["Ring"]}, **OPTIONS)
     assert planned.notes == ()
-    assert planned.succeeded == 0
     point = planned.document()["points"][1]
     assert (point["folder"], point["axes"]) == (
         "256thread/nccl_8channels/NCCL_ALGO=Ring", {"NCCL_ALGO": "Ring"}
     )  # fmt: skip
-    assert point["command"] == command
+    assert point["command"] == list(command)
     assert point["environment"]["NCCL_ALGO"] == "Ring"
     json.dumps(planned.document())
     assert repr(planned) == "<SweepPlan sweep: 2 points>"
     assert not planned.folder.exists()
-
-
-def test_a_wrong_request_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RequestError, match="--channels: 0 is not a positive whole number"):
-        run_sweep("sweep", command=["true"], channels=[0])
-    assert list(tmp_path.iterdir()) == []

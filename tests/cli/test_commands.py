@@ -13,10 +13,9 @@ import pytest
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from gemmetry.cli.console import Source
 from gemmetry.cli.main import every_command, group_app, load_command, read_examples
 from gemmetry.cli.options import COMPLETERS, argument, build_command, option, request, split_names
-from gemmetry.cli.run import Source
-from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form
 from gemmetry.domain.specs.keys import KEYS, RETIRED
 
@@ -201,8 +200,3 @@ def test_a_group_with_summaries_lists_its_commands_without_importing_them(capsys
     assert text.count("One line.") == 2
     assert group.commands == {}
     assert group.main(args=["made", "here"], prog_name="some", standalone_mode=False) == 5
-
-
-def test_a_value_of_a_retired_option_that_would_have_an_effect_is_refused():
-    with pytest.raises(RequestError):
-        call("here", "--mlir-dialect", "other")

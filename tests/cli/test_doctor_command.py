@@ -47,10 +47,3 @@ def test_the_mutants_are_not_listed_as_a_provider(cli):
         for row in json.loads(cli("list", "providers", "--json").stdout)["providers"]
     ]
     assert "null" in names and "mutant" not in names
-
-
-def test_doctor_lists_what_a_provider_cannot_do(cli, monkeypatch):
-    monkeypatch.setattr(NullProvider, "doctor_notes", lambda self: ("It only pretends.",))
-    ended = cli("doctor", "--json")
-    rows = {row["capability"]: row for row in json.loads(ended.stdout)["capabilities"]}
-    assert rows["provider null"]["detail"].endswith("; It only pretends.")

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from gemmetry.cli.results import print_plan
+from gemmetry.cli.console import print_plan
 from gemmetry.dispatches.profile import prepare
 from gemmetry.domain.specs.model import ProfileSpec
 
@@ -30,7 +31,8 @@ def test_the_whole_plan_as_json(capsys):
 def test_one_of_each_is_shown_in_the_singular(cli):
     ended = cli("profile", "--providers", "null", "--shapes", "8x8x8", "--dtypes", "f32",
                 "--dispatches", "*_default", "--dry-run")  # fmt: skip
-    assert "1 dispatch of 1 operation would run:" in ended.stdout
+    assert ended.stdout.startswith("1 dispatch of 1 operation would run:\n  null on null: 1\n")
+    assert not list(Path().iterdir())
 
 
 def test_what_nodes_may_support_is_not_called_unsupported(capsys):

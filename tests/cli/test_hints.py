@@ -27,7 +27,7 @@ FOREIGN = {
 }
 """Options of other tools, which a text that names the tool may give."""
 
-OTHER_PROGRAMS = "sweeps/workload/"
+OTHER_PROGRAMS = ("sweeps/workload.py", "sweeps/trainer.py")
 """Programs of ours with options of their own."""
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gemmetry.cli import main
 
 DATA = Path(__file__).parents[1] / "data"
@@ -115,10 +113,3 @@ def test_one_document_with_a_version_and_nothing_else(cli, tmp_path, sweeps, mon
         if name == "history add":
             run = document["runs"][0]["run"]
     assert not wrong, "\n".join(f"{one}: {why}" for one, why in wrong.items())
-
-
-@pytest.mark.parametrize("name", sorted(LINES))
-def test_an_error_leaves_stdout_empty(cli, name):
-    ended = cli(*name.split(), "--json", "--no-such-option")
-    assert (ended.status, ended.stdout) == (2, "")
-    assert "--no-such-option" in ended.stderr

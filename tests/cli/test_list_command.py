@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -49,21 +48,3 @@ def test_operations_and_configurations_of_a_request(cli):
     }
     assert len(rows(cli, "configurations", *request)) == 4
     assert len(rows(cli, "configurations", *request, "--limit", "3")) == 3
-
-
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet", "xlsx", "md", "html"])
-def test_lists_go_to_files(cli, suffix):
-    if suffix in ("parquet", "xlsx"):
-        pytest.importorskip("polars")
-    ended = cli("list", "dtypes", "-o", f"dtypes.{suffix}")
-    assert ended.status == 0
-    content = Path(f"dtypes.{suffix}").read_bytes()
-    assert b"bf16" in content or suffix in ("parquet", "xlsx")
-    if suffix == "csv":
-        assert len(list(csv.DictReader(content.decode().splitlines()))) == len(DTYPES)
-
-
-def test_an_unknown_suffix_is_reported(cli):
-    ended = cli("list", "dtypes", "-o", "dtypes.pdf")
-    assert ended.status == 2
-    assert ".parquet" in ended.stderr

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import resource
 import subprocess
@@ -181,21 +180,6 @@ def test_the_shell_completes_commands_and_values(tmp_path):
     assert complete("gemmetry profile --dtypes f32,b", 3, tmp_path) == ["f32,bf16"]
     assert complete("gemmetry profile --layouts t", 3, tmp_path) == ["tt", "tn"]
     assert complete("gemmetry profile --operation-kind co", 3, tmp_path) == ["conv2d"]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "list dtypes",
-        "list columns",
-        "list operations --providers null",
-        "profile --providers null --dry-run",
-    ],
-)
-def test_stdout_is_one_json_document(cli, line):
-    ended = cli(*line.split(), "--json")
-    assert ended.status == 0
-    assert json.loads(ended.stdout)["schema_version"] == 1
 
 
 def test_an_unexpected_error_is_one_sentence_and_has_its_own_status(cli, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import io
 import json
@@ -81,17 +80,6 @@ def test_another_plan_in_the_folder_is_refused(cli, done):
     assert "another folder with --experiment" in other.stderr
 
 
-def test_files_by_their_suffix(cli):
-    names = ["a.csv", "a.json", "a.md", "a.xml", "a.html"]
-    ended = cli(*NULL, "-o", names[0], *(f"--output={name}" for name in names[1:]))
-    assert ended.status == 0
-    for name in names:
-        assert Path(name).stat().st_size > 0
-    assert json.loads(Path("a.json").read_text())["schema_version"] == 1
-    rows = list(csv.DictReader(Path("a.csv").read_text().splitlines()))
-    assert [row["configuration"] for row in rows] == ["default", "fast"]
-
-
 def test_the_old_csv_begins_with_tags(cli):
     arguments = (*NULL, "--columns", "dispatch-profiler", "--output=data.csv", "--tags=Commit:abc")
     assert cli(*arguments).status == 0
@@ -135,13 +123,6 @@ def test_not_verified_is_stated(cli):
     assert {record["verification"] for record in records} == {"not_verified"}
 
 
-def test_dry_run_counts_and_writes_nothing(cli):
-    ended = cli("profile", "--providers", "null", "--shapes", "squares", "--dry-run")
-    assert ended.status == 0
-    assert ended.stdout.startswith("12 dispatches of 6 operations would run:\n  null on null: 12")
-    assert not list(Path().iterdir())
-
-
 def test_a_pattern_that_selects_nothing_next_to_others_is_reported(cli):
     ended = cli("profile", "--providers", "null", "--dispatches", "*fast,*slowest", "--dry-run")
     assert ended.status == 0
@@ -183,13 +164,6 @@ def test_an_empty_standard_input_is_not_a_request(cli, monkeypatch):
     assert not list(Path().iterdir())
 
 
-def test_a_saved_default_request_reads_back(cli):
-    saved = cli("profile", "--save-spec", "spec.yaml", "--dry-run", "--json")
-    read = cli("profile", "--spec", "spec.yaml", "--dry-run", "--json")
-    assert read.status == 0, read.stderr
-    assert json.loads(read.stdout)["plan_hash"] == json.loads(saved.stdout)["plan_hash"]
-
-
 @pytest.mark.parametrize(
     ("make", "cause"),
     [
@@ -228,19 +202,6 @@ def test_the_documents_regular_expressions_are_read_as_such(cli):
     assert ended.status == 0
     assert ended.stdout.startswith("1 dispatch of 1 operation")
     assert "is read as a regular expression, as re:matmul_.*_f32t_.*fast would be" in ended.stderr
-
-
-def test_three_mistakes_in_a_spec_are_all_reported(cli):
-    Path("bad.yaml").write_text("problem_m: 64:64:2\ndtypes: [f61]\nnonsense: 3\n")
-    ended = cli("profile", "--spec", "bad.yaml")
-    assert ended.status == 2
-    reported = [line for line in ended.stderr.splitlines() if line.startswith("error: bad.yaml:")]
-    assert [line.split(": ")[1] for line in reported] == [
-        "bad.yaml:1:12",
-        "bad.yaml:2:9",
-        "bad.yaml:3:1",
-    ]
-    assert ended.stdout == ""
 
 
 @pytest.mark.parametrize(

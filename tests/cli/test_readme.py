@@ -22,7 +22,8 @@ from gemmetry.cli.main import COMMANDS, PARSER_ERROR, load_command, run
 from gemmetry.providers.base import builtin_names
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SKILLS = sorted((ROOT / "skills").glob("*/SKILL.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *SKILLS]
 ONLY_READ = ("examples.md",)
 """Examples of help; the reference of the command line, whose lines run, has them too."""
 

@@ -60,3 +60,24 @@ def test_a_format_of_files_is_added_by_its_entry(experiments, monkeypatch):
     refused = experiments("report", "a", "-o", "later.tsv")
     assert (refused.status, Path("later.tsv").exists()) == (2, False)
     assert "no_such_library" in refused.stderr
+
+
+def test_show_describes_one_dispatch(experiments):
+    shown = experiments("show", "a", "fast")
+    assert shown.status == 0
+    assert "matmul_64x64x64_f32t_f32t_f32t_fast" in shown.stdout
+    document = json.loads(experiments("show", "a", "*fast", "--json").stdout)
+    assert [record["configuration"] for record in document["records"]] == ["fast"]
+    missing = experiments("show", "a", "fasst")
+    assert missing.status == 2
+    assert missing.stdout == ""
+
+
+def test_merge_makes_a_new_experiment(experiments):
+    merged = experiments("merge", "a", "b", "--into", "ab")
+    assert merged.status == 0
+    assert merged.stdout.startswith("ab: 2 records")
+    assert experiments("report", "ab").status == 0
+    assert experiments("merge", "a", "b", "--into", "ab").status == 2
+    assert experiments("merge", "a", "--into", "c").status == 2
+    assert experiments("merge", "a", "b", "-o", "other").stdout.startswith("other: ")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.cli.run import Source, given_values, plan_request, read_request
+from gemmetry.cli.console import Source, given_values, plan_request, read_request
 from gemmetry.domain.errors import SpecError, StorageError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.results import Rendering, check_rendering, columns_of, rendering_of
+from gemmetry.cli.console import Rendering, check_rendering, columns_of, rendering_of
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
 from gemmetry.domain.specs.model import ProfileSpec
 

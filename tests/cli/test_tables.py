@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from gemmetry.cli.console import check_outputs, emit
@@ -17,17 +15,6 @@ THINGS = Table(
     COLUMNS,
     [("a|b", True, ["1", "2"], None, {"k": 1}), ("<i>", False, [], "x", {})],
 )
-
-
-def test_json_is_as_it_was(capsys):
-    emit(THINGS, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {
-        "schema_version": 1,
-        "things": [
-            {"name": "a|b", "ok": True, "many": ["1", "2"], "none": None, "parts": {"k": 1}},
-            {"name": "<i>", "ok": False, "many": [], "none": "x", "parts": {}},
-        ],
-    }
 
 
 def test_an_empty_table_is_still_a_table(tmp_path, capsys):

@@ -21,11 +21,6 @@ def test_the_table_is_about_errors(cli):
     assert "GFLOP/s" not in ended.stdout
 
 
-def test_dry_run(cli):
-    ended = cli("verify", "run", "--providers", "null", "--dry-run")
-    assert ended.stdout.startswith("6 dispatches")
-
-
 ACCUMULATES_IN_BF16 = """
 import ml_dtypes
 import numpy as np

@@ -31,7 +31,7 @@ def test_kept_sources_are_compared(tmp_path):
 
 def test_the_cuda_kernels_have_digests_without_a_gpu():
     from gemmetry.domain.names import parse_operation
-    from gemmetry.providers.cuda_provider.launching import catalogue
+    from gemmetry.providers.cuda_provider import catalogue
     from gemmetry.providers.cuda_provider.provider import PROVIDER
 
     provider, operation = PROVIDER(), parse_operation(NAME)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.dispatches.records import PRESETS
+from gemmetry.dispatches.results import PRESETS
 from gemmetry.documents.trace_report import OUR_SHEETS
 from gemmetry.documents.tracelens import SHEETS
 from gemmetry.domain.columns import COLUMNS

@@ -72,7 +72,8 @@ def test_a_lost_device_keeps_its_kind():
         (-9, "", True, Outcome.OUT_OF_MEMORY, "the system killed the worker, as memory ran out"),
         (-9, "", False, Outcome.CRASH, "the worker process died of SIGKILL"),
         (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
-         "the worker process died of SIGABRT: Fatal Python error: Aborted"),
+         "the worker process was ended by its own code, which called abort() (SIGABRT): Fatal "
+         "Python error: Aborted"),
         (-14, "File x", False, Outcome.TIMEOUT, HUNG_REASON),
         (3, "", False, Outcome.CRASH, "the worker process ended with status 3"),
     ],

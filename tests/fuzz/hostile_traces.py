@@ -39,63 +39,17 @@ from gemmetry.traces.text import (
     print_workload,
 )
 
-SCRIPTS = (
-    "</script><script>document.title='owned'</script>",
-    "<img src=x onerror=\"document.title='owned'\">",
-    "<svg/onload=document.title='owned'>",
-    "javascript:document.title='owned'",
-    "{{7*7}}{% raw %}",
-    "<!--<script>",
-    "]]><script>document.title='owned'</script>",
-)
-FORMULAS = (
-    '=HYPERLINK("http://x","y")', "+1+1", "-1+1|cmd", "@SUM(A1)", "\t=1+1", "\n=1+1", " =1+1",
-    "\x00=1+1", "＝1+1", "'=1",
-)  # fmt: skip
-MARKS = (
-    "\x1b[31mred\x1b[0m", "\x1b]8;;http://x\x07link\x1b]8;;\x07", "a\x00b", "\x9b31m",
-    "\u202egnp.exe", "\u2066x\u2069", "\u200fmirrored", "\ufeffbom", "\uffff", "\u2028line",
-    "[bold]x[/bold]", "[/]", "\\", "%s%n", "''", '"', "_x0041_",
-)  # fmt: skip
-KERNELS = (
-    "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "ampere_bf16_s16816gemm_bf16_128x64_tn",
-    "Cijk_Alik_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1", "splitKreduce_kernel<32, 16>",
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "ncclDevKernel_SendRecv", "flash_fwd_kernel",
-    "void at::native::vectorized_elementwise_kernel<4, F>(int, F)", "Memset (Device)", "",
-    "_ZN2ns4funcILi4EfEEvPT_", "ProfilerStep#3", "ProfilerStep#999999999999999999",
-    "k" * 20_000, "<" * 3000, "(anonymous namespace)::" * 300, "gemm" + "(" * 4000,
-)  # fmt: skip
-OPERATORS = (
-    "aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_mm", "aten::linear", "my::gemm",
-    "record_param_comms", "nccl:all_reduce", "nccl:_allgather_base", "c10d::allreduce_",
-    "AddmmBackward0", "autograd::engine::evaluate_function: MmBackward0", "ProfilerStep#1",
-)  # fmt: skip
+VALUES = json.loads(Path(__file__).with_name("hostile_values.json").read_text("utf-8"))
+SCRIPTS, FORMULAS, MARKS = (VALUES[name] for name in ("scripts", "formulas", "marks"))
+OPERATORS = VALUES["operators"]
+KERNELS = (*VALUES["kernels"], "k" * 20_000, "<" * 3000, "(anonymous namespace)::" * 300,
+           "gemm" + "(" * 4000)  # fmt: skip
 TEXTS = (*SCRIPTS, *FORMULAS, *MARKS, "\ud800", "x" * 3000)
 _NAMES = (*KERNELS, *OPERATORS, *TEXTS)
+_NUMBERS, _SHAPES, _TYPES, _RANKS, _CATEGORIES = (
+    VALUES[name] for name in ("numbers", "shapes", "types", "ranks", "categories")
+)
 
-_NUMBERS: tuple[Any, ...] = (
-    1, 2, 3, 7, 10, 0, -1, 0.5, 12.345, -3.25, 4_400_000_000_000.123, 1e300, 1e-300, 2**31, 2**53,
-    2**62, 2**63 - 1, 2**63, 2**64, 10**30, -(2**62), -(2**63), 1_700_000_000_000_000,
-    float("nan"), float("inf"), None, True, "5", "x", "", [1], {"a": 1}, "NaN", 8, 16, 100,
-)  # fmt: skip
-_SHAPES: tuple[Any, ...] = (
-    [[16, 32], [32, 64]], [[64], [16, 32], [32, 64]], [[4, 16, 32], [4, 32, 64]], [[], []], [],
-    [[2**40, 2**40], [2**40, 2**40]], [[2**62] * 20, [2**62, 1]], [[-1, 2], [2, 3]],
-    [[0, 0], [0, 1]], [["=1+1", None]], {"a": [1]}, "x", 5, None,
-    [[[16, 32], [16, 32]]], [[10**30, 2], [2, 10**30]],
-)  # fmt: skip
-_TYPES: tuple[Any, ...] = (
-    ["float", "float"], ["c10::BFloat16", "c10::BFloat16"], ["c10::Float8_e4m3fn"] * 3, ["=cmd()"],
-    [None, 1], [], "x", ["TensorList"], ["[/bold]", "\x1b[31m"],
-)  # fmt: skip
-_RANKS: tuple[Any, ...] = (
-    "[0, 1]", "[0, 1, ..., 7]", "[0, 1, ..., 99999999999999999]", "[]", [0, 1], "x", None, "[1]",
-    "[0, 2, ..., 30]", [2**70],
-)  # fmt: skip
-_CATEGORIES = (
-    "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "hip_runtime", "cpu_op",
-    "user_annotation", "gpu_user_annotation", "Kernel", "Operator", "python_function", 5, None,
-)  # fmt: skip
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "correlation": _NUMBERS, "External id": _NUMBERS, "device": _NUMBERS, "stream": _NUMBERS,
     "grid": ([1, 2, 3], [2**40, 1, 1], [1], None, "x", [-1, 0, 0]),

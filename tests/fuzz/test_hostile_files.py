@@ -1,7 +1,7 @@
 """Files that no reader expects, given to every command that reads a file.
 
 A command with a new argument or option that is a path fails the first test until it is registered
-here, as a reader or as a path that is only written.
+in ``hostile_files.txt``, or here as a path that is only written.
 """
 
 from __future__ import annotations
@@ -17,54 +17,13 @@ import pytest
 
 from gemmetry.cli.main import every_command, run
 
-DRY = "--dry-run --providers null"
-SHAPE = "--shapes 8x8x8 --providers null"
-READERS = {
-    "profile --spec": (f"profile {DRY} --spec FILE.yaml", f"profile {DRY} --spec FILE.json"),
-    "profile --shapes": tuple(f"profile {DRY} --shapes FILE{end}" for end in (".csv", ".yaml",
-                                                                              ".txt")),
-    "profile --kernel": ("profile --dry-run --shapes 8x8x8 --kernel FILE.cu:f",
-                         "profile --dry-run --shapes 8x8x8 --kernel FILE.cubin:f"),
-    "list operations --spec": ("list operations --spec FILE.yaml",),
-    "tune --simulate": ("tune --simulate FILE.json",),
-    "trace summary files": ("trace summary FILE.json", "trace summary FILE.xlsx",
-                            "trace summary FILE_kernel_trace.csv", "trace summary FILE.db"),
-    "trace gemms files": ("trace gemms FILE.json --json",),
-    "trace shapes files": ("trace shapes FILE.json",),
-    "trace collectives files": ("trace collectives FILE.json",),
-    "trace report files": ("trace report FILE.json -o report.md",),
-    "sweep run --config": ("sweep run --dry-run -o sweep --config FILE.yaml",),
-    "sweep run --rocprof-input": ("sweep run --dry-run -o sweep --rocprof-input FILE.yaml",
-                                  "sweep run --dry-run -o sweep --rocprof-input FILE.json"),
-    "sweep analyze folder": ("sweep analyze FILE",),
-    "sweep compare sweeps": ("sweep compare FILE.json FILE.json",),
-    "sweep tuner-config folder": ("sweep tuner-config FILE",),
-    "sweep rocprof-input --from": ("sweep rocprof-input --from FILE.csv -o o.yaml",),
-    "counters import files": tuple(f"counters import FILE{end}" for end in (
-        ".csv", ".json", ".ncu-rep", ".db", "_counter_collection.csv")),
-    "counters diagnose reports": ("counters diagnose FILE.csv",),
-    "counters compare reports": ("counters compare FILE.csv FILE.csv",),
-    "dispatcher build experiments": ("dispatcher build FILE -o t.json",),
-    "dispatcher show table": ("dispatcher show FILE.json",),
-    "dispatcher evaluate experiment": ("dispatcher evaluate FILE",),
-    "kernels ladder folder": ("kernels ladder FILE",),
-    "report experiment": ("report FILE",),
-    "show experiment": ("show FILE",),
-    "merge experiments": ("merge FILE FILE --into into",),
-    "import files": tuple(f"import FILE{end} --into into" for end in (".csv", ".json", ".jsonl")),
-    "import --like": ("import FILE --into into --like FILE",),
-    "history add experiments": ("history add FILE --store store",),
-    "history add --store": ("history add FILE --store FILE",),
-    "history show --store": ("history show --store FILE",),
-    "history check --store": ("history check --store FILE",),
-    "history annotate --store": ("history annotate x --store FILE --run x --text y",),
-    "history site --store": ("history site --store FILE -o site",),
-    "compare experiments": ("compare FILE FILE",),
-    "cache clear paths": ("cache clear FILE",),
-    "profile --experiment": (f"profile {SHAPE} --experiment FILE",),
-    "profile --generated-dir": (f"generate {SHAPE} --generated-dir FILE",),
-}  # fmt: skip
+READERS: dict[str, list[str]] = {}
 """Command and parameter -> what to try, with the file as FILE."""
+for _line in Path(__file__).with_name("hostile_files.txt").read_text().splitlines()[1:]:
+    if _line.startswith("["):
+        READERS[_line.strip("[]")] = []
+    else:
+        READERS[next(reversed(READERS))].append(_line)
 
 ALSO = {
     "--spec", "--output", "--into", "--html", "--save-spec", "--kernel", "--experiment", "--table",

@@ -158,7 +158,7 @@ def test_names_parse_back_to_the_same_algorithm(cuda: Target, name: str) -> None
     """Every proposal, set up again from its name alone, is the same for the library, byte by
     byte."""
     from gemmetry.hardware.torch_device import open_device
-    from gemmetry.providers.cublaslt_provider import selecting
+    from gemmetry.providers.cublaslt_provider import algorithms as selecting
     from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
     from gemmetry.providers.cublaslt_provider.bindings import problem_of
     from gemmetry.providers.cublaslt_provider.choosing import described

@@ -17,8 +17,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
@@ -134,7 +134,7 @@ def test_unaligned_buffers_are_refused_where_they_are_not_supported(
 
 def test_the_ladder_gains_where_it_must(tmp_path: Path, hopper: Target) -> None:
     """Three rungs on two sizes, verified and measured next to cuBLAS."""
-    from gemmetry.dispatches.ladder_run import ladder_of, prepare_ladder, run_ladder
+    from gemmetry.dispatches.ladder import ladder_of, prepare_ladder, run_ladder
     from gemmetry.dispatches.results import load
 
     prepared = prepare_ladder(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.dispatch import Target
-from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider import catalogue
 from gemmetry.tuning.dispatcher.building import dispatch_of
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,

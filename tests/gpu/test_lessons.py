@@ -18,7 +18,7 @@ from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.storage import quantize, to_float64
-from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider import catalogue
 from gemmetry.providers.cuda_provider.provider import CudaProvider
 from gemmetry.providers.user_provider.provider import UserProvider
 

@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.cli.main import run
 from gemmetry.domain.dispatch import Target
-from gemmetry.sweeps.analysis import PointAnalysis, analyse_sweep
+from gemmetry.sweeps.points import PointAnalysis, analyse_sweep
 
 pytestmark = pytest.mark.gpu
 

@@ -11,12 +11,12 @@ import pytest
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.user_provider.cuda_launch import why_not
+from gemmetry.providers.user_provider.cuda_kernel import why_not
 from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.providers.user_provider.cuda_compiling import compile_kernel
+from gemmetry.providers.user_provider.cuda_kernel import compile_kernel
 
 FOLDER = Path(str(resources.files("gemmetry.providers.kernels"))) / "lessons"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.cu"))

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from gemmetry.dispatches.writers import write
+from gemmetry.dispatches.results import write
 from gemmetry.domain.record import ResultSet
 from gemmetry.results.palette import colour_at, contrast
 

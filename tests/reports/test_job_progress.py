@@ -15,7 +15,7 @@ from gemmetry.engine.opaque import (
     JobWarning,
     OpaqueJob,
 )
-from gemmetry.sweeps.progress import JobProgress, format_duration
+from gemmetry.sweeps.run import JobProgress, format_duration
 
 
 def job(title):

@@ -10,8 +10,8 @@ from gemmetry.domain.record import Verdict
 from gemmetry.selftest.kill_matrix import (
     kill_matrix,
     kill_matrix_document,
+    kill_matrix_files,
     print_kill_matrix,
-    write_kill_matrix,
 )
 from gemmetry.selftest.provider import Carrier, Mutant
 
@@ -136,13 +136,13 @@ def test_the_document_is_json_with_the_promised_keys(matrix):
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".html", ".parquet", ".xlsx"])
 def test_every_plain_format_is_written(matrix, tmp_path, suffix):
     path = tmp_path / f"matrix{suffix}"
-    write_kill_matrix(matrix, path, FACTS)
+    kill_matrix_files(matrix, FACTS).write(path)
     assert path.stat().st_size > 100
 
 
 def test_the_page_has_a_row_and_a_line_of_dots_for_every_kernel(matrix, tmp_path):
     path = tmp_path / "matrix.md"
-    write_kill_matrix(matrix, path, FACTS)
+    kill_matrix_files(matrix, FACTS).write(path)
     page = path.read_text()
     assert page.startswith("# Kill matrix\n")
     assert "AMD \\| EPYC, NVIDIA H200" in page
@@ -169,10 +169,10 @@ def test_the_page_has_a_row_and_a_line_of_dots_for_every_kernel(matrix, tmp_path
 def test_the_page_counts_equal_devices(matrix, tmp_path, devices, shown):
     path = tmp_path / "matrix.md"
     facts = {**FACTS, "machine": {**FACTS["machine"], "devices": devices}}
-    write_kill_matrix(matrix, path, facts)
+    kill_matrix_files(matrix, facts).write(path)
     assert f"gemmetry 0.1.0, on {shown}\n" in path.read_text()
 
 
 def test_an_unknown_suffix_is_refused(matrix, tmp_path):
     with pytest.raises(RequestError, match="unknown suffix"):
-        write_kill_matrix(matrix, tmp_path / "matrix.docx", FACTS)
+        kill_matrix_files(matrix, FACTS).write(tmp_path / "matrix.docx")

@@ -6,6 +6,7 @@ from importlib import resources
 
 import pytest
 
+from gemmetry.dispatches.figures import provider_places
 from gemmetry.providers.base import builtin_names
 from gemmetry.results import palette
 from gemmetry.results.palette import (
@@ -15,7 +16,7 @@ from gemmetry.results.palette import (
     colour_at,
     contrast,
     ink_on,
-    provider_places,
+    log_ticks,
 )
 
 READABLE = 4.5
@@ -79,3 +80,12 @@ def test_texts_of_the_page_can_be_read_on_their_grounds(dark):
     faint = {pair: round(found, 2) for pair in pairs
              if (found := contrast(*(colours[name] for name in pair))) < READABLE}  # fmt: skip
     assert faint == {}
+
+
+@pytest.mark.parametrize("high", [1.02, 1.6, 9.0, 100.0, 1e7])
+def test_a_logarithmic_axis_has_ticks(high):
+    ticks = log_ticks(6.8, 6.8 * high)
+    assert all(6.8 <= tick <= 6.8 * high for tick in ticks)
+    assert ticks == sorted(ticks)
+    if high >= 1.6:
+        assert 4 <= len(ticks) <= 12

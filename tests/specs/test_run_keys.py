@@ -33,7 +33,7 @@ from gemmetry.cli.main import run
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.engine.candidates import reproduction_command
 from gemmetry.domain.specs.planning import run_settings
-from gemmetry.domain.specs.schema import spec_schema
+from gemmetry.domain.specs.model import spec_schema
 from gemmetry.domain.specs.loader import make_spec
 from gemmetry.engine.schema import Lane
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from gemmetry.domain.columns import COLUMNS
+from gemmetry.domain.columns import COLUMNS, result_schema
 from gemmetry.domain.specs.keys import ALIASES, KEYS
-from gemmetry.domain.specs.schema import result_schema, spec_schema
+from gemmetry.domain.specs.model import spec_schema
 
 
 def test_the_spec_schema_has_every_key_with_its_text():

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.opening import MOST_TEXT_BYTES
-from gemmetry.domain.specs.text import read_text_file
+from gemmetry.domain.opening import MOST_TEXT_BYTES, read_text_file
 
 
 def test_reads_a_file_and_where_it_may_standard_input(tmp_path, monkeypatch):

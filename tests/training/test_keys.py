@@ -1,9 +1,21 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from gemmetry.sweeps.training.keys import WorkloadConfig, config_keys, keys_without_effect
+from gemmetry.domain.errors import RequestError, SpecError
+from gemmetry.domain.specs.yaml_text import read_yaml
+from gemmetry.sweeps.keys import (
+    PRESETS,
+    WorkloadConfig,
+    config_keys,
+    keys_without_effect,
+    load_config,
+)
+
+FILE = Path(__file__).with_name("document.yaml")
 
 
 def test_every_key_has_a_default_and_a_meaning():
@@ -41,3 +53,101 @@ def test_values_that_cannot_be_trained_are_refused(section, values, words):
 def test_a_short_run_without_a_profiler_is_accepted():
     short = {"training": {"max_steps": 1}, "profiling": {"enabled": False}}
     assert WorkloadConfig.model_validate(short).training.max_steps == 1
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "workload.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_documents_file_is_accepted_and_its_values_are_the_defaults():
+    config, document = load_config(str(FILE)), load_config("document")
+    values = read_yaml(FILE.read_text(), "it").value
+    known = {key.name: key for key in config_keys()}
+    used = 0
+    for section, keys in values.items():
+        for key, value in keys.items():
+            entry = known.pop(f"{section}.{key}")
+            assert not entry.is_own
+            if entry.is_used and entry.default is not None:
+                used += 1
+                found = getattr(getattr(document, section), key)
+                assert found == (tuple(value) if isinstance(value, list) else value), entry.name
+    assert used > 30
+    assert all(key.is_own for key in known.values()), "the document's file has no such key"
+    assert "streams.stream_assignments" in keys_without_effect(config)
+    assert not any(key.startswith("model.") for key in keys_without_effect(config))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_valid(preset):
+    assert load_config(preset).training.max_steps >= 1
+
+
+def test_a_file_comes_before_a_preset_of_its_name(tmp_path, monkeypatch):
+    (tmp_path / "tiny").write_text("training: {max_steps: 33}")
+    monkeypatch.chdir(tmp_path)
+    assert load_config("tiny").training.max_steps == 33
+
+
+def test_overrides_replace_single_keys():
+    config = load_config(
+        "tiny", ["distributed.mode=fsdp", "optimizer.betas=[0.5, 0.6]", "training.grad_clip_norm="]
+    )
+    assert config.distributed.mode == "fsdp"
+    assert config.distributed.backend == "gloo"
+    assert config.optimizer.betas == (0.5, 0.6)
+    assert config.training.grad_clip_norm is None
+
+
+def test_all_mistakes_are_reported_at_their_places(tmp_path):
+    path = write(
+        tmp_path,
+        "training:\n  batch_sizes: 3\n  max_steps: x\nmodel: 5\nfsdp:\nlog: 3\n"
+        "distributed: {mode: dpp}\n",
+    )
+    overrides = ["training.log_interval=0", "foo.bar=2", "optimizer.lr=[1]"]
+    with pytest.raises(SpecError) as error:
+        load_config(path, overrides)
+    lines = error.value.mistakes
+    assert lines == (
+        "--override foo.bar: unknown key 'foo'. Known: " + lines[0].partition("Known: ")[2],
+        "--override optimizer.lr: [1] is not a number",
+        "--override training.log_interval: 0 is below 1",
+        f"{path}:2:3: unknown key 'batch_sizes'. Did you mean batch_size or max_steps?",
+        f"{path}:3:14: training.max_steps: 'x' is not a whole number",
+        f"{path}:4:8: model: 5 is not a mapping of keys to values",
+        f"{path}:6:1: unknown key 'log'. Did you mean logging?",
+        f"{path}:7:21: distributed.mode: unknown mode 'dpp'. Did you mean ddp or fsdp?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("training: {}\ntraining: {}\n", SpecError, "appears twice"),
+        ("- 1\n- 2\n", SpecError, ":1:1: a configuration is a mapping of sections"),
+        ("7\n", SpecError, ":1:1: a configuration is a mapping of sections"),
+        ("# nothing\n", RequestError, "is empty"),
+    ],
+)
+def test_files_without_sections_and_keys(tmp_path, text, error, words):
+    with pytest.raises(error, match=words):
+        load_config(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"), [("nowhere.yaml", "does not exist"), ("", "not a file")]
+)
+def test_a_file_that_cannot_be_read_leads_to_the_presets(tmp_path, monkeypatch, source, words):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError, match=words) as error:
+        load_config(source)
+    assert "presets document and tiny" in error.value.hint
+
+
+@pytest.mark.parametrize("text", ["max_steps", "max_steps=3", "a.b.c=1", ".=1", "training.=3"])
+def test_an_override_without_section_and_value_is_refused(text):
+    with pytest.raises(SpecError, match=r"not of the form section\.key=value"):
+        load_config("tiny", [text])

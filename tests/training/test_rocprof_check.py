@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError, SpecError
-from gemmetry.sweeps.training.rocprof import check_rocprof_input
+from gemmetry.sweeps.rocprof_input import check_rocprof_input
 
 SAMPLES = Path(__file__).parents[1] / "data" / "rocprof"
 

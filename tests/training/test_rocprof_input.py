@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.sweeps.training.rocprof import (
+from gemmetry.sweeps.rocprof_input import (
     PRESETS,
     check_rocprof_input,
     exact_regex,

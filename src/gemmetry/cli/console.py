@@ -1,24 +1,35 @@
-"""Where text goes: results to stdout, everything else to stderr.
-
-Tables that are not results (providers, dtypes ...): to the console, JSON or a file.
+"""Where text goes: results to stdout, everything else to stderr; and what commands share that run a
+plan: from options to a request and its plan, to the run and its results.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
+
+from gemmetry.domain.rows import SCHEMA_VERSION
+from gemmetry.domain.settings import RAY
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gemmetry.dispatches.profile import Prepared
+    from gemmetry.domain.record import Record, ResultSet
+    from gemmetry.domain.specs.model import ProfileSpec
+    from gemmetry.domain.specs.operations import Defaults
     from gemmetry.domain.tables import Table
 
+
+_R = TypeVar("_R")
 
 _INDENT = 4
 """Columns by which the continuation of a line that exceeds the terminal's width is indented."""
@@ -81,7 +92,7 @@ def print_json(document: Any, *, indent: int = 0) -> None:
 
 def print_facts(**facts: Any) -> None:
     """One JSON document of what a command did, with the version of its schema."""
-    print_json({"schema_version": 1, **facts})
+    print_json({"schema_version": SCHEMA_VERSION, **facts})
 
 
 def command_line() -> str:
@@ -89,6 +100,27 @@ def command_line() -> str:
     from gemmetry.hardware.detect import masked_words
 
     return shlex.join(["gemmetry", *masked_words(sys.argv[1:])])
+
+
+class Found(Protocol):
+    """What a command found, as a document of JSON and as files."""
+
+    def document(self) -> Any:
+        """JSON values."""
+
+    def write(self, path: Path) -> object:
+        """Write it in the format of the suffix."""
+
+
+def deliver(
+    found: Found, *, as_json: bool, outputs: Sequence[Path], show: Callable[[Console], None]
+) -> None:
+    """Print what was found, as a document or for a reader, and write it to each of `outputs`."""
+    if as_json:
+        print_json(found.document())
+    else:
+        show(stdout_console())
+    write_outputs(found, outputs)
 
 
 def emit(
@@ -103,22 +135,24 @@ def emit(
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.results.emit import tables_document
+    from gemmetry.results.emit import of_table
+
+    def show_table(console: Console) -> None:
+        from gemmetry.dispatches.terminal import print_table
+
+        if show is None:
+            print_table(table, console)
+        else:
+            show(table)
 
     check_outputs(outputs)
-    if as_json:
-        print_json(tables_document([table]))
-    else:
-        (show or _print)(table)
-    write_outputs(table, outputs)
+    deliver(of_table(table), as_json=as_json, outputs=outputs, show=show_table)
 
 
-def write_outputs(table: Table, outputs: Sequence[Path]) -> None:
-    """Write `table` to files, each in the format of its suffix."""
-    from gemmetry.results.emit import write_tables
-
+def write_outputs(found: Found, outputs: Sequence[Path]) -> None:
+    """Write what was found to files, each in the format of its suffix."""
     for path in outputs:
-        write_tables([table], path)
+        found.write(path)
         note(f"wrote {path}")
 
 
@@ -132,17 +166,405 @@ def check_outputs(
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
     from gemmetry.results.emit import FORMATS, check_library, check_suffix, check_writable
-    from gemmetry.results.tables import check_plots
 
     for path in outputs:
-        suffix = check_suffix(path, suffixes or FORMATS)
-        check_library(suffix)
-        if draws:
-            check_plots(suffix)
+        check_library(check_suffix(path, suffixes or FORMATS), draws=draws)
         check_writable(path)
 
 
-def _print(table: Table) -> None:
-    from gemmetry.dispatches.terminal import print_table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a request comes from."""
 
-    print_table(table, stdout_console())
+    given: dict[str, Any]
+    """Keys given as options."""
+    spec: Path | None = None
+    settings: Iterable[str] = ()
+    """``key=value`` of ``--set``."""
+    save: Path | None = None
+
+
+_PATTERN_KEYS = frozenset(("dispatches", "exclude", "output", "shapes", "matrix_sizes", "kernel"))
+"""Keys whose items may hold commas of their own, or mean something else joined by commas."""
+
+
+def given_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as values of a spec: list options become one text, so that ``--dtypes a,b c`` and
+    a file's ``dtypes: "a, b, c"`` are read by the same code."""
+    return {
+        name: ",".join(value) if isinstance(value, list) and name not in _PATTERN_KEYS else value
+        for name, value in given.items()
+    }
+
+
+def read_request(source: Source, **defaults: Any) -> ProfileSpec:
+    """The spec of a command line; `defaults` are keys for what it leaves out.
+
+    Raises:
+        SpecError: every mistake, with its place or its option.
+        StorageError: the file of ``--save-spec`` cannot be written.
+    """
+    from gemmetry.dispatches.profile import read_spec, write_spec
+    from gemmetry.domain.specs.loader import command_place, parse_settings
+
+    settings, given = parse_settings(source.settings), given_values(source.given)
+    place = command_place(settings.keys() - given.keys())
+    spec = read_spec(source.spec, {**settings, **given}, place=place)
+    silent = {key: value for key, value in defaults.items() if key not in spec.model_fields_set}
+    if silent:
+        spec = spec.model_copy(update=silent)
+    if source.save is not None:
+        write_spec(spec, source.save)
+        note(f"spec: {source.save}")
+    return spec
+
+
+def warn_of_idle_patterns(prepared: Prepared) -> None:
+    """Warn of patterns that selected nothing while others did, after the plan was enumerated."""
+    from gemmetry.domain.specs.generated import WithoutReused
+    from gemmetry.domain.specs.selection import PatternSelection
+
+    selection = prepared.plan.selection
+    if isinstance(selection, WithoutReused):
+        selection = selection.inner
+    if not isinstance(selection, PatternSelection):
+        return
+    for text in selection.idle_patterns():
+        # A full name is a dispatch even where no provider lists its configuration.
+        if set(text) & set("*?[{=") or text.startswith("re:"):
+            note(f"warning: the pattern {text!r} matches no dispatch")
+
+
+def plan_request(
+    spec: ProfileSpec,
+    source: Source,
+    *,
+    defaults: Defaults | None = None,
+    shows_notes: bool = True,
+    takes_generated: bool = True,
+) -> Prepared:
+    """The plan of `spec`; notes about choices made by default are printed on stderr."""
+    from gemmetry.dispatches.profile import prepare
+
+    # Paths in a spec file are relative to it, those on the command line to the working directory.
+    is_from_file = source.spec is not None and not {"shapes", "kernel"} & set(source.given)
+    base = source.spec.parent if is_from_file and source.spec is not None else None
+    prepared = prepare(spec, defaults=defaults, base=base, takes_generated=takes_generated)
+    for text in prepared.notes if shows_notes else ():
+        note(text)
+    return prepared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """What to print and which files to write."""
+
+    outputs: tuple[Path, ...] = ()
+    append: bool = False
+    columns: tuple[str, ...] = ()
+    baseline: str | None = None
+    format: str = "table"
+    json: bool = False
+    html: Path | None = None
+
+
+def rendering_of(spec: ProfileSpec, *, json: bool) -> Rendering:
+    """The rendering that a spec's keys request."""
+    return Rendering(
+        outputs=tuple(Path(path) for path in spec.output),
+        append=spec.append,
+        columns=columns_of(spec.columns, spec.format),
+        baseline=spec.baseline,
+        format=spec.format,
+        json=json,
+        html=Path(spec.html) if spec.html else None,
+    )
+
+
+def columns_of(names: tuple[str, ...] | list[str] | None, format: str) -> tuple[str, ...]:
+    """Names of columns from comma lists; ``all`` is another name of ``gemmetry``. Without any, the
+    format of the dispatch profiler has its columns in files, too."""
+    if not names and format == "block":
+        return ("dispatch-profiler",)
+    parts = [part for name in names or () for part in name.replace(",", " ").split()]
+    return tuple("gemmetry" if part == "all" else part for part in parts)
+
+
+def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) -> None:
+    """Check, before anything runs, that the results can be written.
+
+    `tags` are the names of the results' tags, where they are known.
+
+    Raises:
+        RequestError: unknown suffix or column, or a file to append to that has other columns.
+        StorageError: a file cannot be written.
+    """
+    from gemmetry.dispatches.results import select_columns
+    from gemmetry.results.emit import CSV, every_form
+    from gemmetry.results.tables import check_append
+
+    select_columns(rendering.columns)
+    paths = (*rendering.outputs, *((rendering.html,) if rendering.html else ()))
+    check_outputs(paths, every_form(), draws=True)
+    if not rendering.append or tags is None:
+        return
+    for path in paths:
+        if path.suffix.lower() == CSV:
+            check_append(path, select_columns(rendering.columns, tags=tags))
+
+
+def render(result_set: ResultSet, rendering: Rendering) -> None:
+    """Print and write `result_set`.
+
+    Raises:
+        RequestError: a column does not exist or a library is missing.
+        StorageError: a file cannot be written.
+    """
+    from gemmetry.dispatches.results import to_json_document, write
+    from gemmetry.results.emit import CSV, with_columns
+
+    if rendering.json:
+        print_json({**to_json_document(result_set), "command": result_set.command})
+    else:
+        _print(result_set, rendering)
+    if rendering.json or rendering.format != "table" or rendering.columns:
+        for remark in result_set.remarks:  # A table of one's own has no place for them.
+            note(f"warning: {remark}")
+    for path in rendering.outputs:
+        suffix = path.suffix.lower()
+        note(f"Writing performance report to {path}")
+        write(
+            result_set,
+            path,
+            columns=rendering.columns or None if suffix in with_columns() else None,
+            append=rendering.append and suffix == CSV,
+            baseline=rendering.baseline,
+        )
+    if rendering.html is not None:
+        write(result_set, rendering.html, baseline=rendering.baseline)
+        note(f"HTML report: {rendering.html}")
+
+
+def _print(result_set: ResultSet, rendering: Rendering) -> None:
+    from gemmetry.dispatches import results
+    from gemmetry.dispatches.terminal import print_results
+
+    columns = rendering.columns or None
+    match rendering.format:
+        case "block":
+            typer.echo(results.format_block(result_set.records))
+        case "csv":
+            typer.echo(results.to_csv(result_set, columns), nl=False)
+        case "md":
+            typer.echo(results.to_markdown(result_set, columns), nl=False)
+        case "table":
+            console = stdout_console()
+            print_results(result_set, console, columns=columns, baseline=rendering.baseline)
+
+
+_SHOWN = 20
+
+
+def print_plan(prepared: Prepared, *, as_json: bool) -> None:
+    """Print the counts of a plan and its first dispatches; nothing is run or written."""
+    from gemmetry.engine.catalogue import list_dispatches
+
+    counts: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
+    operations: Counter[str] = Counter()
+    first: list[str] = []
+    for dispatch in list_dispatches(prepared.plan):
+        lane = (dispatch.provider, dispatch.target.name)
+        counts[lane] += 1
+        operations[dispatch.operation] += 1
+        refused[lane] += bool(dispatch.refusal)
+        if len(first) < _SHOWN:
+            text = f"  unsupported: {dispatch.refusal}" if dispatch.refusal else ""
+            first.append(f"{dispatch.provider}:{dispatch.name}{text}")
+    warn_of_idle_patterns(prepared)
+    total = sum(counts.values())
+    if as_json:
+        document: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "plan_hash": prepared.plan.hash,
+            "experiment": str(prepared.experiment),
+            "dispatches": total,
+            "operations": len(operations),
+            "providers": [
+                {"provider": provider, "target": target, "dispatches": count,
+                 "unsupported": refused[provider, target]}
+                for (provider, target), count in counts.items()
+            ],
+            "plan": prepared.plan.document,
+        }  # fmt: skip
+        print_json(document)
+        return
+    dispatches = "dispatch" if total == 1 else "dispatches"
+    kinds = "operation" if len(operations) == 1 else "operations"
+    say(f"{total} {dispatches} of {len(operations)} {kinds} would run:")
+    for (provider, target), count in counts.items():
+        missing = refused[provider, target]
+        text = f" ({missing} unsupported)" if missing else ""
+        say(f"  {provider} on {target}: {count}{text}")
+    if prepared.plan.settings.executor == RAY:
+        say("  The nodes decide whether they have the devices and libraries for this.")
+    for line in first:
+        say(f"    {line}")
+    if total > len(first):
+        say(f"    ... and {total - len(first)} more")
+    say(f"experiment: {prepared.experiment}")
+
+
+def check_baseline_provider(prepared: Prepared) -> None:
+    """Refuse a baseline whose provider is not in the plan.
+
+    Raises:
+        UnknownNameError: it is not.
+    """
+    from gemmetry.domain.errors import UnknownNameError
+
+    name = (prepared.spec.baseline or "").partition(":")[0]
+    known = [request.name for request in prepared.plan.providers]
+    if name and name not in known:
+        raise UnknownNameError("baseline provider", name, known)
+
+
+def default_html(experiment: Path) -> Path | None:
+    """Where the HTML report goes when no place was given; None if it cannot be made here."""
+    from gemmetry.domain.errors import RequestError
+    from gemmetry.results.emit import HTML, check_library
+
+    try:
+        check_library(HTML, draws=True)
+    except RequestError as error:
+        note(f"note: no HTML report is written: {error.message}")
+        return None
+    return experiment / "report.html"
+
+
+class HasExperiment(Protocol):
+    """What was prepared to run."""
+
+    @property
+    def experiment(self) -> Path:
+        """The folder of its results."""
+
+
+def print_failure(failure: str) -> None:
+    """Print why a run ended early, in the form of all errors."""
+    note(f"error: {failure}")
+    note("hint: The same command continues where this one stopped.")
+
+
+def watched(
+    run: Callable[..., _R],
+    prepared: HasExperiment,
+    *folders: Path,
+    fresh: bool,
+    verbose: bool = False,
+) -> _R:
+    """`run` of what was prepared, with its progress on stderr; an interrupt becomes an error that
+    names what is stored in the one of its experiment and `folders` that was written last.
+
+    `fresh`: the run begins anew, so that the same command would do so again.
+
+    Raises:
+        InterruptedRunError: the run was interrupted.
+    """
+    from gemmetry.dispatches.progress import ProgressListener
+    from gemmetry.domain.errors import InterruptedRunError
+
+    try:
+        with ProgressListener(stderr_console(), verbose=verbose) as listener:
+            return run(prepared, listener=listener, fresh=fresh, command=command_line())
+    except KeyboardInterrupt:
+        message, hint = _kept((prepared.experiment, *folders), fresh)
+        raise InterruptedRunError(message, hint=hint) from None
+
+
+def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
+    """What an interrupted run left in the one of `folders` that was written last, and how to
+    continue."""
+    from gemmetry.domain.errors import GemmetryError
+    from gemmetry.domain.units import counted
+    from gemmetry.engine.experiment import Experiment
+
+    for folder in sorted(folders, key=_written, reverse=True):
+        try:
+            with Experiment.open(folder) as experiment:
+                done, total = sum(experiment.outcome_counts().values()), experiment.total()
+                samples = experiment.samples_count()
+                break
+        except GemmetryError:
+            continue
+    else:
+        return "nothing was stored yet", "The same command starts over."
+    dispatches = counted(total, "dispatch", "dispatches")
+    taken = f" and {counted(samples, 'sample')}" if samples else ""
+    command = "The same command without --fresh" if fresh else "The same command"
+    return (
+        f"{done} of {dispatches}{taken} are stored in {folder}",
+        f"{command} continues where this one stopped.",
+    )
+
+
+def _written(folder: Path) -> float:
+    return max((file.stat().st_mtime for file in folder.glob("journal.sqlite*")), default=0.0)
+
+
+def _runs(prepared: Prepared) -> bool:
+    """False where dispatches are only compiled."""
+    return prepared.plan.settings.measure or prepared.plan.settings.verify
+
+
+def _built(records: Iterable[Record]) -> tuple[str, list[str]] | None:
+    """A dispatch whose code was made, and the files of all such; None if none was."""
+    first, files = "", []
+    for record in records:
+        facts = record.facts
+        found = [path for path in (facts.binary_path, facts.assembly_path) if path]
+        files += found
+        first = first or (record.dispatch if found else "")
+    return (first, files) if files else None
+
+
+def _show_code(experiment: Path, dispatch: str, files: Sequence[str]) -> None:
+    """Print where compiled code lies, and the command that shows that of a dispatch."""
+    from gemmetry.domain.units import counted
+
+    paths = [(experiment / path).resolve() for path in dict.fromkeys(files)]
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    note(f"code: {counted(len(paths), 'file')} under {folder}")
+    note("show it:", command=shlex.join(["gemmetry", "show", str(experiment), dispatch]))
+
+
+def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
+    """Run a plan, render its results, and return the exit status."""
+    from gemmetry.dispatches.profile import run_prepared
+    from gemmetry.engine.experiment import Experiment
+
+    rendering = rendering_of(prepared.spec, json=json)
+    check_rendering(rendering, tags=prepared.plan.settings.tags)
+    check_baseline_provider(prepared)
+    records_traces = prepared.plan.settings.trace is not None
+    if rendering.html is None and not records_traces:  # Without times it would be empty.
+        # The user did not request it, so a missing library or folder is not a reason to stop.
+        rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
+    summary = watched(run_prepared, prepared, fresh=fresh, verbose=verbose)
+    warn_of_idle_patterns(prepared)
+    with Experiment.open(prepared.experiment) as experiment:
+        results = experiment.result_set()
+        render(results, rendering)
+        has_traces = any(record.trace is not None for record in results.records)
+        built = None if records_traces or _runs(prepared) else _built(results.records)
+    note(f"experiment: {prepared.experiment}")
+    if built is not None:
+        _show_code(prepared.experiment, *built)
+    if has_traces:
+        folder = shlex.quote(str(prepared.experiment))
+        note("read the traces:", command=f"gemmetry trace report {folder} -o report.html")
+    if summary.failure:
+        print_failure(summary.failure)
+    return summary.exit_status

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import typer
 
-from gemmetry.cli.console import note, print_facts, print_json, say, stdout_console
+from gemmetry.cli.console import Found, note, print_facts, print_json, say, stdout_console
 from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
     Drawn,
@@ -29,15 +29,12 @@ from gemmetry.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gemmetry.counters.api import CounterReports
+    from gemmetry.counters.api import CounterDiagnosis, CounterReports
     from gemmetry.counters.collector import Collected, Collection
     from gemmetry.domain.tables import Table
     from gemmetry.formats.counters.launches import ProfiledLaunch
 
 
-_WHAT = "What is collected"
-_WHICH = "Of which launches"
-_HOW = "How"
 _SETS = ("quick", "gemm", "full", "document")
 """Keys of :data:`~gemmetry.counters.tools.SETS`, without its import."""
 
@@ -50,80 +47,88 @@ class CollectCommand(WorkbenchCommand):
 
 
 @dataclass(kw_only=True)
-class Wanted:
-    """What is collected, and of what."""
+class What:
+    PANEL: ClassVar = "What is collected"
 
-    command: tuple[str, ...] = argument(
-        "The application with its arguments.", "-- COMMAND", default=None
-    )
     metric_set: str = option(
         "quick: four sections; gemm: what a diagnosis of a GEMM uses; full: everything; document: "
         "the eight metrics of the Nsight Compute document.",
-        "--set",
-        panel=_WHAT,
-        metavar="NAME",
+        "--set NAME",
         default="gemm",
         complete=_SETS,
     )
     sections: tuple[str, ...] = option(
-        "A further section of ncu.", "--section", panel=_WHAT, metavar="ID", parse=split_names
+        "A further section of ncu.", "--section ID", parse=split_names
     )
-    metrics: tuple[str, ...] = option(
-        "Further metrics or counters.", panel=_WHAT, metavar="IDS", parse=split_names
-    )
+    metrics: tuple[str, ...] = option("Further metrics or counters.", "IDS", parse=split_names)
+
+
+@dataclass(kw_only=True)
+class Which:
+    PANEL: ClassVar = "Of which launches"
+
     kernel: str | None = option(
         "Only kernels with a demangled name in which this is found. Default: all but those of "
         "collectives.",
-        "-k",
-        panel=_WHICH,
-        metavar="REGEX",
+        "-k REGEX",
     )
-    collectives: bool = option(
-        "Also kernels of NCCL and RCCL: run alone, they may wait forever.", panel=_WHICH
-    )
-    launch_skip: int = option("Launches to leave out.", "-s", panel=_WHICH, min=0, default=0)
-    launch_count: int | None = option("Launches to profile.", "-c", panel=_WHICH, min=1)
+    collectives: bool = option("Also kernels of NCCL and RCCL: run alone, they may wait forever.")
+    launch_skip: int = option("Launches to leave out.", "-s", min=0, default=0)
+    launch_count: int | None = option("Launches to profile.", "-c", min=1)
     nvtx: tuple[str, ...] = option(
-        "Only launches within this NVTX range, or expression of ncu.", panel=_WHICH, metavar="RANGE"
+        "Only launches within this NVTX range, or expression of ncu.", "RANGE"
     )
+
+
+@dataclass(kw_only=True)
+class How:
+    PANEL: ClassVar = "How"
+
     clock_control: Literal["none", "base"] = option(
-        "none: leave the clocks alone; base: fix them.",
-        panel=_HOW,
-        metavar="none|base",
-        default="none",
+        "none: leave the clocks alone; base: fix them.", "none|base", default="none"
     )
     cache_control: Literal["all", "none"] = option(
         "all: empty the caches before each pass; none: do not.",
-        panel=_HOW,
-        metavar="all|none",
+        "all|none",
         default="all",
     )
     replay_mode: Literal["kernel", "application", "range", "app-range"] = option(
         "What is run once per pass: kernel, application, range or app-range.",
-        panel=_HOW,
-        metavar="MODE",
+        "MODE",
         default="kernel",
     )
     target_processes: Literal["all", "application-only"] = option(
         "all: also the processes that the command starts; application-only: not those.",
-        panel=_HOW,
-        metavar="all|application-only",
+        "all|application-only",
         default="all",
     )
 
 
 @dataclass(kw_only=True)
-class Collect(Wanted, DryRun, Printed):
+class With:
+    PANEL: ClassVar = "How"
+
+    tool: Literal["ncu", "rocprofv3"] | None = option("ncu or rocprofv3; by the GPU.", "NAME")
+
+
+@dataclass(kw_only=True)
+class Wanted(What, Which, How):
+    """What is collected, and of what."""
+
+    command: tuple[str, ...] = argument(
+        "The application with its arguments.", "-- COMMAND", default=None
+    )
+
+
+@dataclass(kw_only=True)
+class Collect(Wanted, With, DryRun, Printed):
     command_class: ClassVar = CollectCommand
 
     output: Path | None = option(
-        "A folder, or a file .ncu-rep. Default: counters_DATE_TIME.", "-o", metavar="FOLDER"
-    )
-    tool: Literal["ncu", "rocprofv3"] | None = option(
-        "ncu or rocprofv3; by the GPU.", panel=_HOW, metavar="NAME"
+        "A folder, or a file .ncu-rep. Default: counters_DATE_TIME.", "-o FOLDER"
     )
     force: bool = option(
-        "Replace the files of an earlier collection.", "--force", "--force-overwrite", "-f"
+        "Replace the files of an earlier collection.", "--force --force-overwrite -f"
     )
     csv: bool = option("Print the counters as CSV on stdout.")
 
@@ -203,20 +208,15 @@ def _show(collected: Collected) -> None:
 class OfKernels(Drawn):
     """The options of a command about the kernels of reports."""
 
-    kernel: str | None = option("Only kernels whose name contains it.", metavar="REGEX")
+    kernel: str | None = option("Only kernels whose name contains it.", "REGEX")
 
     def report(
-        self,
-        problems: Iterable[str],
-        document: Callable[[], Any],
-        show: Callable[[Console], None],
-        write: Callable[[Path], object],
-        hidden: int,
+        self, found: Found, problems: Iterable[str], show: Callable[[Console], None], hidden: int
     ) -> None:
         """Warn of problems, and print and write what was found; `hidden` kernels are not shown."""
         for problem in problems:
             note(f"warning: {problem}")
-        self.deliver(document, show, write)
+        self.deliver(found, show)
         if hidden and not self.json:
             note(f"{hidden} more kernels took less time; --kernel REGEX selects, --json has all")
 
@@ -228,20 +228,20 @@ class Compare(OfKernels):
         "report: launches of one kernel with different grids.",
         "A B...",
     )
-    label: list[str] = option("Name of a report, once per report.", metavar="NAME")
+    label: list[str] = option("Name of a report, once per report.", "NAME")
     metrics: list[str] = option(
         "Further concepts of gemmetry counters metrics, or ids of metrics; separated by commas.",
-        metavar="NAMES",
+        "NAMES",
         parse=split_names,
     )
     threshold: float = option(
         "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
-        metavar="SHARE",
+        "SHARE",
         default="1%",
         parse=parse_share,
     )
     operation: str | None = option(
-        "What the GEMMs compute: matmul_4096x4096x4096_bf16t_bf16n_bf16t.", metavar="NAME"
+        "What the GEMMs compute: matmul_4096x4096x4096_bf16t_bf16n_bf16t.", "NAME"
     )
 
 
@@ -253,8 +253,7 @@ def compare(options: Compare) -> None:
     """
     from gemmetry.counters.api import compare as run
     from gemmetry.counters.text import hidden_kernels, print_comparison
-    from gemmetry.results.emit import FORMATS
-    from gemmetry.results.tables import PICTURES
+    from gemmetry.results.emit import FORMATS, PICTURES
 
     options.check((*FORMATS, *PICTURES), draws=True)
     found = run(
@@ -266,10 +265,9 @@ def compare(options: Compare) -> None:
         threshold=options.threshold,
     )
     options.report(
+        found,
         found.problems,
-        found.document,
         lambda console: print_comparison(found, console),
-        found.write,
         hidden_kernels(found),
     )
 
@@ -281,14 +279,10 @@ class Diagnose(OfKernels):
         "counters collect.",
         "FILE...",
     )
-    shape: str | None = option(
-        "What the GEMMs compute, to check the work they did.", metavar="MxNxK"
-    )
-    dtype: str | None = option(
-        "Format of A and B: bf16; with that of C: bf16:bf16:f32.", metavar="NAME"
-    )
+    shape: str | None = option("What the GEMMs compute, to check the work they did.", "MxNxK")
+    dtype: str | None = option("Format of A and B: bf16; with that of C: bf16:bf16:f32.", "NAME")
     operation: str | None = option(
-        "Instead of both: matmul_4096x4096x4096_bf16t_bf16n_bf16t.", metavar="NAME"
+        "Instead of both: matmul_4096x4096x4096_bf16t_bf16n_bf16t.", "NAME"
     )
     brief: bool = option("The verdict and three findings per kernel, in eleven lines.")
     checklist: bool = option(
@@ -305,8 +299,7 @@ def diagnose(options: Diagnose) -> None:
     from gemmetry.counters.api import diagnose as run
     from gemmetry.counters.text import print_brief, print_diagnoses
     from gemmetry.domain.errors import RequestError
-    from gemmetry.results.emit import FORMATS
-    from gemmetry.results.tables import PICTURES
+    from gemmetry.results.emit import FORMATS, PICTURES
 
     options.check((*FORMATS, *PICTURES), draws=True)
     brief, checklist = options.brief, options.checklist
@@ -325,12 +318,28 @@ def diagnose(options: Diagnose) -> None:
     )
     show = print_brief if brief else print_diagnoses
     options.report(
+        Diagnosed(found, is_brief=brief, with_checklists=checklist),
         found.problems,
-        lambda: found.document(brief=brief, checklists=checklist),
         lambda console: show(found.groups(checklists=checklist), console),
-        lambda path: found.write(path, checklists=checklist),
         found.hidden_groups,
     )
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    """A diagnosis as it was requested."""
+
+    diagnosis: CounterDiagnosis
+    is_brief: bool
+    with_checklists: bool
+
+    def document(self) -> Any:
+        """JSON values."""
+        return self.diagnosis.document(brief=self.is_brief, checklists=self.with_checklists)
+
+    def write(self, path: Path) -> None:
+        """Write it in the format of the suffix."""
+        self.diagnosis.write(path, checklists=self.with_checklists)
 
 
 _MOST = 50
@@ -340,9 +349,7 @@ _MOST = 50
 @dataclass(kw_only=True)
 class Import(Written):
     files: list[Path] = argument("Reports, or folders of rocprofv3's files.", "FILE...")
-    metric: list[str] = option(
-        "Only metrics with this id: 'dram__bytes*'. Repeatable.", metavar="GLOB"
-    )
+    metric: list[str] = option("Only metrics with this id: 'dram__bytes*'. Repeatable.", "GLOB")
 
 
 def import_(options: Import) -> int:
@@ -353,22 +360,13 @@ def import_(options: Import) -> int:
     the conclusions of the profiler's rules. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.counters.api import read_reports
-    from gemmetry.results.emit import write_atomically, write_tables
-    from gemmetry.results.json_text import json_file
-
-    def write(path: Path) -> None:
-        if path.suffix.lower() == ".json":
-            write_atomically(path, json_file(reports.document()))
-        else:
-            write_tables([reports.wide()], path)
+    from gemmetry.results.emit import Result
 
     options.check()
     reports = read_reports(options.files, options.metric)
-    options.deliver(
-        reports.document,
-        lambda console: _print(reports, console, with_metrics=bool(options.metric)),
-        write,
-    )
+    files = Result(rows={"launches": reports.wide}, whole=reports.document)
+    has_metrics = bool(options.metric)
+    options.deliver(files, lambda console: _print(reports, console, with_metrics=has_metrics))
     for problem in reports.problems():
         note(f"warning: {problem}")
     return int(bool(reports.errors))
@@ -431,9 +429,9 @@ class Metrics(Written):
     chip: str | None = option(
         "A chip (gh100), compute capability (9.0) or architecture (gfx942). Default: that of this "
         "machine's GPU.",
-        metavar="CHIP",
+        "CHIP",
     )
-    concept: str | None = option("Only concepts with this name: 'dram_*'.", metavar="GLOB")
+    concept: str | None = option("Only concepts with this name: 'dram_*'.", "GLOB")
 
 
 def metrics(options: Metrics) -> None:

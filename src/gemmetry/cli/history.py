@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class WithStore:
     """The option of every command of a history."""
 
-    store: Path = option("Folder of the history.", metavar="DIR")
+    store: Path = option("Folder of the history.", "DIR")
 
 
 @dataclass(kw_only=True)
@@ -37,7 +37,7 @@ class Loads(WithStore, WithBaseline):
     """The options of a command that reads a history."""
 
     threshold: float = option(
-        "Changes up to this count as none.", metavar="SHARE", default="2%", parse=parse_share
+        "Changes up to this count as none.", "SHARE", default="2%", parse=parse_share
     )
 
     def history(self, **options: Any) -> History:
@@ -55,10 +55,7 @@ class WithLatest:
     """The option that says which changes are new."""
 
     latest: int = option(
-        "Changes whose first run is among the latest N runs are new.",
-        metavar="N",
-        min=1,
-        default=10,
+        "Changes whose first run is among the latest N runs are new.", "N", min=1, default=10
     )
 
 
@@ -73,14 +70,12 @@ class Add(WithStore, Printed):
     experiments: list[Path] = argument("Folders of experiments.", "EXPERIMENT...")
     commit: str = option(
         "Commit that was measured. Default: the one in which the run was started.",
-        metavar="SHA",
+        "SHA",
         default="",
     )
-    label: str = option("Text that names the runs, such as nightly.", metavar="TEXT", default="")
+    label: str = option("Text that names the runs, such as nightly.", "TEXT", default="")
     time: str = option(
-        "Time by which the runs are ordered (UTC). Default: when the run began.",
-        metavar="ISO",
-        default="",
+        "Time by which the runs are ordered (UTC). Default: when the run began.", "ISO", default=""
     )
 
 
@@ -145,9 +140,9 @@ class Annotate(WithStore, Printed):
     run: str = option(
         "The first run after the change, as history check prints it: the beginning of its id, "
         "commit or time.",
-        metavar="RUN",
+        "RUN",
     )
-    text: str = option("The remark.", metavar="TEXT")
+    text: str = option("The remark.", "TEXT")
     keep_alarm: bool = option("Add the remark, but keep the alarm.")
 
 
@@ -183,7 +178,7 @@ class Check(Loads, Compared, WithLatest):
     fail_on: list[str] = option(
         "Causes on which slower changes fail: kernel, baseline, host, method, environment, "
         "undecided, noise, or lost for dispatches that are no longer ok; none for none.",
-        metavar="CAUSES",
+        "CAUSES",
         default="kernel,lost",
         parse=parse_causes,
     )
@@ -201,16 +196,16 @@ def check(options: Check) -> int:
     or more differ too much to find one (fewer with --undecided fail; never with --undecided pass).
     """
     from gemmetry.history.show import print_check
-    from gemmetry.results.emit import FORMATS
+    from gemmetry.results.emit import FORMATS, JUNIT
 
-    options.check((*FORMATS, ".xml"))
+    options.check((*FORMATS, JUNIT))
     undecided = options.undecided
     found = options.history(
         latest=options.latest,
         fail_on=options.fail_on,
         undecided_fails=None if undecided is None else undecided is Undecided.FAIL,
     )
-    options.deliver(found.document, lambda console: print_check(found, console), found.write)
+    options.deliver(found, lambda console: print_check(found, console))
     return int(found.has_failed)
 
 
@@ -237,17 +232,16 @@ def show(options: Show) -> None:
     found = options.history()
     chosen = found.chosen(options.pattern)
     rows = [series_row(found, *one) for one in chosen]
-    options.deliver(
-        lambda: history_document(found, chosen),
-        lambda console: print_history(found, chosen, console),
-        Result(rows={"series": Rows(SeriesRow, rows)}).write,
+    files = Result(
+        rows={"series": Rows(SeriesRow, rows)}, whole=lambda: history_document(found, chosen)
     )
+    options.deliver(files, lambda console: print_history(found, chosen, console))
 
 
 @dataclass(kw_only=True)
 class Site(Loads, Printed, WithLatest):
-    output: Path = option("Folder to write.", "-o", metavar="DIR")
-    title: str = option("Title of the pages.", metavar="TEXT", default="GEMM history")
+    output: Path = option("Folder to write.", "-o DIR")
+    title: str = option("Title of the pages.", "TEXT", default="GEMM history")
 
 
 def site(options: Site) -> None:

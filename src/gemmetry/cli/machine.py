@@ -1,5 +1,5 @@
 """Commands about this machine and gemmetry itself: ``gemmetry list``, ``doctor``, ``schema``,
-``help`` and ``cache``.
+``help``, ``cache``, and the group about our own kernels, ``kernels``.
 """
 
 from __future__ import annotations
@@ -7,17 +7,30 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gemmetry.cli.console import emit, print_facts, print_json, say, stdout_console
-from gemmetry.cli.main import app, group_app, pages
-from gemmetry.cli.options import Printed, Written, argument, option, request
-from gemmetry.cli.run import Source, plan_request, read_request
+from gemmetry.cli.console import (
+    Source,
+    emit,
+    note,
+    plan_request,
+    print_facts,
+    print_failure,
+    print_json,
+    read_request,
+    say,
+    stderr_console,
+    stdout_console,
+    watched,
+)
+from gemmetry.cli.main import COMMANDS, app, group_app, pages
+from gemmetry.cli.options import Printed, Restartable, Written, argument, option, request
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
 
@@ -231,27 +244,36 @@ class Schema:
     kind: str = argument(
         "spec (of spec files) or results (of --json).", "KIND", default="spec", complete=_KINDS
     )
-    output: Path | None = option("Write it to a file.", "-o", metavar="FILE")
+    output: Path | None = option("Write it to a file.", "-o FILE")
 
 
 def schema(options: Schema) -> None:
     """Print the JSON schema of spec files, which lets editors complete and check them."""
     from gemmetry.domain.errors import UnknownNameError
-    from gemmetry.domain.specs.schema import result_schema, spec_schema
     from gemmetry.results.emit import write_atomically
 
     if options.kind not in _KINDS:
         raise UnknownNameError("schema", options.kind, _KINDS)
-    text = json.dumps(spec_schema() if options.kind == "spec" else result_schema(), indent=2) + "\n"
+    if options.kind == "spec":
+        from gemmetry.domain.specs.model import spec_schema as schema_of
+    else:
+        from gemmetry.domain.columns import result_schema as schema_of
+    text = json.dumps(schema_of(), indent=2) + "\n"
     if options.output is None:
         typer.echo(text, nl=False)
     else:
         write_atomically(options.output, text.encode())
 
 
+def _topics(incomplete: str) -> list[str]:
+    return [name for name in dict.fromkeys((*pages(), *COMMANDS)) if name.startswith(incomplete)]
+
+
 @dataclass(kw_only=True)
 class Help(Printed):
-    topic: str = argument("A page, or a command. Default: all pages.", "[TOPIC]", default="")
+    topic: str = argument(
+        "A page, or a command. Default: all pages.", "[TOPIC]", default="", complete=_topics
+    )
 
 
 def help_(options: Help) -> None:
@@ -329,3 +351,174 @@ def clear(options: Clear) -> None:
 
 
 cache_app = group_app("Manage the caches that make reading a trace again fast.", {"clear": clear})
+
+
+@dataclass(kw_only=True)
+class Check(Written):
+    names: list[str] = argument(
+        "Kernels and configurations as `gemmetry kernels list` prints them, or globs: r07, "
+        "r11_128x256_c2x1_b8, 'decode*'. Default: all.",
+        "[NAME]...",
+        default=None,
+    )
+    kernel: str | None = option("The same as NAME.", "GLOB")
+    jobs: int = option("Threads that compile; 0: one per core.", min=0, default=0)
+
+
+def check(options: Check) -> int:
+    """Compile kernels in each of their configurations, and check the machine code.
+
+    No GPU is needed. What was found is kept until a source or the compiler changes.
+
+    Exit status 1 if a kernel does not compile, spills registers, uses local memory, lacks an
+    instruction that it is built on, or is slower than its source by a note of the compiler: matrix
+    instructions that wait for each other, requests for registers that are ignored.
+    """
+    from gemmetry.dispatches.progress import CountProgress
+    from gemmetry.domain.files import user_cache
+    from gemmetry.engine.catalogue import check_kernels
+    from gemmetry.hardware.host import usable_cores
+
+    options.check()
+    wanted = [*options.names, *([options.kernel] if options.kernel else ())]
+    jobs, cache = options.jobs or usable_cores(), user_cache("kernels")
+    with CountProgress("compiled", stderr_console()) as progress:
+        table = check_kernels(wanted, jobs=jobs, kept_in=cache, progress=progress)
+    options.emit(table, _print_checks)
+    return int("failed" in table.values("status"))
+
+
+def _print_checks(table: Table) -> None:
+    """Print a line for each kernel, and below it what is wrong with which configuration."""
+    from rich.text import Text
+
+    console = stdout_console()
+    for _, rows in groupby(table.records(), key=lambda row: row["name"]):
+        found = list(rows)
+        is_ok = all(row["status"] == "ok" for row in found)
+        style = "" if is_ok else "red"
+        for line in _summary(found):
+            console.print(Text(line, style), soft_wrap=True)
+        for row in found:
+            for problem in row["problems"]:
+                names = ", ".join(row["configurations"])
+                console.print(Text(f"    {names}: {problem}", "red"))
+    if reasons := {reason for reason in table.values("not_disassembled") if reason}:
+        console.print(Text(f"Instructions were not checked: {reasons.pop()}", "yellow"))
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Up to three lines about the compilations of one kernel."""
+    from gemmetry.domain.units import counted, format_bytes
+
+    first = rows[0]
+    failed = sum(row["status"] == "failed" for row in rows)
+    verdict = f"{failed} of {len(rows)} failed" if failed else "ok"
+    head = f"{first['name']}: {verdict}, {counted(len(rows), 'compilation')}"
+    registers = [row["registers"] for row in rows if row["registers"] is not None]
+    if not registers:
+        return [head]
+    shared = max(row["shared_bytes"] or 0 for row in rows)
+    memory = f"up to {format_bytes(shared)} of shared memory" if shared else "no shared memory"
+    facts = [f"{_range(registers)} registers", memory]
+    lines = [head, f"    {', '.join(facts)}"]
+    expecting = [row for row in rows if row["expected_instructions"]]
+    if expecting and all(row["missing_instructions"] == [] for row in expecting):
+        names = dict.fromkeys(name for row in expecting for name in row["expected_instructions"])
+        lines.append(f"    with {', '.join(names)}")
+    return lines
+
+
+def _range(values: Sequence[int]) -> str:
+    least, most = min(values), max(values)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+@dataclass(kw_only=True)
+class LadderOptions(Written, Restartable):
+    folder: Path | None = argument(
+        "A folder with results, which are shown; nothing runs. Default: run the ladder.",
+        "[EXPERIMENT]",
+    )
+    sizes: str | None = option(
+        "M = N = K. Rungs 0 to 2 run up to 512, those from 2 on above. Default: "
+        "256,2048,4096,8192.",
+        "SIZES",
+    )
+    rungs: str | None = option("Only these: 2,5-11. Default: all.", "NUMBERS")
+    dtype: str = option("Format of A, B and C: bf16 or f16.", "NAME", default="bf16")
+    configurations: int = option("How many of each rung, the best by plan.", min=1, default=2)
+    regime: str = option("Thermal regime: burst or sustained.", "NAME", default="burst")
+    device: str | None = option("cuda:1. Default: the first Hopper GPU.", "DEVICE")
+    experiment: Path | None = option("Folder. Default: gemmetry-out/ladder-<hash of plan>.", "DIR")
+
+
+def ladder(options: LadderOptions) -> int:
+    """Verify and measure every rung of the ladder, interleaved with cuBLAS, and show its gain.
+
+    A rung is compared with the one before only on sizes that both ran. All intervals hold together.
+    The gains that were planned for each phase are shown next to what was measured. Files: tables
+    (csv, json, parquet, xlsx, md, html) or a picture (png, svg).
+    """
+    from gemmetry.dispatches.ladder import (
+        SIZES,
+        ladder_of,
+        parse_rungs,
+        prepare_ladder,
+        run_ladder,
+    )
+    from gemmetry.dispatches.ladder_report import ladder_files, print_ladder
+    from gemmetry.domain.specs.shapes import parse_sizes
+    from gemmetry.engine.experiment import Experiment
+    from gemmetry.results.emit import FORMATS, PICTURES
+
+    options.check((*FORMATS, *PICTURES))
+    folder, status = options.folder, 0
+    if folder is None:
+        prepared = prepare_ladder(
+            sizes=parse_sizes(options.sizes) if options.sizes else SIZES,
+            dtype=options.dtype,
+            rungs=parse_rungs(options.rungs) if options.rungs else None,
+            configurations=options.configurations,
+            device=options.device,
+            regime=options.regime,
+            experiment=options.experiment,
+        )
+        summary = watched(run_ladder, prepared, fresh=options.fresh)
+        folder, status = prepared.experiment, summary.exit_status
+        note(f"experiment: {folder}")
+        if summary.failure:
+            print_failure(summary.failure)
+    with Experiment.open(folder) as stored:
+        found = ladder_of(stored.result_set())
+        options.deliver(ladder_files(found), lambda console: print_ladder(found, console))
+    return status
+
+
+def list_(options: Written) -> None:
+    """List the kernels: what each rung of the ladder adds, and its configurations."""
+    from gemmetry.engine.catalogue import list_kernels
+
+    options.emit(list_kernels(), _print_list)
+
+
+def _print_list(table: Table) -> None:
+    """Print each kernel with what it adds, and below it the names of its configurations."""
+    from textwrap import wrap
+
+    from rich.text import Text
+
+    console = stdout_console()
+    width = min(console.width, 100)
+    for row in table.records():
+        rung = "" if row["rung"] is None else f" (rung {row['rung']})"
+        console.print(Text.assemble((row["name"], "bold"), rung))
+        for text, style in ((row["adds"], ""), (" ".join(row["configurations"]), "dim")):
+            for line in wrap(text, width - 4, break_on_hyphens=False):
+                console.print(Text(f"    {line}", style))
+
+
+kernels_app = group_app(
+    "List, check and measure this project's own CUDA kernels.",
+    {"list": list_, "check": check, "ladder": ladder},
+)

@@ -15,7 +15,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Optional,
     TypeAlias,
     get_args,
@@ -33,13 +34,15 @@ from typing import (
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from gemmetry.cli.console import check_outputs, emit, note, print_json, stdout_console
+from gemmetry.cli.console import Found, Source, check_outputs, deliver, emit, note
 from gemmetry.cli.main import PARSER_ERROR, PlainHelp
-from gemmetry.cli.run import Source
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.options import DECLARED, USUAL, Declared, first_type
+from gemmetry.domain.options import argument as argument
+from gemmetry.domain.options import complete_names as complete_names
+from gemmetry.domain.options import option as option
 from gemmetry.domain.settings import Form, Key
-from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired
-from gemmetry.domain.specs.ranges import split_files
+from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired, split_files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,11 +90,6 @@ def _fixed(*names: str) -> Callable[[], Sequence[str]]:
     return lambda: names
 
 
-def complete_names(*names: str) -> Completer:
-    """Completes an option that takes one of `names`."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
 _DTYPE_LIST = _list(_of("domain.operation:DTYPES"))
 
 COMPLETERS: dict[str, Completer] = {
@@ -120,8 +118,6 @@ COMPLETERS: dict[str, Completer] = {
 """Key of a spec -> its completion."""
 
 
-SPEC_PANEL = "Spec files"
-
 LEGACY_DEFAULTS = {
     "operation_kind": "matmul, matmul_splitk, batch_matmul",
     "shapes": "those of the dispatch profiler",
@@ -133,106 +129,28 @@ LEGACY_DEFAULTS = {
 }
 """What help shows of ``specs.operations.defaults.legacy``: it must not load what that needs."""
 
-_DECLARED = "declared"
 _REQUIRED: Any = inspect.Parameter.empty
-_USUAL = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """An option or argument as a field of an options struct declares it."""
-
-    flags: tuple[str, ...] = ()
-    default: Any = _USUAL
-    """Usually None, False for a flag, an empty list, or nothing for what must be given."""
-    parse: Callable[[Any, str], Any] | None = None
-    """Reads the given text (or texts), whose type is that of its first parameter; it also gets the
-    name of the option."""
-    is_argument: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)
-    """What typer takes as well: help, metavar, min, rich_help_panel, hidden, autocompletion."""
-
-    def parameter(self, name: str, kind: Any) -> inspect.Parameter:
-        """The parameter of typer's function for the field `name`, whose values are a `kind`."""
-        default = None if type(None) in get_args(kind) else False if kind is bool else _REQUIRED
-        if get_origin(kind) in (list, tuple, dict) and not self.is_argument:
-            default = None
-        if self.default is not _USUAL:
-            default = self.default
-        if self.parse is not None:
-            kind = next(iter(get_type_hints(self.parse).values()))
-        elif get_origin(kind) is tuple:
-            kind = list[get_args(kind)[0]]  # type: ignore[misc]  # known only now
-        if default is None:
-            kind = Optional[kind]  # noqa: UP045  # `kind` is not written out
-        more = dict(self.more)
-        if self.is_argument:
-            info = typer.Argument(**more)
-        else:
-            more.setdefault("show_default", "Default:" not in more["help"])
-            info = typer.Option(*self.names(name), **more)
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-        )
-
-    def names(self, name: str) -> tuple[str, ...]:
-        """The names of the option: that of its field, unless a long one is declared."""
-        if self.flags and self.flags[0].startswith("--"):
-            return self.flags
-        return (f"--{name.replace('_', '-')}", *self.flags)
-
-    def value(self, name: str, kind: Any, given: Any) -> Any:
-        """The value of the field `name`: a list that is not given is empty."""
-        collection = get_origin(kind)
-        if given is None or given == []:
-            return collection() if collection in (list, tuple, dict) else None
-        found = self.parse(given, self.names(name)[0]) if self.parse else given
-        return tuple(found) if collection is tuple else found
-
-
-def option(
-    help: str,
-    *flags: str,
-    default: Any = _USUAL,
-    parse: Callable[[Any, str], Any] | None = None,
-    panel: str | None = None,
-    complete: Completer | tuple[str, ...] = (),
-    **more: Any,
-) -> Any:
-    """A field of an options struct that is an option of its command.
-
-    Args:
-        help: what it does.
-        flags: its names, where the field's does not suffice: all of them, or short ones in
-            addition.
-        default: its value where it is not given, unless that is None, False or an empty list.
-        parse: reads what is given; gets it, and the name of the option.
-        panel: the heading in help under which it stands.
-        complete: the names that it takes, or what completes its value.
-        more: other arguments of ``typer.Option``.
-    """
-    more |= {"help": help, "rich_help_panel": panel, "autocompletion": _completer(complete)}
-    return field(metadata={_DECLARED: Declared(flags, default, parse, more=more)})
-
-
-def argument(
-    help: str,
-    metavar: str,
-    *,
-    default: Any = _USUAL,
-    complete: Completer | tuple[str, ...] = (),
-    **more: Any,
-) -> Any:
-    """A field of an options struct that is an argument; it must be given if there is no default,
-    and its type has no None. For the parameters see :func:`option`."""
-    more |= {"help": help, "metavar": metavar, "autocompletion": _completer(complete)}
-    return field(metadata={_DECLARED: Declared((), default, is_argument=True, more=more)})
-
-
-def _completer(complete: Completer | tuple[str, ...]) -> Completer | None:
-    if isinstance(complete, tuple):
-        return complete_names(*complete) if complete else None
-    return complete
+def _parameter(declared: Declared, name: str, kind: Any) -> inspect.Parameter:
+    """The parameter of typer's function for the field `name`, whose values are a `kind`."""
+    default = None if type(None) in get_args(kind) else False if kind is bool else _REQUIRED
+    if get_origin(kind) in (list, tuple, dict) and not declared.is_argument:
+        default = None
+    if declared.default is not USUAL:
+        default = declared.default
+    kind = first_type(kind, declared.parse)
+    if default is None:
+        kind = Optional[kind]  # noqa: UP045  # `kind` is not written out
+    more = dict(declared.more)
+    if declared.is_argument:
+        info = typer.Argument(**more)
+    else:
+        more.setdefault("show_default", "Default:" not in more["help"])
+        info = typer.Option(*declared.names(name), **more)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
 
 
 def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool = True) -> Any:
@@ -243,25 +161,22 @@ def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool =
         defaults: defaults of keys that differ in this command from those in specs, for its help.
         saves: whether the request can be written to a file.
     """
-    return field(metadata={_DECLARED: Request(defaults, saves)})
+    return field(metadata={DECLARED: Request(defaults, saves)})
 
 
 @dataclass(kw_only=True)
 class SpecFiles:
     """The options of spec files."""
 
+    PANEL: ClassVar = "Spec files"
+
     spec: Path | None = option(
-        "Read a YAML spec (-: standard input); options override its keys.",
-        metavar="FILE",
-        panel=SPEC_PANEL,
+        "Read a YAML spec (-: standard input); options override its keys.", "FILE"
     )
-    save_spec: Path | None = option(
-        "Write this request as a YAML spec.", metavar="FILE", panel=SPEC_PANEL
-    )
+    save_spec: Path | None = option("Write this request as a YAML spec.", "FILE")
     set: list[str] = option(
         "Set any key of the spec to a YAML value, as in --set deadlines.compile=60.",
-        metavar="KEY=VALUE",
-        panel=SPEC_PANEL,
+        "KEY=VALUE",
     )
 
 
@@ -275,7 +190,7 @@ class Request:
     def files(self) -> list[inspect.Parameter]:
         """Options that say where a request comes from, and where to keep it."""
         return [
-            declared.parameter(name, kind)
+            _parameter(declared, name, kind)
             for name, (declared, kind) in _fields(SpecFiles).items()
             if self.saves or name != "save_spec"
         ]
@@ -300,7 +215,7 @@ class Request:
             "autocompletion": COMPLETERS.get(key.name),
         }
         kind = {Form.TEXT: str, Form.LIST: list[str], Form.FLAG: bool}[key.form]
-        return Declared(tuple(names), None, more=more).parameter(key.name, kind)
+        return _parameter(Declared(tuple(names), None, more=more), key.name, kind)
 
     def source(self, values: dict[str, Any]) -> Source:
         """The request of the given options; `values` are the options of :meth:`files` and
@@ -328,15 +243,23 @@ def _retired(old: Retired) -> inspect.Parameter:
     opposite = "" if old.takes_value else f"/--no-{old.option.removeprefix('--')}"
     more = {"hidden": True, "help": f"No effect: {old.reason}."}
     declared = Declared((f"{old.option}{opposite}", *old.aliases), None, more=more)
-    return declared.parameter(_name(old.option), str if old.takes_value else bool)
+    return _parameter(declared, _name(old.option), str if old.takes_value else bool)
 
 
 def _fields(struct: Any) -> dict[str, tuple[Any, Any]]:
     """Name -> declaration and type of each field, those of the struct itself before inherited."""
     kinds = get_type_hints(struct)
-    declared = {one.name: one.metadata[_DECLARED] for one in fields(struct)}
-    order = [name for owner in struct.__mro__ for name in inspect.get_annotations(owner)]
-    return {name: (declared[name], kinds[name]) for name in order if name in declared}
+    declared = {one.name: one.metadata[DECLARED] for one in fields(struct)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for owner in struct.__mro__:
+        panel = vars(owner).get("PANEL")
+        for name in inspect.get_annotations(owner):
+            if name in declared and name not in found:
+                one = declared[name]
+                if panel is not None:
+                    one = replace(one, more={"rich_help_panel": panel, **one.more})
+                found[name] = (one, kinds[name])
+    return found
 
 
 def values(options: Any, struct: Any) -> dict[str, Any]:
@@ -361,7 +284,7 @@ def build_command(name: str, function: Callable[..., Any]) -> Any:
         found |= {key: one.source(given) for key, one in requests.items()}
         return function(struct(**found)) if struct else function()
 
-    parameters = [one.parameter(key, kind) for key, (one, kind) in own.items()]
+    parameters = [_parameter(one, key, kind) for key, (one, kind) in own.items()]
     for one in requests.values():
         parameters = [*one.files(), *parameters, *one.keys(own)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -410,7 +333,7 @@ def outputs(*more: str) -> Any:
 
 def output_files(help: str, **more: Any) -> Any:
     """The option ``--output`` of files, several of which may be separated by commas."""
-    return option(help, "-o", metavar="FILE", parse=split_outputs, **more)
+    return option(help, "-o FILE", parse=split_outputs, **more)
 
 
 @dataclass(kw_only=True)
@@ -434,20 +357,9 @@ class Written(Printed):
         """Print and write `table`; see :func:`gemmetry.cli.console.emit`."""
         emit(table, as_json=self.json, outputs=self.output, show=show)
 
-    def deliver(
-        self,
-        document: Callable[[], Any],
-        show: Callable[[Console], None],
-        write: Callable[[Path], object],
-    ) -> None:
+    def deliver(self, found: Found, show: Callable[[Console], None]) -> None:
         """Print what was found, as a document or for a reader, and write it to each file."""
-        if self.json:
-            print_json(document())
-        else:
-            show(stdout_console())
-        for path in self.output:
-            write(path)
-            note(f"wrote {path}")
+        deliver(found, as_json=self.json, outputs=self.output, show=show)
 
 
 @dataclass(kw_only=True)
@@ -468,9 +380,7 @@ class Drawn(Written):
 class WithBaseline:
     """The option of a command that compares dispatches with a baseline."""
 
-    baseline: str | None = option(
-        KEYS["baseline"].help(), metavar="NAME", complete=COMPLETERS["baseline"]
-    )
+    baseline: str | None = option(KEYS["baseline"].help(), "NAME", complete=COMPLETERS["baseline"])
 
 
 @dataclass(kw_only=True)
@@ -491,7 +401,7 @@ class DryRun:
 class Verbose:
     """The option of a command that reports what it does."""
 
-    verbose: bool = option("Also report stages, choices and commands.", "--verbose", "-v")
+    verbose: bool = option("Also report stages, choices and commands.", "--verbose -v")
 
 
 @dataclass(kw_only=True)
@@ -502,8 +412,7 @@ class Planned(DryRun, Restartable, Printed, Verbose):
 
     def run(self, prepared: Prepared) -> int:
         """Run a plan, or show it with ``--dry-run``; the exit status."""
-        from gemmetry.cli.results import print_plan
-        from gemmetry.cli.run import run_and_report
+        from gemmetry.cli.console import print_plan, run_and_report
 
         if self.dry_run:
             print_plan(prepared, as_json=self.json)

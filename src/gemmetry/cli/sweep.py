@@ -6,14 +6,23 @@ Their arguments may be written as the scripts of the sweep analysis document wri
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gemmetry.cli.console import note, print_facts, print_json, stderr_console, stdout_console
+from gemmetry.cli.console import (
+    command_line,
+    note,
+    print_facts,
+    print_json,
+    say,
+    stderr_console,
+    stdout_console,
+)
 from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
+    DryRun,
     Printed,
     Undecided,
     WorkbenchCommand,
@@ -26,10 +35,12 @@ from gemmetry.cli.options import (
     values,
 )
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import counted, noun_for
+from gemmetry.sweeps.options import SweepOptions, parse_counts, parts_of
 
 if TYPE_CHECKING:
     from gemmetry.documents.sweep_products import WrittenProducts
+    from gemmetry.sweeps.run import SweepPlan
 
 
 LISTS = ("--threads", "--channels", "--ranks")
@@ -69,45 +80,6 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     return parse_counts([text], option)
 
 
-def parse_counts(texts: list[str], option: str) -> tuple[int, ...]:
-    """Numbers, separated by commas or given one by one.
-
-    Raises:
-        RequestError: one of them is not a whole number, or there is none.
-    """
-    parts = list(_parts(texts))
-    if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise RequestError(
-            f"{option} takes whole numbers separated by commas, not {','.join(texts)!r}",
-            hint=f"Write {option} 28,42,56,70.",
-        )
-    return tuple(map(int, parts))
-
-
-def parse_axes(texts: list[str], option: str) -> dict[str, tuple[str, ...]]:
-    """Axes of the form ``NAME=VALUE,VALUE``.
-
-    Raises:
-        RequestError: one is not of that form, or occurs twice.
-    """
-    from gemmetry.sweeps.training.axes import AXIS_FORM
-
-    axes: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        name, parts = name.strip(), tuple(_parts([values]))
-        if not equals or not name or not parts:
-            raise RequestError(f"--axis {text}: not of the form NAME=VALUE,VALUE", hint=AXIS_FORM)
-        if name in axes:
-            raise RequestError(f"--axis: {name} is given twice", hint="Give each value once.")
-        axes[name] = parts
-    return axes
-
-
-def _parts(texts: Iterable[str]) -> Iterator[str]:
-    return (part.strip() for text in texts for part in text.split(",") if part.strip())
-
-
 def parse_steps(text: str, option: str) -> tuple[str, ...]:
     """``variance,plots``.
 
@@ -116,7 +88,7 @@ def parse_steps(text: str, option: str) -> tuple[str, ...]:
     """
     from gemmetry.documents.sweep_products import check_steps
 
-    steps = tuple(part.strip() for part in text.split(",") if part.strip())
+    steps = parts_of([text])
     check_steps(steps or (text,))
     return steps
 
@@ -145,9 +117,10 @@ def sweep_folders(folder: Path | None, others: Iterable[Path | None]) -> tuple[P
 
 def _sweep_of(path: Path) -> tuple[Path, Path | None]:
     """The sweep that `path` names, and the folder of its analysis if it names that."""
+    from gemmetry.results.emit import CSV, XLSX
     from gemmetry.sweeps.folder import ANALYSIS_FOLDERS
 
-    if path.suffix.lower() in (".csv", ".xlsx") and not path.is_dir():
+    if path.suffix.lower() in (CSV, XLSX) and not path.is_dir():
         path = path.parent
     return (path.parent, path) if path.name in ANALYSIS_FOLDERS else (path, None)
 
@@ -159,13 +132,24 @@ _OLD = "Names of the sweep in the old scripts"
 class OldNames:
     """The sweep, as the old scripts name it."""
 
-    base_path: Path | None = option(
-        "The sweep, or its tracelens_analysis.", metavar="DIR", panel=_OLD
+    PANEL: ClassVar = _OLD
+
+    base_path: Path | None = option("The sweep, or its tracelens_analysis.", "DIR")
+    sweep_dir: Path | None = option("The sweep.", "DIR")
+    tracelens_path: Path | None = option("Its tracelens_analysis.", "DIR")
+    input_csv: Path | None = option("A file in its tracelens_analysis.", "FILE")
+    csv_path: Path | None = option("A file in its tracelens_analysis.", "FILE")
+
+
+@dataclass(kw_only=True)
+class OldPlots:
+    """Where the old script writes plots."""
+
+    PANEL: ClassVar = _OLD
+
+    output_dir: Path | None = option(
+        "Where the plots are written. Default: plots, next to the other files.", "DIR"
     )
-    sweep_dir: Path | None = option("The sweep.", metavar="DIR", panel=_OLD)
-    tracelens_path: Path | None = option("Its tracelens_analysis.", metavar="DIR", panel=_OLD)
-    input_csv: Path | None = option("A file in its tracelens_analysis.", metavar="FILE", panel=_OLD)
-    csv_path: Path | None = option("A file in its tracelens_analysis.", metavar="FILE", panel=_OLD)
 
 
 @dataclass(kw_only=True)
@@ -175,40 +159,35 @@ class Points:
     command_class: ClassVar = SweepCommand
 
     threads: tuple[int, ...] | None = option(
-        "Only these numbers of threads: 256,512.", metavar="LIST", parse=parse_numbers
+        "Only these numbers of threads: 256,512.", "LIST", parse=parse_numbers
     )
     channels: tuple[int, ...] | None = option(
-        "Only these numbers of channels: 28,42.", metavar="LIST", parse=parse_numbers
+        "Only these numbers of channels: 28,42.", "LIST", parse=parse_numbers
     )
 
 
 @dataclass(kw_only=True)
-class Analyze(Points, Printed, OldNames):
+class Analyze(Points, Printed, OldNames, OldPlots):
     folder: Path | None = argument(
         "The sweep: <T>thread/nccl_<C>channels/torch_profiler/ below it hold a trace per rank.",
         "DIR",
     )
     top_k: int = option("GEMMs that the tables list of each rank and point.", min=1, default=5)
     ranks: tuple[int, ...] | None = option(
-        "Only the traces of these ranks: 0,1.", metavar="LIST", parse=parse_numbers
+        "Only the traces of these ranks: 0,1.", "LIST", parse=parse_numbers
     )
     analysis_dir: str | None = option(
         "Where the files are written: a folder below DIR, or a path. Default: the one that is "
         "named, tracelens_analysis if DIR has it, else analysis.",
-        metavar="NAME",
+        "NAME",
     )
     only: tuple[str, ...] = option(
         "Write only these files: variance, timestamps, overlap, plots, timeline, collectives.",
-        metavar="LIST",
+        "LIST",
         parse=parse_steps,
     )
     geo_mean: bool = option(
         "Use geometric means over ranks in the workbook of timelines; a time of 0 makes the mean 0."
-    )
-    output_dir: Path | None = option(
-        "Where the plots are written. Default: plots, next to the other files.",
-        metavar="DIR",
-        panel=_OLD,
     )
 
 
@@ -250,7 +229,7 @@ def analyze(options: Analyze) -> int:
     if options.json:
         print_json(found.document())
     elif not steps:
-        from gemmetry.sweeps.text import print_rocprof, print_sweep
+        from gemmetry.sweeps.report import print_rocprof, print_sweep
 
         print_sweep(found.document(), stdout_console(), top=options.top_k)
         print_rocprof(found.analysis, stdout_console(), top=options.top_k)
@@ -279,10 +258,12 @@ def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> 
 class OldComparison:
     """Sweeps and labels, as the old script names them."""
 
-    sweep1: Path | None = option("A.", metavar="DIR", panel=_OLD)
-    sweep2: Path | None = option("B.", metavar="DIR", panel=_OLD)
-    label1: str | None = option("Label of A.", metavar="NAME", panel=_OLD)
-    label2: str | None = option("Label of B.", metavar="NAME", panel=_OLD)
+    PANEL: ClassVar = _OLD
+
+    sweep1: Path | None = option("A.", "DIR")
+    sweep2: Path | None = option("B.", "DIR")
+    label1: str | None = option("Label of A.", "NAME")
+    label2: str | None = option("Label of B.", "NAME")
 
 
 @dataclass(kw_only=True)
@@ -298,12 +279,10 @@ class Compare(Written, OldComparison):
         "Write a file: .html is one page that works offline, .json the document, and .csv, .xlsx, "
         ".parquet and .md have the compared figures."
     )
-    label: list[str] = option(
-        "Name of a sweep, once per sweep. Default: A, B, C ...", metavar="NAME"
-    )
+    label: list[str] = option("Name of a sweep, once per sweep. Default: A, B, C ...", "NAME")
     threshold: float | None = option(
         "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
-        metavar="SHARE",
+        "SHARE",
         parse=parse_share,
     )
     undecided: Undecided = option(
@@ -324,7 +303,7 @@ def compare(options: Compare) -> int:
     """
     from gemmetry.dispatches.progress import CountProgress
     from gemmetry.sweeps import api
-    from gemmetry.sweeps.text import print_sweep_comparison
+    from gemmetry.sweeps.report import print_sweep_comparison
 
     options.check(draws=True)
     first, second, labels = options.label1, options.label2, options.label
@@ -339,9 +318,7 @@ def compare(options: Compare) -> int:
             progress=progress,
         )
     comparison = found.comparison
-    options.deliver(
-        found.document, lambda console: print_sweep_comparison(comparison, console), found.write
-    )
+    options.deliver(found, lambda console: print_sweep_comparison(comparison, console))
     is_unsure = options.undecided is Undecided.FAIL and comparison.has_undecided
     return int(comparison.has_regression or is_unsure)
 
@@ -350,7 +327,7 @@ def compare(options: Compare) -> int:
 class TunerConfig(Points, Printed):
     folder: Path = argument("The sweep; its points must have been repeated.", "DIR")
     output: Path = option(
-        "Where the configuration is written.", "-o", metavar="FILE", default=Path("nccl_tuner.conf")
+        "Where the configuration is written.", "-o FILE", default=Path("nccl_tuner.conf")
     )
 
 
@@ -381,7 +358,7 @@ def tuner_config(options: TunerConfig) -> int:
 
 
 _PRESETS = ("trace", "utilization", "gemm")
-"""Keys of :data:`~gemmetry.sweeps.training.rocprof.PRESETS`, without its import."""
+"""Keys of :data:`~gemmetry.sweeps.rocprof_input.PRESETS`, without its import."""
 
 
 @dataclass(kw_only=True)
@@ -390,30 +367,23 @@ class RocprofInput(Printed):
 
     source: Path = option(
         "Table with the names of the kernels, such as top5_gemm_kernels_time_variance.csv.",
-        "--from",
-        "--input-csv",
-        metavar="CSV",
+        "--from --input-csv CSV",
     )
     output: Path = option(
         "The input file, .yaml; the names are also listed in FILE_kernel_list.txt.",
-        "--output",
-        "-o",
-        "--output-yaml",
-        metavar="FILE",
+        "--output -o --output-yaml FILE",
     )
     preset: str | None = option(
         "trace: times alone; utilization: how busy compute and matrix units are, in one pass; "
         "gemm: also work, waits, LDS and L2, in two. Default: utilization, or none with "
         "--counters.",
-        metavar="NAME",
+        "NAME",
         complete=_PRESETS,
     )
     counters: list[str] = option(
-        "Further counters, such as SQ_INSTS_LDS,MfmaUtil.", metavar="NAMES", parse=split_names
+        "Further counters, such as SQ_INSTS_LDS,MfmaUtil.", "NAMES", parse=split_names
     )
-    chip: str | None = option(
-        "The GPU, such as gfx942: its counters are checked by name.", metavar="GFX"
-    )
+    chip: str | None = option("The GPU, such as gfx942: its counters are checked by name.", "GFX")
 
 
 def rocprof_input(options: RocprofInput) -> None:
@@ -425,7 +395,7 @@ def rocprof_input(options: RocprofInput) -> None:
     """
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.hardware.amd_counters import check_chip
-    from gemmetry.sweeps.training.rocprof import (
+    from gemmetry.sweeps.rocprof_input import (
         PRESETS,
         kernel_names,
         make_rocprof_input,
@@ -455,10 +425,107 @@ def rocprof_input(options: RocprofInput) -> None:
     note("use it:", command=f"gemmetry sweep run --rocprof-input {output}")
 
 
+@dataclass(kw_only=True)
+class Run(SweepOptions, DryRun, Printed):
+    command_class: ClassVar = SweepCommand
+
+    no_aggregate: bool = option("No effect.", "-n", hidden=True)
+
+
+def run(options: Run) -> int:
+    """Train once for each combination of communication settings, and trace every run.
+
+    Each point of the sweep gets a folder, <T>thread/nccl_<C>channels/, with the traces of all
+    ranks, the log and point.json; sweep.json describes the sweep. A point that fails is marked and
+    the others run. The same command continues an interrupted sweep: points that succeeded are kept,
+    and further values and repeats are added.
+
+    Without --command, gemmetry's own workload trains: a transformer with DDP or FSDP2.
+    """
+    from gemmetry.sweeps.plan import plan_sweep
+    from gemmetry.sweeps.run import SweepPlan
+
+    planned = SweepPlan(plan_sweep(options))
+    if options.no_aggregate:
+        note("note: --no-aggregate has no effect: gemmetry sweep analyze is a separate command")
+    for text in planned.notes:
+        note(f"note: {text}")
+    if options.dry_run:
+        _show_sweep(planned, as_json=options.json)
+        return 0
+    return _run_sweep(planned, fresh=options.fresh, as_json=options.json)
+
+
+_MOST_LOGS = 5
+"""Failed points whose logs are named."""
+
+
+def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
+    from gemmetry.domain.errors import InterruptedRunError
+    from gemmetry.sweeps.folder import LOG
+    from gemmetry.sweeps.run import JobProgress, succeeded
+
+    folder = shlex.quote(str(planned.folder))
+    again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")
+    count = len(planned.plan.points)
+    try:
+        with JobProgress("points", str(planned.folder), stderr_console()) as listener:
+            found = planned.run(listener=listener, command=command_line())
+    except KeyboardInterrupt:
+        done = sum(map(succeeded, planned.ends().values()))
+        raise InterruptedRunError(
+            f"{done} of {counted(count, 'point')} {noun_for(done, 'has its', 'have their')} traces "
+            f"in {planned.folder}",
+            hint=f"Continue it: {again}.",
+        ) from None
+    if as_json:
+        print_json(found.document(), indent=1)
+    failed = len(found.failed)
+    if failed:
+        again = f"{again} runs {noun_for(failed, 'it', 'them')} again"
+        note(f"{failed} of {counted(count, 'point')} failed; {again}")
+        for point in found.failed[:_MOST_LOGS]:
+            note(f"  {point.folder}: {planned.folder / point.folder / LOG}")
+        if failed > _MOST_LOGS:
+            note(f"  and {failed - _MOST_LOGS} more, each with a {LOG}")
+    note(f"sweep: {planned.folder}")
+    if failed < count:
+        note("analyse it:", command=f"gemmetry sweep analyze {folder}")
+    return 1 if failed else 0
+
+
+def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
+    """Print the points in the order in which they would run, and the command of the first."""
+    if as_json:
+        print_json(planned.document(), indent=1)
+        return
+    say(_heading(planned))
+    for job in planned.jobs:
+        say(f"  {job.name}" + ("  (kept)" if job.name in planned.kept else ""))
+    waiting = [job for job in planned.jobs if job.name not in planned.kept]
+    if waiting:
+        say(f"environment of {waiting[0].name}:")
+        for name, value in waiting[0].environment.items():
+            say(f"  {name}={value}")
+        say(f"command:\n  {shlex.join(waiting[0].argv)}")
+    say(f"sweep: {planned.folder}")
+
+
+def _heading(planned: SweepPlan) -> str:
+
+    count, kept = len(planned.jobs), len(planned.kept)
+    if not kept:
+        return f"{counted(count, 'point')} would run, in this order:"
+    if kept == count:
+        return f"no point would run: {noun_for(count, 'it has', 'all have')} succeeded earlier:"
+    rest = f"{kept} {noun_for(kept, 'has', 'have')} succeeded earlier"
+    return f"{count - kept} of {counted(count, 'point')} would run, in this order; {rest}:"
+
+
 app = group_app(
     "Run, analyse and compare sweeps of training runs over settings of communication.",
     {
-        "run": "sweep_run:run",
+        "run": run,
         "analyze": analyze,
         "compare": compare,
         "tuner-config": tuner_config,

@@ -8,22 +8,24 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from gemmetry.cli.console import (
+    Source,
     check_outputs,
     command_line,
     note,
+    plan_request,
     print_facts,
     print_json,
+    read_request,
     stdout_console,
     write_outputs,
 )
 from gemmetry.cli.main import group_app, print_error
 from gemmetry.cli.options import Planned, Printed, Written, argument, option, output_files, request
-from gemmetry.cli.run import Source, plan_request, read_request
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
@@ -115,10 +117,11 @@ def summary(options: Summary) -> int:
         else:
             _print_summaries(found)
         if options.output:
+            from gemmetry.results.emit import of_table
             from gemmetry.traces.report import step_table, summary_table
 
             table = step_table(found.steps) if steps else summary_table(found.files)
-            write_outputs(table, options.output)
+            write_outputs(of_table(table), options.output)
     print_notes(traces.without_gpu_note(), found.no_steps_note() if steps else "")
     return finish(traces, options.timings)
 
@@ -152,6 +155,7 @@ def gemms(options: Gemms) -> int:
     traces = options.traces()
     rows = traces.gemm_rows()
     from gemmetry.domain.rows import Rows
+    from gemmetry.results.emit import of_table
     from gemmetry.traces.gemms import GemmRow, with_shares
     from gemmetry.traces.report import gemms_table
 
@@ -162,7 +166,7 @@ def gemms(options: Gemms) -> int:
         from gemmetry.traces.text import print_gemms
 
         print_gemms(rows, stdout_console(), top=options.top)
-    write_outputs(table, options.output)
+    write_outputs(of_table(table), options.output)
     print_notes(traces.convolutions_note(), traces.without_gpu_note())
     return finish(traces, options.timings)
 
@@ -189,6 +193,7 @@ def shapes(options: Shapes) -> int:
     traces = options.traces()
     rows = traces.gemm_rows(or_products=True)
     from gemmetry.domain.rows import Rows
+    from gemmetry.results.emit import of_table, write_atomically
     from gemmetry.traces.gemms import WorkloadGemm, no_shape, workload
     from gemmetry.traces.report import shapes_table
 
@@ -207,14 +212,11 @@ def shapes(options: Shapes) -> int:
         from gemmetry.traces.text import print_workload
 
         print_workload(load, stdout_console(), top=options.top)
-    if specs and text:
-        from gemmetry.results.emit import write_atomically
-
-        for path in specs:
-            write_atomically(path, text.encode())
-            note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
+    for path in specs if text else ():
+        write_atomically(path, text.encode())
+        note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
     if load.gemms:
-        write_outputs(shapes_table(load), tables)
+        write_outputs(of_table(shapes_table(load)), tables)
     status = finish(traces, options.timings)
     if failure:
         raise failure
@@ -281,22 +283,16 @@ def collectives(options: Collectives) -> int:
     options.check()
     traces = options.traces()
     jobs = traces.collectives()
-    from gemmetry.results.emit import write_atomically, write_tables
-    from gemmetry.results.json_text import json_file
-    from gemmetry.traces import report
+    from gemmetry.results.emit import Result
+    from gemmetry.traces import report as tables
     from gemmetry.traces.text import print_jobs
 
-    def document() -> dict[str, Any]:
-        return report.collectives_document(jobs, traces.failures)
-
-    def write(path: Path) -> None:
-        if path.suffix.lower() == ".json":
-            write_atomically(path, json_file(document()))
-        else:
-            write_tables([getattr(report, f"{options.rows}_table")(jobs)], path)
-
+    found = Result(
+        rows={"collectives": lambda: getattr(tables, f"{options.rows}_table")(jobs)},
+        whole=lambda: tables.collectives_document(jobs, traces.failures),
+    )
     with traces.stage("output"):
-        options.deliver(document, lambda console: print_jobs(jobs, console), write)
+        options.deliver(found, lambda console: print_jobs(jobs, console))
     return finish(traces, options.timings)
 
 
@@ -371,9 +367,10 @@ def report(options: Report) -> int:
     """
     traces = options.traces()
     from gemmetry.documents.trace_report import TraceLensSheets, check_reports, write_report
+    from gemmetry.results.emit import HTML
 
     check_reports(options.output)
-    with_lanes = any(path.suffix.lower() == ".html" for path in options.output)
+    with_lanes = any(path.suffix.lower() == HTML for path in options.output)
     sheets = TraceLensSheets(options.short_kernel_us)
     found = traces.report(sheets=sheets, with_lanes=with_lanes)
     with traces.stage("write"):

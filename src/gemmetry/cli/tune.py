@@ -1,30 +1,46 @@
-"""``gemmetry tune``, and with ``--simulate`` a comparison of its strategies."""
+"""``gemmetry tune``, with ``--simulate`` a comparison of its strategies; and the group of commands
+about tables of fast kernels, ``gemmetry dispatcher``."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gemmetry.cli.console import (
+    Source,
     check_outputs,
-    command_line,
     emit,
     note,
+    print_facts,
+    print_failure,
     print_json,
+    read_request,
     say,
-    stderr_console,
     stdout_console,
+    watched,
+    write_outputs,
 )
-from gemmetry.cli.options import Printed, Restartable, option, output_files, parse_duration, request
-from gemmetry.cli.run import Source, read_request
+from gemmetry.cli.main import group_app
+from gemmetry.cli.options import (
+    Printed,
+    Restartable,
+    Written,
+    argument,
+    option,
+    output_files,
+    parse_duration,
+    request,
+)
 from gemmetry.domain.tables import Column, ColumnType, Table
 
 if TYPE_CHECKING:
+    from gemmetry.tuning.dispatcher.evaluation import Evaluation
+    from gemmetry.tuning.dispatcher.table import DispatchTable
     from gemmetry.tuning.run import PreparedTuning, TuningRun
 
 
-_PANEL = "Search"
 _STRATEGIES = ("model", "exhaustive", "random", "halving", "optuna")
 
 
@@ -40,12 +56,13 @@ def split_commas(texts: list[str], option: str) -> list[str]:
 
 
 @dataclass(kw_only=True)
-class Tune(Restartable, Printed):
+class Search:
+    PANEL: ClassVar = "Search"
+
     strategy: str = option(
         "model, exhaustive, random, halving, optuna or optuna:SAMPLER (tpe, gp, cmaes, qmc, "
         "random). With --simulate, several names.",
-        metavar="NAMES",
-        panel=_PANEL,
+        "NAMES",
         default="",
         complete=_STRATEGIES,
     )
@@ -53,57 +70,59 @@ class Tune(Restartable, Printed):
         "Configurations of each shape to measure: a number, or a share of its space, as in 5%. "
         "Default: 10%, or all of them with the strategy exhaustive. With --simulate, shares to "
         "compare; default: 1%,5%,10%.",
-        metavar="COUNT",
-        panel=_PANEL,
+        "COUNT",
         default="",
     )
     time: float | None = option(
         "How long the search may take, without the finals: 10min. Default: as long as it takes.",
-        metavar="TIME",
-        panel=_PANEL,
+        "TIME",
         parse=parse_duration,
     )
     finalists: int = option(
         "Configurations of each shape that are verified at level standard and measured in turns "
         "with the baselines; 0: search only.",
-        metavar="COUNT",
-        panel=_PANEL,
+        "COUNT",
         min=0,
         default=3,
     )
     seeds: list[str] = option(
         "Where configurations to try first come from: heuristics (NVIDIA's, in a process of its "
         "own), tables of the dispatcher, experiments.",
-        metavar="SOURCES",
-        panel=_PANEL,
+        "SOURCES",
         parse=split_commas,
     )
     simulate: Path | None = option(
         "Replay a stored exhaustive search, or a file of one, and compare strategies; nothing is "
         "measured.",
-        metavar="EXPERIMENT",
-        panel=_PANEL,
+        "EXPERIMENT",
     )
     runs: int = option(
         "Replays of each strategy, each with another seed.",
-        metavar="COUNT",
-        panel=_PANEL,
+        "COUNT",
         min=1,
         default=20,
     )
+
+
+@dataclass(kw_only=True)
+class Exports:
+    PANEL: ClassVar = "Results"
+
     output: list[Path] = output_files(
         "Write a file; the suffix picks a table of the dispatcher (.json), configurations in "
         "Python (.py), a tuning spec of IREE (.mlir), TunableOp's file (.csv), or a table (.md, "
         ".html, .xlsx, .parquet).",
-        panel="Results",
     )
     format: str | None = option(
         "Format of the files instead of the suffix': dispatcher, results (JSON), triton, iree, "
         "tunableop, table, or, with --simulate, space.",
-        metavar="NAME",
-        panel="Results",
+        "NAME",
         complete=_complete_formats,
     )
+
+
+@dataclass(kw_only=True)
+class Tune(Search, Exports, Restartable, Printed):
     dry_run: bool = option("Show what would be searched, and stop.")
     source: Source = request()
 
@@ -120,16 +139,18 @@ def tune(options: Tune) -> int:
     if options.simulate is not None:
         simulate_strategies(options, options.simulate)
         return 0
-    from gemmetry.cli.run import print_failure
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.tuning.results import check_exports, export
+    from gemmetry.tuning.run import run_tuning
+    from gemmetry.tuning.search import EFFORTS
 
     prepared = _prepare(options)
     check_exports(options.output, options.format, prepared.provider)
     if options.dry_run:
         _print_spaces(prepared, as_json=options.json)
         return 0
-    done = _run(prepared, fresh=options.fresh)
+    searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
+    done = watched(run_tuning, prepared, prepared.proofs_folder, *searches, fresh=options.fresh)
     if options.json:
         from gemmetry.tuning.results import tuning_document
 
@@ -168,20 +189,6 @@ def _prepare(options: Tune) -> PreparedTuning:
     for text in prepared.notes:
         note(text)
     return prepared
-
-
-def _run(prepared: PreparedTuning, *, fresh: bool) -> TuningRun:
-    from gemmetry.cli.run import reporting_what_is_kept
-    from gemmetry.dispatches.progress import ProgressListener
-    from gemmetry.tuning.run import run_tuning
-    from gemmetry.tuning.search import EFFORTS
-
-    progress = ProgressListener(stderr_console())
-    searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
-    others = (prepared.experiment, prepared.proofs_folder)
-    kept = reporting_what_is_kept(*others, *searches, fresh=fresh)
-    with kept, progress as listener:
-        return run_tuning(prepared, listener=listener, fresh=fresh, command=command_line())
 
 
 def _print(done: TuningRun) -> None:
@@ -228,7 +235,7 @@ def simulate_strategies(options: Tune, source: Path) -> None:
     """
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.domain.units import counted
-    from gemmetry.results.emit import write_atomically
+    from gemmetry.results.emit import JSON, write_atomically
     from gemmetry.tuning.results import simulation_table
     from gemmetry.tuning.search import parse_shares
     from gemmetry.tuning.simulation import BUDGETS, compact, open_space, simulate
@@ -236,7 +243,7 @@ def simulate_strategies(options: Tune, source: Path) -> None:
 
     if options.format not in (None, "table", _SPACE):
         raise UnknownNameError("format of a simulation", str(options.format), ("table", _SPACE))
-    check_outputs(options.output, (".json",) if options.format == _SPACE else ())
+    check_outputs(options.output, (JSON,) if options.format == _SPACE else ())
     space = open_space(source)
     if options.format == _SPACE:
         for path in options.output:
@@ -261,3 +268,190 @@ def simulate_strategies(options: Tune, source: Path) -> None:
             f"{counted(options.runs, 'run')} of each strategy"
         )
     emit(simulation_table(found), as_json=options.json, outputs=options.output)
+
+
+_TABLE = "A file of gemmetry dispatcher build. Default: the one for the H200."
+
+
+@dataclass(kw_only=True)
+class Build(Printed):
+    experiments: list[Path] = argument(
+        "Folders of experiments on one device, with torch among the providers. Of a shape in "
+        "several of them, the last one counts.",
+        "EXPERIMENT...",
+    )
+    output: Path = option("Write the table here.", "-o FILE")
+
+
+def build(options: Build) -> None:
+    """Make a table of fast kernels from experiments.
+
+    A shape gets another candidate than cuBLAS only where that is shown to be faster, and only
+    candidates that passed verification at level standard are ever chosen.
+    """
+    from gemmetry.domain.units import counted
+    from gemmetry.engine.experiment import Experiment
+    from gemmetry.providers.registry import load_provider
+    from gemmetry.results.emit import check_writable
+    from gemmetry.tuning.dispatcher.building import build_table
+    from gemmetry.tuning.dispatcher.evaluation import library_name
+    from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
+
+    check_writable(options.output)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Experiment.open(path)) for path in options.experiments]
+        built = build_table([one.result_set() for one in opened], load_provider)
+    write_table(built.table, options.output)
+    for text in built.notes:
+        note(text)
+    entries = built.table.entries
+    faster = sum(entry.choice != CUBLAS for entry in entries)
+    undecided = sum(entry.verdict == "undecided" for entry in entries)
+    if options.json:
+        print_facts(**built.table.document())
+    else:
+        library = library_name(built.table.target)
+        say(
+            f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
+            f"that is shown to be faster than {library}, {undecided} undecided"
+        )
+        say(f"{counted(len(built.table.certificates), 'verified candidate')}")
+    note(f"wrote {options.output}")
+
+
+@dataclass(kw_only=True)
+class Evaluate(Written):
+    experiment: Path = argument(
+        "Folder of an experiment with shapes that the table does not have, in which all "
+        "candidates were measured.",
+        "EXPERIMENT",
+    )
+    table: Path | None = option(_TABLE, "FILE")
+
+
+def evaluate(options: Evaluate) -> None:
+    """Judge a table by how much slower its choices are than the best candidates of shapes that it
+    has never seen, cuBLAS included.
+
+    A replay of stored times: nothing runs, and no GPU is needed.
+    """
+    from gemmetry.engine.experiment import Experiment
+    from gemmetry.results.emit import of_table
+    from gemmetry.tuning.dispatcher.evaluation import evaluate as run
+    from gemmetry.tuning.dispatcher.evaluation import (
+        evaluation_document,
+        library_name,
+        replay_table,
+    )
+
+    options.check()
+    with Experiment.open(options.experiment) as opened:
+        used = open_table(options.table)
+        found = run(used, opened.result_set())
+    if options.json:
+        print_facts(**evaluation_document(found))
+    else:
+        _print_evaluation(found, library_name(used.target))
+    write_outputs(of_table(replay_table(found)), options.output)
+
+
+def _print_evaluation(found: Evaluation, library: str) -> None:
+    from gemmetry.dispatches.terminal import print_table
+    from gemmetry.domain.units import counted, format_percent
+    from gemmetry.tuning.dispatcher.evaluation import regret_table
+
+    shapes = counted(len(found.replayed), "unseen shape")
+    left_out = [f"{found.seen} in the table"] if found.seen else []
+    left_out += [f"{found.unusable} without a time of {library}"] if found.unusable else []
+    say(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
+    print_table(regret_table(found, library), stdout_console())
+    restricted = sum(one.restricted for one in found.replayed)
+    if restricted:
+        say(
+            f"The first choice was not measured at {counted(restricted, 'shape')}; the next one "
+            "that was stands for it."
+        )
+    noise = found.noise
+    if noise.geometric_mean is None:
+        say("Noise: unknown, no candidate was measured twice.")
+    else:
+        say(
+            f"Noise: two times of one kernel differ by {format_percent(noise.geometric_mean)} on "
+            f"average and {format_percent(noise.largest)} at most ({noise.shapes} pairs)."
+        )
+
+
+@dataclass(kw_only=True)
+class Show(Written):
+    table: Path | None = argument(_TABLE, "[TABLE]")
+
+
+def show(options: Show) -> None:
+    """Show what a table chooses for each shape that was measured, and why."""
+    from gemmetry.domain.units import counted
+    from gemmetry.results.emit import of_table
+    from gemmetry.tuning.dispatcher.evaluation import entry_table, library_name
+
+    options.check()
+    found = open_table(options.table)
+    if options.json:
+        print_facts(**found.document())
+    else:
+        versions = "".join(f", {name} {text}" for name, text in sorted(found.versions.items()))
+        say(f"{found.device} ({found.target}){versions}")
+        verified = counted(len(found.certificates), "verified candidate")
+        say(f"{counted(len(found.entries), 'measured shape')}, {verified}")
+        if found.entries:
+            _print_choices(entry_table(found))
+        else:
+            library = library_name(found.target)
+            say(f"{library} computes everything until the table is built from measurements.")
+    write_outputs(of_table(entry_table(found)), options.output)
+
+
+def _print_choices(table: Table) -> None:
+    """Print the choices of each signature in one line each, with names elided to the width."""
+    from gemmetry.dispatches.terminal import print_table
+    from gemmetry.results.texts import elide
+
+    console = stdout_console()
+    shown = [n for n, one in enumerate(table.columns) if one.name not in ("signature", "verdict")]
+    columns = tuple(Column(table.columns[n].label) for n in shown)
+    choice = [one.name for one in columns].index("choice")
+    signatures = table.values("signature")
+    for signature in dict.fromkeys(signatures):
+        texts = [
+            [table.columns[n].text(row[n]) for n in shown]
+            for row, own in zip(table.rows, signatures, strict=True)
+            if own == signature
+        ]
+        widths = [max(map(len, one)) for one in zip((c.name for c in columns), *texts, strict=True)]
+        room = console.width - sum(widths) + widths[choice] - 2 * len(columns)
+        for row in texts:
+            row[choice] = elide(row[choice], max(room, len("choice")))
+        say(f"\n{signature}")
+        print_table(Table("choices", columns, texts), console)
+
+
+_SHIPPED = "NVIDIA H200"
+
+
+def open_table(path: Path | None) -> DispatchTable:
+    """The table in a file, or the one that comes with gemmetry.
+
+    Raises:
+        TableError: it cannot be read or is damaged.
+    """
+    from gemmetry.tuning.dispatcher.table import read_table, shipped_table
+
+    if path is not None:
+        return read_table(path)
+    found = shipped_table(_SHIPPED)
+    assert found is not None
+    return found
+
+
+dispatcher_app = group_app(
+    "Build, show and evaluate the tables of gemmetry.matmul.",
+    {"build": build, "show": show, "evaluate": evaluate},
+)

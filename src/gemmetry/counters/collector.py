@@ -61,8 +61,7 @@ from gemmetry.formats.counters.amd import (
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
 from gemmetry.formats.counters.ncu_report import MAGIC, read_by_export, read_ncu_rep, report_library
-from gemmetry.formats.readers import TraceFormat
-from gemmetry.formats.sniffing import format_of
+from gemmetry.formats.readers import TraceFormat, format_of
 from gemmetry.hardware.amd_counters import GUI_ACTIVE, passes_of
 from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
 from gemmetry.hardware.doctor import Profiler, find_profiler, too_old, tool_path

@@ -38,11 +38,11 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.domain.units import format_bytes, format_gflops
 from gemmetry.hardware.detect import own_version
+from gemmetry.results.emit import PICTURES
+from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
 from gemmetry.results.palette import COLOURS, SETTINGS, drawn, set_log_scales
-from gemmetry.results.tables import PICTURES, require
+from gemmetry.results.tables import require
 from gemmetry.results.texts import cut, elide, printable
-from gemmetry.sweeps.figures import Figure, text_of
-from gemmetry.sweeps.page import page_section, rendered_page
 
 _FILE = "the JSON document"
 _ABOUT = (

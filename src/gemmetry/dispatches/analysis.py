@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.measurement.marks import WIDE
 from gemmetry.providers.base import baseline_names
@@ -340,12 +340,20 @@ def check_baseline(records: Iterable[Record], baseline: str) -> None:
 
     Raises:
         UnknownNameError: no record is of that provider or configuration.
+        RequestError: its provider has a name with a colon.
     """
     records = list(records)
     if any(is_of_baseline(record, baseline) for record in records):
         return
     provider, colon, configuration = baseline.partition(":")
     providers = {record.provider for record in records}
+    for name in providers:
+        if ":" in name and (baseline == name or baseline.startswith(f"{name}:")):
+            raise RequestError(
+                f"the provider {name!r} cannot be a baseline: a colon in its name looks like "
+                "the one before a configuration",
+                hint="Rename it where its results were made, and measure or import them again.",
+            )
     if not colon or provider not in providers:
         raise UnknownNameError("baseline provider", provider, providers)
     known = {record.configuration for record in records if record.provider == provider}
@@ -489,59 +497,6 @@ def evidence_of(
         relevant=max(threshold, gap),
         note=note,
     )
-
-
-MOST_TOGETHER = 100
-"""Comparisons up to which all intervals hold together. With more, intervals that all hold become so
-wide that they decide nothing, and the rate of false verdicts is bounded instead."""
-
-
-def judge_together(
-    found: Sequence[ComparisonEvidence], confidence: float = 0.95
-) -> list[Comparison]:
-    """The comparisons, each with an interval and the verdict that is read from it. Comparisons that
-    could not show a difference even alone do not count.
-
-    The intervals of up to :data:`MOST_TOGETHER` hold jointly with `confidence`. Of more, the
-    expected share of false ones among those that claim a difference is at most 1 - `confidence`,
-    and so is the share among those that claim none (:func:`_judge_by_rate`).
-    """
-    family = max(1, sum(one.is_testable(confidence) for one in found))
-    if family <= MOST_TOGETHER:
-        return [one.compare(confidence, family) for one in found]
-    return _judge_by_rate(found, confidence, family)
-
-
-def _judge_by_rate(
-    found: Sequence[ComparisonEvidence], confidence: float, family: int
-) -> list[Comparison]:
-    """Verdicts with a bounded rate of false ones (Benjamini & Hochberg, JRSS B 57, 1995), read from
-    the intervals that belong to it: with an error of R / m of the family's for R of m that are
-    selected, so that their false coverage has the same bound (Benjamini & Yekutieli, JASA 100,
-    2005). R is the largest number of comparisons that intervals of that level decide.
-
-    Differences and their absence are selected separately: thousands of the one must not make the
-    other cheap. What is in neither selection has the interval of a difference, which does not
-    decide it.
-    """
-    alone = [one.compare(confidence, family, 1.0) for one in found]
-
-    def selected(*verdicts: Difference) -> tuple[float, dict[int, Comparison]]:
-        """The divisor of the probability of error, and the comparisons that it decides so."""
-        chosen = {n: one for n, one in enumerate(alone) if one.verdict in verdicts}
-        divisor = 1.0
-        while chosen and len(chosen) < family / divisor * (1 - 1e-9):
-            divisor = family / len(chosen)
-            narrowed = {n: found[n].compare(confidence, family, divisor) for n in chosen}
-            chosen = {n: one for n, one in narrowed.items() if one.verdict in verdicts}
-        return (divisor if chosen else float(family)), chosen
-
-    divisor, different = selected(Difference.SLOWER, Difference.FASTER)
-    _, same = selected(Difference.NONE_SHOWN)
-    return [
-        different.get(n) or same.get(n) or one.compare(confidence, family, divisor)
-        for n, one in enumerate(found)
-    ]
 
 
 def _joined(rounds: Rounds) -> Sequence[float]:

@@ -28,12 +28,12 @@ from gemmetry.dispatches.analysis import (
     geometric_mean,
     group_by_problem,
     is_of_baseline,
-    judge_together,
     record_id,
     speedups,
 )
 from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.results.compare import compare as judge_pairs
 from gemmetry.statistics.comparison import Comparison, Difference
 
 JoinKey = tuple[str, str, str, str]
@@ -246,7 +246,7 @@ def judge_changes(changes: Iterable[Change], confidence: float) -> tuple[Change,
     """The changes with verdicts and intervals that hold for all of them together."""
     changes = list(changes)
     found = [change.evidence for change in changes if change.evidence is not None]
-    judged = iter(judge_together(found, confidence))
+    judged = iter(judge_pairs(found, confidence))
     return tuple(
         change if change.evidence is None else _judged(change, next(judged)) for change in changes
     )

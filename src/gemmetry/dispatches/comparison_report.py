@@ -1,18 +1,11 @@
-"""A comparison as JUnit XML, for continuous integration: one suite per candidate experiment, one
-case per dispatch.
-
-A comparison of experiments on a terminal and as files.
-"""
+"""A comparison of experiments on a terminal and as files."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.padding import Padding
@@ -22,67 +15,47 @@ from gemmetry.dispatches.analysis import duration_ns
 from gemmetry.dispatches.comparison import CandidateComparison, Change, ExperimentComparison
 from gemmetry.dispatches.item_columns import column, integer, number, record, text
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped
-from gemmetry.dispatches.writers import set_counts, xml_document, xml_text
 from gemmetry.domain import units
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.results.emit import FORMATS, check_suffix, write_atomically, write_tables
-from gemmetry.results.json_text import json_file, json_value
+from gemmetry.results import emit
+from gemmetry.results.json_text import json_value
+from gemmetry.results.junit import Case, junit
 from gemmetry.results.lines import print_line
 from gemmetry.results.tables import escape_markdown as escape
-from gemmetry.results.tables import markdown_table
+from gemmetry.results.tables import html_page, markdown_table
 from gemmetry.results.texts import first_line, printable
 from gemmetry.statistics.comparison import Comparison, Difference
 
 
 def comparison_junit(comparison: ExperimentComparison, *, undecided_fails: bool = True) -> bytes:
-    """The XML document. A regression is a failure. An undecided change is a failure if
-    `undecided_fails` and counts as skipped otherwise. All other changes passed."""
-    root = ElementTree.Element("testsuites", name=xml_text(f"against {comparison.title}"))
-    every: list[str] = []
-    for candidate in comparison.candidates:
-        suite = ElementTree.SubElement(root, "testsuite", name=xml_text(candidate.title))
-        found = [_add_case(suite, change, undecided_fails) for change in candidate.changes]
-        set_counts(suite, found)
-        every += found
-    set_counts(root, every)
-    return xml_document(root)
+    """JUnit XML: one suite per candidate, one case per dispatch. A regression is a failure. An
+    undecided change is a failure if `undecided_fails` and counts as skipped otherwise. All other
+    changes passed."""
+    suites = [
+        (candidate.title, [_case(change, undecided_fails) for change in candidate.changes])
+        for candidate in comparison.candidates
+    ]
+    return junit(f"against {comparison.title}", suites)
 
 
-def _add_case(suite: ElementTree.Element, change: Change, undecided_fails: bool) -> str:
-    """Add the change's case; return the counter to which it belongs, "" if it passed."""
+def _case(change: Change, undecided_fails: bool) -> Case:
     after = change.after
-    case = ElementTree.SubElement(
-        suite,
-        "testcase",
-        classname=xml_text(f"{after.target}.{after.provider}"),
-        name=xml_text(after.dispatch),
-    )
     is_undecided = change.difference is Difference.UNDECIDED
-    if not (change.is_regression or is_undecided):
-        return ""
-    fails = change.is_regression or undecided_fails
-    message = f"{change.verdict}{_ratio(change)}"
-    element = ElementTree.SubElement(
-        case, "failure" if fails else "skipped", message=xml_text(message)
+    fails = change.is_regression or (is_undecided and undecided_fails)
+    ratio = ""
+    if change.ratio is not None:
+        interval = change.comparison.interval if change.comparison is not None else None
+        ends = "n/a" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}"
+        ratio = f": {change.ratio:.3f} times as long (interval {ends})"
+    return Case(
+        group=f"{after.target}.{after.provider}",
+        name=after.dispatch,
+        kind="failure" if fails else "skipped" if is_undecided else "",
+        message=f"{change.verdict}{ratio}",
+        type="" if not fails else "undecided" if is_undecided else "regression",
+        text=change.note,
     )
-    if fails:
-        element.set("type", "undecided" if is_undecided else "regression")
-    element.text = xml_text(change.note)
-    return "failures" if fails else "skipped"
-
-
-def _ratio(change: Change) -> str:
-    if change.ratio is None:
-        return ""
-    interval = change.comparison.interval if change.comparison is not None else None
-    ends = "n/a" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}"
-    return f": {change.ratio:.3f} times as long (interval {ends})"
-
-
-def comparison_suffixes() -> tuple[str, ...]:
-    """The suffixes of all formats of comparisons."""
-    return (*FORMATS, ".xml")
 
 
 _SHOWN_UNCHANGED = 20
@@ -171,7 +144,8 @@ def _same(candidate: CandidateComparison) -> str:
 def _print_changes(candidate: CandidateComparison, console: Console) -> None:
     rows = []
     unchanged = 0
-    headings = ("A", candidate.label, f"{candidate.label}/A", "95 % interval", "verdict")
+    ratio = f"{candidate.label}/A"
+    headings = ("A", candidate.label, ratio, "95 % interval", "verdict")
     for change in _worst_first(candidate.changes):
         if change.verdict == Difference.NONE_SHOWN:
             unchanged += 1
@@ -188,24 +162,9 @@ def _print_changes(candidate: CandidateComparison, console: Console) -> None:
                 style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
             )
         )
-    if not rows:
-        return
-    right = ["A", candidate.label, f"{candidate.label}/A", "95 % interval"]
-    if any(row.cells[right[2]].endswith(_PAIRED) for row in rows):
-        # Right alignment removes the space that stands for a missing sign.
-        rows = _with_signs_apart(rows, right.pop(2))
-    print_grouped(rows, console, right=right)
-
-
-def _with_signs_apart(rows: Sequence[GroupedRow], heading: str) -> list[GroupedRow]:
-    """The rows with ratios that line up; the sign after some of them is set apart."""
-    texts = [row.cells[heading] for row in rows]
-    padded = [text if text.endswith(_PAIRED) else f"{text} " for text in texts]
-    width = max(map(len, padded))
-    return [
-        replace(row, cells={**row.cells, heading: text.rjust(width)})
-        for row, text in zip(rows, padded, strict=True)
-    ]
+    if rows:
+        right = ("A", candidate.label, "95 % interval")
+        print_grouped(rows, console, right=right, signed={ratio: _PAIRED})
 
 
 def _worst_first(changes: Sequence[Change]) -> list[Change]:
@@ -383,28 +342,24 @@ def _change_document(change: Change) -> dict[str, Any]:
     return {name: json_value(value) for name, value in record(_CHANGES, change).items()}
 
 
-def write_comparison(
-    comparison: ExperimentComparison, path: Path, *, undecided_fails: bool = True
-) -> None:
-    """Write the comparison whole or not at all: json, csv, parquet, xlsx, md, html or xml (JUnit).
+def comparison_files(
+    comparison: ExperimentComparison, *, undecided_fails: bool = True
+) -> emit.Result:
+    """The comparison with its formats of files.
 
     Args:
         undecided_fails: in JUnit XML, whether an undecided case is a failure; otherwise it counts
             as skipped.
-
-    Raises:
-        RequestError: another suffix, or a library is missing.
-        StorageError: the file cannot be written.
     """
-    match check_suffix(path, comparison_suffixes()):
-        case ".md":
-            write_atomically(path, _to_markdown(comparison).encode())
-        case ".xml":
-            write_atomically(path, comparison_junit(comparison, undecided_fails=undecided_fails))
-        case ".json":
-            write_atomically(path, json_file(comparison_document(comparison)))
-        case suffix:
-            write_tables([_table(comparison, shows_missing=suffix == ".html")], path)
+    return emit.Result(
+        rows={"comparison": lambda: _table(comparison, shows_missing=False)},
+        whole=lambda: comparison_document(comparison),
+        forms={
+            emit.MARKDOWN: lambda: _to_markdown(comparison),
+            emit.HTML: lambda: html_page([_table(comparison, shows_missing=True)]),
+            emit.JUNIT: lambda: comparison_junit(comparison, undecided_fails=undecided_fails),
+        },
+    )
 
 
 def _table(comparison: ExperimentComparison, *, shows_missing: bool) -> Table:

@@ -1,32 +1,30 @@
-"""What the plots show, as plain JSON values; plots.py and the HTML report both draw from these.
+"""The figures of a run, described once as plain JSON values, from which the page draws by its
+script, and a picture (PNG, SVG) by matplotlib.
 
 Speeds are in 10⁹ FLOP/s, durations in ns, intensities in FLOP/byte.
-
-Static pictures (PNG, SVG) of the figures: roofline, speed per provider, heat map.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gemmetry.dispatches.analysis import (
     MeanSpeedup,
     RunMarks,
-    baseline_label,
-    default_baseline,
     fastest,
     fastest_per_provider,
     find_run_marks,
     group_by_problem,
     is_of_baseline,
     mark_kind,
-    speedups,
 )
-from gemmetry.dispatches.console import run_state_lines
 from gemmetry.dispatches.labels import (
+    Overview,
     dtype_label,
     format_ratio,
     modifiers_label,
@@ -39,14 +37,13 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.units import column_decimals
+from gemmetry.providers.base import traits_of
 from gemmetry.results.palette import (
     COLOURS,
     SCALE,
-    SETTINGS,
     colour_at,
-    drawn,
     ink_on,
-    provider_places,
+    picture,
     set_log_scales,
 )
 from gemmetry.results.tables import require
@@ -401,6 +398,27 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return result
 
 
+def provider_places(providers: Iterable[str]) -> dict[str, int]:
+    """Each provider's place in the palette, which follows from its name alone, so that it has the
+    same colour in every report. Only a provider of another package whose place is taken moves to a
+    free one.
+
+    With more providers than colours, places continue after the last: colours repeat, with other
+    markers.
+    """
+    names = sorted(set(providers))
+    places = {name: place for name in names if (place := traits_of(name).colour) is not None}
+    for name in names:
+        if name in places:
+            continue
+        place = zlib.crc32(name.encode()) % len(COLOURS)
+        taken = set(places.values())
+        while place in taken:
+            place = (place + 1) % len(COLOURS) if len(taken) < len(COLOURS) else place + 1
+        places[name] = place
+    return places
+
+
 _MARKERS = ("o", "s", "D", "^", "P", "*", "h", "X")
 _TITLE_WIDTH = 100
 """Characters of a line across the picture."""
@@ -421,66 +439,42 @@ def render_picture(
         RequestError: nothing was measured, or matplotlib is not installed.
         UnknownNameError: no such baseline provider.
     """
-    matplotlib = require("matplotlib", extra="plot")
-    figure_module = require("matplotlib.figure", extra="plot")
-    records = result_set.records
+    records, overview = result_set.records, Overview(result_set, baseline)
     rooflines, speeds = roofline_figures(records), _shortened(speed_figures(records))
-    grids = grid_figures(records)
-    heats = [figure for figure in heat_figures(records) if is_grid(figure)]
     if not rooflines:
         raise RequestError(
             "there is nothing to draw: no dispatch was measured",
             hint="gemmetry report shows what became of each.",
         )
-    ticker = require("matplotlib.ticker", extra="plot")
-    colours = require("matplotlib.colors", extra="plot")
-    scale = colours.LinearSegmentedColormap.from_list("scale", SCALE)
-    painter = _Painter({record.provider for record in records}, ticker, scale)
-    rows = [*((painter.roofline, f, 3.6) for f in rooflines),
-            *((painter.speed, f, _bar_height(f)) for f in speeds),
-            *((painter.grid, f, 1.6 + 0.22 * len(f["rows"])) for f in grids),
-            *((painter.heat, f, 1.4 + 0.35 * len(f["m"])) for f in heats)]  # fmt: skip
-    heights = [height for _, _, height in rows]
-    with matplotlib.rc_context(SETTINGS):
-        figure = figure_module.Figure(figsize=(9, sum(heights) + 0.6), layout="constrained")
-        figure.suptitle(_title(result_set, baseline), fontsize=11)
-        figure.supxlabel(_foot(records, result_set.remarks), fontsize=9)
-        grid = figure.subplots(len(rows), 1, height_ratios=heights, squeeze=False)
-        for axes, (draw, data, _) in zip(grid[:, 0], rows, strict=True):
-            draw(axes, data)
-        return drawn(figure, format_name)
+    painter = _Painter({record.provider for record in records})
+    heats = [figure for figure in heat_figures(records) if is_grid(figure)]
+    panels = [
+        *((3.6, partial(painter.roofline, figure=one)) for one in rooflines),
+        *((_bar_height(one), partial(painter.speed, figure=one)) for one in speeds),
+        *((1.6 + 0.22 * len(one["rows"]), partial(painter.grid, figure=one))
+          for one in grid_figures(records)),
+        *((1.4 + 0.35 * len(one["m"]), partial(painter.heat, figure=one)) for one in heats),
+    ]  # fmt: skip
+    notes = filter(None, (*overview.run_states, overview.less_trustworthy))
+    foot = "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in notes)
+    return picture(panels, format_name, title=_title(overview), foot=foot)
 
 
-def _title(result_set: ResultSet, baseline: str | None) -> str:
-    name = baseline or default_baseline(result_set.records)
-    if name is None:
-        return result_set.title
-    means = speedups(result_set.records, name).means
-    listed = ", ".join(f"{provider} {_mean(mean)}" for provider, mean in means.items())
-    label = baseline_label(result_set.records, name)
-    lines = [
-        result_set.title,
-        f"geometric mean relative to {label} (operations): {listed}" if listed else "",
-    ]
+def _title(overview: Overview) -> str:
+    title, relative = overview.results.title, overview.relative
+    listed = (
+        ", ".join(f"{name} {_mean(mean)}" for name, mean in relative.means.items())
+        if (relative)
+        else ""
+    )
+    means = f"geometric mean relative to {overview.baseline_label} (operations): {listed}"
+    lines = [title, means if listed else ""]
     return "\n".join("\n".join(textwrap.wrap(line, _TITLE_WIDTH)) for line in lines if line)
 
 
 def _mean(mean: MeanSpeedup) -> str:
     marked = f", {mean.marked} based on marked measurements" if mean.marked else ""
     return f"{format_ratio(mean.ratio)} ({mean.problems}{marked})"
-
-
-def _foot(records: Sequence[Record], remarks: Sequence[str]) -> str:
-    """The marks that most measurements share, and how many have marks of their own and why; "" if
-    none is marked."""
-    marks = find_run_marks(records)
-    lines = run_state_lines(marks, remarks)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in marks.counts(records).items())
-    if kinds:
-        measured = sum(record.measurement is not None for record in records)
-        marked = sum(bool(marks.of(record)) for record in records)
-        lines.append(f"{marked} of {measured} measurements are marked as less trustworthy: {kinds}")
-    return "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in lines)
 
 
 def _bar_height(figure: dict[str, Any]) -> float:
@@ -503,9 +497,9 @@ def _shortened(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class _Painter:
     """Draws each kind of figure into matplotlib axes, providers in colours of their own."""
 
-    def __init__(self, providers: Iterable[str], ticker: Any, scale: Any) -> None:
-        self._ticker = ticker
-        self._scale = scale
+    def __init__(self, providers: Iterable[str]) -> None:
+        colours = require("matplotlib.colors", extra="plot")
+        self._scale = colours.LinearSegmentedColormap.from_list("scale", SCALE)
         self._places = provider_places(providers)
 
     def _colour(self, provider: str) -> str:
@@ -559,7 +553,7 @@ class _Painter:
         image = axes.imshow(cells, aspect="auto", cmap=self._scale, vmin=0, vmax=1)
         if len(figure["rows"]) * len(figure["columns"]) <= _MAXIMUM_CELLS:
             _write_cells(axes, figure["share"], figure["ink"], lambda share: f"{share:.0%}")
-        percent = self._ticker.PercentFormatter(1)
+        percent = require("matplotlib.ticker", extra="plot").PercentFormatter(1)
         axes.figure.colorbar(image, ax=axes, label="of the fastest", format=percent)
         axes.set_xticks(range(len(figure["columns"])), figure["columns"], fontsize=8)
         axes.set_yticks(range(len(figure["rows"])), figure["rows"], fontsize=8)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from gemmetry.domain.tables import Column, ColumnType
+from gemmetry.domain.tables import Column, ColumnType, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +50,8 @@ def number(
 def record(columns: Sequence[ItemColumn], item: Any) -> dict[str, Any]:
     """The row of `item` by the names of the columns."""
     return {column.name: column.value(item) for column in columns}
+
+
+def table(name: str, columns: Sequence[ItemColumn], items: Iterable[Any]) -> Table:
+    """The table of `items`, one row each."""
+    return Table(name, tuple(columns), [[one.value(item) for one in columns] for item in items])

@@ -1,12 +1,16 @@
-"""A ladder of kernels from stored results: what each rung gains over the one before, and how far it
-is from the vendor library.
+"""The ladder of our own kernels: planning and running it; and, from stored results, what each rung
+gains over the one before, and how far it is from the vendor library.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gemmetry.dispatches.analysis import (
     Problem,
@@ -15,12 +19,31 @@ from gemmetry.dispatches.analysis import (
     fastest,
     group_by_problem,
     is_of_baseline,
-    judge_together,
 )
-from gemmetry.domain.errors import Outcome
-from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.dispatch import NamedDispatch, Plan, ProviderRequest, Target
+from gemmetry.domain.errors import (
+    EmptySelectionError,
+    Outcome,
+    RequestError,
+    Stage,
+    UnknownNameError,
+)
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import BF16, F16, Operation
+from gemmetry.domain.record import Listener, Record, ResultSet, ignore_events
+from gemmetry.domain.settings import REGIMES, RunSettings
+from gemmetry.engine.schema import DEFAULT_FOLDER
+from gemmetry.providers.base import baseline_names, best_baseline, builtin_names
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.kernel import CudaKernel
+from gemmetry.providers.cuda_provider.provider import PROVIDER
+from gemmetry.providers.registry import load_provider
+from gemmetry.results.compare import compare as judge_pairs
 from gemmetry.statistics.comparison import Comparison, Difference
 from gemmetry.statistics.intervals import Interval
+
+if TYPE_CHECKING:
+    from gemmetry.engine import RunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +161,6 @@ class Ladder:
     phases: tuple[PhaseResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """Two measured dispatches that are compared."""
-
-    before: Record
-    after: Record
-    over: str
-
-
 def build_ladder(
     result_set: ResultSet,
     steps: Sequence[LadderStep],
@@ -165,38 +179,36 @@ def build_ladder(
         problem: dict(_best_of(group, steps))
         for problem, group in group_by_problem(result_set.records).items()
     }
-    baselines = [
-        _baselines(result_set.records, name) for name in (library, best_of_library) if name
-    ]
-    libraries, bests = (*baselines, {})[:2]
-    gains = _Gains(result_set, list(_pairs(best, baselines, phases)))
+    baselines = [_baselines(result_set.records, name) if name else {}
+                 for name in (library, best_of_library)]  # fmt: skip
     rungs = []
+    gains = _Gains(result_set)
     for problem, found in best.items():
         for step in sorted(found, key=lambda one: one.number):
             record = found[step]
-            below, base, stricter = (
-                _below(found, step), libraries.get(problem), bests.get(problem),
-            )  # fmt: skip
-            rungs.append(
-                Rung(
-                    step,
-                    record,
-                    gains.of(found[below], record) if below else None,
-                    gains.of(base, record) if base else None,
-                    gains.of(stricter, record) if stricter else None,
-                )
-            )
-    measured_phases = (
-        PhaseResult(phase, problem[2], gain)
+            below = _below(found, step)
+            wanted = [(found[below], below.name) if below else None]
+            wanted += [(base, library_label(base)) if (base := of.get(problem)) else None
+                       for of in baselines]  # fmt: skip
+            keys = [gains.add(record, *one) if one and _is_measured(record) else None
+                    for one in wanted]  # fmt: skip
+            rungs.append((step, record, keys))
+    measured = [
+        (phase, problem[2], gains.add(found[last], found[first], first.name))
         for phase in phases
         for problem, found in best.items()
-        if (ends := _ends(found, phase)) and (gain := gains.of(*ends))
-    )
-    shown, shown_bests = (
-        {problem[2]: record for problem, record in found.items() if best.get(problem)}
-        for found in (libraries, bests)
-    )
-    return Ladder(tuple(rungs), shown, shown_bests, tuple(measured_phases))
+        if (ends := _ends(found, phase)) and (first := ends[0]) and (last := ends[1])
+    ]
+    judged = gains.judged()
+    libraries, bests = ({problem[2]: record for problem, record in of.items() if best.get(problem)}
+                        for of in baselines)  # fmt: skip
+    return Ladder(
+        tuple(Rung(step, record, *(judged.get(key) if key else None for key in keys))
+              for step, record, keys in rungs),
+        libraries,
+        bests,
+        tuple(PhaseResult(phase, operation, judged[key]) for phase, operation, key in measured),
+    )  # fmt: skip
 
 
 def library_label(record: Record) -> str:
@@ -235,57 +247,285 @@ def _below(found: _Best, step: LadderStep) -> LadderStep | None:
     return max(lower, key=lambda one: one.number, default=None)
 
 
-def _ends(found: _Best, phase: LadderPhase) -> tuple[Record, Record] | None:
+def _ends(found: _Best, phase: LadderPhase) -> tuple[LadderStep, LadderStep] | None:
     """The measured rungs that a phase leads from and to; None where one is missing."""
-    measured = {one.number: record for one, record in found.items() if _is_measured(record)}
+    measured = {one.number: one for one, record in found.items() if _is_measured(record)}
     if phase.first in measured and phase.last in measured:
         return measured[phase.first], measured[phase.last]
     return None
 
 
-def _pairs(
-    best: dict[Problem, _Best],
-    baselines: Sequence[dict[Problem, Record]],
-    phases: Sequence[LadderPhase],
-) -> Iterator[_Compared]:
-    for problem, found in best.items():
-        for step, record in found.items():
-            if not _is_measured(record):
-                continue
-            below = _below(found, step)
-            if below is not None:
-                yield _Compared(found[below], record, below.name)
-            for bases in baselines:
-                if base := bases.get(problem):
-                    yield _Compared(base, record, library_label(base))
-        for phase in phases:
-            if ends := _ends(found, phase):
-                name = next(one.name for one in found if one.number == phase.first)
-                yield _Compared(*ends, name)
+_Pair = tuple[tuple[str, str, str], tuple[str, str, str]]
 
 
 class _Gains:
-    """All comparisons, judged together."""
+    """Comparisons that are judged together once all of them are known."""
 
-    def __init__(self, result_set: ResultSet, pairs: Sequence[_Compared]) -> None:
-        unique = {(pair.before.key, pair.after.key): pair for pair in pairs}
+    def __init__(self, result_set: ResultSet) -> None:
+        self._results = result_set
+        self._pairs: dict[_Pair, tuple[Record, Record, str]] = {}
+
+    def add(self, after: Record, before: Record, over: str) -> _Pair:
+        """Note a comparison of two measured dispatches; the key of its gain."""
+        self._pairs[before.key, after.key] = (before, after, over)
+        return before.key, after.key
+
+    def judged(self) -> dict[_Pair, Gain]:
+        """The gains by their keys."""
         evidence = {
-            key: evidence_of(result_set, pair.before, result_set, pair.after)
-            for key, pair in unique.items()
+            key: evidence_of(self._results, before, self._results, after)
+            for key, (before, after, _) in self._pairs.items()
         }
         known = {key: one for key, one in evidence.items() if one is not None}
-        judged = dict(zip(known, judge_together(list(known.values())), strict=True))
-        self._gains = {key: _gain(pair, judged.get(key)) for key, pair in unique.items()}
-
-    def of(self, before: Record, after: Record) -> Gain | None:
-        return self._gains.get((before.key, after.key))
+        found = dict(zip(known, judge_pairs(list(known.values())), strict=True))
+        return {key: _gain(*pair, found.get(key)) for key, pair in self._pairs.items()}
 
 
-def _gain(pair: _Compared, comparison: Comparison | None) -> Gain:
+def _gain(before: Record, after: Record, over: str, comparison: Comparison | None) -> Gain:
     if comparison is None:
-        assert pair.before.measurement is not None and pair.after.measurement is not None
-        ratio = pair.before.measurement.median_ns / pair.after.measurement.median_ns
-        return Gain(pair.over, ratio, None, Difference.UNDECIDED)
+        assert before.measurement is not None and after.measurement is not None
+        ratio = before.measurement.median_ns / after.measurement.median_ns
+        return Gain(over, ratio, None, Difference.UNDECIDED)
     interval = comparison.interval
     inverse = None if interval is None else (1 / interval[1], 1 / interval[0])
-    return Gain(pair.over, 1 / comparison.ratio, inverse, comparison.verdict)
+    return Gain(over, 1 / comparison.ratio, inverse, comparison.verdict)
+
+
+SIZES = (256, 2048, 4096, 8192)
+"""M = N = K by default. One thread alone takes about two minutes of an H200 at 512, to be verified
+and measured, so that the slow rungs run on the smallest size only."""
+FORMATS = (BF16.name, F16.name)
+CONFIGURATIONS = 2
+"""How many configurations of a rung are measured by default, the most promising ones."""
+
+_SMALL = 512
+"""Up to this size the slow rungs run, and the first one that is not slow, so that its gain is
+known."""
+_SLOW = 1
+"""Rungs up to this one take seconds for larger products."""
+_LONGER = 5.0
+"""Factor on the deadlines of verifying and measuring: one thread takes seconds for 512³."""
+
+_WIDTH = 0.01
+"""Sampling ends at ±1 %: rungs differ by more, and ±0.5 % takes three to four times as many rounds
+(``benchmarks/round_spread.py``)."""
+
+_SAMPLES = 20
+"""At least so many of each dispatch, however long a launch takes: the sign test on pairs of rounds,
+corrected for some fifty comparisons, needs eleven (2 / 2¹¹ < 5 % / 50)."""
+
+PHASES = (
+    LadderPhase("warps in parallel", 0, 2, (100.0, 200.0)),
+    LadderPhase("tensor cores", 3, 4, (5.0, 10.0)),
+    LadderPhase("asynchronous loads", 5, 6, (2.0, 3.0)),
+    LadderPhase("full utilisation", 6, 8, (1.5, 2.0)),
+)
+"""The phases that the kernel lessons document planned with the gains that it expected, and the
+rungs that take the same steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRun:
+    """A ladder that is ready to run."""
+
+    plan: Plan
+    experiment: Path
+
+
+def ladder_steps() -> tuple[LadderStep, ...]:
+    """The rungs of the ladder, the lowest first."""
+    return tuple(
+        LadderStep(kernel.rung, kernel.name, kernel.adds, PROVIDER.name, kernel.key)
+        for kernel in _rungs()
+        if kernel.rung is not None
+    )
+
+
+def parse_rungs(text: str) -> list[int]:
+    """``2,5-11`` -> the numbers of rungs.
+
+    Raises:
+        RequestError: a part is neither a number nor a range of them.
+        UnknownNameError: there is no such rung.
+    """
+    known = {step.number for step in ladder_steps()}
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,3})(?:-(\d{1,3}))?\s*", part)
+        if match is None:
+            raise RequestError(
+                f"cannot read the rungs {text!r}: {part!r} is not a number or a range of them",
+                hint="Write 2,5-11.",
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        found += range(first, last + 1)
+    for number in found:
+        if number not in known:
+            raise UnknownNameError("rung", str(number), map(str, sorted(known)))
+    return found
+
+
+def prepare_ladder(
+    *,
+    sizes: Sequence[int] = SIZES,
+    dtype: str = BF16.name,
+    rungs: Iterable[int] | None = None,
+    configurations: int = CONFIGURATIONS,
+    device: str | None = None,
+    regime: str = "burst",
+    experiment: str | PathLike[str] | None = None,
+) -> LadderRun:
+    """The plan of a ladder with the vendor library next to it, and the fastest of the library's
+    algorithms where their provider works; nothing runs.
+
+    Args:
+        sizes: M = N = K; up to 512 for the slow rungs 0 and 1 and the first one above, larger for
+            all others.
+        dtype: of A, B and C; one of :data:`FORMATS`.
+        rungs: their numbers; None: all.
+        configurations: how many of each rung, the most promising ones.
+        device: ``cuda:1``; None: the first Hopper GPU.
+        regime: thermal regime of the measurements.
+        experiment: folder of the results; None: one named after the plan.
+
+    Raises:
+        UnknownNameError: no such format or regime. EmptySelectionError: no rung is left.
+        RequestError: there is no Hopper GPU, or the provider does not work here.
+    """
+    if dtype not in FORMATS:
+        raise UnknownNameError("format of the ladder", dtype, FORMATS)
+    if regime not in REGIMES:
+        raise UnknownNameError("regime", regime, REGIMES)
+    target = _hopper(device)
+    library = baseline_names(builtin_names())[0]
+    best_library, _, best = best_baseline().partition(":")
+    best_provider = load_provider(best_library)
+    has_best = best_provider.available() is None
+    wanted = None if rungs is None else frozenset(rungs)
+    named: list[NamedDispatch] = []
+    for size in dict.fromkeys(sizes):
+        operation = parse_operation(f"matmul_{size}x{size}x{size}_{dtype}t_{dtype}n_{dtype}t")
+        own = list(_named(operation, size, wanted, configurations))
+        named += own
+        if own:
+            found = load_provider(library).configurations(operation, target)
+            named += [NamedDispatch(operation=operation, configuration=one.name, provider=library)
+                      for one in found]  # fmt: skip
+            if has_best and best_provider.supports(operation, target) is None:
+                named.append(
+                    NamedDispatch(operation=operation, configuration=best, provider=best_library)
+                )
+    if not named:
+        raise EmptySelectionError(
+            "no rung runs on these sizes",
+            hint=f"Rungs 0 and 1 run up to {_SMALL}, those from 3 on above.",
+        )
+    used = {one.provider for one in named}
+    order = (library, best_library, PROVIDER.name)
+    plan = _plan(named, [name for name in order if name in used], target, regime)
+    folder = Path(experiment) if experiment else DEFAULT_FOLDER / f"{plan.name}-{plan.hash}"
+    return LadderRun(plan, folder)
+
+
+def run_ladder(
+    prepared: LadderRun,
+    *,
+    listener: Listener = ignore_events,
+    fresh: bool = False,
+    command: str = "",
+) -> RunSummary:
+    """Verify and measure the ladder, resuming from the folder's contents.
+
+    Raises:
+        EnvironmentFailure: disk full, device lost ...; earlier results are kept.
+    """
+    from gemmetry.engine import run
+
+    return run(prepared.plan, prepared.experiment, listener=listener, fresh=fresh, command=command)
+
+
+def ladder_of(result_set: ResultSet) -> Ladder:
+    """The ladder that results show, of whichever run.
+
+    Raises:
+        RequestError: no record is of a rung.
+    """
+    steps = ladder_steps()
+    library = baseline_names(builtin_names())[0]
+    found = build_ladder(result_set, steps, PHASES, library, best_baseline())
+    if not found.rungs:
+        raise RequestError(
+            f"{result_set.path or result_set.title} has no result of a rung of the ladder",
+            hint="gemmetry kernels ladder measures them; gemmetry kernels list lists them.",
+        )
+    return found
+
+
+def _rungs() -> list[CudaKernel]:
+    found = [kernel for kernel in catalogue.kernels() if kernel.rung is not None]
+    return sorted(found, key=lambda kernel: kernel.rung or 0)
+
+
+def _named(
+    operation: Operation, size: int, wanted: frozenset[int] | None, configurations: int
+) -> Iterator[NamedDispatch]:
+    is_small = size <= _SMALL
+    for kernel in _rungs():
+        number = kernel.rung or 0
+        runs = number <= _SLOW + 1 if is_small else number > _SLOW
+        if runs and (wanted is None or number in wanted):
+            for one in kernel.legal(operation)[:configurations]:
+                yield NamedDispatch(
+                    operation=operation, configuration=one.name, provider=PROVIDER.name
+                )
+
+
+def _hopper(device: str | None) -> Target:
+    provider = PROVIDER()
+    if reason := provider.available():
+        raise RequestError(f"the ladder cannot run here: {reason}")
+    here = [target for target in provider.targets() if target.index is not None]
+    found = next((target for target in here if device in (None, target.device)), None)
+    if found is None:
+        what = f"{device} is no Hopper GPU of this machine" if device else "there is no Hopper GPU"
+        raise RequestError(
+            f"the ladder cannot run: {what}",
+            hint="gemmetry kernels ladder FOLDER shows stored results; gemmetry kernels check "
+            "compiles every rung without a GPU.",
+        )
+    return found
+
+
+def _plan(
+    named: Sequence[NamedDispatch], providers: Sequence[str], target: Target, regime: str
+) -> Plan:
+    defaults = RunSettings()
+    longer = {
+        stage: seconds * _LONGER if stage in (Stage.VERIFY, Stage.MEASURE) else seconds
+        for stage, seconds in defaults.deadlines_s.items()
+    }
+    settings = replace(
+        defaults,
+        regime=regime,
+        distribution="normal",
+        deadlines_s=longer,
+        min_samples=_SAMPLES,
+        interval_width=_WIDTH,
+    )
+    how = asdict(settings)
+    how["deadlines_s"] = {str(stage): value for stage, value in settings.deadlines_s.items()}
+    names = [(one.provider, str(one.operation), one.configuration) for one in named]
+    return Plan(
+        name="ladder",
+        operations=(),
+        providers=tuple(ProviderRequest(name=name) for name in dict.fromkeys(providers)),
+        targets=(target,),
+        named=tuple(named),
+        settings=settings,
+        document={
+            "name": "ladder",
+            "target": target.name,
+            "dispatches": names,
+            "settings": how,
+        },
+    )

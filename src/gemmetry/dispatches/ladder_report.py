@@ -7,16 +7,17 @@ The ladder on a terminal of 80 columns.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table as RichTable
+from rich.console import Console
 from rich.text import Text
 
+from gemmetry.dispatches.item_columns import ItemColumn, column, integer, number, table, text
 from gemmetry.dispatches.labels import (
     VERIFICATION_MARKS,
     difference_legend,
@@ -26,14 +27,14 @@ from gemmetry.dispatches.labels import (
 )
 from gemmetry.dispatches.labels import half_width_label as format_half_width
 from gemmetry.dispatches.ladder import Gain, Ladder, PhaseResult, Rung, library_label
+from gemmetry.dispatches.terminal import print_table
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.domain.units import format_bytes, format_percent
-from gemmetry.results.palette import COLOURS
+from gemmetry.results import emit
+from gemmetry.results.palette import COLOURS, picture
 from gemmetry.results.tables import require
-
-SUFFIXES = (".png", ".svg")
 
 
 def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
@@ -50,21 +51,10 @@ def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
             "there is nothing to draw: no rung was measured",
             hint="Without -o, the command prints what became of each.",
         )
-    matplotlib = require("matplotlib", extra="plot")
-    figure_module = require("matplotlib.figure", extra="plot")
-    settings = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "gemmetry"}
-    with matplotlib.rc_context(settings):
-        figure = figure_module.Figure(figsize=(9, 5.5), layout="constrained")
-        axes = figure.subplots()
-        ticker = require("matplotlib.ticker", extra="plot")
-        _draw(axes, ladder, ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        buffer = io.BytesIO()
-        metadata = {"Date": None} if format_name == "svg" else None
-        figure.savefig(buffer, format=format_name, dpi=120, metadata=metadata)
-    return buffer.getvalue()
+    return picture([(5.5, partial(_draw, ladder=ladder))], format_name)
 
 
-def _draw(axes: Any, ladder: Ladder, plain_numbers: Any) -> None:
+def _draw(axes: Any, ladder: Ladder) -> None:
     names: dict[int, str] = {}
     problems = groupby(ladder.rungs, key=lambda one: one.record.operation)
     for place, (operation, found) in enumerate(problems):
@@ -98,7 +88,8 @@ def _draw(axes: Any, ladder: Ladder, plain_numbers: Any) -> None:
                     linestyle=style, linewidth=1, label=f"{library_label(library)}, {title}",
                 )  # fmt: skip
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(plain_numbers)
+    ticker = require("matplotlib.ticker", extra="plot")
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylabel("TFLOP/s")
     ordered = sorted(names)
     axes.set_xticks(ordered)
@@ -109,118 +100,97 @@ def _draw(axes: Any, ladder: Ladder, plain_numbers: Any) -> None:
     axes.set_title("Speed of each rung, with the 95 % interval of its median", fontsize=11)
 
 
-_NUMBER, _INTEGER = ColumnType.NUMBER, ColumnType.INTEGER
+def _gained(
+    of: str, name: str, over: str, verdict: str, texts: tuple[str, str]
+) -> tuple[ItemColumn, ...]:
+    """The columns of the gain of a rung in the attribute `of`."""
+
+    def part(take: Callable[[Gain], Any]) -> Callable[[Rung], Any]:
+        return lambda rung: None if (gain := getattr(rung, of)) is None else take(gain)
+
+    return (
+        replace(number(name, texts[0], part(lambda gain: gain.ratio)), direction=_HIGHER),
+        number(f"{name}_low", "lower end of its interval", part(lambda gain: _ends(gain)[0])),
+        number(f"{name}_high", "upper end", part(lambda gain: _ends(gain)[1])),
+        text(over, texts[1], part(lambda gain: gain.over)),
+        text(verdict, "what the interval shows", part(lambda gain: str(gain.verdict))),
+    )
+
+
+def _ends(gain: Gain) -> tuple[float | None, float | None]:
+    return gain.interval or (None, None)
+
+
+def _state_of(name: str) -> Callable[[Rung], Any]:
+    take = attrgetter(f"telemetry.{name}")
+    return lambda rung: take(rung.record.measurement) if rung.record.measurement else None
+
+
 _HIGHER = Direction.HIGHER_IS_BETTER
 
 _RUNGS = (
-    Column("operation", required=True),
-    Column("rung", _INTEGER, description="place on the ladder", required=True),
-    Column("name", required=True),
-    Column("adds", description="what it does that the rung before does not", required=True),
-    Column("configuration", description="the fastest that was measured", required=True),
-    Column("outcome", required=True),
-    Column("reason", description="why it has no time"),
-    Column("verification", required=True),
-    Column("tflops", _NUMBER, "TFLOP/s", "speed at the median", _HIGHER),
-    Column("tflops_low", _NUMBER, "TFLOP/s", "lower end of the median's 95 % interval"),
-    Column("tflops_high", _NUMBER, "TFLOP/s", "upper end"),
-    Column("gain", _NUMBER, description="speed over that of the rung before", direction=_HIGHER),
-    Column("gain_low", _NUMBER, description="lower end of its interval"),
-    Column("gain_high", _NUMBER, description="upper end"),
-    Column("gain_over", description="the rung before, of those measured on the same problem"),
-    Column("gain_verdict", description="what the interval shows"),
-    Column("of_library", _NUMBER, description="speed over that of the library", direction=_HIGHER),
-    Column("of_library_low", _NUMBER, description="lower end of its interval"),
-    Column("of_library_high", _NUMBER, description="upper end"),
-    Column("library", description="the library's fastest dispatch"),
-    Column("library_verdict", description="what the interval shows"),
-    Column(
-        "of_best",
-        _NUMBER,
-        description="speed over that of the fastest of the library's algorithms",
-        direction=_HIGHER,
-    ),
-    Column("of_best_low", _NUMBER, description="lower end of its interval"),
-    Column("of_best_high", _NUMBER, description="upper end"),
-    Column("best", description="that dispatch, and how many algorithms were timed"),
-    Column("best_verdict", description="what the interval shows"),
-    Column("roofline_fraction", _NUMBER, description="share of the roof", direction=_HIGHER),
-    Column("sm_clock_hz", _NUMBER, "Hz", "clock during sampling"),
-    Column("power_w", _NUMBER, "W", "power during sampling"),
-    Column("accuracy_class", description="the strictest class whose bound its errors meet"),
-    Column("registers", _INTEGER, description="of a thread"),
-    Column("spill_bytes", _INTEGER, "B", "spilled registers of a thread"),
-    Column("shared_memory_bytes", _INTEGER, "B", "shared memory of a block"),
-    Column("marks", ColumnType.TEXTS, description="reasons to trust the time less", required=True),
-)
+    text("operation", "", "record.operation"),
+    integer("rung", "place on the ladder", "step.number"),
+    text("name", "", "step.name"),
+    text("adds", "what it does that the rung before does not", "step.adds"),
+    text("configuration", "the fastest that was measured", "record.configuration"),
+    text("outcome", "", lambda rung: str(rung.record.outcome)),
+    text("reason", "why it has no time", lambda rung: rung.record.reason or None),
+    text("verification", "", lambda rung: str(rung.record.verdict.status)),
+    replace(number("tflops", "speed at the median", unit="TFLOP/s"), direction=_HIGHER),
+    number("tflops_low", "lower end of the median's 95 % interval",
+           lambda rung: (rung.tflops_interval or (None,))[0], unit="TFLOP/s"),
+    number("tflops_high", "upper end", lambda rung: (rung.tflops_interval or (None,))[-1],
+           unit="TFLOP/s"),
+    *_gained("gain", "gain", "gain_over", "gain_verdict",
+             ("speed over that of the rung before",
+              "the rung before, of those measured on the same problem")),
+    *_gained("of_library", "of_library", "library", "library_verdict",
+             ("speed over that of the library", "the library's fastest dispatch")),
+    *_gained("of_best", "of_best", "best", "best_verdict",
+             ("speed over that of the fastest of the library's algorithms",
+              "that dispatch, and how many algorithms were timed")),
+    replace(number("roofline_fraction", "share of the roof", "record.roofline_fraction"),
+            direction=_HIGHER),
+    number("sm_clock_hz", "clock during sampling", _state_of("sm_clock_hz"), unit="Hz"),
+    number("power_w", "power during sampling", _state_of("power_w"), unit="W"),
+    text("accuracy_class", "the strictest class whose bound its errors meet",
+         "record.verdict.accuracy_class"),
+    integer("registers", "of a thread", "record.facts.registers"),
+    replace(integer("spill_bytes", "spilled registers of a thread", "record.facts.spill_bytes"),
+            unit="B"),
+    replace(integer("shared_memory_bytes", "shared memory of a block",
+                    "record.facts.shared_memory_bytes"), unit="B"),
+    column("marks", ColumnType.TEXTS, "reasons to trust the time less",
+           lambda rung: list(rung.record.measurement.marks) if rung.record.measurement else []),
+)  # fmt: skip
 
 _PHASES = (
-    Column("phase", required=True),
-    Column("operation", required=True),
-    Column("first_rung", _INTEGER, required=True),
-    Column("last_rung", _INTEGER, required=True),
-    Column("expected_low", _NUMBER, description="the gain that was planned", required=True),
-    Column("expected_high", _NUMBER, required=True),
-    Column("gain", _NUMBER, description="the gain that was measured", required=True),
-    Column("gain_low", _NUMBER, description="lower end of its interval"),
-    Column("gain_high", _NUMBER, description="upper end"),
-    Column("verdict", description="the interval compared with the plan", required=True),
+    text("phase", "", "phase.name"),
+    text("operation", ""),
+    integer("first_rung", "", "phase.first"),
+    integer("last_rung", "", "phase.last"),
+    number("expected_low", "the gain that was planned", lambda found: found.phase.expected[0]),
+    number("expected_high", "", lambda found: found.phase.expected[1]),
+    number("gain", "the gain that was measured", "gain.ratio"),
+    number("gain_low", "lower end of its interval", lambda found: _ends(found.gain)[0]),
+    number("gain_high", "upper end", lambda found: _ends(found.gain)[1]),
+    text("verdict", "the interval compared with the plan", lambda found: str(found.expectation)),
 )
 
 
-def ladder_tables(ladder: Ladder) -> tuple[Table, Table]:
-    """The rungs and the phases."""
-    return (
-        Table("ladder", _RUNGS, [_rung(one) for one in ladder.rungs]),
-        Table("phases", _PHASES, [_phase(one) for one in ladder.phases]),
-    )
-
-
-def _rung(rung: Rung) -> tuple[Any, ...]:
-    record, facts = rung.record, rung.record.facts
-    state = record.measurement.telemetry if record.measurement else None
-    return (
-        record.operation,
-        rung.step.number,
-        rung.step.name,
-        rung.step.adds,
-        record.configuration,
-        str(record.outcome),
-        record.reason or None,
-        str(record.verdict.status),
-        rung.tflops,
-        *(rung.tflops_interval or (None, None)),
-        *_gain(rung.gain),
-        *_gain(rung.of_library),
-        *_gain(rung.of_best),
-        record.roofline_fraction,
-        state.sm_clock_hz if state else None,
-        state.power_w if state else None,
-        record.verdict.accuracy_class,
-        facts.registers,
-        facts.spill_bytes,
-        facts.shared_memory_bytes,
-        list(record.measurement.marks) if record.measurement else [],
-    )
-
-
-def _gain(gain: Gain | None) -> tuple[Any, ...]:
-    if gain is None:
-        return (None,) * 5
-    return (gain.ratio, *(gain.interval or (None, None)), gain.over, str(gain.verdict))
-
-
-def _phase(found: PhaseResult) -> tuple[Any, ...]:
-    phase = found.phase
-    return (
-        phase.name,
-        found.operation,
-        phase.first,
-        phase.last,
-        *phase.expected,
-        found.gain.ratio,
-        *(found.gain.interval or (None, None)),
-        str(found.expectation),
+def ladder_files(ladder: Ladder) -> emit.Result:
+    """The rungs and the phases, as tables and as a picture."""
+    return emit.Result(
+        rows={
+            "ladder": lambda: table("ladder", _RUNGS, ladder.rungs),
+            "phases": lambda: table("phases", _PHASES, ladder.phases),
+        },
+        forms={
+            suffix: partial(ladder_picture, ladder, suffix.removeprefix("."))
+            for suffix in emit.PICTURES
+        },
+        main="ladder",
     )
 
 
@@ -237,7 +207,8 @@ def print_ladder(ladder: Ladder, console: Console) -> None:
         _print_problem(operation, found, ladder, console)
         console.print()
     if ladder.phases:
-        _print_phases(ladder.phases, console)
+        console.print(Text("Planned gains and what was measured", "bold"))
+        _print_table(_PLANNED, ladder.phases, console)
     gains = [
         gain for one in ladder.rungs for gain in (one.gain, one.of_library, one.of_best) if gain
     ]
@@ -276,31 +247,27 @@ def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, consol
 
 
 def _print_table(
-    columns: Sequence[tuple[str, _Cell]], rungs: Sequence[Rung], console: Console
+    columns: Sequence[tuple[str, Callable[[Any], str]]], rows: Iterable[Any], console: Console
 ) -> None:
-    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    for place, (heading, _) in enumerate(columns):
-        side: JustifyMethod = "right" if place else "left"
-        table.add_column(heading, justify=side, overflow="fold")
-    for one in rungs:
-        table.add_row(*(Text(cell(one)) for _, cell in columns))
-    console.print(table)
+    kinds = [ColumnType.NUMBER if number else ColumnType.TEXT for number in range(len(columns))]
+    shown = [Column(heading, kind) for (heading, _), kind in zip(columns, kinds, strict=True)]
+    cells = [[cell(one) for _, cell in columns] for one in rows]
+    print_table(Table("", tuple(shown), cells), console)
 
 
-def _print_phases(phases: Iterable[PhaseResult], console: Console) -> None:
-    console.print(Text("Planned gains and what was measured", "bold"))
-    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("phase", "rungs", "size", "planned", "measured", ""):
-        table.add_column(heading, justify="right" if heading in ("planned", "measured") else "left")
-    for one in phases:
-        low, high = one.phase.expected
-        shape = parse_operation(one.operation).matmul_shape
-        size = str(shape.m) if len(set(shape[:3])) == 1 else "×".join(map(str, shape[:3]))
-        table.add_row(
-            one.phase.name, f"{one.phase.first} → {one.phase.last}", size,
-            f"{low:g}–{high:g}×", _ladder_text_gain(one.gain), str(one.expectation),
-        )  # fmt: skip
-    console.print(table)
+def _size(found: PhaseResult) -> str:
+    shape = parse_operation(found.operation).matmul_shape
+    return str(shape.m) if len(set(shape[:3])) == 1 else "×".join(map(str, shape[:3]))
+
+
+_PLANNED: tuple[tuple[str, Callable[[PhaseResult], str]], ...] = (
+    ("phase", lambda one: one.phase.name),
+    ("rungs", lambda one: f"{one.phase.first} → {one.phase.last}"),
+    ("size", _size),
+    ("planned", lambda one: "{:g}–{:g}×".format(*one.phase.expected)),
+    ("measured", lambda one: _ladder_text_gain(one.gain)),
+    ("verdict", lambda one: str(one.expectation)),
+)
 
 
 def _name(rung: Rung) -> str:

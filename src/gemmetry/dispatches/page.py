@@ -10,18 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from markupsafe import Markup
-
 from gemmetry.dispatches.analysis import (
     MeanSpeedup,
     Problem,
     RunMarks,
     Speedups,
-    baseline_label,
-    default_baseline,
     fastest,
     fastest_per_provider,
-    find_run_marks,
     geometric_mean,
     group_by_problem,
     grouped_by_speed,
@@ -30,11 +25,11 @@ from gemmetry.dispatches.analysis import (
     rank,
     relative_half_width,
 )
-from gemmetry.dispatches.comparison import find_leader, judged_speedups
-from gemmetry.dispatches.console import run_state_lines, verdict_line
-from gemmetry.dispatches.figures import figures_of
+from gemmetry.dispatches.figures import figures_of, provider_places
 from gemmetry.dispatches.labels import (
+    NOT_RUN,
     VERIFICATION_MARKS,
+    Overview,
     difference_legend,
     difference_sign,
     dtype_label,
@@ -44,22 +39,22 @@ from gemmetry.dispatches.labels import (
     operation_label,
     operation_title,
     outcome_counts,
+    ran_and_failed,
     shape_label,
     unapplied_checks,
 )
 from gemmetry.dispatches.labels import half_width_label as format_half_width
-from gemmetry.dispatches.records import record_table
+from gemmetry.dispatches.results import record_table
 from gemmetry.dispatches.show import why_line
-from gemmetry.dispatches.terminal import NOT_RUN, FailureGroup, group_failures, ran_and_failed
+from gemmetry.dispatches.terminal import FailureGroup, group_failures
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.units import format_gflops
 from gemmetry.results.json_text import json_value
-from gemmetry.results.pages import embed_json, page_templates, template_text
-from gemmetry.results.palette import COLOURS, DARK_COLOURS, SCALE, provider_places
-from gemmetry.results.tables import require
+from gemmetry.results.pages import page_templates, render_page
+from gemmetry.results.palette import COLOURS, DARK_COLOURS, SCALE
 from gemmetry.results.texts import first_line, printable
 
 LEAST_SHARED = 0.5
@@ -162,24 +157,25 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
     Raises:
         RequestError: plotly is not installed. UnknownNameError: no such baseline provider.
     """
-    plotly = require("plotly.offline", extra="plot")
-    templates = page_templates()
     records = result_set.records
-    name = baseline or default_baseline(records)
-    relative = judged_speedups(result_set, name) if name else None
-    marks = find_run_marks(records)
-    leader = find_leader(result_set, marks)
+    overview = Overview(result_set, baseline)
+    relative = overview.relative
     shown = _shown(records)
-    return templates.get_template("report.html.j2").render(
+    return render_page(
+        "report.html.j2",
+        scripts=_SCRIPTS,
+        data=_data(result_set, shown, relative, overview.marks),
+        draws=True,
+        title=result_set.title,
         result_set=result_set,
         hidden=len(records) - len(shown),
-        verdict=verdict_line(records, leader, marks),
-        cards=cards(records, name or ""),
+        verdict=overview.verdict,
+        cards=cards(records, overview.baseline),
         counts=outcome_counts(records),
         means=_means(relative),
-        run_states=run_state_lines(marks, result_set.remarks),
-        noisy=sum(bool(marks.of(record)) for record in records),
-        noisy_kinds=[f"{n} {printable(kind)}" for kind, n in marks.counts(records).items()],
+        run_states=overview.run_states,
+        noisy=sum(bool(overview.marks.of(record)) for record in records),
+        noisy_kinds=[f"{n} {printable(kind)}" for kind, n in overview.kinds.items()],
         unapplied=unapplied_checks(records),
         incomplete=noted_checks(records, "incomplete"),
         properties=noted_checks(records, "property"),
@@ -188,31 +184,27 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         failed=sum(map(ran_and_failed, records)),
         not_run=_not_run(records),
         environments={key: asdict(env) for key, env in result_set.environments.items()},
-        style=Markup(template_text(templates, "report.css")),
-        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
-        plotly=Markup(plotly.get_plotlyjs()),
-        data=Markup(embed_json(_data(result_set, shown, relative, marks))),
-        baseline=baseline_label(records, name) if name else "",
+        baseline=overview.baseline_label,
     )
 
 
 def render_notebook_table(result_set: ResultSet) -> str:
     """A small table for a notebook's cell, without scripts: one sentence with the fastest, then
     the dispatches, with the fastest of each operation in bold."""
-    records = result_set.records
-    marks = find_run_marks(records)
+    records, overview = result_set.records, Overview(result_set)
     rows: list[dict[str, Any]] = []
     for group in group_by_problem(records).values():
         best = fastest(group)
         rows.extend(
-            _notebook_row(record, record is best, marks) for record in sorted(group, key=rank)
+            _notebook_row(record, record is best, overview.marks)
+            for record in sorted(group, key=rank)
         )
     return (
         page_templates()
         .get_template("notebook.html.j2")
         .render(
             title=result_set.title,
-            verdict=verdict_line(records, find_leader(result_set, marks), marks),
+            verdict=overview.verdict,
             counts=outcome_counts(records),
             rows=rows[:_NOTEBOOK_ROWS],
             hidden=max(0, len(rows) - _NOTEBOOK_ROWS),

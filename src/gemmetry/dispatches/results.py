@@ -1,16 +1,45 @@
-"""Results for scripts and notebooks."""
+"""Results of a run: for scripts and notebooks, as tables, and as files of every format.
+
+The console block and the CSV columns of the IREE dispatch profiler, for its users' scripts, follow
+that tool, whose documentation shows the block, in names, order and values. What it cannot express,
+such as convolutions or providers other than IREE, is written in the same style.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from gemmetry.domain.columns import row
-from gemmetry.domain.errors import Outcome
+from gemmetry.dispatches.analysis import fastest, group_by_problem, grouped_by_speed
+from gemmetry.dispatches.labels import NOT_RUN, Overview
+from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, SCHEMA_VERSION, RecordColumn, row
+from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Verification
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
+from gemmetry.providers.base import traits_of
+from gemmetry.results import emit
+from gemmetry.results.json_text import json_value
+from gemmetry.results.junit import Case, junit
+from gemmetry.results.tables import (
+    Look,
+    cell_text,
+    csv_text,
+    frame,
+    require,
+    table_lines,
+    workbook,
+)
+from gemmetry.results.tables import escape_markdown as escape
+from gemmetry.results.texts import first_line, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -44,8 +73,6 @@ class Results(Sequence[Record]):
 
     def best(self) -> list[Record]:
         """The fastest ok dispatch of each operation (per target and distribution)."""
-        from gemmetry.dispatches.analysis import fastest, group_by_problem
-
         found = (fastest(group) for group in group_by_problem(self.records).values())
         return [record for record in found if record is not None]
 
@@ -73,9 +100,6 @@ class Results(Sequence[Record]):
             RequestError: polars is not installed (extra ``analysis``).
             UnknownNameError: no such column.
         """
-        from gemmetry.dispatches.records import record_table
-        from gemmetry.results.tables import frame
-
         made: polars.DataFrame = frame(record_table(self.records, columns))
         return made
 
@@ -87,12 +111,10 @@ class Results(Sequence[Record]):
                 ``analysis``).
             UnknownNameError: no such column.
         """
-        from gemmetry.results.tables import require
-
         require("pandas", extra="pandas")
         require("pyarrow", extra="pandas")
-        frame: pandas.DataFrame = self.to_polars(columns).to_pandas()
-        return frame
+        made: pandas.DataFrame = self.to_polars(columns).to_pandas()
+        return made
 
     def write(
         self,
@@ -106,8 +128,6 @@ class Results(Sequence[Record]):
         Raises:
             RequestError: unknown suffix or column. StorageError: the file cannot be written.
         """
-        from gemmetry.dispatches.writers import write
-
         write(self.result_set, Path(path), columns=columns, append=append)
 
     @overload
@@ -146,3 +166,425 @@ def load(path: str | PathLike[str]) -> Results:
     from gemmetry.engine.experiment import Experiment
 
     return Results(Experiment.open(Path(path)).result_set())
+
+
+_RULE = "-" * 64 + " "
+"""The tool printed a space after the dashes; scripts may compare whole lines."""
+
+_KINDS = {
+    OperationKind.MATMUL: "OperationKind.Matmul",
+    OperationKind.BATCH_MATMUL: "OperationKind.BatchMatmul",
+    OperationKind.MATMUL_SPLITK: "OperationKind.SplitkMatmul",
+    OperationKind.CONV2D: "OperationKind.Conv2d",
+}
+
+CSV_HEADER = (
+    "Provider", "op_kind", "Operation", "bytes", "flops", "batch_count", "m", "n", "k", "lhs",
+    "rhs", "result", "split_k_mode", "split_k_slices", "Tile config", "Core class",
+    "Instruction class", "Verification", "Runtime(ms)", "GFLOPs",
+)  # fmt: skip
+"""The tool's columns; tags precede them."""
+
+INTEGERS = frozenset(("bytes", "flops", "batch_count", "m", "n", "k"))
+"""Columns that hold an integer for every operation; the others hold text."""
+
+
+def format_block(records: Iterable[Record]) -> str:
+    """The console block of every record, one after the other, ending in a newline.
+
+    A record whose outcome is not ok gets one more line, ``Outcome``, with the reason.
+    """
+    return "".join(_block(record) for record in records)
+
+
+def _block(record: Record) -> str:
+    operation, _ = split_dispatch_name(record.operation)
+    arguments = " ".join(f"--{key}={value}" for key, value in _arguments(operation).items())
+    wrapped = textwrap.fill(arguments, width=80, subsequent_indent=" " * 16, break_on_hyphens=False)
+    fields = {
+        "Dispatch": record.dispatch,
+        "Provider": _provider(record),
+        "OpKind": _KINDS[operation.kind],
+        "Operation": record.operation,
+        "Configuration": record.configuration,
+        "Arguments": wrapped,
+        "Verification": _verification(record),
+        "Runtime(ms)": _runtime_ms(record) or "Not profiled",
+        "GFLOPs": _gflops(record) or "Not profiled",
+    }
+    if record.outcome is not Outcome.OK:
+        fields["Outcome"] = f"{record.outcome}: {first_line(record.reason)}"
+    lines = [_RULE, *(f"{name:<14}: {printable(text)}" for name, text in fields.items())]
+    return "\n".join(lines) + "\n"
+
+
+def csv_row(record: Record) -> dict[str, str | int]:
+    """One row under :data:`CSV_HEADER`."""
+    operation, _ = split_dispatch_name(record.operation)
+    return {
+        "Provider": _provider(record),
+        "op_kind": str(operation.kind),
+        "Operation": operation_name(operation),
+        "bytes": record.bytes,
+        "flops": record.flops,
+        **_arguments(operation),
+        **_tile_columns(record.configuration),
+        "Verification": _verification(record),
+        "Runtime(ms)": _runtime_ms(record),
+        "GFLOPs": _gflops(record) or "Not run",
+    }
+
+
+def _provider(record: Record) -> str:
+    return traits_of(record.provider).legacy_label or record.provider
+
+
+def _arguments(operation: Operation) -> Mapping[str, str | int]:
+    s, shape = operation.signature, operation.matmul_shape
+    is_split = s.split_k_slices > 1
+    return {
+        "batch_count": shape.batch,
+        "m": shape.m,
+        "n": shape.n,
+        "k": shape.k,
+        "lhs": f"{s.lhs}{s.lhs_layout}",
+        "rhs": f"{s.rhs}{s.rhs_layout}",
+        "result": f"{s.result}{s.result_layout}",
+        "split_k_mode": "parallel" if is_split else "N/A",
+        "split_k_slices": s.split_k_slices if is_split else "N/A",
+    }
+
+
+def _tile_columns(configuration: str) -> dict[str, str]:
+    """``tile_config_128x128_32x5_tensorcore_mmasync`` -> tile, core and instruction class."""
+    parts = configuration.removeprefix("tile_config_").split("_")
+    if configuration in ("default", "tile_config_default"):
+        values = ["Default", "Default", "Default"]
+    elif configuration.startswith("tile_config_") and len(parts) >= 4:
+        values = ["_".join(parts[:2]), parts[2], "_".join(parts[3:])]
+    else:
+        values = [configuration, "N/A", "N/A"]
+    return dict(zip(("Tile config", "Core class", "Instruction class"), values, strict=True))
+
+
+def _verification(record: Record) -> str:
+    if record.verdict.status in (Verification.PASSED, Verification.WARNED):
+        return "SUCCESS"
+    return "FAILED" if record.verdict.status is Verification.FAILED else "Not verified"
+
+
+def _runtime_ms(record: Record) -> str:
+    """Milliseconds with at least three significant decimals; "" without a measurement."""
+    if record.measurement is None or record.measurement.median_ns <= 0:
+        return ""
+    ms = record.measurement.median_ns / 1e6
+    decimals = max(3, 3 - math.floor(math.log10(ms)))
+    whole, _, fraction = f"{ms:.{decimals}f}".partition(".")
+    return f"{whole}.{fraction.rstrip('0') or '0'}"
+
+
+def _gflops(record: Record) -> str:
+    return "" if record.gflops is None else str(round(record.gflops, 2))
+
+
+SUMMARY = (
+    "provider", "operation", "configuration", "outcome", "verification", "median_ns",
+    "ci_low_ns", "ci_high_ns", "gflops", "roofline_fraction",
+)  # fmt: skip
+
+PRESETS: dict[str, str] = {
+    "gemmetry": "every column (gemmetry help columns)",
+    "summary": f"{', '.join(SUMMARY)}",
+    "dispatch-profiler": "the columns of the IREE dispatch profiler's CSV, under its names",
+}
+"""Preset -> the columns it holds, for people."""
+
+
+def record_table(
+    records: Iterable[Record],
+    columns: Sequence[str] | None = None,
+    *,
+    name: str = "records",
+    has_tags: bool = True,
+) -> Table:
+    """The `records` as a table of :func:`select_columns`, preceded by a column for each of their
+    tags if `has_tags`.
+
+    Raises:
+        UnknownNameError: no such column or preset.
+    """
+    records = list(records)
+    chosen = select_columns(columns, tags=tag_names(records) if has_tags else ())
+    rows = []
+    for record in records:
+        operation, _ = split_dispatch_name(record.operation)
+        rows.append([column.value(record, operation) for column in chosen])
+    return Table(name, tuple(chosen), rows)
+
+
+def select_columns(names: Sequence[str] | None, *, tags: Iterable[str] = ()) -> list[RecordColumn]:
+    """The columns called `names` (of a preset or of the domain; default: all of the domain),
+    preceded by the tags.
+
+    Raises:
+        UnknownNameError: no such column or preset.
+    """
+    chosen: dict[str, RecordColumn] = {}
+    for name in names or ("gemmetry",):
+        for column in _expand(name):
+            chosen.setdefault(column.name, column)
+    leading: dict[str, RecordColumn] = {}
+    for tag in tags:
+        heading = f"tag:{tag}" if tag in chosen else tag
+        leading[heading] = RecordColumn(heading, value=_tag_value(tag))
+    if leading:
+        chosen.pop("tags", None)
+    return [*leading.values(), *chosen.values()]
+
+
+def tag_names(records: Iterable[Record]) -> list[str]:
+    """The names of all tags, in the order in which they appear."""
+    return list(dict.fromkeys(name for record in records for name in record.tags))
+
+
+def to_json_document(result_set: ResultSet) -> dict[str, Any]:
+    """``schema_version``, ``records`` (each column is a key, null where it does not apply),
+    ``environments`` by id, and where the results come from. JSON values only."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": result_set.title,
+        "command": result_set.command or None,
+        "created": result_set.created or None,
+        "experiment": result_set.path or None,
+        "planned": result_set.planned,
+        "remarks": list(result_set.remarks),
+        "records": [json_value(row(record)) for record in result_set.records],
+        "environments": {
+            key: json_value(asdict(environment))
+            for key, environment in result_set.environments.items()
+        },
+    }
+
+
+def _expand(name: str) -> list[RecordColumn]:
+    if name == "gemmetry":
+        return list(COLUMNS)
+    if name == "summary":
+        return [COLUMNS_BY_NAME[item] for item in SUMMARY]
+    if name == "dispatch-profiler":
+        return [_profiler_column(heading) for heading in CSV_HEADER]
+    if name in COLUMNS_BY_NAME:
+        return [COLUMNS_BY_NAME[name]]
+    raise UnknownNameError("column", name, [*COLUMNS_BY_NAME, *PRESETS])
+
+
+def _profiler_column(heading: str) -> RecordColumn:
+    kind = ColumnType.INTEGER if heading in INTEGERS else ColumnType.TEXT
+    return RecordColumn(heading, kind, value=lambda record, _: csv_row(record)[heading])
+
+
+def _tag_value(tag: str) -> Callable[[Record, Operation], Any]:
+    return lambda record, _operation: record.tags.get(tag)
+
+
+_REJECTED = (Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR)
+
+
+def to_junit(result_set: ResultSet) -> bytes:
+    """JUnit XML: one suite per operation, one case per dispatch.
+
+    ``wrong`` is a failure; ``crash``, ``timeout`` and ``out_of_memory`` are errors. A configuration
+    that the compiler or the device rejected is an error too, unless another of the same operation
+    is ok: then it counts as skipped, as in the exit status. If anything was measured, the first
+    suite begins with the property ``verdict``, the sentence that opens every report.
+    """
+    suites = []
+    for (target, device, operation, _), records in group_by_problem(result_set.records).items():
+        has_ok = any(record.outcome is Outcome.OK for record in records)
+        cases = [_case(record, has_ok) for record in records]
+        suites.append((f"{device or target} {operation}", cases))
+    verdict = Overview(result_set).verdict
+    return junit(result_set.title, suites, {"verdict": verdict} if verdict else {})
+
+
+def _case(record: Record, has_ok: bool) -> Case:
+    outcome, kind = record.outcome, "error"
+    if outcome is Outcome.OK:
+        kind = ""
+    elif outcome is Outcome.WRONG:
+        kind = "failure"
+    elif outcome in NOT_RUN or (outcome in _REJECTED and has_ok):
+        kind = "skipped"
+    return Case(
+        group=f"{record.target}.{record.provider}",
+        name=record.dispatch,
+        kind=kind,
+        message=f"{outcome}: {first_line(record.reason)}",
+        type="" if kind == "skipped" else str(outcome),
+        text="\n".join(part for part in (record.reason, record.output_tail) if part),
+        seconds=0.0 if record.measurement is None else record.measurement.median_ns / 1e9,
+        output=record.reproduce,
+    )
+
+
+def files_of(
+    result_set: ResultSet, columns: Sequence[str] | None = None, baseline: str | None = None
+) -> emit.Result:
+    """The results with their formats of files. `columns` applies to csv, parquet, xlsx and md,
+    `baseline` to html and the pictures."""
+
+    def page() -> str:
+        from gemmetry.dispatches.page import render_html
+
+        return render_html(result_set, baseline=baseline)
+
+    def picture(suffix: str) -> bytes:
+        from gemmetry.dispatches.figures import render_picture
+
+        return render_picture(result_set, suffix.removeprefix("."), baseline=baseline)
+
+    return emit.Result(
+        rows={"records": lambda: record_table(result_set.records, columns)},
+        whole=lambda: to_json_document(result_set),
+        forms={
+            emit.XLSX: lambda: to_workbook(result_set, columns),
+            emit.MARKDOWN: lambda: to_markdown(result_set, columns),
+            emit.HTML: page,
+            emit.JUNIT: lambda: to_junit(result_set),
+            **{suffix: partial(picture, suffix) for suffix in emit.PICTURES},
+        },
+    )
+
+
+def write(
+    result_set: ResultSet,
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    append: bool = False,
+    baseline: str | None = None,
+) -> None:
+    """Write the results to `path` in the format of its suffix (:func:`files_of`).
+
+    The file appears whole or not at all. `append` applies to csv.
+
+    Raises:
+        RequestError: unknown suffix, an option that the format does not have, a missing library, or
+            a file to append to that has other columns.
+        UnknownNameError: no such column.
+        StorageError: the file cannot be written; an older one is unchanged.
+    """
+    suffix = emit.check_suffix(path, emit.every_form())
+    if columns and not append and suffix not in emit.with_columns():
+        names = ", ".join(emit.with_columns())
+        raise RequestError(
+            f"columns cannot be chosen for {path}",
+            hint=f"Only {names} can have chosen columns; leave --columns out.",
+        )
+    emit.emit(files_of(result_set, columns, baseline), path, append=append)
+
+
+def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
+    """The results as CSV; see :func:`csv_text`.
+
+    Raises:
+        UnknownNameError: no such column.
+    """
+    return csv_text(record_table(result_set.records, columns))
+
+
+def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
+    """A heading, a sentence with the fastest, the table with values formatted for people (`summary`
+    columns by default), what the marks mean, and the command.
+
+    The dispatches of an operation are grouped, the fastest first and with its median in bold;
+    ``!`` follows medians that are less trustworthy than the rest.
+
+    Raises:
+        UnknownNameError: no such column.
+    """
+    overview = Overview(result_set)
+    records = grouped_by_speed(result_set.records)
+    bests = {id(fastest(group)) for group in group_by_problem(records).values()}
+    table = record_table(records, columns or ("summary",))
+
+    def cell(column: Column, value: Any, record: Record) -> str:
+        text = escape(column.text(value))
+        if column.name != "median_ns" or value is None:
+            return text
+        return (f"**{text}**" if id(record) in bests else text) + (
+            " !" if overview.marks.of(record) else ""
+        )
+
+    rows = (
+        [cell(*pair, record) for pair in zip(table.columns, values, strict=True)]
+        for record, values in zip(records, table.rows, strict=True)
+    )
+    headings = [column.label for column in table.columns]
+    lines = table_lines(headings, rows, [column.type.is_numeric for column in table.columns])
+    parts = [f"# {escape(result_set.title)}", escape(overview.verdict), "\n".join(lines)]
+    parts += map(escape, (*overview.run_states, overview.less_trustworthy))
+    if result_set.command:
+        parts.append(f"    {printable(result_set.command).replace(chr(10), ' ')}")
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+_FAILURES = ("target", "provider", "dispatch", "outcome", "stage", "reason", "reproduce")
+
+_LOOKS = {
+    "outcome": Look(good=str(Outcome.OK)),
+    "gflops\n[10⁹ FLOP/s]": Look(has_bar=True),
+    **{
+        name: Look(width=width)
+        for name, width in {
+            "dispatch": 60, "operation": 40, "configuration": 34, "reason": 50, "reproduce": 50,
+            "environment_id": 30, "field": 30, "value": 80, "column": 28, "meaning": 80,
+        }.items()
+    },
+}  # fmt: skip
+
+
+def to_workbook(result_set: ResultSet, columns: Sequence[str] | None = None) -> bytes:
+    """The workbook. Texts are stored as text: nothing in it is a formula or a link.
+
+    Raises:
+        RequestError: XlsxWriter is not installed. UnknownNameError: no such column.
+        StorageError: the temporary files for a large workbook cannot be written.
+    """
+    records = result_set.records
+    failed = [record for record in records if record.outcome is not Outcome.OK]
+    return workbook(
+        [
+            _with_units(record_table(records, columns)),
+            _with_units(record_table(failed, _FAILURES, name="failures", has_tags=False)),
+            _environment(result_set),
+            columns_table(),
+        ],
+        _LOOKS,
+    )
+
+
+def columns_table() -> Table:
+    """What the columns of records mean."""
+    columns = tuple(map(Column, ("column", "unit", "better", "meaning")))
+    return Table("columns", columns, [(c.name, c.unit, str(c.direction), c.description)
+                                      for c in COLUMNS])  # fmt: skip
+
+
+def _with_units(table: Table) -> Table:
+    """The table with each column's unit in its heading."""
+    columns = (replace(column, name=f"{column.name}\n[{column.unit}]" if column.unit
+                       else column.name) for column in table.columns)  # fmt: skip
+    return replace(table, columns=tuple(columns))
+
+
+def _environment(result_set: ResultSet) -> Table:
+    rows = [
+        ("", "title", result_set.title),
+        ("", "command", result_set.command),
+        ("", "created", result_set.created_second),
+        *(("", "remark", remark) for remark in result_set.remarks),
+    ]
+    for key, environment in result_set.environments.items():
+        rows += [(key, name, str(cell_text(v))) for name, v in asdict(environment).items()]
+    return Table("environment", tuple(map(Column, ("environment_id", "field", "value"))), rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from gemmetry.domain.record import BuildFacts, Record, ResultSet, Verdict
 from gemmetry.domain.specs.selection import parse_pattern, split_patterns
 from gemmetry.domain.units import format_bytes, format_percent
 from gemmetry.results.texts import printable
+from gemmetry.statistics.intervals import quantile
 
 
 def why_line(record: Record, best: Record | None) -> str:
@@ -115,6 +117,9 @@ _LISTED = 20
 _SOURCE_LINES = 24
 _HISTOGRAM_ROWS = 10
 _HISTOGRAM_WIDTH = 40
+_FAR = 3.0
+"""Interquartile ranges above the upper quartile from which on a sample is "far out" (Tukey,
+"Exploratory Data Analysis", 1977)."""
 
 _TEXT_SUFFIXES = {".mlir", ".py", ".ptx", ".ttir", ".ttgir", ".ll", ".cu", ".s", ".amdgcn", ".txt"}
 
@@ -463,23 +468,28 @@ def source_excerpt(text: str, name: str) -> tuple[int, list[str]]:
 
 
 def _print_histogram(console: Console, samples: Sequence[float]) -> None:
-    """Print a histogram of the samples over equal bins, one line per bin."""
+    """Print a histogram of the samples over equal bins, one line per bin, and one line for those
+    that lie far above the others, which would leave most bins empty."""
     if len(samples) < 2:
         return
-    low, high = min(samples), max(samples)
-    rows = min(_HISTOGRAM_ROWS, math.ceil(math.sqrt(len(samples))))
-    width = (high - low) / rows
+    ordered = sorted(samples)
+    low, quarter, upper = ordered[0], quantile(ordered, 0.25), quantile(ordered, 0.75)
+    limit = upper + _FAR * (upper - quarter)
+    near = [one for one in ordered if one <= limit] if limit > low else ordered
+    far = ordered[len(near) :]
+    rows = min(_HISTOGRAM_ROWS, math.ceil(math.sqrt(len(ordered))))
+    width = (near[-1] - low) / rows
     if width <= 0:
-        console.print(Text(f"  all {len(samples)} samples are {units.format_ns(low)}"))
+        console.print(Text(f"  all {len(ordered)} samples are {units.format_ns(low)}"))
         return
-    counts = [0] * rows
-    for sample in samples:
-        counts[min(rows - 1, int((sample - low) / width))] += 1
+    bins = Counter(min(rows - 1, int((one - low) / width)) for one in near)
+    lines = [(units.format_ns(low + place * width), bins[place]) for place in range(rows)]
+    if far:
+        lines.append((f"≥ {units.format_ns(far[0])}", len(far)))
     console.print(Text("Samples", style="bold cyan"))
-    top = max(counts)
-    for index, count in enumerate(counts):
+    top = max(count for _, count in lines)
+    for edge, count in lines:
         bar = "█" * round(_HISTOGRAM_WIDTH * count / top) or ("▏" if count else "")
-        edge = units.format_ns(low + index * width)
         console.print(Text(f"  {edge:>9}  {bar} {count}"))
 
 

@@ -1,14 +1,14 @@
-"""Failures grouped by reason, and how a terminal shows them.
-
-Tables on a terminal; those of dispatches are grouped by operation where they are too wide.
-"""
+"""Results on a terminal, readable at 80 columns: failures grouped by reason; tables, those of
+dispatches grouped by operation where they are too wide; everything about a run."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
@@ -16,15 +16,34 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gemmetry.dispatches.labels import operation_title, reason_line, shorten_configurations
+from gemmetry.dispatches.analysis import Speedups, fastest, group_by_problem, rank
+from gemmetry.dispatches.labels import (
+    DIFFERENCE_SIGNS,
+    NOT_RUN,
+    VERIFICATION_LEGEND,
+    VERIFICATION_MARKS,
+    Overview,
+    difference_legend,
+    difference_sign,
+    format_ratio,
+    half_width_label,
+    noted_checks,
+    operation_title,
+    outcome_counts,
+    ran_and_failed,
+    reason_line,
+    shorten_configurations,
+    unapplied_checks,
+)
+from gemmetry.dispatches.results import record_table
+from gemmetry.domain import units
 from gemmetry.domain.errors import NameSyntaxError, Outcome
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Table
-from gemmetry.results.lines import print_command, print_line
+from gemmetry.domain.units import counted
+from gemmetry.results.lines import print_command, print_line, print_pointer
 from gemmetry.results.texts import printable
-
-NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
@@ -48,11 +67,6 @@ class FailureGroup:
     def others(self) -> int:
         """How many there are besides the first."""
         return len(self.records) - 1
-
-
-def ran_and_failed(record: Record) -> bool:
-    """Whether the record is neither ok nor unsupported or skipped."""
-    return record.outcome not in (Outcome.OK, *NOT_RUN)
 
 
 def group_failures(records: Iterable[Record]) -> list[FailureGroup]:
@@ -134,6 +148,8 @@ class GroupedRow:
     """Heading -> text; a cell ``configuration`` is shortened to the remaining width."""
     below: str = ""
     style: str = ""
+    place: str = ""
+    """Follows the operation in its heading: where, or on what inputs, it ran."""
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -207,15 +223,22 @@ def _grouped(headings: Sequence[str], row: Sequence[str]) -> GroupedRow:
 
 
 def print_grouped(
-    rows: Sequence[GroupedRow], console: Console, *, right: Sequence[str] = ()
+    rows: Sequence[GroupedRow],
+    console: Console,
+    *,
+    right: Sequence[str] = (),
+    signed: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Print `rows` (all with the same headings) under the heading of their operation.
 
     Columns that are empty everywhere are left out, and so is the configuration if it is the default
-    everywhere and space is short. Columns in `right` are right-aligned. Where the columns do not
+    everywhere and space is short. Columns in `right` are right-aligned, and so are those in
+    `signed`, where signs that may follow a number stand apart from it. Where the columns do not
     fit next to each other, each value gets a line. A sentence that differs from the next row's only
     in numbers is printed once, under the last such row, with their count.
     """
+    for heading, signs in signed.items():
+        rows = _with_signs_apart(rows, heading, signs)
     headings = [
         name for name in rows[0].cells if any(row.cells[name] not in _NOTHING for row in rows)
     ]
@@ -226,34 +249,49 @@ def print_grouped(
         widths = _widths(headings, rows, console.width)
     has_room = sum(widths.values()) + _GAP * (len(headings) - 1) <= console.width
     if has_room:
-        console.print(_table(headings, widths, right, heads=True))
-    groups: dict[str, list[GroupedRow]] = {}
+        heads = [name.rjust(widths[name]) if name in signed else name for name in headings]
+        console.print(_table(headings, widths, right, heads))
+    groups: dict[tuple[str, str], list[GroupedRow]] = {}
     for row in rows:
-        groups.setdefault(row.operation, []).append(row)
-    for operation, group in groups.items():
-        title = printable(_title(operation))
-        console.print(Text(title, style="bold", no_wrap=True, overflow="ellipsis"))
+        groups.setdefault((row.operation, row.place), []).append(row)
+    for (operation, place), group in groups.items():
+        title = Text(printable(_title(operation)), "bold", no_wrap=True, overflow="ellipsis")
+        console.print(title.append(f"  {place}" if place else "", "dim"))
         names = [row.configuration for row in group]
         short = shorten_configurations(names, widths.get("configuration", len(max(names, key=len))))
+        table = _table(headings, widths, right)
         alike = 0
-        for place, row in enumerate(group):
+        for number, row in enumerate(group):
             alike += 1
             if not has_room:
                 values = {name.replace("_", " "): printable(row.cells[name]) for name in headings}
                 _print_values(values, console, indent=2, style=row.style)
             else:
-                table = _table(headings, widths, right)
                 cells = {**row.cells, "configuration": short[row.configuration]}
                 table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
-                console.print(table)
-            is_last = place + 1 == len(group) or not has_room
-            if not is_last and _is_alike(row.below, group[place + 1].below):
+            is_last = number + 1 == len(group)
+            if has_room and not is_last and _is_alike(row.below, group[number + 1].below):
                 continue  # The sentence is printed once, under the last of its rows.
+            if table.row_count and (row.below or is_last):
+                console.print(table)
+                table = _table(headings, widths, right)
             if row.below:
                 lead = f"{alike} similar rows, the last: " if alike > 1 else ""
                 text = Text(printable(lead + row.below), style="dim")
                 console.print(Padding(text, (0, 0, 0, 4)))
             alike = 0
+
+
+def _with_signs_apart(rows: Sequence[GroupedRow], heading: str, signs: str) -> list[GroupedRow]:
+    """The rows with numbers in the column `heading` that line up; `signs` may follow them."""
+    texts = [row.cells[heading] for row in rows]
+    if any(text.endswith(tuple(signs)) for text in texts):
+        texts = [text if text.endswith(tuple(signs)) else f"{text} " for text in texts]
+    width = max(map(len, (*texts, heading)))
+    return [
+        replace(row, cells={**row.cells, heading: text.rjust(width) if text.strip() else ""})
+        for row, text in zip(rows, texts, strict=True)
+    ]
 
 
 def _is_alike(first: str, second: str) -> bool:
@@ -289,12 +327,154 @@ def _widths(headings: Sequence[str], rows: Sequence[GroupedRow], total: int) -> 
 
 
 def _table(
-    headings: Sequence[str], widths: Mapping[str, int], right: Sequence[str], heads: bool = False
-) -> RichTable:
+    headings: Sequence[str], widths: Mapping[str, int], right: Sequence[str],
+    heads: Sequence[str] = (),
+) -> RichTable:  # fmt: skip
     table = RichTable.grid(padding=(0, _GAP, 0, 0))
     for name in headings:
         side: JustifyMethod = "right" if name in right else "left"
         table.add_column(width=widths[name], overflow="fold", justify=side)
     if heads:
-        table.add_row(*(Text(name.replace("_", " "), style="dim") for name in headings))
+        table.add_row(*(Text(name.replace("_", " "), style="dim") for name in heads))
     return table
+
+
+_RATIO_SIGNS = "".join(sign for sign, _ in DIFFERENCE_SIGNS.values())
+
+_MAXIMUM_BASELINE = 14
+"""Characters of the baseline's heading; ``×iree:default`` has 13."""
+
+
+def print_results(
+    results: ResultSet,
+    console: Console,
+    *,
+    columns: Sequence[str] | None = None,
+    baseline: str | None = None,
+) -> None:
+    """Print the results to `console`.
+
+    Without `columns`: one sentence with the fastest, a group for each operation with its
+    dispatches, fastest first, then what failed and why. `baseline` names the provider, or
+    provider:configuration, of the × column (default: torch or numpy, if one was measured along
+    with others). With `columns` (names of docs/columns.md or presets): one plain table of these,
+    grouped by operation if it is too wide.
+
+    Raises:
+        UnknownNameError: no such column, or `baseline` is not a provider of these results.
+    """
+    if columns:
+        print_table(record_table(results.records, columns), console)
+        return
+    overview = Overview(results, baseline)
+    rows = _dispatch_rows(overview)
+    if overview.verdict:
+        print_line(Text(overview.verdict, style="bold"), console)
+        console.print()
+    if rows:
+        *_, unit, roof, ratio, _mark = rows[0].cells
+        signed = {"±": "!"} | ({ratio: _RATIO_SIGNS} if overview.baseline else {})
+        print_grouped(rows, console, right=("time", unit, roof), signed=signed)
+    print_failures(results.records, console)
+    _print_footer(overview, console)
+
+
+def _dispatch_rows(overview: Overview) -> list[GroupedRow]:
+    """The dispatches that were measured, or ran without being measured."""
+    records = overview.results.records
+    shown = [r for r in records if r.measurement is not None]
+    shown += [r for r in records if r.measurement is None and r.outcome is Outcome.OK]
+    speeds = [record.gflops for record in shown if record.gflops is not None]
+    unit, divisor = ("GFLOP/s", 1.0) if max(speeds, default=0.0) < 10_000 else ("TFLOP/s", 1e3)
+    decimals = units.column_decimals(speed / divisor for speed in speeds)
+    problems = group_by_problem(shown)
+    devices = {problem[:2] for problem in problems}
+    distributions = {problem[3] for problem in problems}
+    rows = []
+    for (target, device, operation, distribution), group in problems.items():
+        where = [f"on {device or target}"] if len(devices) > 1 else []
+        where += [f"{distribution} inputs"] if len(distributions) > 1 else []
+        best = fastest(group)
+        for record in sorted(group, key=rank):
+            m, speed, roof = record.measurement, record.gflops, record.roofline_fraction
+            cells = {
+                "": "▸" if record is best else "",
+                "provider": record.provider,
+                "configuration": record.configuration,
+                "time": "–" if m is None else units.format_ns(m.median_ns, even=True),
+                "±": half_width_label(m) + "!" * bool(overview.marks.of(record)) if m else "",
+                unit: "–" if speed is None else f"{speed / divisor:,.{decimals}f}",
+                "roof": "" if roof is None else f"{roof:.0%}",
+                f"×{overview.baseline}"[:_MAXIMUM_BASELINE]: _ratio(record, overview.relative),
+                " ": VERIFICATION_MARKS[record.verdict.status],
+            }
+            rows.append(GroupedRow(
+                operation=operation, configuration=record.configuration, cells=cells,
+                style="bold green" if record is best else "", place=", ".join(where),
+            ))  # fmt: skip
+    return rows
+
+
+def _ratio(record: Record, relative: Speedups | None) -> str:
+    if relative is None:
+        return ""
+    return format_ratio(relative.of(record)) + difference_sign(relative.difference(record))
+
+
+def _print_verified(records: Sequence[Record], console: Console) -> bool:
+    """Print how accurate the results are, and how many checks this provider or device made
+    impossible; return whether there are any."""
+    classes = Counter(
+        record.verdict.accuracy_class
+        for record in records
+        if record.outcome is Outcome.OK and record.verdict.accuracy_class
+    )
+    if classes:
+        text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
+        console.print(Text(f"Accuracy: {text}"))
+    checks = unapplied_checks(records)
+    if checks:
+        most = max(checks.values())
+        many = counted(len(checks), "check")
+        where = f"on {'up to ' if len(set(checks.values())) > 1 else ''}{most} of {len(records)}"
+        console.print(Text(f"Not possible here: {many} {where} dispatches"))
+    refused = [record.verdict.refused_shapes for record in records if record.verdict.refused_shapes]
+    if refused:
+        many = counted(sum(refused), "small shape")
+        console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
+    noted = [(word, noted_checks(records, word)) for word in ("incomplete", "property")]
+    for word, found in noted:
+        if found:
+            named = ", ".join(f"{check} ({count})" for check, count in found.items())
+            what = "Cut short" if word == "incomplete" else "Properties"
+            console.print(Text(f"{what}: {named}, of {counted(len(records), 'dispatch')}"))
+    return bool(checks or refused or any(found for _, found in noted))
+
+
+def _print_footer(overview: Overview, console: Console) -> None:
+    records, folder, relative = overview.results.records, overview.results.path, overview.relative
+    console.print()
+    if relative is not None and relative.means:
+        means = ", ".join(
+            f"{provider} {format_ratio(mean.ratio)} ({mean.problems}"
+            + (f", {mean.marked} based on rows marked !)" if mean.marked else ")")
+            for provider, mean in sorted(relative.means.items())
+        )
+        best = "" if ":" in relative.baseline else "best "
+        text = f"Speed relative to {best}{overview.baseline_label}, geometric mean (operations): "
+        console.print(Text(text + means))
+    for line in overview.run_states:
+        print_line(Text(line), console)
+    if overview.less_trustworthy:
+        console.print(Text(overview.less_trustworthy))
+    if _print_verified(records, console) or overview.kinds or overview.marks.has_common:
+        place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
+        print_pointer("All marks and checks of a row:", f"gemmetry show {place} DISPATCH", console)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
+    total = counted(len(records), "dispatch", "dispatches")
+    console.print(Text(f"{total}: {counts}" if counts else total))
+    if any(record.outcome is Outcome.OK for record in records):
+        legend = [f"▸ fastest   {VERIFICATION_LEGEND}   ! see marks"]
+        found = difference_legend(relative.verdicts.values() if relative else ())
+        legend += [f"{sign} {text}" for sign, text in found]
+        console.print(Text("\n".join(legend), style="dim"))

@@ -41,13 +41,13 @@ from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
-from gemmetry.sweeps.cause import Floats
 from gemmetry.sweeps.comparison import WORKBOOKS
-from gemmetry.sweeps.model import Point, RankFacts, SweepConfiguration
-from gemmetry.sweeps.rank_worker import RankAnalysis
-from gemmetry.sweeps.ranks import gemm_rows, members_of
-from gemmetry.sweeps.rows import GemmKind, GemmStatistics, configuration_entry
+from gemmetry.sweeps.folder import Point
+from gemmetry.sweeps.gemms import Floats, members_of
+from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis
+from gemmetry.sweeps.ranks import RankFacts
+from gemmetry.sweeps.rows import GemmKind, GemmStatistics, SweepConfiguration, configuration_entry
+from gemmetry.sweeps.workers import RankAnalysis, gemm_rows
 from gemmetry.traces.collectives.summary import operation_name
 
 Timeline = Mapping[str, tuple[float, float]]
@@ -92,7 +92,7 @@ class ProductPoint:
     repeat: int | None
     """Number of the repeat; None in a sweep without repeats."""
     outcome: str = "ok"
-    """Like :attr:`~gemmetry.sweeps.model.Point.outcome`."""
+    """Like :attr:`~gemmetry.sweeps.folder.Point.outcome`."""
     reason: str = ""
     gemms: tuple[RankGemm, ...] = ()
     timelines: Mapping[int | None, Timeline] = field(default_factory=dict)
@@ -780,23 +780,18 @@ def varying_gemms(points: Iterable[ProductPoint], top_k: int) -> list[VaryingGem
     return sorted(found, key=lambda one: -one.gemm.spread_us)
 
 
-def variance_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``time_variance``: which GEMMs vary by how much."""
-    return _table("time_variance", rows, ())
+VARYING: dict[str, tuple[str, tuple[Column, ...]]] = {
+    "": ("time_variance", ()),
+    "_with_timestamps": ("with_timestamps", TIMESTAMPS),
+    "_with_collective_overlap": ("with_collective_overlap", (*TIMESTAMPS, *OVERLAP)),
+}
+"""End of a file's name -> its table, and the columns that it has in addition: none, the moments of
+the extremes, or also the collectives next to the longest instance."""
 
 
-def timestamps_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``with_timestamps``: the same, with the moments of the extremes."""
-    return _table("with_timestamps", rows, TIMESTAMPS)
-
-
-def overlap_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``with_collective_overlap``: the same, with the collectives next to the longest instance, and
-    whether collectives slow the GEMM."""
-    return _table("with_collective_overlap", rows, (*TIMESTAMPS, *OVERLAP))
-
-
-def _table(name: str, rows: Sequence[VaryingGemm], more: tuple[Column, ...]) -> Table:
+def varying_table(end: str, rows: Sequence[VaryingGemm]) -> Table:
+    """Which GEMMs vary by how much: one of :data:`VARYING`."""
+    name, more = VARYING[end]
     of_operator = sorted({key for one in rows for key in one.gemm.row})
     columns = (
         *HEAD,

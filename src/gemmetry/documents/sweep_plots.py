@@ -8,7 +8,7 @@ alone over the whole sweep, and those next to communication are separate from th
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from gemmetry.domain.units import counted
 from gemmetry.results.palette import COLOURS
 from gemmetry.results.tables import require
 from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.cause import Floats
+from gemmetry.sweeps.gemms import Floats
 
 DPI = 120
 MOST_BOXES = 40
@@ -94,21 +94,21 @@ def _dimensions(
     points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]
 ) -> list[_Dimension]:
     """Threads, channels and ranks, each with all values that occur at any point."""
-    threads = {point.configuration.threads for point in points}
-    channels = {point.configuration.channels for point in points}
-    ranks = {one.rank for one in samples}
+    configurations = [point.configuration for point in points]
     return [
         _Dimension(
             "threads", "GEMM times by threads per block of collectives", "threads",
-            _categories(samples, threads, lambda one: one.point.configuration.threads, "not set"),
+            _categories(samples, {one.threads for one in configurations},
+                        lambda one: one.point.configuration.threads, "not set"),
         ),
         _Dimension(
             "channels", "GEMM times by channels of collectives", "channels",
-            _categories(samples, channels, lambda one: one.point.configuration.channels, "not set"),
+            _categories(samples, {one.channels for one in configurations},
+                        lambda one: one.point.configuration.channels, "not set"),
         ),
         _Dimension(
             "ranks", "GEMM times by rank", "rank",
-            _categories(samples, ranks, lambda one: one.rank, "not known"),
+            _categories(samples, {one.rank for one in samples}, lambda one: one.rank, "not known"),
         ),
     ]  # fmt: skip
 
@@ -243,13 +243,16 @@ def _draw_bands(axes: Any, categories: Sequence[Category]) -> None:
     for group in range(2):
         values = [_groups(category)[group][0] for category in categories]
         _, colour, _ = _groups(categories[0])[group]
-        low, middle, high = (
-            np.array([np.quantile(one, q) if len(one) else np.nan for one in values])
-            for q in (0.05, 0.5, 0.95)
-        )
+        low, middle, high = _bands(values)
         axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0)
         axes.plot(places, middle, color=colour, linewidth=1.2)
     _ticks(axes, categories)
+
+
+def _bands(groups: Sequence[Floats]) -> Iterator[Floats]:
+    """The 5th, 50th and 95th percentile of each group; NaN where it is empty."""
+    for q in (0.05, 0.5, 0.95):
+        yield np.array([np.quantile(one, q) if len(one) else np.nan for one in groups])
 
 
 def _ticks(axes: Any, categories: Sequence[Category]) -> None:
@@ -335,10 +338,7 @@ def _interaction(
         shift = (number - (len(lines) - 1) / 2) * 0.5 / max(len(lines), 3)
         colour = COLOURS[number % len(COLOURS)]
         found = [_joined(values.get((*line, channel), ())) for channel in channels]
-        low, middle, high = (
-            np.array([np.quantile(one, q) if len(one) else np.nan for one in found])
-            for q in (0.05, 0.5, 0.95)
-        )
+        low, middle, high = _bands(found)
         places = np.arange(len(channels)) + shift
         axes.errorbar(
             places, middle, (middle - low, high - middle), color=colour, capsize=4,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gemmetry.documents.sweep_files import (
     SOURCE,
     ProductSweep,
-    VaryingGemm,
     master_table,
-    overlap_table,
     timeline_tables,
-    timestamps_table,
-    variance_table,
     varying_gemms,
+    varying_table,
 )
 from gemmetry.documents.sweep_workbooks import write_workbook
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.tables import Table
 from gemmetry.results.emit import write_atomically
 from gemmetry.results.tables import check_installed, csv_text
 
@@ -48,15 +44,6 @@ class _Writer:
     is_geometric: bool
     written: WrittenProducts
     plots_folder: Path
-
-    def variance(self) -> None:
-        self._csv("", variance_table)
-
-    def timestamps(self) -> None:
-        self._csv("_with_timestamps", timestamps_table)
-
-    def overlap(self) -> None:
-        self._csv("_with_collective_overlap", overlap_table)
 
     def plots(self) -> None:
         from gemmetry.documents.sweep_plots import sweep_plots
@@ -102,7 +89,7 @@ class _Writer:
         self.written.paths.append(path)
         self._write(path.with_suffix(".csv"), csv_text(table).encode())
 
-    def _csv(self, suffix: str, make: Callable[[Sequence[VaryingGemm]], Table]) -> None:
+    def varying(self, suffix: str) -> None:
         name = f"top{self.top_k}_gemm_kernels_time_variance{suffix}.csv"
         if suffix and not self.sweep.is_traced:
             self.written.problems.append(
@@ -113,7 +100,9 @@ class _Writer:
         rows = varying_gemms(self.sweep.points, self.top_k)
         if not rows:
             self.written.problems.append(f"{name} is empty: no GEMM was recorded")
-        self._write(self.folder / name, csv_text(make(rows)).encode("utf-8", "replace"))
+        self._write(
+            self.folder / name, csv_text(varying_table(suffix, rows)).encode("utf-8", "replace")
+        )
 
     def _write(self, path: Path, content: bytes) -> None:
         write_atomically(path, content)
@@ -132,9 +121,9 @@ class ProductStep:
 
 
 STEPS = {
-    "variance": ProductStep(_Writer.variance),
-    "timestamps": ProductStep(_Writer.timestamps),
-    "overlap": ProductStep(_Writer.overlap),
+    "variance": ProductStep(lambda writer: writer.varying("")),
+    "timestamps": ProductStep(lambda writer: writer.varying("_with_timestamps")),
+    "overlap": ProductStep(lambda writer: writer.varying("_with_collective_overlap")),
     "plots": ProductStep(_Writer.plots, "matplotlib", "plot"),
     "timeline": ProductStep(_Writer.timeline, "xlsxwriter", "analysis"),
     "collectives": ProductStep(_Writer.collectives, "xlsxwriter", "analysis"),

@@ -33,15 +33,17 @@ from gemmetry.domain.tables import Column, Table
 from gemmetry.formats.xlsx import Cell, TraceLensReport, read_tracelens_report
 from gemmetry.results.emit import write_atomically
 from gemmetry.results.tables import Look, workbook
-from gemmetry.sweeps.analysis import PointSelection
 from gemmetry.sweeps.folder import (
     ANALYSIS_FOLDERS,
+    Point,
+    Sweep,
     configuration_of,
     is_of_configuration,
     whole_grid,
 )
-from gemmetry.sweeps.model import Point, RankFacts, Sweep, SweepConfiguration
-from gemmetry.sweeps.rows import GemmKind
+from gemmetry.sweeps.points import PointSelection
+from gemmetry.sweeps.ranks import RankFacts
+from gemmetry.sweeps.rows import GemmKind, SweepConfiguration
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
 from gemmetry.traces.report import build_report

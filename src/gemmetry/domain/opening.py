@@ -14,6 +14,7 @@ import json
 import os
 import select
 import stat
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,6 +33,9 @@ MOST_BYTES = 64 << 20
 
 MOST_TEXT_BYTES = 4 << 20
 """Of what people write: specs, shapes, configurations, kernels."""
+
+STANDARD_INPUT = "-"
+"""The path that means standard input, where a caller allows it."""
 
 LONGEST_LINE = 16 << 20
 """Characters of a line of text, which is held as a whole."""
@@ -155,6 +159,35 @@ def read_whole(
             hint=hint or "Is it the right file?",
         )
     return content
+
+
+def read_text_file(path: Path, what: str, *, hint: str, standard_input: bool = False) -> str:
+    """The text of the file at `path`; a byte order mark at its start is left out.
+
+    Args:
+        what: what the file is for, with an article; it begins the error: ``the spec``.
+        hint: what to do about a file that cannot be read.
+        standard_input: whether ``-`` means standard input.
+
+    Raises:
+        RequestError: the file does not exist, is a folder, may not be read, is not UTF-8 text, or
+            has more than 4 MiB.
+    """
+    if standard_input and str(path) == STANDARD_INPUT:
+        name, content = "on standard input", sys.stdin.buffer.read(MOST_TEXT_BYTES + 1)
+        if len(content) > MOST_TEXT_BYTES:
+            raise RequestError(
+                f"{what} {name} has more than {MOST_TEXT_BYTES >> 20} MiB", hint=hint
+            )
+    else:
+        name = str(path)
+        content = read_whole(path, what, hint=hint, most=MOST_TEXT_BYTES, pipes=True)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"cannot read {what} {name}: {why_unreadable(error)}", hint=hint
+        ) from error
 
 
 def read_json(path: Path, what: str = "", *, hint: str = "", most: int = MOST_BYTES) -> Any:

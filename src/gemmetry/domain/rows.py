@@ -26,6 +26,9 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 SCHEMA_VERSION = 1
 """Version of every JSON document; raised when a key is removed or changes its meaning."""
 
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+"""Of JSON schema."""
+
 _FACT = "fact"
 
 

@@ -31,14 +31,14 @@ from gemmetry.engine.candidates import RecordMaker, job_of
 from gemmetry.engine.planning import make_lanes, planned_rows
 from gemmetry.engine.slots import plan_for_nodes
 from gemmetry.providers.base import support_places, traits_of
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.catalogue import (
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.catalogue import (
     CheckedVariant,
     KernelVariant,
     check,
     variants_of,
 )
-from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, CudaKernel
+from gemmetry.providers.cuda_provider.kernel import ARCHITECTURE, CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.providers.registry import (
     BrokenPluginError,

@@ -534,14 +534,16 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
         )
     if -status == signal.SIGALRM:
         return Ending(Outcome.TIMEOUT, HUNG_REASON, output_tail)
-    name = signal_name(-status)
     if -status == signal.SIGKILL and memory_ran_out:
         return Ending(
             Outcome.OUT_OF_MEMORY,
             "the system killed the worker, as memory ran out",
             output_tail,
         )
-    return Ending(Outcome.CRASH, f"the worker process died of {name}{suffix}", output_tail)
+    how = f"died of {signal_name(-status)}"
+    if -status == signal.SIGABRT:  # of abort(), which libraries call where they cannot go on
+        how = "was ended by its own code, which called abort() (SIGABRT)"
+    return Ending(Outcome.CRASH, f"the worker process {how}{suffix}", output_tail)
 
 
 def left_behind(processes: Sequence[str]) -> str:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemmetry import __version__
 from gemmetry.domain.dispatch import NamedDispatch, Plan, Target
 from gemmetry.domain.errors import (
     DeviceLostError,
@@ -40,6 +39,7 @@ from gemmetry.engine.journal import Journal
 from gemmetry.engine.opaque import GRACE_S, JobLostError, OpaqueJob, start_here
 from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.session import CHUNK, chunked
+from gemmetry.hardware.detect import own_version
 from gemmetry.hardware.host_device import first_line
 
 RETRIES = 3
@@ -230,7 +230,7 @@ def work_on_ray(plan: Plan, journal: Journal, candidates: Iterator[Candidate]) -
     try:
         while True:
             while len(running) < MOST_IN_FLIGHT and (group := next(waiting, None)):
-                running[task.remote(__version__, pickle.dumps(_part(plan, group)))] = group
+                running[task.remote(own_version(), pickle.dumps(_part(plan, group)))] = group
             if not running:
                 return "; ".join(failures)
             done, _ = ray.wait(list(running), timeout=_POLL_S)
@@ -314,11 +314,9 @@ def measure(version: str, pickled: bytes) -> NodeResults:
     Raises:
         DeviceLostError: the device was lost; another node may do better.
     """
-    if version != __version__:
-        return NodeResults(
-            refusal=f"a node of the Ray cluster has gemmetry {__version__}, and the run {version}",
-            hint="Install the same version on all nodes.",
-        )
+    if version != own_version():
+        refusal = f"a node of the Ray cluster has gemmetry {own_version()}, and the run {version}"
+        return NodeResults(refusal=refusal, hint="Install the same version on all nodes.")
     _end_with_raylet()
     os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the processors of the task.
     from gemmetry.engine.session import run
@@ -413,7 +411,7 @@ def job_starter(options: Mapping[str, str], gpus: int) -> Callable[[OpaqueJob], 
 
     def start(job: OpaqueJob) -> RayJob:
         plain = dataclasses.replace(job, lacks=str)  # What is lacking, the driver finds.
-        return RayJob(task.remote(__version__, plain))
+        return RayJob(task.remote(own_version(), plain))
 
     return start
 
@@ -464,8 +462,8 @@ class RayJob:
 def run_command(version: str, job: OpaqueJob) -> tuple[int, Sequence[str], bool, str]:
     """Run a job's command on this node; the body of a task. Returns its exit status, what it left
     running, whether the system killed processes for lack of memory, and why the node refuses it."""
-    if version != __version__:
-        return 0, (), False, f"a node has gemmetry {__version__}, and the sweep {version}"
+    if version != own_version():
+        return 0, (), False, f"a node has gemmetry {own_version()}, and the sweep {version}"
     _end_with_raylet()
     os.environ.pop("OMP_NUM_THREADS", None)
     process = start_here(job)

@@ -4,10 +4,8 @@ Every reader of traces returns one :class:`TraceRows`. Times count from ``base_n
 (kernel names, operator names) are stored once and referenced by index; -1 means that the file does
 not specify the value.
 
-Columns mapped from a file instead of held in memory: only the columns in use take memory.
-
-Stores rows that arrive in pieces: in memory while there are few, beyond that in a temporary
-file.
+Rows that arrive in pieces are stored in memory while there are few, beyond that in temporary files,
+whose columns are mapped: only those in use take memory.
 
 Finds the calls and operators of a trace that led to work on GPUs.
 
@@ -49,6 +47,7 @@ Int8: TypeAlias = npt.NDArray[np.int8]
 Int16: TypeAlias = npt.NDArray[np.int16]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 MISSING = -1
 
@@ -267,12 +266,14 @@ _DTYPES: dict[str, type[Any]] = {
 }  # fmt: skip
 
 
+def _columns(rows: Any) -> list[Array]:
+    return [getattr(rows, column.name) for column in dataclasses.fields(rows)]
+
+
 def chosen(rows: Rows, wanted: Bools) -> Rows:
     """The rows that are `wanted` (one entry per row)."""
-    columns: dict[str, Any] = {
-        column.name: getattr(rows, column.name)[wanted] for column in dataclasses.fields(rows)
-    }
-    return type(rows)(**columns)
+    columns: list[Any] = [array[wanted] for array in _columns(rows)]
+    return type(rows)(*columns)
 
 
 def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:
@@ -288,57 +289,6 @@ def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:
 
 KEPT_MAPPED_BYTES = 64 << 20
 """Least size of columns in files for which releasing memory is worth the time."""
-
-_ALIGNMENT = 64
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def mapped(kind: type[Rows], rows: int, pieces: Iterable[Rows]) -> Rows:
-    """The rows of all `pieces`, read-only, in a temporary file that is deleted with them.
-
-    Args:
-        rows: total number of rows, at least 1.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    import tempfile
-
-    layout: dict[str, tuple[int, Array]] = {}
-    begin = 0
-    with tempfile.TemporaryFile() as file:
-        for piece in pieces:
-            columns: dict[str, Array] = {
-                column.name: getattr(piece, column.name) for column in dataclasses.fields(kind)
-            }
-            layout = layout or _layout(columns, rows)
-            for name, array in columns.items():
-                offset, one_row = layout[name]
-                file.seek(offset + begin * one_row.nbytes)
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            begin += len(array)
-        file.flush()
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    found: dict[str, Any] = {
-        name: np.frombuffer(content, one_row.dtype, rows * one_row.size, offset).reshape(
-            rows, *one_row.shape
-        )
-        for name, (offset, one_row) in layout.items()
-    }
-    return kind(**found)
-
-
-def _layout(columns: dict[str, Array], rows: int) -> dict[str, tuple[int, Array]]:
-    """Where each column begins, and the size of a row of it."""
-    found = {}
-    offset = 0
-    for name, array in columns.items():
-        one_row = np.empty(array.shape[1:], array.dtype)
-        found[name] = (offset, one_row)
-        offset += rows * one_row.nbytes
-        offset += -offset % _ALIGNMENT
-    return found
 
 
 def let_go(rows: TraceRows) -> None:
@@ -356,10 +306,10 @@ def let_go(rows: TraceRows) -> None:
 
 
 def _files(rows: TraceRows) -> set[mmap.mmap]:
-    found = set()
+    found: set[mmap.mmap] = set()
     for table in (rows.gpu, rows.calls, rows.operators, rows.annotations):
-        for column in dataclasses.fields(table):
-            holder = getattr(table, column.name)
+        holder: Any
+        for holder in _columns(table):
             while isinstance(holder, np.ndarray):
                 holder = holder.base
             if isinstance(holder, memoryview):
@@ -370,29 +320,32 @@ def _files(rows: TraceRows) -> set[mmap.mmap]:
 
 
 SPOOLED_BYTES = 16 << 20
-"""Bytes of a table's rows that are kept in memory before they are written to a temporary file."""
+"""Bytes of a table's rows that are kept in memory before they are written to temporary files."""
 
 
 class Spool(Generic[Rows]):
-    """Rows of one kind, in the order in which they were added."""
+    """Rows of one kind, in the order in which they were added: in memory while there are few,
+    beyond that in a temporary file for each column."""
 
     def __init__(self, kind: type[Rows], *, most_bytes: int = SPOOLED_BYTES) -> None:
         self._kind: type[Any] = kind
         self._most_bytes = most_bytes
         self._parts: list[Rows] = []
         self._part_bytes = 0
-        self._file: IO[bytes] | None = None
-        self._written: list[list[tuple[str, np.dtype[Any], tuple[int, ...]]]] = []
+        self._files: list[IO[bytes]] = []
+        self._written: list[int] = []
+        """Numbers of rows of the pieces in the files."""
+        self._empty: list[Array] = _columns(concatenate(kind, []))
         self.bytes = self.rows = 0
 
     def add(self, rows: Rows) -> None:
         """Add one piece.
 
         Raises:
-            OSError: the temporary file cannot be written.
+            OSError: a temporary file cannot be written.
         """
-        size = sum(getattr(rows, c.name).nbytes for c in dataclasses.fields(self._kind))
-        self.rows += len(getattr(rows, dataclasses.fields(self._kind)[0].name))
+        size = sum(array.nbytes for array in _columns(rows))
+        self.rows += len(rows.start_ns)
         self._parts.append(rows)
         self._part_bytes += size
         self.bytes += size
@@ -401,49 +354,63 @@ class Spool(Generic[Rows]):
 
     def pieces(self) -> Iterator[Rows]:
         """The rows, piece by piece."""
-        if self._file is not None:
-            self._file.seek(0)
-            for columns in self._written:
-                yield self._kind(**{name: self._read(dtype, s) for name, dtype, s in columns})
+        begin = 0
+        for rows in self._written:
+            columns: list[Array] = []
+            model: Array
+            for file, model in zip(self._files, self._empty, strict=True):
+                array = np.empty((rows, *model.shape[1:]), model.dtype)
+                file.seek(begin * (array.nbytes // rows))
+                file.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
+                columns.append(array)
+            yield self._kind(*columns)
+            begin += rows
         yield from self._parts
 
     def all(self, wanted: Sequence[Bools] | None = None) -> Rows:
-        """All rows, or those that are `wanted` (one array per piece). Rows in a temporary file are
-        not read into memory: their columns are read-only and mapped from a file.
+        """All rows, or those that are `wanted` (one array per piece). Rows in temporary files are
+        not read into memory: their columns are read-only and mapped.
 
         Raises:
-            OSError: the temporary file cannot be written.
+            OSError: a temporary file cannot be written.
         """
-        pieces: Iterator[Rows] = self.pieces()
-        rows = self.rows
         if wanted is not None:
-            pieces = map(chosen, pieces, wanted)
-            rows = sum(int(part.sum()) for part in wanted)
-        is_small = self._file is None or not rows
-        found: Rows = (
-            concatenate(self._kind, list(pieces)) if is_small else mapped(self._kind, rows, pieces)
-        )
+            few: Spool[Rows] = Spool(self._kind, most_bytes=self._most_bytes)
+            for piece, mask in zip(self.pieces(), wanted, strict=True):
+                few.add(chosen(piece, mask))
+            return few.all()
+        found: Rows
+        if not self._files:
+            found = concatenate(self._kind, self._parts)
+        else:
+            self._spill()
+            found = self._kind(*map(_mapped, self._files, self._empty))
         return found
 
-    def _read(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-        assert self._file is not None
-        array = np.empty(shape, dtype)
-        self._file.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
-        return array
-
     def _spill(self) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed when this object goes
-            weakref.finalize(self, self._file.close)
-        self._file.seek(0, 2)
         merged = concatenate(self._kind, self._parts)
         self._parts, self._part_bytes = [], 0
-        columns = []
-        for column in dataclasses.fields(self._kind):
-            array = getattr(merged, column.name)
-            columns.append((column.name, array.dtype, array.shape))
-            self._file.write(array.reshape(-1).view(np.uint8).data)
-        self._written.append(columns)
+        if not len(merged.start_ns):
+            return
+        if not self._files:
+            weakref.finalize(self, _close, self._files)
+            self._files += (tempfile.TemporaryFile() for _ in self._empty)  # noqa: SIM115
+        for file, array in zip(self._files, _columns(merged), strict=True):
+            file.seek(0, 2)
+            file.write(array.reshape(-1).view(np.uint8).data)
+        self._written.append(len(merged.start_ns))
+
+
+def _close(files: Iterable[IO[bytes]]) -> None:
+    for file in files:
+        file.close()
+
+
+def _mapped(file: IO[bytes], model: Array) -> Array:
+    """The column in a file, with the type and row of `model`."""
+    file.flush()
+    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return np.frombuffer(content, model.dtype).reshape(-1, *model.shape[1:])
 
 
 KEPT_BYTES = 128 << 20

@@ -655,13 +655,19 @@ def _writable(value: Any) -> Any:
     return value
 
 
-def record_decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
-    """What decodes several records of `kind`, and what decodes one that may be damaged."""
+def record_decoders(
+    kind: type, what: str = "record"
+) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
+    """What decodes several records of `kind`, and what decodes one that may be damaged.
+
+    Args:
+        what: a word for a record, in the reason that the latter returns.
+    """
     one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
     def rescue(text: bytes) -> Any:
         found = repaired(text, one.decode)
-        return f"left out, as it is no record: {found}" if isinstance(found, str) else found
+        return f"left out, as it is no {what}: {found}" if isinstance(found, str) else found
 
     return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]
 

@@ -1,11 +1,11 @@
-"""Typed events of a Kineto trace, with the keys that the tables use, from PyTorch 1.8 on.
+"""Kineto traces (``*.pt.trace.json``, plain or compressed) -> :class:`TraceRows`.
 
-Numbers whose type varies are accepted as any type and converted by :func:`whole`; arrays stay JSON
-text until they are needed.
+PyTorch 1.8 writes the categories ``Kernel``, ``Operator`` and ``Runtime``; later versions write
+``kernel``, ``cpu_op`` and ``cuda_runtime``. Both are read. Events are streamed, so memory holds the
+columns and one piece of the file. Numbers whose type varies are accepted as any type and converted
+by :func:`whole`; arrays stay JSON text until they are needed.
 
-Grids of AMD kernels in Kineto traces -> workgroups.
-
-Kineto copies them unchanged from the launch, where their meaning varies:
+Grids of AMD kernels are copied unchanged from the launch, where their meaning varies:
 
 - ``hipExtModuleLaunchKernel``, which launches all Tensile GEMMs, takes work-items. Example: a GEMM
   of 15360 x 6144 with macro tile 256 x 192 has 60 x 32 workgroups of 256 and the "grid" 491520.
@@ -14,19 +14,11 @@ Kineto copies them unchanged from the launch, where their meaning varies:
   1024.
 - With ROCm 6.2 the kernels of the MI250 trace have no sizes, but the launches do.
 
-Distinguishes the processes whose events are in one Kineto file, such as the ranks of a job that
-were merged.
-
-Every process counts correlations and external ids from the same small numbers, so a kernel of one
-process must not be linked to a launch of another. Merged files label their processes: SGLang writes
-``[TP01] 9000`` as the process of rank 1, and ``[TP01] 1`` as that of its GPU 1. Where there are no
-labels, the numbers that only one process used show which process each GPU worked for.
-
-Kineto traces (``*.pt.trace.json``, plain or compressed) -> :class:`TraceRows`.
-
-PyTorch 1.8 writes the categories ``Kernel``, ``Operator`` and ``Runtime``; later versions write
-``kernel``, ``cpu_op`` and ``cuda_runtime``. Both are read. Events are streamed, so memory holds the
-columns and one piece of the file.
+A file may have the events of several processes, such as the ranks of a job that were merged. Each
+counts correlations and external ids from the same small numbers, so a kernel of one must not be
+linked to a launch of another. Merged files label their processes: SGLang writes ``[TP01] 9000`` as
+the process of rank 1, and ``[TP01] 1`` as that of its GPU 1. Where there are no labels, the numbers
+that only one process used show which process each GPU worked for.
 """
 
 from __future__ import annotations
@@ -34,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
@@ -65,7 +57,13 @@ from gemmetry.formats.events import (
     nanoseconds,
     texts,
 )
-from gemmetry.formats.json import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object, repaired
+from gemmetry.formats.json import (
+    CHUNK_BYTES,
+    DECODE_ERRORS,
+    ArrayReader,
+    outer_object,
+    record_decoders,
+)
 
 NOTHING = msgspec.Raw(b"")
 NO_ARGS = msgspec.Raw(b"{}")
@@ -163,14 +161,9 @@ class OperatorArgs(_CollectiveArguments, gc=False):
     values: msgspec.Raw = msgspec.field(default=NOTHING, name="Concrete Inputs")
 
 
-def operator_arguments(raws: tuple[bytes, bytes, bytes, bytes]) -> OperatorArguments:
-    """The arguments, from the JSON texts of shapes, dtypes, strides and values."""
-    return OperatorArguments(*(raw.decode("utf-8", "replace") for raw in raws))
-
-
-def external_id(args: CallArgs | GpuArgs) -> int:
-    """External id of the operator that was running at the launch."""
-    return whole(args.external if args.external is not None else args.external_2021)
+def _external_ids(args: Sequence[CallArgs | GpuArgs]) -> Int64:
+    """External ids of the operators that were running at the launches."""
+    return _wholes([a.external_2021 if a.external is None else a.external for a in args])
 
 
 def whole(value: Number) -> int:
@@ -217,9 +210,9 @@ def triple(values: object) -> tuple[int, int, int]:
     return (found[0], found[1], found[2]) if all(0 <= v < 2**31 for v in found) else (0, 0, 0)
 
 
-def _known(value: Number) -> int | None:
+def _known(value: Any, least: int = -(2**63)) -> int | None:
     found = whole(value)
-    return None if found == MISSING else found
+    return None if found == MISSING or found < least else found
 
 
 _IN_WORK_ITEMS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
@@ -292,17 +285,13 @@ def _rounded_up(items: Int32, size: Int32) -> Int32:
     return result
 
 
-def _whole(pid: str) -> str:
-    return pid
+_WHOLE = re.compile(r"(.*)", re.DOTALL)
+_LABELS = (re.compile(r"(.*\D)\d+"), re.compile(r"\d+(\D.*)"), _WHOLE)
+"""What of a process's name is the label of its part: before or after its number, or all of it."""
 
 
-def _before(pid: str) -> str:
-    found = re.fullmatch(r"(.*\D)\d+", pid)
-    return found[1] if found else ""
-
-
-def _after(pid: str) -> str:
-    found = re.fullmatch(r"\d+(\D.*)", pid)
+def _label(pattern: re.Pattern[str], pid: str) -> str:
+    found = pattern.fullmatch(pid)
     return found[1] if found else ""
 
 
@@ -330,11 +319,14 @@ def with_parts(
     columns += [rows.thread for rows in operators.pieces()]
     used = {thread for column in columns for thread in np.unique(column).tolist()}
     hosts = sorted({threads[thread][0] for thread in used})
-    for label in (_before, _after, _whole):
-        if _fits(label, lanes, hosts):
-            names = sorted({label(pid) for pid in (*lanes, *hosts)})
-            part = np.array([names.index(label(pid)) for pid in lanes], np.int16)[gpu.part]
-            of_thread = [label(pid) for pid, _ in threads]
+    for pattern in _LABELS:
+        on_gpu, on_host = ([_label(pattern, pid) for pid in pids] for pids in (lanes, hosts))
+        names = sorted({*on_gpu, *on_host})
+        # It distinguishes at least two processes, and assigns each GPU to one of them.
+        is_complete = {*on_gpu} <= {*on_host} if hosts else pattern is not _WHOLE
+        if len(names) > 1 and "" not in names and is_complete:
+            part = np.array([names.index(one) for one in on_gpu], np.int16)[gpu.part]
+            of_thread = [_label(pattern, pid) for pid, _ in threads]
             return dataclasses.replace(gpu, part=part), _parts(names, of_thread)
     of_row = _by_numbers(gpu, hosts, threads, calls) if len(hosts) > 1 else None
     if of_row is None:
@@ -346,33 +338,21 @@ def with_parts(
     )
 
 
-def _fits(label: Callable[[str], str], lanes: Sequence[str], hosts: Sequence[str]) -> bool:
-    """Whether `label` distinguishes at least two processes, and assigns each GPU to one of them."""
-    on_gpu, on_host = {label(pid) for pid in lanes}, {label(pid) for pid in hosts}
-    if len(on_gpu | on_host) < 2 or "" in on_gpu | on_host:
-        return False
-    if not hosts:
-        return label is not _whole
-    return on_gpu <= on_host
-
-
 def _parts(names: Sequence[str], of_thread: Sequence[str]) -> tuple[TracePart, ...]:
     """The parts that labels name; their ranks are the numbers in the labels or, where these have
     several (``TP00-DP01``) or do not differ, the places in their order."""
     numbers = [re.findall(r"\d+", name) for name in names]
     ranks = [int(found[0]) if len(found) == 1 else MISSING for found in numbers]
-    if not all(numbers):
-        return tuple(TracePart(_plain(name), None, _indices(of_thread, name)) for name in names)
     if MISSING in ranks or len(set(ranks)) < len(ranks):
         ranks = list(range(len(names)))
     return tuple(
-        TracePart(_plain(name), rank, _indices(of_thread, name))
+        TracePart(
+            name.strip(" \t[]()_-:/.,"),
+            rank if all(numbers) else None,
+            _indices(of_thread, name),
+        )
         for name, rank in zip(names, ranks, strict=True)
     )
-
-
-def _plain(label: str) -> str:
-    return label.strip(" \t[]()_-:/.,")
 
 
 def _indices(of_thread: Sequence[str], name: str) -> tuple[int, ...]:
@@ -409,24 +389,11 @@ _GPU = {
     "kernel": GpuKind.KERNEL, "gpu_memcpy": GpuKind.MEMCPY, "gpu_memset": GpuKind.MEMSET,
     "Kernel": GpuKind.KERNEL, "Memcpy": GpuKind.MEMCPY, "Memset": GpuKind.MEMSET,
 }  # fmt: skip
-_CALLS = (
-    "cuda_runtime",
-    "cuda_driver",
-    "hip_runtime",
-    "hip_driver",
-    "Runtime",
-    "privateuse1_runtime",
-)
+_CALLS = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime",
+          "privateuse1_runtime")  # fmt: skip
 _OPERATORS = ("cpu_op", "Operator")
 _ON_HOST = "user_annotation"
 _ANNOTATIONS = {_ON_HOST: 0, "gpu_user_annotation": 1}
-
-_TABLES: dict[str, Sequence[str]] = {
-    "gpu": tuple(_GPU),
-    "calls": _CALLS,
-    "operators": _OPERATORS,
-    "annotations": tuple(_ANNOTATIONS),
-}
 
 _VERSIONS = (
     "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version",
@@ -445,10 +412,15 @@ _LOSS = re.compile(
 )
 """Keys of a document that count what its recorder could not keep."""
 
-_TABLE_OF = {category: table for table, categories in _TABLES.items() for category in categories}
+_TABLE_OF = {
+    **dict.fromkeys(_GPU, "gpu"), **dict.fromkeys(_CALLS, "calls"),
+    **dict.fromkeys(_OPERATORS, "operators"), **dict.fromkeys(_ANNOTATIONS, "annotations"),
+}  # fmt: skip
+"""Category -> the table of its events."""
 
-_EVENTS = msgspec.json.Decoder(list[Event])
-_EVENT = msgspec.json.Decoder(Event)
+_DECODERS = {
+    kind: record_decoders(kind, "event") for kind in (Event, GpuArgs, CallArgs, OperatorArgs)
+}
 _CATEGORY = attrgetter("cat")
 
 Args = TypeVar("Args", GpuArgs, CallArgs, OperatorArgs)
@@ -468,7 +440,7 @@ def read_kineto(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows 
         OSError: the temporary file for the part of a very large trace that does not fit into memory
             cannot be written.
     """
-    reader = ArrayReader(file, "traceEvents", _EVENTS.decode, _rescue, chunk_bytes=chunk_bytes)
+    reader = ArrayReader(file, "traceEvents", *_DECODERS[Event], chunk_bytes=chunk_bytes)
     builder = _KinetoBuilder()
     for events in reader:
         builder.add(events)
@@ -517,7 +489,7 @@ class _KinetoBuilder:
     def add(self, events: Sequence[Event]) -> None:
         """Add one piece."""
         self._piece = events
-        groups: dict[str, list[Event]] = {name: [] for name in _TABLES}
+        groups: dict[str, list[Event]] = {name: [] for name in self._adders}
         tables = map(_TABLE_OF.get, map(_CATEGORY, events))
         for table, event in zip(tables, events, strict=True):
             if table is not None and event.ph == "X":
@@ -527,23 +499,12 @@ class _KinetoBuilder:
                 self._adders[table](group)
         self._events += len(events)
 
-    def _gpu_times(self, events: list[Event]) -> tuple[Int64, Int64]:
-        """Start and duration in ns; both are 0 for work without a usable time, which
-        :mod:`gemmetry.traces.model` leaves out and counts."""
-        start, no_start = nanoseconds([event.ts for event in events])
-        duration, no_duration = nanoseconds([event.dur for event in events])
-        bad = duration < 0
-        bad[no_start + no_duration] = True
-        start[bad] = duration[bad] = 0
-        return start, duration
-
     def _times(self, events: list[Event]) -> tuple[list[Event], Int64, Int64]:
         """The events that have a time, with start and duration in ns."""
-        start, no_start = nanoseconds([event.ts for event in events])
-        duration, no_duration = nanoseconds([event.dur for event in events])
-        if no_start or no_duration:
+        start, duration, untimed = _start_and_duration(events)
+        if untimed:
             keep = np.ones(len(events), bool)
-            keep[no_start + no_duration] = False
+            keep[untimed] = False
             self._fault("no usable time: left out", events, ~keep)
             events = [event for event, kept in zip(events, keep, strict=True) if kept]
             start, duration = start[keep], duration[keep]
@@ -586,7 +547,11 @@ class _KinetoBuilder:
         return ids
 
     def _add_gpu(self, events: list[Event]) -> None:
-        start, duration = self._gpu_times(events)
+        start, duration, untimed = _start_and_duration(events)
+        bad = duration < 0
+        bad[untimed] = True
+        # gemmetry.traces.model leaves out and counts them.
+        start[bad] = duration[bad] = 0
         args = _decode_args(events, GpuArgs)
         lanes = [self._lanes[pid] for pid in texts([event.pid for event in events])]
         of_graphs = [
@@ -605,7 +570,7 @@ class _KinetoBuilder:
                 device=_small([a.device for a in args]),
                 stream=_wholes([a.stream for a in args]),
                 correlation=_wholes([a.correlation for a in args]),
-                external_id=np.array([external_id(a) for a in args], np.int64),
+                external_id=_external_ids(args),
                 grid=_triples([a.grid for a in args]),
                 block=_triples([a.block for a in args]),
                 bytes=_wholes([a.bytes for a in args]),
@@ -630,7 +595,7 @@ class _KinetoBuilder:
                 name=self._name_ids(events),
                 thread=self._thread_ids(events),
                 correlation=correlation,
-                external_id=np.array([external_id(a) for a in args], np.int64),
+                external_id=_external_ids(args),
             )
         )
 
@@ -698,17 +663,20 @@ class _KinetoBuilder:
         return TraceRows(
             format="kineto",
             events=self._events + reader.text.left_out,
-            base_ns=_at_least_0(outer.get("baseTimeNanoseconds")) or 0,
+            base_ns=_known(outer.get("baseTimeNanoseconds"), 0) or 0,
             names=names,
-            arguments=tuple(operator_arguments(raws) for raws in self._arguments),
+            arguments=tuple(
+                OperatorArguments(*(raw.decode("utf-8", "replace") for raw in raws))
+                for raws in self._arguments
+            ),
             collectives=tuple(self._calls_of_collectives),
             threads=tuple(map("/".join, threads)),
             gpu=gpu,
             calls=calls,
             operators=operators,
             annotations=self._annotations.all(),
-            rank=_at_least_0(distributed.get("rank")),
-            world_size=_at_least_0(distributed.get("world_size")),
+            rank=_known(distributed.get("rank"), 0),
+            world_size=_known(distributed.get("world_size"), 0),
             host=_text(outer.get("host_name")),
             job=_text(outer.get("trace_id")),
             devices=_devices(outer.get("deviceProperties")),
@@ -754,28 +722,23 @@ class _KinetoBuilder:
         return found
 
 
+def _start_and_duration(events: Sequence[Event]) -> tuple[Int64, Int64, list[int]]:
+    """In ns, and the indices of events without a usable time."""
+    start, no_start = nanoseconds([event.ts for event in events])
+    duration, no_duration = nanoseconds([event.dur for event in events])
+    return start, duration, no_start + no_duration
+
+
 def _decode_args(events: Sequence[Event], kind: type[Args]) -> list[Args]:
     """Decode all at once, which is several times faster than one by one; one by one where some are
     invalid."""
+    decode, rescue = _DECODERS[kind]
     raws = [event.args for event in events]
     try:
-        return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
+        return decode(b"[" + b",".join(raws) + b"]")
     except DECODE_ERRORS:
-        return [_decode_one(bytes(raw), kind) for raw in raws]
-
-
-def _decode_one(text: bytes, kind: type[Args]) -> Args:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except DECODE_ERRORS:
-        found = repaired(text, lambda better: msgspec.json.decode(better, type=kind))
-        return kind() if isinstance(found, str) else found
-
-
-def _rescue(text: bytes) -> Event | str:
-    """Decode an event that is not valid JSON or has unusual types: NaN, invalid UTF-8 ..."""
-    found = repaired(text, _EVENT.decode)
-    return f"left out, as it is no event: {found}" if isinstance(found, str) else found
+        found = (rescue(bytes(raw)) for raw in raws)
+        return [kind() if isinstance(one, str) else one for one in found]
 
 
 def _wholes(values: Sequence[Number]) -> Int64:
@@ -811,11 +774,6 @@ def _stated_losses(*texts: bytes) -> list[TraceProblem]:
 
 def _process_name(text: bytes) -> str:
     return text.decode("utf-8", "replace").strip('"')
-
-
-def _at_least_0(value: Any) -> int | None:
-    found = whole(value) if isinstance(value, (int, float, str)) else -1
-    return found if found >= 0 else None
 
 
 def _text(value: object) -> str | None:

@@ -359,7 +359,7 @@ def git_revision(folder: Path) -> str:
 
 def own_version() -> str:
     """The version of gemmetry."""
-    # Not a plain import: the annotations of the root package name the api, which is a higher layer.
+    # Not a plain import: the root package names modules of higher levels.
     # Not the installed metadata: a checkout on PYTHONPATH has none.
     return str(importlib.import_module("gemmetry").__version__)
 

@@ -170,7 +170,15 @@ class HostDevice:
         Raises:
             OutOfMemoryError: the system refused it.
         """
-        return _allocate(spec.storage_shape, numpy_dtype(spec.dtype))
+        return self._allocate(spec.storage_shape, numpy_dtype(spec.dtype))
+
+    def room(self, size_bytes: int) -> HostBuffer:
+        """Uninitialised bytes, from which buffers are cut; devices of other memory override it.
+
+        Raises:
+            MemoryError: there is not enough.
+        """
+        return np.empty(size_bytes, np.uint8)
 
     def enter_thread(self) -> None:
         """Nothing to do: see :class:`gemmetry.domain.contracts.ThreadDevice`."""
@@ -184,7 +192,7 @@ class HostDevice:
         Raises:
             OutOfMemoryError: the system refused it.
         """
-        return _allocate(
+        return self._allocate(
             spec.storage_shape,
             numpy_dtype(spec.dtype),
             zone_bytes=zone_bytes,
@@ -243,7 +251,7 @@ class HostDevice:
 
     def clone(self, buffer: HostBuffer) -> HostBuffer:
         """A copy at another address, with the same alignment as the original."""
-        copy = _allocate(buffer.shape, buffer.dtype)
+        copy = self._allocate(buffer.shape, buffer.dtype)
         copy[...] = buffer
         return copy
 
@@ -296,31 +304,31 @@ class HostDevice:
         """Nothing is left out; see :mod:`gemmetry.hardware.host_device`."""
         return ""
 
-
-def _allocate(
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    *,
-    zone_bytes: int = RED_ZONE_BYTES,
-    alignment: int = ALIGNMENT_BYTES,
-    offset: int = 0,
-) -> HostBuffer:
-    size = math.prod(shape) * dtype.itemsize
-    try:
-        room = np.empty(size + 2 * zone_bytes + alignment + offset, np.uint8)
-    except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
-        raise OutOfMemoryError(
-            f"the host has no {format_bytes(size)} left for an array of {dtype} {shape}",
-            hint="Choose a smaller shape, or use a machine with more memory.",
-        ) from None
-    left_out = -(room.ctypes.data + zone_bytes) % alignment + offset
-    # Created from a memoryview, so that numpy reports this array as the buffer's base, and not
-    # `room`.
-    memory = np.frombuffer(room.data, np.uint8, size + 2 * zone_bytes, left_out)
-    end = zone_bytes + size
-    memory[:zone_bytes] = RED_ZONE_PATTERN
-    memory[end:] = RED_ZONE_PATTERN
-    return memory[zone_bytes:end].view(dtype).reshape(shape)
+    def _allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        zone_bytes: int = RED_ZONE_BYTES,
+        alignment: int = ALIGNMENT_BYTES,
+        offset: int = 0,
+    ) -> HostBuffer:
+        size = math.prod(shape) * dtype.itemsize
+        try:
+            room = self.room(size + 2 * zone_bytes + alignment + offset)
+        except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
+            raise OutOfMemoryError(
+                f"the host has no {format_bytes(size)} left for an array of {dtype} {shape}",
+                hint="Choose a smaller shape, or use a machine with more memory.",
+            ) from None
+        left_out = -(room.ctypes.data + zone_bytes) % alignment + offset
+        # Created from a memoryview, so that numpy reports this array as the buffer's base, and not
+        # `room`.
+        memory = np.frombuffer(room.data, np.uint8, size + 2 * zone_bytes, left_out)
+        end = zone_bytes + size
+        memory[:zone_bytes] = RED_ZONE_PATTERN
+        memory[end:] = RED_ZONE_PATTERN
+        return memory[zone_bytes:end].view(dtype).reshape(shape)
 
 
 def red_zones(buffer: HostBuffer) -> tuple[HostBuffer, HostBuffer]:

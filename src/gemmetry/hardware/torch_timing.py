@@ -63,8 +63,9 @@ class StreamTimer:
         self._stream: Any = None
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def time_calls(self, calls: Sequence[Call]) -> list[float]:
-        """Duration of each call in ns, by an event pair around it.
+    def time_calls(self, calls: Sequence[Call], before: Call | None = None) -> list[float]:
+        """Duration of each call in ns, by an event pair around it; `before` is submitted ahead of
+        each, untimed.
 
         Calls are submitted while the device still runs a spinning kernel, so that they follow each
         other without waiting for the host and no host gap is timed. An event pair itself adds one
@@ -76,7 +77,8 @@ class StreamTimer:
         durations: list[float] = []
         for start in range(0, len(calls), _CALLS_PER_BACKLOG):
             chunk = calls[start : start + _CALLS_PER_BACKLOG]
-            durations += self._time_chunk(chunk, self._usual_backlog_ns(len(chunk)))
+            backlog_ns = self._usual_backlog_ns(len(chunk))
+            durations += self._time_chunk(chunk, backlog_ns, before=before)
         self._cuda.synchronize(self._index)
         return durations
 
@@ -200,20 +202,23 @@ class StreamTimer:
         return self._submit_ns * count * _SUBMIT_MARGIN
 
     def _time_chunk(
-        self, calls: Sequence[Call], backlog_ns: float, tail: Sequence[Call] = ()
-    ) -> list[float]:
+        self, calls: Sequence[Call], backlog_ns: float, tail: Sequence[Call] = (),
+        before: Call | None = None,
+    ) -> list[float]:  # fmt: skip
         cuda = self._cuda
         if not self._ns_per_sleep_cycle:
             self._ns_per_sleep_cycle = self._calibrate_sleep()
         pairs = [(self._event(), self._event()) for _ in calls]
         if backlog_ns > 0:
             cuda._sleep(int(backlog_ns / self._ns_per_sleep_cycle))
-        before = time.perf_counter_ns()
+        began = time.perf_counter_ns()
         for call, (start, end) in zip(calls, pairs, strict=True):
+            if before is not None:
+                before()
             start.record()
             call()
             end.record()
-        seen_ns = (time.perf_counter_ns() - before) / len(calls)
+        seen_ns = (time.perf_counter_ns() - began) / len(calls)
         for call in tail:
             call()
         pairs[-1][1].synchronize()

@@ -10,17 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from xml.etree import ElementTree
 
-from gemmetry.dispatches.writers import set_counts, xml_document, xml_text
 from gemmetry.domain.errors import listed
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
 from gemmetry.domain.units import counted, format_ns, format_percent
 from gemmetry.history.api import ChangeEvent, History
 from gemmetry.history.changes import CAUSES, ENOUGH_RUNS, ChangeCause, HistoryChanges
 from gemmetry.history.folder import HistoryRun
-from gemmetry.results.emit import Result
+from gemmetry.results.emit import JSON, JUNIT, MARKDOWN, Result
 from gemmetry.results.json_text import json_file
+from gemmetry.results.junit import Case, junit
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import table_lines
 from gemmetry.statistics.comparison import Difference
@@ -374,9 +373,9 @@ def check_result(check: History) -> Result:
     return Result(
         rows={"changes": Rows(ChangeRow, change_rows(check))},
         forms={
-            ".xml": lambda: check_junit(check),
-            ".md": lambda: check_markdown(check),
-            ".json": lambda: json_file(check_document(check)),
+            JUNIT: lambda: check_junit(check),
+            MARKDOWN: lambda: check_markdown(check),
+            JSON: lambda: json_file(check_document(check)),
         },
     )
 
@@ -385,25 +384,21 @@ def check_junit(check: History) -> bytes:
     """A suite for each device class, with a case for each of its series. Alarms are failures; other
     new changes count as skipped, with the cause as their message. What is undecided is a failure
     where the check fails on it, else skipped."""
-    root = ElementTree.Element("testsuites", name="gemmetry history")
-    every: list[str] = []
+    suites = []
     for found in check.devices:
         history = found.history
-        suite = ElementTree.SubElement(root, "testsuite", name=xml_text(history.device))
         new: dict[int, list[ChangeEvent]] = {}
         for one in (*check.events, *check.lost):
             if one.found is found and one.is_new and not one.is_noise:
                 new.setdefault(one.series, []).append(one)
         fails = check.fails_on(found)
-        counters = [
-            _add_case(suite, history.keys[series], history.short_names[series],
-                      new.get(series, []), undecided_text(found, series), fails)
+        cases = [
+            _case(history.keys[series], history.short_names[series], new.get(series, []),
+                  undecided_text(found, series), fails)
             for series in range(len(history.keys))
         ]  # fmt: skip
-        set_counts(suite, counters)
-        every += counters
-    set_counts(root, every)
-    return xml_document(root)
+        suites.append((history.device, cases))
+    return junit("gemmetry history", suites)
 
 
 def check_markdown(check: History) -> str:
@@ -456,32 +451,28 @@ def _markdown_row(row: EventGroup) -> list[str]:
     ]
 
 
-def _add_case(
-    suite: ElementTree.Element,
+def _case(
     key: tuple[str, ...],
     name: str,
     new: Sequence[ChangeEvent],
     undecided: str,
     undecided_fails: bool,
-) -> str:
-    """Add the case of a series; return the counter to which it belongs, "" if it passed."""
-    case = ElementTree.SubElement(
-        suite, "testcase", classname=xml_text(f"{key[2]}.{key[0]}"), name=xml_text(name)
-    )
+) -> Case:
+    group = f"{key[2]}.{key[0]}"
+    if not new:
+        kind = "failure" if undecided_fails else "skipped"
+        return Case(group=group, name=name, kind=kind if undecided else "", message=undecided)
     rows = sorted((EventGroup((one,)) for one in new), key=lambda row: not row.first.is_alarm)
-    if not rows and not undecided:
-        return ""
-    fails = rows[0].first.is_alarm if rows else undecided_fails
-    message = f"{rows[0].first.cause}: {rows[0].text}" if rows else undecided
-    kind = "failure" if fails else "skipped"
-    element = ElementTree.SubElement(case, kind, message=xml_text(message))
-    if rows and fails:
-        element.set("type", rows[0].first.cause)
-    if rows:
-        element.text = xml_text("\n".join(map(_junit_line, rows)))
-    return "failures" if fails else "skipped"
-
-
-def _junit_line(row: EventGroup) -> str:
-    run, why = row.first.run, "; ".join(row.reasons)
-    return f"run {run.id} of {run.time}: {row.first.cause}: {row.text}: {why}"
+    fails = rows[0].first.is_alarm
+    return Case(
+        group=group,
+        name=name,
+        kind="failure" if fails else "skipped",
+        message=f"{rows[0].first.cause}: {rows[0].text}",
+        type=rows[0].first.cause if fails else "",
+        text="\n".join(
+            f"run {one.run.id} of {one.run.time}: {one.cause}: {row.text}: {'; '.join(row.reasons)}"
+            for row in rows
+            for one in (row.first,)
+        ),
+    )

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -33,7 +32,7 @@ from gemmetry.history.rows import (
 )
 from gemmetry.results.emit import write_atomically, written_together
 from gemmetry.results.lines import print_line
-from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.results.pages import embed_json, render_page
 from gemmetry.results.texts import elide, printable
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -235,8 +234,6 @@ _MOST_ROWS = 300
 _USUAL = 20
 """Runs of a level from which its range is shown."""
 
-_STYLES = ("report.css", "history.css")
-
 
 @written_together()
 def write_site(check: History, folder: Path, title: str) -> None:
@@ -257,7 +254,6 @@ def write_site(check: History, folder: Path, title: str) -> None:
 
 def site_page(check: History, title: str) -> str:
     """The page, with everything but the points of the series."""
-    templates = page_templates()
     changes = _changes_by_series(check)
     rows = [row for row in event_groups([*check.lost, *check.events]) if not row.first.is_noise]
     data = {
@@ -270,12 +266,13 @@ def site_page(check: History, title: str) -> str:
         "perFile": _A_FILE,
         "causes": {str(cause): text for cause, text in CAUSES.items()},
     }
-    return templates.get_template("history.html.j2").render(
+    return render_page(
+        "history.html.j2",
+        styles=("report.css", "history.css"),
+        scripts=("history.js",),
+        data=data,
         title=title,
         version=own_version(),
-        styles=Markup("\n").join(Markup(template_text(templates, name)) for name in _STYLES),
-        script=Markup(template_text(templates, "history.js")),
-        data=Markup(embed_json(data)),
         health=[_health(check, found) for found in check.devices],
         problems=check.problems,
         latest=check.latest,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import importlib.util
 import pkgutil
 import re
 from abc import ABC, abstractmethod
@@ -30,6 +31,17 @@ from gemmetry.domain.files import write_whole
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import BuildFacts
 
+Requirement = tuple[str, str, str]
+"""A module, the package that it belongs to, and the extra of gemmetry that installs it."""
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, found without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its parent is missing
+        return False
+
 
 class BaseProvider(ABC):
     """See :class:`gemmetry.domain.contracts.Provider` for the contract of each method.
@@ -41,9 +53,21 @@ class BaseProvider(ABC):
     description: ClassVar[str] = ""
     """One line for ``gemmetry list providers``."""
     rebuilds_quickly: bool = True
+    requires: ClassVar[Sequence[Requirement]] = ()
+    """What :meth:`missing` looks for."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options: Mapping[str, Any] = options or {}
+
+    def missing(self) -> str | None:
+        """Those of :attr:`requires` that are not installed, and how to install them, or None."""
+        rows = [row for row in self.requires if not is_installed(row[0])]
+        if not rows:
+            return None
+        packages = " and ".join(package for _, package, _ in rows)
+        extras = ",".join(dict.fromkeys(extra for _, _, extra in rows))
+        verb = "is" if len(rows) == 1 else "are"
+        return f"{packages} {verb} not installed; pip install 'gemmetry[{extras}]'"
 
     @abstractmethod
     def available(self) -> str | None: ...
@@ -133,10 +157,18 @@ class GpuProvider(BaseProvider):
         """
         if reason := self.supports(dispatch.operation, dispatch.target):
             raise UnsupportedError(f"{dispatch}: {reason}")
-        if dispatch.target.index is None:
-            raise UnsupportedError(
-                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
-            )
+        require_device(dispatch)
+
+
+def require_device(dispatch: Dispatch) -> None:
+    """
+    Raises:
+        UnsupportedError: the dispatch's device is not on this machine.
+    """
+    if dispatch.target.index is None:
+        raise UnsupportedError(
+            f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
+        )
 
 
 SHARED_BYTES = {
@@ -251,12 +283,31 @@ def write_atomically(path: Path, data: bytes) -> Path:
     Raises:
         StorageError: the folder cannot be written.
     """
-    try:
+    with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
-    except OSError as error:
-        raise unwritable(path, error) from error
     return path
+
+
+def written_files(
+    dispatch: Dispatch, generated: Path, files: Mapping[str, tuple[str, bytes]]
+) -> dict[str, Any]:
+    """Write files about a dispatch into its folder below `generated`.
+
+    Args:
+        files: the fact of :class:`BuildFacts` that names each file -> its name and content.
+
+    Returns:
+        Each fact -> the path relative to the experiment's folder.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    folder = output_folder(generated, dispatch)
+    return {
+        fact: str(write_atomically(folder / name, data).relative_to(generated.parent))
+        for fact, (name, data) in files.items()
+    }
 
 
 @contextmanager
@@ -266,20 +317,23 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         StorageError: the folder cannot be written.
     """
-    try:
+    with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise unwritable(folder, error) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def unwritable(path: Path, error: OSError) -> StorageError:
-    """The error of a folder of generated files that cannot be written."""
-    return StorageError(
-        f"cannot write {path}: {error.strerror or error}",
-        hint="Free some space or choose another folder with --generated-dir; the same command "
-        "continues from there.",
-    )
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn errors of the file system, and of damaged files read there, into StorageError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        what = error.strerror if isinstance(error, OSError) else None
+        raise StorageError(
+            f"cannot write {path}: {what or error}",
+            hint="Free some space or choose another folder with --generated-dir; the same command "
+            "continues from there.",
+        ) from error

@@ -33,7 +33,7 @@ _LAUNCH_NS = 2_000.0
 """Shortest kernels in a replayed graph on an H200 take 2 µs."""
 _WAVE_NS = 1_250.0
 """Filling the pipeline and storing the results of a tile: 2,200 cycles, as fitted for our own
-kernels (``cuda_provider/launching/tiling.py``)."""
+kernels (``cuda_provider/kernel.py``)."""
 _SLICES_NS = 6_700.0
 """Adding up slices of K: 11,700 cycles, likewise."""
 

@@ -184,16 +184,33 @@ class Format(NamedTuple):
     """The module that it needs, of the extra ``analysis``."""
 
 
+CSV, JSON, PARQUET, XLSX = ".csv", ".json", ".parquet", ".xlsx"
+MARKDOWN, HTML, JUNIT = ".md", ".html", ".xml"
+PICTURES = (".png", ".svg")
+"""Suffixes of pictures, which matplotlib draws."""
+
 FORMATS = {
-    ".csv": Format(lambda tables: csv_text(_only(tables)).encode()),
-    ".json": Format(lambda tables: json_file(tables_document(tables))),
-    ".parquet": Format(lambda tables: parquet(_only(tables)), "polars"),
-    ".xlsx": Format(workbook, "xlsxwriter"),
-    ".md": Format(lambda tables: markdown_text(tables).encode()),
-    ".html": Format(lambda tables: html_page(tables).encode()),
+    CSV: Format(lambda tables: csv_text(_only(tables)).encode()),
+    JSON: Format(lambda tables: json_file(tables_document(tables))),
+    PARQUET: Format(lambda tables: parquet(_only(tables)), "polars"),
+    XLSX: Format(workbook, "xlsxwriter"),
+    MARKDOWN: Format(lambda tables: markdown_text(tables).encode()),
+    HTML: Format(lambda tables: html_page(tables).encode()),
 }
-"""Suffix -> format. A new one needs an entry here and its file in this folder; whatever writes
+"""Suffix -> format. A new one needs an entry here and its writer in ``tables.py``; whatever writes
 tables can then write it."""
+
+_ALIASES = {".htm": HTML}
+
+
+def every_form() -> tuple[str, ...]:
+    """Suffixes of what results of dispatches can be."""
+    return (*FORMATS, JUNIT, *PICTURES)
+
+
+def with_columns() -> tuple[str, ...]:
+    """Suffixes of the formats whose columns can be chosen."""
+    return tuple(suffix for suffix in FORMATS if suffix not in (JSON, HTML))
 
 
 def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
@@ -211,14 +228,19 @@ def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
     return suffix
 
 
-def check_library(suffix: str) -> None:
-    """Check that the library that the format `suffix` needs is installed.
+def check_library(suffix: str, *, draws: bool = False) -> None:
+    """Check that the library that the format `suffix` needs is installed; `draws`: pages and
+    pictures have plots.
 
     Raises:
         RequestError: it is not.
     """
     if suffix in FORMATS and FORMATS[suffix].library:
         check_installed(FORMATS[suffix].library, extra="analysis")
+    if draws and _ALIASES.get(suffix, suffix) == HTML:
+        check_installed("plotly", extra="plot")
+    elif draws and suffix in PICTURES:
+        check_installed("matplotlib", extra="plot")
 
 
 def is_folder(path: Path) -> bool:
@@ -247,30 +269,39 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
     write_atomically(path, FORMATS[check_suffix(path)].content(tables))
 
 
-_ALIASES = {".htm": ".html"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """What a command found: rows under their names, further facts, and its own file formats."""
 
     kind: str = ""
     """Name of the result; its tables are called ``<kind>_<name of the rows>``."""
-    rows: Mapping[str, Rows] = field(default_factory=dict)
+    rows: Mapping[str, Rows | Callable[[], Table]] = field(default_factory=dict)
+    """Rows of a declared kind, or what makes a table."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the document."""
     forms: Mapping[str, Callable[[], str | bytes]] = field(default_factory=dict)
     """Suffix -> the whole content, which a call makes: a page, a JUnit form, a picture, a document
     that is more than rows."""
+    main: str = ""
+    """The rows that a format of one table holds, where there are several."""
+    whole: Callable[[], dict[str, Any]] | None = None
+    """Makes its document, where that is more than rows."""
 
     def document(self) -> dict[str, Any]:
         """The content of its JSON file: the notes, and each list of rows under its name."""
-        records = {name: [row.record() for row in found.rows] for name, found in self.rows.items()}
+        if self.whole is not None:
+            return self.whole()
+        records = {
+            name: [row.record() for row in found.rows] if isinstance(found, Rows)
+            else found().records() for name, found in self.rows.items()
+        }  # fmt: skip
         return {"schema_version": SCHEMA_VERSION, **self.notes, **records}
 
     def table(self, name: str) -> Table:
         """The rows called `name` as a table."""
         found = self.rows[name]
+        if not isinstance(found, Rows):
+            return found()
         return table_of(f"{self.kind}_{name}" if self.kind else name, found.kind, found.rows)
 
     def frame(self, name: str) -> polars.DataFrame:
@@ -284,6 +315,11 @@ class Result:
     def write(self, path: str | PathLike[str]) -> None:
         """Write it to `path`; see :func:`emit`."""
         emit(self, Path(path))
+
+
+def of_table(table: Table) -> Result:
+    """The table alone as a result."""
+    return Result(rows={table.name: lambda: table})
 
 
 def emit(result: Result, path: Path, *, append: bool = False) -> None:
@@ -303,17 +339,18 @@ def emit(result: Result, path: Path, *, append: bool = False) -> None:
         return
     suffix = _ALIASES.get(path.suffix.lower(), path.suffix.lower())
     own = result.forms.get(suffix)
-    if append and (suffix != ".csv" or own is not None):
+    if append and (suffix != CSV or own is not None):
         raise RequestError(f"cannot append to {path}", hint="Only csv files can be appended to.")
     if own is not None:
         content = own()
         write_atomically(path, content.encode() if isinstance(content, str) else content)
         return
     check_suffix(path, dict.fromkeys((*FORMATS, *result.forms)))
-    if suffix == ".json":
+    if suffix == JSON:
         write_atomically(path, json_file(result.document()))
         return
-    tables = [result.table(name) for name in result.rows]
+    names = [result.main] if result.main and suffix in (CSV, PARQUET) else list(result.rows)
+    tables = [result.table(name) for name in names]
     if append:
         write_atomically(path, append_csv(_only(tables), path).encode())
     else:

@@ -1,5 +1,5 @@
-"""The colours of every picture: one for each provider, one scale for shares and speeds, and a
-colour for text that is legible on it. PNG, SVG and HTML all use them.
+"""The colours of every picture: those of series, one scale for shares and speeds, and a colour for
+text that is legible on it. PNG, SVG and HTML all use them.
 
 What the static pictures have in common: texts that stay texts, logarithmic axes, and files that
 are the same in every run.
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import io
 import math
-import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmetry.providers.base import traits_of
 from gemmetry.results.tables import require
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
@@ -31,27 +29,6 @@ SCALE = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b
 can also be read without colours (https://bids.github.io/colormap/)."""
 
 DARK_INK, LIGHT_INK = "#000000", "#ffffff"
-
-
-def provider_places(providers: Iterable[str]) -> dict[str, int]:
-    """Each provider's place in the palette, which follows from its name alone, so that it has the
-    same colour in every report. Only a provider of another package whose place is taken moves to a
-    free one.
-
-    With more providers than colours, places continue after the last: colours repeat, with other
-    markers.
-    """
-    names = sorted(set(providers))
-    places = {name: place for name in names if (place := traits_of(name).colour) is not None}
-    for name in names:
-        if name in places:
-            continue
-        place = zlib.crc32(name.encode()) % len(COLOURS)
-        taken = set(places.values())
-        while place in taken:
-            place = (place + 1) % len(COLOURS) if len(taken) < len(COLOURS) else place + 1
-        places[name] = place
-    return places
 
 
 def colour_at(share: float) -> str:
@@ -95,6 +72,7 @@ SETTINGS = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "g
 """Of matplotlib: texts of results are neither mathematics nor markup; an SVG keeps them as text."""
 
 _DPI = 120
+_WIDTH, _TITLE_HEIGHT = 9.0, 0.6
 
 _STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))
 """Ticks of a decade, from few to many."""
@@ -123,6 +101,37 @@ def log_ticks(low: float, high: float) -> list[float]:
         if len(ticks) >= _FEWEST_TICKS:
             break
     return ticks
+
+
+def picture(
+    panels: Sequence[tuple[float, Callable[[Any], object]]],
+    format_name: str,
+    *,
+    title: str = "",
+    foot: str = "",
+) -> bytes:
+    """Panels one below the other, as ``png`` or ``svg``.
+
+    Args:
+        panels: the height of each in inches, and what draws it into axes.
+
+    Raises:
+        RequestError: matplotlib is not installed.
+    """
+    matplotlib = require("matplotlib", extra="plot")
+    figure_module = require("matplotlib.figure", extra="plot")
+    heights = [height for height, _ in panels]
+    with matplotlib.rc_context(SETTINGS):
+        size = (_WIDTH, sum(heights) + _TITLE_HEIGHT * bool(title))
+        figure = figure_module.Figure(figsize=size, layout="constrained")
+        if title:
+            figure.suptitle(title, fontsize=11)
+        if foot:
+            figure.supxlabel(foot, fontsize=9)
+        grid = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)
+        for axes, (_, draw) in zip(grid[:, 0], panels, strict=True):
+            draw(axes)
+        return drawn(figure, format_name)
 
 
 def drawn(figure: Any, format_name: str) -> bytes:

@@ -128,10 +128,6 @@ def _guard(value: Any) -> Any:
     return lead + printable(value.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-PICTURES = (".png", ".svg")
-"""Suffixes of pictures, which matplotlib draws."""
-
-
 def require(module: str, *, extra: str) -> Any:
     """The module called `module`, which ``gemmetry[extra]`` installs.
 
@@ -157,18 +153,6 @@ def check_installed(module: str, *, extra: str) -> None:
     """
     if not is_installed(module):
         raise _missing(module, extra)
-
-
-def check_plots(suffix: str) -> None:
-    """Check that the library that draws the plots of a page or picture is installed.
-
-    Raises:
-        RequestError: it is not installed.
-    """
-    if suffix in (".html", ".htm"):
-        check_installed("plotly", extra="plot")
-    elif suffix in PICTURES:
-        check_installed("matplotlib", extra="plot")
 
 
 def _missing(module: str, extra: str, why: str = "") -> RequestError:

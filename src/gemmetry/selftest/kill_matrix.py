@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -28,8 +27,7 @@ from gemmetry.domain.record import Record
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
-from gemmetry.results.emit import check_suffix, write_atomically, write_tables
-from gemmetry.results.json_text import json_file
+from gemmetry.results import emit
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import markdown_lines
 from gemmetry.results.texts import first_line, printable
@@ -653,20 +651,14 @@ def _result_document(result: MutantResult) -> dict[str, Any]:
     }
 
 
-def write_kill_matrix(matrix: KillMatrix, path: Path, facts: Facts) -> None:
-    """Write the matrix in the format of the suffix: md is a page, json the document, and all others
-    a table with one row for each kernel.
-
-    Raises:
-        RequestError: unknown suffix, or a library is missing. StorageError: not writable.
-    """
-    match check_suffix(path):
-        case ".md":
-            write_atomically(path, kill_matrix_page(matrix, facts).encode())
-        case ".json":
-            write_atomically(path, json_file(kill_matrix_document(matrix, facts)))
-        case _:
-            write_tables([_table(matrix)], path)
+def kill_matrix_files(matrix: KillMatrix, facts: Facts) -> emit.Result:
+    """The matrix with its files: md is a page, json the document, and all others a table with one
+    row for each kernel."""
+    return emit.Result(
+        rows={"kill_matrix": lambda: _table(matrix)},
+        forms={emit.MARKDOWN: lambda: kill_matrix_page(matrix, facts)},
+        whole=lambda: kill_matrix_document(matrix, facts),
+    )
 
 
 def _table(matrix: KillMatrix) -> Table:

@@ -13,7 +13,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gemmetry
 from gemmetry.domain.dispatch import Plan, ProviderRequest, Target, TargetKind
 from gemmetry.domain.errors import EmptySelectionError, Stage, UnknownNameError
 from gemmetry.domain.names import parse_operation
@@ -223,7 +222,7 @@ def _targets() -> tuple[Target, ...]:
 def _code_digest() -> str:
     """A digest of gemmetry's own sources, so that results of other code are not taken for results
     of this code."""
-    root = Path(gemmetry.__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     suffixes = ("*.py", "*.cu", "*.cuh", "mutants.csv")
     for path in sorted(path for suffix in suffixes for path in root.rglob(suffix)):

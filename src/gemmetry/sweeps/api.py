@@ -10,14 +10,23 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
-from gemmetry.results.emit import Result, written_together
-from gemmetry.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
-from gemmetry.sweeps.comparison import DOCUMENT, fresh_document, read_document
-from gemmetry.sweeps.folder import analysis_folder, sweep_of
+from gemmetry.results import emit
+from gemmetry.results.emit import Result, write_atomically, write_tables, written_together
+from gemmetry.results.json_text import json_file
+from gemmetry.sweeps.comparison import (
+    DOCUMENT,
+    LabelledSweep,
+    SweepComparison,
+    compare_sweeps,
+    fresh_document,
+    read_document,
+)
+from gemmetry.sweeps.folder import analysis_folder, has_traces, sweep_of
+from gemmetry.sweeps.points import PointSelection, SweepAnalysis, analyse_sweep
 from gemmetry.sweeps.rows import sweep_result
 
 if TYPE_CHECKING:
@@ -26,11 +35,9 @@ if TYPE_CHECKING:
     from gemmetry.documents.sweep_files import ProductSweep
     from gemmetry.documents.sweep_products import WrittenProducts
     from gemmetry.engine.opaque import JobListener
-    from gemmetry.sweeps.comparison import LabelledSweep, SweepComparison
-    from gemmetry.sweeps.parallel import Progress
-    from gemmetry.sweeps.runs import SweepRun
-    from gemmetry.sweeps.training.planning import SweepOptions
+    from gemmetry.sweeps.run import SweepRun
     from gemmetry.sweeps.tuner import TunedCollective
+    from gemmetry.sweeps.workers import Progress
 
 
 PAGE = "report.html"
@@ -71,13 +78,13 @@ class AnalyzedSweep:
         """Its rows: points, gemms, pooled_gemms, settings, collectives, rocprof, effects."""
         return sweep_result(self.analysis)
 
-    def document(self) -> dict[str, Any]:
-        """The content of ``analysis.json``."""
-        return self._document
-
     @cached_property
     def _document(self) -> dict[str, Any]:
         return self.result.document()
+
+    def document(self) -> dict[str, Any]:
+        """The content of ``analysis.json``."""
+        return self._document
 
     def frame(self, name: str) -> polars.DataFrame:
         """Some of its rows as a data frame: ``points``, the median steps and their parts; ``gemms``
@@ -118,23 +125,19 @@ class AnalyzedSweep:
         """
         from gemmetry.documents.sweep_files import product_sweep
         from gemmetry.documents.sweep_products import write_products
-        from gemmetry.results.emit import write_atomically
-        from gemmetry.results.json_text import json_file
 
         found = write_products(
             product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric,
             plots=plots,
         )  # fmt: skip
-        if not only and any(one.rocprof.kernels for one in self.analysis.points):
-            from gemmetry.results.emit import write_tables
-
-            path = self.folder / COUNTERS
-            write_tables([self.result.table("rocprof")], path)
-            found.paths.insert(0, path)
-        if not only:
-            path = self.folder / DOCUMENT
-            write_atomically(path, json_file(self.document()))
-            found.paths[:0] = [path, *self._page(found), *self.workbooks]
+        if only:
+            return found
+        counters = self.result.table("rocprof")
+        if counters.rows:
+            write_tables([counters], self.folder / COUNTERS)
+            found.paths.insert(0, self.folder / COUNTERS)
+        write_atomically(self.folder / DOCUMENT, json_file(self.document()))
+        found.paths[:0] = [self.folder / DOCUMENT, *self._page(found), *self.workbooks]
         return found
 
     def tuned_collectives(self) -> list[TunedCollective]:
@@ -153,7 +156,6 @@ class AnalyzedSweep:
     def _page(self, written: WrittenProducts) -> list[Path]:
         """Write the page, which contains the plots that were written; without plotly there is
         none."""
-        from gemmetry.results.emit import write_atomically
         from gemmetry.sweeps.page import sweep_page
 
         try:
@@ -223,7 +225,6 @@ def read_workbooks(
         RequestError: the folder does not exist, or no selected workbook can be read.
     """
     from gemmetry.documents.sweep_workbooks import find_workbooks, workbook_sweep
-    from gemmetry.sweeps.folder import has_traces
 
     sweep = sweep_of(Path(folder))
     place = None if has_traces(sweep) else find_workbooks(sweep, analysis_dir)
@@ -268,9 +269,7 @@ def analyze(
     selection = PointSelection(threads, channels, ranks)
     target = analysis_folder(sweep_of(Path(folder)), analysis_dir)
     if check_writable:
-        from gemmetry.results import emit as files
-
-        files.check_writable(target / DOCUMENT)
+        emit.check_writable(target / DOCUMENT)
     place, hook = None, ""
     if workbooks:
         from gemmetry.documents.sweep_workbooks import RANK_HOOK, rank_workbooks
@@ -288,10 +287,8 @@ def analyze(
 def run_sweep(
     output: str | PathLike[str] | None = None,
     *,
-    resume: bool = False,
-    fresh: bool = False,
     listener: JobListener | None = None,
-    **options: Unpack[SweepOptions],
+    **options: Any,
 ) -> SweepRun:
     """Train once for each combination of communication settings, and trace every run::
 
@@ -300,18 +297,17 @@ def run_sweep(
     Points that succeeded in an earlier run into the same folder are kept.
 
     Args:
-        output, resume, fresh, options: like those of :func:`gemmetry.sweeps.runs.plan`, which
-            plans it first.
-        listener: like that of :meth:`gemmetry.sweeps.runs.SweepPlan.run`.
+        output, options: the fields of :class:`gemmetry.sweeps.options.SweepOptions`.
+        listener: like that of :meth:`gemmetry.sweeps.run.SweepPlan.run`.
 
     Raises:
         RequestError: the request is wrong, this machine cannot carry it out, or the folder belongs
             to something else.
         StorageError: a file cannot be written; what is there is kept.
     """
-    from gemmetry.sweeps.runs import plan
+    from gemmetry.sweeps.run import plan
 
-    return plan(output, resume=resume, fresh=fresh, **options).run(listener=listener)
+    return plan(output, **options).run(listener=listener)
 
 
 class ComparedSweeps:
@@ -319,11 +315,9 @@ class ComparedSweeps:
     document and files (:attr:`result`)."""
 
     def __init__(self, comparison: SweepComparison, sweeps: Sequence[LabelledSweep]) -> None:
-        from gemmetry.sweeps.comparison import comparison_result
-
         self.comparison = comparison
         self.sweeps = tuple(sweeps)
-        self.result = comparison_result(comparison, self._page)
+        self.result = comparison.result(self._page)
 
     def _page(self) -> str:
         from gemmetry.sweeps.page import comparison_page
@@ -332,9 +326,7 @@ class ComparedSweeps:
 
     def document(self) -> dict[str, Any]:
         """The content of ``gemmetry sweep compare --json``."""
-        from gemmetry.sweeps.comparison import sweep_comparison_document
-
-        return sweep_comparison_document(self.comparison)
+        return self.comparison.document()
 
     def rows(self) -> polars.DataFrame:
         """One row per compared figure of each candidate.
@@ -376,14 +368,11 @@ def compare(
         RequestError: fewer than two sweeps, more labels than sweeps, the same label twice, or a
             sweep without a point that ran well.
     """
-    from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
-
     names = _labels(labels, len(sweeps))
+    documents = _documents([Path(one) for one in sweeps], progress)
     labelled = [
         LabelledSweep(label=name, document=document, products=products)
-        for name, (document, products) in zip(
-            names, _documents([Path(one) for one in sweeps], progress), strict=True
-        )
+        for name, (document, products) in zip(names, documents, strict=True)
     ]
     return ComparedSweeps(compare_sweeps(labelled, threshold=threshold), labelled)
 
@@ -403,40 +392,30 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
     return found
 
 
-_Document: TypeAlias = tuple[dict[str, Any], "Callable[[], ProductSweep] | None"]
-"""The content of ``analysis.json``, and what plots are made from if it was analysed now."""
+def _documents(
+    places: Sequence[Path], progress: Progress | None
+) -> list[tuple[dict[str, Any], Callable[[], ProductSweep] | None]]:
+    """The document of each sweep, of a file or made now, and what plots are made from if it was
+    analysed now. If only workbooks are left of one, it is what workbooks show of all that have
+    traces."""
+    from gemmetry.documents.sweep_files import product_sweep
 
-
-def _documents(places: Sequence[Path], progress: Progress | None) -> list[_Document]:
-    """The document of each sweep, of a file or made now; if only workbooks are left of one, what
-    workbooks show of all that have traces."""
     known = {
         one: read_document(one) if one.is_file() else fresh_document(one)
         for one in dict.fromkeys(places)
     }
     left = {one: None if found else read_workbooks(one) for one, found in known.items()}
-    documents: dict[Path, _Document] = {}
-    for place in known:
-        workbooks = left[place]
-        if workbooks is not None:
+    as_workbooks = any(left.values())
+    documents: dict[Path, tuple[dict[str, Any], Callable[[], ProductSweep] | None]] = {}
+    for place, found in known.items():
+        is_replaced = as_workbooks and place.is_dir() and has_traces(sweep_of(place))
+        if (workbooks := left[place]) is not None:
             documents[place] = workbooks.document(), partial(getattr, workbooks, "sweep")
+        elif found is not None and not is_replaced:
+            documents[place] = found, None
         else:
-            documents[place] = _traced_document(
-                place, known[place], progress, as_workbooks=any(left.values())
-            )
+            analyzed = analyze(place, progress=progress)
+            products = partial(product_sweep, analyzed.analysis)
+            made = SweepWorkbooks(products(), place) if as_workbooks else analyzed
+            documents[place] = made.document(), products
     return [documents[place] for place in places]
-
-
-def _traced_document(
-    place: Path, known: dict[str, Any] | None, progress: Progress | None, *, as_workbooks: bool
-) -> _Document:
-    from gemmetry.documents.sweep_files import product_sweep
-    from gemmetry.sweeps.folder import has_traces
-
-    if known is not None and not (as_workbooks and place.is_dir() and has_traces(sweep_of(place))):
-        return known, None
-    analyzed = analyze(place, progress=progress)
-    products = partial(product_sweep, analyzed.analysis)
-    if not as_workbooks:
-        return analyzed.document(), products
-    return SweepWorkbooks(products(), place).document(), products

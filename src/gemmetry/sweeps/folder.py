@@ -1,8 +1,9 @@
 """Reads the folder of a sweep: its points, the traces of their ranks, and what is missing.
 
-A sweep has a folder for each point, ``<T>thread/nccl_<C>channels/[axis=value/][repeat_NN/]``, with
-``torch_profiler/`` (one trace per rank, in any of the places in which sweeps have put it),
-``run_output.log``, ``rocprof_traces/`` and, where ``gemmetry sweep run`` wrote it, ``point.json``.
+A *point* of a sweep is one training run under one configuration of the communication library. It
+has a folder, ``<T>thread/nccl_<C>channels/[axis=value/][repeat_NN/]``, with ``torch_profiler/``
+(one trace per rank, in any of the places in which sweeps have put it), ``run_output.log``,
+``rocprof_traces/`` and, where ``gemmetry sweep run`` wrote it, ``point.json``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +19,7 @@ from typing import Any, TypeVar
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.opening import read_json
 from gemmetry.formats.run_log import crash_in
-from gemmetry.sweeps.model import Axes, Point, RankFile, Sweep, SweepConfiguration
+from gemmetry.sweeps.rows import SweepConfiguration
 from gemmetry.traces.jobs import rank_of_path
 from gemmetry.traces.reading import find_traces
 
@@ -38,6 +40,62 @@ HINT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RankFile:
+    """The trace of one rank."""
+
+    path: Path
+    rank: int | None
+    """As the path states it; the trace itself has precedence (:attr:`RankFacts.rank`)."""
+    rank_source: str
+    """``name`` or "", like :attr:`~gemmetry.traces.jobs.RankTrace.rank_source`."""
+    more: tuple[Path, ...] = ()
+    """Further recordings of the rank, which a profiler's schedule with ``repeat`` writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One training run of a sweep."""
+
+    configuration: SweepConfiguration
+    repeat: int = 1
+    """Number of the repeat, from 1."""
+    folder: Path
+    traces: tuple[RankFile, ...] = ()
+    outcome: str = "ok"
+    """``ok``; ``failed``: the run ended with an error (it may have traces); ``no_traces``: it has
+    none; ``not_run``: it belongs to the sweep's grid but has no folder."""
+    reason: str = ""
+    """Why the outcome is not ``ok``."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The content of ``point.json``, which ``gemmetry sweep run`` writes; {} for other sweeps."""
+    rocprof: tuple[Path, ...] = ()
+    """The folders of rocprofv3's files."""
+
+    @property
+    def label(self) -> str:
+        """The configuration, and the repeat where it is not the first."""
+        return self.configuration.label + (f", repeat {self.repeat}" if self.repeat > 1 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """All points of a sweep, including those that did not run."""
+
+    folder: Path
+    points: tuple[Point, ...]
+    """By configuration and repeat."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """The content of ``sweep.json``, which ``gemmetry sweep run`` writes; {} for other sweeps."""
+    problems: tuple[str, ...] = ()
+    """The parts of the folder that could not be used, one sentence each."""
+
+    @property
+    def repeats(self) -> int:
+        """The largest number of a repeat."""
+        return max((point.repeat for point in self.points), default=1)
+
+
 def read_sweep(folder: Path) -> Sweep:
     """The sweep in `folder`, or around it where it is the folder of its analysis.
 
@@ -49,7 +107,9 @@ def read_sweep(folder: Path) -> Sweep:
     manifest = _document(folder / MANIFEST, problems)
     points = [_point(folder, place, problems) for place in _point_folders(folder)]
     if not points:
-        raise RequestError(f"{folder} has no point of a sweep{_sweeps_in(folder)}", hint=HINT)
+        inside = [one.name for one in _folders(folder) if next(_point_folders(one), None)]
+        have = f"; these folders in it have: {', '.join(inside[:8])}" if inside else ""
+        raise RequestError(f"{folder} has no point of a sweep{have}", hint=HINT)
     points += _not_run(folder, points, manifest)
     points.sort(key=lambda point: (point.configuration.order, point.repeat))
     return Sweep(folder=folder, points=tuple(points), manifest=manifest, problems=tuple(problems))
@@ -64,9 +124,11 @@ def sweep_of(folder: Path) -> Path:
     if not folder.is_dir():
         reason = "is not a folder" if folder.exists() else "does not exist"
         raise RequestError(f"{folder} {reason}", hint=HINT)
-    if folder.name in ANALYSIS_FOLDERS and any(map(_is_threads, _folders(folder.parent))):
-        return folder.parent
-    return folder
+    around = folder.parent
+    is_analysis = folder.name in ANALYSIS_FOLDERS and any(
+        _THREADS.fullmatch(one.name) for one in _folders(around)
+    )
+    return around if is_analysis else folder
 
 
 def has_traces(sweep: Path) -> bool:
@@ -85,16 +147,6 @@ def analysis_folder(sweep: Path, name: str | None = None) -> Path:
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(one for one in folder.iterdir() if one.is_dir())
-
-
-def _is_threads(folder: Path) -> bool:
-    return bool(_THREADS.fullmatch(folder.name))
-
-
-def _sweeps_in(folder: Path) -> str:
-    """Which of its folders are sweeps, for the message that it is not a sweep itself."""
-    found = [one.name for one in _folders(folder) if next(_point_folders(one), None)]
-    return f"; these folders in it have: {', '.join(found[:8])}" if found else ""
 
 
 def _point_folders(sweep: Path) -> Iterator[Path]:
@@ -116,10 +168,8 @@ def is_of_configuration(name: str) -> bool:
 def _point(sweep: Path, folder: Path, problems: list[str]) -> Point:
     facts = _document(folder / POINT, problems)
     configuration, repeat = _identity(sweep, folder, facts)
-    traces = _traces(folder)
-    log = folder / LOG
-    outcome, reason = _outcome(facts, log, has_traces=bool(traces))
-    rocprof = folder / ROCPROF
+    traces, rocprof = _traces(folder), folder / ROCPROF
+    outcome, reason = _outcome(facts, folder / LOG, has_traces=bool(traces))
     return Point(
         configuration=configuration,
         repeat=repeat,
@@ -129,7 +179,6 @@ def _point(sweep: Path, folder: Path, problems: list[str]) -> Point:
         reason=reason,
         facts=facts,
         rocprof=(rocprof,) if rocprof.is_dir() else (),
-        log=log if log.is_file() else None,
     )
 
 
@@ -138,18 +187,16 @@ def _identity(
 ) -> tuple[SweepConfiguration, int]:
     """Configuration and repeat according to the path; ``point.json`` has precedence."""
     named, repeat = configuration_of(folder.relative_to(sweep).parts)
-    recorded = facts.get("axes")
-    axes = named.axes
+    axes, recorded = named.axes, facts.get("axes")
     if isinstance(recorded, dict):
-        axes = _axes({str(name): str(value) for name, value in recorded.items()})
-    return (
-        SweepConfiguration(
-            _whole(facts.get("threads"), named.threads),
-            _whole(facts.get("channels"), named.channels),
-            axes,
-        ),
-        _whole(facts.get("repeat"), repeat) or repeat or 1,
-    )
+        axes = tuple(sorted((str(name), str(value)) for name, value in recorded.items()))
+    threads, channels, number = (
+        value if isinstance(value := facts.get(name), int) and not isinstance(value, bool)
+        else known
+        for name, known in (("threads", named.threads), ("channels", named.channels),
+                            ("repeat", repeat))
+    )  # fmt: skip
+    return SweepConfiguration(threads, channels, axes), number or repeat or 1
 
 
 def configuration_of(parts: Iterable[str]) -> tuple[SweepConfiguration, int | None]:
@@ -165,15 +212,7 @@ def configuration_of(parts: Iterable[str]) -> tuple[SweepConfiguration, int | No
             repeat = int(found[1])
         elif found := _AXIS.fullmatch(part):
             axes[found[1]] = found[2]
-    return SweepConfiguration(threads, channels, _axes(axes)), repeat
-
-
-def _whole(value: object, otherwise: int | None) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
-
-
-def _axes(values: Mapping[str, str]) -> Axes:
-    return tuple(sorted(values.items()))
+    return SweepConfiguration(threads, channels, tuple(sorted(axes.items()))), repeat
 
 
 def _traces(folder: Path) -> tuple[RankFile, ...]:
@@ -193,11 +232,9 @@ def _traces(folder: Path) -> tuple[RankFile, ...]:
             unnumbered.append(RankFile(file, rank, source))
         else:
             by_rank.setdefault(rank, []).append(file)
-    numbered = (
-        RankFile(first, rank, "name", tuple(more))
-        for rank, (first, *more) in sorted(by_rank.items())
-    )
-    return (*numbered, *unnumbered)
+    numbered = sorted(by_rank.items())
+    return (*(RankFile(first, rank, "name", tuple(more)) for rank, (first, *more) in numbered),
+            *unnumbered)  # fmt: skip
 
 
 def _outcome(facts: Mapping[str, Any], log: Path, *, has_traces: bool) -> tuple[str, str]:
@@ -218,22 +255,14 @@ def _not_run(sweep: Path, points: list[Point], manifest: Mapping[str, Any]) -> l
     that complete threads × channels for each combination of other axes and each repeat."""
     present = {(point.configuration, point.repeat) for point in points}
     planned = manifest.get("points")
-    wanted: set[tuple[SweepConfiguration, int]] = set()
+    wanted = whole_grid(present)
     if isinstance(planned, list):
-        for one in filter(lambda one: isinstance(one, dict), planned):
-            wanted.add(_identity(sweep, sweep, one))
-    else:
-        wanted = whole_grid(present)
+        wanted = {_identity(sweep, sweep, one) for one in planned if isinstance(one, dict)}
+    reason = "the sweep has no folder for it"
     return [
-        Point(
-            configuration=configuration,
-            repeat=repeat,
-            folder=sweep,
-            outcome="not_run",
-            reason="the sweep has no folder for it",
-        )
-        for configuration, repeat in wanted - present
-        if configuration != SweepConfiguration()
+        Point(configuration=one, repeat=repeat, folder=sweep, outcome="not_run", reason=reason)
+        for one, repeat in wanted - present
+        if one != SweepConfiguration()
     ]
 
 
@@ -256,14 +285,12 @@ def whole_grid(
 
 def _document(path: Path, problems: list[str]) -> Mapping[str, Any]:
     """The JSON object in a file; {} if there is none."""
-    if not path.exists():
-        return {}
+    found: Any = {}
     try:
-        found = read_json(path)
+        found = read_json(path) if path.exists() else {}
     except RequestError as error:
         problems.append(f"{error.message}; it is ignored")
-        return {}
-    if not isinstance(found, dict):
-        problems.append(f"{path} is not a JSON object; it is ignored")
-        return {}
-    return found
+    if isinstance(found, dict):
+        return found
+    problems.append(f"{path} is not a JSON object; it is ignored")
+    return {}

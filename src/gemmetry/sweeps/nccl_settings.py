@@ -1,22 +1,13 @@
-"""Launch sizes of the kernels of NCCL and RCCL under their settings.
+"""Whether the requested settings of a sweep's points took effect, judged by the launch sizes and
+kernels of the collectives, in groups that the library runs in one way. A setting is judged on the
+largest messages of a group, as small ones use fewer channels and threads.
 
-Sources: NVIDIA/nccl 2.28.9 and 2.30.7, ``src/graph/tuning.cc`` (getNthreads, maxThreads,
-threadThresholds), ``src/enqueue.cc`` (topoGetAlgoInfo, scheduleP2pTasksToPlan), ``src/graph/
-connect.cc`` (MAXCHANNELS), ``src/device/generate.py`` (best_kernel), ``src/sym_kernels.cc``;
-ROCm/rccl 2.21.5 ``src/graph/tuning.cc`` and ROCm/rocm-systems 2026 ``projects/rccl/src/
-rccl_wrap.cc`` (rcclOptThreadBlockSize), ``rccl_common.h``. The table of ``docs/sweep-settings.md``
-follows them.
-
-The collectives of a point in groups that the library runs in one way, with their launch sizes.
-
-A setting is judged on the largest messages of a group, as small ones use fewer channels and
-threads.
-
-Whether a setting took effect on one kind of collective, judged by its launch sizes and kernels.
-
-Every rule is that of the library's sources (:mod:`.rules`). What they leave open is ``unknown``.
-
-Whether the requested settings of a sweep's points took effect, as the traces show it.
+Every rule is that of the sources of NCCL and RCCL; what they leave open is ``unknown``:
+NVIDIA/nccl 2.28.9 and 2.30.7, ``src/graph/tuning.cc`` (getNthreads, maxThreads, threadThresholds),
+``src/enqueue.cc`` (topoGetAlgoInfo, scheduleP2pTasksToPlan), ``src/graph/connect.cc``
+(MAXCHANNELS), ``src/device/generate.py`` (best_kernel), ``src/sym_kernels.cc``; ROCm/rccl 2.21.5
+``src/graph/tuning.cc`` and ROCm/rocm-systems 2026 ``projects/rccl/src/rccl_wrap.cc``
+(rcclOptThreadBlockSize), ``rccl_common.h``. The table of ``docs/sweep-settings.md`` follows them.
 """
 
 from __future__ import annotations
@@ -24,11 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from gemmetry.domain.units import counted, format_memory
-from gemmetry.sweeps.model import CommunicationKernel, Point, RankFacts, natural
-from gemmetry.sweeps.rows import CollectiveVerdict, SettingVerdict, SweepSetting
+from gemmetry.sweeps.folder import Point
+from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
+from gemmetry.sweeps.rows import CollectiveVerdict, SettingVerdict, SweepSetting, natural
 from gemmetry.traces.names import classify
 
 WARP = 32
@@ -210,24 +203,28 @@ def collective_kinds(ranks: Iterable[RankFacts]) -> list[CollectiveKind]:
     """The groups over all ranks of a point, those with the most time first."""
     groups: dict[_Key, list[CommunicationKernel]] = {}
     for facts in ranks:
-        is_amd = _is_amd(facts.device)
+        is_amd = facts.device.startswith("AMD") or " MI" in f" {facts.device}"
         for one in facts.communication:
             groups.setdefault(_key(one, is_amd=is_amd, on_gpu=facts.on_gpu), []).append(one)
     found = [_kind(key, ones) for key, ones in groups.items()]
     return sorted(found, key=lambda kind: -kind.duration_ns)
 
 
-_Key = tuple[str | None, str | None, str | None, str, bool, bool]
+class _Key(NamedTuple):
+    """What the collectives of a kind have in common."""
 
-
-def _is_amd(device: str) -> bool:
-    return device.startswith("AMD") or " MI" in f" {device}"
+    operation: str | None
+    algorithm: str | None = None
+    protocol: str | None = None
+    library: str = HOST
+    is_no_tree: bool = False
+    is_point_to_point: bool = False
 
 
 def _key(one: CommunicationKernel, *, is_amd: bool, on_gpu: bool) -> _Key:
     collective = one.collective
     if collective.op == COPY or not on_gpu:
-        return collective.op, None, None, COPY if on_gpu else HOST, False, False
+        return _Key(collective.op, library=COPY if on_gpu else HOST)
     name = classify(one.kernel)
     library = name.family
     if name.algorithm == "symmetric":
@@ -236,12 +233,11 @@ def _key(one: CommunicationKernel, *, is_amd: bool, on_gpu: bool) -> _Key:
         library = "rccl"
     is_no_tree = name.algorithm == "ring" and name.collective in _SPECIALISED
     is_point_to_point = name.collective == "send_recv"
-    return (collective.op, collective.algorithm, collective.protocol, library, is_no_tree,
-            is_point_to_point)  # fmt: skip
+    return _Key(collective.op, collective.algorithm, collective.protocol, library, is_no_tree,
+                is_point_to_point)  # fmt: skip
 
 
 def _kind(key: _Key, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
-    operation, algorithm, protocol, library, is_no_tree, is_point_to_point = key
     sizes = [one.collective.bytes for one in ones]
     largest = max((size for size in sizes if size is not None), default=None)
     judged = [
@@ -253,12 +249,7 @@ def _kind(key: _Key, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
     (channels, block), alike = max(launches.items(), key=lambda item: (item[1], item[0]))
     groups = [one.collective.group.size or 0 for one in ones if one.collective.group is not None]
     return CollectiveKind(
-        operation=operation,
-        algorithm=algorithm,
-        protocol=protocol,
-        library=library,
-        is_no_tree=is_no_tree,
-        is_point_to_point=is_point_to_point,
+        **key._asdict(),
         launches=len(ones),
         duration_ns=sum(one.collective.duration_ns for one in ones),
         bytes=largest,
@@ -326,33 +317,11 @@ def _other_library(kind: CollectiveKind) -> Judgement | None:
     return None
 
 
-def _of_nccl(judge: Judge) -> Judge:
-    """`judge` for kinds that settings of NCCL concern."""
-    return lambda kind, value, run: _other_library(kind) or judge(kind, value, run)
-
-
-@_of_nccl
-def judge_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """The number of channels: grid.x of a launch."""
-    return _channels(kind, int(value), run)
-
-
-@_of_nccl
-def judge_most_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """An upper limit of the number of channels."""
-    return _channels(kind, int(value), run, is_least=False)
-
-
-@_of_nccl
-def judge_least_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """A lower limit of the number of channels."""
-    return _channels(kind, int(value), run, is_most=False)
-
-
 def _channels(
-    kind: CollectiveKind, requested: int, run: Run, *, is_most: bool = True, is_least: bool = True
+    kind: CollectiveKind, value: str, run: Run, *, is_most: bool = True, is_least: bool = True
 ) -> Judgement:
-    seen = kind.channels
+    """The number of channels, grid.x of a launch, or an upper or lower limit of it."""
+    requested, seen = int(value), kind.channels
     if kind.is_point_to_point:
         reason = "sends and receives use a power of two, from NCCL_MIN_P2P_NCHANNELS up"
         return Judgement(NOT_APPLICABLE, _text(seen), reason)
@@ -361,10 +330,9 @@ def _channels(
     text, blocks = str(seen), counted(seen, "block")
     if seen == requested:
         return Judgement(IN_EFFECT, text, _launches(kind, blocks))
+    if seen > requested and not is_most:
+        return Judgement(IN_EFFECT, text, _launches(kind, f"{blocks}, more than the least"))
     if seen > requested:
-        if not is_most:
-            what = f"{blocks}, more than the least"
-            return Judgement(IN_EFFECT, text, _launches(kind, what))
         return Judgement(NOT_IN_EFFECT, text, _launches(kind, blocks) + _nvls(kind))
     if not is_least:
         return Judgement(IN_EFFECT, text, _launches(kind, f"{blocks}, fewer than the most"))
@@ -388,14 +356,20 @@ def _nvls(kind: CollectiveKind) -> str:
     return "; NVLS uses NCCL_NVLS_NCHANNELS, within NCCL_MIN_CTAS and NCCL_MAX_CTAS"
 
 
-@_of_nccl
-def judge_threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+def _threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     """The number of threads of a block: NCCL_NTHREADS, RCCL_THREADS_PER_BLOCK."""
     requested, block = int(value), kind.block
     if block is None:
         return Judgement(UNKNOWN, None, "the trace records no block")
     if kind.library == "rccl":
-        return _rccl_threads(kind, requested, block)
+        reason = _launches(kind, f"blocks of {block} threads")
+        if block == requested:
+            return Judgement(IN_EFFECT, str(block), reason)
+        if block == obeyed_rccl_threads(requested):
+            reason += "; RCCL rounds to wavefronts and limits the number"
+            return Judgement(clamped(block), str(block), reason)
+        reason += "; older versions of RCCL read NCCL_NTHREADS alone"
+        return Judgement(NOT_IN_EFFECT, str(block), reason)
     if kind.library == "symmetric":
         reason = f"kernels for symmetric memory always have {block} threads"
         return Judgement(NOT_APPLICABLE, str(block), reason)
@@ -408,9 +382,12 @@ def judge_threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     whole = [one for one in found if not one.is_halved]
     if whole and all(one.is_set_by_threads for one in whole):
         reason = _launches(kind, f"blocks of {block} threads ({_ways(whole)})")
-        if obeyed != requested:
-            return Judgement(clamped(obeyed), str(obeyed), f"{reason}; {_bounds(requested)}")
-        return Judgement(IN_EFFECT, str(requested), reason)
+        if obeyed == requested:
+            return Judgement(IN_EFFECT, str(requested), reason)
+        rule = f"NCCL_NTHREADS is at least 64 and at most {MOST_NTHREADS}"
+        if requested % WARP:
+            rule = f"NCCL takes values that are no multiple of {WARP} as {MOST_NTHREADS}"
+        return Judgement(clamped(obeyed), str(obeyed), f"{reason}; {rule}")
     if whole and not any(one.is_set_by_threads for one in whole):
         return Judgement(NOT_APPLICABLE, str(block), _fixed(block, whole))
     if whole:
@@ -424,40 +401,10 @@ def judge_threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     return Judgement(NOT_IN_EFFECT, str(block), reason)
 
 
-def _rccl_threads(kind: CollectiveKind, requested: int, block: int) -> Judgement:
-    obeyed = obeyed_rccl_threads(requested)
-    reason = _launches(kind, f"blocks of {block} threads")
-    if block == requested:
-        return Judgement(IN_EFFECT, str(block), reason)
-    if block == obeyed:
-        return Judgement(clamped(block), str(block), f"{reason}; RCCL rounds to wavefronts and "
-                         f"limits the number")  # fmt: skip
-    return Judgement(NOT_IN_EFFECT, str(block), f"{reason}; older versions of RCCL read "
-                     "NCCL_NTHREADS alone")  # fmt: skip
-
-
-def _bounds(requested: int) -> str:
-    if requested % 32:
-        return f"NCCL takes values that are no multiple of 32 as {MOST_NTHREADS}"
-    return f"NCCL_NTHREADS is at least 64 and at most {MOST_NTHREADS}"
-
-
 def _fixed(block: int, ways: Sequence[Execution]) -> str:
     if all(one.protocol == "ll128" and one.algorithm == "ring" for one in ways):
         return f"{block} threads: the protocol LL128 uses NCCL_LL128_NTHREADS"
     return f"{block} threads, as {_ways(ways)} has whatever NCCL_NTHREADS is"
-
-
-@_of_nccl
-def judge_algorithm(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """NCCL_ALGO with the name of one algorithm."""
-    return _judge_way(kind, value, run, 0)
-
-
-@_of_nccl
-def judge_protocol(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """NCCL_PROTO with the name of one protocol."""
-    return _judge_way(kind, value, run, 1)
 
 
 _WAYS = (
@@ -468,7 +415,8 @@ _SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain"
               "nvlstree": "nvls_tree"}  # fmt: skip
 
 
-def _judge_way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
+def _way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
+    """NCCL_ALGO (`place` 0) or NCCL_PROTO (1) with the name of a single one."""
     wanted = _SPELLINGS.get(value.lower(), value.lower())
     if kind.is_point_to_point:
         return Judgement(NOT_APPLICABLE, None, "sends and receives have no algorithm to choose")
@@ -494,7 +442,7 @@ def _judge_way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgem
     return Judgement(UNKNOWN, " or ".join(found) or None, f"{reason}, which leaves it open")
 
 
-def judge_path(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+def _path(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     """How the bytes move: ``kernel``, ``symmetric``, ``copy_engine``."""
     if kind.library == HOST:
         return Judgement(NOT_APPLICABLE, None, "the host communicates")
@@ -515,10 +463,10 @@ def judge_path(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     return Judgement(NOT_IN_EFFECT, seen, reason)
 
 
-def judge_policy(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+def _policy(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     """NCCL_CTA_POLICY: ``ZERO`` (2) requests copy engines; the others leave no trace."""
     if value.upper() in ("ZERO", "2"):
-        return judge_path(kind, "copy_engine", run)
+        return _path(kind, "copy_engine", run)
     return _other_library(kind) or Judgement(UNKNOWN, None, "only ZERO shows in a trace")
 
 
@@ -559,23 +507,24 @@ def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
+_LEAST, _MOST = partial(_channels, is_most=False), partial(_channels, is_least=False)
 _JUDGES: Mapping[str, Judge] = {
-    "channels": judge_channels,
-    "threads": judge_threads,
-    "path": judge_path,
-    "NCCL_NTHREADS": judge_threads,
-    "RCCL_THREADS_PER_BLOCK": judge_threads,
-    "NCCL_MIN_CTAS": judge_least_channels,
-    "NCCL_MIN_NCHANNELS": judge_least_channels,
-    "NCCL_MIN_NRINGS": judge_least_channels,
-    "NCCL_MAX_CTAS": judge_most_channels,
-    "NCCL_MAX_NCHANNELS": judge_most_channels,
-    "NCCL_MAX_NRINGS": judge_most_channels,
-    "NCCL_ALGO": judge_algorithm,
-    "NCCL_PROTO": judge_protocol,
-    "NCCL_CTA_POLICY": judge_policy,
+    "channels": _channels,
+    "threads": _threads,
+    "path": _path,
+    **dict.fromkeys(("NCCL_NTHREADS", "RCCL_THREADS_PER_BLOCK"), _threads),
+    **dict.fromkeys(("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS"), _LEAST),
+    **dict.fromkeys(("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"), _MOST),
+    "NCCL_ALGO": partial(_way, place=0),
+    "NCCL_PROTO": partial(_way, place=1),
+    "NCCL_CTA_POLICY": _policy,
 }
-_NUMERIC = (judge_channels, judge_threads, judge_least_channels, judge_most_channels)
+_NUMERIC = (_channels, _threads, _LEAST, _MOST)
+_OF_ANY_LIBRARY = (_path, _policy)
+"""Judges of kinds that settings of NCCL do not concern as well."""
+
+Judged: TypeAlias = Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]]
+"""Points with their verdicts and traces."""
 
 _ORDER = (NOT_IN_EFFECT, CLAMPED, IN_EFFECT, NOT_APPLICABLE, UNKNOWN)
 """The verdict of a point is the first of these that any kind of collective has."""
@@ -633,7 +582,10 @@ def _verdict(
         why = "the traces contain no communication" if has_traces else "there are no traces"
     if judge is None or why:
         return SettingVerdict(name=name, requested=value, seen=None, verdict=UNKNOWN, reason=why)
-    judged = [(kind, judge(kind, value, run)) for kind in kinds]
+    judged = []
+    for kind in kinds:
+        other = None if judge in _OF_ANY_LIBRARY else _other_library(kind)
+        judged.append((kind, other or judge(kind, value, run)))
     collectives = tuple(_of_kind(kind, one) for kind, one in judged)
     rank = min(_place(one.verdict) for _, one in judged)
     deciding = [(kind, one) for kind, one in judged if _place(one.verdict) == rank]
@@ -665,22 +617,12 @@ def _joined(labels: Sequence[str]) -> str:
 
 
 def _of_kind(kind: CollectiveKind, one: Judgement) -> CollectiveVerdict:
-    return CollectiveVerdict(
-        operation=kind.operation,
-        algorithm=kind.algorithm,
-        protocol=kind.protocol,
-        bytes=kind.bytes,
-        launches=kind.launches,
-        channels=kind.channels,
-        block=kind.block,
-        seen=one.seen,
-        verdict=one.verdict,
-        reason=one.reason,
-    )
+    own = ("operation", "algorithm", "protocol", "bytes", "launches", "channels", "block")
+    return CollectiveVerdict(**{name: getattr(kind, name) for name in own}, **one._asdict())
 
 
 def sweep_verdicts(
-    points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
+    points: Judged,
 ) -> list[SweepSetting]:
     """The verdict on each setting with more than one value, over all points with traces.
 
@@ -705,7 +647,7 @@ def _of_sweep(
     name: str,
     values: tuple[str, ...],
     ones: Sequence[SettingVerdict],
-    points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
+    points: Judged,
 ) -> tuple[str, str]:
     """The verdict on a setting, and the sentence."""
     verdicts = {one.verdict for one in ones}
@@ -720,7 +662,11 @@ def _of_sweep(
         return "no effect", f"{name} had no effect in the whole sweep: {why}."
     if verdicts == {IN_EFFECT}:
         return IN_EFFECT, f"{name} took effect in every point."
-    counts = [f"{_count(ones, values, verdict)}: {verdict}" for verdict in sorted(verdicts)]
+    having = {(one.requested, one.verdict) for one in ones}
+    counts = [
+        f"{', '.join(value for value in values if (value, verdict) in having)}: {verdict}"
+        for verdict in sorted(verdicts)
+    ]
     limited = {one.requested: one.verdict for one in ones if one.verdict.startswith(CLAMPED)}
     note = "".join(
         f" {name}={value} ran with {verdict.removeprefix(CLAMPED)}."
@@ -734,23 +680,13 @@ def _as_run(one: SettingVerdict) -> object:
     judge = _JUDGES.get(one.name)
     if judge not in _NUMERIC:
         return one.seen
-    is_threads = judge is judge_threads
-    return frozenset(
-        (kind.operation, kind.block if is_threads else kind.channels) for kind in one.collectives
-    )
-
-
-def _count(ones: Sequence[SettingVerdict], values: Sequence[str], verdict: str) -> str:
-    return ", ".join(
-        value
-        for value in values
-        if any(one.requested == value and one.verdict == verdict for one in ones)
-    )
+    field = "block" if judge is _threads else "channels"
+    return frozenset((kind.operation, getattr(kind, field)) for kind in one.collectives)
 
 
 def _compared(
     name: str,
-    points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
+    points: Judged,
     reason: str,
 ) -> tuple[str, str]:
     """The verdict from points that differ only in this setting."""

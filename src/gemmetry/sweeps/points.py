@@ -1,31 +1,23 @@
-"""The effect of communication on each GEMM of a point, over all of its ranks.
-
-GPUs differ by some percent, so that instances are compared within each rank, and the comparisons of
-all ranks are combined. A rank whose instances all ran next to communication does not take part.
-
-What the time of a step at one point consists of.
+"""Everything that a sweep shows, computed from its folder: the steps of its points, the best
+configuration, the effects of its settings, and what is missing, damaged or not comparable.
 
 The ranks of a step wait for each other, so the slowest one decides: the step's time is the longest
 window of any rank, and its parts are that rank's.
-
-Which configuration of a sweep has the shortest step, and whether that is shown or noise.
-
-Whether a setting changes the time of a step: points that differ in nothing else, in pairs.
-
-The collectives of one point by operation and size: latency and bus bandwidth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
+from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.statistics.comparison import (
     LEAST_PAIRS,
     Comparison,
@@ -35,140 +27,46 @@ from gemmetry.statistics.comparison import (
     run_spread,
 )
 from gemmetry.statistics.intervals import median, median_interval
-from gemmetry.sweeps.cause import (
-    RELEVANT,
-    Floats,
-    bounds,
-    compared,
-    dose_response,
-    excess_ns,
-    family_of,
-    verdict_and_note,
+from gemmetry.sweeps.collectives import (
+    matched_job,
+    point_collectives,
+    read_records,
+    recorded_collectives,
+    stragglers,
 )
-from gemmetry.sweeps.model import RankFacts, StepFacts, SweepConfiguration
-from gemmetry.sweeps.rank_worker import RankAnalysis
-from gemmetry.sweeps.ranks import members_of
+from gemmetry.sweeps.folder import Point, Sweep, read_sweep
+from gemmetry.sweeps.gemms import RELEVANT, RankGemms, excess_ns, members_of, pooled_gemms
+from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
+from gemmetry.sweeps.ranks import RankFacts
+from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess
 from gemmetry.sweeps.rows import (
+    CONFIDENCE,
     GemmKind,
-    GemmStatistics,
     PointCollective,
+    PointStraggler,
     PooledGemm,
+    RecordedCollective,
+    RocprofKernel,
     SettingEffect,
-    ShareOfOverlap,
+    SettingVerdict,
     StepMedian,
     StepSummary,
+    SweepConfiguration,
+    SweepSetting,
 )
-from gemmetry.traces.collectives.matching import JobCollectives, JobKind, analyse_job
-from gemmetry.traces.jobs import RankTrace, TraceJob, group_jobs
+from gemmetry.sweeps.workers import (
+    Progress,
+    RankAnalysis,
+    RankFailure,
+    RankTask,
+    RocprofTask,
+    analyse_ranks,
+    read_rocprofs,
+)
+from gemmetry.traces.collectives.matching import JobCollectives
 
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Bounds of the overlapped shares in :attr:`PooledGemm.by_share`."""
-
-
-class _PooledGroup(NamedTuple):
-    """The instances of one GEMM of a point."""
-
-    kind: GemmKind
-    of_ranks: list[tuple[RankAnalysis, GemmStatistics]]
-    strata: list[tuple[Floats, Floats]]
-    """Durations alone and next to communication of each rank that has both, in µs."""
-    multiples: Floats
-    """The same durations as multiples of the rank's median alone."""
-    shares: Floats
-    """Overlapped share of each of `multiples`."""
-
-
-def pooled_gemms(points: Sequence[Sequence[RankAnalysis]]) -> list[tuple[PooledGemm, ...]]:
-    """The GEMMs of each of `points`, which are given by their ranks, those with the most time
-    first."""
-    groups = [_groups(ranks) for ranks in points]
-    family = family_of(
-        [(len(alone), len(together)) for alone, together in group.strata]
-        for found in groups
-        for group in found
-        if group.strata
-    )
-    return [
-        tuple(sorted((_judged(group, family) for group in found), key=lambda one: -one.sum_us))
-        for found in groups
-    ]
-
-
-def _groups(ranks: Sequence[RankAnalysis]) -> list[_PooledGroup]:
-    found: dict[GemmKind, list[tuple[RankAnalysis, GemmStatistics]]] = {}
-    for rank in ranks:
-        for gemm in rank.gemms:
-            found.setdefault(gemm.kind, []).append((rank, gemm))
-    return [_group(kind, members) for kind, members in found.items()]
-
-
-def _group(kind: GemmKind, members: list[tuple[RankAnalysis, GemmStatistics]]) -> _PooledGroup:
-    strata, multiples, shares = [], [], []
-    for rank, gemm in members:
-        middle = gemm.cause.alone_median_us
-        if not middle or not gemm.cause.overlapped_count:
-            continue
-        gemms = rank.facts.gemms
-        chosen = gemms.kind == gemm.index
-        duration, overlap = gemms.duration_ns[chosen] / 1000, gemms.overlap_ns[chosen] / 1000
-        strata.append((duration[overlap == 0], duration[overlap > 0]))
-        multiples.append(duration / middle)
-        shares.append(overlap / np.maximum(duration, 1e-3))
-    return _PooledGroup(kind, members, strata, _joined(multiples), _joined(shares))
-
-
-def _joined(parts: Sequence[Floats]) -> Floats:
-    return np.concatenate([np.zeros(0), *parts])
-
-
-def _judged(group: _PooledGroup, family: int) -> PooledGemm:
-    kind, statistics = group.kind, [gemm for _, gemm in group.of_ranks]
-    causes = [gemm.cause for gemm in statistics]
-    overlapped = sum(cause.overlapped_count for cause in causes)
-    alone = sum(cause.alone_count for cause in causes)
-    comparison = compared(kind, group.strata, family)
-    low, high = bounds(comparison)
-    verdict, note = verdict_and_note(kind, alone, overlapped, comparison)
-    costs = [one.cost_ms_per_step for one in causes if one.cost_ms_per_step is not None]
-    return PooledGemm(
-        kind=kind,
-        ranks=tuple(rank.facts.rank for rank, _ in group.of_ranks),
-        count=sum(gemm.count for gemm in statistics),
-        sum_us=sum(gemm.sum_us for gemm in statistics),
-        overlapped_count=overlapped,
-        alone_count=alone,
-        overlapped_median_us=_median(group, is_overlapped=True),
-        alone_median_us=_median(group, is_overlapped=False),
-        slowdown=None if comparison is None else comparison.ratio,
-        low=low,
-        high=high,
-        verdict=verdict,
-        note=note,
-        cost_ms_per_step=sum(costs) / len(costs) if costs else None,
-        dose=dose_response(kind, group.multiples, group.shares * group.multiples),
-        by_share=_by_share(group),
-    )
-
-
-def _by_share(group: _PooledGroup) -> tuple[ShareOfOverlap, ...]:
-    found = []
-    for low, high in pairwise(SHARES):
-        chosen = group.multiples[(group.shares > low) & (group.shares <= high)]
-        if len(chosen):
-            found.append(
-                ShareOfOverlap(low=low, high=high, count=len(chosen), slowdown=median(chosen))
-            )
-    return tuple(found)
-
-
-def _median(group: _PooledGroup, *, is_overlapped: bool) -> float | None:
-    parts = []
-    for rank, gemm in group.of_ranks:
-        gemms = rank.facts.gemms
-        chosen = (gemms.kind == gemm.index) & ((gemms.overlap_ns > 0) == is_overlapped)
-        parts.append(gemms.duration_ns[chosen])
-    durations = _joined(parts)
-    return median(durations) / 1000 if len(durations) else None
+Runs: TypeAlias = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
+"""Configuration -> times of the steps of each run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +107,17 @@ def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> t
     for number in shared:
         steps = [steps[number] for steps in of_ranks]
         place = max(range(len(ranks)), key=lambda at: steps[at].window_ns)
-        slow = excess[place].get(number, 0) if is_known else None
-        found.append(_step(steps[place], ranks[place].facts.rank, slow))
+        step, slow = steps[place], None
+        if is_known:
+            # GEMMs of several streams may be slowed at the same time, but not for longer than
+            # computing.
+            slow = min(max(excess[place].get(number, 0), 0), step.compute_ns)
+        found.append(StepTime(
+            number=number, rank=ranks[place].facts.rank, window_ns=step.window_ns,
+            compute_ns=step.compute_ns - (slow or 0), slowed_ns=slow,
+            exposed_comm_ns=step.exposed_comm_ns, exposed_copy_ns=step.exposed_copy_ns,
+            idle_ns=step.idle_ns,
+        ))  # fmt: skip
     return tuple(found)
 
 
@@ -227,21 +134,6 @@ def _excess(rank: RankAnalysis, slowed: Collection[GemmKind]) -> dict[int, int]:
     return found
 
 
-def _step(facts: StepFacts, rank: int | None, slowed: int | None) -> StepTime:
-    # GEMMs of several streams may be slowed at the same time, but not for longer than computing.
-    slowed = None if slowed is None else min(max(slowed, 0), facts.compute_ns)
-    return StepTime(
-        number=facts.number,
-        rank=rank,
-        window_ns=facts.window_ns,
-        compute_ns=facts.compute_ns - (slowed or 0),
-        slowed_ns=slowed,
-        exposed_comm_ns=facts.exposed_comm_ns,
-        exposed_copy_ns=facts.exposed_copy_ns,
-        idle_ns=facts.idle_ns,
-    )
-
-
 def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
     """The median step; None without steps."""
     if not steps:
@@ -251,25 +143,19 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
     ordered = sorted(steps, key=lambda step: step.window_ns)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
 
-    def mean(values: Sequence[int]) -> float:
-        return sum(values) / len(values) / 1e6
+    def mean(part: str) -> float:
+        total: int = sum(getattr(step, part) for step in middle)
+        return total / len(middle) / 1e6
 
-    slowed = [step.slowed_ns for step in middle if step.slowed_ns is not None]
+    is_known = steps[0].slowed_ns is not None
     return StepSummary(
-        step_ms=StepMedian(
-            median=mean([step.window_ns for step in middle]), ci_low=low, ci_high=high,
-            n=len(steps),
-        ),
-        compute_ms=mean([step.compute_ns for step in middle]),
-        slowed_compute_ms=mean(slowed) if slowed else None,
-        exposed_comm_ms=mean([step.exposed_comm_ns for step in middle]),
-        exposed_copy_ms=mean([step.exposed_copy_ns for step in middle]),
-        idle_ms=mean([step.idle_ns for step in middle]),
-    )  # fmt: skip
-
-
-Runs = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
-"""Configuration -> times of the steps of each run."""
+        step_ms=StepMedian(median=mean("window_ns"), ci_low=low, ci_high=high, n=len(steps)),
+        compute_ms=mean("compute_ns"),
+        slowed_compute_ms=mean("slowed_ns") if is_known else None,
+        exposed_comm_ms=mean("exposed_comm_ns"),
+        exposed_copy_ms=mean("exposed_copy_ns"),
+        idle_ms=mean("idle_ns"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +170,13 @@ class Ranked:
     steps: int
     comparison: Comparison | None
     """Its time compared with that of the best one; None of the best one itself."""
+
+    @property
+    def verdict_of_best(self) -> str:
+        """How the best compares with it: ``faster``, ``no difference shown``, ``undecided``."""
+        assert self.comparison is not None  # the best itself is not compared
+        found = self.comparison.verdict
+        return Difference.FASTER if found is Difference.SLOWER else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +199,7 @@ class Best:
     def verdict(self) -> str:
         """How the best compares with the next: ``faster``, ``no difference shown``, ``undecided``;
         ``the only one``."""
-        if self.second is None:
-            return "the only one"
-        assert self.second.comparison is not None
-        found = self.second.comparison.verdict
-        return Difference.FASTER if found is Difference.SLOWER else found
+        return self.second.verdict_of_best if self.second else "the only one"
 
     @property
     def as_good(self) -> tuple[Ranked, ...]:
@@ -329,10 +218,10 @@ def find_best(runs: Runs) -> Best | None:
     configurations together (:func:`~gemmetry.statistics.comparison.compare_runs`), and the
     intervals of all comparisons with the best one hold together with 95 %."""
     medians = {
-        configuration: [median(steps) for steps in found if len(steps)]
+        configuration: values
         for configuration, found in runs.items()
+        if (values := [median(steps) for steps in found if len(steps)])
     }
-    medians = {configuration: found for configuration, found in medians.items() if found}
     if not medians:
         return None
     means = {one: geometric_mean(found) for one, found in medians.items()}
@@ -340,142 +229,478 @@ def find_best(runs: Runs) -> Best | None:
     spread, family = run_spread(list(medians.values())), max(1, len(order) - 1)
     ranked = []
     for one in order:
-        comparison = None
-        if one is not order[0]:
-            comparison = compare_runs(
-                medians[order[0]], medians[one], spread, relevant=RELEVANT, family=family
-            )
+        comparison = None if one is order[0] else compare_runs(
+            medians[order[0]], medians[one], spread, relevant=RELEVANT, family=family
+        )  # fmt: skip
         steps = sum(map(len, runs[one]))
         ranked.append(Ranked(one, means[one], len(medians[one]), steps, comparison))
     return Best(tuple(ranked))
 
 
-CONFIDENCE = 0.95
-
-
-def setting_effects(
-    runs: Mapping[SweepConfiguration, Sequence[Sequence[float]]],
-) -> tuple[SettingEffect, ...]:
+def setting_effects(runs: Runs) -> tuple[SettingEffect, ...]:
     """The effect of every value of each setting, compared with its first value.
 
     Each pair is one observation, the ratio of the two points' means over their runs, so that even
     a sweep without repeats can show what a setting does on average.
-
-    Args:
-        runs: configuration -> times of the steps of each run.
     """
     steps = {
         one: geometric_mean(median(times) for times in found if len(times))
         for one, found in runs.items()
         if any(map(len, found))
     }
-    pairs = {
-        (name, before, after): found
-        for name, values in _values(steps).items()
-        for before, after in ((values[0], other) for other in values[1:])
-        if len(found := _pairs(steps, name, before, after)) >= LEAST_PAIRS
-    }
+    by_settings = {}
+    values: dict[str, dict[str, None]] = {}
+    """Setting -> its values, in the order of the points."""
+    for one in sorted(steps, key=lambda c: c.order):
+        known = {"threads": one.threads, "channels": one.channels}
+        settings = {n: str(v) for n, v in known.items() if v is not None} | dict(one.axes)
+        by_settings[frozenset(settings.items())] = steps[one]
+        for name, value in settings.items():
+            values.setdefault(name, {})[value] = None
+    pairs = {}
+    for name, (before, *others) in values.items():
+        for after in others:
+            found = [
+                (step, by_settings[other])
+                for settings, step in by_settings.items()
+                if (name, before) in settings
+                and (other := settings - {(name, before)} | {(name, after)}) in by_settings
+            ]
+            if len(found) >= LEAST_PAIRS:
+                pairs[name, before, after] = found
     each = 1 - (1 - CONFIDENCE) / max(1, len(pairs))
     return tuple(
         SettingEffect.of_comparison(
             compare_pairs(*zip(*found, strict=True), confidence=each, relevant=RELEVANT),
-            name=name,
-            before=before,
-            after=after,
-            pairs=len(found),
+            name=name, before=before, after=after, pairs=len(found),
         )
         for (name, before, after), found in pairs.items()
-    )
+    )  # fmt: skip
 
 
-def _settings(one: SweepConfiguration) -> dict[str, str]:
-    known = {"threads": one.threads, "channels": one.channels}
-    return {name: str(v) for name, v in known.items() if v is not None} | dict(one.axes)
+TraceGaps: TypeAlias = tuple[int | str, ...]
+"""Ranks without a whole trace, then files of unknown ranks that are not whole."""
+
+_MOST_OF_A_TRACE = 3
+"""Problems of one trace that are listed."""
 
 
-def _values(steps: Mapping[SweepConfiguration, float]) -> dict[str, list[str]]:
-    """Setting -> its values, in the order of the points."""
-    found: dict[str, dict[str, None]] = {}
-    for one in sorted(steps, key=lambda c: c.order):
-        for name, value in _settings(one).items():
-            found.setdefault(name, {})[value] = None
-    return {name: list(values) for name, values in found.items()}
+def point_problems(
+    point: Point,
+    ranks: Sequence[RankAnalysis],
+    selected: Collection[int] | None = None,
+    lost: Collection[int | None] = (),
+) -> list[str]:
+    """Of one point: its outcome, missing ranks, differences between ranks, damaged traces.
 
-
-def _pairs(
-    steps: Mapping[SweepConfiguration, float], name: str, before: str, after: str
-) -> list[tuple[float, float]]:
-    """The steps of points that differ in that setting only."""
-    by_settings = {frozenset(_settings(one).items()): step for one, step in steps.items()}
-    return [
-        (step, by_settings[other])
-        for settings, step in by_settings.items()
-        if (name, before) in settings
-        and (other := settings - {(name, before)} | {(name, after)}) in by_settings
-    ]
-
-
-def communication_trace(facts: RankFacts) -> RankTrace:
-    """What a trace shows of collectives. Copies between GPUs are left out: nothing shows to which
-    collective one belongs."""
-    kernels = (one.collective for one in facts.communication)
-    return RankTrace(
-        file=Path(facts.file),
-        rank=facts.rank,
-        rank_source=facts.rank_source,
-        world_size=facts.world_size,
-        job=facts.job,
-        host=facts.host,
-        base_ns=facts.base_ns,
-        span=facts.span,
-        devices=facts.gpus_of_node,
-        collectives=tuple(one for one in kernels if one.op != "copy"),
-        partial=facts.partial,
-        problems=facts.problems,
-    )
-
-
-def matched_job(ranks: Sequence[RankFacts]) -> JobCollectives:
-    """The collectives of a point's ranks, matched.
-
-    Of several traces of one rank, which a damaged sweep may have, the first is used, and of traces
-    that belong to different runs those of the run with the most ranks.
+    Args:
+        selected: the ranks that are analysed; None: all.
+        lost: those whose trace may be sound, but could not be read here.
     """
-    traces: dict[int | None, RankTrace] = {}
-    for facts in ranks:
-        traces.setdefault(facts.rank, communication_trace(facts))
-    jobs = group_jobs(traces.values())
-    if not jobs:
-        return analyse_job(TraceJob(name="", ranks=(), world_size=None, missing=(), notes=()))
-    return analyse_job(max(jobs, key=_size))
+    found = [point.reason] if point.reason else []
+    facts = [rank.facts for rank in ranks]
+    have = Counter(one.rank for one in facts if one.rank is not None)
+    missing = sorted(_expected(facts, selected) - {*lost, *have})
+    if missing:
+        size = max(one.world_size or 0 for one in facts)
+        verb = noun_for(len(missing), "has", "have")
+        found.append(f"{listed_ranks(missing)} of {size} {verb} no trace that can be read")
+    found += [
+        f"several traces are of rank {number} according to their content"
+        for number, count in sorted(have.items())
+        if count > 1
+    ]
+    found += _differing("ranks differ in their world sizes", facts, lambda one: one.world_size)
+    found += _differing("ranks differ in their versions of NCCL", facts, _nccl)
+    found += _differing("ranks differ in their numbers of steps", facts, lambda one: len(one.steps))
+    if facts and not any(one.steps for one in facts):
+        found.append(
+            "no trace has steps, so there are no times of steps; record with a schedule and call "
+            "step() of torch.profiler.profile in each iteration"
+        )
+    elif facts and not set.intersection(*({s.number for s in one.steps} for one in facts)):
+        found.append("no step was recorded by all ranks, so there are no times of steps")
+    for rank in ranks:
+        name, problems = rank.facts.file, rank.facts.problems
+        found += [f"{name} is partial: events are missing"] if rank.facts.partial else []
+        found += [f"{name}: {problem}" for problem in problems[:_MOST_OF_A_TRACE]]
+        if (more := len(problems) - _MOST_OF_A_TRACE) > 0:
+            found.append(f"{name}: and {counted(more, 'more problem')}")
+        found += rank.problems
+    return found
 
 
-def _size(job: TraceJob) -> tuple[int, int]:
-    """Ranks that communicate, and all of them."""
-    return sum(bool(one.collectives) for one in job.ranks), len(job.ranks)
+def trace_gaps(
+    point: Point, ranks: Sequence[RankAnalysis], selected: Collection[int] | None = None
+) -> TraceGaps:
+    """The ranks of a point without a whole trace, and the files of unknown ranks that are not
+    whole: a step may last longer than the other traces show.
+
+    Args:
+        selected: the ranks that are analysed; None: all.
+    """
+    whole = {rank.facts.file: rank.facts.rank for rank in ranks if not rank.facts.partial}
+    needed: set[int | str] = {*_expected([rank.facts for rank in ranks], selected)}
+    needed |= {
+        file.rank if file.rank is not None else str(file.path)
+        for file in point.traces
+        if str(file.path) not in whole
+    }
+    return tuple(sorted(needed - {*whole.values()}, key=lambda one: (isinstance(one, str), one)))
 
 
-def point_collectives(job: JobCollectives) -> tuple[PointCollective, ...]:
-    """The collectives of a point, those with the most time first; () without any."""
-    return tuple(map(_collective, job.kinds))
+def left_out(points: Sequence[PointAnalysis]) -> list[str]:
+    """Why the steps of each point are not compared with those of others; "" where they are, or
+    where there are none.
+
+    Those of a run that failed are not, nor those of traces that lack more than another point's do:
+    its step could seem shorter because the slowest rank is missing.
+    """
+    gaps = [one.gaps for one in points if one.steps and one.point.outcome == "ok"]
+    least = min(gaps, key=lambda one: (len(one), -gaps.count(one), str(one)), default=())
+    return [
+        "" if not one.steps
+        else "its run failed" if one.point.outcome != "ok"
+        else "" if one.gaps == least
+        else _gaps_text(one.gaps)
+        for one in points
+    ]  # fmt: skip
 
 
-def _collective(kind: JobKind) -> PointCollective:
-    durations = [kernel.duration_ns for one in kind.ones for _, kernel in one.members]
-    latencies = [one.latency_ns / 1000 for one in kind.ones if not one.is_lone]
-    bandwidths = [one.bus_bandwidth for one in kind.ones]
-    return PointCollective(
-        op=kind.op,
-        dtype=kind.dtype,
-        bytes=kind.ones[0].bytes,
-        group_size=kind.group_size,
-        count=len(kind.ones),
-        latency_us=_collectives_median(latencies),
-        busbw_gbps=_collectives_median([one for one in bandwidths if one is not None]),
-        duration_us=median(durations) / 1000,
-        is_complete=all(one.is_complete for one in kind.ones),
+def _gaps_text(gaps: TraceGaps) -> str:
+    ranks = [one for one in gaps if isinstance(one, int)]
+    parts = [listed_ranks(ranks)] if ranks else []
+    parts += [one for one in gaps if isinstance(one, str)]
+    return f"no whole trace of {', '.join(parts)}"
+
+
+def sweep_problems(points: Sequence[PointAnalysis]) -> list[str]:
+    """What makes points of one sweep incomparable."""
+    found = []
+    compared = [one for one in points if one.is_compared]
+    if compared and compared[0].gaps:
+        found.append(
+            f"every point that is compared has {_gaps_text(compared[0].gaps)}: its step may be "
+            "longer than the other ranks show"
+        )
+    for what, value in (
+        ("world sizes", lambda one: one.world_size),
+        ("versions of NCCL", _nccl),
+        ("GPUs", lambda one: one.device),
+    ):
+        facts = [rank.facts for point in points for rank in point.ranks]
+        found += _differing(f"points differ in their {what}", facts, value)
+    counts = {len(point.steps) for point in points if point.ranks}
+    if len(counts) > 1:
+        listed = ", ".join(map(str, sorted(counts)))
+        found.append(f"points differ in the number of steps that all ranks recorded: {listed}")
+    return found
+
+
+def _expected(facts: Sequence[RankFacts], selected: Collection[int] | None) -> set[int]:
+    """The ranks that should have a trace."""
+    every = set(range(max((one.world_size or 0 for one in facts), default=0)))
+    return every if selected is None else every & set(selected)
+
+
+def listed_ranks(ranks: Sequence[int]) -> str:
+    """``ranks 1, 2``; of many the first eight."""
+    listed = ", ".join(map(str, ranks[:8]))
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"{noun_for(len(ranks), 'rank')} {listed}{more}"
+
+
+def _nccl(facts: RankFacts) -> str | None:
+    return facts.versions.get("nccl_version")
+
+
+def _differing(
+    what: str, facts: Iterable[RankFacts], value: Callable[[RankFacts], object]
+) -> list[str]:
+    values = {str(found) for one in facts if (found := value(one)) not in (None, "")}
+    return [f"{what}: {', '.join(sorted(values))}"] if len(values) > 1 else []
+
+
+@dataclass(frozen=True, slots=True)
+class PointSelection:
+    """Which points and ranks are analysed; None: all."""
+
+    threads: Collection[int] | None = None
+    channels: Collection[int] | None = None
+    ranks: Collection[int] | None = None
+
+    def takes(self, chosen: SweepConfiguration) -> bool:
+        """Whether points with this configuration belong to it."""
+        return (self.threads is None or chosen.threads in self.threads) and (
+            self.channels is None or chosen.channels in self.channels
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointAnalysis:
+    """What one point shows."""
+
+    point: Point
+    ranks: tuple[RankAnalysis, ...]
+    """By rank, those without a number last."""
+    job: JobCollectives
+    """The collectives of its ranks, matched."""
+    pooled: tuple[PooledGemm, ...]
+    """The GEMMs over all ranks, those with the most time first."""
+    steps: tuple[StepTime, ...]
+    summary: StepSummary | None
+    """None where not every rank has a step in common."""
+    settings: tuple[SettingVerdict, ...] = ()
+    stragglers: tuple[PointStraggler, ...] = ()
+    recorded: tuple[RecordedCollective, ...] = ()
+    """What NCCL Inspector recorded."""
+    rocprof: PointRocprof = PointRocprof()
+    """What rocprofv3 recorded."""
+    problems: tuple[str, ...] = ()
+    unreadable: int = 0
+    """Number of traces that could not be read."""
+    gaps: TraceGaps = ()
+    left_out: str = ""
+    """Why its steps are not compared with those of other points; "" where they are."""
+
+    @property
+    def collectives(self) -> tuple[PointCollective, ...]:
+        """Its collectives by operation and size."""
+        return point_collectives(self.job)
+
+    @property
+    def rocprof_kernels(self) -> tuple[RocprofKernel, ...]:
+        """The kernels that rocprofv3 recorded."""
+        return self.rocprof.kernels
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run ended well, or there was none, and everything of it could be read."""
+        is_whole = not self.unreadable and not any(
+            one.facts.partial or one.problems for one in self.ranks
+        )
+        return is_whole and self.point.outcome in ("ok", "not_run")
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it has steps that are compared with those of other points."""
+        return bool(self.steps) and not self.left_out
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks of the run, as its traces record it; of several, the largest."""
+        sizes = [one.facts.world_size for one in self.ranks if one.facts.world_size]
+        return max(sizes, default=self.point.facts.get("world_size"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepAnalysis:
+    """What a sweep shows."""
+
+    sweep: Sweep
+    points: tuple[PointAnalysis, ...]
+    """By configuration and repeat; those that did not run included."""
+    best: Best | None
+    """None where no point has steps."""
+    effects: tuple[SettingEffect, ...]
+    """What each setting changes of the step, as far as points differ in nothing else."""
+    settings: tuple[SweepSetting, ...] = ()
+    """The verdict on each setting with several values, over all points."""
+    problems: tuple[str, ...]
+    """Of the folder, and what differs between points; those of one point stand there."""
+
+    @property
+    def all_problems(self) -> list[str]:
+        """Those of the sweep, then those of each point with its name."""
+        return [
+            *self.problems,
+            *(f"{one.point.label}: {text}" for one in self.points for text in one.problems),
+        ]
+
+
+def analyse_sweep(
+    folder: Path,
+    *,
+    selection: PointSelection | None = None,
+    workbook_of: Callable[[Sweep, Point], str] | None = None,
+    hook: str = "",
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> SweepAnalysis:
+    """Read every trace of a sweep once, in parallel, and compute what they show.
+
+    Args:
+        workbook_of: beginning of the paths of the workbooks of a point's traces, which `hook`
+            writes while each trace is in memory.
+        hook: ``module:function`` of a :data:`~gemmetry.sweeps.workers.Hook`; "": none.
+        processes: like :func:`~gemmetry.sweeps.workers.analyse_ranks`.
+
+    Raises:
+        RequestError: the folder has no point of a sweep, none is selected, or no trace of those
+            that are can be read. EnvironmentFailure: the processes that read them failed.
+    """
+    whole, selection = read_sweep(folder), selection or PointSelection()
+    chosen = _selected(whole, selection)
+    sweep = replace(whole, points=tuple(chosen))
+    tasks = [
+        RankTask(
+            str(file.path),
+            file.rank,
+            file.rank_source,
+            "" if workbook_of is None else workbook_of(sweep, point),
+            tuple(map(str, file.more)),
+        )
+        for point in chosen
+        for file in point.traces
+    ]
+    results = iter(analyse_ranks(tasks, hook=hook, processes=processes, progress=progress))
+    ranks, failures, lost = [], [], []
+    for point in chosen:
+        found = [(file, next(results)) for file in point.traces]
+        read = [one for _, one in found if isinstance(one, RankAnalysis)]
+        failed = [(file, one) for file, one in found if isinstance(one, RankFailure)]
+        # Most reasons name the trace.
+        texts = [(str(file.path), one.reason) for file, one in failed]
+        read.sort(key=lambda one: (one.facts.rank is None, one.facts.rank or 0))
+        ranks.append(tuple(read))
+        failures.append([text if path in text else f"{path}: {text}" for path, text in texts])
+        lost.append([file.rank for file, one in failed if one.is_internal])
+    counters = _rocprof(chosen, ranks, selection.ranks, processes)
+    if not any(ranks) and not any(one.kernels for one in counters):
+        raise _nothing_read(sweep, [text for of in failures for text in of], any(lost))
+    pooled = pooled_gemms([[RankGemms(one.facts, one.gemms) for one in of] for of in ranks])
+    points = [
+        _point_analysis(
+            point, of, gemms, counted_here,
+            (*texts, *point_problems(point, of, selection.ranks, gone)),
+            trace_gaps(point, of, selection.ranks),
+        )
+        for point, of, gemms, counted_here, texts, gone in zip(
+            chosen, ranks, pooled, counters, failures, lost, strict=True
+        )
+    ]  # fmt: skip
+    points = [replace(one, left_out=why) for one, why in zip(points, left_out(points), strict=True)]
+    runs: dict[SweepConfiguration, list[list[float]]] = {}
+    for one in points:
+        if one.is_compared:
+            times = [step.window_ns / 1e6 for step in one.steps]
+            runs.setdefault(one.point.configuration, []).append(times)
+    verdicts = [(one.point, one.settings, [rank.facts for rank in one.ranks]) for one in points]
+    return SweepAnalysis(
+        sweep=sweep,
+        points=tuple(points),
+        best=find_best(runs),
+        effects=setting_effects(runs),
+        settings=tuple(sweep_verdicts(verdicts)),
+        problems=(*sweep.problems, *sweep_problems(points)),
     )
 
 
-def _collectives_median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
+def _selected(sweep: Sweep, selection: PointSelection) -> list[Point]:
+    found = [point for point in sweep.points if selection.takes(point.configuration)]
+    if not found:
+        have = "; ".join(dict.fromkeys(point.configuration.label for point in sweep.points))
+        raise RequestError(
+            f"{sweep.folder} has no point with the selected threads and channels",
+            hint=f"It has: {have}.",
+        )
+    wanted = selection.ranks
+    if wanted is None:
+        return found
+    # Without a number in its path, only the trace knows its rank.
+    chosen = [
+        replace(point, traces=tuple(f for f in point.traces if f.rank is None or f.rank in wanted))
+        for point in found
+    ]
+    traced = sorted({one.rank for point in found for one in point.traces if one.rank is not None})
+    if traced and not any(point.traces or point.rocprof for point in chosen):
+        raise RequestError(
+            f"{sweep.folder} has no trace of the selected {listed_ranks(sorted(wanted))}",
+            hint=f"It has traces of {listed_ranks(traced)}.",
+        )
+    return chosen
+
+
+def _nothing_read(sweep: Sweep, failures: Sequence[str], is_internal: bool) -> GemmetryError:
+    points = sweep.points
+    texts = [f"{one.label}: {one.reason}" for one in points if one.reason] + list(failures)
+    listed = "".join(f"\n  {text}" for text in texts[:8])
+    more = f"\n  and {len(texts) - 8} more" if len(texts) > 8 else ""
+    what = f"{sweep.folder} has {counted(len(points), 'point')}, but no trace "
+    if is_internal:
+        return EnvironmentFailure(
+            f"{what}was read{listed}{more}",
+            hint="The traces may be sound: gemmetry failed while it read them, or memory was "
+            "short. gemmetry trace summary FILE reads one alone, and shows why.",
+        )
+    return RequestError(
+        f"{what}that can be read{listed}{more}",
+        hint="The training has to write a trace per rank into torch_profiler/ of each point, with "
+        "torch.profiler and its schedule.",
+    )
+
+
+_SERIALISED = (
+    "rocprofv3 collected counters, for which kernels run one after the other: steps, overlap and "
+    "slowdowns are not those of the training; run the point without counters for them"
+)
+
+
+def _rocprof(
+    points: Sequence[Point],
+    ranks: Sequence[Sequence[RankAnalysis]],
+    wanted: Collection[int] | None,
+    processes: int | None,
+) -> list[PointRocprof]:
+    """The kernels of the wanted ranks of each point, and of processes whose rank is not known."""
+    tasks = [
+        RocprofTask(
+            tuple(map(str, point.rocprof)),
+            tuple(
+                TraceProcess(pid=one.process, host=one.host or "", rank=one.rank)
+                for one in (rank.facts for rank in found)
+                if one.process is not None and one.rank is not None
+            ),
+        )
+        for point, found in zip(points, ranks, strict=True)
+    ]
+    result = []
+    for own, found in zip(ranks, read_rocprofs(tasks, processes=processes), strict=True):
+        kernels = tuple(
+            one for one in found.kernels
+            if wanted is None or one.rank is None or one.rank in wanted
+        )  # fmt: skip
+        is_serialised = own and any(one.is_serialised for one in found.kernels)
+        more = (_SERIALISED,) if is_serialised else ()
+        result.append(replace(found, kernels=kernels, problems=(*found.problems, *more)))
+    return result
+
+
+def _point_analysis(
+    point: Point,
+    ranks: tuple[RankAnalysis, ...],
+    pooled: tuple[PooledGemm, ...],
+    rocprof: PointRocprof,
+    problems: tuple[str, ...],
+    gaps: TraceGaps,
+) -> PointAnalysis:
+    steps = step_times(ranks, pooled)
+    facts = [rank.facts for rank in ranks]
+    job = matched_job(facts)
+    damaged: list[str] = []
+    recorded = recorded_collectives(read_records(point, damaged), job)
+    return PointAnalysis(
+        point=point,
+        unreadable=len(point.traces) - len(ranks),
+        ranks=ranks,
+        job=job,
+        pooled=pooled,
+        steps=steps,
+        summary=summarize_point(steps),
+        settings=tuple(setting_verdicts(point, facts)),
+        stragglers=tuple(stragglers(facts, job)),
+        recorded=recorded,
+        rocprof=rocprof,
+        problems=(*problems, *damaged, *rocprof.problems),
+        gaps=gaps,
+    )

@@ -1,44 +1,30 @@
-"""The time of each kernel of a trace per step, by which ranks are compared with each other.
+"""The facts of one trace of a sweep, and how they are read from it.
 
-Reads one trace of a sweep, once, into the facts that the analysis uses.
+Facts (:class:`RankFacts`) are read once, by a worker process, and everything else is computed from
+them. They hold arrays as bytes, so that they travel between processes as they are, and a thousand
+ranks fit into memory.
 
 In a trace with work on a GPU, GEMMs and communication are kernels. In a trace without, which a CPU
 with gloo records, operators stand for kernels: the innermost operators that multiply, and the marks
 ``gloo:all_reduce`` that the process group leaves on its own threads.
-
-Statistics of each GEMM of a rank: a kernel with a shape, over all its instances in a trace.
-
-The sheet ``GEMM`` of a trace, small enough to travel between processes and to be kept for every
-rank of a sweep.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Bools, Int64
-from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.cause import cause_of, family_size
-from gemmetry.sweeps.model import (
-    CommunicationKernel,
-    GemmInstances,
-    KernelTimes,
-    RankFacts,
-    RankFile,
-    StepFacts,
-    TraceTimes,
-)
-from gemmetry.sweeps.rows import GemmKind, GemmStatistics
+from gemmetry.sweeps.folder import RankFile
+from gemmetry.sweeps.rows import GemmKind
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
-from gemmetry.traces.gemms import gemm_dtype, gemm_layout, link_gemms, quantile_of_sorted
+from gemmetry.traces.gemms import gemm_dtype, gemm_layout, link_gemms
 from gemmetry.traces.joins import NONE, Intervals, covered, enclosing_among, subtract, union, within
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
@@ -48,78 +34,14 @@ from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import find_steps, host_marks
 from gemmetry.traces.timeline import operator_kind
 
+Marks = Sequence[tuple[int, int, int]]
+"""Number, start and end of steps."""
+
 MOST_KERNELS = 128
 """Number of kernels that are kept, those with the most time: the smallest of them then take less
 than a hundredth of a step."""
 
 _NAME_CHARACTERS = 60
-
-
-def gpu_kernel_times(
-    trace: Trace, is_counted: Bools, gemm_rows: Int64, gemm_kind: Int64, kinds: Sequence[GemmKind],
-    step_of: Int64, steps: Sequence[StepFacts],
-) -> KernelTimes:  # fmt: skip
-    """Those of the GPU's rows that `is_counted` selects: GEMMs by kernel and shape, others by name.
-
-    Args:
-        gemm_rows: rows of the GEMMs, with the index of each one's kind in `gemm_kind`.
-        step_of: number of each row's step.
-    """
-    gpu = trace.rows.gpu
-    names = [name[:_NAME_CHARACTERS] for name in trace.rows.names]
-    for index, known in trace.kernel_names.items():
-        names[index] = known.short or names[index]
-    texts = names + [f"{kind.short} {kind.shape}".rstrip() for kind in kinds]
-    label = gpu.name.astype(np.int64)
-    label[gemm_rows] = len(names) + gemm_kind
-    chosen = np.flatnonzero(is_counted)
-    return _summed(texts, label[chosen], gpu.duration_ns[chosen], step_of[chosen], steps)
-
-
-def host_kernel_times(
-    trace: Trace, is_compute: Bools, busy: Intervals, step_of: Int64,
-    step_of_annotation: Int64, is_counted: Bools, steps: Sequence[StepFacts],
-) -> KernelTimes:  # fmt: skip
-    """Those of a trace without work on a GPU: self times of the operators that compute, and of
-    annotations the time in which none runs.
-
-    Args:
-        is_compute: (operators,) whether it computes.
-        busy: when any of them runs.
-        step_of: number of each operator's step.
-        is_counted: (annotations,) those on the host that are neither steps nor collectives.
-    """
-    rows = trace.rows
-    own = find_nesting(rows.operators, trace.launches.parent).self_ns
-    marks = rows.annotations
-    alone = marks.duration_ns - covered(marks.start_ns, marks.duration_ns, busy)
-    return _summed(
-        rows.names,
-        np.concatenate([rows.operators.name[is_compute], marks.name[is_counted]]).astype(np.int64),
-        np.concatenate([own[is_compute], alone[is_counted]]),
-        np.concatenate([step_of[is_compute], step_of_annotation[is_counted]]),
-        steps,
-    )
-
-
-def _summed(
-    texts: Sequence[str], label: Int64, duration: Int64, step: Int64, steps: Sequence[StepFacts]
-) -> KernelTimes:
-    """The largest sums of durations by text, in each step."""
-    index = {one.number: place for place, one in enumerate(steps)}
-    place = np.array([index.get(number, NONE) for number in step.tolist()], np.int64)
-    inside = place != NONE
-    used = np.unique(label[inside])
-    names = {text: number for number, text in enumerate(dict.fromkeys(texts[i] for i in used))}
-    number_of = np.zeros(len(texts), np.int64)
-    number_of[used] = [names[texts[i]] for i in used]
-    cell = place[inside] * len(names) + number_of[label[inside]]
-    sums = np.bincount(cell, duration[inside], minlength=len(steps) * len(names))
-    table = sums.astype(np.int64).reshape(len(steps), len(names))
-    kept = np.argsort(-table.sum(axis=0), kind="stable")[:MOST_KERNELS]
-    listed = list(names)
-    return KernelTimes(tuple(listed[i] for i in kept), table[:, kept].tobytes())
-
 
 _PEER_COPY = re.compile(r"\bPtoP\b")
 """Copies between GPUs, as CUPTI and roctracer name them: what a collective on copy engines is."""
@@ -130,7 +52,165 @@ _COLLECTIVE_OPERATOR = "record_param_comms"
 
 _HOST_COLLECTIVE = re.compile(r"\A(?:gloo|mpi|ucc|nccl):(\w+)")
 
-_NO_SIZE = (0, 0, 0)
+
+class GemmInstances(msgspec.Struct, frozen=True, dict=True):
+    """The GEMMs of a trace by start; fields are the bytes of int64 arrays."""
+
+    kinds: bytes = b""
+    starts: bytes = b""
+    durations: bytes = b""
+    overlaps: bytes = b""
+    steps: bytes = b""
+    pairs: bytes = b""
+
+    @cached_property
+    def kind(self) -> Int64:
+        """Indices into :attr:`RankFacts.gemm_kinds`."""
+        return np.frombuffer(self.kinds, np.int64)
+
+    @cached_property
+    def start_ns(self) -> Int64:
+        """Starts, in ns since 1970 where the trace records the origin of its times."""
+        return np.frombuffer(self.starts, np.int64)
+
+    @cached_property
+    def duration_ns(self) -> Int64:
+        """Durations in ns."""
+        return np.frombuffer(self.durations, np.int64)
+
+    @cached_property
+    def overlap_ns(self) -> Int64:
+        """Part of the duration during which communication ran on the same device, in ns."""
+        return np.frombuffer(self.overlaps, np.int64)
+
+    @cached_property
+    def step(self) -> Int64:
+        """Number of the step; -1: in no step."""
+        return np.frombuffer(self.steps, np.int64)
+
+    @cached_property
+    def overlapping(self) -> Int64:
+        """(pairs, 3) index of a GEMM, index into :attr:`RankFacts.communication`, and the ns during
+        which both ran."""
+        return np.frombuffer(self.pairs, np.int64).reshape(-1, 3)
+
+    def __len__(self) -> int:
+        return len(self.kinds) // 8
+
+
+class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a rank: its window on the GPU, and what ran on the device within it, in ns.
+
+    The window is from the first start to the last end of the step's work (``traces/summary.py``);
+    in a trace without work on a GPU it is the profiler's mark on the host. Compute, exposed
+    communication, exposed copies and idle add up to the window exactly."""
+
+    number: int
+    start_ns: int
+    """In ns since 1970 where the trace records the origin of its times, like `end_ns`."""
+    end_ns: int
+    source: str
+    """``launches``, ``gpu`` (:attr:`~gemmetry.traces.summary.Step.source`), or ``host``: the mark
+    in a trace without work on a GPU."""
+    compute_ns: int
+    """Time in which anything computes: kernels that do not communicate, and fills."""
+    exposed_comm_ns: int
+    """Time in which communication runs and nothing computes."""
+    exposed_copy_ns: int
+    """Time in which copies run and nothing else."""
+    idle_ns: int
+    comm_ns: int
+    """All time in which communication runs."""
+
+    @property
+    def window_ns(self) -> int:
+        """Length of the step."""
+        return self.end_ns - self.start_ns
+
+
+class CommunicationKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """One communication kernel, a copy between GPUs, or an operator that communicates on the
+    host."""
+
+    collective: Collective
+    """What it communicates and when. A copy between GPUs has the operation ``copy``."""
+    kernel: str
+    """Full name."""
+    written: str = ""
+    """The operation as the trace names it (``_allgather_base``), else as PyTorch would; "" where it
+    is not known."""
+    grid: tuple[int, int, int]
+    """Thread blocks; (0, 0, 0) where it is not known."""
+    block: tuple[int, int, int]
+    """Threads of a block; (0, 0, 0) where it is not known."""
+    step: int
+    """Number of the step; -1: in no step."""
+
+
+class KernelTimes(msgspec.Struct, frozen=True, dict=True):
+    """The time of each kernel in each step, without communication; of operators and annotations in
+    a trace without work on a GPU."""
+
+    names: tuple[str, ...] = ()
+    """Readable forms; GEMMs with their shape."""
+    sums: bytes = b""
+
+    @cached_property
+    def per_step(self) -> Int64:
+        """(steps, kernels) in ns, by :attr:`RankFacts.steps` and :attr:`names`."""
+        table = np.frombuffer(self.sums, np.int64)
+        return table.reshape(-1, len(self.names)) if self.names else table.reshape(0, 0)
+
+
+class TraceTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Times of a whole trace in ns, as TraceLens' ``gpu_timeline`` defines them
+    (``traces/summary.py``); all 0 without work on a GPU."""
+
+    window_ns: int = 0
+    busy_ns: int = 0
+    compute_ns: int = 0
+    comm_ns: int = 0
+    exposed_comm_ns: int = 0
+    copy_ns: int = 0
+    exposed_copy_ns: int = 0
+    idle_ns: int = 0
+
+
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the analysis of a sweep uses of one trace."""
+
+    file: str
+    rank: int | None
+    """From the trace, else from the path."""
+    rank_source: str
+    """``trace``, ``name`` or ""."""
+    process: int | None = None
+    """Number of the process in its operating system."""
+    world_size: int | None
+    job: str | None
+    host: str | None
+    device: str
+    """Product name of the GPU; "" where it is not known."""
+    gpus_of_node: int = 0
+    """GPUs of the node that the trace lists; 0: it lists none."""
+    on_gpu: bool
+    """Whether the trace has work on a GPU; otherwise times are those of operators on the host."""
+    versions: dict[str, str]
+    """Versions recorded in the trace, by their keys there (``nccl_version`` ...)."""
+    events: int
+    base_ns: int
+    span: tuple[int, int]
+    """First start and last end of work on GPUs, ns; (0, 0) without any."""
+    partial: bool
+    """Events are missing: the file ends early, or some of it cannot be read."""
+    problems: tuple[str, ...]
+    times: TraceTimes
+    steps: tuple[StepFacts, ...]
+    gemm_kinds: tuple[GemmKind, ...]
+    gemms: GemmInstances
+    communication: tuple[CommunicationKernel, ...]
+    """By start."""
+    kernel_times: KernelTimes = KernelTimes()
 
 
 def read_facts(file: RankFile) -> tuple[Trace, RankFacts]:
@@ -152,12 +232,16 @@ def read_facts(file: RankFile) -> tuple[Trace, RankFacts]:
 
 def facts_of(trace: Trace, file: RankFile) -> RankFacts:
     """The facts of `trace`, which is that of `file`."""
-    rows = trace.rows
+    rows, gpu = trace.rows, trace.rows.gpu
     rank, source = (rows.rank, "trace") if rows.rank is not None else (file.rank, file.rank_source)
     problems = [str(problem) for problem in rows.problems]
     if rows.rank is not None and file.rank is not None and rows.rank != file.rank:
         problems.append(f"the trace is of rank {rows.rank}, its path of rank {file.rank}")
-    parts = _on_gpu(trace) if trace.has_gpu_work else _on_host(trace)
+    devices = {trace.device_name(device) for device in np.unique(gpu.device).tolist()}
+    span = (0, 0)
+    if len(gpu.start_ns):
+        end = int((gpu.start_ns + gpu.duration_ns).max())
+        span = rows.base_ns + int(gpu.start_ns.min()), rows.base_ns + end
     return RankFacts(
         file=str(file.path),
         rank=rank,
@@ -166,33 +250,17 @@ def facts_of(trace: Trace, file: RankFile) -> RankFacts:
         world_size=rows.world_size,
         job=rows.job,
         host=rows.host,
-        device=_device(trace),
+        device=", ".join(sorted(devices - {""})),
         gpus_of_node=len(rows.devices),
         on_gpu=trace.has_gpu_work,
         versions=rows.versions,
         events=rows.events,
         base_ns=rows.base_ns,
-        span=_span(trace),
+        span=span,
         partial=rows.partial,
         problems=tuple(problems),
-        times=parts.times,
-        steps=parts.steps,
-        gemm_kinds=parts.kinds,
-        gemms=parts.gemms,
-        communication=parts.communication,
-        kernel_times=parts.kernel_times,
+        **(_on_gpu(trace) if trace.has_gpu_work else _on_host(trace)),
     )
-
-
-class _Parts(NamedTuple):
-    """What differs between traces with and without work on a GPU."""
-
-    times: TraceTimes
-    steps: tuple[StepFacts, ...]
-    kinds: tuple[GemmKind, ...]
-    gemms: GemmInstances
-    communication: tuple[CommunicationKernel, ...]
-    kernel_times: KernelTimes
 
 
 class _Lanes(NamedTuple):
@@ -214,30 +282,17 @@ def _process(trace: Trace) -> int | None:
     return None
 
 
-def _device(trace: Trace) -> str:
-    devices = np.unique(trace.rows.gpu.device).tolist()
-    return ", ".join(sorted({trace.device_name(device) for device in devices} - {""}))
-
-
-def _span(trace: Trace) -> tuple[int, int]:
-    gpu = trace.rows.gpu
-    if not len(gpu.start_ns):
-        return 0, 0
-    end = int((gpu.start_ns + gpu.duration_ns).max())
-    return trace.rows.base_ns + int(gpu.start_ns.min()), trace.rows.base_ns + end
-
-
-def _on_gpu(trace: Trace) -> _Parts:
-    gpu = trace.rows.gpu
+def _on_gpu(trace: Trace) -> dict[str, Any]:
+    """What differs between traces with and without work on a GPU: GEMMs by kernel and shape, other
+    kernels by name."""
+    rows, gpu = trace.rows, trace.rows.gpu
     peer = _peer_copies(trace)
     is_comm = trace.is_communication | peer
     is_copy = trace.is_copy & ~peer
     lanes = _Lanes(
-        trace.time_of(~is_copy & ~is_comm),
-        trace.time_of(is_comm),
-        trace.time_of(is_copy),
+        trace.time_of(~is_copy & ~is_comm), trace.time_of(is_comm), trace.time_of(is_copy),
         trace.time_of(np.ones(len(gpu.name), bool)),
-    )
+    )  # fmt: skip
     step_of = np.full(len(gpu.name), NONE, np.int64)
     steps = []
     for step in find_steps(trace):
@@ -248,15 +303,28 @@ def _on_gpu(trace: Trace) -> _Parts:
     order = np.argsort(gpu.start_ns[links.row], kind="stable")
     row, shape = links.row[order], links.shape[order]
     distinct, kind = distinct_rows(gpu.name[row], shape)
-    kinds = tuple(
-        _kernel_kind(trace, name, links.shapes[at] if at != NONE else None)
-        for name, at in distinct.tolist()
-    )
+    kinds = []
+    for name, at in distinct.tolist():
+        facts, found = trace.kernel_names[name], links.shapes[at] if at != NONE else None
+        dtype, layout = gemm_dtype(found, facts), gemm_layout(found, facts)
+        is_helper = facts.kind is KernelKind.GEMM_REDUCTION
+        kinds.append(_kind(rows.names[name], facts.short, found, dtype, layout, is_helper))
     communication = _communication(trace, peer, step_of)
-    gemms = _instances(trace, kind, gpu.start_ns[row], gpu.duration_ns[row], step_of[row],
-                       lanes.comm, communication)  # fmt: skip
-    kernel_times = gpu_kernel_times(trace, ~is_comm, row, kind, kinds, step_of, steps)
-    return _Parts(_times(trace), tuple(steps), kinds, gemms, communication, kernel_times)
+    short = [name[:_NAME_CHARACTERS] for name in rows.names]
+    for index, known in trace.kernel_names.items():
+        short[index] = known.short or short[index]
+    label = gpu.name.astype(np.int64)
+    label[row] = len(short) + kind
+    texts = short + [f"{one.short} {one.shape}".rstrip() for one in kinds]
+    counted = ~is_comm
+    return {
+        "times": _times(trace), "steps": tuple(steps), "gemm_kinds": tuple(kinds),
+        "gemms": _instances(trace, kind, gpu.start_ns[row], gpu.duration_ns[row], step_of[row],
+                            lanes.comm, communication),
+        "communication": communication,
+        "kernel_times": _summed(texts, label[counted], gpu.duration_ns[counted], step_of[counted],
+                                steps),
+    }  # fmt: skip
 
 
 def _peer_copies(trace: Trace) -> Bools:
@@ -315,20 +383,12 @@ def _times(trace: Trace) -> TraceTimes:
     )
 
 
-def _kernel_kind(trace: Trace, name: int, shape: GemmShape | None) -> GemmKind:
-    kernel, facts = trace.rows.names[name], trace.kernel_names[name]
-    is_helper = facts.kind is KernelKind.GEMM_REDUCTION
-    return _kind(kernel, facts.short, shape, gemm_dtype(shape, facts), gemm_layout(shape, facts),
-                 is_helper=is_helper)  # fmt: skip
-
-
 def _kind(
     kernel: str,
     short: str,
     shape: GemmShape | None,
     dtype: str | None,
     layout: str | None,
-    *,
     is_helper: bool = False,
 ) -> GemmKind:
     sizes = {} if shape is None else dict(zip(("m", "n", "k", "batch"), shape[:4], strict=True))
@@ -337,36 +397,30 @@ def _kind(
 
 
 def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
+    """The collectives, and copies between GPUs as collectives of bytes with the operation ``copy``,
+    by start."""
     rows, gpu = trace.rows, trace.rows.gpu
+    copies = [
+        _bare_collective(
+            row, "copy", rows.names[gpu.name[row]], int(gpu.stream[row]),
+            rows.base_ns + int(gpu.start_ns[row]), int(gpu.duration_ns[row]),
+            size if size >= 0 else None,
+        )
+        for row in np.flatnonzero(peer).tolist()
+        for size in (int(gpu.bytes[row]),)
+    ]  # fmt: skip
     found = [
         CommunicationKernel(
             collective=one,
             kernel=rows.names[gpu.name[one.row]],
             written=one.written or "",
-            grid=_three(gpu.grid[one.row].tolist()),
-            block=_three(gpu.block[one.row].tolist()),
+            grid=tuple(gpu.grid[one.row].tolist()),
+            block=tuple(gpu.block[one.row].tolist()),
             step=int(step_of[one.row]),
         )
-        for one in (*collectives_of(trace), *_copies(trace, np.flatnonzero(peer)))
+        for one in (*collectives_of(trace), *copies)
     ]
     return tuple(sorted(found, key=lambda one: one.collective.start_ns))
-
-
-def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
-    return sizes[0], sizes[1], sizes[2]
-
-
-def _copies(trace: Trace, rows: Int64) -> list[Collective]:
-    """Copies between GPUs, as collectives of bytes with the operation ``copy``."""
-    gpu = trace.rows.gpu
-    sizes = [size if size >= 0 else None for size in gpu.bytes[rows].tolist()]
-    return [
-        _bare_collective(
-            row, "copy", trace.rows.names[gpu.name[row]], int(gpu.stream[row]),
-            trace.rows.base_ns + int(gpu.start_ns[row]), int(gpu.duration_ns[row]), size,
-        )
-        for row, size in zip(rows.tolist(), sizes, strict=True)
-    ]  # fmt: skip
 
 
 def _bare_collective(
@@ -379,22 +433,10 @@ def _bare_collective(
     size: int | None = None,
 ) -> Collective:
     return Collective(
-        row=row,
-        op=op,
-        dtype=None if size is None else "Byte",
-        elements=size,
-        in_elements=size,
-        out_elements=size,
-        group=None,
-        algorithm=None,
-        protocol=None,
-        source="name",
-        name=name,
-        stream=stream,
-        device=0,
-        start_ns=start_ns,
-        duration_ns=duration_ns,
-    )
+        row=row, op=op, dtype=None if size is None else "Byte", elements=size, in_elements=size,
+        out_elements=size, group=None, algorithm=None, protocol=None, source="name", name=name,
+        stream=stream, device=0, start_ns=start_ns, duration_ns=duration_ns,
+    )  # fmt: skip
 
 
 def _instances(
@@ -430,23 +472,24 @@ def _pairs(start: Int64, duration: Int64, communication: Sequence[CommunicationK
     return np.concatenate(found)
 
 
-def _on_host(trace: Trace) -> _Parts:
-    rows, operators = trace.rows, trace.rows.operators
+def _on_host(trace: Trace) -> dict[str, Any]:
+    """Of a trace without work on a GPU: self times of the operators that compute, and of
+    annotations on the host the time in which none runs."""
+    rows, operators, marked = trace.rows, trace.rows.operators, trace.rows.annotations
     marks = host_marks(trace)
     collectives = _host_collectives(trace, marks)
     comm = union(
         np.array([one.collective.start_ns - rows.base_ns for one in collectives], np.int64),
         np.array([one.collective.duration_ns for one in collectives], np.int64),
     )
-    kinds_of_names = [operator_kind(name) for name in rows.names]
-    is_compute = np.array([kind != "communication" for kind in kinds_of_names] or [False], bool)
-    chosen = is_compute[operators.name]
+    compute_names = [operator_kind(name) != "communication" for name in rows.names]
+    chosen = np.array(compute_names or [False], bool)[operators.name]
     compute = union(operators.start_ns[chosen], operators.duration_ns[chosen])
-    nothing = union(np.zeros(0, np.int64), np.zeros(0, np.int64))
     both = union(
         np.concatenate([compute.start, comm.start]),
         np.concatenate([compute.end - compute.start, comm.end - comm.start]),
     )
+    nothing = union(np.zeros(0, np.int64), np.zeros(0, np.int64))
     lanes = _Lanes(compute, comm, nothing, both)
     steps = tuple(_step(trace, number, (start, end), "host", lanes) for number, start, end in marks)
     shapes, shape_of = innermost_products(trace)
@@ -460,47 +503,41 @@ def _on_host(trace: Trace) -> _Parts:
     start = operators.start_ns[row]
     gemms = _instances(trace, kind, start, operators.duration_ns[row], _in_marks(start, marks),
                        comm, collectives)  # fmt: skip
-    marked = rows.annotations
-    is_named = np.array([_is_plain(name) for name in rows.names] or [False], bool)
-    kernel_times = host_kernel_times(
-        trace, chosen, compute, _in_marks(operators.start_ns, marks),
-        _in_marks(marked.start_ns, marks), is_named[marked.name] & (marked.on_gpu == 0), steps,
-    )  # fmt: skip
-    return _Parts(TraceTimes(), steps, kinds, gemms, collectives, kernel_times)
+    is_other = [not name.startswith("ProfilerStep") and not _HOST_COLLECTIVE.match(name)
+                for name in rows.names]  # fmt: skip
+    other = np.array(is_other or [False], bool)[marked.name] & (marked.on_gpu == 0)
+    own = find_nesting(operators, trace.launches.parent).self_ns
+    alone = marked.duration_ns - covered(marked.start_ns, marked.duration_ns, compute)
+    names = np.concatenate([operators.name[chosen], marked.name[other]]).astype(np.int64)
+    starts = np.concatenate([operators.start_ns[chosen], marked.start_ns[other]])
+    kernel_times = _summed(rows.names, names, np.concatenate([own[chosen], alone[other]]),
+                           _in_marks(starts, marks), steps)  # fmt: skip
+    return {"times": TraceTimes(), "steps": steps, "gemm_kinds": kinds, "gemms": gemms,
+            "communication": collectives, "kernel_times": kernel_times}  # fmt: skip
 
 
-def _is_plain(annotation: str) -> bool:
-    """Whether it marks neither a step nor a collective."""
-    return not annotation.startswith("ProfilerStep") and not _HOST_COLLECTIVE.match(annotation)
-
-
-def _host_collectives(
-    trace: Trace, marks: Sequence[tuple[int, int, int]]
-) -> tuple[CommunicationKernel, ...]:
+def _host_collectives(trace: Trace, marks: Marks) -> tuple[CommunicationKernel, ...]:
     rows, annotations = trace.rows, trace.rows.annotations
-    found = [_HOST_COLLECTIVE.match(name) for name in rows.names]
-    named = np.array([one is not None for one in found] or [False], bool)
-    chosen = np.flatnonzero(named[annotations.name] & (annotations.on_gpu == 0))
+    named = [_HOST_COLLECTIVE.match(name) is not None for name in rows.names]
+    chosen = np.flatnonzero(
+        np.array(named or [False], bool)[annotations.name] & (annotations.on_gpu == 0)
+    )
     chosen = chosen[np.argsort(annotations.start_ns[chosen], kind="stable")]
     steps = _in_marks(annotations.start_ns[chosen], marks).tolist()
-    return tuple(
-        CommunicationKernel(
-            collective=_bare_collective(
-                row, operation_name(name), name, int(annotations.thread[row]),
-                rows.base_ns + int(annotations.start_ns[row]), int(annotations.duration_ns[row]),
-            ),
-            kernel=name,
-            written=operation_name(name) or "",
-            grid=_NO_SIZE,
-            block=_NO_SIZE,
-            step=step,
-        )
-        for row, step in zip(chosen.tolist(), steps, strict=True)
-        for name in (rows.names[annotations.name[row]],)
-    )  # fmt: skip
+    found = []
+    for row, step in zip(chosen.tolist(), steps, strict=True):
+        name = rows.names[annotations.name[row]]
+        operation, start = operation_name(name), rows.base_ns + int(annotations.start_ns[row])
+        collective = _bare_collective(row, operation, name, int(annotations.thread[row]), start,
+                                      int(annotations.duration_ns[row]))  # fmt: skip
+        found.append(CommunicationKernel(
+            collective=collective, kernel=name, written=operation or "", grid=(0, 0, 0),
+            block=(0, 0, 0), step=step,
+        ))  # fmt: skip
+    return tuple(found)
 
 
-def _in_marks(moments: Int64, marks: Sequence[tuple[int, int, int]]) -> Int64:
+def _in_marks(moments: Int64, marks: Marks) -> Int64:
     """Number of the step that contains each of `moments`; -1: none."""
     result = np.full(len(moments), NONE, np.int64)
     for number, start, end in marks:
@@ -508,62 +545,19 @@ def _in_marks(moments: Int64, marks: Sequence[tuple[int, int, int]]) -> Int64:
     return result
 
 
-def gemm_statistics(facts: RankFacts) -> tuple[GemmStatistics, ...]:
-    """Of every GEMM of a trace, those with the most time first."""
-    members = members_of(facts)
-    family = family_size(facts, members)
-    found = [_statistics(facts, index, chosen, family) for index, chosen in enumerate(members)]
-    return tuple(sorted(found, key=lambda one: -one.sum_us))
-
-
-def members_of(facts: RankFacts) -> list[Int64]:
-    """The instances of each kind of GEMM, by start."""
-    kind = facts.gemms.kind
-    order = np.argsort(kind, kind="stable")
-    counts = np.bincount(kind, minlength=len(facts.gemm_kinds))
-    return np.split(order, np.cumsum(counts)[:-1]) if len(counts) else []
-
-
-def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> GemmStatistics:
-    duration, step = facts.gemms.duration_ns[chosen], facts.gemms.step[chosen]
-    ordered = np.sort(duration) / 1000
-    middle = quantile_of_sorted(ordered, 0.5)
-    first = min((one.number for one in facts.steps), default=None)
-    in_first, later = duration[step == first] if first is not None else [], duration[:0]
-    if first is not None:
-        later = duration[step > first]
-    early = median(in_first) / 1000 if len(in_first) else None
-    late = median(later) / 1000 if len(later) else None
-    return GemmStatistics(
-        kind=facts.gemm_kinds[index],
-        index=index,
-        count=len(ordered),
-        sum_us=float(duration.sum()) / 1000,
-        min_us=float(ordered[0]),
-        max_us=float(ordered[-1]),
-        median_us=middle,
-        p5_us=quantile_of_sorted(ordered, 0.05),
-        p95_us=quantile_of_sorted(ordered, 0.95),
-        mad_us=quantile_of_sorted(np.sort(np.abs(ordered - middle)), 0.5),
-        cv=float(ordered.std(ddof=1) / ordered.mean()) if len(ordered) > 1 else None,
-        max_minus_min_us=float(ordered[-1] - ordered[0]),
-        first_step_median_us=early,
-        later_steps_median_us=late,
-        first_step_ratio=early / late if early is not None and late else None,
-        cause=cause_of(facts, facts.gemm_kinds[index], chosen, family),
-    )
-
-
-def packed_sheet(table: Table | None) -> bytes:
-    """The rows of a table; b"" if there is none. Lists of kernels shrink to about a tenth."""
-    if table is None or not table.rows:
-        return b""
-    return zlib.compress(msgspec.msgpack.encode((table.names, table.rows)), 1)
-
-
-def gemm_rows(packed: bytes) -> list[dict[str, Any]]:
-    """The rows, as dictionaries by the names of the columns."""
-    if not packed:
-        return []
-    names, rows = msgspec.msgpack.decode(zlib.decompress(packed))
-    return [dict(zip(names, row, strict=True)) for row in rows]
+def _summed(
+    texts: Sequence[str], label: Int64, duration: Int64, step: Int64, steps: Sequence[StepFacts]
+) -> KernelTimes:
+    """The largest sums of durations by text, in each step."""
+    index = {one.number: place for place, one in enumerate(steps)}
+    place = np.array([index.get(number, NONE) for number in step.tolist()], np.int64)
+    inside = place != NONE
+    used = np.unique(label[inside])
+    names = {text: number for number, text in enumerate(dict.fromkeys(texts[i] for i in used))}
+    number_of = np.zeros(len(texts), np.int64)
+    number_of[used] = [names[texts[i]] for i in used]
+    cell = place[inside] * len(names) + number_of[label[inside]]
+    sums = np.bincount(cell, duration[inside], minlength=len(steps) * len(names))
+    table = sums.astype(np.int64).reshape(len(steps), len(names))
+    kept = np.argsort(-table.sum(axis=0), kind="stable")[:MOST_KERNELS]
+    return KernelTimes(tuple(list(names)[i] for i in kept), table[:, kept].tobytes())

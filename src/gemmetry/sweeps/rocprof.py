@@ -7,14 +7,20 @@ state, never from the order of the processes.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from gemmetry.formats.rocm.rocprofv3_counters import PassOfProcess, read_counter_folder
-from gemmetry.formats.rocm.rows import CountedDispatch, CountedGpu, CountedProcess
+from gemmetry.formats.rocm.rocprofv3 import (
+    CountedDispatch,
+    CountedProcess,
+    PassOfProcess,
+    read_counter_folder,
+)
+from gemmetry.formats.rocm.tables import CountedGpu
 from gemmetry.hardware.amd_counters import METRICS, AmdMetric, matrix_flop
 from gemmetry.statistics.intervals import median
 from gemmetry.sweeps.rows import RocprofKernel, RocprofMetrics
@@ -25,6 +31,7 @@ GPU's description."""
 
 _UNKNOWN_GPU = CountedGpu(chip="", product="", units=1, simds=1, xccs=1, waves_per_unit=1)
 """For figures that do not depend on the GPU."""
+
 
 _Owner: TypeAlias = tuple[str, str | int, int]
 """What the processes of all passes have in common: a rank, or a GPU of a host."""
@@ -60,6 +67,14 @@ class _OwnerPasses:
     rank_source: str
     passes: list[PassOfProcess] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """``rank 3``, else the process."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        pid = self.passes[0].process.pid
+        return f"process {pid}" if pid is not None else "a process"
+
 
 def read_point_rocprof(
     folders: Iterable[Path], traces: Sequence[TraceProcess] = ()
@@ -91,8 +106,15 @@ def _groups(
     passes: Sequence[PassOfProcess], traces: Sequence[TraceProcess], problems: list[str]
 ) -> list[_OwnerPasses]:
     for one in passes:
-        if one.process.rank is None:
-            _take_rank_of_trace(one.process, traces)
+        process = one.process
+        ranks = {
+            trace.rank
+            for trace in traces
+            if trace.pid == process.pid
+            and (not trace.host or trace.host == process.host or not process.host)
+        }
+        if process.rank is None and len(ranks) == 1:
+            process.rank, process.rank_source = ranks.pop(), "trace"
     # The GPUs that each rank used, for processes that only another pass numbers.
     of_gpu: dict[tuple[str, int], set[int]] = defaultdict(set)
     for one in passes:
@@ -136,19 +158,9 @@ def _keep_one_process_a_pass(group: _OwnerPasses, problems: list[str]) -> None:
         if len(same) > 1:
             pids = ", ".join(str(one.process.pid) for one in same)
             problems.append(
-                f"{_owner(group)} has files of several processes ({pids}); those of process "
+                f"{group.name} has files of several processes ({pids}); those of process "
                 f"{kept.process.pid}, which has the most dispatches, are used"
             )
-
-
-def _take_rank_of_trace(process: CountedProcess, traces: Sequence[TraceProcess]) -> None:
-    ranks = {
-        one.rank
-        for one in traces
-        if one.pid == process.pid and (not one.host or one.host == process.host or not process.host)
-    }
-    if len(ranks) == 1:
-        process.rank, process.rank_source = ranks.pop(), "trace"
 
 
 def _devices(process: CountedProcess) -> set[int]:
@@ -166,25 +178,22 @@ def _place(one: PassOfProcess, sharing: Mapping[tuple[int, str, int], int]) -> _
 
 def _rows(group: _OwnerPasses, problems: list[str]) -> list[RocprofKernel]:
     """One row for each kernel and grid."""
-    by_pass: list[tuple[PassOfProcess, dict[_Key, list[CountedDispatch]]]] = []
-    for one in group.passes:
-        table: dict[_Key, list[CountedDispatch]] = defaultdict(list)
+    by_key: dict[_Key, dict[int, list[CountedDispatch]]] = {}
+    for place, one in enumerate(group.passes):
         for dispatch in sorted(one.process.dispatches, key=lambda d: d.number):
             key = (dispatch.kernel, dispatch.workgroups, dispatch.workgroup_size)
-            table[key].append(dispatch)
-        by_pass.append((one, table))
-    counts = dict.fromkeys(key for _, table in by_pass for key in table)
+            by_key.setdefault(key, {}).setdefault(place, []).append(dispatch)
     rows = []
     differing = 0
-    for key in counts:
-        having = [(one, table[key]) for one, table in by_pass if key in table]
+    for key, found in by_key.items():
+        having = [(group.passes[place], dispatches) for place, dispatches in found.items()]
         differing += len({len(dispatches) for _, dispatches in having}) > 1
-        differing += len(having) < len(by_pass)
+        differing += len(having) < len(group.passes)
         rows.append(_row(group, key, having, problems))
     if differing:
         noun = "kernel has" if differing == 1 else "kernels have"
         problems.append(
-            f"{_owner(group)}: {differing} {noun} different numbers of dispatches in the passes of "
+            f"{group.name}: {differing} {noun} different numbers of dispatches in the passes of "
             "rocprofv3; counters of several passes are joined in the order of the dispatches"
         )
     return rows
@@ -200,7 +209,8 @@ def _row(
     sample = dispatches[0]
     gpu = first.process.gpus.get(sample.device)
     per_pass = [[one.values for one in found] for _, found in having]
-    joined = [_merged(values) for values in zip(*per_pass, strict=False)]
+    # The counters of a dispatch in all passes; of those in several, the first.
+    joined = [dict(ChainMap(*map(dict, values))) for values in zip(*per_pass, strict=False)]
     times = [t for one in dispatches if (t := one.duration_ns) is not None]
     counters = sorted({name for found in per_pass for values in found for name in values})
     flop = [found for values in joined if (found := matrix_flop(values)) is not None]
@@ -218,26 +228,18 @@ def _row(
         passes=len(having),
         median_us=median(times) / 1e3 if times else None,
         is_serialised=any(one.process.has_counters for one, _ in having),
-        lds_bytes=_known(max(one.lds_bytes for one in dispatches)),
-        scratch_bytes=_known(max(one.scratch_bytes for one in dispatches)),
-        vgprs=_known(max(one.vgprs for one in dispatches)),
-        accum_vgprs=_known(max(one.accum_vgprs for one in dispatches)),
-        sgprs=_known(max(one.sgprs for one in dispatches)),
+        lds_bytes=_most("lds_block_size", dispatches),
+        scratch_bytes=_most("scratch_size", dispatches),
+        vgprs=_most("vgpr_count", dispatches),
+        accum_vgprs=_most("accum_vgpr_count", dispatches),
+        sgprs=_most("sgpr_count", dispatches),
         metrics=RocprofMetrics(**{
-            one.name: _metric(one, per_pass, joined, gpu, _owner(group), problems)
+            one.name: _metric(one, per_pass, joined, gpu, group.name, problems)
             for one in METRICS
         }),
         matrix_gflop=median(flop) / 1e9 if flop else None,
         counters={name: median(_values(name, per_pass)) for name in counters},
     )  # fmt: skip
-
-
-def _merged(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The counters of a dispatch in all passes; of those in several, the first."""
-    merged: dict[str, float] = {}
-    for one in values:
-        merged = {**one, **merged}
-    return merged
 
 
 def _values(counter: str, per_pass: Sequence[Sequence[Mapping[str, float]]]) -> list[float]:
@@ -268,7 +270,11 @@ def _metric(
                 "units, counters give no percentages"
             )
             return None
-        found = [one for values in having if (one := _computed(metric, values, gpu)) is not None]
+        found = []
+        for one in having:
+            with suppress(ZeroDivisionError):
+                if (value := metric.formula(one, gpu or _UNKNOWN_GPU)) is not None:
+                    found.append(value)
         if not found:
             return None
         figure = median(found)
@@ -282,21 +288,9 @@ def _metric(
     return None
 
 
-def _computed(
-    metric: AmdMetric, values: Mapping[str, float], gpu: CountedGpu | None
-) -> float | None:
-    try:
-        return metric.formula(values, gpu or _UNKNOWN_GPU)
-    except ZeroDivisionError:
-        return None
+def _most(fact: str, dispatches: Sequence[CountedDispatch]) -> int | None:
+    return max((one.facts[fact] for one in dispatches if fact in one.facts), default=None)
 
 
 def _known(value: int) -> int | None:
     return value if value >= 0 else None
-
-
-def _owner(group: _OwnerPasses) -> str:
-    if group.rank is not None:
-        return f"rank {group.rank}"
-    process = group.passes[0].process
-    return f"process {process.pid}" if process.pid is not None else "a process"

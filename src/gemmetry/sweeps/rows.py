@@ -4,25 +4,92 @@ these declarations. None: the traces do not show it. Times are in µs or ms, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from gemmetry.domain.rows import Row, Rows, fact, inline
-from gemmetry.domain.units import format_change, format_memory, format_percent
+from gemmetry.domain.units import counted, format_change, format_memory, format_percent
 from gemmetry.hardware.amd_counters import METRICS
 from gemmetry.results.emit import Result
 from gemmetry.statistics.comparison import Comparison, Difference
 
 if TYPE_CHECKING:
-    from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
-    from gemmetry.sweeps.model import Point, SweepConfiguration
-    from gemmetry.sweeps.points import Best, Ranked
+    from gemmetry.sweeps.folder import Point
+    from gemmetry.sweeps.points import Best, PointAnalysis, Ranked, SweepAnalysis
 
-
-_us, _ms, _whole, _tenth = "{:,.1f}".format, "{:,.2f}".format, "{:,}".format, "{:,.1f}".format
+CONFIDENCE = 0.95
 
 DELAYS, NO_DELAY_SHOWN, UNDECIDED = "delays the others", "no delay shown", "undecided"
 """Verdicts on a rank of a point."""
+
+Axes = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepConfiguration:
+    """The settings that distinguish a point from others, without the repeat."""
+
+    threads: int | None = None
+    channels: int | None = None
+    axes: Axes = ()
+    """Further axes with their values, by name."""
+
+    @property
+    def settings(self) -> list[str]:
+        """Each setting, for people: ``256 threads``, ``NCCL_ALGO=Ring``."""
+        numbers = (("thread", self.threads), ("channel", self.channels))
+        parts = [counted(value, name) for name, value in numbers if value is not None]
+        return [*parts, *(f"{name}={value}" for name, value in self.axes)]
+
+    @property
+    def label(self) -> str:
+        """``256 threads, 8 channels, NCCL_ALGO=Ring``."""
+        return ", ".join(self.settings) or "the only configuration"
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Sorts by threads, channels and axes; numbers by value, missing ones first."""
+        numbers = (-1 if one is None else one for one in (self.threads, self.channels))
+        return (*numbers, tuple((name, natural(value)) for name, value in self.axes))
+
+
+def natural(value: str) -> tuple[float, str]:
+    """Sorts the values of a setting: numbers by value, then other texts."""
+    try:
+        return float(value), ""
+    except ValueError:
+        return float("inf"), value
+
+
+def configuration_of(entry: Mapping[str, Any]) -> SweepConfiguration:
+    """The configuration of an entry of ``analysis.json``."""
+    return SweepConfiguration(
+        entry["threads"], entry["channels"], tuple(sorted(entry["axes"].items()))
+    )
+
+
+def configuration_entry(one: SweepConfiguration) -> dict[str, Any]:
+    """The keys that identify a configuration."""
+    return {"threads": one.threads, "channels": one.channels, "axes": dict(one.axes)}
+
+
+def _shown(show: Callable[[Any], str], unit: str = "") -> Callable[..., Any]:
+    """Declares facts that pages with a heading for them show in one way."""
+    return lambda text, page="", **more: fact(
+        text, unit, page=page, show=show if page else None, **more
+    )
+
+
+_count, _change = _shown("{:,}".format), _shown(format_change)
+_us, _whole_us = _shown("{:,.1f}".format, "µs"), _shown("{:,.0f}".format, "µs")
+_ms, _ms_of_step = _shown("{:,.2f}".format, "ms"), _shown("{:,.3f}".format, "ms")
+_bytes, _size, _gbps = _shown(format_memory, "B"), _shown(format_memory), _shown("{:,.1f}".format)
+
+
+def _end(which: str, key: str, show: Callable[[Any], str] | None = None, unit: str = "") -> Any:
+    page = {"lower": "low", "upper": "high"}[which] if show else ""
+    return fact(f"{which} end of its interval", unit, key=key, page=page, show=show)
 
 
 class _Row(Row, digits=6):
@@ -35,6 +102,16 @@ class Configuration(_Row):
     threads: int | None = fact("NCCL threads per block, as requested")
     channels: int | None = fact("NCCL channels, as requested")
     axes: dict[str, str] = fact("further axes with their values")
+
+    @classmethod
+    def of_settings(cls, one: SweepConfiguration) -> Configuration:
+        """The row of a configuration."""
+        return Configuration(**configuration_entry(one))
+
+    @property
+    def label(self) -> str:
+        """The configuration, for people."""
+        return configuration_of(vars(self)).label
 
 
 class PointKeys(Configuration):
@@ -81,11 +158,11 @@ class DoseResponse(_Row):
     The factor is the Theil-Sen slope of the logarithm of the duration over the share.
     """
 
-    full_overlap_slowdown: float | None = fact(
-        "factor from no overlap to full overlap", page="full overlap", show=format_change
+    full_overlap_slowdown: float | None = _change(
+        "factor from no overlap to full overlap", "full overlap"
     )
-    low: float | None = fact("lower end of its interval", key="full_overlap_ci_low")
-    high: float | None = fact("upper end of its interval", key="full_overlap_ci_high")
+    low: float | None = _end("lower", "full_overlap_ci_low")
+    high: float | None = _end("upper", "full_overlap_ci_high")
     count: int
     note: str = fact(
         "why there is no such factor, though enough instances overlap",
@@ -104,40 +181,31 @@ class CollectiveEffect(_Row):
     count: int = fact("instances")
     median_us: float = fact("their median", "µs")
     slowdown: float | None = fact("ratio to the median alone")
-    low: float | None = fact("lower end of its interval", key="slowdown_ci_low")
-    high: float | None = fact("upper end of its interval", key="slowdown_ci_high")
+    low: float | None = _end("lower", "slowdown_ci_low")
+    high: float | None = _end("upper", "slowdown_ci_high")
     verdict: str = fact("as of all instances")
 
 
 class _Effect(_Row):
     """The effect of communication on one GEMM."""
 
-    overlapped_count: int = fact(
-        "instances during which communication ran", page="n with comm.", show=_whole
-    )
-    alone_count: int = fact("instances without", page="n alone", show=_whole)
-    overlapped_median_us: float | None = fact(
-        "median of the former", "µs", page="with comm. µs", show=_us
-    )
-    alone_median_us: float | None = fact("median of the latter", "µs", page="alone µs", show=_us)
-    slowdown: float | None = fact(
+    overlapped_count: int = _count("instances during which communication ran", "n with comm.")
+    alone_count: int = _count("instances without", "n alone")
+    overlapped_median_us: float | None = _us("median of the former", "with comm. µs")
+    alone_median_us: float | None = _us("median of the latter", "alone µs")
+    slowdown: float | None = _change(
         "ratio of the two; over several ranks, the median over the pairs of instances of one rank",
-        page="slowdown", show=format_change,
-    )  # fmt: skip
-    low: float | None = fact(
-        "lower end of its interval", key="slowdown_ci_low", page="low", show=format_change
+        "slowdown",
     )
-    high: float | None = fact(
-        "upper end of its interval", key="slowdown_ci_high", page="high", show=format_change
-    )
+    low: float | None = _end("lower", "slowdown_ci_low", format_change)
+    high: float | None = _end("upper", "slowdown_ci_high", format_change)
     verdict: str = fact(
         "slower, faster, no difference shown, undecided, no control group or not overlapped",
         page="verdict",
     )
-    cost_ms_per_step: float | None = fact(
-        "time that overlapped instances took longer, per step", "ms", page="ms/step",
-        show="{:,.3f}".format,
-    )  # fmt: skip
+    cost_ms_per_step: float | None = _ms_of_step(
+        "time that overlapped instances took longer, per step", "ms/step"
+    )
     dose: DoseResponse | None = inline()
     note: str | None = fact("why there is no verdict", page="note")
 
@@ -160,7 +228,7 @@ class GemmStatistics(_Row):
 
     kind: GemmKind = inline()
     index: int
-    """Of the kind in :attr:`~gemmetry.sweeps.model.RankFacts.gemm_kinds`."""
+    """Of the kind in :attr:`~gemmetry.sweeps.ranks.RankFacts.gemm_kinds`."""
     count: int = fact("instances")
     sum_us: float = fact("total time", "µs")
     median_us: float = fact("median time", "µs")
@@ -243,17 +311,14 @@ class SweepSetting(_Row):
 class PointStraggler(_Row):
     """How much one rank of a point delays the others."""
 
-    rank: int = fact("rank", page="rank", show=_whole)
-    collectives: int | None = fact("its matched collectives", page="collectives", show=_whole)
+    rank: int = _count("rank", "rank")
+    collectives: int | None = _count("its matched collectives", "collectives")
     last_share: float = fact(
         "share of them that the rank entered last", page="came last", show=format_percent
     )
-    waited_us: float = fact(
-        "how long it waited for others, over all collectives", "µs", page="waited µs",
-        show="{:,.0f}".format,
-    )  # fmt: skip
-    delayed_us: float = fact(
-        "how long all others waited for this rank alone, in the median step", "µs", default=0.0
+    waited_us: float = _whole_us("how long it waited for others, over all collectives", "waited µs")
+    delayed_us: float = _us(
+        "how long all others waited for this rank alone, in the median step", default=0.0
     )
     """The time between the second to last start and its own, over the collectives of a step that it
     entered last."""
@@ -261,14 +326,13 @@ class PointStraggler(_Row):
         "kernel in which it lost time against ranks that merely wait", page="lost time in",
         default=None,
     )  # fmt: skip
-    """Or :data:`~gemmetry.sweeps.stragglers.IDLE`, :data:`~gemmetry.sweeps.stragglers.EVERYWHERE`;
-    None if nothing is shown."""
-    lost_us: float | None = fact(
-        "time lost there, in the median step", "µs", page="lost µs/step", show="{:,.0f}".format,
-        default=None,
-    )  # fmt: skip
-    since_step: int | None = fact(
-        "step from which on it delays the others", page="since step", show=_whole, default=None
+    """Or :data:`~gemmetry.sweeps.collectives.IDLE`,
+    :data:`~gemmetry.sweeps.collectives.EVERYWHERE`; None if nothing is shown."""
+    lost_us: float | None = _whole_us(
+        "time lost there, in the median step", "lost µs/step", default=None
+    )
+    since_step: int | None = _count(
+        "step from which on it delays the others", "since step", default=None
     )
     is_straggler: bool = fact("whether it is shown to delay the others", default=False)
     verdict: str = fact(
@@ -281,29 +345,27 @@ class RecordedCollective(_Row):
     recorded them over the whole run, and as the traces show those of the profiled steps."""
 
     operation: str = fact("operation", key="op", page="operation")
-    bytes: int = fact("of the whole message", "B", page="size", show=format_memory)
-    ranks: int = fact("ranks", key="group_size", page="ranks", show=_whole)
+    bytes: int = _bytes("of the whole message", "size")
+    ranks: int = _count("ranks", "ranks", key="group_size")
     nodes: int | None = fact("nodes")
-    channels: int | None = fact("channels", page="channels", show=_whole)
-    count: int = fact("collectives, each recorded by several ranks", page="count", show=_whole)
+    channels: int | None = _count("channels", "channels")
+    count: int = _count("collectives, each recorded by several ranks", "count")
     is_complete: bool = fact("whether every rank recorded each of them")
     """Otherwise latencies are upper bounds."""
     timing: str | None = fact("clock of most records")
     latencies_us: tuple[float, ...]
     """Of each collective: the shortest duration on any rank, which did not wait for others."""
-    latency_us: float = fact(
-        "median, as NCCL Inspector recorded it", "µs", page="latency µs", show=_us
-    )
-    low: float | None = fact("lower end of its interval", "µs", key="latency_ci_low_us")
-    high: float | None = fact("upper end of its interval", "µs", key="latency_ci_high_us")
-    busbw_gbps: float | None = fact(
-        "bus bandwidth at the median latency, in 10⁹ bytes per second", page="bus GB/s", show=_tenth
+    latency_us: float = _us("median, as NCCL Inspector recorded it", "latency µs")
+    low: float | None = _end("lower", "latency_ci_low_us", unit="µs")
+    high: float | None = _end("upper", "latency_ci_high_us", unit="µs")
+    busbw_gbps: float | None = _gbps(
+        "bus bandwidth at the median latency, in 10⁹ bytes per second", "bus GB/s"
     )
     traced_count: int = fact("the same collectives in the traces")
-    traced_latency_us: float | None = fact(
-        "median of the same collectives in the traces", "µs", page="latency in traces µs", show=_us
+    traced_latency_us: float | None = _us(
+        "median of the same collectives in the traces", "latency in traces µs"
     )
-    traced_busbw_gbps: float | None = fact("their bus bandwidth, in 10⁹ bytes per second")
+    traced_busbw_gbps: float | None = _gbps("their bus bandwidth, in 10⁹ bytes per second")
 
     @property
     def key(self) -> tuple[str | None, int | None, int | None]:
@@ -316,18 +378,14 @@ class PointCollective(_Row):
 
     op: str | None = fact("operation", page="operation")
     dtype: str | None = fact("type", page="type")
-    bytes: int | None = fact("of the whole message", "B", page="size", show=format_memory)
-    group_size: int | None = fact("ranks", page="ranks", show=_whole)
-    count: int = fact("collectives", page="count", show=_whole)
-    latency_us: float | None = fact(
-        "median, from the last rank's start to the last end", "µs", page="latency µs", show=_us
+    bytes: int | None = _bytes("of the whole message", "size")
+    group_size: int | None = _count("ranks", "ranks")
+    count: int = _count("collectives", "count")
+    latency_us: float | None = _us(
+        "median, from the last rank's start to the last end", "latency µs"
     )
-    busbw_gbps: float | None = fact(
-        "median bus bandwidth, in 10⁹ bytes per second", page="bus GB/s", show=_tenth
-    )
-    duration_us: float = fact(
-        "median of the kernels, waits included", "µs", page="duration µs", show=_us
-    )
+    busbw_gbps: float | None = _gbps("median bus bandwidth, in 10⁹ bytes per second", "bus GB/s")
+    duration_us: float = _us("median of the kernels, waits included", "duration µs")
     is_complete: bool = fact("whether every rank of the groups has a trace")
     """Otherwise latencies are upper bounds and bandwidths lower bounds."""
 
@@ -345,7 +403,8 @@ else:
         "__annotations__": dict.fromkeys((one.name for one in METRICS), float | None),
         "__module__": __name__,
         **{one.name: fact(one.description, one.unit, page=_HEADINGS.get(one.name, ""),
-                          show=_whole if one.name == "waves" else _tenth) for one in METRICS},
+                          show="{:,}".format if one.name == "waves" else "{:,.1f}".format)
+           for one in METRICS},
     })  # fmt: skip
 
 
@@ -353,7 +412,7 @@ class RocprofKernel(_Row):
     """What rocprofv3 shows of a kernel with one grid, on one rank. Figures of a dispatch are
     medians; None where the files do not show them."""
 
-    rank: int | None = fact("rank; empty where the files do not state it", page="rank", show=_whole)
+    rank: int | None = _count("rank; empty where the files do not state it", "rank")
     rank_source: str | None = fact("file name, environment, command line, trace or gpu")
     """``trace``: torch's profiler recorded the same process; ``gpu``: the process used the same GPU
     in another pass."""
@@ -362,22 +421,22 @@ class RocprofKernel(_Row):
     device: int | None = fact("number of the GPU")
     chip: str | None = fact("such as gfx942")
     kernel: str = fact("name of the kernel", page="kernel")
-    workgroups: int | None = fact("of the grid", page="workgroups", show=_whole)
+    workgroups: int | None = _count("of the grid", "workgroups")
     workgroup_size: int | None = fact("work-items of a workgroup")
-    count: int = fact("dispatches", page="count", show=_whole)
+    count: int = _count("dispatches", "count")
     """Of the pass with the fewest."""
     passes: int = fact("passes that have the kernel")
-    median_us: float | None = fact("median time", "µs", page="µs", show=_us)
+    median_us: float | None = _us("median time", "µs")
     is_serialised: bool = fact(
         "counters were collected: the time is not comparable with a trace", page="serialised"
     )
     """Kernels then run one after the other."""
     metrics: RocprofMetrics = inline()
     matrix_gflop: float | None = fact("work of the matrix units per dispatch", "10⁹ FLOP")
-    vgprs: int | None = fact("vector registers of a work-item", page="VGPR", show=_whole)
-    accum_vgprs: int | None = fact("its accumulation registers", page="AGPR", show=_whole)
-    sgprs: int | None = fact("scalar registers of a wave", page="SGPR", show=_whole)
-    lds_bytes: int | None = fact("LDS of a workgroup", page="LDS", show=format_memory)
+    vgprs: int | None = _count("vector registers of a work-item", "VGPR")
+    accum_vgprs: int | None = _count("its accumulation registers", "AGPR")
+    sgprs: int | None = _count("scalar registers of a wave", "SGPR")
+    lds_bytes: int | None = _size("LDS of a workgroup", "LDS")
     scratch_bytes: int | None = fact("scratch memory of a work-item")
     counters: dict[str, float] = fact("medians of all counters, each a sum over its instances")
 
@@ -432,18 +491,13 @@ class RankedRow(Configuration, Ratio):
 class StepMedian(_Row):
     """The median step of a point."""
 
-    median: float | None = fact(
-        "median step: the longest window of any rank", "ms", column="step_ms", page="step ms",
-        show=_ms,
-    )  # fmt: skip
-    ci_low: float | None = fact(
-        "lower end of its 95 % interval", "ms", column="step_ms_ci_low", page="low", show=_ms
+    median: float | None = _ms(
+        "median step: the longest window of any rank", "step ms", column="step_ms"
     )
+    ci_low: float | None = _ms("lower end of its 95 % interval", "low", column="step_ms_ci_low")
     """None of fewer than 6 steps."""
-    ci_high: float | None = fact(
-        "upper end of its 95 % interval", "ms", column="step_ms_ci_high", page="high", show=_ms
-    )
-    n: int = fact("steps that all ranks recorded", column="steps", page="steps", show=_whole)
+    ci_high: float | None = _ms("upper end of its 95 % interval", "high", column="step_ms_ci_high")
+    n: int = _count("steps that all ranks recorded", "steps", column="steps")
 
 
 class StepSummary(_Row):
@@ -451,19 +505,13 @@ class StepSummary(_Row):
     means of the two middle ones."""
 
     step_ms: StepMedian = fact("median step", "ms")
-    compute_ms: float | None = fact(
-        "computing, as if nothing were slowed", "ms", page="compute ms", show=_ms
+    compute_ms: float | None = _ms("computing, as if nothing were slowed", "compute ms")
+    slowed_compute_ms: float | None = _ms("by how much communication lengthened GEMMs", "slowed ms")
+    exposed_comm_ms: float | None = _ms(
+        "communication while nothing is computed", "exposed comm. ms"
     )
-    slowed_compute_ms: float | None = fact(
-        "by how much communication lengthened GEMMs", "ms", page="slowed ms", show=_ms
-    )
-    exposed_comm_ms: float | None = fact(
-        "communication while nothing is computed", "ms", page="exposed comm. ms", show=_ms
-    )
-    exposed_copy_ms: float | None = fact(
-        "copies while nothing else runs", "ms", page="exposed copies ms", show=_ms
-    )
-    idle_ms: float | None = fact("nothing runs", "ms", page="idle ms", show=_ms)
+    exposed_copy_ms: float | None = _ms("copies while nothing else runs", "exposed copies ms")
+    idle_ms: float | None = _ms("nothing runs", "idle ms")
 
 
 class StepRow(_Row):
@@ -563,11 +611,6 @@ def sweep_result(analysis: SweepAnalysis) -> Result:
     )  # fmt: skip
 
 
-def sweep_document(analysis: SweepAnalysis) -> dict[str, Any]:
-    """The content of ``analysis.json``."""
-    return sweep_result(analysis).document()
-
-
 _NO_STEPS = StepSummary(
     step_ms=StepMedian(median=None, ci_low=None, ci_high=None, n=0), compute_ms=None,
     slowed_compute_ms=None, exposed_comm_ms=None, exposed_copy_ms=None, idle_ms=None,
@@ -611,11 +654,6 @@ def _best(best: Best | None) -> Mapping[str, Any]:
         "as_good": [configuration_entry(one.configuration) for one in best.as_good],
         "others": others,
     }
-
-
-def configuration_entry(one: SweepConfiguration) -> dict[str, Any]:
-    """The keys that identify a configuration."""
-    return {"threads": one.threads, "channels": one.channels, "axes": dict(one.axes)}
 
 
 def environment_entry(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""The best way to run each collective of each size, over the points of a sweep.
-
-The best way to run each collective, on a terminal and in the tuner plugin's file.
+"""The best way to run each collective of each size, over the points of a sweep: on a terminal, and
+in the file of NCCL's tuner plugin.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +18,11 @@ from gemmetry.domain.units import counted, format_memory
 from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerEntry, TunerLine, tuner_config
 from gemmetry.results.lines import print_line
 from gemmetry.results.texts import printable
-from gemmetry.statistics.comparison import Difference
-from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
-from gemmetry.sweeps.inspector import CollectiveKey
-from gemmetry.sweeps.model import CommunicationKernel, RankFacts, SweepConfiguration
+from gemmetry.sweeps.collectives import CollectiveKey
 from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
-from gemmetry.sweeps.points import Ranked, find_best
+from gemmetry.sweeps.points import PointAnalysis, Ranked, SweepAnalysis, find_best
+from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
+from gemmetry.sweeps.rows import SweepConfiguration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,13 +58,15 @@ class TunedCollective:
     """The best configuration that runs it in another way; None if there is none."""
 
     @property
+    def name(self) -> str:
+        """The operation, for people."""
+        return self.operation.replace("_", "-")
+
+    @property
     def verdict(self) -> str:
         """How the best compares with its rival: ``faster``, ``no difference shown``,
         ``undecided``; ``the only one``."""
-        if self.rival is None or self.rival.comparison is None:
-            return "the only one"
-        found = self.rival.comparison.verdict
-        return "faster" if found is Difference.SLOWER else str(found)
+        return self.rival.verdict_of_best if self.rival else "the only one"
 
     @property
     def obstacle(self) -> str:
@@ -192,23 +193,13 @@ def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective | N
 def tuner_lines(tuned: Sequence[TunedCollective]) -> list[TunerLine | None]:
     """The line of each collective whose best way is shown; None for the others."""
     return [
-        None if one.obstacle else _line(one, low, high)
+        None if one.obstacle else TunerLine(
+            operation=one.operation, min_bytes=low, max_bytes=high,
+            algorithm=one.way.algorithm or "", protocol=one.way.protocol or "",
+            channels=one.way.channels or ANY, nodes=one.nodes or ANY, ranks=one.ranks,
+        )
         for one, (low, high) in zip(tuned, size_ranges(tuned), strict=True)
-    ]
-
-
-def _line(one: TunedCollective, low: int, high: int) -> TunerLine:
-    assert one.way.algorithm is not None and one.way.protocol is not None  # else an obstacle
-    return TunerLine(
-        operation=one.operation,
-        min_bytes=low,
-        max_bytes=high,
-        algorithm=one.way.algorithm,
-        protocol=one.way.protocol,
-        channels=one.way.channels or ANY,
-        nodes=one.nodes or ANY,
-        ranks=one.ranks,
-    )
+    ]  # fmt: skip
 
 
 def tuned_entry(one: TunedCollective) -> dict[str, Any]:
@@ -222,9 +213,7 @@ def tuned_entry(one: TunedCollective) -> dict[str, Any]:
         "group_size": one.ranks,
         "nodes": one.nodes,
         "source": one.source,
-        "algorithm": one.way.algorithm,
-        "protocol": one.way.protocol,
-        "channels": one.way.channels,
+        **one.way._asdict(),
         "best": best.configuration.label,
         "latency_us": best.mean_ms * 1e3,
         "runs": best.runs,
@@ -246,18 +235,13 @@ def size_ranges(tuned: Sequence[TunedCollective]) -> list[tuple[int, int]]:
     sizes: dict[tuple[str, int], list[int]] = {}
     for one in tuned:
         sizes.setdefault((one.operation, one.ranks), []).append(one.bytes)
-    return [_range(one.bytes, sizes[one.operation, one.ranks]) for one in tuned]
-
-
-def _range(size: int, sizes: Iterable[int]) -> tuple[int, int]:
-    low, high = -(-size // REACH), size * REACH
-    for other in sizes:
-        middle = math.isqrt(size * other)
-        if other < size:
-            low = max(low, middle + 1)
-        elif other > size:
-            high = min(high, middle)
-    return low, high
+    found = []
+    for one in tuned:
+        size, others = one.bytes, sizes[one.operation, one.ranks]
+        lows = [math.isqrt(size * other) + 1 for other in others if other < size]
+        highs = [math.isqrt(size * other) for other in others if other > size]
+        found.append((max([-(-size // REACH), *lows]), min([size * REACH, *highs])))
+    return found
 
 
 def print_tuned(tuned: Sequence[TunedCollective], console: Console) -> None:
@@ -276,10 +260,7 @@ def tuned_sentences(tuned: Sequence[TunedCollective]) -> list[str]:
         return ["The traces have no collective that could be matched between all ranks."]
     count = sum(not one.obstacle for one in tuned)
     found = [f"A best setting is shown for {count} of {counted(len(tuned), 'collective')}."]
-    reasons: dict[str, int] = {}
-    for one in tuned:
-        if one.obstacle:
-            reasons[one.obstacle] = reasons.get(one.obstacle, 0) + 1
+    reasons = Counter(one.obstacle for one in tuned if one.obstacle)
     return found + [f"Without one: {number}, {reason}." for reason, number in reasons.items()]
 
 
@@ -299,7 +280,7 @@ def evidence(one: TunedCollective) -> str:
     source = "NCCL's records" if one.source == "nccl_records" else "traces"
     best, rival = one.best, one.rival
     text = (
-        f"{_name(one)} of {format_memory(one.bytes)} on {counted(one.ranks, 'rank')}: "
+        f"{one.name} of {format_memory(one.bytes)} on {counted(one.ranks, 'rank')}: "
         f"{best.mean_ms * 1e3:.1f} us with {best.configuration.label} ({_counts(best)}, from "
         f"{source})"
     )
@@ -312,33 +293,26 @@ def evidence(one: TunedCollective) -> str:
     return f"{text}.\n" + (f"Not set: {one.obstacle}." if one.obstacle else "Set: faster.")
 
 
-def _name(one: TunedCollective) -> str:
-    return one.operation.replace("_", "-")
-
-
 def _counts(one: Ranked) -> str:
     return f"{counted(one.runs, 'run')}, {counted(one.steps, 'collective')}"
 
 
 def _table(tuned: Sequence[TunedCollective]) -> Table:
     columns = (
-        Column("collective"), Column("size"), _number("us"), Column("way"),
+        Column("collective"), Column("size"),
+        Column("us", ColumnType.NUMBER, format="{:,.1f}".format, absent="-"), Column("way"),
         Column("channels", ColumnType.INTEGER, absent="?"),
         Column("next %"), Column("verdict"),
     )  # fmt: skip
     rows = [
         [
-            _name(one), format_memory(one.bytes), one.best.mean_ms * 1e3,
+            one.name, format_memory(one.bytes), one.best.mean_ms * 1e3,
             f"{one.way.algorithm or '?'}, {one.way.protocol or '?'}", one.way.channels,
             _next(one), one.verdict,
         ]
         for one in tuned
     ]  # fmt: skip
     return Table("collectives", columns, rows)
-
-
-def _number(name: str) -> Column:
-    return Column(name, ColumnType.NUMBER, format="{:,.1f}".format, absent="-")
 
 
 def _next(one: TunedCollective) -> str:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from gemmetry.domain.tables import Table
 from gemmetry.domain.units import column_decimals, counted, format_gflops, format_memory
-from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.results.pages import render_page
 from gemmetry.results.tables import escape_markdown, markdown_lines
 from gemmetry.results.texts import cut
 from gemmetry.traces.figures import (
@@ -258,13 +258,6 @@ def _number(value: float, column: str, decimals: int) -> str:
 _MOST_TRACES = 40
 """The most traces with a bar each; the page states how many others are left out."""
 
-
-_STYLES = ("report.css", "trace.css")
-
-
-_SCRIPTS = ("format.js", "timeline.js")
-
-
 _OF_TIMELINE = {
     "gemm": "GEMM",
     "attention": "attention",
@@ -295,12 +288,15 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         command: the command that created the report, as it was typed.
         created: the time at which it was created.
     """
-    templates = page_templates()
     hidden = max(0, len(report.summaries) - _MOST_TRACES)
     windows = time_bars(report.summaries[:_MOST_TRACES])
     of_categories, of_host = category_bars(report), host_bars(report)
     in_lanes = {KINDS[kind] for lane in report.lanes for kind in np.unique(lane.kind).tolist()}
-    return templates.get_template("trace_report.html.j2").render(
+    return render_page(
+        "trace_report.html.j2",
+        styles=("report.css", "trace.css"),
+        scripts=("format.js", "timeline.js"),
+        data={"kinds": KINDS, "groups": timeline_groups(report)},
         title=_title(report),
         identity=_identity(report, created),
         command=cut(command, 4000),
@@ -326,9 +322,6 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         category_bars=Markup(bars_html(of_categories, "Kernel time by operators")),
         category_legend=_legend(colours_of(of_categories), _OF_TIMELINE),
         tables=list(page_tables(report)),
-        style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
-        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
-        data=Markup(embed_json({"kinds": KINDS, "groups": timeline_groups(report)})),
         has_lanes=bool(report.lanes),
     )  # fmt: skip
 

@@ -42,8 +42,7 @@ from gemmetry.formats.events import (
 from gemmetry.traces.model import Trace, split, stage
 
 if TYPE_CHECKING:
-    from gemmetry.formats.readers import TraceFormat
-    from gemmetry.formats.sniffing import Content
+    from gemmetry.formats.readers import Content, TraceFormat
     from gemmetry.formats.xlsx import TraceLensReport
 
 READER_VERSION = 6
@@ -418,8 +417,7 @@ def _traces_at(path: Path) -> list[tuple[Path, TraceFormat | Content | None]]:
 def _no_trace_below(folder: Path) -> RequestError:
     """The error for a folder without traces, which names a file that was taken for none, if the
     reason is known."""
-    from gemmetry.formats.readers import supported
-    from gemmetry.formats.sniffing import Content, format_of
+    from gemmetry.formats.readers import Content, format_of, supported
 
     for place, _, names in os.walk(folder):
         for name in sorted(names):
@@ -452,7 +450,7 @@ def _is_trace(file: Path) -> tuple[bool, TraceFormat | Content | None]:
     named = [form for form in _named(name) if form.read is not None]
     if not named or name.endswith(CACHE_SUFFIX) or name.startswith("."):
         return False, None
-    from gemmetry.formats.sniffing import Content, format_of
+    from gemmetry.formats.readers import Content, format_of
 
     try:
         if not file.is_file():
@@ -504,7 +502,7 @@ def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
             ) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
     if found is None:
-        from gemmetry.formats.sniffing import format_of
+        from gemmetry.formats.readers import format_of
 
         found = format_of(path)
     rows = _read_as(path, found)
@@ -520,8 +518,7 @@ def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
 def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
     """Why the file is not a trace, and what to do."""
     from gemmetry.domain.opening import open_decompressed
-    from gemmetry.formats.readers import supported, trace_formats
-    from gemmetry.formats.sniffing import Content
+    from gemmetry.formats.readers import Content, supported, trace_formats
 
     if not isinstance(found, Content) and found.problem:
         return found.problem, found.hint or supported()
@@ -558,8 +555,7 @@ def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
 
 
 def _read_as(path: Path, found: TraceFormat | Content) -> TraceRows | None:
-    from gemmetry.formats.readers import trace_formats
-    from gemmetry.formats.sniffing import Content
+    from gemmetry.formats.readers import Content, trace_formats
 
     if not isinstance(found, Content):
         return found.read(path) if found.read is not None else None

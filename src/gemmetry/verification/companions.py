@@ -1,9 +1,9 @@
 """Builds the same configuration for other operations, and lists shapes worth trying with it.
 
-Tiled kernels fail at the edges: at the last tile along an axis that is not a multiple of the tile,
-a reduction shorter than one step, one more step than the pipeline has stages, an odd number of
-tiles. Others branch by what only sizes have in common: remainders, multiples, equality, or what
-they keep from an earlier shape. A set drawn from the seed covers these.
+Tiled kernels fail at the edges. The last tile may be partial, or the number of tiles odd. A
+reduction may be shorter than one step, or have one more step than the pipeline has stages. Others
+branch by what only sizes have in common: remainders, multiples, equality, or what they keep from an
+earlier shape. A set drawn from the seed covers these.
 """
 
 from __future__ import annotations
@@ -181,9 +181,9 @@ def covering_operations(
 
 
 def covering_sizes(tile: Sizes, rng: np.random.Generator) -> Iterator[Sizes]:
-    """M, N and K with every remainder modulo :data:`REMAINDERS`, every pair of these modulo eight,
-    and every three of them modulo four; tails along two axes at once, K of multiples of 256 and
-    512, one or two sizes up to :data:`THIN` with large others, equal sizes, a large result, and
+    """M, N and K with every remainder modulo :data:`REMAINDERS`; pairs modulo eight, all three
+    modulo four. Tails along two axes at once follow, and K of multiples of 256 and 512. One or two
+    sizes up to :data:`THIN` have large others. Equal sizes and a large result come last, with
     shapes that have a part in common with the one before."""
 
     def size(low: int, high: int) -> int:

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.dispatches.analysis import MOST_TOGETHER, ComparisonEvidence, judge_together
+from gemmetry.dispatches.analysis import ComparisonEvidence
+from gemmetry.results.compare import MOST_TOGETHER, compare
 from gemmetry.statistics.comparison import Difference, verdict_of
 
 SHOWN = (Difference.FASTER, Difference.SLOWER)
@@ -38,7 +39,7 @@ def test_a_thousand_equal_dispatches_are_shown_to_be_equal(make_record):
     """All intervals of a thousand together would decide nothing."""
     random = np.random.default_rng(1)
     found = [same(make_record, np.exp(0.13 * random.normal(size=60))) for _ in range(1000)]
-    judged = judge_together(found)
+    judged = compare(found)
     verdicts = [one.verdict for one in judged]
     assert verdicts.count(Difference.NONE_SHOWN) >= 950
     assert not any(verdict in SHOWN for verdict in verdicts)
@@ -54,7 +55,7 @@ def test_few_verdicts_of_many_are_false_and_each_is_that_of_its_interval(make_re
     noise = 0.008 if by_rounds else 0.002
     ratios = [1.1] * 40 + [1.0] * 200
     found = [pair(make_record, random, ratio, noise=noise, by_rounds=by_rounds) for ratio in ratios]
-    judged = judge_together(found)
+    judged = compare(found)
     assert len(judged) == len(ratios) > MOST_TOGETHER
     for one in judged:
         assert one.verdict is verdict_of(one.interval, one.relevant)
@@ -78,14 +79,14 @@ def test_noise_alone_shows_no_difference_among_many(make_record):
     false = 0
     for _ in range(20):
         found = [pair(make_record, random, 1.0, noise=0.03) for _ in range(120)]
-        false += any(one.verdict in SHOWN for one in judge_together(found))
+        false += any(one.verdict in SHOWN for one in compare(found))
     assert false <= 4
 
 
 def test_a_family_of_a_hundred_holds_together(make_record):
     random = np.random.default_rng(4)
     found = [pair(make_record, random, 1.0) for _ in range(MOST_TOGETHER)]
-    assert {one.divisor for one in judge_together(found)} == {float(MOST_TOGETHER)}
+    assert {one.divisor for one in compare(found)} == {float(MOST_TOGETHER)}
 
 
 @pytest.mark.parametrize("ratio", [1.135, 1 / 1.135])

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
-from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.sweeps.parallel import analyse_ranks
-from gemmetry.sweeps.rank_worker import RankFailure
-from gemmetry.sweeps.rows import sweep_document, sweep_result
+from gemmetry.sweeps.points import PointSelection, analyse_sweep
+from gemmetry.sweeps.rows import sweep_result
+from gemmetry.sweeps.workers import RankFailure, analyse_ranks
 
 
 @pytest.fixture
@@ -30,13 +29,6 @@ def small(sweeps):
         return sweeps.MadePoint(**{"steps": 1, "layers": 1, **chosen})
 
     return make
-
-
-def test_a_sweep_without_problems(analysis_of, small):
-    found = analysis_of(small(channels=4), small(channels=8))
-    assert found.all_problems == []
-    assert [(len(one.ranks), one.world_size) for one in found.points] == [(2, 2), (2, 2)]
-    assert found.best is not None
 
 
 def test_the_best_of_a_repeated_sweep(analysis_of, sweeps):
@@ -136,7 +128,7 @@ def test_a_point_whose_traces_are_not_whole_is_never_the_best(analysis_of, small
     assert [one.left_out for one in found.points] == [reason, "", ""]
     assert found.points[0].summary.step_ms.median < found.points[1].summary.step_ms.median
     assert {one.configuration.channels for one in found.best.ranked} == {8, 16}
-    document = sweep_document(found)
+    document = sweep_result(found).document()
     assert [one["left_out"] for one in document["points"]] == [reason, None, None]
     assert document["best"]["left_out"] == [
         {"threads": 256, "channels": 4, "axes": {}, "repeat": 1, "reason": reason}
@@ -222,7 +214,7 @@ def failing(monkeypatch):
             return [failure if task.rank in ranks else one
                     for task, one in zip(tasks, found, strict=True)]  # fmt: skip
 
-        monkeypatch.setattr("gemmetry.sweeps.analysis.analyse_ranks", analyse)
+        monkeypatch.setattr("gemmetry.sweeps.points.analyse_ranks", analyse)
 
     return make
 

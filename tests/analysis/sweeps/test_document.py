@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 
 from gemmetry.domain.rows import columns, fact, schema, table
 from gemmetry.results.tables import csv_text
-from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.rows import CollectiveRow, sweep_document, sweep_result
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.rows import CollectiveRow, sweep_result
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def analysis(tmp_path, sweeps):
 
 @pytest.fixture
 def document(analysis):
-    return json.loads(json.dumps(sweep_document(analysis), allow_nan=False))
+    return json.loads(json.dumps(sweep_result(analysis).document(), allow_nan=False))
 
 
 def test_every_entry_fits_the_schema_of_its_kind(document, analysis):
@@ -94,7 +94,7 @@ def test_figures_are_those_of_the_analysis(document, analysis, sweeps):
 
 def test_a_sweep_without_steps_has_no_best_point(tmp_path, sweeps):
     sweeps.write_sweep(tmp_path, [sweeps.MadePoint(steps=0)])
-    best = sweep_document(analyse_sweep(tmp_path))["best"]
+    best = sweep_result(analyse_sweep(tmp_path)).document()["best"]
     assert (best["verdict"], best["threads"], best["next"]) == ("no steps", None, None)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.sweeps.folder import analysis_folder, read_sweep
-from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import SweepConfiguration
 
 LAYOUTS = (
     "torch_profiler/rank{rank}/a.pt.trace.json.gz",

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import analyse_sweep
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.sweeps.analysis import analyse_sweep
 from gemmetry.sweeps.comparison import fresh_document, read_document
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def analysed(tmp_path, sweeps):
     folder = sweeps.write_sweep(tmp_path / "sweep", [sweeps.MadePoint(layers=1, steps=1)])
     path = folder / "analysis" / "analysis.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(sweep_document(analyse_sweep(folder))))
+    path.write_text(json.dumps(sweep_result(analyse_sweep(folder)).document()))
     return folder, path
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware import cuda_plans as cuda_tools
 from gemmetry.hardware.cuda_compiler import Cubin
-from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider import catalogue
 from gemmetry.providers.cuda_provider.provider import CudaProvider
 
 LOG = """\

@@ -8,11 +8,11 @@ import json
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.dispatches import ladder_run as api
+from gemmetry.dispatches import ladder as api
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.hardware.cuda_plans import LaunchPlan
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import CudaProvider
 from gemmetry.providers.registry import load_provider
 

@@ -75,53 +75,6 @@ def test_the_old_scripts_arguments(cli, folder, arguments):
     assert (folder / "tracelens_analysis" / "analysis.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("planted", "since", "kernel"),
-    [
-        ({"delay_ns": {1: 200_000}, "delayed_from": 2}, 5, "spin_kernel"),
-        ({"rank_factor": {1: 1.6}}, 3, "1024x1024x4096"),
-    ],
-)
-def test_a_planted_straggler_is_named_with_its_kernel(
-    cli, tmp_path, sweeps, planted, since, kernel
-):
-    points = [
-        sweeps.MadePoint(channels=4, ranks=3, steps=6),
-        sweeps.MadePoint(channels=8, ranks=3, steps=6, **planted),
-    ]
-    sweeps.write_sweep(tmp_path / "sweep", points)
-    ended = cli("sweep", "analyze", "sweep", "--json", "--only", "variance")
-    assert ended.status == 0, ended.stderr
-    plain, late = (point["stragglers"] for point in json.loads(ended.stdout)["points"])
-    assert not any(one["is_straggler"] or one["lost_in"] for one in plain)
-    assert [one["rank"] for one in late if one["is_straggler"]] == [1]
-    assert late[1]["since_step"] == since
-    assert kernel in late[1]["lost_in"]
-    assert late[0]["waited_us"] > 100 > late[1]["waited_us"]
-
-
-def test_a_planted_slow_gemm_is_named_and_no_other(cli, folder, sweeps):
-    ended = cli("sweep", "analyze", "sweep", "--json", "--only", "variance")
-    gemms = json.loads(ended.stdout)["gemms"]
-    assert {(one["kernel"], one["verdict"]) for one in gemms} == {
-        (sweeps.UP.kernel, "slower"), (sweeps.DOWN.kernel, "no difference shown")
-    }  # fmt: skip
-    for one in gemms:
-        if one["verdict"] == "slower":
-            assert one["slowdown_ci_low"] < 1.3 < one["slowdown_ci_high"]
-
-
-def test_a_part_that_cannot_be_read_is_status_1_and_the_rest_is_there(cli, folder):
-    broken = next(folder.rglob("nccl_8channels/torch_profiler/rank1/*.gz"))
-    broken.write_bytes(b"\x1f\x8b damaged")
-    ended = cli("sweep", "analyze", "sweep")
-    assert ended.status == 1
-    assert "3 in all" in ended.stdout
-    assert "warning: 256 threads, 8 channels: rank 1 of 2 has no trace" in ended.stderr
-    written = json.loads((folder / "analysis" / "analysis.json").read_text())
-    assert any("rank 1 of 2" in problem for problem in written["problems"])
-
-
 def test_a_point_that_did_not_run_is_shown_as_missing(cli, tmp_path, sweeps):
     grid = [(256, 4), (256, 8), (512, 4)]
     points = [sweeps.MadePoint(threads=t, channels=c, steps=1, layers=1) for t, c in grid]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.sweep import _joined, parse_axes, parse_counts, parse_numbers, sweep_folders
+from gemmetry.cli.sweep import _joined, parse_numbers, sweep_folders
 from gemmetry.domain.errors import RequestError
+from gemmetry.sweeps.options import parse_counts
 
 
 @pytest.mark.parametrize(
@@ -30,38 +31,6 @@ def test_numbers():
     for bad in ("", "4-8", "x"):
         with pytest.raises(RequestError, match="whole numbers"):
             parse_numbers(bad, "--channels")
-
-
-@pytest.mark.parametrize("texts", [["28,42"], ["28", "42"], ["28, 42,"]])
-def test_counts(texts):
-    assert parse_counts(texts, "--channels") == (28, 42)
-
-
-@pytest.mark.parametrize("text", ["-1", "1.5", "many"])
-def test_counts_that_make_no_sense(text):
-    with pytest.raises(RequestError, match="--channels"):
-        parse_counts([text], "--channels")
-
-
-def test_axes():
-    given = ["NCCL_ALGO=Ring,Tree", "distributed.bucket_cap_mb=16, 32", "A=x=1"]
-    assert parse_axes(given, "--axis") == {
-        "NCCL_ALGO": ("Ring", "Tree"), "distributed.bucket_cap_mb": ("16", "32"), "A": ("x=1",)
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["NCCL_ALGO"], "not of the form"),
-        (["=1"], "not of the form"),
-        (["NCCL_ALGO=,"], "not of the form"),
-        (["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"], "given twice"),
-    ],
-)
-def test_axes_that_make_no_sense(texts, message):
-    with pytest.raises(RequestError, match=message):
-        parse_axes(texts, "--axis")
 
 
 def test_the_sweep_that_paths_name():

@@ -71,38 +71,6 @@ def test_every_fault_is_named_everywhere(cli, tmp_path, sweeps, point):
         assert not any(f", {made.channels} channels: " in one for one in problems)
 
 
-def test_values_that_the_library_clamps(cli, tmp_path, sweeps, point):
-    """NCCL has at most 64 channels."""
-    made = [point(channels=channels, seen_channels=min(channels, 64)) for channels in (56, 70)]
-    sweeps.write_sweep(tmp_path / "sweep", made)
-    ended = cli("sweep", "analyze", "sweep")
-    assert ended.status == 0, ended.stderr
-    document = json.loads(Path("sweep/analysis/analysis.json").read_text())
-    verdicts = [
-        (one["channels"], setting["verdict"]) for one in document["points"]
-        for setting in one["settings"] if setting["name"] == "channels"
-    ]  # fmt: skip
-    assert verdicts == [(56, "in effect"), (70, "clamped to 64")]
-    reason = next(one["reason"] for one in document["settings"] if one["name"] == "channels")
-    assert "70" in reason and "64" in reason
-    assert reason in ended.stdout
-    assert reason in _page("sweep/analysis/report.html")
-
-
-def test_the_folder_of_the_old_pipeline(cli, tmp_path, sweeps, point):
-    """Its logs are there, ``point.json`` and ``sweep.json`` are not."""
-    made = [point(channels=channels, log="done\n") for channels in (28, 42)]
-    place = "torch_profiler/rank{rank}/trace/pt.trace.json"
-    sweeps.write_sweep(tmp_path / "sweep", made, file=place)
-    ended = cli("sweep", "analyze", "sweep")
-    assert ended.status == 0, ended.stderr
-    assert "2 of 2 points have traces: 4 in all." in ended.stdout
-    assert "warning" not in ended.stderr
-    document = json.loads(Path("sweep/analysis/analysis.json").read_text())
-    assert [len(one["ranks"]) for one in document["points"]] == [2, 2]
-    assert document["problems"] == []
-
-
 def test_a_command_that_never_writes_a_trace(cli, tmp_path, sweeps, point):
     """With 512 threads; with 256 it writes one."""
     trace = tmp_path / "rank0.pt.trace.json"

@@ -124,13 +124,6 @@ def test_bad_requests(cli, folders, arguments, message):
     assert message in ended.stderr
 
 
-def test_sweeps_without_a_common_point(cli, folders, sweeps):
-    sweeps.write_sweep(folders / "other", [sweeps.MadePoint(channels=32, layers=2, steps=2)])
-    ended = cli("sweep", "compare", "a", "other")
-    assert "A and B have no point in common (A: 256 threads, 8 channels; B: " in ended.stdout
-    assert "The best point takes" in ended.stdout
-
-
 @pytest.fixture(scope="module")
 def left(tmp_path_factory, sweeps):
     """Two sweeps, ``a`` and ``slow``, and their workbooks without traces: ``left-a`` ..."""
@@ -161,12 +154,6 @@ def test_sweeps_of_which_workbooks_are_left(cli, left, first):
     assert verdicts["collectives", "latency_us"] == "slower"
     assert {measure for group, measure in verdicts if group == "gemms"} == {"median_us"}
     assert "whole trace" in Path("c.html").read_text()
-
-
-def test_workbooks_against_themselves(cli, left):
-    ended = cli("sweep", "compare", *(str(left / "left-a"),) * 2)
-    assert ended.status == 0, ended.stderr
-    assert "B holds the same runs as A: nothing can differ." in ended.stdout
 
 
 def test_workbooks_and_an_analysis_without_traces_cannot_be_compared(cli, left, tmp_path):

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from gemmetry.documents import sweep_plots as plots
-from gemmetry.sweeps.training import run as sweep_module
-from gemmetry.sweeps.training.launching import WORKLOAD
+from gemmetry.sweeps import run as sweep_module
+from gemmetry.sweeps.options import WORKLOAD
 
 RANK = """
 import json, os, sys
 variables, arguments = map(json.loads, sys.argv[1:])
 os.environ.update(variables)
 import torch
-from gemmetry.sweeps.workload.__main__ import _end, main
+from gemmetry.sweeps.workload import _end, main
 torch.set_num_threads(1)
 _end(main(arguments))
 """

@@ -175,9 +175,9 @@ def test_a_file_that_may_not_be_read(read, command, monkeypatch):
 
 @commands
 def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
-    from gemmetry.formats import sniffing
+    from gemmetry.formats import readers
 
-    original = sniffing.format_of
+    original = readers.format_of
 
     def format_of(path):
         found = original(path)
@@ -185,7 +185,7 @@ def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
         return found
 
     Path("gone.json").write_bytes(document(kernel()))
-    monkeypatch.setattr(sniffing, "format_of", format_of)
+    monkeypatch.setattr(readers, "format_of", format_of)
     ended = read(command, "gone.json")
     assert ended.status == 2
     assert f"error: gone.json cannot be read: {os.strerror(errno.ENOENT)}" in ended.stderr
@@ -193,11 +193,11 @@ def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
 
 @commands
 def test_a_database_that_vanishes_meanwhile(read, command, monkeypatch):
-    from gemmetry.formats import sniffing
-    from gemmetry.formats.readers import rocpd
+    from gemmetry.formats import readers
+    from gemmetry.formats.readers import rocprofv3
 
     Path("gone.db").write_bytes(b"SQLite format 3\x00")
-    monkeypatch.setattr(sniffing, "format_of", lambda path: path.unlink() or rocpd.FORMAT)
+    monkeypatch.setattr(readers, "format_of", lambda path: path.unlink() or rocprofv3.FORMATS[0])
     ended = read(command, "gone.db")
     assert ended.status == 2
     assert "gone.db" in ended.stderr

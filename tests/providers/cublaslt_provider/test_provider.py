@@ -252,7 +252,7 @@ def test_a_search_ends_where_an_algorithm_declares_countless_options(
     library: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library.kernels[66].custom_max = 2**31 - 1
-    monkeypatch.setattr("gemmetry.providers.cublaslt_provider.selecting.MOST_CHECKED", 400)
+    monkeypatch.setattr("gemmetry.providers.cublaslt_provider.algorithms.MOST_CHECKED", 400)
     space = list(PROVIDER({}).search_space(parse_operation(BF16), H200))
     found = {one.name.partition("_")[0] for one in space}
     assert found == {"best", "algo66", "algo21"} and 20 < len(space) < 410

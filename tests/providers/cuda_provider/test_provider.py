@@ -37,11 +37,13 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.Monke
             importlib.util, "find_spec", lambda name: None if name in names else found(name)
         )
 
-    without("cuda")
-    assert PROVIDER().available() == ("cuda-bindings not installed; pip install 'gemmetry[cuda]'")
+    without("cuda.bindings")
+    assert PROVIDER().available() == (
+        "cuda-bindings is not installed; pip install 'gemmetry[cuda]'"
+    )
     assert PROVIDER().targets() == [CROSS] and PROVIDER().versions() == {}
     assert PROVIDER().doctor_notes() == ()
-    without("cuda", "torch")
+    without("cuda.bindings", "torch")
     assert "cuda-bindings and torch" in (PROVIDER().available() or "")
 
 
@@ -72,7 +74,7 @@ def test_dispatches_are_compiled_without_a_gpu(workspace: Workspace) -> None:
 def test_a_failure_is_that_dispatchs_alone(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gemmetry.providers.cuda_provider.launching import executable as compiling
+    from gemmetry.providers.cuda_provider import executable as compiling
 
     kept = compiling.compile_kept
 

@@ -8,57 +8,32 @@ from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.host_device import blas_threads, set_blas_threads
 from gemmetry.providers.numpy_provider.provider import NumpyProvider, _launch_on_ones
+from gemmetry.testing import EVERY_KIND, ProviderConformance
 
 CPU = Target(TargetKind.CPU)
 
-OPERATIONS = [
-    *(
-        f"matmul_37x29x41_f32{a}_f32{b}_f32{c}"
-        for a in "tn" for b in "tn" for c in "tn"
-    ),
-    "matmul_1x1x1_f64t_f64t_f64t",
-    "matmul_37x29x41_f64n_f64n_f64n_alpha0p5_betam2_bias_gelu_residual",
-    "matmul_37x29x41_f32t_f32t_f32n_bias_relu",
-    "matmul_37x29x41_f32t_f32t_f32t_accf64",
-    "matmul_37x29x41_f16t_f16n_f16t_residual_relu",
-    "matmul_37x29x41_f16t_f16n_f32t",
-    "matmul_37x29x41_bf16n_bf16t_bf16n_beta1",
-    "matmul_37x29x41_e4m3t_e5m2n_bf16t_scaletensor",
-    "matmul_37x29x41_e4m3fnuzt_e4m3fnuzn_f32n_scalerow_alpha2",
-    "batch_matmul_3x17x5x19_f32n_f32t_f32n",
-    "batch_matmul_3x17x5x19_bf16t_bf16n_bf16t_scalerow_bias",
-    "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
-    "matmul_splitk_16x8x60_f16t_f16t_f16t_slices4_bias",
-    "matmul_33x17x2000_s8t_s8n_s32t",
-    "matmul_33x17x20_s8n_s8t_s32n_beta1_bias_relu_residual",
-    "conv2d_2x9x11x5_3x2x7_stride2x1_pad1x2_f32nhwc_f32hwcf_f32nhwc",
-    "conv2d_1x8x8x16_1x1x4_stride1x1_pad0x0_f16nhwc_f16hwcf_f16nhwc_bias_relu",
-    "conv2d_2x9x9x3_3x3x8_stride3x3_pad1x1_s8nhwc_s8hwcf_s32nhwc",
-]  # fmt: skip
 
+class TestConformance(ProviderConformance):
+    """Layouts, formats, factors and epilogues; every kind at a higher level: test_testing.py."""
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_results_agree_with_the_reference(launch, name):
-    launched = launch(NumpyProvider(), name, "default", CPU)
-    assert launched.result is launched.output
-    signature = launched.operation.signature
-    if signature.lhs.is_integer:
-        assert launched.worst_error() == 0
-        return
-    # K roundings of the accumulator and one of the result, on the scale |A||B|.
-    terms = launched.operation.matmul_shape.k + 8
-    bound = terms * signature.accumulator.unit_roundoff + signature.result.unit_roundoff
-    assert launched.worst_error() <= bound
-
-
-def test_inputs_and_red_zones_are_left_alone(launch):
-    for name in OPERATIONS:
-        launched = launch(NumpyProvider(), name, "default", CPU)
-        device = launched.executable.device
-        assert device.red_zones_intact(launched.output), name
-        for before, buffer in zip(launched.inputs, launched.buffers, strict=True):
-            assert before.tobytes() == buffer.tobytes(), name
-            assert device.red_zones_intact(buffer), name
+    provider_class = NumpyProvider
+    operations = (
+        *(f"matmul_37x29x41_f32{a}_f32{b}_f32{c}" for a in "tn" for b in "tn" for c in "tn"),
+        *(
+            f"matmul_37x29x41_{formats}"
+            for formats in (
+                "f64n_f64n_f64n_alpha0p5_betam2_bias_gelu_residual", "f32t_f32t_f32n_bias_relu",
+                "f32t_f32t_f32t_accf64", "f16t_f16n_f16t_residual_relu", "f16t_f16n_f32t",
+                "bf16n_bf16t_bf16n_beta1", "e4m3t_e5m2n_bf16t_scaletensor",
+                "e4m3fnuzt_e4m3fnuzn_f32n_scalerow_alpha2", "s8n_s8t_s32n_beta1_bias_relu_residual",
+            )
+        ),
+        "batch_matmul_3x17x5x19_bf16t_bf16n_bf16t_scalerow_bias",
+        "matmul_splitk_16x8x60_f16t_f16t_f16t_slices4_bias",
+        "conv2d_1x8x8x16_1x1x4_stride1x1_pad0x0_f16nhwc_f16hwcf_f16nhwc_bias_relu",
+    )  # fmt: skip
+    refused = ("matmul_8x8x8_s32t_s32t_s32t",)
+    level = "quick"
 
 
 def test_extreme_integers_are_exact(launch):
@@ -91,12 +66,6 @@ def test_what_it_cannot_do_is_unsupported_with_the_reason(build, name, words):
     assert words in reason
     with pytest.raises(UnsupportedError, match=words):
         build(NumpyProvider(), name, "default", CPU)
-
-
-def test_other_targets_are_refused():
-    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
-    for target in (Target(TargetKind.CUDA, "sm_90"), Target(TargetKind.CPU, "znver5", None)):
-        assert NumpyProvider().supports(operation, target) is not None
 
 
 def test_nan_passes_through_relu(launch):
@@ -144,7 +113,7 @@ def test_bad_thread_counts_are_refused(build, threads):
         build(NumpyProvider({"threads": threads}), "matmul_8x8x8_f32t_f32t_f32t", "default", CPU)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", EVERY_KIND[::3])
 def test_every_kind_can_be_probed(name):
     result = np.asarray(_launch_on_ones(parse_operation(name))(), dtype=np.float64)
     assert np.isfinite(result).all()
@@ -159,12 +128,3 @@ def test_the_cost_probe_predicts_what_is_larger_than_a_probe():
     )
     assert small is None
     assert large is not None and large > 0
-
-
-def test_it_has_one_configuration_and_reports_its_versions():
-    provider = NumpyProvider()
-    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
-    assert [c.name for c in provider.configurations(operation, CPU)] == ["default"]
-    assert provider.parse_configuration("fast", operation, CPU) is None
-    assert provider.available() is None
-    assert provider.versions()["numpy"] == np.__version__

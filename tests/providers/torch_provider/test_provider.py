@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
@@ -13,127 +13,54 @@ from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.bounds import bound_rule
-from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider
+from gemmetry.testing import ProviderConformance
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 CPU = Target(TargetKind.CPU)
 H200 = Target(TargetKind.CUDA, "sm_90")
-MI300 = Target(TargetKind.HIP, "gfx942")
-
-FLOATS = ("f64", "f32", "f16", "bf16")
-EPILOGUES = ("alpha2", "beta1", "alpha0p5_beta2", "bias", "relu", "gelu", "residual",
-             "bias_gelu_residual", "alpha2_beta0p5_bias_relu_residual")  # fmt: skip
 
 
-def assert_right(launched: Any) -> None:
-    reference = compute_reference(launched.operation, launched.inputs)
-    error = np.abs(launched.logical_result() - reference.value)
-    is_integer = launched.operation.signature.lhs.is_integer
-    bound = 0 if is_integer else bound_rule(launched.operation, reference).fail(reference)
-    assert (error <= bound).all(), f"{launched.operation}: {(error - bound).max()} above the bound"
+def _operations() -> Iterator[str]:
+    floats, layouts = ("f64", "f32", "f16", "bf16"), list(itertools.product("tn", repeat=3))
+    for a, b, c in layouts:
+        yield from (f"matmul_33x17x65_{one}{a}_{one}{b}_{one}{c}" for one in floats)
+        yield f"matmul_33x17x65_s8{a}_s8{b}_s32{c}_beta1_bias_relu_residual"
+        for scaling in ("", "_scaletensor", "_scalerow"):
+            yield f"matmul_33x17x65_e4m3{a}_e4m3{b}_bf16{c}{scaling}"
+            yield f"matmul_33x17x65_e4m3{a}_e5m2{b}_f32{c}{scaling}_alpha2_beta1_bias_relu"
+    for one, modifiers in itertools.product(
+        ("f32", "bf16"),
+        ("alpha2", "beta1", "alpha0p5_beta2", "bias", "relu", "gelu", "residual",
+         "bias_gelu_residual", "alpha2_beta0p5_bias_relu_residual"),
+    ):  # fmt: skip
+        yield f"matmul_33x17x65_{one}t_{one}n_{one}n_{modifiers}"
+        yield f"batch_matmul_3x9x17x20_{one}t_{one}n_{one}t_{modifiers}"
+    for (a, b), modifiers in itertools.product(
+        itertools.product("tn", repeat=2), ("", "_alpha2_beta1_bias_gelu")
+    ):
+        yield f"matmul_splitk_33x17x64_f32{a}_f32{b}_f32n_slices4{modifiers}"
+    for one, modifiers in itertools.product(floats, ("", "_bias_relu", "_relu_residual")):
+        types = f"{one}nhwc_{one}hwcf_{one}nhwc"
+        yield f"conv2d_2x9x8x16_3x2x8_stride2x1_pad1x0_{types}{modifiers}"
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_layouts(launch: Any, dtype: str) -> None:
-    for a, b, c in itertools.product("tn", repeat=3):
-        launched = launch(
-            PROVIDER(), f"matmul_33x17x65_{dtype}{a}_{dtype}{b}_{dtype}{c}", "default", CPU
-        )
-        assert launched.result is launched.output
-        assert_right(launched)
+class TestConformance(ProviderConformance):
+    """Every kind of product, format, layout and epilogue."""
+
+    provider_class = PROVIDER
+    operations = tuple(_operations())
+    refused = ("matmul_37x29x41_tf32t_tf32t_f32t",)
+    level = "quick"
 
 
-@pytest.mark.parametrize("modifiers", EPILOGUES)
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_epilogues(launch: Any, dtype: str, modifiers: str) -> None:
-    types = f"{dtype}t_{dtype}n_{dtype}"
-    assert_right(launch(PROVIDER(), f"matmul_33x17x65_{types}n_{modifiers}", "default", CPU))
-    assert_right(launch(PROVIDER(), f"batch_matmul_3x9x17x20_{types}t_{modifiers}", "default", CPU))
-
-
-@pytest.mark.parametrize("modifiers", ["", "_alpha2_beta1_bias_gelu"])
-def test_split_k(launch: Any, modifiers: str) -> None:
-    for a, b in itertools.product("tn", repeat=2):
-        name = f"matmul_splitk_33x17x64_f32{a}_f32{b}_f32n_slices4{modifiers}"
-        launched = launch(PROVIDER(), name, "default", CPU)
-        assert launched.result is launched.output
-        assert_right(launched)
-
-
-def test_integers_are_exact(launch: Any) -> None:
-    for a, b, c in itertools.product("tn", repeat=3):
-        name = f"matmul_33x17x65_s8{a}_s8{b}_s32{c}_beta1_bias_relu_residual"
-        launched = launch(PROVIDER(), name, "default", CPU, distribution="offset_uniform")
-        assert launched.worst_error() == 0
-
-
-@pytest.mark.parametrize("scaling", ["", "_scaletensor", "_scalerow"])
-def test_fp8(launch: Any, scaling: str) -> None:
-    for a, b, c in itertools.product("tn", repeat=3):
-        assert_right(
-            launch(PROVIDER(), f"matmul_33x17x65_e4m3{a}_e4m3{b}_bf16{c}{scaling}", "default", CPU)
-        )
-        name = f"matmul_33x17x65_e4m3{a}_e5m2{b}_f32{c}{scaling}_alpha2_beta1_bias_relu"
-        assert_right(launch(PROVIDER(), name, "default", CPU))
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("modifiers", ["", "_bias_relu", "_relu_residual"])
-def test_conv2d(launch: Any, dtype: str, modifiers: str) -> None:
-    types = f"{dtype}nhwc_{dtype}hwcf_{dtype}nhwc"
-    name = f"conv2d_2x9x8x16_3x2x8_stride2x1_pad1x0_{types}{modifiers}"
-    launched = launch(PROVIDER(), name, "default", CPU)
-    assert not launched.executable.writes_output
-    assert_right(launched)
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "reason"),
-    [
-        ("matmul_8x8x8_tf32t_tf32t_f32t", CPU, "tf32 on CUDA"),
-        ("matmul_8x8x8_f16t_f16t_f32t", CPU, "out_dtype"),
-        ("matmul_8x8x8_f32t_f32t_f16t", CPU, "the result f16"),
-        ("matmul_splitk_8x8x8_bf16t_bf16t_bf16t_slices2", CPU, "f32 partial sums"),
-        ("matmul_8x8x8_f16t_f16t_f16t_accf16", CPU, "on CUDA only"),
-        ("matmul_8x8x8_f32t_f32t_f32t_accf64", H200, "accumulate in f64"),
-        ("batch_matmul_2x8x8x8_s8t_s8t_s32t", CPU, "wrap"),
-        ("matmul_8x8x1_s8t_s8t_s32t", CPU, "K = 1"),
-        ("matmul_8x8x8_f16t_f32t_f32t", CPU, "no product of f16 and f32"),
-        ("matmul_8x8x8_bf16t_bf16t_bf16t_scaletensor", CPU, "scales fp8"),
-        ("matmul_8x8x8_e4m3t_e4m3n_e4m3t", CPU, "result scale"),
-        ("matmul_32x32x32_e4m3t_e4m3t_bf16t", H200, "B column-major"),
-        ("matmul_32x24x32_e4m3t_e4m3n_bf16t", H200, "K and N in multiples of 16"),
-        ("matmul_24x32x32_e4m3t_e4m3n_bf16n", H200, "K and M in multiples of 16"),
-        ("matmul_32x32x32_e5m2t_e5m2n_bf16t", H200, "does not multiply two e5m2"),
-        ("matmul_32x32x32_e4m3t_e4m3n_bf16t", Target(TargetKind.CUDA, "sm_80"), "no fp8"),
-        ("matmul_32x32x32_e4m3t_e4m3n_bf16t", MI300, "e4m3fnuz"),
-        ("matmul_16x32x32_s8t_s8n_s32t", H200, "M above 16"),
-        ("matmul_32x12x32_s8t_s8n_s32t", H200, "multiples of 8"),
-        ("matmul_8x8x8_f32t_f32t_f32t", Target(TargetKind.CUDA, "sm_90", None), "does not have"),
-        ("matmul_8x8x8_f32t_f32t_f32t", Target(TargetKind.VULKAN), "no vulkan"),
-    ],
-)  # fmt: skip
-def test_what_torch_cannot_do_is_reported(name: str, target: Target, reason: str) -> None:
-    operation = parse_operation(name)
-    assert reason in str(PROVIDER().supports(operation, target))
-
-
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        ("matmul_8x8x8_f16t_f16t_f32t", H200),
-        ("matmul_8x8x8_tf32t_tf32t_f32t", H200),
-        ("matmul_8x8x8_f16t_f16t_f16t_accf16", H200),
-        ("matmul_1x32x32_e4m3t_e4m3n_bf16t_scalerow", H200),
-        ("matmul_24x32x32_e4m3fnuzt_e4m3fnuzn_bf16t", MI300),
-        ("matmul_splitk_8x8x8_bf16t_bf16t_bf16t_slices2", H200),
-    ],
-)
-def test_what_only_gpus_do(name: str, target: Target) -> None:
-    assert PROVIDER().supports(parse_operation(name), target) is None
+def test_convolutions_return_a_new_tensor(launch: Any) -> None:
+    name = "conv2d_2x9x8x16_3x2x8_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc"
+    assert not launch(PROVIDER(), name, "default", CPU).executable.writes_output
+    launched = launch(PROVIDER(), "matmul_33x17x65_s8t_s8n_s32t", "default", CPU,
+                      distribution="offset_uniform")  # fmt: skip
+    assert launched.executable.writes_output and launched.worst_error() == 0
 
 
 def test_building_what_is_unsupported_raises(workspace: Workspace) -> None:
@@ -176,14 +103,6 @@ def test_the_cost_probe_predicts_what_is_larger_than_a_probe() -> None:
     assert predicted("matmul_4096x4096x4096_f32t_f32t_f32t", H200) is None
 
 
-def test_a_provider_is_complete() -> None:
-    provider: TorchProvider = PROVIDER({"threads": 1})
-    assert provider.available() is None
-    assert provider.targets()[0] == CPU
-    assert "torch" in provider.versions()
-    assert not provider.compiles_ahead(CPU)
-
-
 @pytest.mark.parametrize(
     ("name", "declares"),
     [
@@ -202,30 +121,3 @@ def test_a_scaled_product_declares_that_c_is_added_later(
         Dispatch(operation, Configuration(), "torch", CPU), workspace
     )
     assert (Trait.ROUNDS_BEFORE_ADDING in executable.facts.declared) is declares
-
-
-BLOCKS = "matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs1x128"
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "words"),
-    [
-        (BLOCKS, H200, None),
-        (f"{BLOCKS}_vs128x128", H200, None),
-        ("matmul_512x512x1024_e4m3t_e4m3n_f32t_vs128x128_vs1x128", H200, None),
-        (BLOCKS, Target(TargetKind.CUDA, "sm_100", 0), "on sm_90 only, not on cuda"),
-        (BLOCKS, CPU, "on sm_90 only, not on cpu"),
-        (f"{BLOCKS}_alpha2", H200, "no alpha"),
-        (BLOCKS.replace("bf16", "f16"), H200, "returns bf16 or f32"),
-        (BLOCKS.replace("1024", "128"), H200, "K above 128"),
-        (f"{BLOCKS}_vs128x128".replace("1024", "640"), H200, "in multiples of 512"),
-        ("matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs128x128", H200, "factors of 1x128 and 128x128"),
-        ("matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs32_e8m0", H200, "Blackwell's and swizzled"),
-        ("matmul_512x512x1024_e2m1t_e2m1n_bf16t_vs32_e8m0", H200, "scales fp8 operands only"),
-        ("matmul_512x512x1024_e5m2t_e4m3n_bf16t_vs1x128", H200, "for e4m3 only"),
-    ],
-)
-def test_which_blocks_scaled_mm_takes(name: str, target: Target, words: str | None) -> None:
-    here = Target(target.kind, target.architecture, 0)
-    reason = PROVIDER().supports(parse_operation(name), here)
-    assert reason is None if words is None else words in str(reason)

@@ -7,7 +7,7 @@ from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.torch_provider.tunableop import tunable_key, tuned_text
+from gemmetry.providers.torch_provider.provider import tunable_key, tuned_text
 
 
 @pytest.mark.parametrize(

@@ -58,26 +58,6 @@ def test_records_state_whether_the_instruction_applies_the_factors(name, method,
     assert words in block_scaled.note(signature, method, architecture)
 
 
-@pytest.mark.parametrize(
-    ("name", "target", "words"),
-    [
-        (MXFP8, AMPERE, "fp8 needs sm_89 or newer, not sm_80"),
-        (NVFP4, AMPERE, "fp8 needs sm_89 or newer, not sm_80"),
-        (MXFP4, parse_target("hip-gfx942"), "NVIDIA's, not gfx942's"),
-        ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs64_e8m0", HOPPER, "16 or 32 elements, not 64"),
-        ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs1x32", HOPPER, "no product of e2m1 and e2m1"),
-        ("matmul_64x64x64_e4m3t_e4m3n_f32t_vs1x24", HOPPER, "a multiple of 32 deep"),
-        ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs2x32_e8m0", HOPPER, "blocks of one row"),
-        ("matmul_64x64x64_e4m3t_e4m3t_f32t_vs32_e8m0", HOPPER, "layouts t, n"),
-        ("matmul_64x64x63_e2m1t_e2m1n_f32t_vs32_e8m0", HOPPER, "K=63 is odd"),
-        ("matmul_64x64x64_e4m3t_e4m3n_f32t_accf16_vs1x128", HOPPER, "in f32, not f16"),
-        ("matmul_64x64x64_e4m3t_e4m3n_e4m3t_vs1x128", HOPPER, "stores f32, f16, bf16"),
-    ],
-)
-def test_reasons(name, target, words):
-    assert words in TritonProvider().supports(parse_operation(name), target)
-
-
 @pytest.mark.parametrize(("release", "native"), [("3.6.0", False), ("3.10.1+git", True)])
 def test_an_older_triton_does_not_widen_for_factors_in_e4m3(monkeypatch, release, native):
     monkeypatch.setattr(metadata, "version", lambda name: {"triton": release}[name])
@@ -96,24 +76,6 @@ def test_names_of_tiles_begin_with_the_method():
     assert parse_tile(tile.name) == tile
     assert tile.configuration.tile == (128, 256, 64)
     assert parse_tile("narrowed_tile_128x256x64_warps8_stages3_group8") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "tile", "words"),
-    [
-        (FP8, "tile_128x128x128_warps8_stages3_group8", "write promoted_tile_128x128x128"),
-        (VECTORS_OF_16, "dotscaled_tile_128x128x128_warps8_stages3_group8",
-         "dot_scaled has no e8m0 factors of 16 e2m1 elements; widened_tile_128x128x128"),
-        (FP8, "promoted_tile_128x128x256_warps8_stages3_group8", "do not fit blocks of 128"),
-        ("matmul_64x64x64_f16t_f16n_f32t", "promoted_tile_64x64x64_warps4_stages3_group8",
-         "promoted is for blocks"),
-    ],
-)  # fmt: skip
-def test_tiles_that_do_not_fit_the_blocks_say_so(name, tile, words):
-    from gemmetry.providers.triton_provider.tiles import why_invalid
-
-    found = parse_tile(tile)
-    assert words in why_invalid(found, parse_operation(name), architecture_of(HOPPER))
 
 
 @pytest.mark.parametrize("depth", [32, 64, 96, 128, 256])

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
+from gemmetry.domain.dispatch import Dispatch, parse_target
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.triton_provider.provider import PROVIDER
@@ -133,11 +133,3 @@ def test_a_missing_device_is_reported(workspace: Workspace) -> None:
     wanted = dispatch("cuda-sm_90", "matmul_64x64x64_f32t_f32t_f32t")
     with pytest.raises(Exception, match="only be compiled"):
         PROVIDER().build(wanted, workspace)
-
-
-def test_a_configuration_is_found_by_name_only_if_it_is_one() -> None:
-    operation = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
-    target = Target(TargetKind.CUDA, "sm_90", None)
-    assert PROVIDER().parse_configuration("nonsense", operation, target) is None
-    found = PROVIDER().parse_configuration(TILE, operation, target)
-    assert isinstance(found, Configuration) and found.parameters["block_k"] == 32

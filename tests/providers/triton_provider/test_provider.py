@@ -66,43 +66,6 @@ def test_the_interpreter_conforms(forked) -> None:
     assert int(run.stdout) >= 8
 
 
-@pytest.mark.parametrize(
-    ("name", "target", "reason"),
-    [
-        ("matmul_splitk_8x8x8_f32t_f32t_f32t_slices2", "cuda-sm_90", "not matmul_splitk"),
-        ("conv2d_1x8x8x8_3x3x8_f32nhwc_f32hwcf_f32nhwc", "cuda-sm_90", "not conv2d"),
-        ("matmul_8x8x8_f64t_f64t_f64t", "cuda-sm_90", "no product of f64"),
-        ("matmul_8x8x8_e4m3t_e4m3t_bf16t", "cuda-sm_80", "no fp8"),
-        ("matmul_8x8x8_e4m3t_e4m3t_bf16t", "hip-gfx942", "e4m3fnuz"),
-        ("matmul_8x8x8_e4m3t_e4m3t_e4m3t", "cuda-sm_90", "stores f32, f16, bf16"),
-        ("matmul_8x8x8_tf32t_tf32t_f32t", "hip-gfx942", "NVIDIA"),
-        ("matmul_8x8x8_f16t_f16t_f16t_accf16", "hip-gfx950", "mfma accumulates in f32"),
-        ("matmul_8x8x8_bf16t_bf16t_bf16t_accbf16", "cuda-sm_90", "accumulates bf16 in bf16"),
-        ("matmul_8x8x8_f32t_f32t_f32t", "cpu", "not on cpu"),
-        ("matmul_8x8x8_f32t_f32t_f32t", "cuda-sm_70", "from sm_80"),
-        ("matmul_8388608x8x8_f32t_f32t_f32t", "cuda-sm_90", "overflow"),
-        ("batch_matmul_1000000x4096x4096x8_f32t_f32t_f32t", "cuda-sm_90", "one launch"),
-    ],
-)
-def test_what_the_kernel_cannot_do_is_reported(name: str, target: str, reason: str) -> None:
-    assert reason in str(PROVIDER().supports(parse_operation(name), parse_target(target)))
-
-
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        ("matmul_8x8x8_e4m3t_e5m2t_bf16t_scalerow", "cuda-sm_90"),
-        ("matmul_8x8x8_e4m3fnuzt_e4m3fnuzt_f32t", "hip-gfx942"),
-        ("matmul_8x8x8_e4m3t_e4m3t_f32t", "hip-gfx950"),
-        ("matmul_8x8x8_f16t_f16t_f16t_accf16", "cuda-sm_80"),
-        ("matmul_8x8x8_tf32t_tf32t_f32t", "cuda-sm_100"),
-        ("matmul_8x8x8_s8t_s8t_s32t", "cuda-sm_90a"),
-    ],
-)
-def test_what_the_kernel_does(name: str, target: str) -> None:
-    assert PROVIDER().supports(parse_operation(name), parse_target(target)) is None
-
-
 def test_the_interpreter_is_for_what_it_does_rightly() -> None:
     provider = PROVIDER({"interpret": True})
     assert provider.targets() == [CPU]

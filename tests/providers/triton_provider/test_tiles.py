@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.triton_provider.block_scaled import (
-    CROSS_COMPILED,
     Architecture,
     architecture_of,
     cross_targets,
@@ -18,12 +17,10 @@ from gemmetry.providers.triton_provider.tiles import (
     PERSISTENT,
     TritonTile,
     choose,
-    configurations,
     parse_tile,
     shared_memory_bytes,
     tile_of,
     valid_tiles,
-    why_invalid,
 )
 
 BF16 = parse_operation("matmul_4096x4096x4096_bf16t_bf16t_bf16t")
@@ -72,38 +69,6 @@ def test_shared_memory_is_what_triton_was_seen_to_use() -> None:
     tile = TritonTile(256, 128, 64, 8, 2)
     assert shared_memory_bytes(tile, BF16, architecture("gfx942")) == 49152
     assert shared_memory_bytes(tile, BF16, architecture("gfx950")) == 98304
-
-
-@pytest.mark.parametrize(
-    ("tile", "name", "reason"),
-    [
-        (
-            TritonTile(128, 256, 64, 8, 5),
-            "sm_90",
-            "245760 bytes of shared memory, sm_90 has 232448",
-        ),
-        (TritonTile(256, 256, 64, 8, 2), "sm_90", "256 accumulators"),
-        (TritonTile(64, 64, 64, 64, 2), "sm_90", "2048 threads"),
-        (TritonTile(64, 64, 64, 32, 2), "gfx942", "2048 threads"),
-        (TritonTile(8, 64, 64, 4, 2), "sm_80", "smaller than the matrix instructions"),
-        (TritonTile(256, 256, 128, 8, 2), "gfx942", "has 65536"),
-    ],
-)
-def test_impossible_tiles_say_why(tile: TritonTile, name: str, reason: str) -> None:
-    assert reason in str(why_invalid(tile, BF16, architecture(name)))
-
-
-@pytest.mark.parametrize("name", CROSS_COMPILED)
-@pytest.mark.parametrize("types", ["bf16t_bf16t_bf16t", "f32t_f32n_f32t", "s8t_s8n_s32t"])
-def test_every_listed_configuration_is_valid_and_parses(name: str, types: str) -> None:
-    operation = parse_operation(f"matmul_1024x512x2048_{types}")
-    listed = list(configurations(operation, architecture(name)))
-    assert listed[0].name == "default"
-    assert len({configuration.name for configuration in listed}) == len(listed) >= 5
-    for configuration in listed[1:]:
-        tile = parse_tile(configuration.name)
-        assert tile is not None and tile.configuration == configuration
-        assert why_invalid(tile, operation, architecture(name)) is None
 
 
 def test_default_is_one_of_the_valid_tiles() -> None:

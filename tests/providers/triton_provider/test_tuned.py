@@ -9,8 +9,8 @@ from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.dispatch import Dispatch, parse_target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
+from gemmetry.providers.triton_provider.plan import tuned_text
 from gemmetry.providers.triton_provider.provider import TritonProvider
-from gemmetry.providers.triton_provider.tuned import tuned_text
 
 SQUARE = "matmul_4096x4096x4096_bf16t_bf16n_bf16t"
 WINNER = "persistent_tile_128x256x64_warps8_stages4_group8_parts2"

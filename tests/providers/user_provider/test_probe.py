@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.providers.user_provider import probe as _user_probe
-from gemmetry.providers.user_provider.kernel import load_kernel
-from gemmetry.providers.user_provider.probe import inspect_kernels
+from gemmetry.providers.user_provider import kernel as _user_probe
+from gemmetry.providers.user_provider.kernel import inspect_kernels, load_kernel
 
 SOURCE = """
 print("noise on standard output")

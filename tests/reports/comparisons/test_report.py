@@ -14,9 +14,9 @@ import pytest
 from gemmetry.dispatches.comparison import compare
 from gemmetry.dispatches.comparison_report import (
     comparison_document,
+    comparison_files,
     comparison_junit,
     print_comparison,
-    write_comparison,
 )
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.record import Environment, ResultSet
@@ -77,24 +77,24 @@ def test_document_is_json_with_every_key(comparison):
 
 
 def test_files(comparison, tmp_path):
-    write_comparison(comparison, tmp_path / "c.json")
+    comparison_files(comparison).write(tmp_path / "c.json")
     assert json.loads((tmp_path / "c.json").read_text())["threshold"] == 0.02
-    write_comparison(comparison, tmp_path / "c.csv")
+    comparison_files(comparison).write(tmp_path / "c.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
     assert all(row["ratio_low"] for row in rows[:3])
     assert [row["verdict"] for row in rows] == [
         "no difference shown", "slower", "faster", "ok → wrong",
     ]  # fmt: skip
     assert rows[3]["note"] == "bad"
-    write_comparison(comparison, tmp_path / "c.md")
+    comparison_files(comparison).write(tmp_path / "c.md")
     assert "| torch:" in (tmp_path / "c.md").read_text()
     for suffix in ("xlsx", "parquet", "html"):
-        write_comparison(comparison, tmp_path / f"c.{suffix}")
+        comparison_files(comparison).write(tmp_path / f"c.{suffix}")
     assert "ok → wrong" in (tmp_path / "c.html").read_text()
     frame = polars.read_parquet(tmp_path / "c.parquet")
     assert frame["is_regression"].to_list() == [False, True, False, True]
     with pytest.raises(RequestError, match=r"\.csv, \.json"):
-        write_comparison(comparison, tmp_path / "c.pdf")
+        comparison_files(comparison).write(tmp_path / "c.pdf")
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_what_is_undecided_is_seen_in_every_file(few, tmp_path):
         "undecided", None, None,
     )  # fmt: skip
     for suffix in ("csv", "parquet", "xlsx", "md", "html", "xml"):
-        write_comparison(few, tmp_path / f"c.{suffix}")
+        comparison_files(few).write(tmp_path / f"c.{suffix}")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
     assert [row["verdict"] for row in rows] == ["undecided", "undecided", "no difference shown"]
     assert [row["ratio_low"] == "" for row in rows] == [True, True, False]
@@ -157,7 +157,7 @@ def test_a_regression_and_what_is_undecided_fail_in_junit(few, comparison, tmp_p
         "undecided", "undecided: 85.000 times as long (interval n/a)",
     )  # fmt: skip
     assert "at least 6 are needed" in one.text
-    write_comparison(few, tmp_path / "c.xml", undecided_fails=False)
+    comparison_files(few, undecided_fails=False).write(tmp_path / "c.xml")
     root = ElementTree.fromstring((tmp_path / "c.xml").read_bytes())
     assert [root.get(key) for key in ("tests", "failures", "skipped")] == ["3", "0", "2"]
 
@@ -254,7 +254,7 @@ def test_an_experiment_against_itself_is_named_first(make_record, console_text, 
         lines = console_text(lambda c, same=same: print_comparison(same, c), width=160)
         assert lines.splitlines()[1].startswith("! B is the same experiment as A: its samples are")
         assert comparison_document(same)["candidates"][0]["same_experiment"] is True
-        write_comparison(same, tmp_path / "c.md")
+        comparison_files(same).write(tmp_path / "c.md")
         assert "- B is the same experiment as A" in (tmp_path / "c.md").read_text()
     again = dataclasses.replace(copy, created="2026-01-02T00:00:00+00:00")
     assert comparison_document(compare([one, again]))["candidates"][0]["same_experiment"] is False

@@ -3,8 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gemmetry.dispatches.records import CSV_HEADER, csv_row, format_block
-from gemmetry.dispatches.writers import to_csv
+from gemmetry.dispatches.results import CSV_HEADER, csv_row, format_block, to_csv
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Verdict
 

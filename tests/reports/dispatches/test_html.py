@@ -11,12 +11,13 @@ import pytest
 from gemmetry.dispatches import page as html_report
 from gemmetry.dispatches.analysis import find_run_marks, group_by_problem
 from gemmetry.dispatches.comparison import find_leader
-from gemmetry.dispatches.console import verdict_line
+from gemmetry.dispatches.figures import provider_places
+from gemmetry.dispatches.labels import verdict_line
 from gemmetry.dispatches.page import render_html, render_notebook_table
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.record import BuildFacts, Environment, ResultSet
-from gemmetry.results.palette import COLOURS, SCALE, provider_places
+from gemmetry.results.palette import COLOURS, SCALE
 
 pytest.importorskip("plotly")
 

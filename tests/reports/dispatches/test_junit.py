@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 from gemmetry.dispatches.analysis import find_run_marks
 from gemmetry.dispatches.comparison import find_leader
-from gemmetry.dispatches.console import verdict_line
-from gemmetry.dispatches.writers import to_junit
+from gemmetry.dispatches.labels import verdict_line
+from gemmetry.dispatches.results import to_junit
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import ResultSet
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gemmetry.dispatches.figures import render_picture
+from gemmetry.dispatches.figures import provider_places, render_picture
 from gemmetry.domain.errors import RequestError
-from gemmetry.results.palette import COLOURS, provider_places
+from gemmetry.results.palette import COLOURS
 
 pytest.importorskip("matplotlib")
 
@@ -58,7 +58,7 @@ def test_the_title_and_the_footer_mention_marked_measurements(few, drawn, make_r
     records = [make_record(name, provider=p, gflops=9.0, marks=marks) for p in ("torch", "numpy")]
     noisy = "\n".join(_texts(render_picture(dataclasses.replace(few, records=records), "svg")))
     assert "numpy 1.00× (1, 1 based on marked measurements)" in noisy
-    assert "2 of 2 measurements are marked as less trustworthy: 2 noisy" in noisy
+    assert "! 2 less trustworthy: 2 noisy" in noisy
 
 
 def test_cells_of_a_heat_map_show_their_speed(make_record, few):

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.dispatches.show import matching_records, show_dispatch, source_excerpt
-from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.record import BuildFacts, EnergyFacts, TraceFacts
+from gemmetry.dispatches.show import (
+    EXCERPT_LINES,
+    machine_code_excerpt,
+    matching_records,
+    show_dispatch,
+    source_excerpt,
+    why_line,
+)
+from gemmetry.domain.errors import EmptySelectionError, Outcome, RequestError
+from gemmetry.domain.record import BuildFacts, EnergyFacts, Telemetry, TraceFacts
 
 EXPECTED = Path(__file__).parents[1] / "expected"
 WRONG = "matmul_512x512x512_f32t_f32t_f32t_wrong"
@@ -219,3 +226,59 @@ def test_names_are_listed_where_none_is_near(result_set):
     first = result_set.records[0]
     assert f"There are {first.provider}:{first.dispatch}, " in raised.value.hint
     assert "and others" in raised.value.hint
+
+
+PRODUCT = "matmul_64x64x64_f32t_f32t_f32t"
+
+
+def test_everything_that_is_known_is_in_the_line(make_record):
+    facts = BuildFacts(matrix_instruction="wgmma", spill_bytes=128, compiled_for="sm_80")
+    record = make_record(PRODUCT, "tile", gflops=90.0, facts=facts)
+    telemetry = Telemetry(sm_clock_hz=1.98e9, throttle_reasons=("sw_power_cap",))
+    m = dataclasses.replace(record.measurement, telemetry=telemetry)
+    record = dataclasses.replace(record, measurement=m, roofline_fraction=0.5)
+    best = make_record(PRODUCT, "other", gflops=180.0, facts=BuildFacts(matrix_instruction="none"))
+    assert why_line(record, best) == (
+        "wgmma (the fastest here: no multiply instruction found) · compiled for sm_80 · 128 B "
+        "spilled per thread · 50 % of the roofline · at 1980 MHz · throttled: sw_power_cap · 0.50× "
+        "the speed of torch other, the fastest here"
+    )
+
+
+def test_the_fastest_is_not_compared_with_itself(make_record):
+    record = make_record(PRODUCT, facts=BuildFacts(matrix_instruction="wgmma", spill_bytes=0))
+    assert why_line(record, record).startswith("wgmma · no spills · ")
+    assert "fastest" not in why_line(record, record)
+
+
+def test_without_a_time_there_is_nothing_to_explain(make_record):
+    assert why_line(make_record(PRODUCT, outcome=Outcome.CRASH, reason="no"), None) == ""
+
+
+def text_with(word: str, *at: int, lines: int = 100) -> str:
+    return "\n".join(f"\t{word} {i}" if i in at else f"\tmov {i}" for i in range(lines))
+
+
+def test_the_densest_part_is_shown():
+    text = text_with("wgmma.mma_async", 3, 50, 52, 54)
+    start, lines = machine_code_excerpt(text, "wgmma")
+    assert len(lines) == EXCERPT_LINES
+    assert sum("wgmma" in line for line in lines) == 3
+    assert lines[0] == f"\tmov {start}"
+
+
+def test_the_kind_of_register_is_not_looked_for():
+    assert machine_code_excerpt("\tvfmadd231ps (%rax), %zmm1, %zmm2", "vfmadd231ps zmm") == (
+        0, ["\tvfmadd231ps (%rax), %zmm1, %zmm2"],
+    )  # fmt: skip
+
+
+def test_without_a_matrix_instruction_plain_products_are_looked_for():
+    start, lines = machine_code_excerpt(text_with("fma.rn.f32", 60, 61), "none")
+    assert start <= 60 and "\tfma.rn.f32 61" in lines
+    assert machine_code_excerpt(text_with("fma.rn.f32", 5), None)[1]
+
+
+def test_what_does_not_occur_is_not_shown():
+    assert machine_code_excerpt("\tret", "wgmma") == (0, [])
+    assert machine_code_excerpt("", "wgmma") == (0, [])

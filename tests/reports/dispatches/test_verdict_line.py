@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.dispatches.analysis import RunMarks, RunState, find_run_marks
 from gemmetry.dispatches.comparison import Leader
-from gemmetry.dispatches.console import run_state_lines, verdict_line
+from gemmetry.dispatches.labels import run_state_lines, verdict_line
 from gemmetry.domain.errors import Outcome
 
 LEADER = Leader(name="torch", is_configuration=False, operations=9, fastest=6, shown=4, ratio=1.32,

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from gemmetry.dispatches.writers import to_workbook
+from gemmetry.dispatches.results import to_workbook
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.errors import Outcome
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from gemmetry.dispatches.ladder import ladder_of, ladder_steps
 from gemmetry.dispatches.ladder_report import print_ladder
-from gemmetry.dispatches.ladder_run import ladder_of, ladder_steps
 from gemmetry.domain.record import BuildFacts, ResultSet, Telemetry
 
 SMALL = "matmul_512x512x512_bf16t_bf16n_bf16t"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.documents.sweep_files import product_sweep
-from gemmetry.sweeps.analysis import analyse_sweep
 from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
 from gemmetry.sweeps.page import comparison_page
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def documents(tmp_path_factory, sweeps):
                                slowdown={sweeps.UP.kernel: 1.6}, **options)
               for t, c in grid for r in (1, 2)]  # fmt: skip
     return [
-        sweep_document(analyse_sweep(sweeps.write_sweep(folder / name, points)))
+        sweep_result(analyse_sweep(sweeps.write_sweep(folder / name, points))).document()
         for name, points in (("before", first), ("after", second))
     ]
 

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
-from gemmetry.sweeps.sentences import change_answers, change_sentences
-from gemmetry.sweeps.text import print_sweep_comparison
+from gemmetry.sweeps.report import change_answers, change_sentences, print_sweep_comparison
 
 
 def made(*points):
@@ -49,82 +48,68 @@ def answers():
     return make
 
 
-def test_a_slower_step_with_its_interval(answers):
-    found = dict(answers(made((8, [100, 100.1])), made((8, [110, 110.1]))))
-    assert found["Best point"] == (
-        "The best point takes 100.05 ms in A with 256 threads, 8 channels, and 110.05 ms in B with "
-        "the same point: +10.0 % (+9.7 % to +10.3 %), which is shown."
-    )
-    assert found["Steps"].startswith("Of 1 point that both have: 1 slower; the largest change is ")
-    assert found["Parts of the step"].startswith("The part that changes most is compute: with 256 ")
-    assert "lengthens the step by 10.0 %" in found["Parts of the step"]
+def _failed(document):
+    document["points"][-1]["outcome"] = "failed"
+    return document
 
 
-def test_a_faster_step(answers):
-    found = dict(answers(made((8, [110, 110.1])), made((8, [100, 100.1]))))
-    assert "1 faster; the largest change is -9.1 %" in found["Steps"]
-    assert "shortens the step by 9.1 %" in found["Parts of the step"]
+def _left_out(document):
+    document["points"][-1]["left_out"] = "no whole trace of rank 1"
+    return document
 
 
-def test_undecided_points_name_the_reason(answers):
-    found = dict(answers(made((8, [100])), made((8, [110]))))
-    assert found["Steps"].endswith("1 undecided: no point was run twice, so the spread between "
-                                   "runs is not known; repeat the runs.")  # fmt: skip
-    assert "Parts of the step" not in found
+BOTH = ((8, [100, 101]), (16, [90, 91]))
 
 
-def test_points_that_only_one_sweep_has(answers):
-    found = answers(made((8, [100, 101]), (16, [90, 91])), made((8, [100, 101]), (32, [9, 9.1])))
-    assert [text for topic, text in found if topic == "Points"] == [
-        "Only in A: 256 threads, 16 channels.", "Only in B: 256 threads, 32 channels.",
+@pytest.mark.parametrize(
+    ("first", "second", "sentences"),
+    [
+        (made((8, [100, 100.1])), made((8, [110, 110.1])), [
+            "The best point takes 100.05 ms in A with 256 threads, 8 channels, and 110.05 ms in B "
+            "with the same point: +10.0 % (+9.7 % to +10.3 %), which is shown.",
+            "Of 1 point that both have: 1 slower; the largest change is ",
+            "The part that changes most is compute: with 256 threads, 8 channels it lengthens the "
+            "step by 10.0 %",
+        ]),
+        (made((8, [110, 110.1])), made((8, [100, 100.1])), [
+            "1 faster; the largest change is -9.1 %", "shortens the step by 9.1 %",
+        ]),
+        (made((8, [100])), made((8, [110])), [
+            "1 undecided: no point was run twice, so the spread between runs is not known; repeat "
+            "the runs.",
+        ]),
+        (made(*BOTH), made((8, [100, 101]), (32, [9, 9.1])), [
+            "Only in A: 256 threads, 16 channels.", "Only in B: 256 threads, 32 channels.",
+        ]),
+        (made(*BOTH), _failed(made((8, [100, 101]), (16, [90]))), [
+            "Compared in A, but failed or incomplete in B: 256 threads, 16 channels.",
+        ]),
+        (made(*BOTH), _left_out(made(*BOTH)), [
+            "Left out in B: 256 threads, 16 channels, repeat 2 (no whole trace of rank 1).",
+        ]),
+        (made((8, [100, 101])), made((16, [90, 91])), ["A and B have no point in common"]),
+        (gemms(made((8, [100, 100.1])), 10, 12), gemms(made((8, [100, 100.1])), 10, 15), [
+            "The GEMM that changed most is 64x32x16 with 256 threads, 8 channels: slowdown by "
+            "communication 1.200× → 1.500×, +25.0 %", "1 more comparison shows a difference.",
+        ]),
+        (gemms(made((8, [100, 100.1])), 10, 12), gemms(made((8, [100, 100.2])), 10, 12), [
+            "No GEMM is shown to be slower or faster.",
+        ]),
+        (made((8, [100])), made((8, [100])), [
+            "B holds the same runs as A: nothing can differ.",
+        ]),
+    ],
+)  # fmt: skip
+def test_sentences(answers, first, second, sentences):
+    text = " ".join(sentence for _, sentence in answers(first, second))
+    assert [one for one in sentences if one not in text] == []
+
+
+def test_topics(answers):
+    assert [topic for topic, _ in answers(made((8, [100, 101])), made((16, [90, 91])))] == [
+        "Points", "Best point"
     ]  # fmt: skip
-
-
-def test_a_point_that_fails_now(answers):
-    second = made((8, [100, 101]), (16, [90]))
-    second["points"][-1]["outcome"] = "failed"
-    found = dict(answers(made((8, [100, 101]), (16, [90, 91])), second))
-    assert found["Points"] == (
-        "Compared in A, but failed or incomplete in B: 256 threads, 16 channels."
-    )
-
-
-def test_a_point_that_is_left_out(answers):
-    second = made((8, [100, 101]), (16, [90, 91]))
-    second["points"][-1]["left_out"] = "no whole trace of rank 1"
-    found = answers(made((8, [100, 101]), (16, [90, 91])), second)
-    assert [text for topic, text in found if topic == "Points"] == [
-        "Left out in B: 256 threads, 16 channels, repeat 2 (no whole trace of rank 1)."
-    ]
-
-
-def test_no_common_point(answers):
-    found = answers(made((8, [100, 101])), made((16, [90, 91])))
-    assert [topic for topic, _ in found] == ["Points", "Best point"]
-    assert "A and B have no point in common" in found[0][1]
-
-
-def test_the_gemm_that_changed_most(answers):
-    first = gemms(made((8, [100, 100.1])), 10, 12)
-    second = gemms(made((8, [100, 100.1])), 10, 15)
-    found = dict(answers(first, second))
-    assert found["GEMMs"].startswith(
-        "The GEMM that changed most is 64x32x16 with 256 threads, 8 channels: slowdown by "
-        "communication 1.200× → 1.500×, +25.0 %"
-    )
-    assert found["GEMMs"].endswith("1 more comparison shows a difference.")
-
-
-def test_no_gemm_changed(answers):
-    first = gemms(made((8, [100, 100.1])), 10, 12)
-    second = gemms(made((8, [100, 100.2])), 10, 12)
-    assert dict(answers(first, second))["GEMMs"] == "No GEMM is shown to be slower or faster."
-
-
-def test_a_sweep_against_itself(answers):
-    assert answers(made((8, [100])), made((8, [100]))) == [
-        ("Runs", "B holds the same runs as A: nothing can differ.")
-    ]
+    assert "Parts of the step" not in dict(answers(made((8, [100])), made((8, [110]))))
 
 
 def test_a_terminal_shows_environments_first_within_80_columns():

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.results.pages import text_of
 from gemmetry.sweeps.comparison import LabelledSweep
-from gemmetry.sweeps.figures import (
-    collective_figure,
-    dose_figure,
-    slowdown_forest,
-    split_figure,
-    text_of,
-)
+from gemmetry.sweeps.page import collective_figure, dose_figure, slowdown_forest, split_figure
 
 
 def sweep(label="", **document):

@@ -11,9 +11,8 @@ import pytest
 
 import gemmetry
 from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
-from gemmetry.sweeps.page import sweep_page
-from gemmetry.sweeps.page_tables import environments_of
-from gemmetry.sweeps.sentences import sentences
+from gemmetry.sweeps.page import environments_of, sweep_page
+from gemmetry.sweeps.report import sentences
 
 pytest.importorskip("plotly")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmetry.documents import sweep_plots as plots
-from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import SweepConfiguration
 
 
 @pytest.fixture

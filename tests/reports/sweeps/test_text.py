@@ -7,37 +7,32 @@ import io
 import pytest
 from rich.console import Console
 
-from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.rows import sweep_document
-from gemmetry.sweeps.sentences import sentences
-from gemmetry.sweeps.text import print_sweep
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.report import print_sweep, sentences
+from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture
 def analysis_of(tmp_path, sweeps):
     def make(*points):
-        return sweep_document(analyse_sweep(sweeps.write_sweep(tmp_path, points)))
+        return sweep_result(analyse_sweep(sweeps.write_sweep(tmp_path, points))).document()
 
     return make
 
 
-def test_a_shown_slowdown_in_a_sentence(analysis_of, sweeps):
-    found = sentences(analysis_of(sweeps.MadePoint(slowdown={sweeps.UP.kernel: 1.3})))
-    (sentence,) = [text for text in found if text.startswith("Communication slows")]
-    assert "slows 1 of 2 GEMMs" in sentence
-    assert "1024x4096x1024 with 256 threads, 8 channels: 100 µs alone, 130 µs next to" in sentence
-    assert "0.18 ms of each step" in sentence
-
-
-def test_no_slowdown_is_stated(analysis_of, sweeps):
-    found = sentences(analysis_of(sweeps.MadePoint()))
-    assert "Communication is shown to slow none of 2 GEMMs that could be judged." in found
-
-
-def test_a_missing_control_group_names_the_run_that_would_show_it(analysis_of, sweeps):
-    found = sentences(analysis_of(sweeps.MadePoint(has_control=False)))
-    assert any("2 GEMMs always ran next to communication" in text for text in found)
-    assert any("--nproc 1" in text for text in found)
+@pytest.mark.parametrize(
+    ("planted", "texts"),
+    [
+        ({"slowed": 1.3}, ["slows 1 of 2 GEMMs", "0.18 ms of each step",
+         "1024x4096x1024 with 256 threads, 8 channels: 100 µs alone, 130 µs next to"]),
+        ({}, ["Communication is shown to slow none of 2 GEMMs that could be judged."]),
+        ({"has_control": False}, ["2 GEMMs always ran next to communication", "--nproc 1"]),
+    ],
+)  # fmt: skip
+def test_what_communication_costs(analysis_of, sweeps, planted, texts):
+    slowed = {sweeps.UP.kernel: planted.pop("slowed")} if "slowed" in planted else {}
+    found = " ".join(sentences(analysis_of(sweeps.MadePoint(slowdown=slowed, **planted))))
+    assert [text for text in texts if text not in found] == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import analyse_sweep
 from gemmetry.sweeps.tuner import evidence, tuned_collectives, tuned_sentences, tuner_text
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.units import format_change
 from gemmetry.statistics.comparison import compare_pairs
-from gemmetry.sweeps.sentences import _stragglers, gemm_label, interval_text, longer
+from gemmetry.sweeps.report import _stragglers, gemm_label, interval_text, longer
 
 
 @pytest.mark.parametrize(

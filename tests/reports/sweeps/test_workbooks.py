@@ -7,7 +7,7 @@ import json
 import openpyxl
 
 from gemmetry.documents.sweep_workbooks import RANK_HOOK
-from gemmetry.sweeps.rank_worker import RankTask, analyse_rank, hook_of
+from gemmetry.sweeps.workers import RankTask, analyse_rank, hook_of
 
 
 def test_a_trace_is_reported_while_it_is_read(tmp_path, sweeps):

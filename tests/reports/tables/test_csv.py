@@ -6,10 +6,10 @@ import io
 
 import pytest
 
-from gemmetry.dispatches.records import record_table
+from gemmetry.dispatches.results import record_table
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.errors import Outcome, RequestError, StorageError
-from gemmetry.results.tables import append_csv, csv_text
+from gemmetry.results.tables import append_csv, cell_text, csv_text
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 
@@ -114,3 +114,11 @@ def test_appending_to_what_is_not_text_is_refused(make_record, tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(StorageError, match="cannot read"):
         append_csv(record_table([make_record(NAME)]), path)
+
+
+def test_cells_hold_one_value():
+    assert cell_text(["a", "b"]) == "a; b"
+    assert cell_text({"a": 1, "b": "c"}) == "a=1; b=c"
+    assert cell_text(1.5) == 1.5
+    assert cell_text(None) is None
+    assert (cell_text(True), cell_text(False)) == ("yes", "no")

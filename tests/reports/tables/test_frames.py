@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gemmetry.dispatches.records import record_table
+from gemmetry.dispatches.results import record_table
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.results.tables import frame as frame_of

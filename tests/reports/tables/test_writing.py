@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.results.emit import FORMATS, Format, write_tables
+from gemmetry.results.emit import FORMATS, write_tables
 
 THINGS = Table(
     "things",
@@ -88,15 +88,6 @@ def test_a_new_column_needs_nothing_but_its_declaration(tmp_path):
     assert "<td>12.2 GB/s</td>" in (tmp_path / "t.html").read_text()
     sheet = fastexcel.read_excel(tmp_path / "t.xlsx").load_sheet("copies").to_polars()
     assert sheet.to_dicts() == [{"name": "a", "rate_gb_per_s": 12.25}]
-
-
-def test_a_new_format_is_an_entry_and_its_writer(tmp_path, monkeypatch):
-    monkeypatch.setitem(FORMATS, ".tsv", Format(lambda tables: "\t".join(tables[0].names).encode()))
-    write_tables([EMPTY], tmp_path / "t.tsv")
-    assert (tmp_path / "t.tsv").read_bytes() == b"one|\ttwo"
-    with pytest.raises(RequestError, match="unknown suffix") as caught:
-        write_tables([EMPTY], tmp_path / "t.pdf")
-    assert ".tsv" in caught.value.hint
 
 
 def test_a_place_that_cannot_be_written(tmp_path):

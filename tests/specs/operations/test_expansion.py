@@ -7,7 +7,7 @@ import pytest
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind
-from gemmetry.domain.specs.expansion import (
+from gemmetry.domain.specs.operations import (
     OperationBlock,
     Operations,
     SignatureAxes,

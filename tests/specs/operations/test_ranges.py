@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.specs.ranges import parse_sizes, split_files
+from gemmetry.domain.specs.keys import split_files
+from gemmetry.domain.specs.shapes import parse_sizes
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 _PROGRAM = """
 import contextlib, json, os, sys, tempfile, torch
 import torch.distributed as dist
-from gemmetry.sweeps.workload.__main__ import main
+from gemmetry.sweeps.workload import main
 torch.set_num_threads(1)  # As torchrun sets it.
 exec(sys.argv[2])
 ended = []

@@ -12,8 +12,8 @@ import pytest
 
 from gemmetry.formats.events import TraceRows
 from gemmetry.formats.kineto import read_kineto
-from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.workload.failures import LABEL
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.trainer import LABEL
 
 pytest.importorskip("torch")
 
@@ -81,7 +81,7 @@ RUNS = {
 }
 PLAIN_WINDOWS = """
 import torch.distributed._symmetric_memory as memory
-from gemmetry.sweeps.workload import model as paths
+from gemmetry.sweeps import trainer as paths
 paths._reason_against = lambda path, distributed: ""
 memory.set_backend = lambda name: None
 memory.empty = lambda size, dtype, device: torch.full(size, torch.nan, dtype=dtype, device=device)
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_written_is_named(alone):
 TORCHRUN = """
 import torch
 from torch.distributed import run
-from gemmetry.sweeps.workload.__main__ import _end, main
+from gemmetry.sweeps.workload import _end, main
 
 launcher = run.elastic_launch
 

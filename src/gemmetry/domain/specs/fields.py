@@ -22,9 +22,14 @@ from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind, parse_dtype, parse_scaling
 from gemmetry.domain.settings import Key, RunSettings
 from gemmetry.domain.specs.keys import SETTINGS
-from gemmetry.domain.specs.ranges import parse_sizes, parse_sizes_in_order, split_list
 from gemmetry.domain.specs.selection import parse_pattern, split_patterns
-from gemmetry.domain.specs.shapes import names_file, parse_shape
+from gemmetry.domain.specs.shapes import (
+    names_file,
+    parse_shape,
+    parse_sizes,
+    parse_sizes_in_order,
+    split_list,
+)
 
 _RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _CUDA_ARCHITECTURE = r"sm_[0-9]+a?"
@@ -286,13 +291,16 @@ def _any_of(*kinds: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [forms.get(kind, {"type": kind}) for kind in kinds]})
 
 
+def _list_of(*items: dict[str, Any]) -> WithJsonSchema:
+    """A text, or a list whose items have one of these schemas."""
+    array = {"type": "array", "items": {"anyOf": list(items)}}
+    return WithJsonSchema({"anyOf": [_TEXT, array]})
+
+
+_TEXT = {"type": "string"}
 _LIST = _any_of("string", "array")
 
-Sizes = Annotated[
-    tuple[int | str, ...],
-    _read_by(_sizes),
-    _any_of("integer", "string", "array"),
-]
+Sizes = Annotated[tuple[int | str, ...], _read_by(_sizes), _any_of("integer", "string", "array")]
 Names = Annotated[tuple[str, ...], _read_by(lambda v: tuple(_texts(v))), _LIST]
 
 
@@ -329,34 +337,12 @@ Kernels = Annotated[tuple[str, ...], _read_by(_kernels), _LIST]
 Dtypes = Annotated[
     tuple[str, ...],
     _read_by(_dtypes),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "array",
-                    "items": {
-                        "anyOf": [
-                            {"type": "string"},
-                            {"type": "array", "items": {"type": "string"}, "maxItems": 3},
-                        ]
-                    },
-                },
-            ]
-        }
-    ),
+    _list_of(_TEXT, {"type": "array", "items": _TEXT, "maxItems": 3}),
 ]
 Formats = Annotated[tuple[str, ...], _read_by(_formats), _LIST]
-Layouts = Annotated[
-    tuple[str, ...],
-    _read_by(_one_of("layout pair", LAYOUT_PAIRS)),
-    _LIST,
-]
-Kinds = Annotated[
-    tuple[str, ...],
-    _read_by(_one_of("operation kind", (*OperationKind, "all"))),
-    _LIST,
-]
+Layouts = Annotated[tuple[str, ...], _read_by(_one_of("layout pair", LAYOUT_PAIRS)), _LIST]
+_KINDS = (*OperationKind, "all")
+Kinds = Annotated[tuple[str, ...], _read_by(_one_of("operation kind", _KINDS)), _LIST]
 Format = Annotated[str, _read_by(lambda value: parse_dtype(str(value)).name)]
 
 
@@ -380,22 +366,11 @@ TwoSizes = Annotated[
 ]
 Scaling = Annotated[str, _read_by(lambda value: str(parse_scaling(str(value))))]
 Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]
-_SHAPE_LIST = WithJsonSchema(
-    {
-        "anyOf": [
-            {"type": "string"},
-            {
-                "type": "array",
-                "items": {
-                    "anyOf": [
-                        {"type": "string"},
-                        {"type": "array", "items": {"type": "integer"}},
-                        {"type": "object", "additionalProperties": {"type": "integer"}},
-                    ]
-                },
-            },
-        ]
-    }
+_INTEGER = {"type": "integer"}
+_SHAPE_LIST = _list_of(
+    _TEXT,
+    {"type": "array", "items": _INTEGER},
+    {"type": "object", "additionalProperties": _INTEGER},
 )
 Shapes = Annotated[tuple[str, ...], _read_by(_shapes), _SHAPE_LIST]
 MatrixSizes = Annotated[tuple[str, ...], _read_by(_matrix_sizes), _SHAPE_LIST]
@@ -405,22 +380,19 @@ Tags = Annotated[dict[str, str], _read_by(_tags), _any_of("string", "object")]
 Options = Annotated[dict[str, str], _read_by(read_options), _any_of("string", "object")]
 Duration = Annotated[float, _read_by(_duration), _any_of("number", "string")]
 Memory = Annotated[int, _read_by(_memory), _any_of("integer", "string")]
-RunName = Annotated[
-    str,
-    _read_by(
-        _matching(
-            _RUN_NAME,
-            "a name",
-            "Use up to 64 letters, digits, dots, dashes and underscores, and start with a "
-            "letter or digit.",
-        )
-    ),
-    WithJsonSchema({"type": "string", "pattern": f"^{_RUN_NAME}$"}),
-]
+
+
+def _of_form(pattern: str, what: str, hint: str) -> tuple[BeforeValidator, WithJsonSchema]:
+    schema = WithJsonSchema({**_TEXT, "pattern": f"^{pattern}$"})
+    return _read_by(_matching(pattern, what, hint)), schema
+
+
+_NAME_HINT = (
+    "Use up to 64 letters, digits, dots, dashes and underscores, and start with a letter or digit."
+)
+RunName = Annotated[str, *_of_form(_RUN_NAME, "a name", _NAME_HINT)]
 CudaArchitecture = Annotated[
-    str,
-    _read_by(_matching(_CUDA_ARCHITECTURE, "a CUDA architecture", "Write sm_90.")),
-    WithJsonSchema({"type": "string", "pattern": f"^{_CUDA_ARCHITECTURE}$"}),
+    str, *_of_form(_CUDA_ARCHITECTURE, "a CUDA architecture", "Write sm_90.")
 ]
 
 

@@ -3,7 +3,7 @@
 Keys have the names of the command line's options with ``_`` for ``-``; the keys of the grid
 tracing document are its settings in lower case.
 
-Writes a spec as YAML text that reads back as the same spec.
+Writes a spec as YAML text that reads back as the same spec, and the JSON schema of such texts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pydantic import (
     model_validator,
 )
 
+from gemmetry.domain.rows import DRAFT
 from gemmetry.domain.specs import fields as f
 from gemmetry.domain.specs.fields import run_fields
-from gemmetry.domain.specs.keys import KEYS
-from gemmetry.domain.specs.ranges import split_files
+from gemmetry.domain.specs.keys import ALIASES, KEYS, split_files
 
 
 def _key(name: str, **limits: Any) -> Any:
@@ -220,3 +220,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value
+
+
+def spec_schema() -> dict[str, Any]:
+    """JSON schema of spec files; aliases of keys are properties too."""
+    schema = ProfileSpec.model_json_schema()
+    properties = schema["properties"]
+    for alias, name in ALIASES.items():
+        if name in properties:
+            properties[alias] = {
+                **properties[name], "description": f"Another name of {name}."
+            }  # fmt: skip
+    return {"$schema": DRAFT, **schema, "title": "gemmetry spec"}

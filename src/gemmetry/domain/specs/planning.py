@@ -1,4 +1,6 @@
-"""Resolves the providers and devices that a request names against those that exist here.
+"""The providers of this machine, as the caller describes them; specs themselves look nothing up.
+
+Resolves the providers and devices that a request names against those that exist here.
 
 Converts a spec into a plan: existing providers and targets, operations, selection, settings.
 """
@@ -9,8 +11,9 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from gemmetry.domain.contracts import ProviderTraits
 from gemmetry.domain.dispatch import (
     NamedDispatch,
     Plan,
@@ -24,7 +27,6 @@ from gemmetry.domain.dispatch import (
 )
 from gemmetry.domain.errors import RequestError, Stage, UnknownNameError
 from gemmetry.domain.settings import RAY, USUAL_SAMPLES, Resume, RunSettings, check_executor
-from gemmetry.domain.specs.catalogue import Catalogue
 from gemmetry.domain.specs.fields import setting_values
 from gemmetry.domain.specs.generated import (
     Generated,
@@ -46,6 +48,24 @@ from gemmetry.domain.specs.selection import (
     parse_pattern,
     pattern_operation,
 )
+
+
+class Catalogue(Protocol):
+    """Answers about providers. Each answer may cost an import, so only the needed ones should be
+    requested."""
+
+    def provider_names(self) -> Collection[str]:
+        """Names of all providers, without loading any; iteration leaves out unlisted ones."""
+
+    def traits(self, name: str) -> ProviderTraits:
+        """The traits of a provider, which are known without loading it."""
+
+    def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
+        """None if the provider works here, else the reason and what to install."""
+
+    def targets(self, name: str, options: Mapping[str, Any]) -> Sequence[Target]:
+        """The devices it runs on here, and architectures it compiles for (``index`` None)."""
+
 
 _BEST_FIRST = (TargetKind.CUDA, TargetKind.HIP, TargetKind.CPU, TargetKind.VULKAN, TargetKind.NULL)
 

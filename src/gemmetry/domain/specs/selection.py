@@ -12,7 +12,7 @@ from gemmetry.domain.dispatch import NamedDispatch
 from gemmetry.domain.errors import NameSyntaxError, RequestError, UnknownNameError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
-from gemmetry.domain.specs.ranges import parse_sizes
+from gemmetry.domain.specs.shapes import parse_sizes
 
 _Test = Callable[[str, str, Operation], bool]
 _Get = Callable[[str, str, Operation], str]

@@ -1,20 +1,18 @@
-"""Results that other benchmarks wrote: what every reader of :mod:`gemmetry.formats.benchmarks`
-returns.
+"""The formats of other benchmarks' results: what declares how each is recognised and read, and what
+every reader returns.
 
-The formats of other benchmarks' results: one file each, which declares how it is recognised and
-read.
-
-A module that is added here, with its :class:`ResultFormat` as ``FORMAT``, is found, read and listed
-among what is supported; nothing names it.
+A module that is added here, with its :class:`ResultFormat` objects as ``FORMATS``, is found, read
+and listed among what is supported; nothing names it.
 """
 
 from __future__ import annotations
 
+import csv
 import importlib
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -79,10 +77,6 @@ class ForeignFile:
     results: list[ForeignResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """Rows that were left out, each with its place and the reason."""
-
-    def left_out(self, place: str, why: object) -> None:
-        """Note a row that cannot be imported."""
-        self.problems.append(f"{place}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +202,20 @@ class ResultFormat:
     """Its description in the list of supported formats."""
     recognises: Callable[[str], bool]
     """Whether a file with this text has the format."""
-    read: Callable[[Path, str, StatedOperation], ForeignFile]
-    """Reads the text of the file."""
+    rows: Callable[[str], Iterable[tuple[object, Any]]]
+    """The rows in the text of a file, each with its line or name; instead of one that is left out,
+    the reason as an exception."""
+    result: Callable[[Any, StatedOperation, Path], ForeignResult | None]
+    """The result in a row of the file at this path, if it has one; raises :class:`RowError`."""
 
 
 @cache
 def result_formats() -> tuple[ResultFormat, ...]:
-    """All formats, in the order of their modules' names."""
-    return tuple(
-        importlib.import_module(f"{__name__}.{module.name}").FORMAT
-        for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
-    )
+    """All formats, in the order of their names."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    found = [form for module in modules for form in module.FORMATS]
+    return tuple(sorted(found, key=lambda form: form.name))
 
 
 def read_results(path: Path, stated: StatedOperation) -> tuple[ResultFormat, ForeignFile]:
@@ -228,11 +225,36 @@ def read_results(path: Path, stated: StatedOperation) -> tuple[ResultFormat, For
         RequestError: it cannot be read, or no format recognises it.
     """
     text = read_whole(path).decode("utf-8", errors="replace").removeprefix("\ufeff")
-    for form in result_formats():
-        if form.recognises(text):
-            return form, form.read(path, text, stated)
-    *most, last = [form.summary for form in result_formats()]
-    raise RequestError(
-        f"{path} contains no results of a known format",
-        hint=f"Supported: {', '.join(most)} and {last}; also compressed (.gz, .zst).",
-    )
+    form = next((form for form in result_formats() if form.recognises(text)), None)
+    if form is None:
+        *most, last = [form.summary for form in result_formats()]
+        raise RequestError(
+            f"{path} contains no results of a known format",
+            hint=f"Supported: {', '.join(most)} and {last}; also compressed (.gz, .zst).",
+        )
+    found = ForeignFile()
+    for place, row in form.rows(text):
+        try:
+            if isinstance(row, Exception):
+                raise row
+            result = form.result(row, stated, path)
+        except (ValueError, csv.Error) as error:  # RowError, and numbers of thousands of digits
+            why = str(error)
+        except (KeyError, TypeError, AttributeError) as error:
+            why = f"it lacks a field or has another: {error}"
+        else:
+            found.results += [result] if result is not None else []
+            continue
+        found.problems.append(f"{path.name}:{place}: {why}" if place else f"{path.name}: {why}")
+    return form, found
+
+
+def table_row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """The cells of a row by column.
+
+    Raises:
+        RowError: their number is not that of the columns.
+    """
+    if len(cells) != len(header):
+        raise RowError(f"it has {len(cells)} cells, and the header {len(header)}")
+    return dict(zip(header, map(str.strip, cells), strict=True))

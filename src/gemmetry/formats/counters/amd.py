@@ -1,14 +1,13 @@
-"""Counters of rocprofv3, in any of its formats, as launches.
+"""Counters of AMD's GPUs as launches: of rocprofv3, in any of its formats, and of rocprof-compute.
 
 Values are sums over all instances of a counter (XCCs, shader engines, channels of a cache), as
-rocprofv3 writes them into its CSV files. What it records of the launch and of the GPU are values
-too, under the names of its columns in lower case, so that formulas can use them.
+rocprofv3 writes them into its CSV files. What is recorded of the launch and of the GPU are values
+too, under the names of rocprofv3's columns in lower case, so that formulas can use them.
 
-Tables of rocprof-compute (``pmc_perf.csv``): a row per launch with the counters of all passes.
-
+Tables of rocprof-compute (``pmc_perf.csv``) have a row per launch with the counters of all passes.
 ``sysinfo.csv`` next to it describes the GPU. A counter of the L2 cache has a column per channel,
-``TCC_HIT[0]`` and so on; its value is their sum, as rocprofv3 counts it. Columns of passes that
-repeat the launch's description have a number behind their names.
+``TCC_HIT[0]`` and so on. Columns of passes that repeat the launch's description have a number
+behind their names.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import contextlib
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,45 +27,30 @@ from gemmetry.formats.counters.launches import (
     Columns,
     LaunchInfo,
     LaunchTable,
+    Tool,
     Triple,
     integer,
     number,
 )
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.readers import TraceFormat, rocpd, rocprofv3_csv, rocprofv3_json
-from gemmetry.formats.rocm.rocpd import read_rocpd_counters
-from gemmetry.formats.rocm.rocprofv3_counters import (
-    PassOfProcess,
-    read_counter_folder,
-    read_csv_counters,
-    read_json_counters,
-)
-from gemmetry.formats.rocm.rows import (
+from gemmetry.formats.readers import TraceFormat
+from gemmetry.formats.rocm.rocprofv3 import (
     CountedDispatch,
-    CountedGpu,
     CountedProcess,
+    PassOfProcess,
     disagreement,
     grid_and_block,
     joined_values,
-    kernel_name,
+    read_counter_folder,
 )
-
-_READERS: dict[str, Callable[[Path], Sequence[CountedProcess]]] = {
-    rocprofv3_csv.FORMAT.name: lambda path: [read_csv_counters(path)],
-    rocprofv3_json.FORMAT.name: read_json_counters,
-    rocpd.FORMAT.name: read_rocpd_counters,
-}
-
-GPU_FACTS = ("cu_count", "simd_count", "num_xcc", "max_waves_per_cu")
-"""Ids of what is recorded of the GPU."""
+from gemmetry.formats.rocm.tables import CountedGpu, kernel_name
 
 FACT_UNITS = {DURATION: "ns", "lds_block_size": "byte", "scratch_size": "byte"}
 
-_Owner: TypeAlias = tuple[str, str | int | None]
-"""What the processes of all passes have in common."""
-
 _Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], int]
 """Kernel, grid, workgroup, and how often it had been launched before."""
+
+_Launch: TypeAlias = tuple[CountedProcess, CountedDispatch]
 
 
 def read_rocprofv3_file(
@@ -85,8 +69,7 @@ def read_rocprofv3_file(
     Raises:
         RequestError: the file cannot be opened.
     """
-    read = _READERS.get(form.name)
-    processes = read(path) if read is not None else []
+    processes = form.counters(path)
     problems = [problem for one in processes for problem in one.problems]
     found = [PassOfProcess(0, one) for one in processes if one.dispatches]
     return _table(found, problems, path, metrics) if found else None
@@ -110,39 +93,48 @@ def read_rocprofv3_folder(
     return _table(found, problems, folder, metrics) if found else None
 
 
-@dataclass(slots=True)
-class _CountedLaunch:
-    """A dispatch with the counters of all passes."""
-
-    process: CountedProcess
-    dispatch: CountedDispatch
-    values: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def gpu(self) -> CountedGpu | None:
-        return self.process.gpus.get(self.dispatch.device)
-
-
 def _table(
     passes: Sequence[PassOfProcess],
     problems: list[str],
     source: Path,
     metrics: Collection[str] | None,
+    *,
+    tool: Tool = "rocprofv3",
+    version: str = "",
 ) -> LaunchTable:
     launches = _joined(passes, problems)
-    problems += _doubts(launches)
+    values = [value for _, one in launches for value in one.values.values()]
+    if launches and not values:
+        problems.append("it has launches without counters: rocprofv3 collects those that its "
+                        "option --pmc, or the key pmc of its input file, lists")  # fmt: skip
+    elif launches and not any(values):
+        problems.append("all counters are zero: rocprofv3 does not collect them on this GPU, or "
+                        "another program uses them")  # fmt: skip
     columns = Columns(len(launches), metrics)
-    for row, one in enumerate(launches):
-        for name, value in {**_facts(one), **one.values}.items():
+    infos = []
+    for row, (process, one) in enumerate(launches):
+        gpu = process.gpus.get(one.device)
+        facts = {DURATION: one.duration_ns or None, **one.facts, **(gpu.facts if gpu else {})}
+        for name, value in {**facts, **one.values}.items():
             columns.put(row, name, value, FACT_UNITS.get(name, ""))
-    infos = [_info(one) for one in launches]
-    return columns.table("rocprofv3", infos, source=source, problems=problems)
+        infos.append(
+            LaunchInfo(
+                name=one.kernel,
+                grid=triple_of(one.grid),
+                block=triple_of(one.block),
+                device=gpu.product if gpu is not None else "",
+                capability=gpu.chip if gpu is not None else "",
+                number=one.number if one.number >= 0 else None,
+                process=process.pid,
+            )
+        )
+    return columns.table(tool, infos, version=version, source=source, problems=problems)
 
 
-def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_CountedLaunch]:
-    """The launches of each process over its passes."""
-    by_owner: dict[_Owner, dict[_Key, _CountedLaunch]] = {}
-    counts: dict[_Owner, set[int]] = {}
+def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Launch]:
+    """The launches of each process over its passes, with the counters of all of them."""
+    by_owner: dict[object, dict[_Key, _Launch]] = {}
+    counts: dict[object, set[int]] = {}
     differing: set[str] = set()
     for one in passes:
         owner = _owner(one, passes)
@@ -153,8 +145,9 @@ def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Count
             same = dispatch.kernel, dispatch.grid, dispatch.block
             key = (*same, before[same])
             before[same] += 1
-            launch = launches.setdefault(key, _CountedLaunch(one.process, dispatch))
-            launch.values = joined_values(launch.values, dispatch.values, differing)
+            process, first = launches.get(key, (one.process, replace(dispatch, values={})))
+            first.values = joined_values(first.values, dispatch.values, differing)
+            launches[key] = process, first
     if any(len(numbers) > 1 for numbers in counts.values()):
         problems.append("the passes of rocprofv3 have different numbers of launches: those that "
                         "are missing in a pass lack its counters")  # fmt: skip
@@ -162,59 +155,20 @@ def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Count
     return [launch for launches in by_owner.values() for launch in launches.values()]
 
 
-def _owner(one: PassOfProcess, passes: Sequence[PassOfProcess]) -> _Owner:
-    """Processes of different passes belong together by their rank, or if a pass has one only."""
+def _owner(one: PassOfProcess, passes: Sequence[PassOfProcess]) -> object:
+    """What the processes of all passes have in common: those of different passes belong together by
+    their rank, or if a pass has one only."""
     process = one.process
-    if one.number == 0:
-        return "file", id(process)
     others = [other.process for other in passes if other.number == one.number]
-    if len(others) == 1:
-        return "alone", None
-    if process.rank is not None and sum(other.rank == process.rank for other in others) == 1:
+    if one.number and len(others) == 1:
+        return "alone"
+    if (
+        one.number
+        and process.rank is not None
+        and [o.rank for o in others].count(process.rank) == 1
+    ):
         return "rank", process.rank
     return "file", id(process)
-
-
-def _doubts(launches: Sequence[_CountedLaunch]) -> list[str]:
-    """Why the counters, as a whole, may not mean anything."""
-    values = [value for one in launches for value in one.values.values()]
-    if not values:
-        return ["it has launches without counters: rocprofv3 collects those that its option "
-                "--pmc, or the key pmc of its input file, lists"]  # fmt: skip
-    if not any(values):
-        return ["all counters are zero: rocprofv3 does not collect them on this GPU, or another "
-                "program uses them"]  # fmt: skip
-    return []
-
-
-def _facts(one: _CountedLaunch) -> Mapping[str, float | None]:
-    """What rocprofv3 records of the launch and of its GPU."""
-    dispatch, gpu = one.dispatch, one.gpu
-    found: dict[str, float | None] = {
-        DURATION: dispatch.duration_ns or None,
-        "lds_block_size": _known(dispatch.lds_bytes),
-        "scratch_size": _known(dispatch.scratch_bytes),
-        "vgpr_count": _known(dispatch.vgprs),
-        "accum_vgpr_count": _known(dispatch.accum_vgprs),
-        "sgpr_count": _known(dispatch.sgprs),
-    }
-    if gpu is not None:
-        facts = gpu.units, gpu.simds, gpu.xccs, gpu.waves_per_unit
-        found |= dict(zip(GPU_FACTS, facts, strict=True))
-    return found
-
-
-def _info(one: _CountedLaunch) -> LaunchInfo:
-    dispatch, gpu = one.dispatch, one.gpu
-    return LaunchInfo(
-        name=dispatch.kernel,
-        grid=triple_of(dispatch.grid),
-        block=triple_of(dispatch.block),
-        device=gpu.product if gpu is not None else "",
-        capability=gpu.chip if gpu is not None else "",
-        number=_known(dispatch.number),
-        process=one.process.pid,
-    )
 
 
 def triple_of(sizes: tuple[int, ...]) -> Triple | None:
@@ -223,10 +177,6 @@ def triple_of(sizes: tuple[int, ...]) -> Triple | None:
         return None
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
-
-
-def _known(value: int) -> int | None:
-    return value if value >= 0 else None
 
 
 _NEEDED = {"Dispatch_ID", "GPU_ID", "Grid_Size", "Workgroup_Size", "Kernel_Name"}
@@ -257,21 +207,22 @@ def read_rocprof_compute(path: Path, metrics: Collection[str] | None = None) -> 
         RequestError: the file cannot be opened.
     """
     problems: list[str] = []
+    processes: dict[int | None, CountedProcess] = {}
     with open_text(path) as text:
         rows = _rows(text, problems)
         header = next(rows, [])
         if not set(header) >= _NEEDED:
             return None
-        gpu = _gpu(path)
-        counters = _counters(header)
-        launches = [_launch(dict(zip(header, row, strict=True)), counters, gpu) for row in rows]
-    columns = Columns(len(launches), metrics)
-    for row, (_, values) in enumerate(launches):
-        for name, value in values.items():
-            columns.put(row, name, value, FACT_UNITS.get(name, ""))
-    infos = [info for info, _ in launches]
-    version = gpu.get("version", "")
-    return columns.table("rocprof-compute", infos, version=version, source=path, problems=problems)
+        system, counters = _system(path), _counters(header)
+        gpus = {0: _gpu(system)}
+        for cells in rows:
+            row = dict(zip(header, cells, strict=True))
+            pid = integer(row.get("PID", ""))
+            process = processes.setdefault(pid, CountedProcess(pid=pid, gpus=gpus))
+            process.dispatches.append(_dispatch(row, counters))
+    passes = [PassOfProcess(0, one) for one in processes.values()]
+    version = system.get("version", "")
+    return _table(passes, problems, path, metrics, tool="rocprof-compute", version=version)
 
 
 def _rows(text: Iterator[str], problems: list[str]) -> Iterator[list[str]]:
@@ -290,19 +241,25 @@ def _rows(text: Iterator[str], problems: list[str]) -> Iterator[list[str]]:
         problems.append(f"the file cannot be read beyond line {reader.line_num}: {error}")
 
 
-def _gpu(path: Path) -> Mapping[str, str]:
+def _system(path: Path) -> Mapping[str, str]:
     """What ``sysinfo.csv`` states; {} if there is none."""
-    beside = path.with_name(path.name.replace("pmc_perf", "sysinfo"))
-    if beside == path or not beside.is_file():
-        return {}
+    own = path.with_name(path.name.replace("pmc_perf", "sysinfo"))
     found: dict[str, str] = {}
-    with open_text(beside) as text, contextlib.suppress(csv.Error, OSError):
-        found = next(csv.DictReader(text), found)
-    units, simds = number(found.get("cu_per_gpu") or ""), number(found.get("simd_per_cu") or "")
-    facts = {"cu_count": found.get("cu_per_gpu"), "num_xcc": found.get("num_xcd"),
-             "max_waves_per_cu": found.get("max_waves_per_cu"),
-             "simd_count": str(units * simds) if units and simds else None}  # fmt: skip
-    return {name: value for name, value in {**found, **facts}.items() if value}
+    if own != path and own.is_file():
+        with open_text(own) as text, contextlib.suppress(csv.Error, OSError):
+            found = next(csv.DictReader(text), found)
+    return {name: value for name, value in found.items() if value}
+
+
+def _gpu(system: Mapping[str, str]) -> CountedGpu:
+    units, simds, xccs, waves = (
+        integer(system.get(name, "")) or 0
+        for name in ("cu_per_gpu", "simd_per_cu", "num_xcd", "max_waves_per_cu")
+    )
+    return CountedGpu(
+        chip=system.get("gpu_arch", ""), product=_STEPPING.sub("", system.get("gpu_model", "")),
+        units=units, simds=units * simds, xccs=xccs, waves_per_unit=waves,
+    )  # fmt: skip
 
 
 def _counters(header: Sequence[str]) -> dict[str, list[str]]:
@@ -317,34 +274,21 @@ def _counters(header: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _launch(
-    row: Mapping[str, str], counters: Mapping[str, Sequence[str]], gpu: Mapping[str, str]
-) -> tuple[LaunchInfo, dict[str, float | None]]:
-    values: dict[str, float | None] = {DURATION: _duration(row)}
-    values |= {name: number(row.get(column, "")) for column, name in _FACTS.items()}
-    values |= {name: number(gpu[name]) for name in GPU_FACTS if name in gpu}
+def _dispatch(row: Mapping[str, str], counters: Mapping[str, Sequence[str]]) -> CountedDispatch:
+    values = {}
     for name, columns in counters.items():
         found = [value for column in columns if (value := number(row[column])) is not None]
-        values[name] = sum(found) if len(found) == len(columns) else None
-    grid, block = grid_and_block([_whole(row["Grid_Size"])], [_whole(row["Workgroup_Size"])])
-    info = LaunchInfo(
-        name=kernel_name(row["Kernel_Name"]),
-        grid=triple_of(grid),
-        block=triple_of(block),
-        device=_STEPPING.sub("", gpu.get("gpu_model", "")),
-        capability=gpu.get("gpu_arch", ""),
-        number=integer(row["Dispatch_ID"]),
-        process=integer(row.get("PID", "")),
-    )
-    return info, values
+        if len(found) == len(columns):
+            values[name] = sum(found)
+    facts = {name: fact for column, name in _FACTS.items()
+             if (fact := _whole(row, column)) != MISSING}  # fmt: skip
+    grid, block = grid_and_block((_whole(row, "Grid_Size"),), (_whole(row, "Workgroup_Size"),))
+    start, end = (_whole(row, f"{what}_Timestamp") for what in ("Start", "End"))
+    name = kernel_name(row["Kernel_Name"])
+    dispatch = _whole(row, "Dispatch_ID")
+    return CountedDispatch(dispatch, name, 0, grid, block, facts, start, end, values)
 
 
-def _duration(row: Mapping[str, str]) -> float | None:
-    """In ns; None where the times are missing, or rounded as spreadsheets do it."""
-    start, end = (integer(row.get(f"{what}_Timestamp", "")) for what in ("Start", "End"))
-    return end - start if start is not None and end is not None and end > start else None
-
-
-def _whole(text: str) -> int:
-    found = integer(text)
+def _whole(row: Mapping[str, str], column: str) -> int:
+    found = integer(row.get(column, ""))
     return MISSING if found is None else found

@@ -1,7 +1,9 @@
-"""The formats of trace files: one file each, which declares how it is recognised and read.
+"""The formats of trace files: what declares how each is recognised and read, and the recognition of
+a file by the beginning of its content, not by its name.
 
-A module that is added here, with its :class:`TraceFormat` as ``FORMAT``, is found, read and listed
-among what is supported; nothing names it. These modules load what decodes a file when one is read.
+A module that is added here, with its :class:`TraceFormat` objects as ``FORMATS``, is found, read
+and listed among what is supported; nothing names it. These modules load what decodes a file when
+one is read (:func:`later`).
 """
 
 from __future__ import annotations
@@ -11,15 +13,22 @@ import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.opening import open_decompressed
 
 if TYPE_CHECKING:
     from gemmetry.formats.events import TraceRows
+    from gemmetry.formats.rocm.rocprofv3 import CountedProcess
+
+FIRST_BYTES = 64 << 10
+MOST_BYTES = 8 << 20
+"""How many bytes are searched for the key that identifies a JSON document: metadata that users add
+precede the events (32 KiB in one of the public traces)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,8 @@ class TraceFormat:
     read: Callable[[Path], TraceRows | None] | None = None
     """A function that returns the rows of a file, or None where it has none. Without it, the format
     is only recognised."""
+    counters: Callable[[Path], list[CountedProcess]] = lambda path: []
+    """A function that returns the kernels of a file with their hardware counters."""
     problem: str = ""
     """Why a file of this format is not a trace, where that is known."""
     hint: str = ""
@@ -61,13 +72,21 @@ class TraceFormat:
     """All files of the trace to which the file belongs."""
 
 
+class Content(Enum):
+    """The content of a file that no format of traces recognises."""
+
+    JSON = "other JSON document"
+    CUT = "JSON document that ends early"
+    """JSON before any key that identifies its format."""
+    OTHER = "other file"
+
+
 @cache
 def trace_formats() -> tuple[TraceFormat, ...]:
     """All formats, in the order of their modules' names."""
-    return tuple(
-        importlib.import_module(f"{__name__}.{module.name}").FORMAT
-        for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
-    )
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return tuple(form for module in modules for form in module.FORMATS)
 
 
 def supported() -> str:
@@ -76,19 +95,86 @@ def supported() -> str:
     return f"Supported: {', '.join(most)} and {last}; also compressed (.gz, .zst)."
 
 
-def read_stream(path: Path, read: Callable[[BinaryIO], TraceRows | None]) -> TraceRows | None:
-    """The result of `read` for the decompressed content of a file.
+def later(place: str, *more: object) -> Callable[..., Any]:
+    """A function of another module (``module:name``), which is imported when it is called, with
+    the arguments `more` after its own."""
+    module, _, name = place.partition(":")
+    return lambda *arguments: getattr(importlib.import_module(module), name)(*arguments, *more)
+
+
+def of_stream(read: Callable[[BinaryIO], TraceRows | None]) -> Callable[[Path], TraceRows | None]:
+    """What reads a file by `read`, which takes the decompressed content.
 
     Raises:
         RequestError: the file cannot be opened.
         StorageError: a trace too large for memory needs a temporary file that cannot be written.
     """
+
+    def read_file(path: Path) -> TraceRows | None:
+        with open_decompressed(path) as file:
+            try:
+                return read(file)
+            except OSError as error:
+                raise StorageError(
+                    f"{path} is too large for memory, and a temporary file for it cannot be "
+                    f"written: {error}",
+                    hint="Free some disk space, or set TMPDIR to a folder on another disk.",
+                ) from error
+
+    return read_file
+
+
+_CLOSING = {b"{": b"}", b"[": b"]"}
+
+
+def format_of(path: Path) -> TraceFormat | Content:
+    """The format of a file, which may be compressed.
+
+    Raises:
+        RequestError: the file does not exist or cannot be opened.
+    """
+    text = start = b""
+    is_whole = True
     with open_decompressed(path) as file:
         try:
-            return read(file)
-        except OSError as error:
-            raise StorageError(
-                f"{path} is too large for memory, and a temporary file for it cannot be "
-                f"written: {error}",
-                hint="Free some disk space, or set TMPDIR to a folder on another disk.",
-            ) from error
+            text = file.read(FIRST_BYTES)
+            start = text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+            if start == b"{":
+                keys = _keys()
+                while not keys.search(text) and len(text) < MOST_BYTES:
+                    more = file.read(len(text))
+                    if not more:
+                        break
+                    text += more
+                is_whole = not file.read(1)
+            elif start == b"[" and _by_beginning(text) is None:
+                text += file.read(MOST_BYTES - len(text))
+                is_whole = not file.read(1)
+        except OSError:
+            # Damaged compression; the reader reports where.
+            pass
+    found = _by_key(text) if start == b"{" else _by_beginning(text)
+    if found is not None:
+        return found if found.confirmed(path) else Content.OTHER
+    if start not in _CLOSING:
+        return Content.OTHER
+    ends_early = is_whole and not text.rstrip().endswith(_CLOSING[start])
+    return Content.CUT if ends_early else Content.JSON
+
+
+def _keys() -> re.Pattern[bytes]:
+    from gemmetry.formats.json import key_pattern
+
+    return key_pattern([form.json_key for form in trace_formats() if form.json_key])
+
+
+def _by_beginning(text: bytes) -> TraceFormat | None:
+    return next((form for form in trace_formats() if form.begins(text)), None)
+
+
+def _by_key(text: bytes) -> TraceFormat | None:
+    forms = {form.json_key.encode(): form for form in trace_formats() if form.json_key}
+    for match in _keys().finditer(text):
+        if forms[match[1]].counts(text[: match.start()]):
+            return forms[match[1]]
+    return None

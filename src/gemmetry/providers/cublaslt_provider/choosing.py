@@ -32,9 +32,13 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, stored_shape, torch_dtype
 from gemmetry.providers.base import compute_capability, locked, output_folder, write_atomically
 from gemmetry.providers.cublaslt_provider import bindings
-from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
+from gemmetry.providers.cublaslt_provider.algorithms import (
+    algorithm_of,
+    parse_algorithm,
+    proposed,
+    result_of,
+)
 from gemmetry.providers.cublaslt_provider.bindings import GemmProblem, Matmul, Result, problem_of
-from gemmetry.providers.cublaslt_provider.selecting import algorithm_of, proposed, result_of
 
 _ROUNDS = 15
 _CALL_NS = 200_000.0

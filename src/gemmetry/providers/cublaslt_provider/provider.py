@@ -9,7 +9,6 @@ The provider: what it supports, its configurations, and building them.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -42,7 +41,7 @@ from gemmetry.domain.operation import (
     Signature,
     default_accumulator,
 )
-from gemmetry.providers.base import BaseProvider, compute_capability
+from gemmetry.providers.base import BaseProvider, Requirement, compute_capability
 from gemmetry.providers.cublaslt_provider import TRAITS
 
 if TYPE_CHECKING:
@@ -82,17 +81,14 @@ def reason_against(operation: Operation, target: Target) -> str | None:
         return f"cuBLASLt does matmul and batch_matmul, not {s.kind}" + (
             hint if s.kind is OperationKind.MATMUL_SPLITK else ""
         )
-    return (
-        _accumulator_reason(s) or _format_reason(operation, target) or _epilogue_reason(operation)
-    )
+    if s.accumulator is not default_accumulator(s.lhs, s.rhs, s.result) and not all_f16(s):
+        return f"cuBLASLt has no product of {s.lhs} that accumulates in {s.accumulator}"
+    return _format_reason(operation, target) or _epilogue_reason(operation)
 
 
-def _accumulator_reason(s: Signature) -> str | None:
-    if s.accumulator is default_accumulator(s.lhs, s.rhs, s.result):
-        return None
-    if s.accumulator is F16 and s.lhs is s.rhs is s.result is F16:
-        return None
-    return f"cuBLASLt has no product of {s.lhs} that accumulates in {s.accumulator}"
+def all_f16(s: Signature) -> bool:
+    """Whether operands, accumulator and result are f16, which cuBLAS can accumulate too."""
+    return s.lhs is s.rhs is s.result is s.accumulator is F16
 
 
 def _format_reason(operation: Operation, target: Target) -> str | None:
@@ -102,7 +98,7 @@ def _format_reason(operation: Operation, target: Target) -> str | None:
     if s.scaling is not Scaling.NONE:
         return f"cuBLASLt scales fp8 operands only, not {s.lhs}"
     if s.lhs is S8 and s.rhs is S8:
-        return _int8_reason(operation)
+        return _multiples_reason("cuBLASLt's s8 product", operation, _INT8_ELEMENTS)
     if s.lhs is not s.rhs or s.lhs not in _RESULTS:
         return f"cuBLASLt has no product of {s.lhs} and {s.rhs}"
     if s.result not in _RESULTS[s.lhs]:
@@ -115,63 +111,63 @@ def _format_reason(operation: Operation, target: Target) -> str | None:
 
 def _fp8_reason(operation: Operation, target: Target) -> str | None:
     s = operation.signature
-    if compute_capability(target.architecture) < _FIRST_FP8_CUDA:
-        return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
-    if s.lhs is s.rhs is E5M2:
-        return "cuBLASLt does not multiply two e5m2 matrices"
     if s.result not in (BF16, F16, F32):
         return f"without a factor of the result, cuBLASLt returns bf16, f16 or f32, not {s.result}"
-    if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
-        return "cuBLASLt's fp8 product takes A row-major and B column-major (layouts t, n)"
-    rows, name = _contiguous(operation)
-    if rows % _FP8_BYTES or operation.matmul_shape.k % _FP8_BYTES:
-        return f"cuBLASLt's fp8 product takes K and {name} in multiples of {_FP8_BYTES}"
+    if reason := fp8_reason("cuBLASLt's fp8 product", operation, target):
+        return reason
     if s.scaling in (Scaling.NONE, Scaling.TENSOR):
         return None
-    if compute_capability(target.architecture) != _FINE_SCALES_CUDA:
-        return f"cuBLASLt takes f32 factors of rows and blocks on sm_90 only, not on {target}"
     if s.kind is not OperationKind.MATMUL:
         return "cuBLASLt takes factors of rows and blocks for single products, not for batches"
-    return _blocks_reason(operation) if s.blocks is not None else None
+    return fine_scales_reason("cuBLASLt", operation, target)
 
 
-def _blocks_reason(operation: Operation) -> str | None:
+def fp8_reason(who: str, operation: Operation, target: Target) -> str | None:
+    """Why cuBLASLt's product of fp8 operands, called `who` in messages, or hipBLASLt's, does not
+    compute `operation` on a GPU, or None."""
+    s = operation.signature
+    is_cuda = target.kind is TargetKind.CUDA
+    if is_cuda and compute_capability(target.architecture) < _FIRST_FP8_CUDA:
+        return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
+    if s.lhs is s.rhs and s.lhs.name.startswith("e5m2"):
+        return "cuBLASLt does not multiply two e5m2 matrices"
+    if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
+        return f"{who} takes A row-major and B column-major (layouts t, n)"
+    return _multiples_reason(who, operation, _FP8_BYTES)
+
+
+def fine_scales_reason(who: str, operation: Operation, target: Target) -> str | None:
+    """Why cuBLASLt, called `who` in messages, does not take the factors of rows or blocks of
+    `operation` on `target`, or None."""
     s, blocks = operation.signature, operation.signature.blocks
-    assert blocks is not None
+    if compute_capability(target.architecture) != _FINE_SCALES_CUDA:
+        return f"{who} takes f32 factors of rows and blocks on sm_90 only, not on {target}"
+    if blocks is None:
+        return None
     known = {(1, 1), (1, _BLOCK), (_BLOCK, 1)}
-    if (
-        blocks.dtype is not F32
-        or blocks.depth != _BLOCK
-        or (blocks.rows, blocks.columns) not in known
-    ):
-        return f"cuBLASLt takes f32 factors of 1x128, or of 1x128 and 128x128, not {blocks}"
+    is_known = (blocks.rows, blocks.columns) in known
+    if blocks.dtype is not F32 or blocks.depth != _BLOCK or not is_known:
+        return f"{who} takes f32 factors of 1x128, or of 1x128 and 128x128, not {blocks}"
     if s.lhs is not E4M3 or s.rhs is not E4M3:
-        return "cuBLASLt takes factors of blocks for e4m3 only"
+        return f"{who} takes factors of blocks for e4m3 only"
     if s.result is F16:
-        return "cuBLASLt's product with factors of blocks returns bf16 or f32"
+        return f"the product of {who} with factors of blocks returns bf16 or f32"
     m, n, k, _ = operation.matmul_shape
-    is_square = blocks.rows != blocks.columns
-    multiple = _BLOCK * (_FACTORS_ALIGNED if is_square else 1)
+    multiple = _BLOCK * (_FACTORS_ALIGNED if blocks.rows != blocks.columns else 1)
     if k % multiple or m % _FP8_BYTES or n % _FP8_BYTES:
         return (
-            f"cuBLASLt's product with these factors takes K in multiples of {multiple}, M and N in "
-            f"multiples of {_FP8_BYTES}"
+            f"the product of {who} with these factors takes K in multiples of {multiple}, M and N "
+            f"in multiples of {_FP8_BYTES}"
         )
     return None
 
 
-def _int8_reason(operation: Operation) -> str | None:
-    rows, name = _contiguous(operation)
-    if rows % _INT8_ELEMENTS or operation.matmul_shape.k % _INT8_ELEMENTS:
-        return f"cuBLASLt's s8 product takes K and {name} in multiples of {_INT8_ELEMENTS}"
-    return None
-
-
-def _contiguous(operation: Operation) -> tuple[int, str]:
-    """The size of C along the axis that is contiguous, and its name."""
-    m, n, _, _ = operation.matmul_shape
+def _multiples_reason(who: str, operation: Operation, step: int) -> str | None:
+    """Why K or the axis along which C is contiguous are no multiples of `step`, or None."""
+    m, n, k, _ = operation.matmul_shape
     is_column = operation.signature.result_layout is Layout.COLUMN
-    return (m, "M") if is_column else (n, "N")
+    size, name = (m, "M") if is_column else (n, "N")
+    return f"{who} takes K and {name} in multiples of {step}" if size % step or k % step else None
 
 
 def _epilogue_reason(operation: Operation) -> str | None:
@@ -214,6 +210,11 @@ class CublasLtProvider(BaseProvider):
     name: ClassVar[str] = "cublaslt"
     description: ClassVar[str] = "cuBLASLt's own algorithms, and the best of its proposals"
 
+    requires: ClassVar[Sequence[Requirement]] = (
+        ("nvmath", "nvmath-python", "cublaslt"),
+        ("torch", "torch", "torch"),
+    )
+
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         self._listed = str(self.options.get("algorithms", _ALGORITHMS[0]))
@@ -231,20 +232,13 @@ class CublasLtProvider(BaseProvider):
         self._most = most
 
     def available(self) -> str | None:
-        missing = self._missing()
+        missing = self.missing()
         if missing is None and not self.targets():
             return "torch sees no NVIDIA GPU, and the library compiles nothing for others"
         return missing
 
-    def _missing(self) -> str | None:
-        """The package that is not installed, and how to install it."""
-        for module, name, extra in (("nvmath", "nvmath-python", "cublaslt"), ("torch",) * 3):
-            if importlib.util.find_spec(module) is None:
-                return f"{name} is not installed; pip install 'gemmetry[{extra}]'"
-        return None
-
     def targets(self) -> Sequence[Target]:
-        if self._missing() is not None:
+        if self.missing() is not None:
             return ()
         from gemmetry.hardware.torch_device import gpu_targets
 
@@ -271,7 +265,7 @@ class CublasLtProvider(BaseProvider):
         if count is not None:
             parameters = {} if name == DEFAULT_CONFIGURATION else {"proposals": count}
             return Configuration(name, parameters)
-        if not name.startswith("algo") or self._missing() is not None:
+        if not name.startswith("algo") or self.missing() is not None:
             return None
         from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
 
@@ -288,7 +282,7 @@ class CublasLtProvider(BaseProvider):
         return load(dispatch, proposals, open_device(dispatch.target), workspace)
 
     def versions(self) -> Mapping[str, str]:
-        if self._missing() is not None:
+        if self.missing() is not None:
             return {}
         from importlib.metadata import version
 
@@ -300,7 +294,7 @@ class CublasLtProvider(BaseProvider):
             return {"nvmath-python": version("nvmath-python")}
 
     def doctor_notes(self) -> Sequence[str]:
-        if self._missing() is not None or not self.targets():
+        if self.missing() is not None or not self.targets():
             return ()
         from gemmetry.providers.cublaslt_provider import bindings
 
@@ -316,21 +310,21 @@ class CublasLtProvider(BaseProvider):
         """At most so many that the library proposes or accepts on the device of `target`; none
         where it does not work."""
         from gemmetry.hardware.torch_device import open_device
-        from gemmetry.providers.cublaslt_provider import selecting
+        from gemmetry.providers.cublaslt_provider import algorithms
         from gemmetry.providers.cublaslt_provider.bindings import problem_of
         from gemmetry.providers.cublaslt_provider.choosing import described
 
-        if self._missing() is not None or self.supports(operation, target) is not None:
+        if self.missing() is not None or self.supports(operation, target) is not None:
             return
         problem = problem_of(operation)
         try:
             with described(problem, target, open_device(target)) as matmul:
                 if which == _ALL:
-                    found = selecting.search(matmul, problem, operation)
+                    found = algorithms.search(matmul, problem, operation)
                 else:
                     count = min(most, _MOST_PROPOSALS)
-                    results = selecting.proposed(matmul, operation, count)
-                    found = (selecting.algorithm_of(matmul, one) for one in results)
+                    results = algorithms.proposed(matmul, operation, count)
+                    found = (algorithms.algorithm_of(matmul, one) for one in results)
                 listed = dict.fromkeys(islice(found, most))
                 matmul.close()
         except DispatchError:

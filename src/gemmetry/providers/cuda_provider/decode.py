@@ -24,11 +24,15 @@ from gemmetry.hardware.cuda_plans import (
     Tiles,
     macros_of,
 )
-from gemmetry.providers.cuda_provider.launching.kernel import (
+from gemmetry.providers.cuda_provider.kernel import (
+    PROCESSORS,
+    SHARED_BYTES,
     SWIZZLE_BYTES,
     CudaKernel,
     element_of,
-    epilogue_digits,
+    epilogue_macros,
+    pointers,
+    result_macros,
 )
 
 MOST_ROWS = 16
@@ -42,8 +46,6 @@ _BLOCK_DEPTH = 128
 """Elements along K of a block of factors: those of a chunk in e4m3."""
 _TURNED_COLUMNS = 64
 """Columns of a box of weights that are contiguous along N."""
-_SHARED_BYTES = 227 * 1024
-"""Shared memory of a block on Hopper (CUDA C++ Programming Guide, compute capability 9.0)."""
 _ALIGNMENT = 1024
 """Of boxes in the 128-byte swizzle; the driver aligns shared memory to less."""
 _BARRIER_BYTES = 8
@@ -94,15 +96,11 @@ class DecodeVariant:
         if self.rows not in range(16, 257, 16):
             return "a tile has 16 to 256 rows of weights, a multiple of 16"
         if self.direct:
-            is_possible = (
-                self.warps in range(1, 17)
-                and self.stages * self.rows in range(16, 65)
-                and self.depth == 1
-                and not self.ahead
-            )
+            is_possible = self.stages * self.rows in range(16, 65) and self.depth == 1
+            is_possible = is_possible and not self.ahead
         else:
-            is_possible = self.warps in range(1, 17) and self.stages > 0 and self.depth in (1, 2)
-        if not is_possible or self.split not in (1, 2, 4, 8):
+            is_possible = self.stages > 0 and self.depth in (1, 2)
+        if not is_possible or self.warps not in range(1, 17) or self.split not in (1, 2, 4, 8):
             return "its warps, stages, depth or split are out of range"
         return ""
 
@@ -223,8 +221,8 @@ def why_not_decode(operation: Operation) -> str | None:
 
 
 def _why_not_variant(product: Product, variant: DecodeVariant) -> str | None:
-    if variant.shared_bytes(product.parts, product.ratio) > _SHARED_BYTES:
-        return f"{variant} needs more than {_SHARED_BYTES} bytes of shared memory"
+    if variant.shared_bytes(product.parts, product.ratio) > SHARED_BYTES:
+        return f"{variant} needs more than {SHARED_BYTES} bytes of shared memory"
     if variant.direct:
         return None
     if product.weights_turned:
@@ -248,8 +246,6 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
     return macros_of(
         A_FORMAT=_FORMATS[s.lhs],
         B_FORMAT=_FORMATS[s.rhs],
-        OUT_F16=int(s.result is F16),
-        OUT_F32=int(s.result is F32),
         ROWS=variant.rows,
         WARPS=variant.warps,
         STAGES=variant.stages,
@@ -262,9 +258,8 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
         TURNED=int(product.weights_turned and not variant.direct),
         SCALING=scaling,
         SCALE_COLUMNS=s.blocks.columns if s.blocks else 1,
-        ALPHA=int(s.alpha != 1),
-        ADDEND=int(s.beta != 0),
-        EPILOGUE=epilogue_digits(product.operation),
+        **result_macros(product.operation),
+        **epilogue_macros(product.operation),
     )
 
 
@@ -273,30 +268,23 @@ def _plan(operation: Operation, configuration: Configuration, processors: int) -
     assert variant is not None  # why_not comes first.
     product, s = Product(operation), operation.signature
     m, n, k, _ = operation.matmul_shape
-    roles = {spec.role for spec in operation.inputs}
-
-    def optional(role: str) -> Pointer | None:
-        return Pointer(role) if role in roles else None
-
     blocks = _clusters(n, variant, processors) * variant.split
     arguments: tuple[Argument, ...] = (
         *_operands(product, variant),
         Pointer("result"),
-        *(optional(role) for role in ("scale_a", "scale_b", "addend", "bias", "residual")),
+        *pointers(operation, "scale_a", "scale_b", "addend", "bias", "residual"),
         float(s.alpha),
         float(s.beta),
         (m, n, k, *product.strides),
     )
-    launch = KernelLaunch(
-        compilation=Compilation(source="gemm/decode", macros=_macros(product, variant)),
-        grid=Grid(
-            blocks=(blocks, 1, 1),
-            threads=(32 * variant.warps, 1, 1),
-            dynamic_bytes=variant.shared_bytes(product.parts, product.ratio),
-            starts_early=True,
-        ),
-        arguments=arguments,
+    grid = Grid(
+        blocks=(blocks, 1, 1),
+        threads=(32 * variant.warps, 1, 1),
+        dynamic_bytes=variant.shared_bytes(product.parts, product.ratio),
+        starts_early=True,
     )
+    compilation = Compilation(source="gemm/decode", macros=_macros(product, variant))
+    launch = KernelLaunch(compilation=compilation, grid=grid, arguments=arguments)
     return LaunchPlan(launches=(launch,))
 
 
@@ -337,8 +325,6 @@ def _tiles(role: str, dtype: DType, rows: int, columns: int, height: int, depth:
 
 # ---- Which variants are worth trying ----------------------------------------------------------
 
-_PROCESSORS = 132
-"""Multiprocessors that the order is made for: an H100 SXM or H200 (NVIDIA H100 white paper)."""
 _RING_BYTES = 176 * 1024
 """About how much a ring holds at most: Little's law asks for 40 KiB on an H200 (4.8 TB/s for 1 µs
 over 132 multiprocessors); the rest keeps the engine busy while sums are added."""
@@ -377,10 +363,10 @@ def _cost(product: Product, variant: DecodeVariant) -> float:
     """Bytes that the busiest block waits for: a predictor of the order, not of times."""
     s, (m, n, _, _) = product.operation.signature, product.operation.matmul_shape
     tiles = -(-n // variant.rows)
-    of_block = -(-tiles // _clusters(n, variant, _PROCESSORS))
+    of_block = -(-tiles // _clusters(n, variant, PROCESSORS))
     depth = -(-product.chunks // variant.split) * (_CHUNK_BYTES // s.rhs.itemsize)
     most = of_block * variant.rows * depth * s.rhs.itemsize
-    share = n * product.row_bytes / _PROCESSORS
+    share = n * product.row_bytes / PROCESSORS
     weights = max((1 - _SWAYED) * share + _SWAYED * most, most / _LARGEST_SHARE)
     activations = of_block * m * depth * s.lhs.itemsize * _ACTIVATION_COST
     return weights + activations + (_CLUSTER_BYTES if variant.split > 1 else 0)
@@ -401,11 +387,6 @@ def _configurations(operation: Operation) -> Iterable[Configuration]:
             tiles.setdefault((one.rows, one.depth), one)
     others = [*tiles.values()][:_TRIED]
     return [one.configuration for one in (*others, *direct[: 1 if others else _TRIED])]
-
-
-def _parse(name: str) -> Configuration | None:
-    variant = parse_variant(name)
-    return variant.configuration if variant else None
 
 
 KERNELS = (
@@ -430,6 +411,6 @@ KERNELS = (
         why_not=_why_not,
         plan=_plan,
         configurations=_configurations,
-        parse=_parse,
+        parse=lambda name: one.configuration if (one := parse_variant(name)) else None,
     ),
 )

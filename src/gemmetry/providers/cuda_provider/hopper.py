@@ -1,40 +1,57 @@
-"""Rungs 5 to 11 of the ladder: matrix instructions of warpgroups, fed by the copy engine."""
+"""Kernels on Hopper's matrix instructions of warpgroups, fed by the copy engine.
+
+These are rungs 5 to 11 of the ladder, and products of e4m3 numbers with a factor for each tensor,
+row or block, whose sums are promoted to f32 every 128 products.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.operation import BF16, F16, F32, EpilogueStep, Operation, Scaling
+from gemmetry.domain.operation import (
+    BF16,
+    E4M3,
+    F16,
+    F32,
+    BlockScaling,
+    EpilogueStep,
+    Operation,
+    Scaling,
+)
 from gemmetry.hardware.cuda_plans import (
     Argument,
     Compilation,
     Grid,
     KernelLaunch,
     LaunchPlan,
-    Macros,
     Pointer,
     macros_of,
 )
-from gemmetry.providers.cuda_provider.launching.kernel import (
+from gemmetry.providers.cuda_provider.kernel import (
     STEP_BYTES,
     CudaKernel,
     StoredProduct,
     Tiling,
-    epilogue_digits,
-    parse_tiling,
+    epilogue_macros,
+    parser,
+    pointers,
     problem_of,
     ranked,
+    result_macros,
     ring_bytes,
     staged_columns,
     stages_that_fit,
     staging_bytes,
+    tiling_of,
+    wrong_formats,
 )
+
+Plan = Callable[[Operation, Configuration, int], LaunchPlan]
 
 _STEP = STEP_BYTES // 2
 """Elements of K in a step of the ring."""
 _PARTIAL_BYTES = 4
-
 
 _TILINGS = (
     *(
@@ -87,18 +104,12 @@ _MOST_SHARED_STEPS = 2**31 - 1
 def why_not_hopper(operation: Operation) -> str | None:
     """None if the formats are those of rungs 5 to 11, else the reason."""
     s = operation.signature
-    if s.lhs is not s.rhs or s.lhs not in (BF16, F16):
-        return f"rungs 5 to 11 multiply bf16 and f16, not {s.lhs} with {s.rhs}"
-    if s.result not in (s.lhs, F32):
-        return f"rungs 5 to 11 return {s.lhs} or f32, not {s.result}"
-    if s.accumulator is not F32:
-        return f"rungs 5 to 11 accumulate in f32, not {s.accumulator}"
-    if s.scaling is not Scaling.NONE:
-        return f"rungs 5 to 11 take no factors, here {s.scaling}"
-    return None
+    if reason := wrong_formats("a kernel of rungs 5 to 11", s, (BF16, F16), (s.lhs, F32)):
+        return reason
+    return None if s.scaling is Scaling.NONE else f"rungs 5 to 11 take no factors, here {s.scaling}"
 
 
-def _why_not_plain(operation: Operation) -> str | None:
+def _why_not_plain(operation: Operation, configuration: Configuration) -> str | None:
     s = operation.signature
     if s.alpha != 1 or s.beta != 0 or s.epilogue:
         return "only rung 11 has alpha, beta and an epilogue"
@@ -112,19 +123,7 @@ def _why_not_first(operation: Operation, configuration: Configuration) -> str | 
         return "rungs 5 and 6 read along K: A and C row-major, B column-major (layouts t, n, t)"
     if problem.a.needs_packing or problem.b.needs_packing:
         return "rungs 5 and 6 need rows of a multiple of 16 bytes: K is no multiple of 8"
-    return _why_not_plain(operation)
-
-
-def _formats(problem: StoredProduct) -> dict[str, int]:
-    return {
-        "IN_F16": int(problem.a.dtype is F16),
-        "OUT_F16": int(problem.result is F16),
-        "OUT_F32": int(problem.result is F32),
-    }
-
-
-def _directions(problem: StoredProduct) -> dict[str, int]:
-    return {"A_ALONG_M": int(problem.a.along_lines), "B_ALONG_N": int(problem.b.along_lines)}
+    return _why_not_plain(operation, configuration)
 
 
 def _operand_bytes(tiling: Tiling, problem: StoredProduct) -> int:
@@ -138,29 +137,56 @@ def _operand_bytes(tiling: Tiling, problem: StoredProduct) -> int:
 
 def _maps(tiling: Tiling, problem: StoredProduct) -> tuple[Argument, Argument]:
     """The tensor maps of A and B, in boxes of one block's share."""
-    found = []
-    for operand, lines, shares in (
-        (problem.a, tiling.tile_m, tiling.cluster_n),
-        (problem.b, tiling.tile_n, tiling.cluster_m),
-    ):
-        if operand.along_lines:
-            found.append(operand.tiles(64, _STEP // shares))
-        else:
-            found.append(operand.tiles(lines // shares, _STEP))
-    return found[0], found[1]
+    a, b = (
+        operand.tiles(64, _STEP // shares) if operand.along_lines
+        else operand.tiles(lines // shares, _STEP)
+        for operand, lines, shares in (
+            (problem.a, tiling.tile_m, tiling.cluster_n),
+            (problem.b, tiling.tile_n, tiling.cluster_m),
+        )
+    )  # fmt: skip
+    return a, b
 
 
 def _planned(
-    problem: StoredProduct,
     source: str,
-    macros: Macros,
-    grid: Grid,
+    tiling: Tiling,
+    problem: StoredProduct,
     arguments: tuple[Argument, ...],
-    workspaces: dict[str, int] | None = None,
+    macros: Mapping[str, int],
+    *,
+    clusters: int,
+    stage_bytes: int = 0,
+    staging: int = 0,
+    stages: int = 0,
+    threads: int = 0,
+    workspaces: Mapping[str, int] | None = None,
+    starts_early: bool = False,
 ) -> LaunchPlan:
+    """The launch of a kernel with a ring of stages, after the packing of operands.
+
+    Args:
+        stage_bytes: of one stage; 0: :func:`_operand_bytes`.
+        staging: bytes through which results leave.
+        stages: 0: as many as fit.
+        threads: of a block; 0: the tiling's.
+    """
+    stage_bytes = stage_bytes or _operand_bytes(tiling, problem)
+    stages = stages or stages_that_fit(stage_bytes, staging)
+    given = {
+        "TILE_M": tiling.tile_m, "TILE_N": tiling.tile_n, "CONSUMERS": tiling.consumers,
+        "STAGES": stages, **macros,
+    }  # fmt: skip
+    if stages == 1:
+        del given["STAGES"]
     launch = KernelLaunch(
-        compilation=Compilation(source=f"gemm/{source}", macros=macros),
-        grid=grid,
+        compilation=Compilation(source=f"gemm/{source}", macros=macros_of(**given)),
+        grid=Grid(
+            blocks=(clusters * tiling.cluster, 1, 1),
+            threads=(threads or tiling.threads, 1, 1),
+            dynamic_bytes=ring_bytes(stages, stage_bytes, staging),
+            starts_early=starts_early,
+        ),
         arguments=arguments,
     )
     return LaunchPlan(
@@ -169,43 +195,39 @@ def _planned(
     )
 
 
-def _plan_first(source: str, stages: int) -> Callable[[Operation, Configuration, int], LaunchPlan]:
+def _formats(operation: Operation) -> dict[str, int]:
+    return {"IN_F16": int(operation.signature.lhs is F16), **result_macros(operation)}
+
+
+def _directions(problem: StoredProduct) -> dict[str, int]:
+    return {"A_ALONG_M": int(problem.a.along_lines), "B_ALONG_N": int(problem.b.along_lines)}
+
+
+def _plan_first(source: str, stages: int) -> Plan:
     """Rungs 5 and 6: every block computes one tile of 128 × 128."""
     tiling = Tiling(128, 128)
 
     def plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
         problem = problem_of(operation)
-        macros = {"TILE_M": 128, "TILE_N": 128, "CONSUMERS": 2, **_formats(problem)}
-        if stages > 1:
-            macros["STAGES"] = stages
-        grid = Grid(
-            blocks=(tiling.clusters(problem.m, problem.n), 1, 1),
-            threads=(128 * tiling.consumers, 1, 1),
-            dynamic_bytes=ring_bytes(stages, _operand_bytes(tiling, problem), 0),
-        )
         sizes = (problem.m, problem.n, problem.k)
         arguments = (*_maps(tiling, problem), Pointer("result"), sizes)
-        return _planned(problem, source, macros_of(**macros), grid, arguments)
+        return _planned(
+            source, tiling, problem, arguments, _formats(operation),
+            clusters=tiling.clusters(problem.m, problem.n), stages=stages,
+            threads=128 * tiling.consumers,
+        )  # fmt: skip
 
     return plan
 
 
-def _plan_middle(
-    source: str, tiling: Tiling
-) -> Callable[[Operation, Configuration, int], LaunchPlan]:
+def _plan_middle(source: str, tiling: Tiling) -> Plan:
     """Rungs 7 to 10."""
     rung = int(source[1:3])
 
     def plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
         problem = problem_of(operation)
         direct = problem.is_stored_directly
-        stage_bytes = _operand_bytes(tiling, problem)
-        staging = 0 if rung < 10 or direct else staging_bytes(tiling)
-        stages = stages_that_fit(stage_bytes, staging)
-        macros = {
-            "TILE_M": tiling.tile_m, "TILE_N": tiling.tile_n, "STAGES": stages,
-            "CONSUMERS": tiling.consumers, **_formats(problem), **_directions(problem),
-        }  # fmt: skip
+        macros = {**_formats(operation), **_directions(problem)}
         if rung >= 9:
             macros["CLUSTER"] = tiling.cluster_m
         if rung >= 10:
@@ -213,28 +235,15 @@ def _plan_middle(
         clusters = tiling.clusters(problem.m, problem.n)
         if rung >= 8:
             clusters = min(clusters, processors // tiling.cluster)
-        grid = Grid(
-            blocks=(clusters * tiling.cluster, 1, 1),
-            threads=(tiling.threads, 1, 1),
-            dynamic_bytes=ring_bytes(stages, stage_bytes, staging),
-        )
-        arguments: list[Argument] = [*_maps(tiling, problem)]
-        if rung >= 10:
-            arguments.append(arguments[0] if direct else problem.result_tiles(16, 64))
+        maps = _maps(tiling, problem)
+        stored = (maps[0] if direct else problem.result_tiles(16, 64),) if rung >= 10 else ()
         sizes = (problem.m, problem.n, problem.k) + ((tiling.band,) if rung >= 8 else ())
-        arguments += [Pointer("result"), sizes]
-        return _planned(problem, source, macros_of(**macros), grid, tuple(arguments))
+        return _planned(
+            source, tiling, problem, (*maps, *stored, Pointer("result"), sizes), macros,
+            clusters=clusters, staging=0 if rung < 10 or direct else staging_bytes(tiling),
+        )  # fmt: skip
 
     return plan
-
-
-def _tiling_of(name: str) -> Tiling | None:
-    return parse_tiling(name.removeprefix("r11_"))
-
-
-def _parse_best(name: str) -> Configuration | None:
-    tiling = _tiling_of(name)
-    return None if tiling is None else tiling.configuration("r11", _STEP)
 
 
 def _best_configurations(operation: Operation) -> Iterable[Configuration]:
@@ -283,7 +292,7 @@ def _why_not_tiling(problem: StoredProduct, tiling: Tiling) -> str | None:
 def _why_not_best(operation: Operation, configuration: Configuration) -> str | None:
     if reason := why_not_hopper(operation):
         return reason
-    tiling = _tiling_of(configuration.name)
+    tiling = tiling_of(configuration.name)
     if tiling is None:
         return f"{configuration.name} is no tiling"
     if reason := _why_not_tiling(problem_of(operation), tiling):
@@ -295,37 +304,15 @@ def _why_not_best(operation: Operation, configuration: Configuration) -> str | N
 
 
 def _plan_best(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
-    tiling = _tiling_of(configuration.name)
+    tiling = tiling_of(configuration.name)
     assert tiling is not None, configuration.name
     problem, tiling = _in_kernel(problem_of(operation), tiling)
     s = operation.signature
     direct, is_split = problem.is_stored_directly, tiling.splits > 1
-    stage_bytes = _operand_bytes(tiling, problem)
-    staging = 0 if direct else staging_bytes(tiling)
-    stages = stages_that_fit(stage_bytes, staging)
-    macros = macros_of(
-        TILE_M=tiling.tile_m, TILE_N=tiling.tile_n, STAGES=stages, CONSUMERS=tiling.consumers,
-        CLUSTER_M=tiling.cluster_m, CLUSTER_N=tiling.cluster_n, SPLIT=int(is_split),
-        SWAPPED=int(problem.is_swapped), DIRECT=int(direct), ALPHA=int(s.alpha != 1),
-        ADDEND=int(s.beta != 0), EPILOGUE=epilogue_digits(operation),
-        BIAS_ALONG_M=int(problem.is_transposed), **_formats(problem), **_directions(problem),
-    )  # fmt: skip
     tiles = tiling.clusters(problem.m, problem.n)
     # A slice is a cluster's only unit, so that nobody waits for a cluster that has not started.
     units = tiles * tiling.splits
-    clusters = units if is_split else min(tiles, processors // tiling.cluster)
-    grid = Grid(
-        blocks=(clusters * tiling.cluster, 1, 1),
-        threads=(tiling.threads, 1, 1),
-        dynamic_bytes=ring_bytes(stages, stage_bytes, staging),
-        starts_early=True,
-    )
-    maps = _maps(tiling, problem)
-    roles = {spec.role for spec in operation.inputs}
-
-    def pointer(role: str) -> Argument:
-        return Pointer(role) if role in roles else None
-
+    maps, staged = _maps(tiling, problem), staged_columns(tiling.tile_n)
     workspaces = {}
     if is_split:
         blocks = tiles * tiling.cluster
@@ -334,19 +321,121 @@ def _plan_best(operation: Operation, configuration: Configuration, processors: i
             * blocks * tiling.tile_m * tiling.tile_n * _PARTIAL_BYTES,
             "arrivals": blocks * tiling.consumers * 4,
         }  # fmt: skip
-    staged = staged_columns(tiling.tile_n)
     box = (staged, 16) if problem.is_swapped else (16, staged)
     arguments: tuple[Argument, ...] = (
         *maps,
         maps[0] if direct else problem.result_tiles(*box),
-        Pointer("result"), pointer("addend"), pointer("bias"), pointer("residual"),
+        Pointer("result"), *pointers(operation, "addend", "bias", "residual"),
         Pointer("partial", alignment=16) if is_split else None,
         Pointer("arrivals") if is_split else None,
         float(s.alpha), float(s.beta),
         (problem.m, problem.n, problem.k, tiling.band, 0 if is_split else tiles,
          units if is_split else 0),
     )  # fmt: skip
-    return _planned(problem, "r11_best", macros, grid, arguments, workspaces)
+    macros = {
+        "CLUSTER_M": tiling.cluster_m, "CLUSTER_N": tiling.cluster_n, "SPLIT": int(is_split),
+        "SWAPPED": int(problem.is_swapped), "DIRECT": int(direct),
+        "BIAS_ALONG_M": int(problem.is_transposed), **epilogue_macros(operation),
+        **_formats(operation), **_directions(problem),
+    }  # fmt: skip
+    return _planned(
+        "r11_best", tiling, problem, arguments, macros,
+        clusters=units if is_split else min(tiles, processors // tiling.cluster),
+        staging=0 if direct else staging_bytes(tiling), workspaces=workspaces, starts_early=True,
+    )  # fmt: skip
+
+
+_DEPTH = 128
+"""Elements of K of a block with a factor, and of a step of the ring."""
+_SCALES: dict[Scaling | BlockScaling, int] = {
+    Scaling.NONE: 0,
+    Scaling.TENSOR: 0,
+    Scaling.ROW: 1,
+    BlockScaling(_DEPTH, F32, 1, 128): 2,
+    BlockScaling(_DEPTH, F32, 1, 1): 3,
+}
+"""How operands are scaled -> the macro SCALES of fp8.cu."""
+_SQUARES = 32
+"""Numbers of a stage that the factors of squares take, of which two are used."""
+
+_FP8_WIDTHS = (64, 96, 128, 160)
+_MOST_FP8_SUMS = {1: 160, 2: 192, 3: 128}
+"""Warpgroups that multiply -> sums and products of a thread up to which no registers are
+spilled."""
+_FP8_TILINGS = (
+    *(
+        Tiling(m, n, cluster, 1, band)
+        for m, n, cluster in (
+            (192, 128, 1), (192, 128, 2), (256, 128, 1), (256, 128, 2), (128, 128, 1),
+            (128, 128, 2), (128, 160, 1),
+        )
+        for band in (8, 16)
+    ),
+    *(
+        Tiling(m, n, cluster)
+        for m, n, cluster in (
+            (128, 64, 1), (128, 64, 2), (128, 96, 1), (64, 128, 1), (64, 128, 2), (64, 64, 1),
+            (64, 64, 2), (64, 96, 2),
+        )
+    ),
+)  # fmt: skip
+
+
+def _why_not_fp8_tiling(tiling: Tiling) -> str | None:
+    if tiling.tile_m not in (64, 128, 192, 256) or tiling.tile_n not in _FP8_WIDTHS:
+        widths = ", ".join(map(str, _FP8_WIDTHS))
+        return f"tiles are 64, 128, 192 or 256 rows by {widths} columns"
+    height = tiling.tile_m // tiling.consumers // 64
+    if (height + 1) * tiling.tile_n // 2 > _MOST_FP8_SUMS[tiling.consumers]:
+        return f"a tile of {tiling.tile_m}x{tiling.tile_n} needs more registers than there are"
+    if tiling.is_swapped:
+        return "the fp8 kernel computes no transpose"
+    if tiling.cluster_m not in (1, 2, 4) or tiling.cluster_n != 1 or tiling.splits != 1:
+        return "clusters are 1, 2 or 4 blocks below each other, and K is not divided"
+    if tiling.tile_n // tiling.cluster_m % 8:
+        return f"{tiling.cluster_m} blocks cannot share {tiling.tile_n} columns in eights"
+    return None if tiling.band > 0 else "bands start at 1"
+
+
+def _why_not_fp8(operation: Operation, configuration: Configuration) -> str | None:
+    s = operation.signature
+    if reason := wrong_formats("the fp8 kernel", s, (E4M3,), (BF16, F16, F32), "tnt"):
+        return reason
+    if s.scaling not in _SCALES:
+        return f"the fp8 kernel takes the factors {', '.join(map(str, _SCALES))}, not {s.scaling}"
+    tiling = tiling_of(configuration.name)
+    return f"{configuration.name} is no tiling" if tiling is None else _why_not_fp8_tiling(tiling)
+
+
+def _fp8_configurations(operation: Operation) -> Iterable[Configuration]:
+    m, n, k, _ = operation.matmul_shape
+    return [one.configuration("fp8", _DEPTH) for one in ranked(_FP8_TILINGS, m, n, k)[:10]]
+
+
+def _plan_fp8(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
+    problem, tiling = problem_of(operation), tiling_of(configuration.name)
+    assert tiling is not None, configuration.name
+    s, scales = operation.signature, _SCALES[operation.signature.scaling]
+    direct = problem.is_stored_directly
+    factors = {2: tiling.tile_m + _SQUARES, 3: tiling.tile_m + tiling.tile_n}.get(scales, 0)
+    map_a = problem.a.tiles(tiling.tile_m, _DEPTH)
+    stored = map_a if direct else problem.result_tiles(16, staged_columns(tiling.tile_n))
+    arguments: tuple[Argument, ...] = (
+        map_a, problem.b.tiles(tiling.tile_n // tiling.cluster_m, _DEPTH), stored,
+        Pointer("result"),
+        *pointers(operation, "scale_a", "scale_b", "addend", "bias", "residual"),
+        float(s.alpha), float(s.beta), (problem.m, problem.n, problem.k, tiling.band),
+    )  # fmt: skip
+    macros = {
+        "IN_E4M3": 1, "CLUSTER": tiling.cluster_m, "DIRECT": int(direct), "SCALES": scales,
+        **result_macros(operation), **epilogue_macros(operation),
+    }  # fmt: skip
+    return _planned(
+        "fp8", tiling, problem, arguments, macros,
+        clusters=min(tiling.clusters(problem.m, problem.n), processors // tiling.cluster_m),
+        stage_bytes=(tiling.tile_m + tiling.tile_n) * STEP_BYTES + 4 * factors,
+        staging=0 if direct else staging_bytes(tiling),
+    )  # fmt: skip
 
 
 _FORMATS = tuple(
@@ -375,7 +464,7 @@ def _middle(name: str, adds: str, tiling: Tiling, *instructions: str) -> CudaKer
         instructions=("HGMMA", "UTMALDG", "SYNCS", "USETMAXREG", *instructions),
         exempt=lambda compilation: instructions if ("DIRECT", 1) in compilation.macros else (),
         checked=(*_FORMATS, *_LAYOUTS, *_UNEVEN),
-        why_not=lambda operation, configuration: _why_not_plain(operation),
+        why_not=_why_not_plain,
         plan=_plan_middle(name, tiling),
         configurations=_only(name[:3], tiling),
     )
@@ -432,7 +521,26 @@ KERNELS = (
         plan=_plan_best,
         configurations=_best_configurations,
         everything=lambda operation: [one.configuration("r11", _STEP) for one in _TILINGS],
-        parse=_parse_best,
+        parse=parser("r11", _STEP),
+    ),
+    CudaKernel(
+        name="fp8",
+        adds="e4m3 with factors of tensors, rows or blocks, sums promoted to f32; epilogues",
+        instructions=("QGMMA", "UTMALDG", "SYNCS", "USETMAXREG"),
+        checked=(
+            *(f"matmul_512x512x512_e4m3t_e4m3n_{result}t" for result in ("bf16", "f16", "f32")),
+            *(
+                f"matmul_512x512x512_e4m3t_e4m3n_bf16t_{scaling}"
+                for scaling in ("scaletensor", "scalerow", "vs1x128", "vs1x128_vs128x128")
+            ),
+            "matmul_500x501x502_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
+            "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128_alpha0p5_beta2_bias_gelu_residual",
+            "matmul_500x501x502_e4m3t_e4m3n_f32t_vs1x128_vs128x128_bias_gelu_residual",
+        ),
+        why_not=_why_not_fp8,
+        plan=_plan_fp8,
+        configurations=_fp8_configurations,
+        everything=lambda operation: [one.configuration("fp8", _DEPTH) for one in _FP8_TILINGS],
+        parse=parser("fp8", _DEPTH),
     ),
 )
-"""Rungs 5 to 11."""

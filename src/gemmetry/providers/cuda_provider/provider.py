@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +19,17 @@ from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.cuda_plans import KernelLaunch, LaunchPlan
-from gemmetry.providers.base import GpuProvider, output_folder, write_atomically
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.kernel import TARGET_ARCHITECTURE, CudaKernel
+from gemmetry.providers.base import GpuProvider, Requirement, output_folder, write_atomically
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.kernel import (
+    PROCESSORS,
+    TARGET_ARCHITECTURE,
+    CudaKernel,
+    sources_of,
+)
 
 if TYPE_CHECKING:
-    from gemmetry.providers.cuda_provider.launching.executable import CompiledPlan
-
-
-_PROCESSORS = 132
-"""Multiprocessors that plans are made for where no device is attached: an H100 SXM or H200 (NVIDIA
-H100 white paper). They decide the grid, not the machine code."""
+    from gemmetry.providers.cuda_provider.executable import CompiledPlan
 
 
 class CudaProvider(GpuProvider):
@@ -40,14 +39,13 @@ class CudaProvider(GpuProvider):
     name: ClassVar[str] = "cuda"
     description: ClassVar[str] = "this project's own CUDA C++ kernels for Hopper, a ladder of them"
 
+    requires: ClassVar[Sequence[Requirement]] = (
+        ("cuda.bindings", "cuda-bindings", "cuda"),
+        ("torch", "torch", "torch"),
+    )
+
     def available(self) -> str | None:
-        missing = [name for name in ("cuda", "torch") if importlib.util.find_spec(name) is None]
-        if not missing and importlib.util.find_spec("cuda.bindings") is None:
-            missing = ["cuda"]
-        if missing:
-            what = " and ".join("cuda-bindings" if name == "cuda" else name for name in missing)
-            return f"{what} not installed; pip install 'gemmetry[{','.join(missing)}]'"
-        return None
+        return self.missing()
 
     def doctor_notes(self) -> Sequence[str]:
         if self.available() is not None:
@@ -90,22 +88,20 @@ class CudaProvider(GpuProvider):
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
         """Write the sources and headers of the dispatches."""
-        from gemmetry.providers.cuda_provider.launching.kernel import sources_of
-
         written: dict[Path, bytes] = {}
         for dispatch in dispatches:
             folder = output_folder(workspace.generated, dispatch)
-            plan = _prepared(dispatch, _PROCESSORS)[1]
+            plan = _prepared(dispatch, PROCESSORS)[1]
             written |= {folder / name: data for name, data in sources_of(plan).items()}
         return [write_atomically(path, data) for path, data in written.items()]
 
     def compile_one(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts:
-        return self._compile(dispatch, workspace, _PROCESSORS)[1].facts
+        return self._compile(dispatch, workspace, PROCESSORS)[1].facts
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         self.require(dispatch)
         from gemmetry.hardware.torch_device import open_device
-        from gemmetry.providers.cuda_provider.launching.executable import load
+        from gemmetry.providers.cuda_provider.executable import load
 
         device = open_device(dispatch.target)
         plan, compiled = self._compile(
@@ -135,7 +131,7 @@ class CudaProvider(GpuProvider):
     def _compile(
         self, dispatch: Dispatch, workspace: Workspace, processors: int
     ) -> tuple[LaunchPlan, CompiledPlan]:
-        from gemmetry.providers.cuda_provider.launching.executable import compile_plan
+        from gemmetry.providers.cuda_provider.executable import compile_plan
 
         kernel, plan, chosen = _prepared(dispatch, processors)
         if self.options.get("bounded_waits", False):

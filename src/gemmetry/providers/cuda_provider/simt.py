@@ -4,20 +4,21 @@ and C, (m, n) row-major.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.operation import BF16, F16, F32, Layout, Operation, Scaling
+from gemmetry.domain.operation import BF16, F16, F32, Operation, Scaling
 from gemmetry.hardware.cuda_plans import (
     Compilation,
     Grid,
     KernelLaunch,
     LaunchPlan,
-    Macros,
     Pointer,
     macros_of,
 )
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider.kernel import CudaKernel, result_macros, wrong_formats
+
+Plan = Callable[[Operation, Configuration, int], LaunchPlan]
 
 CHECKED = tuple(
     f"matmul_256x256x256_{lhs}t_{lhs}n_{result}t"
@@ -29,9 +30,8 @@ CHECKED = tuple(
 _NAIVE_THREADS = 896
 """28 warps, of which one thread works: what the kernel lessons document launched."""
 _THREADS = 256
-_REGISTER_TILE = 128
-"""TILE of r03_register_tiles.cu, along M and N."""
-_REGISTER_PARAMETERS = {"tile_m": _REGISTER_TILE, "tile_n": _REGISTER_TILE, "tile_k": 16}
+_REGISTER_PARAMETERS = {"tile_m": 128, "tile_n": 128, "tile_k": 16}
+"""Those of r03_register_tiles.cu."""
 _MMA_TILES = (
     (128, 256, 32, 4, 2, 4),
     (128, 256, 64, 3, 2, 4),
@@ -47,92 +47,69 @@ _NAIVE_STEP_S = 20e-9
 """About the time of one multiply-add where nothing hides the latency of its loads."""
 
 
-def why_not_simt(operation: Operation) -> str | None:
+def why_not_simt(operation: Operation, configuration: Configuration) -> str | None:
     """None if the formats and layouts are those of rungs 0 to 4, else the reason."""
     s = operation.signature
-    if s.lhs is not s.rhs or s.lhs not in (BF16, F16):
-        return f"rungs 0 to 4 multiply bf16 and f16, not {s.lhs} with {s.rhs}"
-    if s.result not in (s.lhs, F32):
-        return f"rungs 0 to 4 return {s.lhs} or f32, not {s.result}"
-    if s.accumulator is not F32:
-        return f"rungs 0 to 4 accumulate in f32, not {s.accumulator}"
-    layouts = (s.lhs_layout, s.rhs_layout, s.result_layout)
-    if layouts != (Layout.ROW, Layout.COLUMN, Layout.ROW):
-        return "rungs 0 to 4 read along K: A and C row-major, B column-major (layouts t, n, t)"
+    who = "a kernel of rungs 0 to 4"
+    if reason := wrong_formats(who, s, (BF16, F16), (s.lhs, F32), "tnt"):
+        return reason
     if s.alpha != 1 or s.beta != 0 or s.epilogue or s.scaling is not Scaling.NONE:
         return "rungs 0 to 4 compute A @ B alone, without alpha, beta, scaling or an epilogue"
     return None
-
-
-def simt_macros(operation: Operation) -> Macros:
-    """What the sources are given of the formats."""
-    s = operation.signature
-    return macros_of(
-        IN_F16=int(s.lhs is F16), OUT_F16=int(s.result is F16), OUT_F32=int(s.result is F32)
-    )
-
-
-def simt_plan(operation: Operation, source: str, macros: Macros, grid: Grid) -> LaunchPlan:
-    """One launch with the arguments of rungs 0 to 4."""
-    m, n, k, _ = operation.matmul_shape
-    compilation = Compilation(source=f"gemm/{source}", macros=macros)
-    pointers = (Pointer("lhs"), Pointer("rhs"), Pointer("result"))
-    return LaunchPlan(
-        launches=(KernelLaunch(compilation=compilation, grid=grid, arguments=(*pointers, m, n, k)),)
-    )
-
-
-def only(name: str) -> Callable[[Operation], tuple[Configuration, ...]]:
-    """The configurations of a kernel that has one."""
-    return lambda operation: (Configuration(name),)
 
 
 def _why_not_naive(operation: Operation, configuration: Configuration) -> str | None:
     m, n, k, _ = operation.matmul_shape
     if m * n * k > _LARGEST_NAIVE:
         return f"one thread would take too long: it computes up to 512x512x512, not {m}x{n}x{k}"
-    return why_not_simt(operation)
+    return why_not_simt(operation, configuration)
 
 
-def _naive_plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
-    grid = Grid(blocks=(1, 1, 1), threads=(_NAIVE_THREADS, 1, 1))
-    return simt_plan(operation, "r00_naive", simt_macros(operation), grid)
+def _planned(source: str, grid: Callable[[int, int, dict[str, int]], Grid]) -> Plan:
+    """One launch of a source, which is given the formats and the configuration's parameters, on the
+    grid for an (m, n) result with those parameters."""
+
+    def plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
+        m, n, k, _ = operation.matmul_shape
+        values = {name: int(value) for name, value in configuration.parameters.items()}
+        given = {name.upper(): value for name, value in values.items()}
+        if source == "r02_shared_tiles":
+            given = {"TILE": values["tile_m"]}
+        elif source == "r03_register_tiles":
+            given = {}
+        formats = {"IN_F16": int(operation.signature.lhs is F16), **result_macros(operation)}
+        launch = KernelLaunch(
+            compilation=Compilation(
+                source=f"gemm/{source}", macros=macros_of(**formats) + macros_of(**given)
+            ),
+            grid=grid(m, n, values),
+            arguments=(Pointer("lhs"), Pointer("rhs"), Pointer("result"), m, n, k),
+        )
+        return LaunchPlan(launches=(launch,))
+
+    return plan
 
 
-def _thread_plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
-    m, n, _, _ = operation.matmul_shape
-    grid = Grid(blocks=(-(-m * n // _THREADS), 1, 1), threads=(_THREADS, 1, 1))
-    return simt_plan(operation, "r01_thread_per_output", simt_macros(operation), grid)
+def _grid(blocks: int, threads: int, dynamic_bytes: int = 0) -> Grid:
+    return Grid(blocks=(blocks, 1, 1), threads=(threads, 1, 1), dynamic_bytes=dynamic_bytes)
 
 
-def _tile_grid(operation: Operation, tile_m: int, tile_n: int, threads: int, dynamic: int) -> Grid:
-    m, n, _, _ = operation.matmul_shape
-    blocks = -(-m // tile_m) * -(-n // tile_n)
-    return Grid(blocks=(blocks, 1, 1), threads=(threads, 1, 1), dynamic_bytes=dynamic)
+def _tiled(threads: Callable[[dict[str, int]], int]) -> Callable[[int, int, dict[str, int]], Grid]:
+    """A block of so many threads for each tile; stages of operands in 16 bits are dynamic."""
+
+    def grid(m: int, n: int, v: dict[str, int]) -> Grid:
+        blocks = -(-m // v["tile_m"]) * -(-n // v["tile_n"])
+        stages = v.get("stages", 0) * (v["tile_m"] + v["tile_n"]) * v["tile_k"] * 2
+        return _grid(blocks, threads(v), stages)
+
+    return grid
 
 
-def _shared_plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
-    tile = int(configuration.parameters["tile_m"])
-    grid = _tile_grid(operation, tile, tile, tile * tile, 0)
-    macros = simt_macros(operation) + macros_of(TILE=tile)
-    return simt_plan(operation, "r02_shared_tiles", macros, grid)
-
-
-def _register_plan(
-    operation: Operation, configuration: Configuration, processors: int
-) -> LaunchPlan:
-    grid = _tile_grid(operation, _REGISTER_TILE, _REGISTER_TILE, _THREADS, 0)
-    return simt_plan(operation, "r03_register_tiles", simt_macros(operation), grid)
-
-
-def _mma_plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
-    values = {name: int(value) for name, value in configuration.parameters.items()}
-    tile_m, tile_n, tile_k = (values[f"tile_{axis}"] for axis in "mnk")
-    threads = 32 * values["warps_m"] * values["warps_n"]
-    dynamic = values["stages"] * (tile_m + tile_n) * tile_k * 2
-    grid = _tile_grid(operation, tile_m, tile_n, threads, dynamic)
-    macros = macros_of(**{name.upper(): value for name, value in values.items()})
-    return simt_plan(operation, "r04_mma", simt_macros(operation) + macros, grid)
+def _only(
+    name: str, parameters: Mapping[str, int] | None = None
+) -> Callable[[Operation], tuple[Configuration, ...]]:
+    """The configurations of a kernel that has one."""
+    return lambda operation: (Configuration(name, dict(parameters or {})),)
 
 
 def _shared_configurations(operation: Operation) -> tuple[Configuration, ...]:
@@ -151,10 +128,6 @@ def _mma_configurations(operation: Operation) -> tuple[Configuration, ...]:
     )
 
 
-def _why_not_simt(operation: Operation, configuration: Configuration) -> str | None:
-    return why_not_simt(operation)
-
-
 def _naive_seconds(operation: Operation) -> float:
     m, n, k, _ = operation.matmul_shape
     return m * n * k * _NAIVE_STEP_S
@@ -167,8 +140,8 @@ KERNELS = (
         adds="one thread computes everything",
         checked=CHECKED,
         why_not=_why_not_naive,
-        plan=_naive_plan,
-        configurations=only("r00"),
+        plan=_planned("r00_naive", lambda m, n, values: _grid(1, _NAIVE_THREADS)),
+        configurations=_only("r00"),
         seconds_per_launch=_naive_seconds,
     ),
     CudaKernel(
@@ -176,9 +149,11 @@ KERNELS = (
         rung=1,
         adds="one thread for each element of C",
         checked=CHECKED,
-        why_not=_why_not_simt,
-        plan=_thread_plan,
-        configurations=only("r01"),
+        why_not=why_not_simt,
+        plan=_planned(
+            "r01_thread_per_output", lambda m, n, values: _grid(-(-m * n // _THREADS), _THREADS)
+        ),
+        configurations=_only("r01"),
     ),
     CudaKernel(
         name="r02_shared_tiles",
@@ -186,8 +161,8 @@ KERNELS = (
         adds="blocks share tiles of A and B in shared memory",
         instructions=("LDS", "BAR.SYNC"),
         checked=CHECKED,
-        why_not=_why_not_simt,
-        plan=_shared_plan,
+        why_not=why_not_simt,
+        plan=_planned("r02_shared_tiles", _tiled(lambda v: v["tile_m"] ** 2)),
         configurations=_shared_configurations,
     ),
     CudaKernel(
@@ -196,9 +171,9 @@ KERNELS = (
         adds="8 × 8 results in the registers of each thread, and loads of 16 bytes",
         instructions=("LDG.E.128", "LDS.128"),
         checked=CHECKED,
-        why_not=_why_not_simt,
-        plan=_register_plan,
-        configurations=lambda operation: (Configuration("r03", _REGISTER_PARAMETERS),),
+        why_not=why_not_simt,
+        plan=_planned("r03_register_tiles", _tiled(lambda v: _THREADS)),
+        configurations=_only("r03", _REGISTER_PARAMETERS),
     ),
     CudaKernel(
         name="r04_mma",
@@ -206,8 +181,8 @@ KERNELS = (
         adds="tensor cores (mma.sync), fed by asynchronous copies in stages",
         instructions=("HMMA.16816", "LDGSTS", "LDSM"),
         checked=CHECKED,
-        why_not=_why_not_simt,
-        plan=_mma_plan,
+        why_not=why_not_simt,
+        plan=_planned("r04_mma", _tiled(lambda v: 32 * v["warps_m"] * v["warps_n"])),
         configurations=_mma_configurations,
     ),
 )

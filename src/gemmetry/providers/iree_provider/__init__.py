@@ -1,7 +1,7 @@
-"""The provider ``iree``. Start at ``provider.py``; ``compiling/linalg.py`` writes the sources.
+"""The provider ``iree``. Start at ``provider.py``; ``linalg.py`` writes the sources.
 
-``tiling/`` holds the forms of configurations, ``compiling/`` compiles, and ``device.py`` and
-``executable.py`` run.
+``tiles.py`` holds the forms of configurations, ``compiler.py`` and ``batches.py`` compile and keep
+what was compiled, and ``device.py`` runs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,5 @@ TRAITS = ProviderTraits(
     legacy_label="IREE Codegen",
     support_targets=("cpu", "cuda-sm_80", "cuda-sm_89", "hip-gfx942"),
     colour=0,
-    tuned_formats=(
-        TunedFormat(name="iree", suffixes=(".mlir",), module=f"{__name__}.tuning_spec"),
-    ),
+    tuned_formats=(TunedFormat(name="iree", suffixes=(".mlir",), module=f"{__name__}.batches"),),
 )

@@ -1,24 +1,20 @@
-"""The reviewable ``.mlir`` files: one per operation, one function per configuration.
+"""Files of IREE's dispatches: reviewable sources, compiled artefacts, commands and their inputs.
 
-A file accumulates every requested configuration, including those of other targets, so that several
-runs can share a folder; it is replaced atomically, so a reader never sees a partial file.
+There is one ``.mlir`` file per operation, with one function per configuration. It accumulates every
+requested configuration, including those of other targets, so that several runs can share a folder;
+it is replaced atomically, so a reader never sees a partial file.
 
-Compiled artefacts, stored next to the sources and identified by the hash of everything they
-depend on.
+Compiled artefacts are stored next to the sources and identified by the hash of everything they
+depend on. A small JSON file per dispatch names the binary that holds its function and is written
+last; all files are renamed into place, so a process killed at any moment leaves at most
+unreferenced files. They are in the folder ``compiled``; its parent folder has the binaries, and the
+compiler's output, under the names used by IREE's old dispatch profiler.
 
-A small JSON file per dispatch names the binary that holds its function and is written last; all
-files are renamed into place, so a process killed at any moment leaves at most unreferenced files.
-They are in the folder ``compiled``; its parent folder has the binaries, and the compiler's output,
-under the names used by IREE's old dispatch profiler.
-
-Command lines that reproduce gemmetry's work with IREE's own tools, and their input files.
-
-Compiles dispatches: reuses existing results and groups the rest into calls.
+The same configuration as a tuning spec is a transform library that annotates matching contractions,
+given to ``iree-compile --iree-codegen-tuning-spec-path``, without an edit of the input.
 
 ``python -m gemmetry.providers.iree_provider.batches OPERATION FOLDER [SEED [DISTRIBUTION]]``
 writes the files that a printed ``iree-benchmark-module`` line names.
-
-A module of its own, because the provider does not need it: only printed commands do.
 """
 
 from __future__ import annotations
@@ -38,52 +34,48 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.domain.contracts import Compiled, HostArray, Workspace
+from gemmetry.domain.contracts import Compiled, HostArray, TunedDispatch, Workspace
 from gemmetry.domain.dispatch import Dispatch, TargetKind
-from gemmetry.domain.errors import CompileError, GemmetryError
+from gemmetry.domain.errors import CompileError, GemmetryError, RequestError, UnsupportedError
 from gemmetry.domain.files import completed, write_whole
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import Operation, TensorSpec, operation_name
+from gemmetry.domain.operation import Operation, OperationKind, TensorSpec, operation_name
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.detect import processor_identity
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.providers.base import compute_capability, locked, unwritable, write_atomically
+from gemmetry.providers.base import compute_capability, locked, storing, write_atomically
 from gemmetry.providers.iree_provider import compiler as readback
-from gemmetry.providers.iree_provider import support as targets
-from gemmetry.providers.iree_provider import tiles as vectors
-from gemmetry.providers.iree_provider.compiler import (
-    MAX_FUNCTIONS,
-    CompileJob,
-    IreeCompiler,
-    JobResult,
+from gemmetry.providers.iree_provider import support, tiles
+from gemmetry.providers.iree_provider.compiler import CompileJob, IreeCompiler, JobResult
+from gemmetry.providers.iree_provider.linalg import (
+    MLIR_TYPES,
+    contraction_indexing_maps,
+    contraction_types,
+    function_text,
+    storage_type,
 )
-from gemmetry.providers.iree_provider.linalg import function_text, storage_type
-from gemmetry.providers.iree_provider.machine_code import MachineCode
-from gemmetry.providers.iree_provider.support import device_uri
-from gemmetry.providers.iree_provider.tiles import DATA_TILING, DEFAULT, LEGACY_DEFAULT, Lowering
-from gemmetry.providers.iree_provider.tiling import parse_tile
+from gemmetry.providers.iree_provider.tiles import lowering_of
 
-DIALECT = "linalg"
+COMPILE_LOG = "iree_compile_cmd_stdout.mlir"
+"""File in an operation's folder with every call that compiled one of its functions, and its
+output."""
+
+USES = ("profile", "verify")
+"""The purposes in the names of the dispatch profiler's binaries; here both names refer to the same
+code."""
 
 _FUNCTION = re.compile(r"^func\.func @(?P<name>\w+)\(\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 
 
 def operation_folder(generated: Path, operation: Operation) -> Path:
     """``<generated>/linalg/<kind>/<operation>``, as the old dispatch profiler laid it out."""
-    return generated / DIALECT / operation.kind.value / operation_name(operation)
+    return generated / "linalg" / operation.kind.value / operation_name(operation)
 
 
 def source_path(generated: Path, operation: Operation) -> Path:
     """Path of the file with the operation's functions."""
-    name = operation_name(operation)
-    return operation_folder(generated, operation) / f"{name}.mlir"
-
-
-def lowering_of(dispatch: Dispatch) -> Lowering:
-    """The lowering that the dispatch's configuration specifies; empty for an unknown name."""
-    tile = parse_tile(dispatch.configuration.name, dispatch.target)
-    return Lowering() if tile is None else tile.lowering(dispatch.operation)
+    return operation_folder(generated, operation) / f"{operation_name(operation)}.mlir"
 
 
 def dispatch_function(dispatch: Dispatch) -> str:
@@ -97,110 +89,230 @@ def parse_functions(text: str) -> dict[str, str]:
     return {match["name"]: match[0] for match in _FUNCTION.finditer(text)}
 
 
-def source_text(operation: Operation, functions: Mapping[str, str]) -> str:
-    """The whole file."""
-    header = (
-        f"// {operation_name(operation)}\n"
-        "// One function per tuning configuration; all compute the same.\n"
-    )
-    return "\n".join([header, *functions.values()])
-
-
-def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
+def write_source(generated: Path, dispatches: Sequence[Dispatch]) -> Path:
     """Add the functions of dispatches of one operation to its file; unchanged files are not
     rewritten.
 
     Raises:
         StorageError: the folder cannot be written.
     """
-    wanted = list(dispatches)
-    operation = wanted[0].operation
+    operation = dispatches[0].operation
     path = source_path(generated, operation)
-    try:
-        with locked(path.parent):
-            before = path.read_text() if path.exists() else ""
-            functions = parse_functions(before)
-            functions.update((dispatch.name, dispatch_function(dispatch)) for dispatch in wanted)
-            text = source_text(operation, functions)
-            if text != before:
-                write_whole(path, text.encode())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with storing(path), locked(path.parent):
+        before = path.read_text() if path.exists() else ""
+        functions = parse_functions(before)
+        functions.update((dispatch.name, dispatch_function(dispatch)) for dispatch in dispatches)
+        header = (
+            f"// {operation_name(operation)}\n"
+            "// One function per tuning configuration; all compute the same.\n"
+        )
+        text = "\n".join([header, *functions.values()])
+        if text != before:
+            write_whole(path, text.encode())
     return path
 
 
-COMPILE_LOG = "iree_compile_cmd_stdout.mlir"
-"""File in an operation's folder with every call that compiled one of its functions, and its
-output."""
+_LIBRARY = """\
+// Tuning spec: {name}
+{left_out}module @{name}_spec attributes {{
+  transform.with_named_sequence, iree_codegen.tuning_spec_with_default_entrypoint
+}} {{
+  transform.named_sequence @annotate(
+      %op: !transform.any_op {{transform.readonly}},
+      %info: !transform.any_param {{transform.readonly}}) {{
+    transform.annotate %op "compilation_info" = %info
+        : !transform.any_op, !transform.any_param
+    transform.yield
+  }}
+
+{matchers}
+  transform.named_sequence @__kernel_config(
+      %op: !transform.any_op {{transform.consumed}}) -> !transform.any_op
+      attributes {{iree_codegen.tuning_spec_entrypoint}} {{
+    %done = transform.foreach_match in %op {pairs}
+        : (!transform.any_op) -> !transform.any_op
+    transform.yield %done : !transform.any_op
+  }}
+}}
+"""
+
+_MATCHER = """\
+  transform.named_sequence @{match}(
+      %op: !transform.any_op {{transform.readonly}})
+      -> (!transform.any_op, !transform.any_param) {{
+    %batch, %m, %n, %k = transform.iree.match.contraction %op,
+        lhs_type = {lhs}, rhs_type = {rhs}, output_type = {output},
+        indexing_maps = [{maps}]
+        : !transform.any_op -> !transform.param<i64>
+{sizes}
+    %info = transform.param.constant {info}
+        -> !transform.any_param
+    transform.yield %op, %info : !transform.any_op, !transform.any_param
+  }}
+"""
 
 
-USES = ("profile", "verify")
-"""The purposes in the names of the dispatch profiler's binaries; here both names refer to the same
-code."""
+def tuning_spec(dispatch: Dispatch) -> str:
+    """The spec's text; it applies to contractions of exactly this size, types and layout.
+
+    Raises:
+        UnsupportedError: the spec language cannot match the operation, the configuration is not an
+            attribute, or the target's backend does not read specs.
+    """
+    return _library(dispatch.name, {"match": _matcher(dispatch, "match")})
+
+
+def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix: str) -> str:
+    """One spec with, of each shape, the first dispatch that a spec can describe (see
+    :class:`gemmetry.domain.contracts.TunedFormat`); a comment lists shapes without one.
+
+    Raises:
+        RequestError: none is left.
+    """
+    matchers: dict[str, str] = {}
+    reasons: list[str] = []
+    for tuned in shapes:
+        refused: list[str] = []
+        label = f"match_{len(matchers)}"
+        for one in tuned:
+            try:
+                matchers[label] = _matcher(one.dispatch, label)
+                break
+            except UnsupportedError as error:
+                refused.append(error.message)
+        else:
+            reasons += refused[:1]
+    if not matchers:
+        raise RequestError(
+            "the tuning spec would be empty: " + (reasons[0] if reasons else "nothing was found"),
+            hint="Search what a spec can describe: --dispatches 'configuration=tile_config_*'.",
+        )
+    return _library("gemmetry", matchers, reasons)
+
+
+def _library(name: str, matchers: Mapping[str, str], left_out: Sequence[str] = ()) -> str:
+    pairs = ", ".join(f"@{label} -> @annotate" for label in matchers)
+    return _LIBRARY.format(
+        name=name,
+        left_out="".join(f"// Left out: {reason}\n" for reason in left_out),
+        matchers="\n".join(matchers.values()),
+        pairs=pairs,
+    )
+
+
+def _matcher(dispatch: Dispatch, label: str) -> str:
+    """
+    Raises:
+        UnsupportedError: see :func:`tuning_spec`.
+    """
+    operation = dispatch.operation
+    info = lowering_of(dispatch).compilation_info
+    if operation.kind is OperationKind.CONV2D or info is None:
+        what = "convolutions" if info is not None else "configurations without attributes"
+        raise UnsupportedError(
+            f"{dispatch.name}: no tuning spec for {what}",
+            hint="Specs are written for matmuls with a tile_config_... configuration.",
+        )
+    if dispatch.target.kind is TargetKind.CUDA:
+        raise UnsupportedError(
+            f"{dispatch.name}: IREE 3.13 passes tuning specs only to its CPU and ROCm backends",
+            hint="On CUDA, use the attribute in the generated .mlir file.",
+        )
+    m, n, k = tiles.loop_sizes(operation)
+    sizes = {"m": [m], "n": [n], "k": [k]}
+    if operation.kind is OperationKind.BATCH_MATMUL:
+        sizes["batch"] = [operation.matmul_shape.batch]
+    elif operation.kind is OperationKind.MATMUL_SPLITK:
+        sizes["batch"] = [operation.signature.split_k_slices]
+    lhs, rhs = contraction_types(operation)
+    return _MATCHER.format(
+        match=label,
+        lhs=lhs,
+        rhs=rhs,
+        output=MLIR_TYPES[operation.signature.accumulator.name],
+        maps=", ".join(contraction_indexing_maps(operation)),
+        sizes="\n".join(
+            f"    transform.iree.match.dims_equal %{dim}, {size} : !transform.param<i64>"
+            for dim, size in sizes.items()
+        ),
+        info=info,
+    )
+
+
+def write_tuning_specs(dispatches: Iterable[Dispatch], generated: Path) -> list[Path]:
+    """Write ``<operation>_<configuration>_spec.mlir`` next to the sources of the dispatches that
+    have a spec. Returns the files written.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    paths = []
+    for dispatch in dispatches:
+        try:
+            text = tuning_spec(dispatch)
+        except UnsupportedError:
+            continue  # `default`, convolutions, CUDA: there is nothing to write
+        folder = operation_folder(generated, dispatch.operation)
+        paths.append(write_atomically(folder / f"{dispatch.name}_spec.mlir", text.encode()))
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """The stored facts of a compiled dispatch."""
+    """A compiled dispatch as it is stored."""
 
     compiler_version: str
     binary: str
     """File name of the ``.vmfb``, in the folder ``compiled`` of the operation's folder."""
-    compile_ns: int
-    """This function's share of the compile call."""
-    default_configuration: str | None = None
-    compiled_for: str | None = None
+    facts: BuildFacts
+    """Without paths and commands. The time is this function's share of the compile call."""
     assembly: str | None = None
-    """File name of the machine code, in the binary's folder; None where it is not available."""
-    matrix_instruction: str | None = None
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_memory_bytes: int | None = None
+    """File name of the machine code, next to the binary; None where it is not available."""
 
 
-def artefact_key(dispatch: Dispatch, flags: Sequence[str]) -> str:
-    """Sixteen hex digits over source, flags and (for the CPU) the host's processor."""
+def artefact_stem(generated: Path, dispatch: Dispatch, flags: Sequence[str]) -> Path:
+    """Path, without a suffix, of the files about a compiled dispatch. Its name ends with sixteen
+    hex digits over source, flags and (for the CPU) the host's processor."""
     host = processor_identity() if "--iree-llvmcpu-target-cpu=host" in flags else ""
-    parts = [dispatch_function(dispatch), *flags, host]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    parts = "\0".join([dispatch_function(dispatch), *flags, host])
+    key = hashlib.sha256(parts.encode()).hexdigest()[:16]
+    folder = operation_folder(generated, dispatch.operation) / "compiled"
+    return folder / f"{dispatch.configuration.name}_{dispatch.target.name}_{key}"
 
 
-def compiled_folder(generated: Path, operation: Operation) -> Path:
-    """The folder of an operation's binaries and their records."""
-    return operation_folder(generated, operation) / "compiled"
+def _file(stem: Path, suffix: str) -> Path:
+    return stem.with_name(stem.name + suffix)
 
 
-def log_path(generated: Path, dispatch: Dispatch, key: str) -> Path:
-    """Output of the compiler and the assembler about a dispatch."""
-    return _path(generated, dispatch, key, ".log")
-
-
-def _path(generated: Path, dispatch: Dispatch, key: str, suffix: str) -> Path:
-    folder = compiled_folder(generated, dispatch.operation)
-    return folder / f"{dispatch.configuration.name}_{dispatch.target.name}_{key}{suffix}"
-
-
-def find_artefact(
-    generated: Path, dispatch: Dispatch, key: str, compiler_version: str | None
-) -> Artefact | None:
-    """The complete result of an earlier compile with exactly this key; None if there is none.
+def find_artefact(stem: Path, compiler_version: str | None) -> Artefact | None:
+    """The complete result of an earlier compile; None if there is none.
 
     Args:
-        generated: the workspace's folder.
-        dispatch: the dispatch whose binary is needed.
-        key: its :func:`artefact_key`.
+        stem: the dispatch's :func:`artefact_stem`.
         compiler_version: the required compiler version; None accepts any (there is no compiler
             here, and the binary came from another machine).
     """
-    path = _path(generated, dispatch, key, ".json")
     try:
-        fields: dict[str, Any] = json.loads(path.read_text())
-        artefact = Artefact(**fields)
-    except (OSError, ValueError, TypeError):
+        stored: dict[str, Any] = json.loads(_file(stem, ".json").read_text())
+        own = {name: stored.pop(name, None) for name in ("compiler_version", "binary", "assembly")}
+        artefact = Artefact(**own, facts=BuildFacts(**stored))
+        if compiler_version not in (None, artefact.compiler_version):
+            return None
+        return artefact if (stem.parent / artefact.binary).is_file() else None
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
-    if compiler_version not in (None, artefact.compiler_version):
-        return None
-    return artefact if (path.parent / artefact.binary).is_file() else None
+
+
+def store_artefact(stem: Path, artefact: Artefact) -> None:
+    """Write the record that marks a dispatch as compiled.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    fields = asdict(artefact)
+    fields |= fields.pop("facts")
+    stored = {name: value for name, value in fields.items() if value not in (None, ())}
+    write_atomically(_file(stem, ".json"), json.dumps(stored, indent=1).encode())
 
 
 def store_binary(
@@ -208,7 +320,8 @@ def store_binary(
 ) -> dict[Dispatch, str]:
     """Store the binary that holds `dispatches` in the folder of each one's operation.
 
-    There ``<dispatch>_<target>_profile.vmfb`` and ``..._verify.vmfb`` point to it.
+    There ``<dispatch>_<target>_profile.vmfb`` and ``..._verify.vmfb`` point to it, and
+    ``<operation>_profile.vmfb`` and ``..._verify.vmfb`` once :func:`link_operation` is called.
 
     Returns:
         The binary's file name for each dispatch.
@@ -220,75 +333,39 @@ def store_binary(
     names: dict[Dispatch, str] = {}
     first: Path | None = None
     for dispatch in dispatches:
-        path = compiled_folder(generated, dispatch.operation)
-        path = path / f"{dispatch.target.name}_{digest}.vmfb"
+        folder = operation_folder(generated, dispatch.operation)
+        path = folder / "compiled" / f"{dispatch.target.name}_{digest}.vmfb"
         names[dispatch] = path.name
-        try:
+        with storing(path):
             path.parent.mkdir(exist_ok=True)
-            if path.exists():
-                pass
-            elif first is None:
-                write_whole(path, binary)
-            else:
-                _same_file(first, path, binary)
-            for use in USES:
-                name = f"{dispatch.name}_{dispatch.target.name}_{use}.vmfb"
-                _point(path.parent.parent / name, path)
-        except OSError as error:
-            raise unwritable(path, error) from error
+            if not path.exists():
+                _write_once(first, path, binary)
+            _point(folder, f"{dispatch.name}_{dispatch.target.name}", path.name)
         first = first or path
     return names
 
 
-def store_machine_code(generated: Path, dispatch: Dispatch, key: str, code: MachineCode) -> str:
-    """Write a dispatch's machine code next to its binary. Returns the file name.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    path = _path(generated, dispatch, key, code.suffix)
-    return write_atomically(path, code.text.encode()).name
-
-
-def store_logs(generated: Path, logs: Mapping[Dispatch, tuple[str, str]]) -> None:
-    """Write the output about each dispatch, and append it to the ``COMPILE_LOG`` of its operation.
+def store_logs(logs: Mapping[Path, str]) -> None:
+    """Write the output about each dispatch, and gather it in the ``COMPILE_LOG`` of its operation.
 
     Args:
-        generated: the workspace's folder.
-        logs: dispatch -> its :func:`artefact_key` and the text; many dispatches share a text.
+        logs: the dispatch's :func:`artefact_stem` -> the text; many dispatches share a text.
 
     Raises:
         StorageError: they cannot be written.
     """
     first: dict[str, Path] = {}
-    folders = dict.fromkeys(operation_folder(generated, d.operation) for d in logs)
-    try:
-        for dispatch, (key, text) in logs.items():
-            path = log_path(generated, dispatch, key)
+    for stem, text in logs.items():
+        path = _file(stem, ".log")
+        with storing(path):
             path.parent.mkdir(exist_ok=True)
-            if text in first:
-                _same_file(first[text], path, text.encode())
-            else:
-                write_whole(path, text.encode())
-                first[text] = path
-        for folder in folders:
-            with locked(folder):
-                paths = sorted((folder / "compiled").glob("*.log"))
-                texts = dict.fromkeys(path.read_text(errors="replace") for path in paths)
-                write_whole(folder / COMPILE_LOG, "\n".join(texts).encode())
-    except OSError as error:
-        raise unwritable(generated, error) from error
-
-
-def store_artefact(generated: Path, dispatch: Dispatch, key: str, artefact: Artefact) -> None:
-    """Write the record that marks a dispatch as compiled.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    path = _path(generated, dispatch, key, ".json")
-    fields = {name: value for name, value in asdict(artefact).items() if value is not None}
-    write_atomically(path, json.dumps(fields, indent=1).encode())
+            _write_once(first.get(text), path, text.encode())
+        first.setdefault(text, path)
+    for folder in dict.fromkeys(stem.parent.parent for stem in logs):
+        with storing(folder), locked(folder):
+            paths = sorted((folder / "compiled").glob("*.log"))
+            texts = dict.fromkeys(path.read_text(errors="replace") for path in paths)
+            write_whole(folder / COMPILE_LOG, "\n".join(texts).encode())
 
 
 def link_operation(generated: Path, operation: Operation) -> None:
@@ -299,37 +376,34 @@ def link_operation(generated: Path, operation: Operation) -> None:
         StorageError: the links cannot be created.
     """
     folder = operation_folder(generated, operation)
-    try:
-        with locked(folder):
-            counts: Counter[str] = Counter()
-            for path in sorted((folder / "compiled").glob("*.json")):
-                counts[str(json.loads(path.read_text()).get("binary"))] += 1
-            for binary, _ in counts.most_common(1):
-                for use in USES:
-                    name = f"{folder.name}_{use}.vmfb"
-                    _point(folder / name, folder / "compiled" / binary)
-    except (OSError, ValueError) as error:
-        cause = error if isinstance(error, OSError) else OSError(str(error))
-        raise unwritable(folder, cause) from error
+    with storing(folder), locked(folder):
+        records = sorted((folder / "compiled").glob("*.json"))
+        counts = Counter(str(json.loads(path.read_text()).get("binary")) for path in records)
+        for binary, _ in counts.most_common(1):
+            _point(folder, folder.name, binary)
 
 
-def _point(link: Path, path: Path) -> None:
-    """Make `link` a symbolic link to `path`, in a neighbouring folder, replacing any existing file.
-    A hard link would become a separate copy in most ways of copying a folder."""
-    with completed(link) as temporary:
-        temporary.symlink_to(path.relative_to(link.parent))
+def _point(folder: Path, name: str, binary: str) -> None:
+    """Make ``<name>_profile.vmfb`` and ``<name>_verify.vmfb`` symbolic links to a binary, replacing
+    any existing file. Hard links would become separate copies in most ways of copying a folder."""
+    for use in USES:
+        with completed(folder / f"{name}_{use}.vmfb") as temporary:
+            temporary.symlink_to(Path("compiled", binary))
 
 
-def _same_file(source: Path, path: Path, content: bytes) -> None:
-    """Hard-link `source`, which holds `content`, to `path`, replacing any existing file; where the
-    file system has no hard links, copy it."""
+def _write_once(same: Path | None, path: Path, content: bytes) -> None:
+    """Hard-link `same`, a file that holds `content`, to `path`, replacing any existing file;
+    without one, and where the file system has no hard links, write the content."""
     # Renaming a hard link to another link of the same file leaves both; here the temporary name is
     # removed in every case.
     with completed(path) as temporary:
         try:
-            os.link(source, temporary)
+            if same is not None:
+                os.link(same, temporary)
+                return
         except OSError:
-            temporary.write_bytes(content)
+            pass
+        temporary.write_bytes(content)
 
 
 _INPUTS_MODULE = "gemmetry.providers.iree_provider.batches"
@@ -353,7 +427,7 @@ def run_command(dispatch: Dispatch, binary: Path) -> str:
     words = [
         "iree-benchmark-module",
         f"--module={binary}",
-        f"--device={device_uri(dispatch.target)}",
+        f"--device={support.device_uri(dispatch.target)}",
         f"--function={dispatch.name}",
     ]
     words += [f"--input={_input(spec, folder)}" for spec in dispatch.operation.inputs]
@@ -401,35 +475,42 @@ _GPU_TIMING = (
 )
 """On an H200, launches of 1 to 10 µs took 15 µs when fifty were queued."""
 
-_COMPILER_CHOOSES = {DEFAULT.name, LEGACY_DEFAULT.name, DATA_TILING.name}
+_COMPILER_CHOOSES = {tiles.DEFAULT.name, tiles.LEGACY_DEFAULT.name, tiles.DATA_TILING.name}
 
 
 class BatchCompiler:
-    """Compiles dispatches whose sources have been written.
+    """Compiles dispatches whose sources have been written: reuses existing results and groups the
+    rest into calls.
 
     Args:
         compiler: runs the jobs; None where only the runtime is installed, so that binaries compiled
             elsewhere and copied here are used.
         compiler_version: the compiler version required of binaries that are reused.
         options: the provider's.
+        workspace: where sources and binaries are.
     """
 
     def __init__(
-        self, compiler: IreeCompiler | None, compiler_version: str, options: Mapping[str, Any]
+        self,
+        compiler: IreeCompiler | None,
+        compiler_version: str,
+        options: Mapping[str, Any],
+        workspace: Workspace,
     ) -> None:
         self._compiler = compiler
         self._version = compiler_version
         self._options = options
+        self._workspace = workspace
 
-    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterator[Compiled]:
+    def compile(self, dispatches: Sequence[Dispatch]) -> Iterator[Compiled]:
         """Yields one result per dispatch as soon as it is known."""
         pending: dict[tuple[tuple[str, ...], bool], dict[str, Dispatch]] = {}
         for dispatch in dispatches:
-            flags = self.flags(dispatch)
-            may_reuse = self._compiler is None or not workspace.force
-            artefact = self._find(dispatch, flags, workspace) if may_reuse else None
+            flags = self._flags(dispatch)
+            may_reuse = self._compiler is None or not self._workspace.force
+            artefact = self._find(dispatch) if may_reuse else None
             if artefact is not None:
-                yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
+                yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact))
             elif self._compiler is None:
                 yield Compiled(dispatch=dispatch, error=_no_compiler(dispatch))
             else:
@@ -441,136 +522,114 @@ class BatchCompiler:
         jobs = [
             job
             for (flags, _), group in pending.items()
-            for job in _jobs(list(group.values()), flags, workspace.jobs)
+            for job in _jobs(list(group.values()), flags, self._workspace.jobs)
         ]
-        for job, results in self._compiler.run(jobs, max(1, workspace.jobs)):
+        for _, results in self._compiler.run(jobs, max(1, self._workspace.jobs)):
             for result in results:
-                yield from self._keep(by_name, job.flags, result, workspace)
+                yield from self._keep(by_name, result)
 
-    def binary_path(self, dispatch: Dispatch, workspace: Workspace) -> Path:
+    def binary_path(self, dispatch: Dispatch) -> Path:
         """The path of the binary of a compiled dispatch.
 
         Raises:
             CompileError: it was not compiled.
         """
-        artefact = self._find(dispatch, self.flags(dispatch), workspace)
+        artefact = self._find(dispatch)
         if artefact is None:
             raise CompileError(f"{dispatch.name} has no compiled binary")
-        folder = compiled_folder(workspace.generated, dispatch.operation)
-        return folder / artefact.binary
+        return self._stem(dispatch).parent / artefact.binary
 
-    def flags(self, dispatch: Dispatch) -> tuple[str, ...]:
+    def _flags(self, dispatch: Dispatch) -> tuple[str, ...]:
         """All flags of ``iree-compile`` except input and output."""
-        base = targets.target_flags(dispatch.target, dispatch.operation, self._options)
+        base = support.target_flags(dispatch.target, dispatch.operation, self._options)
         return (*base, *lowering_of(dispatch).flags)
+
+    def _stem(self, dispatch: Dispatch) -> Path:
+        return artefact_stem(self._workspace.generated, dispatch, self._flags(dispatch))
 
     def _is_risky(self, compiler: IreeCompiler, dispatch: Dispatch, flags: Sequence[str]) -> bool:
         """Whether the compiler will probably reject it."""
         vector_bytes = lowering_of(dispatch).vector_bytes
-        if vector_bytes < vectors.SMALLEST_LIMIT_BYTES:
+        if vector_bytes < tiles.SMALLEST_LIMIT_BYTES:
             return False
-        limit = vectors.vector_limit_bytes(compiler.program, flags)
+        limit = tiles.vector_limit_bytes(compiler.program, flags)
         return limit is None or vector_bytes >= limit
 
-    def _find(
-        self, dispatch: Dispatch, flags: Sequence[str], workspace: Workspace
-    ) -> Artefact | None:
-        key = artefact_key(dispatch, flags)
+    def _find(self, dispatch: Dispatch) -> Artefact | None:
         version = None if self._compiler is None else self._version
-        found = find_artefact(workspace.generated, dispatch, key, version)
-        older = targets.compiled_as(dispatch.target, dispatch.operation)
+        found = find_artefact(self._stem(dispatch), version)
+        older = support.compiled_as(dispatch.target, dispatch.operation)
         if found is not None or older is None:
             return found
-        twin = replace(dispatch, target=older)
-        found = find_artefact(workspace.generated, twin, key, version)
+        found = find_artefact(self._stem(replace(dispatch, target=older)), version)
         if found is None:
             return None
         # The same flags give the same binary, but ptxas counts registers per architecture.
-        architecture = targets.compile_architecture(dispatch.target, dispatch.operation)
-        return replace(found, registers=None, spill_bytes=None, compiled_for=architecture)
+        architecture = support.compile_architecture(dispatch.target, dispatch.operation)
+        facts = replace(found.facts, registers=None, spill_bytes=None, compiled_for=architecture)
+        return replace(found, facts=facts)
 
-    def _keep(
-        self,
-        by_name: Mapping[str, Dispatch],
-        flags: tuple[str, ...],
-        result: JobResult,
-        workspace: Workspace,
-    ) -> Iterator[Compiled]:
+    def _keep(self, by_name: Mapping[str, Dispatch], result: JobResult) -> Iterator[Compiled]:
         """Store the results of a job. Yields the outcome of each of its dispatches."""
-        generated = workspace.generated
-        logs = {
-            by_name[name]: (artefact_key(by_name[name], flags), text)
-            for name, text in result.logs.items()
-        }
-        store_logs(generated, logs)
+        generated = self._workspace.generated
+        store_logs({self._stem(by_name[name]): text for name, text in result.logs.items()})
         good = [by_name[name] for name in result.names]
         binaries = store_binary(generated, good, result.binary) if good else {}
-        share = result.duration_ns // max(1, len(good))
         done: list[Compiled] = []
         for dispatch in good:
-            configured = result.configured.get(dispatch.name, "")
+            stem, configured = self._stem(dispatch), result.configured.get(dispatch.name, "")
             chosen = None
             if dispatch.configuration.name in _COMPILER_CHOOSES:
                 chosen = readback.chosen_configuration(configured)
-            artefact = Artefact(
-                compiler_version=self._version,
-                binary=binaries[dispatch],
-                compile_ns=share,
+            code = result.machine_code.get(dispatch.name)
+            facts = replace(
+                BuildFacts() if code is None else code.facts,
+                compile_ns=result.duration_ns // len(good),
                 default_configuration=chosen,
                 compiled_for=_compiled_for(dispatch, configured),
             )
-            key = artefact_key(dispatch, flags)
-            code = result.machine_code.get(dispatch.name)
+            assembly = None
             if code is not None:
-                artefact = replace(
-                    artefact,
-                    assembly=store_machine_code(generated, dispatch, key, code),
-                    matrix_instruction=code.matrix_instruction,
-                    registers=code.registers,
-                    spill_bytes=code.spill_bytes,
-                    shared_memory_bytes=code.shared_memory_bytes,
-                )
-            store_artefact(generated, dispatch, key, artefact)
-            done.append(
-                Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
-            )
+                path = write_atomically(_file(stem, code.suffix), code.text.encode())
+                assembly = path.name
+            artefact = Artefact(self._version, binaries[dispatch], facts, assembly)
+            store_artefact(stem, artefact)
+            done.append(Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact)))
         for operation in dict.fromkeys(dispatch.operation for dispatch in good):
             link_operation(generated, operation)
         yield from done
         for name, error in result.errors.items():
-            dispatch = by_name[name]
-            facts = self._source_facts(dispatch, workspace)
-            yield Compiled(dispatch=dispatch, facts=facts, error=error)
+            facts = self._facts(by_name[name], None)
+            yield Compiled(dispatch=by_name[name], facts=facts, error=error)
 
-    def _source_facts(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts:
-        source = source_path(workspace.generated, dispatch.operation)
-        flags = self.flags(dispatch)
-        key = artefact_key(dispatch, flags)
-        log = log_path(workspace.generated, dispatch, key)
-        return BuildFacts(
-            source_path=_relative(source, workspace),
-            tool_output_path=_relative(log, workspace) if log.exists() else None,
-            compile_command=compile_command(dispatch, source, flags),
+    def _facts(self, dispatch: Dispatch, artefact: Artefact | None) -> BuildFacts:
+        """Facts of a stored dispatch; without an artefact those of one that was rejected."""
+        root, stem = self._workspace.generated.parent, self._stem(dispatch)
+
+        def relative(path: Path) -> str:
+            """Relative to the experiment folder, which holds the folder ``generated``."""
+            return str(path.relative_to(root))
+
+        source, log = (
+            source_path(self._workspace.generated, dispatch.operation),
+            _file(stem, ".log"),
         )
-
-    def _facts(self, dispatch: Dispatch, artefact: Artefact, workspace: Workspace) -> BuildFacts:
-        folder = compiled_folder(workspace.generated, dispatch.operation)
-        binary = folder / artefact.binary
-        assembly = None if artefact.assembly is None else folder / artefact.assembly
+        facts = replace(
+            BuildFacts() if artefact is None else artefact.facts,
+            source_path=relative(source),
+            tool_output_path=relative(log) if log.exists() else None,
+            compile_command=compile_command(dispatch, source, self._flags(dispatch)),
+        )
+        if artefact is None:
+            return facts
+        binary, assembly = stem.parent / artefact.binary, artefact.assembly
         has_device = dispatch.target.index is not None
         return replace(
-            self._source_facts(dispatch, workspace),
-            registers=artefact.registers,
-            spill_bytes=artefact.spill_bytes,
-            shared_memory_bytes=artefact.shared_memory_bytes,
-            matrix_instruction=artefact.matrix_instruction,
-            compiled_for=artefact.compiled_for,
-            default_configuration=artefact.default_configuration,
-            compile_ns=artefact.compile_ns,
-            binary_path=_relative(binary, workspace),
-            assembly_path=None if assembly is None else _relative(assembly, workspace),
+            facts,
+            binary_path=relative(binary),
+            assembly_path=None if assembly is None else relative(stem.parent / assembly),
             run_command=run_command(dispatch, binary) if has_device else None,
-            notes=_notes(dispatch, artefact),
+            notes=_notes(dispatch, facts.compiled_for),
         )
 
 
@@ -579,7 +638,7 @@ def _jobs(
 ) -> Iterator[CompileJob]:
     """Split into calls: as few as the limit allows, but enough for every processor."""
     share = math.ceil(len(dispatches) / max(1, parallel))
-    size = max(1, min(MAX_FUNCTIONS, share))
+    size = max(1, min(readback.MAX_FUNCTIONS, share))
     for start in range(0, len(dispatches), size):
         part = dispatches[start : start + size]
         functions = {d.name: dispatch_function(d) for d in part}
@@ -596,23 +655,18 @@ def _no_compiler(dispatch: Dispatch) -> CompileError:
 def _compiled_for(dispatch: Dispatch, configured: str) -> str | None:
     if dispatch.target.kind is TargetKind.CPU:
         return readback.host_cpu(configured)
-    architecture = targets.compile_architecture(dispatch.target, dispatch.operation)
+    architecture = support.compile_architecture(dispatch.target, dispatch.operation)
     return architecture if architecture != dispatch.target.architecture else None
 
 
-def _notes(dispatch: Dispatch, artefact: Artefact) -> tuple[str, ...]:
-    notes = list(lowering_of(dispatch).notes)
-    is_cuda = dispatch.target.kind is TargetKind.CUDA
-    if is_cuda and compute_capability(dispatch.target.architecture) >= 90 and artefact.compiled_for:
-        notes.append(targets.SM90_NOTE)
-    if dispatch.target.index is not None and dispatch.target.kind is not TargetKind.CPU:
+def _notes(dispatch: Dispatch, compiled_for: str | None) -> tuple[str, ...]:
+    notes, target = list(lowering_of(dispatch).notes), dispatch.target
+    is_new = compute_capability(target.architecture) >= 90
+    if target.kind is TargetKind.CUDA and is_new and compiled_for:
+        notes.append(support.SM90_NOTE)
+    if target.index is not None and target.kind is not TargetKind.CPU:
         notes.append(_GPU_TIMING)
     return tuple(notes)
-
-
-def _relative(path: Path, workspace: Workspace) -> str:
-    """Relative to the experiment folder, which holds the folder ``generated``."""
-    return str(path.relative_to(workspace.generated.parent))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,14 +1,15 @@
-"""Resource usage of NVIDIA kernels that PTX does not show: ptxas reports registers and spills, and
-IREE's binary holds the dynamic shared memory of a launch.
-
-Runs ``iree-compile`` on many functions at once, and finds out which ones it rejects.
+"""Runs ``iree-compile`` on many functions at once, and finds out which ones it rejects.
 
 Starting the compiler costs more than compiling a small matmul does, so functions of equal flags
 go into one call. IREE lowers every function of a call even after one has failed and names the
 function of each failure, so the valid ones need just one more call. If the compiler crashes, or
 fails without naming a function, the call is halved until the culprit is isolated.
 
-Reads the compiler's choices from its IR after configuration.
+What it dumps is read by function: its choices from the IR after configuration, and the machine
+code. One file holds the code of every function of a call: x86 or ARM assembly (``.s``), PTX
+(``.ptx``) or AMD assembly (``.rocmasm``). A kernel's symbol is
+``<function>_dispatch_<number>_<what it does>``. Registers and spills of NVIDIA kernels come from
+ptxas; the dynamic shared memory of a launch is in IREE's binary.
 """
 
 from __future__ import annotations
@@ -21,103 +22,18 @@ import struct
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gemmetry.domain.errors import CompileError
-from gemmetry.hardware import cuda_plans as ptxas
-from gemmetry.hardware.cuda_plans import TIMEOUT_S, cuda_tools
-from gemmetry.providers.iree_provider.machine_code import MachineCode, Usage, read_machine_code
-
-_HEADER_BYTES = 64
-"""IREE 3.13 puts a header (magic, version, size) before the flatbuffer of an executable."""
-_MAGIC = b"CDA1"
-_EXPORTS, _KERNEL_NAME, _SHARED_MEMORY = 0, 1, 3
-"""Fields of ExecutableDef and ExportDef in iree/schemas/cuda_executable_def.fbs of IREE 3.13."""
-
-
-def find_ptxas() -> Path | None:
-    """ptxas of a CUDA toolkit, else the one included in Triton's package."""
-    return next(cuda_tools("ptxas"), None)
-
-
-def assemble(ptx: Path, architecture: str, program: Path) -> str:
-    """The output of ``ptxas -v`` for all kernels of a PTX file assembled for `architecture` (as the
-    driver does when it loads older PTX), preceded by the command."""
-    with tempfile.TemporaryDirectory(prefix="gemmetry-ptxas-") as temporary:
-        output = str(Path(temporary) / "out.cubin")
-        command = [str(program), "-v", f"-arch={architecture}", str(ptx), "-o", output]
-        shown = f"ptxas -v -arch={architecture} {ptx.name}"
-        try:
-            done = subprocess.run(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"// $ {shown}\n{type(error).__name__}: {error}\n"
-    return f"// $ {shown}\n{done.stdout.decode(errors='replace')}"
-
-
-def ptxas_usage(printed: str) -> dict[str, Usage]:
-    """Symbol -> registers and spilled bytes per thread, and static shared memory, from the lines of
-    ``ptxas -v``."""
-    return {
-        symbol: Usage(usage.registers, usage.spill_bytes, usage.shared_bytes)
-        for symbol, usage in ptxas.ptxas_usage(printed).items()
-    }
-
-
-def shared_memory(binary: bytes) -> dict[str, int]:
-    """Symbol -> dynamic shared memory of a launch in bytes, from a ``.vmfb`` for CUDA; empty if the
-    file's layout differs from IREE 3.13's."""
-    found: dict[str, int] = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(binary)) as archive:
-            parts = [archive.read(name) for name in archive.namelist()]
-        for part in parts:
-            if part.startswith(_MAGIC):
-                found.update(_exports(part[_HEADER_BYTES:]))
-    except (zipfile.BadZipFile, struct.error, IndexError, UnicodeDecodeError):
-        return {}
-    return found
-
-
-def _exports(data: bytes) -> dict[str, int]:
-    """Kernel name -> shared memory, from the flatbuffer of a CUDA executable."""
-
-    def u32(at: int) -> int:
-        return int(struct.unpack_from("<I", data, at)[0])
-
-    def field(table: int, index: int) -> int | None:
-        """Position of a table's field; None where it has its default."""
-        vtable = table - int(struct.unpack_from("<i", data, table)[0])
-        if 4 + 2 * index >= struct.unpack_from("<H", data, vtable)[0]:
-            return None
-        offset = struct.unpack_from("<H", data, vtable + 4 + 2 * index)[0]
-        return table + offset if offset else None
-
-    exports = field(u32(0), _EXPORTS)
-    if exports is None:
-        return {}
-    vector = exports + u32(exports)
-    found = {}
-    for number in range(u32(vector)):
-        entry = vector + 4 + 4 * number
-        export = entry + u32(entry)
-        name, size = field(export, _KERNEL_NAME), field(export, _SHARED_MEMORY)
-        if name is not None:
-            start = name + u32(name)
-            text = data[start + 4 : start + 4 + u32(start)].decode("ascii")
-            found[text] = u32(size) if size is not None else 0
-    return found
-
+from gemmetry.domain.record import BuildFacts
+from gemmetry.hardware.cuda_plans import TIMEOUT_S, cuda_tools, ptxas_usage
+from gemmetry.providers.base import matrix_instruction
 
 CALL_TIMEOUT_S = 60.0
 """Time limit of a call, plus ``FUNCTION_TIMEOUT_S`` for each function in it; a small matmul takes
@@ -134,6 +50,17 @@ _DUMPED = re.compile(r"configured_module_(?P<name>.+)\.mlir$")
 _MAX_REASON = 300
 
 _Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """The code of all kernels of one function."""
+
+    text: str
+    suffix: str
+    """Suffix of a file with the text: ``.s``, ``.ptx`` or ``.amdgcn``."""
+    facts: BuildFacts
+    """Its matrix instruction, and the resources of the kernels that use the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +92,15 @@ class JobResult:
     """Total time of all calls, including failed ones."""
 
 
+class _Rejected(NamedTuple):
+    """A call that made no binary."""
+
+    reason: str
+    log: str
+    errors: Mapping[str, str] = {}
+    """Functions that the compiler blames -> why."""
+
+
 class IreeCompiler:
     """Compiles jobs with one ``iree-compile`` program, which also dumps its choices.
 
@@ -184,15 +120,15 @@ class IreeCompiler:
         done."""
         if parallel <= 1 or len(jobs) == 1:
             for job in jobs:
-                yield job, list(self._compile(job, threads=len(jobs) == 1 and parallel > 1))
+                yield job, self._compile(job, threads=len(jobs) == 1 and parallel > 1)
             return
         with ThreadPoolExecutor(parallel) as pool:
             # Several calls use the processors better than the threads of one call.
-            futures = {pool.submit(lambda j: list(self._compile(j)), job): job for job in jobs}
+            futures = {pool.submit(self._compile, job, threads=False): job for job in jobs}
             for future in as_completed(futures):
                 yield futures[future], future.result()
 
-    def _compile(self, job: CompileJob, *, threads: bool = False) -> Iterator[JobResult]:
+    def _compile(self, job: CompileJob, *, threads: bool) -> list[JobResult]:
         """Compile a job. Returns at least one result, and several where the job had to be
         halved."""
         rest = dict(job.functions)
@@ -201,38 +137,36 @@ class IreeCompiler:
         began = perf_counter_ns()
         while rest:
             attempt = self._call(rest, job, threads=threads)
-            if attempt.is_ok:
-                logs.update(dict.fromkeys(rest, attempt.log))
-                yield JobResult(
-                    names=tuple(rest),
-                    binary=attempt.binary,
-                    errors=errors,
-                    configured=attempt.configured,
-                    machine_code=attempt.machine_code,
-                    logs=logs,
-                    duration_ns=perf_counter_ns() - began,
-                )
-                return
-            found = attempt.errors
-            if not found and len(rest) == 1:
-                found = dict.fromkeys(rest, attempt.general_reason)
+            if isinstance(attempt, JobResult):
+                spent = perf_counter_ns() - began
+                logs |= attempt.logs
+                return [replace(attempt, errors=errors, logs=logs, duration_ns=spent)]
+            found = attempt.errors or (
+                dict.fromkeys(rest, attempt.reason) if len(rest) == 1 else {}
+            )
             if not found:
-                names = tuple(rest)
-                half = len(names) // 2
-                if errors:
-                    spent = perf_counter_ns() - began
-                    yield JobResult(errors=errors, logs=logs, duration_ns=spent)
-                for part in (names[:half], names[half:]):
-                    functions = {name: rest[name] for name in part}
-                    yield from self._compile(replace(job, functions=functions), threads=threads)
-                return
+                half = len(rest) // 2
+                parts = (list(rest.items())[:half], list(rest.items())[half:])
+                own = JobResult(errors=errors, logs=logs, duration_ns=perf_counter_ns() - began)
+                halves = [
+                    result
+                    for part in parts
+                    for result in self._compile(replace(job, functions=dict(part)), threads=threads)
+                ]
+                return [own, *halves] if errors else halves
             for name, reason in found.items():
-                errors[name] = _compile_error(name, reason)
+                errors[name] = CompileError(
+                    f"iree-compile: {reason}",
+                    hint=f"The function is @{name} of the generated .mlir; `gemmetry show` has the "
+                    "command.",
+                )
                 logs[name] = attempt.log
                 del rest[name]
-        yield JobResult(errors=errors, logs=logs, duration_ns=perf_counter_ns() - began)
+        return [JobResult(errors=errors, logs=logs, duration_ns=perf_counter_ns() - began)]
 
-    def _call(self, functions: Mapping[str, str], job: CompileJob, *, threads: bool) -> _Attempt:
+    def _call(
+        self, functions: Mapping[str, str], job: CompileJob, *, threads: bool
+    ) -> JobResult | _Rejected:
         with tempfile.TemporaryDirectory(prefix="gemmetry-iree-") as temporary:
             folder = Path(temporary)
             output, dumps = folder / "out.vmfb", folder / "dumped"
@@ -242,52 +176,36 @@ class IreeCompiler:
                 str(self.program), "-", "-o", str(output), *job.flags,
                 f"--iree-hal-dump-executable-configurations-to={dumps}",
                 f"--iree-hal-dump-executable-{code}-to={dumps}",
+                *([] if threads else ["--mlir-disable-threading"]),
             ]  # fmt: skip
-            if not threads:
-                command.append("--mlir-disable-threading")
             deadline = self._timeout_s or CALL_TIMEOUT_S + FUNCTION_TIMEOUT_S * len(functions)
             status, messages, reason = _start(command, "\n".join(functions.values()), deadline)
             shown = shlex.join(["iree-compile", *command[1:]]).replace(f"{folder}/", "")
-            log = call_log(shown, tuple(functions), status, messages.replace(f"{folder}/", ""))
+            log = _call_log(shown, functions, status, messages.replace(f"{folder}/", ""))
             if status is None:
-                return _Attempt(general_reason=reason, log=log)
+                return _Rejected(reason, log)
             if status == 0 and output.exists():
                 binary = output.read_bytes()
                 usage, printed = _gpu_usage(dumps, job.architecture, binary)
                 machine_code = read_machine_code(dumps, tuple(functions), usage)
-                return _Attempt(
-                    is_ok=True,
+                return JobResult(
+                    names=tuple(functions),
                     binary=binary,
                     configured=with_twins(_read_configured(dumps, functions), functions),
                     machine_code=with_twins(machine_code, functions),
-                    log=log + printed,
+                    logs=dict.fromkeys(functions, log + printed),
                 )
+            reason = _general_reason(messages)
             if status < 0:
                 # A crash may have cut off messages about other functions, so nothing is attributed.
-                reason = f"iree-compile crashed (signal {-status})"
-                general = f"{reason}: {_general_reason(messages)}"
-                return _Attempt(general_reason=general, log=log)
-            return _Attempt(
-                errors=attribute_errors(messages, functions),
-                general_reason=_general_reason(messages),
-                log=log,
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    is_ok: bool = False
-    binary: bytes = b""
-    configured: Mapping[str, str] = field(default_factory=dict)
-    machine_code: Mapping[str, MachineCode] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)
-    general_reason: str = ""
-    log: str = ""
+                return _Rejected(f"iree-compile crashed (signal {-status}): {reason}", log)
+            return _Rejected(reason, log, attribute_errors(messages, functions))
 
 
 def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | None, str, str]:
-    """Run the compiler on `text`. Returns its exit status, its output, and the reason if there is
-    no status."""
+    """Run a tool on `text`. Returns its exit status, its output, and the reason if there is no
+    status."""
+    program = Path(command[0]).name
     try:
         done = subprocess.run(
             command,
@@ -299,30 +217,13 @@ def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | No
         )
     except subprocess.TimeoutExpired as error:
         printed = (error.stdout or b"").decode(errors="replace")
-        return None, printed, f"iree-compile did not end within {deadline:.0f} s"
+        return None, printed, f"{program} did not end within {deadline:.0f} s"
     except OSError as error:
         return None, "", f"cannot start {command[0]}: {error}"
     return done.returncode, done.stdout.decode(errors="replace"), ""
 
 
-def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str, Usage], str]:
-    """Kernel -> its resource usage on an NVIDIA GPU, and the output of ptxas; both empty for other
-    targets."""
-    usage: dict[str, Usage] = {}
-    printed = ""
-    program = find_ptxas() if architecture else None
-    for ptx in sorted(dumps.glob("*.ptx")):
-        if program is not None:
-            printed += assemble(ptx, architecture, program)
-            usage.update(ptxas_usage(printed))
-    for symbol, dynamic in shared_memory(binary).items():
-        known = usage.get(symbol, Usage())
-        total = (known.shared_memory_bytes or 0) + dynamic
-        usage[symbol] = replace(known, shared_memory_bytes=total)
-    return usage, printed
-
-
-def call_log(command: str, functions: Sequence[str], status: int | None, printed: str) -> str:
+def _call_log(command: str, functions: Iterable[str], status: int | None, printed: str) -> str:
     """A call as text: MLIR comments, then the unchanged output."""
     named = "".join(f"//   @{name}\n" for name in functions)
     end = "did not end in time or did not start" if status is None else f"exit status {status}"
@@ -400,13 +301,6 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_REASON else f"{text[: _MAX_REASON - 1]}…"
 
 
-def _compile_error(name: str, reason: str) -> CompileError:
-    return CompileError(
-        f"iree-compile: {reason}",
-        hint=f"The function is @{name} of the generated .mlir; `gemmetry show` has the command.",
-    )
-
-
 def find_program(name: str, bin_dir: str | None, packaged: Path | None) -> Path | None:
     """An IREE tool: in the folder specified by the user, else in the package, else on PATH."""
     if bin_dir:
@@ -468,3 +362,225 @@ def _attribute(text: str, start: int) -> str:
         elif character in ",\n" and depth == 0:
             return text[start:index]
     return text[start:]
+
+
+_HEADER_BYTES = 64
+"""IREE 3.13 puts a header (magic, version, size) before the flatbuffer of an executable."""
+_MAGIC = b"CDA1"
+_EXPORTS, _KERNEL_NAME, _SHARED_MEMORY = 0, 1, 3
+"""Fields of ExecutableDef and ExportDef in iree/schemas/cuda_executable_def.fbs of IREE 3.13."""
+
+
+def find_ptxas() -> Path | None:
+    """ptxas of a CUDA toolkit, else the one included in Triton's package."""
+    return next(cuda_tools("ptxas"), None)
+
+
+def assemble(ptx: Path, architecture: str, program: Path) -> str:
+    """The output of ``ptxas -v`` for all kernels of a PTX file assembled for `architecture` (as the
+    driver does when it loads older PTX), preceded by the command."""
+    with tempfile.TemporaryDirectory(prefix="gemmetry-ptxas-") as temporary:
+        output = str(Path(temporary) / "out.cubin")
+        command = [str(program), "-v", f"-arch={architecture}", str(ptx), "-o", output]
+        _, printed, reason = _start(command, "", TIMEOUT_S)
+    return f"// $ ptxas -v -arch={architecture} {ptx.name}\n{printed}" + (reason and f"{reason}\n")
+
+
+Usage = Mapping[str, int]
+"""Facts of one kernel on a GPU, of those of :class:`BuildFacts` that are counted: registers,
+spilled bytes and shared memory."""
+
+
+def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str, Usage], str]:
+    """Kernel -> its resource usage on an NVIDIA GPU, and the output of ptxas; both empty for other
+    targets."""
+    usage: dict[str, Usage] = {}
+    printed = ""
+    program = find_ptxas() if architecture else None
+    for ptx in sorted(dumps.glob("*.ptx")):
+        if program is not None:
+            printed += assemble(ptx, architecture, program)
+    for symbol, found in ptxas_usage(printed).items():
+        usage[symbol] = {
+            "registers": found.registers,
+            "spill_bytes": found.spill_bytes,
+            "shared_memory_bytes": found.shared_bytes,
+        }
+    for symbol, dynamic in shared_memory(binary).items():
+        known = usage.get(symbol, {})
+        total = known.get("shared_memory_bytes", 0) + dynamic
+        usage[symbol] = {**known, "shared_memory_bytes": total}
+    return usage, printed
+
+
+def shared_memory(binary: bytes) -> dict[str, int]:
+    """Symbol -> dynamic shared memory of a launch in bytes, from a ``.vmfb`` for CUDA; empty if the
+    file's layout differs from IREE 3.13's."""
+    found: dict[str, int] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(binary)) as archive:
+            parts = [archive.read(name) for name in archive.namelist()]
+        for part in parts:
+            if part.startswith(_MAGIC):
+                found.update(_exports(part[_HEADER_BYTES:]))
+    except (zipfile.BadZipFile, struct.error, IndexError, UnicodeDecodeError):
+        return {}
+    return found
+
+
+def _exports(data: bytes) -> dict[str, int]:
+    """Kernel name -> shared memory, from the flatbuffer of a CUDA executable."""
+
+    def u32(at: int) -> int:
+        return int(struct.unpack_from("<I", data, at)[0])
+
+    def field(table: int, index: int) -> int | None:
+        """Position of a table's field; None where it has its default."""
+        vtable = table - int(struct.unpack_from("<i", data, table)[0])
+        if 4 + 2 * index >= struct.unpack_from("<H", data, vtable)[0]:
+            return None
+        offset = struct.unpack_from("<H", data, vtable + 4 + 2 * index)[0]
+        return table + offset if offset else None
+
+    exports = field(u32(0), _EXPORTS)
+    if exports is None:
+        return {}
+    vector = exports + u32(exports)
+    found = {}
+    for number in range(u32(vector)):
+        entry = vector + 4 + 4 * number
+        export = entry + u32(entry)
+        name, size = field(export, _KERNEL_NAME), field(export, _SHARED_MEMORY)
+        if name is not None:
+            start = name + u32(name)
+            text = data[start + 4 : start + 4 + u32(start)].decode("ascii")
+            found[text] = u32(size) if size is not None else 0
+    return found
+
+
+SUFFIXES = {".s": ".s", ".ptx": ".ptx", ".rocmasm": ".amdgcn"}
+"""Suffix of the compiler's file -> suffix of a dispatch's own."""
+
+_DISPATCH = re.compile(r"[_$]+(?:async_)?dispatch_\d+(?=_|$)")
+"""Ends the function's name in a symbol."""
+_LABEL = re.compile(r'"?[A-Za-z_$][\w$.]*"?:')
+_NOISE = re.compile(
+    r"\s*(?:\.(?:loc|cfi_\w+|file|p2align|prefalign|type|size|globl)\b.*|\.L(?:tmp|func_)\w+:.*)"
+)
+"""Lines for debuggers, unwinders and linkers."""
+
+_CPU_MATRIX = re.compile(r"tdp\w+|\w*mmla|\w*mop[as]")
+"""Mnemonics of whole-matrix products: AMX; Arm i8mm, bf16 and SME."""
+_CPU_MULTIPLY_ADD = re.compile(
+    r"v?pdp\w+|vdp\w+|vp?madd\w+|vfn?m(?:add|sub)\w+"  # x86: VNNI, bf16, pmaddwd, FMA
+    r"|vpmull[dq]|v?mul[ps][sdh]"  # x86 without a fused form: 32-bit integers, old SSE
+    r"|[us]{1,2}dot|bfdot|f?ml[as]l?\w*|fn?madd|fn?msub"  # Arm
+)
+_X86_REGISTER = re.compile(r"%([xyzt]mm)\d+\s*(?:\{[^}]*\}\s*)*$")
+_ARM_ARRANGEMENT = re.compile(r"\s[vz]\d+\.(\w+)")
+
+
+def read_machine_code(
+    folder: Path, functions: Sequence[str], usage: Mapping[str, Usage] | None = None
+) -> dict[str, MachineCode]:
+    """Function -> its code, from the compiler's dump in `folder`. A function whose code is missing,
+    or shared with an identical function, has none.
+
+    Args:
+        functions: function names with which kernel symbols may begin.
+        usage: symbol -> resource usage, where a tool reports it; AMD assembly contains it.
+    """
+    found: dict[str, MachineCode] = {}
+    names = frozenset(functions)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.suffix not in SUFFIXES:
+            continue
+        text = path.read_text(errors="replace")
+        known = {**(usage or {}), **(amd_usage(text) if path.suffix == ".rocmasm" else {})}
+        head, kernels = split_kernels(text, path.suffix)
+        grouped: dict[str, list[str]] = {}
+        for symbol in sorted(kernels):
+            if (function := function_of(symbol, names)) is not None:
+                grouped.setdefault(function, []).append(symbol)
+        for function, symbols in grouped.items():
+            code = "\n".join([*([head] if head else []), *(kernels[name] for name in symbols)])
+            most: dict[str, int] = {}
+            for one in (known[name] for name in symbols if name in known):
+                most |= {fact: max(value, most.get(fact, 0)) for fact, value in one.items()}
+            instruction = matrix_instruction(code) if path.suffix != ".s" else cpu_instruction(code)
+            facts = BuildFacts(matrix_instruction=instruction, **most)  # type: ignore[arg-type]
+            found[function] = MachineCode(code, SUFFIXES[path.suffix], facts)
+    return found
+
+
+def function_of(symbol: str, functions: Iterable[str]) -> str | None:
+    """Which of `functions` the kernel called `symbol` belongs to; None if to none."""
+    ends = [match.start() for match in _DISPATCH.finditer(symbol)]
+    return next((symbol[:end] for end in reversed(ends) if symbol[:end] in functions), None)
+
+
+def split_kernels(text: str, suffix: str) -> tuple[str, dict[str, str]]:
+    """The common text before the kernels, and symbol -> the kernel's text."""
+    return _split_ptx(text) if suffix == ".ptx" else ("", dict(_elf_functions(text)))
+
+
+def _elf_functions(text: str) -> Iterator[tuple[str, str]]:
+    """Symbol and text of each function of GNU assembly, without lines intended for tools."""
+    name = ""
+    kept: list[str] = []
+    for line in text.splitlines():
+        if not name:
+            if _LABEL.fullmatch(line):
+                name, kept = line[:-1].strip('"'), [line]
+        elif line.lstrip().startswith(".size") and name in line:
+            yield name, "\n".join(kept) + "\n"
+            name = ""
+        elif not _NOISE.fullmatch(line):
+            kept.append(line)
+
+
+def _split_ptx(text: str) -> tuple[str, dict[str, str]]:
+    head, *entries = re.split(r"^(?=\s*(?:\.visible )?\.entry )", text, flags=re.MULTILINE)
+    kernels = {}
+    for entry in entries:
+        match = re.search(r"\.entry\s+([\w$]+)", entry)
+        end = re.search(r"^\}$", entry, flags=re.MULTILINE)
+        if match and end:
+            kernels[match[1]] = entry[: end.end()] + "\n"
+    directives = [line for line in head.splitlines() if line.startswith(".")]
+    return "\n".join(directives) + "\n", kernels
+
+
+def cpu_instruction(code: str) -> str:
+    """The most frequent multiply-add instruction in the text, with the register type it writes
+    (``vfmadd231ps zmm``); a whole-matrix instruction if there is one."""
+    counts: Counter[str] = Counter()
+    matrix: Counter[str] = Counter()
+    for line in code.splitlines():
+        words = line.split(maxsplit=1)
+        if len(words) != 2 or not line[:1].isspace():
+            continue
+        if _CPU_MATRIX.fullmatch(words[0]):
+            matrix[words[0]] += 1
+        elif _CPU_MULTIPLY_ADD.fullmatch(words[0]):
+            register = _X86_REGISTER.search(words[1]) or _ARM_ARRANGEMENT.search(f" {words[1]}")
+            counts[f"{words[0]} {register[1]}" if register else words[0]] += 1
+    best = (matrix or counts).most_common(1)
+    return best[0][0] if best else "none"
+
+
+def amd_usage(assembly: str) -> dict[str, Usage]:
+    """Symbol -> registers, spilled bytes per lane and LDS, from the metadata at the end of AMD
+    assembly (LLVM's AMDGPU guide, code object metadata; on CDNA 2 and later ``.vgpr_count`` holds
+    the accumulation registers too)."""
+    _, _, metadata = assembly.partition(".amdgpu_metadata")
+    found: dict[str, Usage] = {}
+    for entry in re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]:
+        values = dict(re.findall(r"^ {0,4}\.(\w+):\s+(\S+)$", entry, flags=re.MULTILINE))
+        if "symbol" in values and "vgpr_count" in values:
+            found[values["symbol"].removesuffix(".kd")] = {
+                "registers": int(values["vgpr_count"]),
+                "spill_bytes": 4 * int(values.get("vgpr_spill_count", 0)),
+                "shared_memory_bytes": int(values.get("group_segment_fixed_size", 0)),
+            }
+    return found

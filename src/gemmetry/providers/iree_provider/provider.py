@@ -13,15 +13,20 @@ from gemmetry.domain.contracts import Compiled, Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
-from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.iree_provider import batches, tiles
-from gemmetry.providers.iree_provider import batches as sources
-from gemmetry.providers.iree_provider import support as targets
-from gemmetry.providers.iree_provider import tiles as vectors
+from gemmetry.providers.base import BaseProvider, Requirement, is_installed
+from gemmetry.providers.iree_provider import support
+from gemmetry.providers.iree_provider.batches import (
+    BatchCompiler,
+    write_source,
+    write_tuning_specs,
+)
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
-from gemmetry.providers.iree_provider.support import unsupported_reason
-from gemmetry.providers.iree_provider.tiling import parse_tile, search_tiles, tiles_for
-from gemmetry.providers.iree_provider.tuning_spec import write_tuning_specs
+from gemmetry.providers.iree_provider.tiles import (
+    parse_tile,
+    search_tiles,
+    tiles_for,
+    vector_limit_bytes,
+)
 
 if TYPE_CHECKING:
     from gemmetry.providers.iree_provider.device import IreeDevice, LoadedModule
@@ -42,6 +47,7 @@ class IreeProvider(BaseProvider):
     name: ClassVar[str] = "iree"
     description: ClassVar[str] = "IREE: linalg compiled for CPU, CUDA, ROCm and Vulkan"
     rebuilds_quickly: bool = False
+    requires: ClassVar[Sequence[Requirement]] = (("iree.runtime", "iree-base-runtime", "iree"),)
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
@@ -49,8 +55,8 @@ class IreeProvider(BaseProvider):
         self._modules: WeakValueDictionary[tuple[str, str], LoadedModule] = WeakValueDictionary()
 
     def available(self) -> str | None:
-        if not _is_installed("iree.runtime"):
-            return "iree-base-runtime is not installed; pip install 'gemmetry[iree]'"
+        if reason := self.missing():
+            return reason
         bin_dir = self.options.get("iree_bin_dir")
         if bin_dir and self._compiler_path() is None:
             return f"there is no iree-compile in {bin_dir}"
@@ -60,36 +66,36 @@ class IreeProvider(BaseProvider):
         """What ``gemmetry doctor`` should report in addition to ``available``."""
         if self._compiler_path() is None:
             return ("iree-compile is missing: only binaries compiled elsewhere can run.",)
-        return (targets.SM90_NOTE,)
+        return (support.SM90_NOTE,)
 
     def supports(self, operation: Operation, target: Target) -> str | None:
-        return unsupported_reason(operation, target)
+        return support.unsupported_reason(operation, target)
 
     def configurations(self, operation: Operation, target: Target) -> Iterator[Configuration]:
         found = tiles_for(operation, target, self._vector_limit(operation, target))
-        return (tiles.configuration(tile) for tile in found)
+        return (tile.configuration for tile in found)
 
     def search_space(self, operation: Operation, target: Target) -> Iterator[Configuration]:
         found = search_tiles(operation, target, self._vector_limit(operation, target))
-        return (tiles.configuration(tile) for tile in found)
+        return (tile.configuration for tile in found)
 
     def _vector_limit(self, operation: Operation, target: Target) -> int | None:
         """Bytes of a vector that the compiler rejects on a CPU; None: not known."""
         program = self._compiler_path() if target.kind is TargetKind.CPU else None
         if program is None:
             return None
-        flags = targets.target_flags(target, operation, self.options)
-        return vectors.vector_limit_bytes(program, flags)
+        flags = support.target_flags(target, operation, self.options)
+        return vector_limit_bytes(program, flags)
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
     ) -> Configuration | None:
         tile = parse_tile(name, target)
-        return None if tile is None else tiles.configuration(tile)
+        return None if tile is None else tile.configuration
 
     def targets(self) -> Sequence[Target]:
-        attached = targets.attached_targets() if self.available() is None else ()
-        return (Target(TargetKind.CPU), *attached, *targets.COMPILE_ONLY)
+        attached = support.attached_targets() if self.available() is None else ()
+        return (Target(TargetKind.CPU), *attached, *support.COMPILE_ONLY)
 
     def compiles_ahead(self, target: Target) -> bool:
         return True
@@ -99,7 +105,7 @@ class IreeProvider(BaseProvider):
         for dispatch in dispatches:
             if self._refusal(dispatch) is None:
                 operations.setdefault(dispatch.operation, []).append(dispatch)
-        paths = [sources.write_source(workspace.generated, of) for of in operations.values()]
+        paths = [write_source(workspace.generated, of) for of in operations.values()]
         if self.options.get("tuning_specs"):
             for of in operations.values():
                 paths += write_tuning_specs(of, workspace.generated)
@@ -115,7 +121,7 @@ class IreeProvider(BaseProvider):
                 yield Compiled(dispatch=dispatch, error=refusal)
         if good:
             self.generate(good, workspace)
-            yield from self._batches().compile(good, workspace)
+            yield from self._batches(workspace).compile(good)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         from gemmetry.providers.iree_provider.device import IreeExecutable, LoadedModule
@@ -131,7 +137,7 @@ class IreeProvider(BaseProvider):
         if compiled.error is not None:
             raise compiled.error
         device = self._device(dispatch.target)
-        path = self._batches().binary_path(dispatch, workspace)
+        path = self._batches(workspace).binary_path(dispatch)
         key = (dispatch.target.device, str(path))
         module = self._modules.get(key)
         if module is None:
@@ -143,7 +149,7 @@ class IreeProvider(BaseProvider):
         return {
             package: importlib.metadata.version(package)
             for module, package in _PACKAGES.items()
-            if _is_installed(module)
+            if is_installed(module)
         }
 
     def _refusal(self, dispatch: Dispatch) -> DispatchError | None:
@@ -158,7 +164,7 @@ class IreeProvider(BaseProvider):
             return None
         return UnsupportedError(f"{dispatch.name}: {reason}")
 
-    def _batches(self) -> batches.BatchCompiler:
+    def _batches(self, workspace: Workspace) -> BatchCompiler:
         program = self._compiler_path()
         compiler = None
         version = self.versions().get("iree-base-compiler", "")
@@ -168,11 +174,11 @@ class IreeProvider(BaseProvider):
             if self.options.get("iree_bin_dir"):
                 # A compiler of the user's own has no package version; a rebuild changes its time.
                 version = f"{program} {program.stat().st_mtime_ns}"
-        return batches.BatchCompiler(compiler, version, self.options)
+        return BatchCompiler(compiler, version, self.options, workspace)
 
     def _compiler_path(self) -> Path | None:
         packaged = None
-        spec = importlib.util.find_spec("iree.compiler") if _is_installed("iree.compiler") else None
+        spec = importlib.util.find_spec("iree.compiler") if is_installed("iree.compiler") else None
         if spec is not None and spec.submodule_search_locations:
             packaged = Path(spec.submodule_search_locations[0]) / "_mlir_libs" / "iree-compile"
         return find_program("iree-compile", self.options.get("iree_bin_dir"), packaged)
@@ -185,13 +191,6 @@ class IreeProvider(BaseProvider):
             device = open_device(target, int(self.options.get("threads", 0)))
             self._devices[target.device] = device
         return device
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 PROVIDER = IreeProvider

@@ -96,12 +96,6 @@ def uses_fp8(operation: Operation) -> bool:
     return any(dtype.is_fp8 for dtype in (s.lhs, s.rhs, s.result))
 
 
-def uses_ocp_fp8(operation: Operation) -> bool:
-    """True if A or B is an OCP fp8 format, which gfx942 lacks."""
-    s = operation.signature
-    return any(dtype in (E4M3, E5M2) for dtype in (s.lhs, s.rhs, s.result))
-
-
 def target_flags(target: Target, operation: Operation, options: Mapping[str, Any]) -> list[str]:
     """``iree-compile`` flags that specify the target, followed by ``options["compile_flags"]``.
 
@@ -113,22 +107,20 @@ def target_flags(target: Target, operation: Operation, options: Mapping[str, Any
     """
     architecture = compile_architecture(target, operation)
     if target.kind is TargetKind.CPU:
+        processor = options.get("target_cpu") or os.environ.get(TARGET_CPU_VARIABLE, "")
         flags = [
             "--iree-hal-target-device=local",
             "--iree-hal-local-target-device-backends=llvm-cpu",
-            f"--iree-llvmcpu-target-cpu={_target_cpu(options) or architecture}",
+            f"--iree-llvmcpu-target-cpu={processor or architecture}",
         ]
     else:
-        name = {TargetKind.CUDA: "cuda", TargetKind.HIP: "rocm", TargetKind.VULKAN: "vulkan"}
-        flags = [f"--iree-hal-target-device={_DRIVERS[target.kind]}"]
+        driver = _DRIVERS[target.kind]
+        flags = [f"--iree-hal-target-device={driver}"]
         if architecture:
-            flags.append(f"--iree-{name[target.kind]}-target={architecture}")
+            name = "rocm" if target.kind is TargetKind.HIP else driver
+            flags.append(f"--iree-{name}-target={architecture}")
         flags.append("--iree-execution-model=async-external")
     return [*flags, *COMMON_FLAGS, *options.get("compile_flags", ())]
-
-
-def _target_cpu(options: Mapping[str, Any]) -> str:
-    return str(options.get("target_cpu") or os.environ.get(TARGET_CPU_VARIABLE, ""))
 
 
 def device_uri(target: Target) -> str:
@@ -267,7 +259,7 @@ def _on_cuda(operation: Operation, target: Target) -> str | None:
         return f"IREE's tensor-core code needs sm_80 or newer, not {target.architecture}"
     if uses_fp8(operation) and number < 89:
         return f"fp8 needs sm_89 or newer, not {target.architecture or 'an unknown GPU'}"
-    if any(d in (E4M3FNUZ, E5M2FNUZ) for d in (s.lhs, s.rhs, s.result)):
+    if {E4M3FNUZ, E5M2FNUZ} & {s.lhs, s.rhs, s.result}:
         return "the FNUZ formats exist on AMD GPUs only"
     if s.result.is_fp8:
         return "IREE's CUDA backend cannot round a result to fp8"
@@ -278,7 +270,7 @@ def _on_hip(operation: Operation, target: Target) -> str | None:
     s = operation.signature
     if not target.architecture:
         return f"the architecture of {target.product or 'this AMD GPU'} is not known here"
-    if target.architecture == "gfx942" and uses_ocp_fp8(operation):
+    if target.architecture == "gfx942" and {E4M3, E5M2} & {s.lhs, s.rhs, s.result}:
         return "gfx942 has the FNUZ fp8 formats (e4m3fnuz, e5m2fnuz), not the OCP ones"
     if s.accumulator is F16:
         return "IREE's ROCm backend cannot distribute a product accumulated in f16"

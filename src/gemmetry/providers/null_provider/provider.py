@@ -5,7 +5,7 @@
 
 A simulated device for testing everything around a provider: exact results, a simulated clock.
 
-It is correct, fast and deterministic unless a configuration selects a fault (``behaviour.py``).
+It is correct, fast and deterministic unless a configuration selects a :class:`BehaviourKind`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gemmetry.domain.operation import Layout, Operation, operation_name, print_n
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer, HostDevice, red_zones
 from gemmetry.numerics.references import evaluate, plain_product
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import BaseProvider, output_folder
 
 
 class BehaviourKind(StrEnum):
@@ -122,20 +122,29 @@ class Behaviour:
 
 def parse_behaviour(name: str) -> Behaviour | None:
     """The behaviour whose name is exactly `name`; None if there is none."""
-    if name in list(BehaviourKind):
-        kind = BehaviourKind(name)
+    kinds = {str(kind): kind for kind in BehaviourKind}
+    if kind := kinds.get(name):
         behaviour = Behaviour(kind, _DEFAULT_VALUES.get(kind, 0.0))
     else:
         word, _, number = name.rpartition("_")
-        if word not in list(BehaviourKind) or not _VALUE.fullmatch(number):
+        kind = kinds.get(word)
+        if kind not in _VALUE_REQUIRED | _INTEGER_VALUES or not _VALUE.fullmatch(number):
             return None
-        kind = BehaviourKind(word)
         behaviour = Behaviour(kind, parse_number(number))
-        if kind not in _VALUE_REQUIRED | _INTEGER_VALUES:
-            return None
         if kind in _INTEGER_VALUES and not behaviour.value.is_integer():
             return None
     return behaviour if behaviour.name == name else None
+
+
+def _behaviour_of(name: str) -> Behaviour:
+    """
+    Raises:
+        UnknownNameError: there is no such behaviour.
+    """
+    behaviour = parse_behaviour(name)
+    if behaviour is None:
+        raise UnknownNameError("configuration of the null provider", name, BehaviourKind)
+    return behaviour
 
 
 PEAK_FLOPS_PER_NS = 1000.0
@@ -212,8 +221,7 @@ class NullExecutable:
         jitter = 1 + self._spread * self._random.uniform(-1, 1)
         self._device.clock_ns += max(0.0, self._duration_ns * jitter)
         kind = self._behaviour.kind
-        if kind in _BEFORE:
-            _BEFORE[kind](self._behaviour, self._launches)
+        _before(self._behaviour, self._launches)
         if kind is BehaviourKind.PARTIAL:
             self._compute_but_last_row(inputs, output)
         else:
@@ -287,15 +295,7 @@ class NullProvider(BaseProvider):
         names = dict.fromkeys(
             (BehaviourKind.DEFAULT, BehaviourKind.FAST, *self.options.get("configurations", ()))
         )
-        found = []
-        for name in names:
-            behaviour = parse_behaviour(str(name))
-            if behaviour is None:
-                raise UnknownNameError(
-                    "configuration of the null provider", str(name), BehaviourKind
-                )
-            found.append(_configuration(behaviour))
-        return tuple(found)
+        return tuple(_configuration(_behaviour_of(str(name))) for name in names)
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
@@ -310,7 +310,10 @@ class NullProvider(BaseProvider):
         """Write one text file per operation with the names of its dispatches."""
         names: dict[Path, list[str]] = {}
         for dispatch in dispatches:
-            source = _folder(dispatch, workspace) / f"{operation_name(dispatch.operation)}.txt"
+            source = (
+                output_folder(workspace.generated, dispatch)
+                / f"{operation_name(dispatch.operation)}.txt"
+            )
             names.setdefault(source, []).append(dispatch.name)
         for source, lines in names.items():
             source.parent.mkdir(parents=True, exist_ok=True)
@@ -328,11 +331,7 @@ class NullProvider(BaseProvider):
                 yield Compiled(dispatch=dispatch, facts=BuildFacts(compile_ns=compile_ns))
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        behaviour = parse_behaviour(dispatch.configuration.name)
-        if behaviour is None:
-            raise UnknownNameError(
-                "configuration of the null provider", dispatch.configuration.name, BehaviourKind
-            )
+        behaviour = _behaviour_of(dispatch.configuration.name)
         self._compile_one(dispatch, workspace)
         if behaviour.kind is BehaviourKind.HANG_BUILD:
             _hang()
@@ -354,7 +353,9 @@ class NullProvider(BaseProvider):
         began = time.perf_counter_ns()
         binary = None
         if self.compiles_ahead(dispatch.target):
-            binary = _folder(dispatch, workspace) / f"{dispatch.configuration.name}.bin"
+            binary = (
+                output_folder(workspace.generated, dispatch) / f"{dispatch.configuration.name}.bin"
+            )
             if binary.exists() and not workspace.force:
                 return 0
         match parse_behaviour(dispatch.configuration.name):
@@ -364,7 +365,7 @@ class NullProvider(BaseProvider):
                     hint="Choose another configuration of the null provider.",
                 )
             case Behaviour(BehaviourKind.COMPILE_CRASH):
-                _crash()
+                _die_of(signal.SIGSEGV)
             case Behaviour(BehaviourKind.HANG_COMPILE):
                 _hang()
         if binary is not None:
@@ -396,11 +397,6 @@ def simulated_ns(operation: Operation, behaviour: Behaviour) -> float:
     return duration
 
 
-def _folder(dispatch: Dispatch, workspace: Workspace) -> Path:
-    kind = str(dispatch.operation.kind)
-    return workspace.generated / dispatch.provider / kind / operation_name(dispatch.operation)
-
-
 def _falsify(output: HostBuffer) -> None:
     if np.issubdtype(output.dtype, np.integer):
         output += 1
@@ -414,47 +410,39 @@ def _worst_value(output: HostBuffer) -> float | int:
     return float("nan")
 
 
-def _sleep(behaviour: Behaviour, _launches: int) -> None:
-    time.sleep(behaviour.value / 1e3)
+def _before(behaviour: Behaviour, launches: int) -> None:
+    """What a launch does before it computes; `launches` counts it."""
+    match behaviour.kind:
+        case BehaviourKind.SLOW:
+            time.sleep(behaviour.value / 1e3)
+        case BehaviourKind.CHATTY:
+            for stream in (1, 2):
+                os.write(stream, f"output of the simulated kernel: launch {launches}\n".encode())
+        case BehaviourKind.FLAKY if launches % 2:
+            pass
+        case BehaviourKind.LAUNCH_ERROR | BehaviourKind.FLAKY:
+            raise LaunchError(f"launch {launches} was rejected, as its configuration requires")
+        case BehaviourKind.RAISES:
+            raise RuntimeError(f"launch {launches} raised, as its configuration requires")
+        case BehaviourKind.OUT_OF_MEMORY:
+            raise OutOfMemoryError(
+                "the simulated device has no memory left, as its configuration requires"
+            )
+        case BehaviourKind.LEAK:
+            _leak()
+        case BehaviourKind.EXIT:
+            os._exit(int(behaviour.value))
+        case BehaviourKind.HANG:
+            _hang()
+        case BehaviourKind.CRASH:
+            _die_of(signal.SIGSEGV)
+        case BehaviourKind.ABORT:
+            _die_of(signal.SIGABRT)
 
 
-def _chatter(_behaviour: Behaviour, launches: int) -> None:
-    for stream in (1, 2):
-        os.write(stream, f"output of the simulated kernel: launch {launches}\n".encode())
-
-
-def _launch_error(_behaviour: Behaviour, launches: int) -> None:
-    raise LaunchError(f"launch {launches} was rejected, as its configuration requires")
-
-
-def _every_second_fails(behaviour: Behaviour, launches: int) -> None:
-    if launches % 2 == 0:
-        _launch_error(behaviour, launches)
-
-
-def _raise_foreign(_behaviour: Behaviour, launches: int) -> None:
-    raise RuntimeError(f"launch {launches} raised, as its configuration requires")
-
-
-def _out_of_memory(_behaviour: Behaviour, _launches: int) -> None:
-    raise OutOfMemoryError("the simulated device has no memory left, as its configuration requires")
-
-
-def _exit(behaviour: Behaviour, _launches: int) -> None:
-    os._exit(int(behaviour.value))
-
-
-def _hang(_behaviour: Behaviour | None = None, _launches: int = 0) -> NoReturn:
+def _hang() -> NoReturn:
     while True:
         time.sleep(3600)
-
-
-def _crash(_behaviour: Behaviour | None = None, _launches: int = 0) -> NoReturn:
-    _die_of(signal.SIGSEGV)
-
-
-def _abort(_behaviour: Behaviour, _launches: int) -> None:
-    _die_of(signal.SIGABRT)
 
 
 def _die_of(number: signal.Signals) -> NoReturn:
@@ -467,7 +455,7 @@ def _die_of(number: signal.Signals) -> NoReturn:
     _hang()
 
 
-def _leak(_behaviour: Behaviour, _launches: int) -> None:
+def _leak() -> NoReturn:
     """Allocate until this process reaches its memory limit, which is set near its current size."""
     import resource
 
@@ -484,19 +472,5 @@ def _leak(_behaviour: Behaviour, _launches: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     raise MemoryError("the leak was not stopped by the limit on this process's address space")
 
-
-_BEFORE: dict[BehaviourKind, Callable[[Behaviour, int], None]] = {
-    BehaviourKind.SLOW: _sleep,
-    BehaviourKind.CHATTY: _chatter,
-    BehaviourKind.LAUNCH_ERROR: _launch_error,
-    BehaviourKind.FLAKY: _every_second_fails,
-    BehaviourKind.RAISES: _raise_foreign,
-    BehaviourKind.OUT_OF_MEMORY: _out_of_memory,
-    BehaviourKind.LEAK: _leak,
-    BehaviourKind.CRASH: _crash,
-    BehaviourKind.ABORT: _abort,
-    BehaviourKind.EXIT: _exit,
-    BehaviourKind.HANG: _hang,
-}
 
 PROVIDER = NullProvider

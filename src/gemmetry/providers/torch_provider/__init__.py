@@ -12,6 +12,6 @@ TRAITS = ProviderTraits(
     support_targets=("cpu", "cuda-sm_90:0", "hip-gfx942:0"),
     colour=2,
     tuned_formats=(
-        TunedFormat(name="tunableop", suffixes=(".csv",), module=f"{__name__}.tunableop"),
+        TunedFormat(name="tunableop", suffixes=(".csv",), module=f"{__name__}.provider"),
     ),
 )

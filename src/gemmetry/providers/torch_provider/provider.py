@@ -12,13 +12,19 @@ the call for each operation and its accumulation precision.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
-from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.contracts import TunedDispatch, Workspace
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+)
+from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.operation import (
     BF16,
     E4M3,
@@ -37,7 +43,12 @@ from gemmetry.domain.operation import (
     Signature,
     default_accumulator,
 )
-from gemmetry.providers.base import BaseProvider, compute_capability
+from gemmetry.providers.base import BaseProvider, Requirement
+from gemmetry.providers.cublaslt_provider.provider import (
+    all_f16,
+    fine_scales_reason,
+    fp8_reason,
+)
 from gemmetry.providers.launch_model import CostProbe
 
 if TYPE_CHECKING:
@@ -49,16 +60,10 @@ _BLAS_INPUTS = (F64, F32, TF32, F16, BF16)
 _FNUZ_ARCHITECTURES = ("gfx940", "gfx941", "gfx942")
 """AMD CDNA 3 has only the FNUZ formats (AMD Instinct MI300 ISA guide); later ones have the OCP
 formats."""
-_FIRST_FP8_CUDA = 89
-"""Compute capability 8.9, Ada: PTX ISA, ``mma`` with .e4m3 and .e5m2."""
-_SCALE_BLOCK = 128
-_BLOCK_SCALED_CUDA = (90,)
-"""cuBLAS documentation, "Narrow precisions usage": 128-element and 128x128 block scaling are
-supported on compute capability 9.0."""
+_BLAS_KINDS = (OperationKind.MATMUL, OperationKind.BATCH_MATMUL)
 _INT_MM_MIN_ROWS = 17
 _INT_MM_MULTIPLE = 8
-_SCALED_MM_MULTIPLE = 16
-"""Checked by ATen: ``_int_mm`` and ``_scaled_mm`` on CUDA reject other sizes."""
+"""Checked by ATen: ``_int_mm`` on CUDA rejects other sizes."""
 
 
 def reason_against(operation: Operation, target: Target) -> str | None:
@@ -76,14 +81,11 @@ def reason_against(operation: Operation, target: Target) -> str | None:
 def _accumulator_reason(s: Signature, target: Target) -> str | None:
     if s.accumulator is default_accumulator(s.lhs, s.rhs, s.result):
         return None
-    if s.accumulator is F16 and s.lhs is s.rhs is s.result is F16:
-        if target.kind is not TargetKind.CUDA or s.kind in (
-            OperationKind.CONV2D,
-            OperationKind.MATMUL_SPLITK,
-        ):
-            return "torch accumulates f16 in f16 for matmul and batch_matmul on CUDA only"
+    if not all_f16(s):
+        return f"torch has no switch that makes {s.lhs} accumulate in {s.accumulator}"
+    if target.kind is TargetKind.CUDA and s.kind in _BLAS_KINDS:
         return None
-    return f"torch has no switch that makes {s.lhs} accumulate in {s.accumulator}"
+    return "torch accumulates f16 in f16 for matmul and batch_matmul on CUDA only"
 
 
 def _product_reason(operation: Operation, target: Target) -> str | None:
@@ -124,57 +126,23 @@ def _fp8_reason(operation: Operation, target: Target) -> str | None:
         return _blocks_reason(operation, target)
     if target.kind is TargetKind.CPU:
         return None
-    if target.kind is TargetKind.CUDA and compute_capability(target.architecture) < _FIRST_FP8_CUDA:
-        return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
-    if s.lhs.name.startswith("e5m2") and s.rhs.name.startswith("e5m2"):
-        return "cuBLASLt does not multiply two e5m2 matrices"
-    if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
-        return "_scaled_mm on a GPU takes A row-major and B column-major (layouts t, n)"
-    m, n, k, _ = operation.matmul_shape
-    free_size = m if s.result_layout is Layout.COLUMN else n
-    if free_size % _SCALED_MM_MULTIPLE or k % _SCALED_MM_MULTIPLE:
-        name = "M" if s.result_layout is Layout.COLUMN else "N"
-        return f"_scaled_mm on a GPU takes K and {name} in multiples of {_SCALED_MM_MULTIPLE}"
-    return None
+    return fp8_reason("_scaled_mm on a GPU", operation, target)
 
 
 def _blocks_reason(operation: Operation, target: Target) -> str | None:
     """``_scaled_mm`` with scales of blocks: ``get_joint_scaling`` and its callers in ATen's
-    ``cuda/ScaledBlas.cpp``."""
-    s, blocks = operation.signature, operation.signature.blocks
-    assert blocks is not None
-    m, n, k, _ = operation.matmul_shape
-    known = {(1, 1), (1, _SCALE_BLOCK), (_SCALE_BLOCK, 1)}
-    if (
-        blocks.dtype is not F32
-        or blocks.depth != _SCALE_BLOCK
-        or ((blocks.rows, blocks.columns) not in known)
-    ):
-        return (
-            f"_scaled_mm is used with f32 factors of 1x128 and 128x128, not {blocks}: its factors "
-            "of 32 and 16 are Blackwell's and swizzled"
-        )
-    if (
-        target.kind is not TargetKind.CUDA
-        or compute_capability(target.architecture) not in _BLOCK_SCALED_CUDA
-    ):
+    ``cuda/ScaledBlas.cpp``. Its factors of 32 and 16 are Blackwell's and swizzled."""
+    s = operation.signature
+    if target.kind is not TargetKind.CUDA:
         return f"_scaled_mm takes factors of blocks on sm_90 only, not on {target}"
-    if s.lhs is not E4M3 or s.rhs is not E4M3:
-        return "_scaled_mm takes factors of blocks for e4m3 only"
-    if s.result is F16:
-        return "_scaled_mm with factors of blocks returns bf16 or f32"
-    layouts = (s.lhs_layout, s.rhs_layout, s.result_layout)
-    if layouts != (Layout.ROW, Layout.COLUMN, Layout.ROW):
+    if reason := fine_scales_reason("_scaled_mm", operation, target):
+        return reason
+    if f"{s.lhs_layout}{s.rhs_layout}{s.result_layout}" != "tnt":
         return "_scaled_mm with factors of blocks takes the layouts t, n and returns t"
     if s.alpha != 1:
         return "_scaled_mm has no alpha with factors of blocks"
-    # One K of 128 looks like a factor per row; the columns of 128x128 are aligned to 16 bytes.
-    multiple = _SCALE_BLOCK if blocks.rows == blocks.columns else 4 * _SCALE_BLOCK
-    if k % multiple or k == _SCALE_BLOCK or m % _SCALED_MM_MULTIPLE or n % _SCALED_MM_MULTIPLE:
-        return (
-            f"_scaled_mm with factors of blocks takes K above 128 in multiples of {multiple}, M "
-            f"and N in multiples of {_SCALED_MM_MULTIPLE}"
-        )
+    if operation.matmul_shape.k == 128:
+        return "_scaled_mm with factors of blocks takes K above 128: one K looks like a row's"
     return None
 
 
@@ -203,14 +171,14 @@ class TorchProvider(BaseProvider):
     name: ClassVar[str] = "torch"
     description: ClassVar[str] = "torch.mm and its relatives: oneDNN, cuBLAS, hipBLAS, cuDNN"
 
+    requires: ClassVar[Sequence[Requirement]] = (("torch",) * 3,)
+
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         self._probe = CostProbe(_launch_on_ones)
 
     def available(self) -> str | None:
-        if importlib.util.find_spec("torch") is None:
-            return "torch is not installed; pip install 'gemmetry[torch]'"
-        return None
+        return self.missing()
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         return reason_against(operation, target)
@@ -218,8 +186,8 @@ class TorchProvider(BaseProvider):
     def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
         yield Configuration()
         s = operation.signature
-        blas = s.kind in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL)
-        if target.kind is TargetKind.CUDA and blas and not (s.lhs.is_integer or s.lhs.is_fp8):
+        is_blas = s.kind in _BLAS_KINDS and not (s.lhs.is_integer or s.lhs.is_fp8)
+        if target.kind is TargetKind.CUDA and is_blas:
             yield Configuration("cublaslt", {"library": "cublaslt"})
 
     def targets(self) -> Sequence[Target]:
@@ -296,6 +264,69 @@ def _launch_on_ones(operation: Operation) -> Callable[[], object]:
     ]
     output = torch.empty(operation.output.storage_shape, dtype=torch_dtype(operation.output.dtype))
     return lambda: product(inputs, output)
+
+
+_NAMES = {F32: "float", TF32: "tf32", F64: "double", F16: "Half", BF16: "BFloat16"}
+"""PyTorch's names of formats (``BLASTypeName`` and ``TypeName`` in ATen/cuda/tunable)."""
+_SOLUTION = "Default"
+"""PyTorch's name of what it runs without tuning (``TunableOp.h``)."""
+
+
+def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix: str) -> str:
+    """Torch's default with its time in ms, for each shape; what such a file has, PyTorch does not
+    tune again. It can name PyTorch's own solutions only, so that kernels of other providers are not
+    in it (see :class:`gemmetry.domain.contracts.TunedFormat`).
+
+    Raises:
+        RequestError: TunableOp has a name for none of the shapes.
+    """
+    rows = []
+    for tuned in shapes:
+        for one in tuned:
+            key = tunable_key(one.dispatch.operation)
+            if key is not None and one.dispatch.configuration.name == DEFAULT_CONFIGURATION:
+                rows.append(f"{key},{_SOLUTION},{one.median_ns / 1e6:.6g}")
+    if not rows:
+        raise RequestError(
+            "TunableOp's file would be empty: no shape has a time of torch's default in f16, bf16, "
+            "f32, tf32 or f64 with a row-major result and without epilogue",
+            hint="Tune with --baseline torch, or write another format.",
+        )
+    return "\n".join([*_validators(), *rows]) + "\n"
+
+
+def _validators() -> list[str]:
+    """The first lines of a file, by which PyTorch recognises files that were made for its version
+    and libraries; without them it does not read one (``TuningResultsValidator`` in
+    ATen/cuda/tunable/Tunable.cpp: PT_VERSION is mandatory, on ROCm there are more)."""
+    import torch
+
+    known = {"PT_VERSION": torch.__version__.partition("+")[0]}
+    if hasattr(torch._C, "_cuda_tunableop_get_validators"):  # not in a build for CPUs
+        from torch.cuda import tunable
+
+        with suppress(RuntimeError):  # a build for GPUs on a machine without one
+            known = dict(tunable.get_validators())
+    return [f"Validator,{key},{value}" for key, value in known.items()]
+
+
+def tunable_key(operation: Operation) -> str | None:
+    """``GemmTunableOp_BFloat16_TN,tn_…`` (``GemmParams`` in ATen/cuda/tunable/GemmCommon.h); None
+    where TunableOp has another name, or none.
+
+    BLAS is column-major: a row-major C is the product of B and A, transposed.
+    """
+    s = operation.signature
+    is_plain = s.kind is OperationKind.MATMUL and not s.epilogue and s.alpha == 1 and s.beta == 0
+    formats = {F32 if one is TF32 else one for one in (s.lhs, s.rhs, s.result)}
+    if not is_plain or len(formats) > 1 or s.lhs not in _NAMES or s.result_layout is Layout.COLUMN:
+        return None
+    m, n, k, _ = operation.matmul_shape
+    b_is_row, a_is_row = s.rhs_layout is Layout.ROW, s.lhs_layout is Layout.ROW
+    letters = ("n" if b_is_row else "t") + ("n" if a_is_row else "t")
+    ldb, lda = n if b_is_row else k, k if a_is_row else m
+    name = f"GemmTunableOp_{_NAMES[s.lhs]}_{letters.upper()}"
+    return f"{name},{letters}_{n}_{m}_{k}_ld_{ldb}_{lda}_{n}"
 
 
 PROVIDER = TorchProvider

@@ -13,7 +13,7 @@ TRAITS = ProviderTraits(
     support_targets=("cuda-sm_90", "hip-gfx942"),
     colour=3,
     tuned_formats=(
-        TunedFormat(name="triton", suffixes=(".py", ".json"), module=f"{__name__}.tuned"),
+        TunedFormat(name="triton", suffixes=(".py", ".json"), module=f"{__name__}.plan"),
     ),
     heuristics_target="TRITON",
 )

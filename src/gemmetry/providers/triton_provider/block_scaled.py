@@ -147,7 +147,7 @@ def reason_against(operation: Operation, architecture: Architecture | None) -> s
     interpreter."""
     s, k = operation.signature, operation.matmul_shape.k
     if not methods(s, architecture):
-        return _no_method(s, architecture)
+        return no_method(s, architecture)
     if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
         return "blocks are read along K: A row-major and B column-major (layouts t, n)"
     if E2M1 in (s.lhs, s.rhs) and k % 2:
@@ -159,7 +159,8 @@ def reason_against(operation: Operation, architecture: Architecture | None) -> s
     return None
 
 
-def _no_method(s: Signature, architecture: Architecture | None) -> str:
+def no_method(s: Signature, architecture: Architecture | None) -> str:
+    """Why none of the methods computes a signature with blocks."""
     blocks = s.blocks
     assert blocks is not None
     if architecture is not None and architecture.is_amd:

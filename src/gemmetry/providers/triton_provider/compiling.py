@@ -1,5 +1,5 @@
-"""Compiles the kernel for an architecture, stores the compiler's output, and reads the machine
-code.
+"""Compiles the kernel for an architecture, stores the compiler's output, reads the machine code,
+and launches it on torch tensors. Importing this module imports triton and torch.
 """
 
 from __future__ import annotations
@@ -9,23 +9,41 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
+from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import CompileError
+from gemmetry.domain.errors import CompileError, LaunchError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.base import matrix_instruction, output_folder, write_atomically
+from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
+from gemmetry.providers.base import matrix_instruction, written_files
+from gemmetry.providers.kernels.triton_block_scaled import matmul_kernel_block_scaled
+from gemmetry.providers.kernels.triton_descriptors import matmul_kernel_descriptors
+from gemmetry.providers.kernels.triton_matmul import matmul_kernel
 from gemmetry.providers.triton_provider.block_scaled import Architecture
-from gemmetry.providers.triton_provider.plan import KernelPlan
-from gemmetry.providers.triton_provider.triton_kernels import KERNELS
+from gemmetry.providers.triton_provider.plan import ALIGNMENT, KernelPlan
 
-_KEPT = ("ttir", "ttgir", "ptx", "cubin", "amdgcn", "hsaco")
+KERNELS: dict[str, Any] = {
+    "matmul_kernel": matmul_kernel,
+    "matmul_kernel_descriptors": matmul_kernel_descriptors,
+    "matmul_kernel_block_scaled": matmul_kernel_block_scaled,
+}
+"""The kernels of this provider by name."""
+
+_FACTS = {
+    "ttir": "source_path", "ttgir": "", "ptx": "assembly_path", "cubin": "binary_path",
+    "amdgcn": "assembly_path", "hsaco": "binary_path",
+}  # fmt: skip
+"""Forms of a kernel that are kept -> the fact that names the file."""
 _CUOBJDUMP_SECONDS = 30
 
 
@@ -72,9 +90,7 @@ def compile_kernel(
             f"{architecture.shared_memory_bytes} per block",
             hint="Use fewer stages or smaller tiles.",
         )
-    stem = f"{dispatch.configuration.name}.{architecture.name}"
-    files = _write_forms(kernel, output_folder(generated, dispatch), stem)
-    return Built(kernel, _read_facts(kernel, architecture, files, elapsed_ns, generated.parent))
+    return Built(kernel, _read_facts(kernel, dispatch, architecture, elapsed_ns, generated))
 
 
 @contextlib.contextmanager
@@ -127,33 +143,29 @@ def _gpu_target(architecture: Architecture) -> GPUTarget:
     return GPUTarget("cuda", architecture.number, architecture.warp_size)
 
 
-def _write_forms(kernel: Any, folder: Path, stem: str) -> dict[str, Path]:
-    files = {}
-    for form in _KEPT:
-        content = kernel.asm.get(form)
-        if content is not None:
-            data = content if isinstance(content, bytes) else content.encode()
-            files[form] = write_atomically(folder / f"{stem}.{form}", data)
-    return files
-
-
 def _read_facts(
-    kernel: Any, architecture: Architecture, files: dict[str, Path], elapsed_ns: int, root: Path
+    kernel: Any, dispatch: Dispatch, architecture: Architecture, elapsed_ns: int, generated: Path
 ) -> BuildFacts:
+    """Write the kernel's forms. Returns what they and the compiler show."""
+    stem = f"{dispatch.configuration.name}.{architecture.name}"
+    files = {
+        fact or form: (f"{stem}.{form}", data if isinstance(data, bytes) else data.encode())
+        for form, fact in _FACTS.items()
+        if (data := kernel.asm.get(form)) is not None
+    }
+    paths = written_files(dispatch, generated, files)
     assembly = kernel.asm.get("ptx") or kernel.asm.get("amdgcn") or ""
     if architecture.is_amd:
         registers, spilled = amd_resources(assembly)
     else:
-        cubin = files.get("cubin")
+        cubin = generated.parent / paths["binary_path"] if "cubin" in kernel.asm else None
         printed = None if cubin is None else _resource_usage(cubin)
         registers, spilled = parse_resource_usage(printed or "")
         if cubin is not None and printed is not None:
-            log = f"$ cuobjdump -res-usage {cubin.name}\n{printed}"
-            files["log"] = write_atomically(cubin.with_suffix(".log"), log.encode())
-
-    def relative(form: str) -> str | None:
-        return str(files[form].relative_to(root)) if form in files else None
-
+            log = f"$ cuobjdump -res-usage {cubin.name}\n{printed}".encode()
+            log_file = {"tool_output_path": (f"{stem}.log", log)}
+            paths |= written_files(dispatch, generated, log_file)
+    paths.pop("ttgir", None)
     return BuildFacts(
         registers=registers,
         spill_bytes=spilled,
@@ -161,10 +173,7 @@ def _read_facts(
         matrix_instruction=matrix_instruction(assembly),
         compiled_for=architecture.name,
         compile_ns=elapsed_ns,
-        source_path=relative("ttir"),
-        binary_path=relative("cubin") or relative("hsaco"),
-        assembly_path=relative("ptx") or relative("amdgcn"),
-        tool_output_path=relative("log"),
+        **paths,
     )
 
 
@@ -201,3 +210,109 @@ def parse_resource_usage(output: str) -> tuple[int | None, int | None]:
     if match is None:
         return None, None
     return int(match[1]), int(match[2]) + int(match[3])
+
+
+_RESERVED_SHARED_BYTES = 1024
+"""Shared memory of each block for the system (CUDA C++ Programming Guide, compute capability 8.x
+and later)."""
+
+
+class TritonExecutable:
+    """One kernel with its arguments; only the pointers change from launch to launch."""
+
+    writes_output = True
+    workspace_bytes = 0
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        plan: KernelPlan,
+        launch: Callable[..., object],
+        device: TorchDevice,
+        facts: BuildFacts,
+    ) -> None:
+        self.device: Device = device
+        self.facts = facts
+        self._name = dispatch.name
+        self._launch = launch
+        self._torch_device = device
+        names = KERNELS[plan.kernel].arg_names
+        self._arguments: list[Any] = plan.arguments(names)
+        self._boxes = {names.index(name): list(box) for name, box in plan.boxes.items()}
+        self._inputs = [(names.index(name), index) for name, index in plan.inputs.items()]
+        self._output = names.index("c")
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        arguments = self._arguments.copy()
+        for position, index in self._inputs:
+            arguments[position] = self._argument(position, inputs[index])
+        arguments[self._output] = self._argument(self._output, output)
+        try:
+            self._launch(*arguments)
+        except TORCH_ERRORS as error:
+            raise self._torch_device.translate(error, f"running {self._name}") from error
+        return output
+
+    def close(self) -> None:
+        del self._launch
+        self._torch_device.release()
+
+    def _argument(self, position: int, tensor: torch.Tensor) -> torch.Tensor | TensorDescriptor:
+        """What the kernel takes for `tensor`: itself, or its description in tiles."""
+        if self._torch_device.is_gpu and tensor.data_ptr() % ALIGNMENT:
+            raise LaunchError(
+                f"{self._name} was compiled for buffers aligned to {ALIGNMENT} bytes",
+                hint="Pass whole allocations, not slices that begin in the middle of one.",
+            )
+        box = self._boxes.get(position)
+        return tensor if box is None else TensorDescriptor.from_tensor(tensor, box)
+
+
+def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice) -> Executable:
+    """Load the compiled kernel onto the current device.
+
+    Raises:
+        CompileError: the device does not have the resources that the kernel needs.
+    """
+    with as_compile_error(dispatch):
+        # Loads it, which counts its registers.
+        launch = built.kernel[(plan.programs, 1, 1)]
+        if plan.persistent:
+            launch = built.kernel[(_resident_programs(plan, built, device), 1, 1)]
+    facts = built.facts
+    if facts.registers is None:
+        facts = replace(facts, registers=built.kernel.n_regs)
+    return TritonExecutable(dispatch, plan, launch, device, facts)
+
+
+def _resident_programs(plan: KernelPlan, built: Built, device: TorchDevice) -> int:
+    """How many programs the device runs at once, at most one for each tile."""
+    limits = torch.cuda.get_device_properties(device.torch_device)
+    registers = 32 * plan.warps * max(int(built.kernel.n_regs), 1)
+    shared = int(built.kernel.metadata.shared) + _RESERVED_SHARED_BYTES
+    each = min(
+        int(limits.regs_per_multiprocessor) // registers,
+        int(limits.shared_memory_per_multiprocessor) // shared,
+    )
+    return min(plan.programs, int(limits.multi_processor_count) * max(each, 1))
+
+
+def interpreted(dispatch: Dispatch, plan: KernelPlan, device: TorchDevice) -> Executable:
+    """The kernel in Triton's interpreter, on CPU tensors."""
+    facts = BuildFacts(matrix_instruction="none", notes=("ran in Triton's interpreter",))
+    interpret = KERNELS[plan.kernel][(plan.programs,)]
+    types = list(plan.pointers.values())
+
+    def launch(*arguments: Any) -> None:
+        # The interpreter takes types from the tensors, where bytes stand for several formats.
+        given = iter(types)
+        interpret(
+            *(
+                value.view(torch.uint8)
+                if isinstance(value, torch.Tensor) and next(given) == "*u8"
+                else value
+                for value in arguments
+            )
+        )
+
+    return TritonExecutable(dispatch, plan, launch, device, facts)

@@ -1,20 +1,22 @@
-"""From an operation and a tile to the kernel's signature, constants and arguments.
-
-The sources of the kernels as files.
+"""From an operation and a tile to the kernel's signature, constants and arguments; tuned
+configurations as ``triton.Config`` objects in a Python module, or as JSON.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from gemmetry.domain.contracts import TunedDispatch
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.operation import F16, F32, TF32, Layout, Operation, Scaling
 from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider import tiles as descriptors
-from gemmetry.providers.triton_provider.block_scaled import TRITON_TYPES
-from gemmetry.providers.triton_provider.tiles import TritonTile
+from gemmetry.providers.triton_provider.block_scaled import TRITON_TYPES, architecture_of
+from gemmetry.providers.triton_provider.tiles import TritonTile, tile_of
 
 ALIGNMENT = 16
 """Alignment in bytes (Triton's ``tt.divisibility``) that allows loads of 16 bytes at a time."""
@@ -23,15 +25,9 @@ _IMPRECISE_STEPS = 128
 interval of DeepSeek-V3 (arXiv 2412.19437, section 3.5.2), which the error bounds assume."""
 
 _POINTERS = {
-    "a": "lhs",
-    "b": "rhs",
-    "c": "result",
-    "addend": "addend",
-    "scale_a": "scale_a",
-    "scale_b": "scale_b",
-    "bias": "bias",
-    "residual": "residual",
-}
+    "a": "lhs", "b": "rhs", "c": "result",
+    **{role: role for role in ("addend", "scale_a", "scale_b", "bias", "residual")},
+}  # fmt: skip
 """Pointer arguments of the kernel, in order -> role of the tensor."""
 
 
@@ -53,7 +49,7 @@ class KernelPlan:
     persistent: bool = False
     """Whether `programs` is the most that are useful: as many as the GPU runs at once do all."""
     kernel: str = "matmul_kernel"
-    """Name of the function; :mod:`~gemmetry.providers.triton_provider.triton_kernels` has them."""
+    """Name of the function; :mod:`~gemmetry.providers.triton_provider.compiling` has them."""
 
     def signature(self, names: Sequence[str]) -> dict[str, str]:
         """Argument -> type for all `names` of the kernel, as ``ASTSource`` requires."""
@@ -112,36 +108,39 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
         "BLOCK_K": tile.block_k,
         "GROUP_M": tile.group,
     }
+    boxes: dict[str, tuple[int, int]] = {}
+    if s.blocks is None:
+        constants |= {
+            "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
+            "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
+            "ROW_SCALING": s.scaling is Scaling.ROW,
+        }
     if not tile.describes:
         constants |= {
             "EVEN_M": m % tile.block_m == 0,
             "EVEN_N": n % tile.block_n == 0,
             "EVEN_K": k % tile.block_k == 0,
         }
-    boxes: dict[str, tuple[int, int]] = {}
+    kernel = "matmul_kernel"
     if tile.describes:
+        kernel = "matmul_kernel_descriptors"
         boxes = descriptors.boxes(operation, tile)
         for name, (rows, columns) in boxes.items():
             role = _POINTERS[name]
             types[role] = f"tensordesc<{types[role][1:]}[{rows}, {columns}]>"
         constants |= {
-            "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
-            "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
             "PROMOTED": s.lhs.is_fp8,
-            "ROW_SCALING": s.scaling is Scaling.ROW,
             "PARTS": tile.parts,
             "PERSISTENT": tile.method == descriptors.PERSISTENT,
         }
     elif s.blocks is None:
         constants |= {
-            "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
-            "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
             "INPUT_PRECISION": "tf32" if s.lhs is TF32 else "ieee",
             "IMPRECISE_STEPS": min(tile.block_k, _IMPRECISE_STEPS) if s.lhs.is_fp8 else None,
             "ACCUMULATE_F16": s.accumulator is F16,
-            "ROW_SCALING": s.scaling is Scaling.ROW,
         }
     else:
+        kernel = "matmul_kernel_block_scaled"
         constants |= block_scaled.constants(s, tile.method, interprets=interprets)
         # The kernel reinterprets bytes: e2m1 and e8m0 have no type in Triton.
         factors = "*fp32" if s.blocks.dtype is F32 else "*u8"
@@ -172,14 +171,63 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
         stages=tile.stages,
         boxes=boxes,
         persistent=tile.method == descriptors.PERSISTENT,
-        kernel="matmul_kernel_descriptors"
-        if tile.describes
-        else "matmul_kernel"
-        if s.blocks is None
-        else "matmul_kernel_block_scaled",
+        kernel=kernel,
     )
 
 
 def kernel_source(module: str = "triton_matmul") -> bytes:
     """The source of one of gemmetry's kernels, read as a file: importing it would import triton."""
     return files("gemmetry.providers.kernels").joinpath(f"{module}.py").read_bytes()
+
+
+_CONSTANTS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "PARTS", "PERSISTENT")
+"""Arguments of the kernels that a configuration determines."""
+
+
+def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], device: str, suffix: str) -> str:
+    """See :class:`gemmetry.domain.contracts.TunedFormat`.
+
+    Raises:
+        RequestError: there is no configuration.
+    """
+    if not shapes:
+        raise RequestError(
+            "there is no configuration to write", hint="See why in the table of the search."
+        )
+    found = {str(own[0].dispatch.operation): [_row(one) for one in own] for own in shapes}
+    if suffix == ".json":
+        return json.dumps({"device": device, "configurations": found}, indent=1) + "\n"
+    head = f'"""Configurations that gemmetry tuned on {device}."""'
+    lines = [head, "", "import triton", "", "CONFIGS = {"]
+    for operation, rows in found.items():
+        lines.append(f'    "{operation}": [')
+        for row in rows:
+            constants = ", ".join(f'"{name}": {value}' for name, value in row["constants"].items())
+            lines += [
+                f"        # {row['name']} of {row['kernel']}: {row['median_ns'] / 1e3:.5g} µs",
+                "        triton.Config(",
+                f"            {{{constants}}},",
+                f"            num_warps={row['num_warps']},",
+                f"            num_stages={row['num_stages']},",
+                "        ),",
+            ]
+        lines.append("    ],")
+    lines += [
+        "}",
+        '"""Operation -> its configurations, the fastest first, then those that tie with it."""',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(tuned: TunedDispatch) -> dict[str, Any]:
+    dispatch = tuned.dispatch
+    tile = tile_of(dispatch.configuration, dispatch.operation, architecture_of(dispatch.target))
+    plan = make_plan(dispatch.operation, tile)
+    return {
+        "name": tile.name,
+        "kernel": plan.kernel,
+        "median_ns": tuned.median_ns,
+        "constants": {n: plan.constants[n] for n in _CONSTANTS if n in plan.constants},
+        "num_warps": plan.warps,
+        "num_stages": plan.stages,
+    }

@@ -7,7 +7,6 @@ The provider: supported operations, configurations, compiling ahead and building
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -40,7 +39,7 @@ from gemmetry.domain.operation import (
     default_accumulator,
 )
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.base import GpuProvider, output_folder, write_atomically
+from gemmetry.providers.base import GpuProvider, Requirement, output_folder, write_atomically
 from gemmetry.providers.triton_provider import block_scaled, tiles
 from gemmetry.providers.triton_provider import tiles as descriptors
 from gemmetry.providers.triton_provider.block_scaled import (
@@ -212,16 +211,14 @@ class TritonProvider(GpuProvider):
     name: ClassVar[str] = "triton"
     description: ClassVar[str] = "this project's own Triton kernel with tile configurations"
 
+    requires: ClassVar[Sequence[Requirement]] = (("triton",) * 3, ("torch",) * 3)
+
     @property
     def interprets(self) -> bool:
         return bool(self.options.get("interpret", False))
 
     def available(self) -> str | None:
-        missing = [name for name in ("triton", "torch") if importlib.util.find_spec(name) is None]
-        if missing:
-            extras = ",".join(sorted(missing, reverse=True))
-            return f"{' and '.join(missing)} not installed; pip install 'gemmetry[{extras}]'"
-        return None
+        return self.missing()
 
     def targets(self) -> Sequence[Target]:
         if self.interprets:
@@ -283,7 +280,6 @@ class TritonProvider(GpuProvider):
         return self._compile(dispatch, workspace).facts
 
     def prepare(self, target: Target) -> None:
-        import_module("gemmetry.providers.triton_provider.executable")
         import_module("gemmetry.providers.triton_provider.compiling")
         super().prepare(target)
 
@@ -292,7 +288,7 @@ class TritonProvider(GpuProvider):
         if self.interprets:
             return self._build_interpreted(dispatch)
         from gemmetry.hardware.torch_device import open_device
-        from gemmetry.providers.triton_provider.executable import load
+        from gemmetry.providers.triton_provider.compiling import load
 
         device = open_device(dispatch.target)
         built = self._compile(dispatch, replace(workspace, force=False))
@@ -346,7 +342,7 @@ class TritonProvider(GpuProvider):
     def _build_interpreted(self, dispatch: Dispatch) -> Executable:
         require_interpreter()
         from gemmetry.hardware.torch_device import open_device
-        from gemmetry.providers.triton_provider.executable import interpreted
+        from gemmetry.providers.triton_provider.compiling import interpreted
 
         tile = self._tile(dispatch)
         if reason := tiles.wrong_method(tile, dispatch.operation, None):

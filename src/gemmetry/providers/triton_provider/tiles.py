@@ -250,6 +250,8 @@ def wrong_method(
             return reason_against(operation, tile, architecture)
         return f"{tile.method} is for blocks with scale factors" if tile.method else None
     known = block_scaled.methods(operation.signature, architecture)
+    if not known:
+        return block_scaled.no_method(operation.signature, architecture)
     if tile.method not in known:
         names = " or ".join(replace(tile, method=name).name for name in known)
         why = block_scaled.why_no_dot_scaled(operation.signature, architecture)

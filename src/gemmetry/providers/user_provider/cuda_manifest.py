@@ -29,10 +29,9 @@ from typing import Any
 from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.opening import read_whole
+from gemmetry.domain.opening import read_text_file, read_whole
 from gemmetry.domain.operation import Operation, Signature, TensorSpec
 from gemmetry.domain.record import Trait
-from gemmetry.domain.specs.text import read_text_file
 from gemmetry.domain.units import counted
 from gemmetry.hardware.cuda_plans import (
     ADDRESS_ALIGNMENT,
@@ -114,27 +113,32 @@ def parse_expression(text: str | int) -> Expression:
     return Expression(str(text), tree)
 
 
-def _check(node: ast.expr, text: str) -> None:
+def _operands(node: Any) -> list[Any] | None:
+    """The nodes that an expression is computed from; None where the grammar does not have it."""
     match node:
         case ast.Constant(value=value) if type(value) is int:
-            return
+            return []
         case ast.Name():
-            return
+            return []
         case ast.BinOp(op=op) if type(op) in _OPERATORS:
-            inner = [node.left, node.right]
+            return [node.left, node.right]
         case ast.UnaryOp(op=op) if type(op) in _OPERATORS:
-            inner = [node.operand]
+            return [node.operand]
         case ast.Compare(ops=ops) if all(type(op) in _OPERATORS for op in ops):
-            inner = [node.left, *node.comparators]
+            return [node.left, *node.comparators]
         case ast.BoolOp():
-            inner = node.values
+            return list(node.values)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTIONS:
-            inner = node.args
-        case _:
-            part = ast.unparse(node)
-            hint = "; // divides" if isinstance(node, ast.BinOp) else ""
-            raise ValueError(f"{part!r} in {text!r} is not made of {_GRAMMAR}{hint}")
-    for one in inner:
+            return list(node.args)
+    return None
+
+
+def _check(node: ast.expr, text: str) -> None:
+    operands = _operands(node)
+    if operands is None:
+        hint = "; // divides" if isinstance(node, ast.BinOp) else ""
+        raise ValueError(f"{ast.unparse(node)!r} in {text!r} is not made of {_GRAMMAR}{hint}")
+    for one in operands:
         _check(one, text)
 
 
@@ -145,20 +149,17 @@ def _value(node: Any, names: Mapping[str, int]) -> int:
             return int(node.value)  # type: ignore[arg-type]
         case ast.Name(id=name):
             return names[name]
-        case ast.BinOp():
-            left, right = _value(node.left, names), _value(node.right, names)
-            return _OPERATORS[type(node.op)](left, right)
-        case ast.UnaryOp():
-            return _OPERATORS[type(node.op)](_value(node.operand, names))
-        case ast.Compare():
-            values = [_value(part, names) for part in (node.left, *node.comparators)]
-            pairs = zip(node.ops, values[:-1], values[1:], strict=True)
-            return all(_OPERATORS[type(op)](left, right) for op, left, right in pairs)
         case ast.BoolOp():
             wanted = all if isinstance(node.op, ast.And) else any
             return wanted(_value(part, names) for part in node.values)
-        case _:
-            return FUNCTIONS[node.func.id](*(_value(part, names) for part in node.args))
+    values = [_value(part, names) for part in _operands(node) or ()]
+    match node:
+        case ast.Compare():
+            pairs = zip(node.ops, values[:-1], values[1:], strict=True)
+            return all(_OPERATORS[type(op)](left, right) for op, left, right in pairs)
+        case ast.Call(func=ast.Name(id=name)):
+            return FUNCTIONS[name](*values)
+    return _OPERATORS[type(node.op)](*values)
 
 
 TENSORS = {
@@ -215,9 +216,9 @@ class MapArgument:
             promotion_bytes=self.promotion_bytes,
         )  # fmt: skip
         if len(box) < len(spec.storage_shape):
-            raise ValueError(f"the box of {self.tensor} lacks an axis: {_times(box)}")
+            raise ValueError(f"the box of {self.tensor} lacks an axis: {times(box)}")
         if any(not 1 <= size <= LARGEST_BOX for size in box):
-            raise ValueError(f"the box of {self.tensor} is {_times(box)}; 1 to 256 are possible")
+            raise ValueError(f"the box of {self.tensor} is {times(box)}; 1 to 256 are possible")
         row = box[0] * ELEMENT_BYTES[element]
         if self.swizzle_bytes and row > self.swizzle_bytes:
             raise ValueError(
@@ -304,8 +305,9 @@ def _tensor(operation: Operation, role: str) -> TensorSpec | None:
     return next((spec for spec in tensors if spec.role == role), None)
 
 
-def _times(box: tuple[int, ...]) -> str:
-    return " × ".join(map(str, box))
+def times(sizes: Iterable[int]) -> str:
+    """``16 × 8 × 1``."""
+    return " × ".join(map(str, sizes))
 
 
 SIZES = ("M", "N", "K", "BATCH", "SLICES")
@@ -513,8 +515,7 @@ class _Reader:
 
     def read(self, table: dict[str, Any], configurations: Any, prefix: bool) -> CudaManifest:
         for key in table:
-            if key not in _KEYS:
-                raise UnknownNameError("key", key, _KEYS, where=self._where)
+            self._one_of("key", key, _KEYS)
         if missing := [key for key in _REQUIRED if key not in table]:
             raise RequestError(
                 f"{self._where} lacks {', '.join(missing)}", hint=f"For example {_EXAMPLE}."
@@ -589,26 +590,27 @@ class _Reader:
             expression = parse_expression(item)
         except ValueError as error:
             raise self._mistake(key, str(error)) from None
-        for name in sorted(expression.names - self._known):
-            where = f"{key} of {self._where}"
-            raise UnknownNameError("size or macro", name, self._known, where=where)
+        for name in sorted(expression.names):
+            self._one_of("size or macro", name, self._known, f"{key} of {self._where}")
         return expression
+
+    def _one_of(self, kind: str, name: str, known: Iterable[str], where: str = "") -> str:
+        if name not in known:
+            raise UnknownNameError(kind, name, list(known), where=where or self._where)
+        return name
 
     def _argument(self, item: Any) -> UserArgument:
         if isinstance(item, dict):
             return self._map(item) if "map" in item else self._struct(item)
         if item in TENSORS or item in FACTORS:
             return str(item)
-        if isinstance(item, str) and item.isidentifier() and item not in self._known:
-            known = (*TENSORS, *FACTORS, *self._known)
-            raise UnknownNameError("argument", item, known, where=self._where)
+        if isinstance(item, str) and item.isidentifier():
+            self._one_of("argument", item, (*TENSORS, *FACTORS, *self._known))
         return self._expression("arguments", item)
 
     def _map(self, item: dict[str, Any]) -> MapArgument:
         self._keys(item, MAP_KEYS)
-        tensor = item["map"]
-        if tensor not in TENSORS:
-            raise UnknownNameError("tensor", str(tensor), TENSORS, where=self._where)
+        tensor = self._one_of("tensor", str(item["map"]), TENSORS)
         box = self._list(item, "box")
         if not 1 <= len(box) <= 5:
             raise self._mistake("box", "it has one to five numbers, the contiguous axis first")
@@ -642,8 +644,8 @@ class _Reader:
     def _keys(self, item: dict[str, Any], known: Iterable[str]) -> None:
         for key in item:
             if key not in known:
-                where = f"arguments of {self._where}"
-                raise UnknownNameError("key", key, (*known, "map", *_STRUCT_KEYS), where=where)
+                every = (*known, "map", *_STRUCT_KEYS)
+                raise UnknownNameError("key", key, every, where=f"arguments of {self._where}")
 
     def _signature(self, text: str) -> Signature:
         batched = text.removeprefix("batch_matmul_")
@@ -658,10 +660,7 @@ class _Reader:
             ) from None
 
     def _trait(self, text: str) -> Trait:
-        known = [str(trait) for trait in Trait]
-        if text not in known:
-            raise UnknownNameError("declaration", text, known, where=self._where)
-        return Trait(text)
+        return Trait(self._one_of("declaration", text, [str(trait) for trait in Trait]))
 
     def _mistake(self, key: str, problem: str) -> RequestError:
         return RequestError(

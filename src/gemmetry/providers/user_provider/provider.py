@@ -8,7 +8,7 @@ How to write one: docs/my-kernel.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -39,8 +39,8 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostDevice, blas_threads, set_blas_threads
-from gemmetry.providers.base import GpuProvider
-from gemmetry.providers.user_provider.cuda_launch import why_not
+from gemmetry.providers.base import GpuProvider, require_device
+from gemmetry.providers.user_provider.cuda_kernel import build_kernel, compile_kernel, why_not
 from gemmetry.providers.user_provider.cuda_manifest import (
     MACHINE_CODE,
     SOURCE,
@@ -54,9 +54,9 @@ from gemmetry.providers.user_provider.kernel import (
     call_user_code,
     describe_error,
     error_line,
+    inspect_kernels,
     load_kernel,
 )
-from gemmetry.providers.user_provider.probe import inspect_kernels
 
 
 class UserExecutable:
@@ -241,45 +241,49 @@ class UserProvider(GpuProvider):
     name: ClassVar[str] = "user"
     description: ClassVar[str] = "your own Python function or CUDA kernel, given with --kernel"
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(options)
-        self._refusals = lru_cache(maxsize=4096)(self._find_refusals)
-        self._configurations = lru_cache(maxsize=4096)(self._find_configurations)
-
     def available(self) -> str | None:
         if not self._kernel_texts():
             return "no kernel was given: add --kernel file.py:function"
         return None
 
     def supports(self, operation: Operation, target: Target) -> str | None:
-        refusals = [*self._python_refusals(operation, target)]
-        if None not in refusals:
-            refusals += [
-                why_not(kernel, operation, values, target)
-                for kernel in self._cuda_kernels
-                for values in kernel.configurations.values()
-            ]
-        return None if None in refusals else refusals[0]
+        refusals = []
+        for _, _, refusal in self._refusals(operation, target):
+            if refusal is None:
+                return None
+            refusals.append(refusal)
+        return refusals[0]
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return [
+            Configuration(name, values)
+            for name, values, refusal in self._refusals(operation, target)
+            if refusal is None
+        ]
+
+    def _refusals(
+        self, operation: Operation, target: Target
+    ) -> Iterator[tuple[str, Mapping[str, Parameter], str | None]]:
+        """Each configuration of each kernel, and why it does not compute the operation."""
+        for name, kernel in _kernel_of(self._kernels).items():
+            if target.index is None:
+                refusal: str | None = _NOT_HERE
+            else:
+                refusal = _refusal(kernel, operation.signature, target.kind)
+            yield name, kernel.configurations[name], refusal
+        for name, manifest in _kernel_of(self._cuda_kernels).items():
+            values = manifest.configurations[name]
+            yield name, values, why_not(manifest, operation, values, target)
 
     def targets(self) -> Sequence[Target]:
         found = [Target(TargetKind.CPU)] if self._kernels else []
         uses_torch = any(kernel.arrays == "torch" for kernel in self._kernels)
-        if uses_torch or (self._cuda_kernels and _has_torch()):
+        if uses_torch or (self._cuda_kernels and _version_of("torch") is not None):
             from gemmetry.hardware.torch_device import gpu_targets
 
             found += [t for t in gpu_targets() if uses_torch or t.kind is TargetKind.CUDA]
         if self._cuda_kernels:
             found += [Target(TargetKind.CUDA, name, None) for name in _CROSS_COMPILED]
-        return found
-
-    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
-        found: list[Configuration] = []
-        if target.index is not None:
-            found += self._configurations(operation.signature, target.kind)
-        for name, kernel in _kernel_of(self._cuda_kernels).items():
-            values = kernel.configurations[name]
-            if why_not(kernel, operation, values, target) is None:
-                found.append(Configuration(name, values))
         return found
 
     def compiles_ahead(self, target: Target) -> bool:
@@ -293,8 +297,6 @@ class UserProvider(GpuProvider):
         kernel = _kernel_of(self._cuda_kernels).get(dispatch.configuration.name)
         if kernel is None:
             return None
-        from gemmetry.providers.user_provider.cuda_compiling import compile_kernel
-
         values = _require_support(kernel, dispatch)
         _, compiled = compile_kernel(
             kernel, dispatch, values, workspace.generated, force=workspace.force
@@ -304,17 +306,12 @@ class UserProvider(GpuProvider):
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         name = dispatch.configuration.name
         cuda_kernel = _kernel_of(self._cuda_kernels).get(name)
-        if dispatch.target.index is None:
-            if cuda_kernel is None:
-                raise UnsupportedError(f"{dispatch}: {_NOT_HERE}")
-            raise UnsupportedError(
-                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
-            )
         if cuda_kernel is not None:
+            require_device(dispatch)
             values = _require_support(cuda_kernel, dispatch)
-            from gemmetry.providers.user_provider.cuda_compiling import build_kernel
-
             return build_kernel(cuda_kernel, dispatch, values, workspace)
+        if dispatch.target.index is None:
+            raise UnsupportedError(f"{dispatch}: {_NOT_HERE}")
         known = _kernel_of(self._loaded)
         if name not in known:
             raise UnknownNameError(
@@ -354,70 +351,36 @@ class UserProvider(GpuProvider):
         return [one for text in texts for one in _all_of(text)]
 
     def _texts(self, *, cuda: bool) -> list[str]:
-        """The given CUDA kernels, or the others."""
-        return [text for text in self._given_texts if _is_cuda(text) == cuda]
+        """The given CUDA kernels, which have a manifest, or the others."""
+        return [
+            text
+            for text in self._given_texts
+            if (Path(text.rpartition(":")[0]).suffix in (SOURCE, MACHINE_CODE)) == cuda
+        ]
 
     @property
-    def _prefixes(self) -> bool:
-        """Whether names of configurations begin with the kernel's."""
-        return len(self._given_texts) > 1
+    def _naming(self) -> dict[str, Any]:
+        """What configurations there are, and whether their names begin with the kernel's."""
+        configurations = self.options.get("configurations")
+        return {"configurations": configurations, "prefix": len(self._given_texts) > 1}
 
     @cached_property
     def _kernels(self) -> list[KernelFacts]:
         """Information for planning, from another process, which may crash or hang on import."""
         texts = self._texts(cuda=False)
-        if not texts:
-            return []
-        return inspect_kernels(
-            texts,
-            configurations=self.options.get("configurations"),
-            arrays=self.options.get("arrays"),
-            prefix=self._prefixes,
-        )
+        arrays = self.options.get("arrays")
+        return inspect_kernels(texts, arrays=arrays, **self._naming) if texts else []
 
     @cached_property
     def _cuda_kernels(self) -> list[CudaManifest]:
-        return [
-            load_manifest(
-                text,
-                configurations=self.options.get("configurations"),
-                prefix=self._prefixes,
-            )
-            for text in self._texts(cuda=True)
-        ]
+        return [load_manifest(text, **self._naming) for text in self._texts(cuda=True)]
 
     @cached_property
     def _loaded(self) -> list[UserKernel]:
         """The kernels for launches, imported into this process, which is a worker."""
-        return [
-            load_kernel(
-                text,
-                configurations=self.options.get("configurations"),
-                arrays=self.options.get("arrays"),
-                prefix=self._prefixes,
-            )
-            for text in self._texts(cuda=False)
-        ]
-
-    def _python_refusals(self, operation: Operation, target: Target) -> tuple[str | None, ...]:
-        if target.index is None:
-            return (_NOT_HERE,) * len(self._kernels)
-        return self._refusals(operation.signature, target.kind)
-
-    def _find_refusals(self, signature: Signature, kind: TargetKind) -> tuple[str | None, ...]:
-        """The reason why each kernel does not support such operations on such a target; None if it
-        does."""
-        return tuple(_refusal(kernel, signature, kind) for kernel in self._kernels)
-
-    def _find_configurations(
-        self, signature: Signature, kind: TargetKind
-    ) -> tuple[Configuration, ...]:
-        """Configurations of the kernels that support them."""
-        return tuple(
-            Configuration(name, kernel.configurations[name])
-            for name, kernel in _kernel_of(self._kernels).items()
-            if _refusal(kernel, signature, kind) is None
-        )
+        arrays = self.options.get("arrays")
+        texts = self._texts(cuda=False)
+        return [load_kernel(text, arrays=arrays, **self._naming) for text in texts]
 
     def _device(self, kernel: UserKernel, target: Target) -> Device:
         threads = int(self.options.get("threads", 0))
@@ -434,19 +397,10 @@ _NOT_HERE = "your own kernel runs only on a device of this machine; it is not cr
 _AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts | CudaManifest)
 
 
-def _is_cuda(text: str) -> bool:
-    """Whether ``file:function`` names a kernel with a manifest."""
-    return Path(text.rpartition(":")[0]).suffix in (SOURCE, MACHINE_CODE)
-
-
 def _all_of(text: str) -> list[str]:
     """The kernels that `text` stands for, each as ``file:function``."""
     path = Path(text)
     return kernels_of(path) if path.is_dir() or path.is_file() else [text]
-
-
-def _has_torch() -> bool:
-    return _version_of("torch") is not None
 
 
 def _version_of(package: str) -> str | None:
@@ -482,6 +436,7 @@ def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
     return found
 
 
+@lru_cache(maxsize=4096)
 def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str | None:
     if kernel.arrays == "numpy" and kind is not TargetKind.CPU:
         return f"{kernel} takes numpy arrays, which live on the CPU"

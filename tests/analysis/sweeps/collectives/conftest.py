@@ -7,14 +7,9 @@ import json
 import msgspec
 import pytest
 
-from gemmetry.sweeps.model import (
-    CommunicationKernel,
-    GemmInstances,
-    Point,
-    RankFacts,
-    SweepConfiguration,
-    TraceTimes,
-)
+from gemmetry.sweeps.folder import Point
+from gemmetry.sweeps.ranks import CommunicationKernel, GemmInstances, RankFacts, TraceTimes
+from gemmetry.sweeps.rows import SweepConfiguration
 from gemmetry.traces.collectives.summary import Collective, Group
 
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -6,8 +6,8 @@ import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats import nccl as inspector
-from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_damaged_file_is_a_problem_of_its_point(point):
 
 
 def test_in_the_document(point):
-    entry = sweep_document(point([250] * 6, [240] * 6))["points"][0]["nccl_records"][0]
+    entry = sweep_result(point([250] * 6, [240] * 6)).document()["points"][0]["nccl_records"][0]
     assert entry["latency_us"] == 240
     assert entry["timing"] == "kernel_gpu"
     assert entry["traced_count"] == 6
@@ -65,7 +65,7 @@ def test_in_the_document(point):
 def test_without_records(point):
     found = point()
     assert found.points[0].recorded == ()
-    assert sweep_document(found)["points"][0]["nccl_records"] == []
+    assert sweep_result(found).document()["points"][0]["nccl_records"] == []
 
 
 def test_a_file_that_cannot_be_opened_is_a_problem(point, monkeypatch):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
 from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.points import PointSelection, analyse_sweep
+from gemmetry.sweeps.rows import sweep_result
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -37,93 +37,75 @@ def verdict(point, facts):
     return judge
 
 
-@pytest.mark.parametrize(("grid", "expected"), [(8, "in effect"), (16, "not in effect")])
-def test_channels(verdict, launch, grid, expected):
-    found = verdict("channels", [launch(grid=grid)])
-    assert (found.requested, found.seen, found.verdict) == ("8", str(grid), expected)
-    assert found.reason.endswith(f"{grid} blocks in 1 launch")
-
-
-def test_a_single_channel_has_one_block(verdict, launch):
-    found = verdict("channels", [launch(grid=1), launch(grid=1)], channels=1)
-    assert found.reason.endswith(": 1 block in 2 launches")
+AMD = {"device": "AMD Instinct MI300X", "nccl": None}
+LL128 = "ncclKernel_AllGather_RING_LL128_x"
 
 
 @pytest.mark.parametrize(
-    ("nccl", "grid", "wanted"), [("2.28.9", 64, 70), ("2.23.4", 32, 42), ("2.28.9", 24, 28)]
-)
-def test_clamped_channels(verdict, launch, nccl, grid, wanted):
-    found = verdict("channels", [launch(grid=grid)], nccl=nccl, channels=wanted)
-    assert (found.verdict, found.seen) == (f"clamped to {grid}", str(grid))
-
-
-def test_small_messages_and_unknown_sizes_leave_the_channels_open(verdict, launch):
-    small = verdict("channels", [launch(grid=4, size=1 << 16)])
-    assert (small.verdict, small.seen) == ("unknown", "4")
-    assert "16" in small.reason or "KiB" in small.reason
-    assert verdict("channels", [launch(grid=4, size=None)]).verdict == "unknown"
-    assert verdict("channels", [launch(grid=8, size=None)]).verdict == "in effect"
-    assert verdict("channels", [launch(grid=0, block=0)]).verdict == "unknown"
-
-
-def test_large_messages_decide_next_to_small_ones(verdict, launch):
-    found = verdict("channels", [launch(grid=1, size=4), launch(grid=8)])
-    assert found.verdict == "in effect"
-
-
-@pytest.mark.parametrize(
-    ("threads", "block", "expected", "seen"),
+    ("launches", "chosen", "expected", "seen"),
     [
-        (256, 288, "in effect", "256"),  # ring, simple
-        (256, 256, "in effect", "256"),  # ring, LL
-        (512, 544, "in effect", "512"),
-        (1024, 544, "clamped to 512", "512"),
-        (100, 544, "clamped to 512", "512"),
-        (32, 128, "clamped to 64", "64"),
-        (256, 544, "not in effect", "544"),
-        (512, 288, "not in effect", "288"),
-        (256, 640, "not applicable", "640"),
+        ([{"grid": 8}], {}, "in effect", "8"),
+        ([{"grid": 16}], {}, "not in effect", "16"),
+        ([{"grid": 1}] * 2, {"channels": 1}, "in effect", "1"),
+        ([{"grid": 64}], {"channels": 70}, "clamped to 64", "64"),
+        ([{"grid": 32}], {"channels": 42, "nccl": "2.23.4"}, "clamped to 32", "32"),
+        ([{"grid": 24}], {"channels": 28}, "clamped to 24", "24"),
+        # Small messages and unknown sizes leave the channels open; large messages decide.
+        ([{"grid": 4, "size": 1 << 16}], {}, "unknown", "4"),
+        ([{"grid": 4, "size": None}], {}, "unknown", "4"),
+        ([{"grid": 8, "size": None}], {}, "in effect", "8"),
+        ([{"grid": 0, "block": 0}], {}, "unknown", None),
+        ([{"grid": 1, "size": 4}, {"grid": 8}], {}, "in effect", "8"),
+        ([{"kernel": GENERIC, "grid": 28}], {"channels": 28, **AMD}, "in effect", "28"),
     ],
 )
-def test_threads(verdict, launch, threads, block, expected, seen):
-    found = verdict("threads", [launch(block=block)], threads=threads)
+def test_channels(verdict, launch, launches, chosen, expected, seen):
+    found = verdict("channels", [launch(**one) for one in launches], **chosen)
+    assert (found.seen, found.verdict) == (seen, expected)
+
+
+def test_reasons(verdict, launch):
+    assert verdict("channels", [launch(grid=16)]).reason.endswith("16 blocks in 1 launch")
+    found = verdict("channels", [launch(grid=1), launch(grid=1)], channels=1)
+    assert found.reason.endswith(": 1 block in 2 launches")
+    one = launch(LL128, protocol="ll128", algorithm="ring", block=640)
+    assert "NCCL_LL128_NTHREADS" in verdict("threads", [one]).reason
+
+
+@pytest.mark.parametrize(
+    ("threads", "given", "expected", "seen"),
+    [
+        (256, {"block": 288}, "in effect", "256"),  # ring, simple
+        (256, {"block": 256}, "in effect", "256"),  # ring, LL
+        (512, {"block": 544}, "in effect", "512"),
+        (1024, {"block": 544}, "clamped to 512", "512"),
+        (100, {"block": 544}, "clamped to 512", "512"),
+        (32, {"block": 128}, "clamped to 64", "64"),
+        (256, {"block": 544}, "not in effect", "544"),
+        (512, {"block": 288}, "not in effect", "288"),
+        (256, {"block": 640}, "not applicable", "640"),
+        # Only on a single channel are threads reduced for the size of a message.
+        (512, {"block": 288, "grid": 1, "size": 1 << 12}, "unknown", "288"),
+        (512, {"block": 288, "grid": 8}, "not in effect", "288"),
+        (256, {"kernel": TREE, "op": "all_reduce", "block": 640}, "not applicable", "640"),
+        (256, {"kernel": SENDS, "op": "all_to_all", "block": 640}, "not applicable", "640"),
+        (256, {"kernel": SYMMETRIC, "op": "all_gather", "block": 512}, "not applicable", "512"),
+        (256, {"kernel": LL128, "protocol": "ll128", "algorithm": "ring", "block": 640},
+         "not applicable", "640"),
+    ],
+)  # fmt: skip
+def test_threads(verdict, launch, threads, given, expected, seen):
+    found = verdict("threads", [launch(**given)], threads=threads)
     assert (found.verdict, found.seen) == (expected, seen), found.reason
 
 
-def test_threads_of_a_halved_block(verdict, launch):
-    """Only on a single channel are threads reduced for the size of a message."""
-    small = verdict("threads", [launch(block=288, grid=1, size=1 << 12)], threads=512)
-    assert small.verdict == "unknown"
-    large = verdict("threads", [launch(block=288, grid=8)], threads=512)
-    assert large.verdict == "not in effect"
-
-
 @pytest.mark.parametrize(
-    ("kernel", "op"), [(TREE, "all_reduce"), (SENDS, "all_to_all"), (SYMMETRIC, "all_gather")]
+    ("threads", "block", "expected"),
+    [(256, 256, "in effect"), (512, 256, "clamped to 256"), (256, 192, "not in effect")],
 )
-def test_threads_do_not_apply(verdict, launch, kernel, op):
-    block = 512 if kernel == SYMMETRIC else 640
-    found = verdict("threads", [launch(kernel, op=op, block=block)])
-    assert found.verdict == "not applicable"
-    assert str(block) in found.reason
-
-
-def test_named_protocol(verdict, launch):
-    one = launch("ncclKernel_AllGather_RING_LL128_x", protocol="ll128", algorithm="ring", block=640)
-    found = verdict("threads", [one])
-    assert found.verdict == "not applicable"
-    assert "NCCL_LL128_NTHREADS" in found.reason
-
-
-def test_rccl(verdict, launch):
-    amd = {"device": "AMD Instinct MI300X", "nccl": None}
-    assert verdict("threads", [launch(GENERIC, block=256)], **amd).verdict == "in effect"
-    clamped = verdict("threads", [launch(GENERIC, block=256)], threads=512, **amd)
-    assert clamped.verdict == "clamped to 256"
-    assert verdict("threads", [launch(GENERIC, block=192)], **amd).verdict == "not in effect"
-    assert (
-        verdict("channels", [launch(GENERIC, grid=28)], channels=28, **amd).verdict == "in effect"
-    )
+def test_threads_of_rccl(verdict, launch, threads, block, expected):
+    found = verdict("threads", [launch(GENERIC, block=block)], threads=threads, **AMD)
+    assert found.verdict == expected
 
 
 def test_gloo(verdict, launch):
@@ -134,12 +116,9 @@ def test_gloo(verdict, launch):
         assert "settings of NCCL do not apply" in found.reason, "whatever the setting is"
 
 
-def test_no_communication(verdict):
+def test_no_communication_and_no_traces(verdict, point):
     found = verdict("threads", [])
     assert (found.verdict, found.seen) == ("unknown", None)
-
-
-def test_a_point_without_traces(point):
     assert {one.verdict for one in setting_verdicts(point(), [])} == {"unknown"}
 
 
@@ -291,7 +270,7 @@ def test_settings_in_an_analysis(sweeps, tmp_path):
     assert {one.name: one.verdict for one in found.settings} == {
         "channels": "partly in effect", "threads": "no effect",
     }  # fmt: skip
-    document = sweep_document(found)
+    document = sweep_result(found).document()
     setting = document["points"][1]["settings"][0]
     assert {key: setting[key] for key in ("name", "asked", "seen", "verdict")} == {
         "name": "channels", "asked": "70", "seen": "64", "verdict": "clamped to 64",

@@ -9,17 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.sweeps.model import KernelTimes, StepFacts
-from gemmetry.sweeps.points import matched_job
-from gemmetry.sweeps.stragglers import (
+from gemmetry.sweeps.collectives import (
     EVERYWHERE,
     IDLE,
     Lateness,
     delays_since,
     lower_bound,
+    matched_job,
     stragglers,
 )
+from gemmetry.sweeps.points import PointSelection, analyse_sweep
+from gemmetry.sweeps.ranks import KernelTimes, StepFacts
 
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")

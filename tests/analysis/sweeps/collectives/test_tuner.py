@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import analyse_sweep
 from gemmetry.sweeps.tuner import size_ranges, tuned_collectives, tuned_entry, tuner_lines
 
 

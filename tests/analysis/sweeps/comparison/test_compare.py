@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.sweeps.analysis import analyse_sweep
 from gemmetry.sweeps.comparison import (
     LabelledSweep,
     RowGroup,
     compare_sweeps,
-    sweep_comparison_document,
 )
-from gemmetry.sweeps.rows import environment_entry, sweep_document
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.rows import environment_entry, sweep_result
 
 
 @pytest.fixture
 def document_of(tmp_path, sweeps):
     def make(name, *points):
-        return sweep_document(analyse_sweep(sweeps.write_sweep(tmp_path / name, points)))
+        return sweep_result(analyse_sweep(sweeps.write_sweep(tmp_path / name, points))).document()
 
     return make
 
@@ -51,7 +50,7 @@ def made(steps_ms, *, channels=8, outcome="ok"):
 
 def verdicts(comparison, group):
     (candidate,) = comparison.candidates
-    return [str(row.verdict) for row in candidate.of(group)]
+    return [str(row.verdict) for row in candidate.rows_of(group)]
 
 
 def test_a_sweep_against_itself_shows_no_difference(document_of, sweeps):
@@ -92,8 +91,8 @@ def test_a_planted_slow_gemm_is_named(document_of, sweeps):
     found = compared(first, second)
     (candidate,) = found.candidates
     shown = {
-        (row.what["kernel"], row.measure)
-        for row in candidate.of(RowGroup.GEMMS)
+        (row.keys.kernel, row.measure)
+        for row in candidate.rows_of(RowGroup.GEMMS)
         if row.verdict == "slower"
     }
     assert shown == {(sweeps.UP.kernel, "overlapped_median_us"), (sweeps.UP.kernel, "slowdown")}
@@ -107,13 +106,13 @@ def test_a_slower_collective_and_what_it_changes_of_the_step(document_of, sweeps
     first = document_of("a", *repeated(sweeps, 3))
     second = document_of("b", *repeated(sweeps, 3, first=4, comm_ns=400_000))
     (candidate,) = compared(first, second).candidates
-    (latency,) = candidate.of(RowGroup.COLLECTIVES)
-    assert (latency.what["op"], latency.what["bytes"]) == ("all_gather", 2 << 24)
+    (latency,) = candidate.rows_of(RowGroup.COLLECTIVES)
+    assert (latency.keys.op, latency.keys.bytes) == ("all_gather", 2 << 24)
     assert str(latency.verdict) == "slower"
-    parts = {row.measure: row for row in candidate.of(RowGroup.PARTS)}
+    parts = {row.measure: row for row in candidate.rows_of(RowGroup.PARTS)}
     assert str(parts["exposed_comm_ms"].verdict) == "slower"
     assert str(parts["idle_ms"].verdict) == "no difference shown"
-    (step,) = candidate.of(RowGroup.STEP)
+    (step,) = candidate.rows_of(RowGroup.STEP)
     # Nothing else changed, so the part explains the whole change of the step.
     assert parts["exposed_comm_ms"].comparison.ratio == pytest.approx(
         step.comparison.ratio, rel=0.02
@@ -125,14 +124,14 @@ def test_parts_explain_and_are_no_regressions_themselves():
     for point in second["points"]:
         point["idle_ms"], point["compute_ms"] = 20.0, point["compute_ms"] - 20
     (candidate,) = compared(first, second).candidates
-    parts = {row.measure: str(row.verdict) for row in candidate.of(RowGroup.PARTS)}
+    parts = {row.measure: str(row.verdict) for row in candidate.rows_of(RowGroup.PARTS)}
     assert (parts["idle_ms"], parts["compute_ms"]) == ("slower", "faster")
     assert candidate.regressions == []
 
 
 def test_single_runs_are_undecided_and_the_note_names_the_next_step():
     found = compared(made([100.0]), made([150.0]))
-    (row,) = found.candidates[0].of(RowGroup.STEP)
+    (row,) = found.candidates[0].rows_of(RowGroup.STEP)
     assert str(row.verdict) == "undecided"
     assert "repeat the runs" in row.note
     assert found.has_undecided
@@ -145,11 +144,11 @@ def test_single_runs_of_many_points_show_a_change_of_their_mean():
         return {**documents[0], "points": [p for d in documents for p in d["points"]]}
 
     (candidate,) = compared(sweep(1), sweep(1.2)).candidates
-    _, mean = candidate.of(RowGroup.WHOLE)
+    _, mean = candidate.rows_of(RowGroup.WHOLE)
     assert mean.measure == "mean_step_ms"
     assert str(mean.verdict) == "slower"
     assert mean.comparison.ratio == pytest.approx(1.2)
-    assert {str(row.verdict) for row in candidate.of(RowGroup.STEP)} == {"undecided"}
+    assert {str(row.verdict) for row in candidate.rows_of(RowGroup.STEP)} == {"undecided"}
 
 
 def test_sweeps_without_a_common_point_are_compared_as_wholes():
@@ -158,7 +157,7 @@ def test_sweeps_without_a_common_point_are_compared_as_wholes():
     assert not candidate.has_common_points
     (best,) = candidate.rows
     assert (best.group, str(best.verdict)) == (RowGroup.WHOLE, "slower")
-    assert best.other_configuration.channels == 16
+    assert best.other_point.channels == 16
     assert [one.channels for one in candidate.only_first] == [8]
     assert [one.channels for one in candidate.only_candidate] == [16]
 
@@ -181,13 +180,13 @@ def test_a_run_whose_traces_are_not_whole_is_not_compared(document_of, sweeps):
     second = document_of("b", sweeps.MadePoint(channels=8, **options), cut)
     found = compared(first, second)
     (candidate,) = found.candidates
-    assert [row.configuration.channels for row in candidate.of(RowGroup.STEP)] == [8]
-    assert all(row.other_configuration is None for row in candidate.of(RowGroup.WHOLE))
+    assert [row.configuration.channels for row in candidate.rows_of(RowGroup.STEP)] == [8]
+    assert all(row.other_point is None for row in candidate.rows_of(RowGroup.WHOLE))
     assert [one.channels for one in candidate.lost] == [16]
     assert found.has_regression
     expected = {"sweep": "B", "threads": 256, "channels": 16, "axes": {}, "repeat": 1,
                 "reason": "no whole trace of rank 2"}  # fmt: skip
-    document = sweep_comparison_document(found)
+    document = found.document()
     assert [one["left_out"] for one in document["candidates"]] == [[expected]]
 
 
@@ -217,7 +216,7 @@ def test_a_gemm_is_compared_across_kernels_where_its_shape_is_alone(document_of,
     for one in second["pooled_gemms"]:
         one["kernel"] = up.kernel if one["kernel"] == sweeps.UP.kernel else one["kernel"]
     (candidate,) = compared(first, second).candidates
-    rows = [row for row in candidate.of(RowGroup.GEMMS) if row.what["kernel"] == sweeps.UP.kernel]
+    rows = [row for row in candidate.rows_of(RowGroup.GEMMS) if row.keys.kernel == sweeps.UP.kernel]
     assert len(rows) == 3
     assert all("another kernel computes it: sm100_xmma_gemm_bf16" in row.note for row in rows)
 
@@ -228,8 +227,8 @@ def test_a_latency_that_differing_clocks_make_negative_has_no_ratio(document_of,
     for one in second["collectives"]:
         one["latency_us"] = -3.0
     (candidate,) = compared(first, second).candidates
-    assert candidate.of(RowGroup.COLLECTIVES) == []
-    assert candidate.of(RowGroup.STEP)
+    assert candidate.rows_of(RowGroup.COLLECTIVES) == []
+    assert candidate.rows_of(RowGroup.STEP)
 
 
 def test_environments_that_differ(document_of, sweeps):
@@ -272,7 +271,7 @@ def test_collectives_of_unknown_size_are_compared_where_the_others_are_alike(
         if one["bytes"] is not None and count is not None:
             one["count"] = count
     (candidate,) = compared(*documents).candidates
-    sizes = {row.what["bytes"] for row in candidate.of(RowGroup.COLLECTIVES)}
+    sizes = {row.keys.bytes for row in candidate.rows_of(RowGroup.COLLECTIVES)}
     assert (None in sizes) == is_compared
     assert sizes - {None}
 

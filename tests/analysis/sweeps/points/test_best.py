@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.sweeps.model import SweepConfiguration
 from gemmetry.sweeps.points import find_best
+from gemmetry.sweeps.rows import SweepConfiguration
 
 A, B, C = (SweepConfiguration(256, channels) for channels in (4, 8, 16))
 

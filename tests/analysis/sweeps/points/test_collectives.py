@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.documents.sweep_files import collective_sheets
-from gemmetry.sweeps import points as collectives
-from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.points import matched_job, point_collectives
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps import collectives
+from gemmetry.sweeps.collectives import matched_job, point_collectives
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.rows import sweep_result
 from gemmetry.sweeps.tuner import tuned_collectives
 
 
@@ -51,7 +51,9 @@ def test_the_collectives_of_a_point_are_matched_once(tmp_path, sweeps, monkeypat
     monkeypatch.setattr(collectives, "analyse_job", lambda job: matched.append(1) or whole(job))
     points = [sweeps.MadePoint(channels=channels) for channels in (4, 8)]
     found = analyse_sweep(sweeps.write_sweep(tmp_path, points))
-    assert len(sweep_document(found)["collectives"]) == len(tuned_collectives(found)) + 1 == 2
+    assert (
+        len(sweep_result(found).document()["collectives"]) == len(tuned_collectives(found)) + 1 == 2
+    )
     assert all(collective_sheets(one) for one in found.points)
     assert [len(one.job.matching.matched) for one in found.points] == [18, 18]
     assert len(matched) == 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.sweeps.model import SweepConfiguration
 from gemmetry.sweeps.points import setting_effects
+from gemmetry.sweeps.rows import SweepConfiguration
 
 THREADS, CHANNELS = (256, 512), (4, 8, 16, 32)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.points import StepTime, summarize_point
+from gemmetry.sweeps.points import StepTime, analyse_sweep, summarize_point
 
 
 @pytest.fixture

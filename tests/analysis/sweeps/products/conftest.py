@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.documents.sweep_files import product_sweep
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import analyse_sweep
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from gemmetry.documents.sweep_files import (
 )
 from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.domain.tables import Table
-from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import SweepConfiguration
 
 # The columns of process_comms.py of ROCm/aorta 7eeb04e.
 OLD = [

@@ -6,9 +6,9 @@ import pytest
 
 from gemmetry.documents.sweep_files import workbook_document
 from gemmetry.documents.sweep_workbooks import find_workbooks, workbook_sweep
-from gemmetry.sweeps.analysis import PointSelection
 from gemmetry.sweeps.api import analyze
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.points import PointSelection
+from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def document(tmp_path_factory, made_sweep):
 
 
 def test_what_workbooks_show_agrees_with_the_traces(document, analysis, products):
-    traced = sweep_document(analysis)
+    traced = sweep_result(analysis).document()
     keys = ("threads", "channels", "axes", "repeat", "outcome")
     assert [[one[name] for name in keys] for one in document["points"]] == [
         [one[name] for name in keys] for one in traced["points"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gemmetry.documents.sweep_files import ProductPoint
-from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import SweepConfiguration
 
 
 def named(*configuration, repeat=None):

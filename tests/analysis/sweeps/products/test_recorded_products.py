@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from gemmetry.documents.sweep_files import (
-    overlap_table,
     product_sweep,
     timeline_tables,
     varying_gemms,
+    varying_table,
 )
-from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.sweeps.points import PointSelection, analyse_sweep
 
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
@@ -88,7 +88,7 @@ def test_means_over_ranks(products, events):
 
 
 def test_collectives_next_to_the_longest_instances(products, events):
-    records = overlap_table(varying_gemms(products.points, 5)).records()
+    records = varying_table("_with_collective_overlap", varying_gemms(products.points, 5)).records()
     assert len(records) == 5 * len(RANKS)
     for record in records:
         own = [one for one in events[record["rank"]] if one[0] == record["kernel_name"]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmetry.documents.sweep_files import product_sweep, sweep_samples
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import analyse_sweep
 
 
 def test_instances_are_multiples_of_the_median_alone(products):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.documents.sweep_files import ProductPoint, geometric_mean, timeline_tables
-from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import SweepConfiguration
 
 
 def point(channels, *busy, **chosen):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmetry.documents.sweep_files import collective_sheets, product_sweep
 from gemmetry.documents.trace_report import TraceLensSheets
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import analyse_sweep
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.report import build_report

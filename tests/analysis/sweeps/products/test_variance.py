@@ -9,10 +9,8 @@ from dataclasses import replace
 import pytest
 
 from gemmetry.documents.sweep_files import (
-    overlap_table,
-    timestamps_table,
-    variance_table,
     varying_gemms,
+    varying_table,
 )
 from gemmetry.sweeps.rows import GemmKind
 
@@ -35,7 +33,7 @@ def covered(event, others):
 
 
 def test_every_figure_follows_from_the_trace_files(made_sweep, products):
-    records = overlap_table(varying_gemms(products.points, 5)).records()
+    records = varying_table("_with_collective_overlap", varying_gemms(products.points, 5)).records()
     assert len(records) == 3 * 2 * 2
     for record in records:
         found = events(made_sweep, record["threads"], record["channel"], record["rank"])
@@ -60,7 +58,7 @@ def test_every_figure_follows_from_the_trace_files(made_sweep, products):
 
 
 def test_whether_collectives_slow_a_gemm_is_next_to_its_spread(products, sweeps):
-    records = overlap_table(varying_gemms(products.points, 5)).records()
+    records = varying_table("_with_collective_overlap", varying_gemms(products.points, 5)).records()
     slowed = [one for one in records if one["kernel_name"] == sweeps.UP.kernel]
     others = [one for one in records if one["kernel_name"] != sweeps.UP.kernel]
     assert {one["verdict"] for one in slowed} == {"slower"}
@@ -70,17 +68,17 @@ def test_whether_collectives_slow_a_gemm_is_next_to_its_spread(products, sweeps)
 
 def test_columns_of_the_old_script_come_first(products):
     rows = varying_gemms(products.points, 5)
-    names = list(variance_table(rows).names)
+    names = list(varying_table("", rows).names)
     of_operator = [name for name in names if name.startswith("col_")]
     assert names[: len(OLD)] == OLD
     assert names[len(OLD) : len(OLD) + len(of_operator)] == of_operator == sorted(of_operator)
     assert {"col_name", "col_param: M", "col_Kernel Time (µs)_max", "col_name_count"} <= {
         *of_operator
     }
-    assert {one["col_name"] for one in variance_table(rows).records()} == {"aten::mm"}
-    sizes = {(one["col_param: M"], one["m"]) for one in variance_table(rows).records()}
+    assert {one["col_name"] for one in varying_table("", rows).records()} == {"aten::mm"}
+    sizes = {(one["col_param: M"], one["m"]) for one in varying_table("", rows).records()}
     assert sizes == {(1024, 1024)}
-    assert timestamps_table(rows).names[: len(names)] == tuple(names)
+    assert varying_table("_with_timestamps", rows).names[: len(names)] == tuple(names)
 
 
 def test_the_largest_differences_of_each_trace(products):

@@ -11,15 +11,15 @@ from gemmetry.documents.sweep_files import (
     HEAD,
     SOURCE,
     timeline_tables,
-    variance_table,
     varying_gemms,
+    varying_table,
 )
 from gemmetry.documents.sweep_workbooks import find_workbooks, workbook_sweep
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.results.tables import workbook
-from gemmetry.sweeps.analysis import PointSelection
 from gemmetry.sweeps.api import analyze
+from gemmetry.sweeps.points import PointSelection
 
 ALL = PointSelection()
 WORKBOOKS = Path(__file__).parents[3] / "data" / "tracelens_workbooks"
@@ -58,7 +58,7 @@ def test_varying_gemms_are_those_of_the_traces(found, products):
     names = [column.name for column in HEAD]
     ours, theirs = (
         {tuple(record[name] for name in names[:4]): record for record in table.records()}
-        for table in (variance_table(varying_gemms(s.points, 5)) for s in (found, products))
+        for table in (varying_table("", varying_gemms(s.points, 5)) for s in (found, products))
     )
     assert ours.keys() == theirs.keys()
     for key, record in ours.items():
@@ -148,7 +148,7 @@ def test_workbooks_that_tracelens_wrote(tmp_path):
     place.mkdir(parents=True)
     shutil.copy(WORKBOOKS / "h200_fsdp_rank0of4_part.xlsx", place / "perf_28ch_rank0.xlsx")
     found = workbook_sweep(find_workbooks(tmp_path), ALL)
-    first = variance_table(varying_gemms(found.points, 5)).records()[0]
+    first = varying_table("", varying_gemms(found.points, 5)).records()[0]
     assert (first["kernel_name"], first["m"], first["n"], first["k"]) == (
         "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", 16384, 12288, 4096,
     )  # fmt: skip

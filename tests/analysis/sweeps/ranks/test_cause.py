@@ -8,9 +8,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.sweeps.cause import NO_CONTROL, NO_SHAPE, NOT_OVERLAPPED, dose_response
-from gemmetry.sweeps.model import GemmInstances, RankFile
-from gemmetry.sweeps.ranks import gemm_statistics, read_facts
+from gemmetry.sweeps.folder import RankFile
+from gemmetry.sweeps.gemms import (
+    NO_CONTROL,
+    NO_SHAPE,
+    NOT_OVERLAPPED,
+    dose_response,
+    gemm_statistics,
+)
+from gemmetry.sweeps.ranks import GemmInstances, read_facts
 from gemmetry.sweeps.rows import GemmKind
 
 

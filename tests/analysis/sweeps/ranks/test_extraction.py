@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.sweeps.model import RankFile
+from gemmetry.sweeps.folder import RankFile
 from gemmetry.sweeps.ranks import read_facts
 
 

@@ -6,11 +6,17 @@ import sys
 
 import pytest
 
-from gemmetry.sweeps import parallel
+from gemmetry.sweeps import workers
 from gemmetry.sweeps.folder import read_sweep
-from gemmetry.sweeps.parallel import analyse_ranks, read_rocprofs
-from gemmetry.sweeps.rank_worker import RankAnalysis, RankFailure, RankTask, RocprofTask
-from gemmetry.sweeps.rocprof import PointRocprof
+from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess
+from gemmetry.sweeps.workers import (
+    RankAnalysis,
+    RankFailure,
+    RankTask,
+    RocprofTask,
+    analyse_ranks,
+    read_rocprofs,
+)
 
 
 @pytest.fixture
@@ -34,6 +40,25 @@ def test_workers_return_the_same_as_this_process(tasks):
     assert analyse_ranks(tasks, processes=2) == analyse_ranks(tasks, processes=1)
 
 
+def test_what_stops_the_reader_stops_the_workers(tasks, monkeypatch):
+    """An error in this process, such as an interrupt, leaves no worker behind."""
+    made = []
+    start = workers._Worker.__init__
+
+    def note(self, hook):
+        start(self, hook)
+        made.append(self)
+
+    def stop(*counts):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers._Worker, "__init__", note)
+    with pytest.raises(KeyboardInterrupt):
+        analyse_ranks(tasks, processes=2, progress=stop)
+    assert len(made) == 2
+    assert all(one._process is None or one._process.returncode is not None for one in made)
+
+
 def test_equal_groups_are_one_object(tasks):
     found = analyse_ranks(tasks, processes=1)
     groups = [one.collective.group for rank in (found[0], found[2])
@@ -48,7 +73,7 @@ def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
     program = tmp_path / "worker.py"
     program.write_text(
         "import os, sys\n"
-        "from gemmetry.sweeps import rank_worker as worker\n"
+        "from gemmetry.sweeps import workers as worker\n"
         "analyse = worker.analyse_rank\n"
         "def deadly(task, hook):\n"
         "    if task.rank == 2:\n"
@@ -58,7 +83,7 @@ def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
         "worker.analyse_rank = deadly\n"
         "worker.main()\n"
     )
-    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
+    monkeypatch.setattr(workers, "WORKER", [sys.executable, str(program)])
     found = analyse_ranks(tasks, processes=2)
     assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankFailure]
     assert found[2].reason.endswith("its worker ended with status 7: out of luck")
@@ -106,7 +131,7 @@ def counted(tmp_path, rocprofv3):
     """Tasks of three points: two with counters of a process each, and one without a folder."""
     for point in (0, 1):
         rocprofv3.write_csv(tmp_path / f"point{point}", "12", 12, list(rocprofv3.VALUES))
-    traces = ((12, "", 3),)
+    traces = (TraceProcess(pid=12, host="", rank=3),)
     folders = [(str(tmp_path / f"point{point}"),) for point in (0, 1)]
     return [RocprofTask(one, traces) for one in (*folders, ())]
 
@@ -122,14 +147,14 @@ def test_a_worker_that_dies_costs_the_counters_of_its_point_alone(counted, monke
     program = tmp_path / "worker.py"
     program.write_text(
         "import os\n"
-        "from gemmetry.sweeps import rank_worker as worker\n"
+        "from gemmetry.sweeps import workers as worker\n"
         "read = worker.read_rocprof\n"
         "worker.read_rocprof = lambda task: "
         "os._exit(7) if 'point1' in str(task.folders) else read(task)\n"
         "worker.main()\n"
     )
     expected = read_rocprofs(counted, processes=1)
-    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
+    monkeypatch.setattr(workers, "WORKER", [sys.executable, str(program)])
     failed = "gemmetry failed while it read this: its worker ended with status 7"
     lost = PointRocprof(problems=(f"rocprofv3's files: {failed}",))
     assert read_rocprofs(counted, processes=2) == [expected[0], lost, expected[2]]

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import analyse_sweep
 
 FOLDER = "256thread/nccl_8channels/torch_profiler/rank1"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmetry.domain.tables import Column, Table
-from gemmetry.sweeps.ranks import gemm_rows, packed_sheet
+from gemmetry.sweeps.workers import gemm_rows, packed_sheet
 
 
 def test_rows_survive_packing():

@@ -12,7 +12,7 @@ from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.providers.user_provider import cuda_compiling as compiling
+from gemmetry.providers.user_provider import cuda_kernel as compiling
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 OPERATION = parse_operation("matmul_100x70x33_bf16t_bf16n_bf16t")
@@ -102,7 +102,7 @@ def test_a_kernel_with_a_name_of_cxx_is_explained(tmp_path) -> None:
 def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from gemmetry.hardware import torch_device
-    from gemmetry.providers.cuda_provider.launching import executable
+    from gemmetry.providers.cuda_provider import executable
 
     monkeypatch.setattr(torch_device, "open_device", lambda target: f"device {target}")
     monkeypatch.setattr(executable, "load", lambda *given: given)

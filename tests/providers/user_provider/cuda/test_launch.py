@@ -8,8 +8,8 @@ import pytest
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.cuda_plans import Grid, Pointer
-from gemmetry.providers.user_provider import cuda_launch as launch
-from gemmetry.providers.user_provider.cuda_launch import macros_for, plan_of, why_not
+from gemmetry.providers.user_provider import cuda_kernel as launch
+from gemmetry.providers.user_provider.cuda_kernel import macros_for, plan_of, why_not
 from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0)
@@ -124,7 +124,7 @@ def machine_code(tmp_path, monkeypatch):
 def test_machine_code_is_launched_as_its_source_is(machine_code) -> None:
     """The example is compiled from a kernel of the provider cuda."""
     from gemmetry.providers.cuda_provider.hopper import _plan_middle
-    from gemmetry.providers.cuda_provider.launching.kernel import Tiling
+    from gemmetry.providers.cuda_provider.kernel import Tiling
 
     plan = _plan_middle("r07_warp_specialised", Tiling(128, 256))
     (expected,) = plan(PRODUCT, None, 132).launches

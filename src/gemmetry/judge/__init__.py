@@ -1,0 +1,1 @@
+"""Any callable, timed against others and compared with a reference, in this process."""

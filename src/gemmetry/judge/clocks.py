@@ -1,0 +1,236 @@
+"""Clocks for calls of any function: the host's, and that of a GPU's stream.
+
+Each call is timed apart: before it, outside the timed region, runs what the caller passes as
+`before` (a flush of the caches). Calls of several functions are given in one sequence, so that no
+function follows itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.hardware.host import last_level_cache_bytes
+
+if TYPE_CHECKING:
+    from gemmetry.domain.contracts import Observer
+
+Call = Callable[[], object]
+
+FLUSHES = 2
+"""Caches are flushed by writing this many times their size."""
+
+MOST_FLUSH_BYTES = 512 * 2**20
+"""A flush writes at most this much: caches of servers' processors reach a gigabyte, which no core
+has to itself."""
+
+
+class Clock(Protocol):
+    """What times calls on one device."""
+
+    device: str
+    """Its name, for people."""
+    method: str
+    """``wall_clock``, ``events`` or ``graph``."""
+    cache_bytes: int
+    """Size of the last-level cache in bytes."""
+
+    def times(self, calls: Sequence[Call], before: Call | None = None) -> list[float]:
+        """Run each call once, in order, with `before` untimed ahead of each. Durations in ns."""
+
+    def flush(self) -> None:
+        """Overwrite the last-level cache; on a GPU in the order of its stream."""
+
+    def synchronize(self) -> None:
+        """Wait for everything submitted."""
+
+    def captured(self, call: Call) -> Call:
+        """The replay of what `call` submits.
+
+        Raises:
+            LaunchError: it cannot be captured; the message states why.
+        """
+
+    def observer(self) -> Observer:
+        """Reads clocks, power and reasons of throttling."""
+
+    def overhead_ns(self) -> float:
+        """Duration of an empty call."""
+
+
+class HostClock:
+    """The host's monotonic clock."""
+
+    method = "wall_clock"
+
+    def __init__(self) -> None:
+        self.device = "cpu"
+        self.cache_bytes = last_level_cache_bytes()
+        self._flushed: np.ndarray[Any, Any] | None = None
+
+    def times(self, calls: Sequence[Call], before: Call | None = None) -> list[float]:
+        clock, durations = time.perf_counter_ns, []
+        for call in calls:
+            if before is not None:
+                before()
+            start = clock()
+            call()
+            durations.append(float(clock() - start))
+        return durations
+
+    def flush(self) -> None:
+        if self._flushed is None:
+            size = min(FLUSHES * self.cache_bytes, MOST_FLUSH_BYTES)
+            self._flushed = np.zeros(max(size, 2**20) // 8, np.int64)
+        self._flushed += 1  # reads and writes: stores alone may bypass the caches
+
+    def synchronize(self) -> None:
+        """Nothing runs after a call has returned."""
+
+    def captured(self, call: Call) -> Call:
+        return call
+
+    def observer(self) -> Observer:
+        from gemmetry.hardware.monitors import CpuObserver
+
+        return CpuObserver()
+
+    def overhead_ns(self) -> float:
+        return float(np.median(self.times([_nothing] * 32)))
+
+
+class StreamClock:
+    """Events on the current stream of a GPU, behind a backlog that hides the host's work.
+
+    Args:
+        index: the GPU, as torch counts.
+    """
+
+    method = "events"
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        from gemmetry.hardware.torch_timing import StreamTimer
+
+        properties = torch.cuda.get_device_properties(index)
+        self.device = f"cuda:{index} ({properties.name})"
+        self.cache_bytes = int(getattr(properties, "L2_cache_size", 0)) or 64 * 2**20
+        self._index, self._product, self._torch = index, properties.name, torch
+        self._timer = StreamTimer(index)
+        self._flushed: Any = None
+
+    def times(self, calls: Sequence[Call], before: Call | None = None) -> list[float]:
+        return self._timer.time_calls(calls, before)
+
+    def flush(self) -> None:
+        if self._flushed is None:
+            size = min(FLUSHES * self.cache_bytes, MOST_FLUSH_BYTES)
+            self._flushed = self._torch.empty(
+                size // 4, dtype=self._torch.int32, device=f"cuda:{self._index}"
+            )
+        self._flushed.zero_()
+
+    def synchronize(self) -> None:
+        self._torch.cuda.synchronize(self._index)
+
+    def captured(self, call: Call) -> Call:
+        return self._timer.captured(call)
+
+    def observer(self) -> Observer:
+        from gemmetry.hardware import monitors
+
+        if self._torch.version.hip:
+            return monitors.AmdSmiObserver(self._index)
+        return monitors.NvmlObserver(self._index, self._product)
+
+    def overhead_ns(self) -> float:
+        return float(np.median(self.times([_nothing] * 32)))
+
+
+def _nothing() -> None:
+    """An empty call."""
+
+
+def open_clock(device: object, functions: Iterable[Callable[..., object]], used: object) -> Clock:
+    """The clock for `functions`.
+
+    Args:
+        device: ``cpu``, ``cuda``, ``cuda:1`` or a torch device; None: the GPU of the first tensor
+            among `used` and what the functions reach, else the host. Functions reach closures,
+            globals, bound arguments and modules.
+        used: arguments and results of the functions.
+
+    Raises:
+        RequestError: unknown device, or no such GPU.
+    """
+    if device is None:
+        reached = [used, *(_reached(function) for function in functions)]
+        indices = (index for found in reached for index in _gpus(found, set()))
+        index = next(indices, None)
+        return HostClock() if index is None else StreamClock(index)
+    kind, _, number = str(device).partition(":")
+    if kind == "cpu":
+        return HostClock()
+    if kind not in ("cuda", "hip") or not (number or "0").isdigit():
+        raise RequestError(
+            f"no device is called {str(device)!r}", hint="Names are cpu, cuda and cuda:<number>."
+        )
+    count = gpu_count()
+    index = int(number or 0)
+    if index >= count:
+        raise RequestError(
+            f"there is no {device}: torch sees {count} GPUs",
+            hint="Name cpu, or run on a machine with that GPU and a build of torch for it.",
+        )
+    return StreamClock(index)
+
+
+def gpu_count() -> int:
+    """GPUs that torch sees; 0 where torch is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return 0
+    return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
+
+
+def _reached(function: Any) -> list[object]:
+    """The values that a function uses and is not passed."""
+    if isinstance(function, functools.partial):
+        return [function.args, function.keywords, *_reached(function.func)]
+    owner = getattr(function, "__self__", None)
+    found: list[object] = [] if owner is None else [owner]
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    if inspect.isfunction(plain):
+        variables = inspect.getclosurevars(plain)
+        found += [*variables.nonlocals.values(), *variables.globals.values()]
+    elif not inspect.isbuiltin(function):
+        found.append(function)
+    return found
+
+
+def _gpus(value: object, seen: set[int]) -> Iterator[int]:
+    """Indices of the GPUs that hold the tensors in `value`, looked for in containers and in the
+    parameters of modules."""
+    torch = sys.modules.get("torch")
+    if torch is None or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        if value.is_cuda:
+            yield value.device.index
+    elif isinstance(value, torch.nn.Module):
+        yield from _gpus([*value.parameters(), *value.buffers()], seen)
+    elif isinstance(value, Mapping):
+        yield from _gpus(list(value.values()), seen)
+    elif isinstance(value, (list, tuple, set)):
+        for one in value:
+            yield from _gpus(one, seen)

@@ -1,0 +1,618 @@
+"""Time functions against each other in this process: ``gemmetry.compare``.
+
+Rounds are interleaved: within a round, every function runs several times in random order. None
+runs directly after itself. The ratio of two functions is judged by the ratios of their medians
+within rounds (:func:`gemmetry.statistics.comparison.compare_rounds`). Whatever changes a device's
+speed from round to round cancels.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import random
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.errors import GemmetryError, LaunchError, RequestError
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, columns, fact, table
+from gemmetry.domain.units import format_change, format_interval, format_ns
+from gemmetry.judge.clocks import Call, Clock, open_clock
+from gemmetry.judge.yardstick import Checked, Reference, check_results
+from gemmetry.statistics.comparison import Comparison, Difference, compare_rounds, verdict_of
+from gemmetry.statistics.intervals import half_width, rounds_interval
+
+BUDGET_S = 10.0
+"""Default time for everything: warm-up, settling and rounds."""
+
+UNTIL = 0.005
+"""Default half-width of the ratios' intervals at which sampling ends."""
+
+MIN_ROUNDS = 12
+"""As for dispatches (:data:`gemmetry.measurement.stopping.MIN_ROUNDS`)."""
+
+ROUND_S = 0.02
+"""Approximate duration of a round."""
+
+MOST_SAMPLES = 256
+"""Most samples of a function in a round."""
+
+BATCH_NS = 20_000.0
+"""Shorter calls are timed several at a time, where no flush has to run between them: the host's
+clock resolves some tens of nanoseconds."""
+
+MOST_SETS = 32
+"""More sets of inputs than this are not made to exceed the caches; a flush replaces them."""
+
+CACHES = 3
+"""Rotating sets of inputs exceed the last-level cache this many times."""
+
+SETTLED_ROUNDS, SETTLED, SETTLING_SHARE = 4, 0.01, 0.25
+"""Rounds are discarded until this many in succession differ by at most 1 % in their total, or a
+quarter of the budget is spent."""
+
+CLEAR, CLEARLY = 0.1, 5.0
+"""Functions that differ by more than 10 % are not contenders: their ratio needs fewer digits."""
+
+STEP = 6
+"""Rounds between two looks at the intervals."""
+
+DOUBTFUL_OVERHEAD = 0.1
+"""A timer's share of a function's time from which on a mark says so."""
+
+
+class UndecidedWarning(UserWarning):
+    """An assertion on times held only because too little was measured to contradict it."""
+
+
+class Timed(Row):
+    """One function's time."""
+
+    name: str = fact("function")
+    median_ns: float = fact("median time of a call", "ns", column="time", format=format_ns)
+    ci_low_ns: float | None = fact("lower end of its 95 % interval", "ns", column="")
+    ci_high_ns: float | None = fact("upper end of its 95 % interval", "ns", column="")
+    half_width: float | None = fact(
+        "half the interval over the median", column="±",
+        format=lambda value: f"{100 * value:.2f} %",
+    )  # fmt: skip
+    samples: int = fact("number of samples")
+
+
+class Pair(Row):
+    """One function's time over another's."""
+
+    name: str = fact("function")
+    than: str = fact("the function that it is compared with")
+    ratio: float = fact("time over the other's", format=lambda value: f"{value:.4f}")
+    ratio_low: float | None = fact("lower end of the ratio's interval", column="")
+    ratio_high: float | None = fact("upper end of the ratio's interval", column="")
+    verdict: str = fact("faster, slower, no difference shown or undecided")
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the ratio; None where too little was measured."""
+        if self.ratio_low is None or self.ratio_high is None:
+            return None
+        return self.ratio_low, self.ratio_high
+
+    def sentence(self) -> str:
+        """``mine is slower than theirs: +2.1 % (+1.8 % to +2.4 %)``."""
+        shown = format_interval(self.ratio_low, self.ratio_high)
+        change = format_change(self.ratio) + (f" ({shown})" if shown else "")
+        if self.verdict in (Difference.FASTER, Difference.SLOWER):
+            return f"{self.name} is {self.verdict} than {self.than}: {change}"
+        return f"{self.name} and {self.than}: {self.verdict}: {change}"
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What :func:`compare` found. ``print`` it, or let a notebook show it."""
+
+    device: str
+    method: str
+    is_cold: bool
+    times: tuple[Timed, ...]
+    pairs: tuple[Pair, ...]
+    """Every pair; the first function of the mapping is what others are compared with."""
+    checked: tuple[Checked, ...]
+    marks: tuple[str, ...]
+    """What weakens the result."""
+    seconds: float
+    rounds: Mapping[str, Sequence[Sequence[float]]] = field(repr=False)
+    """Function -> rounds -> durations in ns; rounds of the same place were interleaved."""
+
+    def pair(self, name: str, than: str) -> Pair:
+        """The comparison of `name` with `than`.
+
+        Raises:
+            RequestError: there is no function with that name.
+        """
+        names = [one.name for one in self.times]
+        for wanted in (name, than):
+            if wanted not in names:
+                raise RequestError(
+                    f"no function is called {wanted!r}", hint=f"There are {', '.join(names)}."
+                )
+        for one in self.pairs:
+            if (one.name, one.than) == (name, than):
+                return one
+            if (one.name, one.than) == (than, name):
+                return _reversed(one)
+        raise RequestError(f"{name} cannot be compared with itself")
+
+    def assert_not_slower(self, name: str, *, than: str, by: float = 0.02) -> None:
+        """Fail where `name` is shown to be slower than `than` by more than the share `by`.
+
+        Warns with :class:`UndecidedWarning` where the interval reaches beyond that.
+
+        Raises:
+            AssertionError: it is slower, or its result was found wrong.
+            RequestError: there is no function with that name.
+        """
+        found = self.pair(name, than)
+        for one in self.checked:
+            if one.name == name and not one.is_right:
+                raise AssertionError(f"{name} is wrong: {one.detail}")
+        if verdict_of(found.interval, by) is Difference.SLOWER:
+            raise AssertionError(f"{found.sentence()}; allowed is +{100 * by:g} %")
+        if found.interval is None or found.interval[1] > 1 + by:
+            warnings.warn(
+                f"undecided whether {name} is slower than {than} by more than {100 * by:g} %: "
+                f"{found.sentence()}",
+                UndecidedWarning,
+                stacklevel=2,
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as a JSON document, without the single samples."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "device": self.device,
+            "method": self.method,
+            "cold_caches": self.is_cold,
+            "seconds": self.seconds,
+            "functions": [one.record() for one in self.times],
+            "pairs": [one.record() for one in self.pairs],
+            "checked": [one.record() for one in self.checked],
+            "marks": list(self.marks),
+        }
+
+    def markdown(self) -> str:
+        """A table for a pull request."""
+        from gemmetry.results.tables import escape_markdown, markdown_lines
+
+        heads, rows = self._cells()
+        numbers = [False, True, True, True, False][: len(heads)]
+        lines = markdown_lines(heads, rows, numbers=numbers)
+        notes = [escape_markdown(line) for line in self._notes()]
+        return "\n".join([*lines, "", *(f"{line}  " for line in notes)]).rstrip() + "\n"
+
+    def __str__(self) -> str:
+        heads, rows = self._cells()
+        return "\n".join([*_aligned([heads, *rows]), "", *self._notes()])
+
+    def _repr_html_(self) -> str:
+        heads, rows = self._cells()
+        head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in rows
+        )
+        notes = "<br>".join(html.escape(line) for line in self._notes())
+        return f"<table><tr>{head}</tr>{body}</table><p>{notes}</p>"
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows of the table that people see."""
+        baseline = self.times[0].name
+        heads = ["function", "time", "±", f"time / {baseline}", "verdict"]
+        if len(self.times) == 1:
+            heads = heads[:3]
+        shown = table("times", Timed, self.times)
+        places = {column.name: place for place, column in enumerate(columns(Timed))}
+        rows = []
+        for one, cells in zip(self.times, shown.rows, strict=True):
+            texts = [shown.columns[places[key]].text(cells[places[key]]) for key in ("time", "±")]
+            if one.name == baseline:
+                rows.append([one.name, *texts, "1", "baseline"][: len(heads)])
+                continue
+            pair = self.pair(one.name, baseline)
+            interval = pair.interval
+            ratio = f"{pair.ratio:.4f}"
+            if interval is not None:
+                ratio += f" ({interval[0]:.4f} to {interval[1]:.4f})"
+            rows.append([one.name, *texts, ratio, pair.verdict])
+        return heads, rows
+
+    def _notes(self) -> list[str]:
+        caches = "cold" if self.is_cold else "warm"
+        found = [
+            f"{self.device}, {self.method.replace('_', ' ')}, {caches} caches, "
+            f"{len(next(iter(self.rounds.values())))} interleaved rounds in {self.seconds:.1f} s"
+        ]
+        for one in self.checked:
+            accuracy = f", {one.accuracy}" if one.accuracy else ""
+            worst = "" if one.worst is None else f", {one.worst:.2g} of what is allowed"
+            detail = f": {one.detail}" if one.detail else ""
+            found.append(f"{one.name} is {one.verdict}{detail} ({one.basis}{worst}{accuracy})")
+        return found + [f"mark: {mark}" for mark in self.marks]
+
+
+def compare(
+    functions: Mapping[str, Callable[..., object]],
+    *,
+    inputs: Callable[[], Any] | Sequence[Any] | None = None,
+    cold: bool = True,
+    budget: float = BUDGET_S,
+    until: float = UNTIL,
+    relevant: float | None = None,
+    verify: Reference | None = None,
+    device: object = None,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    graph: bool = True,
+) -> Contest:
+    """Time functions against each other, interleaved, in this process.
+
+    Args:
+        functions: name -> function; the first is what the others are compared with.
+        inputs: returns new arguments at each call (a tuple, or a single argument), or the arguments
+            themselves; None: the functions take none.
+        cold: the caches hold none of a call's inputs: sets of arguments from `inputs` rotate, or a
+            flush runs before each call, outside of the timed region.
+        budget: seconds for everything.
+        until: sampling ends when the intervals of all ratios have this half-width.
+        relevant: relative differences up to this count as none; None: a quarter of `until`.
+        verify: a reference: a function of the same arguments, or an operation's name; see
+            :mod:`gemmetry.judge.yardstick`.
+        device: ``cpu``, ``cuda``, ``cuda:1``; None: see :func:`gemmetry.judge.clocks.open_clock`.
+        confidence: of all intervals together.
+        seed: of the order of the functions; None: another one each time.
+        graph: on a GPU, time replays of CUDA graphs where all functions can be captured.
+
+    Raises:
+        RequestError: no functions, an invalid option, or a reference that does not work.
+        LaunchError: a function raises; the message names it.
+    """
+    began = time.perf_counter()
+    names = _checked_names(functions, budget, until)
+    make = _maker(inputs)
+    first = make()
+    results = {name: _tried(name, functions[name], first) for name in names}
+    clock = open_clock(device, functions.values(), (first, results))
+    checked = check_results(verify, first, results) if verify is not None else []
+    del results
+    plan = _Plan(clock, functions, make, first, cold=cold, graph=graph, seed=seed)
+    marks = list(plan.marks)
+    observer = clock.observer()
+    observer.start()
+    deadline = began + budget
+    settled = plan.settle(began + SETTLING_SHARE * budget)
+    if not settled:
+        marks.append("the device's speed had not settled before the rounds that count")
+    margin = until / 4 if relevant is None else relevant
+    judged: list[tuple[str, str, Comparison]] = []
+    while True:
+        for _ in range(STEP if plan.rounds else MIN_ROUNDS):
+            plan.run_round(observer.sample)
+            if time.perf_counter() >= deadline:
+                break
+        judged = _judge(plan.rounds, confidence, margin)
+        widths = [_width(found) for *_, found in judged] or [_widest(plan.rounds)]
+        if max(widths) <= until or time.perf_counter() >= deadline:
+            break
+    marks += _late_marks(plan, observer.stop(), max(widths), until)
+    return Contest(
+        device=clock.device,
+        method=plan.method,
+        is_cold=cold,
+        times=tuple(_timed(name, plan.rounds, confidence) for name in names),
+        pairs=tuple(_paired(*one) for one in judged),
+        checked=tuple(checked),
+        marks=tuple(marks),
+        seconds=time.perf_counter() - began,
+        rounds={name: [turn[name] for turn in plan.rounds] for name in names},
+    )
+
+
+def _checked_names(functions: Mapping[str, object], budget: float, until: float) -> list[str]:
+    if not isinstance(functions, Mapping) or not functions:
+        raise RequestError(
+            "compare() needs a mapping from names to functions",
+            hint='For example compare({"mine": f, "theirs": g}).',
+        )
+    for name, function in functions.items():
+        if not callable(function):
+            raise RequestError(f"{name!r} is {type(function).__name__}, which cannot be called")
+    if not (math.isfinite(budget) and budget > 0 and 0 < until < 1):
+        raise RequestError(
+            f"budget is {budget} and until is {until}",
+            hint="budget is a number of seconds, until a share such as 0.01.",
+        )
+    return [str(name) for name in functions]
+
+
+def _maker(inputs: Callable[[], Any] | Sequence[Any] | None) -> Callable[[], tuple[Any, ...]]:
+    if inputs is None:
+        return tuple
+    if not callable(inputs):
+        fixed = tuple(inputs)
+        return lambda: fixed
+
+    def make() -> tuple[Any, ...]:
+        found = inputs()
+        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+    return make
+
+
+def _tried(name: str, function: Callable[..., object], arguments: Sequence[Any]) -> object:
+    """The function's result, from its first call.
+
+    Raises:
+        LaunchError: it raises.
+    """
+    try:
+        return function(*arguments)
+    except GemmetryError:
+        raise
+    except Exception as error:  # the function is foreign code
+        raise LaunchError(
+            f"{name} fails: {type(error).__name__}: {error}",
+            hint="compare() calls each function with what inputs() returns.",
+        ) from error
+
+
+class _Plan:
+    """Calls of all functions on rotating sets of arguments, and the rounds that were taken."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        functions: Mapping[str, Callable[..., object]],
+        make: Callable[[], tuple[Any, ...]],
+        first: tuple[Any, ...],
+        *,
+        cold: bool,
+        graph: bool,
+        seed: int | None,
+    ) -> None:
+        self._clock, self._random = clock, random.Random(seed)
+        self.marks: list[str] = []
+        self.rounds: list[dict[str, list[float]]] = []
+        sets = _sets(make, first, clock.cache_bytes) if cold else [first]
+        self._flush = clock.flush if cold and len(sets) == 1 else None
+        self.method = clock.method
+        self._calls = {
+            name: [_bound(function, arguments) for arguments in sets]
+            for name, function in functions.items()
+        }
+        self._next = 0
+        for calls in self._calls.values():
+            clock.times(calls, self._flush)  # first calls compile and allocate
+        if graph and clock.method == "events":
+            self._capture()
+        once_ns = {name: self._estimate(calls) for name, calls in self._calls.items()}
+        self._batch = {
+            name: 1 if self._flush is not None or clock.method == "events"
+            else max(1, math.ceil(BATCH_NS / ns))
+            for name, ns in once_ns.items()
+        }  # fmt: skip
+        self._mark_overhead(once_ns)
+        began = time.perf_counter()
+        self._take(1)
+        turn_s = max(time.perf_counter() - began, 1e-7)
+        self._count = max(1, min(MOST_SAMPLES, int(ROUND_S / turn_s)))
+
+    def _capture(self) -> None:
+        """Replace all calls by replays, or none of them."""
+        try:
+            captured = {
+                name: [self._clock.captured(call) for call in calls]
+                for name, calls in self._calls.items()
+            }
+        except LaunchError as error:
+            self.marks.append(f"timed without CUDA graphs: {error}")
+            return
+        self._calls, self.method = captured, "graph"
+
+    def _estimate(self, calls: Sequence[Call]) -> float:
+        return max(float(np.median(self._clock.times([calls[0]] * 3, self._flush))), 1.0)
+
+    def _mark_overhead(self, once_ns: Mapping[str, float]) -> None:
+        overhead_ns = self._clock.overhead_ns()
+        for name, ns in once_ns.items():
+            if overhead_ns > DOUBTFUL_OVERHEAD * ns * self._batch[name]:
+                self.marks.append(
+                    f"the clock adds up to {format_ns(overhead_ns)} to each call of {name}: "
+                    "ratios are nearer to 1 than they would be without"
+                )
+
+    def settle(self, deadline: float) -> bool:
+        """Run rounds that do not count until their totals agree; whether they did by `deadline`.
+        On a host, whose other programs never settle, two rounds warm up."""
+        totals: list[float] = []
+        if self._clock.method == "wall_clock":
+            self._take(self._count)
+            self._take(self._count)
+            return True
+        while len(totals) < 2 or time.perf_counter() < deadline:
+            totals.append(math.fsum(map(math.fsum, self._take(self._count).values())))
+            last = totals[-SETTLED_ROUNDS:]
+            if len(last) == SETTLED_ROUNDS and max(last) <= (1 + SETTLED) * min(last):
+                return True
+        return False
+
+    def run_round(self, observe: Callable[[], None]) -> None:
+        """Take a round that counts."""
+        self.rounds.append(self._take(self._count))
+        observe()
+
+    def _take(self, count: int) -> dict[str, list[float]]:
+        """`count` samples of each function, in turn, in ns per call."""
+        order = list(self._calls)
+        sequence: list[str] = []
+        for _ in range(count):
+            self._random.shuffle(order)
+            if len(order) > 1 and sequence and sequence[-1] == order[0]:
+                order.append(order.pop(0))
+            sequence += order
+        durations = self._clock.times([self._sample(name) for name in sequence], self._flush)
+        found: dict[str, list[float]] = {name: [] for name in self._calls}
+        for name, ns in zip(sequence, durations, strict=True):
+            found[name].append(max(ns, 1.0) / self._batch[name])
+        return found
+
+    def _sample(self, name: str) -> Call:
+        calls, batch = self._calls[name], self._batch[name]
+        start = self._next
+        self._next += batch
+        if batch == 1:
+            return calls[start % len(calls)]
+        chosen = [calls[place % len(calls)] for place in range(start, start + batch)]
+
+        def several() -> None:
+            for call in chosen:
+                call()
+
+        return several
+
+
+def _sets(
+    make: Callable[[], tuple[Any, ...]], first: tuple[Any, ...], cache_bytes: int
+) -> list[tuple[Any, ...]]:
+    """Sets of arguments that together exceed the cache; only the first where that needs too many,
+    or where they are always the same arrays."""
+    size = sum(map(_size, first))
+    if size == 0 or CACHES * cache_bytes > MOST_SETS * size:
+        return [first]
+    count = max(2, math.ceil(CACHES * cache_bytes / size))
+    second = make()
+    if any(one is other for one, other in zip(first, second, strict=False) if _size(one)):
+        return [first]
+    return [first, second, *(make() for _ in range(count - 2))]
+
+
+def _size(value: Any) -> int:
+    """Bytes of a tensor or array."""
+    return int(getattr(value, "nbytes", 0) or 0)
+
+
+def _bound(function: Callable[..., object], arguments: tuple[Any, ...]) -> Call:
+    def call() -> object:
+        return function(*arguments)
+
+    return call
+
+
+def _judge(
+    rounds: Sequence[Mapping[str, Sequence[float]]], confidence: float, relevant: float
+) -> list[tuple[str, str, Comparison]]:
+    """Each function compared with those before it; the intervals hold together."""
+    names = list(rounds[0])
+    pairs = list(combinations(names, 2))
+    return [
+        (
+            name,
+            than,
+            compare_rounds(
+                {turn: found[than] for turn, found in enumerate(rounds)},
+                {turn: found[name] for turn, found in enumerate(rounds)},
+                confidence=confidence,
+                relevant=relevant,
+                family=len(pairs),
+            ),
+        )
+        for than, name in pairs
+    ]
+
+
+def _width(found: Comparison) -> float:
+    """Half-width of the ratio's interval, relative to the ratio. One far from 1 is allowed
+    :data:`CLEARLY` times as much."""
+    if found.interval is None:
+        return math.inf
+    low, high = found.interval
+    width = (high - low) / 2 / found.ratio
+    is_clear = low > 1 + CLEAR or high < 1 / (1 + CLEAR)
+    return width / CLEARLY if is_clear else width
+
+
+def _widest(rounds: Sequence[Mapping[str, Sequence[float]]]) -> float:
+    """Half-width of the only function's interval."""
+    (samples,) = [[turn[name] for turn in rounds] for name in rounds[0]]
+    middle = float(np.median(np.concatenate(samples)))
+    width = half_width(rounds_interval(samples)[0], middle)
+    return math.inf if width is None else width
+
+
+def _timed(name: str, rounds: Sequence[Mapping[str, Sequence[float]]], confidence: float) -> Timed:
+    samples = [turn[name] for turn in rounds]
+    middle = float(np.median(np.concatenate(samples)))
+    interval, _ = rounds_interval(samples, confidence)
+    return Timed(
+        name=name,
+        median_ns=middle,
+        ci_low_ns=interval and interval[0],
+        ci_high_ns=interval and interval[1],
+        half_width=half_width(interval, middle),
+        samples=sum(map(len, samples)),
+    )
+
+
+def _paired(name: str, than: str, found: Comparison) -> Pair:
+    return Pair(
+        name=name,
+        than=than,
+        ratio=found.ratio,
+        ratio_low=found.ratio_low,
+        ratio_high=found.ratio_high,
+        verdict=str(found.verdict),
+    )
+
+
+def _reversed(pair: Pair) -> Pair:
+    swapped = {Difference.FASTER: Difference.SLOWER, Difference.SLOWER: Difference.FASTER}
+    interval = pair.interval
+    return Pair(
+        name=pair.than,
+        than=pair.name,
+        ratio=1 / pair.ratio,
+        ratio_low=interval and 1 / interval[1],
+        ratio_high=interval and 1 / interval[0],
+        verdict=str(swapped.get(Difference(pair.verdict), Difference(pair.verdict))),
+    )
+
+
+def _late_marks(
+    plan: _Plan, telemetry: Mapping[str, object], width: float, until: float
+) -> list[str]:
+    marks = []
+    reasons = telemetry.get("throttle_reasons")
+    if isinstance(reasons, tuple) and reasons:
+        marks.append(f"clocks were held down ({', '.join(map(str, reasons))}): compare ratios only")
+    if width > until:
+        reached = f"±{100 * width:.2g} %" if math.isfinite(width) else "no interval"
+        marks.append(f"the budget ended at {reached} of the ±{100 * until:.2g} % wanted")
+    return marks
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines of columns; all but the first and last columns are right-aligned."""
+    from gemmetry.results.texts import printable
+
+    cleaned = [[printable(text) for text in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cleaned, strict=True)]
+    last = len(widths) - 1
+    return [
+        "  ".join(
+            text.ljust(width) if place in (0, last) else text.rjust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cleaned
+    ]

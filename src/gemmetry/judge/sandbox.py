@@ -1,0 +1,157 @@
+"""Confine this process before foreign code runs in it; Linux only, without privileges.
+
+Layers, each used where the kernel grants it:
+
+* user, network, process, mount and IPC namespaces (unshare(2)): no network, no other process
+  visible, and every descendant ends with the first process of the namespace;
+* Landlock (landlock(7)): the file system is read-only except for the scratch folder and devices,
+  processes outside cannot be traced or signalled (so their memory cannot be read through /proc);
+* resource limits (setrlimit(2)): processor time, size of files, no core files;
+* no new privileges, and the end of the parent ends this process (prctl(2)).
+
+:func:`confine` returns what is missing, in words, so that a verdict can state it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+import sys
+from pathlib import Path
+
+_CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER = 0x0002_0000, 0x0800_0000, 0x1000_0000
+_CLONE_NEWPID, _CLONE_NEWNET = 0x2000_0000, 0x4000_0000
+"""From sched.h of the Linux kernel."""
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_MS_PRIVATE, _MS_REC = 1 << 18, 1 << 14
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+"""Numbers of the system calls, the same on every architecture since they were added."""
+_LANDLOCK_VERSION = 1
+_RULE_PATH_BENEATH = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_ACCESS_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+"""ABI -> all rights to files that it knows (linux/landlock.h): ABI 2 adds moving between folders,
+3 truncating, 5 ioctl on devices."""
+_NET_ABI, _SCOPE_ABI = 4, 6
+_NET_ALL, _SCOPE_ALL = 0b11, 0b11
+"""bind and connect of TCP; abstract sockets and signals."""
+
+_READING = _EXECUTE | _READ_FILE | _READ_DIR
+
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
+"""The rights that apply to a file: also truncating, and ioctl."""
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "kfd", "dri")
+"""Files below /dev that may be opened for writing."""
+
+PROCESSES = 4096
+"""Limit on processes and threads of the user: libraries start one thread a processor."""
+
+CPU_S = 3600
+"""Limit on the processor time of one process in seconds."""
+FILE_BYTES = 2**32
+"""Limit on the size of one file: compilers of kernels write to the scratch folder."""
+
+
+def confine(scratch: Path, *, memory_bytes: int | None = None) -> list[str]:
+    """Confine this process and all that it starts. Forks: only the confined process returns, and
+    the one that called waits for it and exits with its status.
+
+    Args:
+        scratch: the only folder in which files may be written.
+        memory_bytes: limit on the address space; None where a GPU's driver reserves terabytes.
+
+    Returns:
+        What the kernel did not grant, in words; empty where everything holds.
+    """
+    if sys.platform != "linux":
+        return [f"nothing is confined on {sys.platform}"]
+    libc = ctypes.CDLL(None, use_errno=True)
+    missing = []
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    uid, gid = os.getuid(), os.getgid()
+    spaces = _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC
+    if libc.unshare(spaces) == 0:
+        _map_ids(uid, gid)
+        _become_first(libc)
+        libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
+        if libc.mount(b"proc", b"/proc", b"proc", 0, None) != 0:
+            missing.append("/proc shows other processes")
+    else:
+        reason = os.strerror(ctypes.get_errno())
+        missing.append(f"no namespaces, so the network is not cut off ({reason})")
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for which, most in (
+        (resource.RLIMIT_CPU, CPU_S),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, PROCESSES),
+        *(() if memory_bytes is None else ((resource.RLIMIT_AS, memory_bytes),)),
+    ):
+        _, hard = resource.getrlimit(which)
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (least, least))
+    problem = _restrict_files(libc, scratch)
+    return missing + ([problem] if problem else [])
+
+
+def _map_ids(uid: int, gid: int) -> None:
+    """Keep the user's and group's numbers in the new namespace."""
+    for name, text in (
+        ("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1"),
+    ):  # fmt: skip
+        try:
+            Path("/proc/self", name).write_text(text)
+        except OSError:
+            continue  # the namespace works without: files then belong to nobody
+
+
+def _become_first(libc: ctypes.CDLL) -> None:
+    """Fork: the child is the first process of the namespace; this one ends with its status."""
+    child = os.fork()
+    if child == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _restrict_files(libc: ctypes.CDLL, scratch: Path) -> str:
+    """Apply Landlock; returns why it could not be, or "" ."""
+    abi = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
+    if abi < 1:
+        reason = os.strerror(ctypes.get_errno())
+        return f"no Landlock, so files can be written wherever the user may ({reason})"
+    handled = _ACCESS_OF_ABI[max(known for known in _ACCESS_OF_ABI if known <= abi)]
+    net = _NET_ALL if abi >= _NET_ABI else 0
+    scoped = _SCOPE_ALL if abi >= _SCOPE_ABI else 0
+    attributes = struct.pack("=QQQ", handled, net, scoped)
+    size = 24 if abi >= _SCOPE_ABI else 16 if abi >= _NET_ABI else 8
+    rules = libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0)
+    if rules < 0:
+        return f"Landlock refuses its rules ({os.strerror(ctypes.get_errno())})"
+    try:
+        allowed = [(Path("/"), _READING), (scratch, handled)]
+        for pattern in _DEVICES:
+            allowed += [(path, handled) for path in Path("/dev").glob(pattern)]
+        for path, access in allowed:
+            access &= handled if path.is_dir() else handled & _OF_FILES
+            beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                rule = struct.pack("=Qi", access, beneath)
+                if libc.syscall(_LANDLOCK_ADD, rules, _RULE_PATH_BENEATH, rule, 0) != 0:
+                    return f"Landlock refuses {path} ({os.strerror(ctypes.get_errno())})"
+            finally:
+                os.close(beneath)
+        if libc.syscall(_LANDLOCK_RESTRICT, rules, 0) != 0:
+            return f"Landlock cannot be entered ({os.strerror(ctypes.get_errno())})"
+    finally:
+        os.close(rules)
+    return ""

@@ -1,0 +1,316 @@
+"""Tasks: what a submission has to compute, in the forms in which projects publish them.
+
+=====================  =============================================================================
+form                   where it is from
+=====================  =============================================================================
+an operation's name    gemmetry: ``matmul_512x512x512_bf16t_bf16n_bf16t``
+a problem file (.py)   KernelBench: ``Model``, ``get_inputs``, ``get_init_inputs``
+``task.yml``           GPU MODE: ``reference.py`` with ``generate_input`` and ``ref_kernel``
+a Definition (.json)   FlashInfer-Bench: axes, inputs, outputs, ``reference``; optionally Workloads
+=====================  =============================================================================
+
+A task's own files are trusted: they are what the submission is judged by, and run in this process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.errors import GemmetryError, RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import BF16, F16, F32, F64, Layout, Operation, OperationKind
+
+MOST_FILE_BYTES = 4 * 2**20
+"""Largest file of a task or submission."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What has to be computed."""
+
+    name: str
+    form: str
+    """``operation``, ``kernelbench``, ``gpumode`` or ``flashinfer``."""
+    make: Callable[[int], tuple[Any, ...]] = field(repr=False)
+    """Seed -> new arguments: tensors on the host, numbers, texts."""
+    reference: Callable[..., Any] | None = field(default=None, repr=False)
+    """Computes the result from such arguments, also in float64; None for an operation."""
+    operation: Operation | None = None
+    initial: tuple[Any, ...] = ()
+    """Arguments of the submission's class."""
+    entry: str = ""
+    """Name that a submission's function or class has by convention; "": it is given."""
+    packs: bool = False
+    """The arguments are passed as one tuple."""
+    source: str = field(default="", repr=False)
+    """Python of the function that submissions are compared with; "": there is none."""
+    source_entry: str = ""
+    seed: int = 0
+    """Seed before the submission's class is made, so that its weights are the reference's."""
+
+
+def read_task(text: str, workloads: Path | None = None) -> Task:
+    """The task that `text` names: an operation, or the path of a file or folder.
+
+    Args:
+        workloads: FlashInfer-Bench's Workloads (.json or .jsonl), of which the first is taken.
+
+    Raises:
+        RequestError: there is no such file, or it is no task.
+    """
+    path = Path(text)
+    if path.is_dir():
+        path /= "task.yml"
+    if path.suffix in (".yml", ".yaml"):
+        return _gpumode(path)
+    if path.suffix == ".py":
+        return _kernelbench(path)
+    if path.suffix == ".json":
+        return _flashinfer(path, workloads)
+    return _operation(text)
+
+
+def read_small(path: Path) -> str:
+    """The text of a file of a task or submission.
+
+    Raises:
+        RequestError: it cannot be read, is too large, or is no UTF-8.
+    """
+    try:
+        if not path.is_file():
+            raise RequestError(f"there is no file {path}")
+        if path.stat().st_size > MOST_FILE_BYTES:
+            raise RequestError(
+                f"{path} has {path.stat().st_size:,} bytes",
+                hint=f"Files of tasks and submissions have at most {MOST_FILE_BYTES:,}.",
+            )
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path} is not UTF-8 text") from error
+
+
+def _operation(name: str) -> Task:
+    from gemmetry.numerics.inputs import make_inputs
+
+    operation = parse_operation(name)
+    return Task(
+        name=name,
+        form="operation",
+        operation=operation,
+        make=lambda seed: make_inputs(operation, distribution="offset_uniform", seed=seed),
+        source=_product(operation),
+        source_entry="product",
+    )
+
+
+def _product(operation: Operation) -> str:
+    """Torch's own product; "" for operations that are more than one product of one format."""
+    s = operation.signature
+    plain = (
+        operation.kind is OperationKind.MATMUL and not s.epilogue and s.alpha == 1 and not s.beta
+    )
+    if not plain or not s.lhs == s.rhs == s.result or s.lhs not in (F64, F32, F16, BF16):
+        return ""
+    a, b, c = (
+        ".t()" if spec.layout is Layout.COLUMN else ""
+        for spec in (*operation.inputs, operation.output)
+    )
+    result = f"(a{a} @ b{b}){c}" + (".contiguous()" if c else "")
+    return f"def product(a, b):\n    return {result}\n"
+
+
+def _module(path: Path, text: str, needed: Sequence[str]) -> Any:
+    """The module of a task's file, which has the names `needed`.
+
+    Raises:
+        RequestError: it does not import, or lacks a name.
+    """
+    module = type(sys)(f"task_{abs(hash(text))}")
+    module.__file__ = str(path)
+    sys.path.insert(0, str(path.parent))
+    try:
+        exec(compile(text, str(path), "exec"), module.__dict__)
+    except GemmetryError:
+        raise
+    except Exception as error:  # a task's file is foreign code
+        raise RequestError(f"{path} does not import: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    for name in needed:
+        if not hasattr(module, name):
+            raise RequestError(f"{path} has no {name}", hint=f"A task has {', '.join(needed)}.")
+    return module
+
+
+def _torch(what: str) -> Any:
+    if importlib.util.find_spec("torch") is None:
+        raise RequestError(
+            f"{what} needs torch", hint="Install gemmetry[torch], or torch for your device."
+        )
+    import torch
+
+    return torch
+
+
+def _kernelbench(path: Path) -> Task:
+    torch = _torch("a KernelBench problem")
+    module = _module(path, read_small(path), ("Model", "get_inputs"))
+    initial = tuple(getattr(module, "get_init_inputs", list)())
+
+    def make(seed: int) -> tuple[Any, ...]:
+        torch.manual_seed(seed)
+        return tuple(module.get_inputs())
+
+    def reference(*arguments: Any) -> Any:
+        torch.manual_seed(0)
+        model = module.Model(*initial).eval()
+        tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
+        if any(one.dtype == torch.float64 for one in tensors):
+            model = model.double()
+        with torch.no_grad():
+            return model(*arguments)
+
+    return Task(
+        name=path.stem, form="kernelbench", make=make, reference=reference, initial=initial,
+        entry="ModelNew", source=read_small(path), source_entry="Model",
+    )  # fmt: skip
+
+
+def _gpumode(path: Path) -> Task:
+    import yaml
+
+    torch = _torch("a GPU MODE task")
+    text = read_small(path)
+    try:
+        facts = yaml.safe_load(text)
+        tests = facts["tests"]
+        first = {key: value for key, value in tests[0].items() if key != "seed"}
+    except (yaml.YAMLError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise RequestError(
+            f"{path} is no task of GPU MODE ({type(error).__name__}: {error})",
+            hint="It is YAML with a list `tests` of arguments of generate_input.",
+        ) from error
+    source = path.parent / "reference.py"
+    module = _module(source, read_small(source), ("generate_input", "ref_kernel"))
+
+    def make(seed: int) -> tuple[Any, ...]:
+        try:
+            found = module.generate_input(**first, seed=seed)
+        except TypeError as error:
+            raise RequestError(
+                f"{source}: generate_input does not take {first}: {error}"
+            ) from error
+        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+    def reference(*arguments: Any) -> Any:
+        with torch.no_grad():
+            return module.ref_kernel(arguments if len(arguments) > 1 else arguments[0])
+
+    packs = len(make(0)) > 1
+    return Task(
+        name=path.parent.name, form="gpumode", make=make, reference=reference,
+        entry="custom_kernel", packs=packs, source=read_small(source), source_entry="ref_kernel",
+    )  # fmt: skip
+
+
+def _flashinfer(path: Path, workloads: Path | None) -> Task:
+    torch = _torch("a FlashInfer-Bench Definition")
+    facts = _json(path)
+    axes: dict[str, int] = {}
+    workload: Mapping[str, Any] = {} if workloads is None else _first(workloads)
+    try:
+        given = workload.get("workload", workload).get("axes", {})
+        for name, axis in facts["axes"].items():
+            axes[name] = int(axis["value"] if axis["type"] == "const" else given.get(name, 64))
+        inputs = {
+            name: ([axes[one] for one in spec["shape"] or ()], spec["dtype"], spec["shape"] is None)
+            for name, spec in facts["inputs"].items()
+        }
+        code, name = facts["reference"], str(facts["name"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RequestError(
+            f"{path} is no Definition of FlashInfer-Bench ({type(error).__name__}: {error})",
+            hint="A Definition has name, axes, inputs, outputs and reference.",
+        ) from error
+    module = _module(path, code, ("run",))
+
+    def make(seed: int) -> tuple[Any, ...]:
+        generator = torch.Generator().manual_seed(seed)
+        found = []
+        for shape, dtype, is_scalar in inputs.values():
+            kind = getattr(torch, dtype)
+            if is_scalar:
+                found.append(1.0 if kind.is_floating_point else 1)
+            elif kind.is_floating_point:
+                found.append(torch.randn(shape, generator=generator).to(kind))
+            else:
+                found.append(torch.randint(0, 2, shape, generator=generator).to(kind))
+        return tuple(found)
+
+    def reference(*arguments: Any) -> Any:
+        with torch.no_grad():
+            return module.run(*arguments)
+
+    return Task(
+        name=name, form="flashinfer", make=make, reference=reference, entry="run", source=code,
+        source_entry="run",
+    )  # fmt: skip
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(read_small(path))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{path} is not JSON: {error}") from error
+
+
+def _first(path: Path) -> Any:
+    if path.suffix != ".jsonl":
+        found = _json(path)
+        return found[0] if isinstance(found, list) and found else found
+    line = read_small(path).partition("\n")[0]
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{path}: line 1 is not JSON: {error}") from error
+
+
+def variations(arguments: Sequence[Any], rng: np.random.Generator) -> list[tuple[Any, ...]]:
+    """Other arguments of the same shapes: floats scaled to both sides, with a share of zeros, with
+    constant rows, in another order, of one sign. Integers and other values stay."""
+    import torch
+
+    def changed(change: Callable[[Any], Any]) -> tuple[Any, ...]:
+        return tuple(
+            change(one).to(one.dtype).contiguous()
+            if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel()
+            else one
+            for one in arguments
+        )
+
+    mask_seed = int(rng.integers(2**31))
+
+    def with_zeros(x: Any) -> Any:
+        generator = torch.Generator().manual_seed(mask_seed)
+        return x * (torch.rand(x.shape, generator=generator) < 0.5)
+
+    return [
+        changed(lambda x: x.double() / 64),
+        changed(lambda x: x.double() * 8),
+        changed(lambda x: x.double() * 1024),
+        changed(with_zeros),
+        changed(lambda x: x.flip(-1)),
+        changed(lambda x: x[..., :1].expand(x.shape).clone() if x.ndim else x),
+        changed(lambda x: x.abs()),
+        changed(lambda x: -x),
+    ]

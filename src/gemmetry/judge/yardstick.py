@@ -1,0 +1,297 @@
+"""Results of any function compared with a reference: by the bounds derived for matrix multiplies
+where the reference is one, else by the reference's own error.
+
+The yardstick of other functions is empirical. x is the reference in float64, y the reference in
+the format of the inputs, r the tested result. r is right where
+
+* it is infinite or NaN exactly where x is (beyond the range of its format, x counts as infinite);
+* every |r - x| is at most MOST·(max|y - x| + u·|x|), u the unit roundoff of r's format;
+* rms(r - x) is at most MOST_MEAN·(rms(y - x) + u·rms(x)), of root mean squares.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.errors import GemmetryError, RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import DType, Operation
+from gemmetry.domain.rows import Row, fact
+
+MOST = 8.0
+"""Largest error over what the reference's own error allows: another order of summation, or another
+algorithm for the same function, errs a few times as much at its worst element."""
+
+MOST_MEAN = 3.0
+"""The same of root mean squares, which the worst element hardly moves: a narrower accumulator
+raises them by its unit roundoff over the reference's, 8 times for bf16 in place of f16."""
+
+Reference = str | Callable[..., Any]
+
+
+class Checked(Row):
+    """One function's result compared with the reference."""
+
+    name: str = fact("function")
+    verdict: str = fact("right or wrong")
+    basis: str = fact("what the allowed error follows from")
+    worst: float | None = fact("largest error over what is allowed, of the worst element or mean")
+    accuracy: str = fact("accuracy class of a matrix multiply", default="")
+    detail: str = fact("why it is wrong", default="")
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing was found."""
+        return self.verdict == "right"
+
+
+def check_results(
+    reference: Reference, arguments: Sequence[Any], results: Mapping[str, Any]
+) -> list[Checked]:
+    """Compare the result of each function for `arguments` with `reference`.
+
+    Args:
+        reference: a function of the same arguments, or the name of an operation whose inputs they
+            are, such as ``matmul_64x32x16_f16t_f16t_f16t``.
+
+    Raises:
+        RequestError: the reference fails, does not compute in float64, or does not fit the
+            arguments.
+    """
+    operation = _operation(reference, arguments)
+    if operation is not None:
+        return [_by_bounds(name, operation, arguments, found) for name, found in results.items()]
+    assert callable(reference)
+    exact = _called(reference, [_widened(one) for one in arguments], "in float64")
+    usual = _called(reference, arguments, "in the format of the inputs")
+    if any(one.dtype != np.float64 for one in exact):
+        raise RequestError(
+            "the reference does not stay in float64 when its inputs are",
+            hint="Leave out conversions to a narrower format in it.",
+        )
+    yardstick = [(_float64(x), _float64(y)) for x, y in zip(exact, usual, strict=True)]
+    return [_by_reference(name, yardstick, found) for name, found in results.items()]
+
+
+def _operation(reference: Reference, arguments: Sequence[Any]) -> Operation | None:
+    """The operation that the reference stands for; None for another function."""
+    if isinstance(reference, str):
+        return parse_operation(reference)
+    torch = sys.modules.get("torch")
+    products = {operator.matmul, np.matmul, *(() if torch is None else (torch.matmul, torch.mm))}
+    if reference not in products or len(arguments) != 2:
+        return None
+    formats = [_format(one) for one in arguments]
+    shapes = [tuple(getattr(one, "shape", ())) for one in arguments]
+    if None in formats or formats[0] is not formats[1] or [len(s) for s in shapes] != [2, 2]:
+        return None
+    (m, k), (_, n), name = *shapes, formats[0]
+    return parse_operation(f"matmul_{m}x{n}x{k}_{name}t_{name}t_{name}t") if name else None
+
+
+def _by_bounds(name: str, operation: Operation, arguments: Sequence[Any], found: Any) -> Checked:
+    from gemmetry.numerics.bounds import accuracy_class
+    from gemmetry.numerics.references import compute_reference
+    from gemmetry.verification.comparison import compare
+
+    basis = "bound derived for the operation"
+    specs = operation.inputs
+    arrays = [
+        _host(one, spec.dtype, spec.role) for one, spec in zip(arguments, specs, strict=False)
+    ]
+    shapes = [spec.storage_shape for spec in specs]
+    if [one.shape for one in arrays] != shapes:
+        raise RequestError(
+            f"the arguments have the shapes {[one.shape for one in arrays]}, "
+            f"the operation has {shapes}",
+            hint="Pass its operands as they are stored, in the order of its name.",
+        )
+    try:
+        result = _host(_only(found), operation.output.dtype, "result")
+    except RequestError as error:
+        return Checked(name=name, verdict="wrong", basis=basis, worst=None, detail=str(error))
+    if result.shape != operation.output.storage_shape:
+        detail = f"its shape is {result.shape}, not {operation.output.storage_shape}"
+        return Checked(name=name, verdict="wrong", basis=basis, worst=None, detail=detail)
+    errors = compare(operation, result, compute_reference(operation, arrays))
+    bad = errors.bad_count
+    return Checked(
+        name=name,
+        verdict="wrong" if bad else "right",
+        basis=basis,
+        worst=float(errors.max_ratio),
+        accuracy=accuracy_class(operation, errors.largest_error),
+        detail=f"{bad:,} of {errors.elements:,} elements beyond it" if bad else "",
+    )
+
+
+def _by_reference(
+    name: str, yardstick: Sequence[tuple[npt.NDArray[np.float64], ...]], found: Any
+) -> Checked:
+    basis = "error of the reference in the inputs' format (empirical)"
+    results = _results(found)
+    detail, worst = "", 0.0
+    if len(results) != len(yardstick):
+        detail = f"it returns {len(results)} results, the reference {len(yardstick)}"
+    for place, (result, (exact, usual)) in enumerate(zip(results, yardstick, strict=False)):
+        where = f"result {place + 1}: " if len(yardstick) > 1 else ""
+        if result.shape != exact.shape:
+            detail = detail or f"{where}its shape is {result.shape}, not {exact.shape}"
+            continue
+        here, what = _ratio(result, exact, usual)
+        worst = max(worst, here)
+        if what and not detail:
+            detail = f"{where}{what}"
+    verdict = "wrong" if detail else "right"
+    return Checked(name=name, verdict=verdict, basis=basis, worst=worst, detail=detail)
+
+
+def _ratio(
+    result: npt.NDArray[Any], exact: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]
+) -> tuple[float, str]:
+    """The largest share of what is allowed, and what is wrong."""
+    values = _float64(result)
+    unit, largest = _precision(result.dtype)
+    exact = np.where(np.abs(exact) > largest * (1 + unit), np.copysign(np.inf, exact), exact)
+    with np.errstate(invalid="ignore"):
+        same = (np.isnan(values) & np.isnan(exact)) | (values == exact)
+        differs = ~same & ~(np.isfinite(values) & np.isfinite(exact))
+    if differs.any():
+        place = tuple(map(int, np.argwhere(differs)[0]))
+        return np.inf, f"{values[place]} at {place}, where the reference has {exact[place]}"
+    finite = np.isfinite(exact) & np.isfinite(usual)
+    if not finite.any():
+        return 0.0, ""
+    error = np.abs(values[finite] - exact[finite])
+    own, size = np.abs(usual[finite] - exact[finite]), np.abs(exact[finite])
+    allowed = MOST * (own.max() + unit * size)
+    mean = MOST_MEAN * (_rms(own) + unit * _rms(size))
+    element = float(np.max(np.divide(error, allowed, out=np.where(error > 0, np.inf, 0.0),
+                                     where=allowed > 0)))  # fmt: skip
+    average = _rms(error) / mean if mean > 0 else (np.inf if _rms(error) > 0 else 0.0)
+    if element > 1:
+        place = tuple(map(int, np.argwhere(finite)[np.argmax(error - allowed)]))
+        return max(element, average), (
+            f"{values[place]:.6g} at {place}, where float64 gives {exact[place]:.6g}"
+        )
+    if average > 1:
+        return average, (
+            f"its errors are {_rms(error) / max(_rms(own), 1e-300):.1f} times the reference's "
+            "(root mean square)"
+        )
+    return max(element, average), ""
+
+
+def _rms(values: npt.NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Unit roundoff and largest number of a format; integers and booleans are exact."""
+    if dtype.kind in "iub":
+        return 0.0, np.inf
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    return float(info.eps) / 2, float(info.max)
+
+
+def _called(reference: Callable[..., Any], arguments: Sequence[Any], how: str) -> list[Any]:
+    try:
+        with np.errstate(all="ignore"):  # narrow formats overflow where they should
+            found = _results(reference(*arguments))
+    except GemmetryError:
+        raise
+    except Exception as error:  # a reference is foreign code
+        raise RequestError(
+            f"the reference fails {how}: {type(error).__name__}: {error}",
+            hint="It has to accept the same arguments in float64.",
+        ) from error
+    if not found:
+        raise RequestError("the reference returns no array", hint="It has to return its results.")
+    return found
+
+
+def _results(found: Any) -> list[npt.NDArray[Any]]:
+    """The arrays that a function has returned; a list of numbers is one."""
+    parts = found if isinstance(found, (tuple, list)) else (found,)
+    if parts and all(isinstance(one, (int, float, np.generic)) for one in parts):
+        return [np.asarray(found)]
+    return [_array(one) for one in parts if one is not None]
+
+
+def _only(found: Any) -> Any:
+    if isinstance(found, (tuple, list)):
+        if len(found) != 1:
+            raise RequestError(f"it returns {len(found)} results, the operation has one")
+        return found[0]
+    return found
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    """A host array of a tensor or of anything that numpy takes, in its own format."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach()
+        dtype = _format(value)
+        if dtype is None:
+            return np.asarray(value.cpu().numpy())
+        from gemmetry.hardware.torch_device import to_host
+
+        return np.asarray(to_host(value, dtype))
+    return np.asarray(value)
+
+
+def _host(value: Any, dtype: DType, role: str) -> npt.NDArray[Any]:
+    """A host array in the format `dtype`.
+
+    Raises:
+        RequestError: it has another format.
+    """
+    from gemmetry.numerics.storage import numpy_dtype
+
+    array = _array(value)
+    if array.dtype != numpy_dtype(dtype):
+        raise RequestError(f"the {role} is {array.dtype}, the operation has {dtype}")
+    return np.ascontiguousarray(array)
+
+
+def _format(value: Any) -> DType | None:
+    """The format of a tensor's or array's elements; None if operations have no such format."""
+    torch = sys.modules.get("torch")
+    from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, F32, F64, S8, S32
+
+    known = (F32, F64, F16, BF16, E4M3, E5M2, S8, S32)
+    if torch is not None and isinstance(value, torch.Tensor):
+        from gemmetry.hardware.torch_device import torch_dtype
+
+        return next((one for one in known if torch_dtype(one) is value.dtype), None)
+    if not isinstance(value, np.ndarray):
+        return None
+    from gemmetry.numerics.storage import numpy_dtype
+
+    return next((one for one in known if numpy_dtype(one) == value.dtype), None)
+
+
+def _float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    if array.dtype.kind in "fiub":
+        return array.astype(np.float64)
+    from gemmetry.numerics.storage import to_float64
+
+    return to_float64(array)
+
+
+def _widened(value: Any) -> Any:
+    """The argument with floats in float64, on the same device."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return value.detach().double() if value.is_floating_point() else value
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.kind in "iub" else _float64(value)
+    return value

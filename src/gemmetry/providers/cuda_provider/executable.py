@@ -1,0 +1,189 @@
+"""Compiles the sources of a plan for Hopper, writes what the compiler made, and reads the facts.
+
+Runs a plan on torch's memory and stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from gemmetry.domain.contracts import Buffer, Device, Executable
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.record import BuildFacts
+from gemmetry.hardware.cuda_compiler import SOURCES, Cubin, compile_kept
+from gemmetry.hardware.cuda_driver import CudaError, LoadedPlan
+from gemmetry.hardware.cuda_plans import (
+    Compilation,
+    LaunchPlan,
+    ResourceUsage,
+    performance_notes,
+    ptxas_usage,
+)
+from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
+from gemmetry.providers.base import matrix_instruction, written_files
+from gemmetry.providers.cuda_provider.kernel import ARCHITECTURE
+
+_CACHE = ("cuda", "cache")
+"""Folder of the machine code below that of generated files."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPlan:
+    """The machine code of a plan, and the facts from building it."""
+
+    code: Mapping[Compilation, Cubin]
+    facts: BuildFacts
+
+
+def compile_plan(
+    plan: LaunchPlan,
+    dispatch: Dispatch,
+    generated: Path,
+    *,
+    force: bool,
+    notes: tuple[str, ...] = (),
+) -> CompiledPlan:
+    """Compile `plan`, and write sources, PTX, machine code and the compiler's output of the
+    kernel itself below `generated`.
+
+    Raises:
+        CompileError: the compiler is missing, or it rejected a source.
+        StorageError: the files cannot be written.
+    """
+    before = time.perf_counter_ns()
+    code = {
+        compilation: compile_kept(
+            compilation, ARCHITECTURE, generated.joinpath(*_CACHE), fresh=force
+        )
+        for compilation in dict.fromkeys(launch.compilation for launch in plan.launches)
+    }
+    elapsed_ns = time.perf_counter_ns() - before
+    stem = f"{dispatch.configuration.name}.{ARCHITECTURE}"
+    main = next((one for one in code if one.entry == "gemm"), next(iter(code)))
+    cubin = code[main]
+    source = SOURCES.joinpath(f"{main.source}.cu").read_bytes()
+    usage = usage_of(plan, code)
+    facts = BuildFacts(
+        registers=max((one.registers for one in usage), default=None),
+        spill_bytes=max((one.spill_bytes for one in usage), default=None),
+        shared_memory_bytes=max((one.shared_bytes for one in usage), default=None),
+        matrix_instruction=matrix_instruction("".join(one.ptx for one in code.values())),
+        compiled_for=ARCHITECTURE,
+        compile_ns=elapsed_ns,
+        notes=(*notes, *(note for one in code.values() for note in performance_notes(one.log))),
+        **written_files(
+            dispatch,
+            generated,
+            {
+                "source_path": (f"{Path(main.source).name}.cu", source),
+                "assembly_path": (f"{stem}.ptx", cubin.ptx.encode()),
+                "binary_path": (f"{stem}.cubin", cubin.code),
+                "tool_output_path": (f"{stem}.log", _log(main, cubin).encode()),
+            },
+        ),
+    )
+    return CompiledPlan(code, facts)
+
+
+def usage_of(plan: LaunchPlan, code: Mapping[Compilation, Cubin]) -> list[ResourceUsage]:
+    """What each launch needs, dynamic shared memory included."""
+    found = []
+    for launch in plan.launches:
+        usage = ptxas_usage(code[launch.compilation].log).get(launch.compilation.entry)
+        if usage is not None:
+            shared = usage.shared_bytes + launch.grid.dynamic_bytes
+            found.append(replace(usage, shared_bytes=shared))
+    return found
+
+
+def _log(compilation: Compilation, cubin: Cubin) -> str:
+    macros = " ".join(f"-D{name}={value}" for name, value in compilation.macros)
+    return f"// NVRTC, {ARCHITECTURE}, {compilation.source}.cu {macros}\n{cubin.log}\n"
+
+
+class CudaKernelExecutable:
+    """A loaded plan; only the addresses and the stream change from launch to launch."""
+
+    writes_output = True
+
+    def __init__(
+        self, name: str, loaded: LoadedPlan, memory: list[torch.Tensor], device: TorchDevice,
+        facts: BuildFacts,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            memory: the workspaces, which are freed with the executable.
+        """
+        self.device: Device = device
+        self.facts = facts
+        self._name = name
+        self._loaded = loaded
+        self._memory = memory
+        self._torch_device = device
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        addresses = [tensor.data_ptr() for tensor in inputs]
+        addresses.append(output.data_ptr())
+        try:
+            stream = torch.cuda.current_stream(self._torch_device.index).cuda_stream
+            self._loaded(addresses, stream)
+        except (CudaError, *TORCH_ERRORS) as error:
+            raise self._torch_device.translate(error, f"running {self._name}") from error
+        return output
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory that launches write and that belongs to the executable."""
+        return sum(tensor.nbytes for tensor in self._memory)
+
+    def close(self) -> None:
+        del self._loaded
+        self._memory.clear()
+        self._torch_device.release()
+
+
+def load(
+    dispatch: Dispatch, plan: LaunchPlan, compiled: CompiledPlan, device: TorchDevice
+) -> Executable:
+    """Load the compiled plan onto the current device.
+
+    Raises:
+        LaunchError: the driver rejected it. OutOfMemoryError: its workspaces do not fit.
+    """
+    memory: list[torch.Tensor] = []
+
+    def allocate(size_bytes: int) -> int:
+        memory.append(torch.zeros(size_bytes, dtype=torch.uint8, device=device.torch_device))
+        return int(memory[-1].data_ptr())
+
+    buffers = [spec.role for spec in (*dispatch.operation.inputs, dispatch.operation.output)]
+    try:
+        torch.cuda.synchronize(device.torch_device)  # Makes torch's context the current one.
+        loaded = LoadedPlan(plan, buffers, compiled.code.__getitem__, allocate, device.index)
+        torch.cuda.synchronize(device.torch_device)  # Workspaces hold zeros on every stream.
+    except (CudaError, *TORCH_ERRORS) as error:
+        raise device.translate(error, f"loading {dispatch.name}") from error
+    facts = compiled.facts
+    if facts.registers is None:  # The compiler's output has none.
+        facts = _with_resources(facts, plan, loaded)
+    return CudaKernelExecutable(dispatch.name, loaded, memory, device, facts)
+
+
+def _with_resources(facts: BuildFacts, plan: LaunchPlan, loaded: LoadedPlan) -> BuildFacts:
+    """`facts` with what the driver shows of the kernels; none of this package has arrays in local
+    memory, so that it contains only spilled registers."""
+    shared = (
+        kernel.attribute("SHARED_SIZE_BYTES") + launch.grid.dynamic_bytes
+        for kernel, launch in zip(loaded.kernels, plan.launches, strict=True)
+    )
+    return replace(
+        facts,
+        registers=max(kernel.attribute("NUM_REGS") for kernel in loaded.kernels),
+        spill_bytes=max(kernel.attribute("LOCAL_SIZE_BYTES") for kernel in loaded.kernels),
+        shared_memory_bytes=max(shared),
+    )

@@ -1,0 +1,511 @@
+"""Reads the traces of a sweep, each once, in this process or in several.
+
+``python -m gemmetry.sweeps.workers [HOOK]`` takes tasks from its standard input and answers them on
+its standard output, in frames of a length (8 bytes, little-endian) and a message. An answer has
+some 50 KB, so that the memory of the process that asks depends on the facts and not on the traces.
+A worker that dies costs the trace that it was reading.
+
+Several recordings of one rank, which a profiler's schedule with ``repeat`` writes, become one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from gemmetry.documents.operator_tables import gemm_sheet
+from gemmetry.domain.errors import GemmetryError
+from gemmetry.domain.tables import Table
+from gemmetry.formats.events import Int64
+from gemmetry.hardware.host import usable_cores
+from gemmetry.sweeps.folder import RankFile
+from gemmetry.sweeps.gemms import gemm_statistics
+from gemmetry.sweeps.ranks import (
+    CommunicationKernel,
+    GemmInstances,
+    KernelTimes,
+    RankFacts,
+    TraceTimes,
+    read_facts,
+)
+from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess, read_point_rocprof
+from gemmetry.sweeps.rows import GemmKind, GemmStatistics
+from gemmetry.traces.collectives.summary import Group
+from gemmetry.traces.model import Trace
+
+SMALL_BYTES = 1 << 20
+"""Traces with fewer bytes together are read in this process: a worker takes a third of a second to
+start, in which it could have read several MB."""
+
+SMALL_TABLE_BYTES = 8 << 20
+"""The same for rocprofv3's files, which are mostly CSV: 20 MB of it take a second."""
+
+WORKER = [sys.executable, "-m", "gemmetry.sweeps.workers"]
+"""The command of a worker."""
+
+LENGTH_BYTES = 8
+
+Progress = Callable[[int, int, str], None]
+"""Is called with the number of traces that are done, that of all, and the path of the latest."""
+
+Hook: TypeAlias = Callable[[Trace, RankFacts, str], Path]
+"""Writes the workbook of one trace, while it is in memory, to a path that begins with the text and
+that it returns."""
+
+
+class RankTask(msgspec.Struct, frozen=True, tag=True):
+    """The trace of one rank."""
+
+    path: str
+    rank: int | None
+    rank_source: str
+    workbook: str = ""
+    """Beginning of the path of the workbook that the hook writes; "": it is not called."""
+    more: tuple[str, ...] = ()
+    """Further recordings of the rank."""
+
+
+class RocprofTask(msgspec.Struct, frozen=True, tag=True):
+    """The folders of rocprofv3's files of one point, and the processes whose ranks are known."""
+
+    folders: tuple[str, ...]
+    traces: tuple[TraceProcess, ...] = ()
+
+
+class RankAnalysis(msgspec.Struct, frozen=True):
+    """What is computed of one trace alone."""
+
+    facts: RankFacts
+    gemms: tuple[GemmStatistics, ...]
+    """Those with the most time first."""
+    problems: tuple[str, ...] = ()
+    """What could not be written of it."""
+    workbook: str = ""
+    """What the hook wrote."""
+    gemm_sheet: bytes = b""
+    """The sheet ``GEMM`` of TraceLens' workbook (:func:`packed_sheet`)."""
+
+
+class RankFailure(msgspec.Struct, frozen=True, tag=True):
+    """Why a trace could not be read."""
+
+    reason: str
+    is_internal: bool = False
+    """Whether reading it failed by a fault of gemmetry or of this machine, not of the trace."""
+
+
+class _Packed(msgspec.Struct, frozen=True, tag=True):
+    """An analysis whose groups, which repeat, stand once: of a thousand ranks, a group takes more
+    bytes than everything else about its collective."""
+
+    analysis: RankAnalysis
+    groups: tuple[Group, ...]
+    group_of: tuple[int, ...]
+    """One a communication kernel; -1: none."""
+
+
+_PACKED = msgspec.msgpack.Decoder(_Packed | RankFailure)
+TASK = msgspec.msgpack.Decoder(RankTask | RocprofTask)
+_ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
+
+
+def hook_of(name: str) -> Hook | None:
+    """The function ``module:name``; None for ""."""
+    if not name:
+        return None
+    module, _, function = name.partition(":")
+    found: Hook = getattr(import_module(module), function)
+    return found
+
+
+def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | RankFailure:
+    """Read a trace and compute what it shows alone; of several recordings, workbook and sheet are
+    those of the first."""
+    try:
+        trace, facts = read_facts(RankFile(Path(task.path), task.rank, task.rank_source))
+    except (GemmetryError, OSError) as error:
+        return RankFailure(str(getattr(error, "message", error)))
+    problems: tuple[str, ...] = ()
+    workbook = ""
+    if hook is not None and task.workbook:
+        try:
+            workbook = str(hook(trace, facts, task.workbook))
+        except (GemmetryError, OSError) as error:
+            what = getattr(error, "message", error)
+            problems = (f"the workbook of {task.path} is not written: {what}",)
+    facts, unread = _with_more(facts, task)
+    problems += unread
+    return RankAnalysis(
+        facts, gemm_statistics(facts), problems, workbook, packed_sheet(gemm_sheet(trace))
+    )
+
+
+def _with_more(facts: RankFacts, task: RankTask) -> tuple[RankFacts, tuple[str, ...]]:
+    """`facts` with those of the rank's further recordings, and why some could not be read."""
+    recordings, problems = [facts], []
+    for path in task.more:
+        try:
+            found = read_facts(RankFile(Path(path), task.rank, task.rank_source))[1]
+        except (GemmetryError, OSError) as error:
+            problems.append(str(getattr(error, "message", error)))
+            continue
+        if found.rank == facts.rank:
+            recordings.append(found)
+        else:
+            problems.append(f"{path} is left out: it is of rank {found.rank}")
+    return merged(recordings) if len(recordings) > 1 else facts, tuple(problems)
+
+
+def read_rocprof(task: RocprofTask) -> PointRocprof:
+    """What the files of rocprofv3 show."""
+    return read_point_rocprof(map(Path, task.folders), task.traces)
+
+
+def answer(task: RankTask | RocprofTask, hook: Hook | None = None) -> bytes:
+    """The message that answers a task."""
+    if isinstance(task, RocprofTask):
+        return msgspec.msgpack.encode(read_rocprof(task))
+    return packed(analyse_rank(task, hook))
+
+
+def packed(found: RankAnalysis | RankFailure) -> bytes:
+    """The message of an analysis."""
+    if isinstance(found, RankFailure):
+        return msgspec.msgpack.encode(found)
+    groups: dict[Group, int] = {}
+    group_of = []
+    bare = []
+    for one in found.facts.communication:
+        group = one.collective.group
+        group_of.append(-1 if group is None else groups.setdefault(group, len(groups)))
+        bare.append(replace(one, collective=dataclasses.replace(one.collective, group=None)))
+    facts = replace(found.facts, communication=tuple(bare))
+    analysis = replace(found, facts=facts)
+    return msgspec.msgpack.encode(_Packed(analysis, tuple(groups), tuple(group_of)))
+
+
+def unpacked(message: bytes, known: dict[Group, Group]) -> RankAnalysis | RankFailure:
+    """The analysis in a message; equal groups of all messages become one object of `known`."""
+    found = _PACKED.decode(message)
+    if isinstance(found, RankFailure):
+        return found
+    groups = [known.setdefault(group, group) for group in found.groups]
+    communication = tuple(
+        one
+        if index < 0
+        else replace(one, collective=dataclasses.replace(one.collective, group=groups[index]))
+        for one, index in zip(found.analysis.facts.communication, found.group_of, strict=True)
+    )
+    facts = replace(found.analysis.facts, communication=communication)
+    result: RankAnalysis = replace(found.analysis, facts=facts)
+    return result
+
+
+def packed_sheet(table: Table | None) -> bytes:
+    """The rows of a table; b"" if there is none. Lists of kernels shrink to about a tenth."""
+    if table is None or not table.rows:
+        return b""
+    return zlib.compress(msgspec.msgpack.encode((table.names, table.rows)), 1)
+
+
+def gemm_rows(packed: bytes) -> list[dict[str, Any]]:
+    """The rows, as dictionaries by the names of the columns."""
+    if not packed:
+        return []
+    names, rows = msgspec.msgpack.decode(zlib.decompress(packed))
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def merged(recordings: Sequence[RankFacts]) -> RankFacts:
+    """The facts of all `recordings` of one rank (at least one), in the order of their times.
+
+    A recording that overlaps an earlier one in time, such as a copy of it, is left out and named in
+    the problems. Steps whose numbers occur again are numbered on. Times of whole traces add up.
+    """
+    ordered = sorted(recordings, key=_extent)
+    kept, problems = [ordered[0]], list(ordered[0].problems)
+    for one in ordered[1:]:
+        if _extent(one)[0] < _extent(kept[-1])[1]:
+            problems.append(f"{one.file} is left out: it overlaps {kept[-1].file} in time")
+        else:
+            kept.append(one)
+            problems += one.problems
+    if len(kept) == 1:
+        return replace(kept[0], problems=tuple(problems))
+    kept = _numbered_on(kept)
+    distinct = dict.fromkeys(kind for one in kept for kind in one.gemm_kinds)
+    kinds = {kind: number for number, kind in enumerate(distinct)}
+    return replace(
+        kept[0],
+        events=sum(one.events for one in kept),
+        span=(kept[0].span[0], kept[-1].span[1]),
+        partial=any(one.partial for one in kept),
+        problems=tuple(problems),
+        times=TraceTimes(**{
+            name: sum(getattr(one.times, name) for one in kept)
+            for name in TraceTimes.__struct_fields__
+        }),
+        steps=tuple(step for one in kept for step in one.steps),
+        gemm_kinds=tuple(kinds),
+        gemms=_gemms(kept, kinds),
+        communication=tuple(_communication(kept)),
+        kernel_times=_kernel_times(kept),
+    )  # fmt: skip
+
+
+def _extent(facts: RankFacts) -> tuple[int, int]:
+    """First and last moment of a recording."""
+    gemms = facts.gemms
+    starts = [step.start_ns for step in facts.steps]
+    ends = [step.end_ns for step in facts.steps]
+    if facts.span != (0, 0):
+        starts.append(facts.span[0])
+        ends.append(facts.span[1])
+    if len(gemms):
+        starts.append(int(gemms.start_ns[0]))
+        ends.append(int((gemms.start_ns + gemms.duration_ns).max()))
+    return min(starts, default=0), max(ends, default=0)
+
+
+def _numbered_on(recordings: Sequence[RankFacts]) -> list[RankFacts]:
+    """Recordings without a number of a step that an earlier one has."""
+    result: list[RankFacts] = []
+    used: set[int] = set()
+    for one in recordings:
+        numbers = {step.number for step in one.steps}
+        shift = max(used) + 1 - min(numbers) if numbers & used else 0
+        result.append(_shifted(one, shift) if shift else one)
+        used |= {number + shift for number in numbers}
+    return result
+
+
+def _shifted(facts: RankFacts, shift: int) -> RankFacts:
+    def number(step: int) -> int:
+        return step + shift if step >= 0 else step
+
+    of_gemms = facts.gemms.step
+    moved = np.where(of_gemms >= 0, of_gemms + shift, of_gemms)
+    return replace(
+        facts,
+        steps=tuple(replace(step, number=number(step.number)) for step in facts.steps),
+        gemms=replace(facts.gemms, steps=moved.astype(np.int64).tobytes()),
+        communication=tuple(replace(one, step=number(one.step)) for one in facts.communication),
+    )
+
+
+def _gemms(recordings: Sequence[RankFacts], kinds: dict[GemmKind, int]) -> GemmInstances:
+    columns: list[list[Int64]] = [[] for _ in GemmInstances.__struct_fields__]
+    instances = kernels = 0
+    for one in recordings:
+        gemms = one.gemms
+        number = np.array([kinds[kind] for kind in one.gemm_kinds] or [0], np.int64)
+        pairs = gemms.overlapping + np.array([instances, kernels, 0])
+        parts = (number[gemms.kind], gemms.start_ns, gemms.duration_ns, gemms.overlap_ns,
+                 gemms.step, pairs.reshape(-1))  # fmt: skip
+        for column, part in zip(columns, parts, strict=True):
+            column.append(part)
+        instances += len(gemms)
+        kernels += len(one.communication)
+    return GemmInstances(*(np.concatenate(column).tobytes() for column in columns))
+
+
+def _communication(recordings: Sequence[RankFacts]) -> Iterator[CommunicationKernel]:
+    """The kernels of all recordings; their rows count on, as rows identify them."""
+    rows = 0
+    for one in recordings:
+        for kernel in one.communication:
+            found = dataclasses.replace(kernel.collective, row=kernel.collective.row + rows)
+            yield replace(kernel, collective=found)
+        rows += 1 + max((kernel.collective.row for kernel in one.communication), default=-1)
+
+
+def _kernel_times(recordings: Sequence[RankFacts]) -> KernelTimes:
+    tables = [one.kernel_times for one in recordings]
+    names = tuple(dict.fromkeys(name for table in tables for name in table.names))
+    found = np.zeros((sum(len(one.steps) for one in recordings), len(names)), np.int64)
+    begin = 0
+    for one, table in zip(recordings, tables, strict=True):
+        end = begin + len(one.steps)
+        if columns := [names.index(name) for name in table.names]:
+            found[begin:end, columns] = table.per_step
+        begin = end
+    return KernelTimes(names, found.tobytes())
+
+
+def analyse_ranks(
+    tasks: Sequence[RankTask],
+    *,
+    hook: str = "",
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> list[RankAnalysis | RankFailure]:
+    """What each trace shows, in the order of `tasks`.
+
+    Args:
+        hook: ``module:function`` of a :data:`Hook`.
+        processes: number of workers; by default one for each processor that this process may use,
+            or none where the traces are small.
+    """
+    known: dict[Group, Group] = {}
+    results: list[RankAnalysis | RankFailure] = [RankFailure("it was not read")] * len(tasks)
+    sizes = [_bytes_of(Path(task.path)) for task in tasks]
+    if processes is None:
+        processes = 1 if sum(sizes) < SMALL_BYTES else usable_cores()
+    with closing(_answers(tasks, sizes, hook, min(processes, len(tasks)))) as found:
+        for done, (index, message) in enumerate(found, 1):
+            if isinstance(message, str):
+                results[index] = RankFailure(message, is_internal=True)
+            else:
+                results[index] = unpacked(message, known)
+            if progress is not None:
+                progress(done, len(tasks), tasks[index].path)
+    return results
+
+
+def read_rocprofs(
+    tasks: Sequence[RocprofTask], *, processes: int | None = None
+) -> list[PointRocprof]:
+    """What the files of rocprofv3 show of each point, in the order of `tasks`; `processes` as for
+    :func:`analyse_ranks`."""
+    sizes = [
+        sum(_bytes_of(file) for folder in task.folders for file in Path(folder).rglob("*"))
+        for task in tasks
+    ]
+    if processes is None:
+        processes = 1 if sum(sizes) < SMALL_TABLE_BYTES else usable_cores()
+    results = [PointRocprof()] * len(tasks)
+    for index, message in _answers(tasks, sizes, "", min(processes, sum(map(bool, sizes)))):
+        if isinstance(message, str):
+            results[index] = PointRocprof(problems=(f"rocprofv3's files: {message}",))
+        else:
+            results[index] = _ROCPROF.decode(message)
+    return results
+
+
+def _bytes_of(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _answers(
+    tasks: Sequence[RankTask | RocprofTask], sizes: Sequence[int], hook: str, processes: int
+) -> Generator[tuple[int, bytes | str], None, None]:
+    """The index of each task with its message, or why there is none, as they come. Closing it ends
+    the workers."""
+    if processes <= 1:
+        function = hook_of(hook)
+        # Packed like those of workers, so that repeated groups are one object.
+        yield from ((index, answer(task, function)) for index, task in enumerate(tasks))
+        return
+    # Largest first, so that no worker begins a large trace when the others are done.
+    order = sorted(range(len(tasks)), key=lambda index: (-sizes[index], index))
+    workers: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    every = [_Worker(hook) for _ in range(processes)]
+    for one in every:
+        workers.put(one)
+
+    def ask(task: RankTask | RocprofTask) -> bytes | str:
+        worker = workers.get()
+        try:
+            return worker.ask(msgspec.msgpack.encode(task))
+        finally:
+            workers.put(worker)
+
+    threads = ThreadPoolExecutor(processes)
+    try:
+        indices = {threads.submit(ask, tasks[index]): index for index in order}
+        for future in as_completed(indices):
+            yield indices[future], future.result()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        for one in every:
+            one.kill()
+        threads.shutdown()
+        for one in every:
+            one.close()
+
+
+class _Worker:
+    """A process that answers one task at a time; one that died is replaced for the next task."""
+
+    def __init__(self, hook: str) -> None:
+        self._command = [*WORKER, hook]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
+
+    def ask(self, task: bytes) -> bytes | str:
+        """The message of the worker, or why there is none: the fault is neither the trace's nor the
+        training's, unless memory was short."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            )
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            write_frame(process.stdin, task)
+            if (message := read_frame(process.stdout)) is not None:
+                return message
+        except (OSError, ValueError):
+            pass
+        process.communicate()
+        status, self._process = process.returncode, None
+        self._errors.seek(0)
+        last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        text = f"gemmetry failed while it read this: its worker ended with status {status}"
+        return ": ".join([text, *last])
+
+    def kill(self) -> None:
+        """End the process, also within a task."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """Release what the process, which has ended, used."""
+        self._errors.close()
+        if self._process is not None:
+            self._process.communicate()
+
+
+def write_frame(file: IO[bytes], message: bytes) -> None:
+    """Write one message."""
+    file.write(len(message).to_bytes(LENGTH_BYTES, "little") + message)
+    file.flush()
+
+
+def read_frame(file: IO[bytes]) -> bytes | None:
+    """The next message; None at the end of the stream, also within a message."""
+    length = file.read(LENGTH_BYTES)
+    if len(length) < LENGTH_BYTES:
+        return None
+    size = int.from_bytes(length, "little")
+    message = file.read(size)
+    return message if len(message) == size else None
+
+
+def main() -> None:
+    """Answer tasks until the standard input ends."""
+    # What a library prints must not come between the frames.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        hook = hook_of(sys.argv[1] if len(sys.argv) > 1 else "")
+        while (message := read_frame(sys.stdin.buffer)) is not None:
+            write_frame(answers, answer(TASK.decode(message), hook))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Events of rocprofv3's CSV files and JSON documents; small files are in ``test_golden``."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.formats.events import MISSING, TraceRows
+from gemmetry.formats.rocm import tables
+from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv, read_rocprofv3_json
+
+SAMPLES = Path(__file__).parents[2] / "data" / "traces"
+SAMPLE = SAMPLES / "mi350x_908_part_results.json.gz"
+KERNELS = "Agent_Id,Queue_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Grid_Size_X\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "agent", "streams"),
+    [("sdk2024", 7, 1, [1, 2]), ("sdk2025", 4, 2, [1, 1]), ("sdk2026", 9, 4, [1, 1])],
+)
+def test_real_tables_of_three_generations(name, rows, agent, streams):
+    found = read_rocprofv3_csv(SAMPLES / f"{name}_kernel_trace.csv")
+    assert found is not None
+    assert (found.format, found.events, len(found.gpu.start_ns)) == ("rocprofv3-csv", rows, rows)
+    # 1024 x 1024 work-items of 64 in a workgroup.
+    assert found.gpu.grid[0].tolist() == [16, 1024, 1]
+    assert found.gpu.block[0].tolist() == [64, 1, 1]
+    assert found.gpu.device[0] == agent
+    # Those of 2024 have queues only.
+    assert found.gpu.stream[:2].tolist() == streams
+    assert found.gpu.bytes[0] == MISSING
+    assert found.names[found.gpu.name[0]].startswith("void addition_kernel<float>(float*")
+    assert (found.gpu.duration_ns > 0).all()
+    assert (found.problems, found.partial) == ((), False)
+
+
+def test_counters_stand_for_kernels_where_nothing_else_does(tmp_path):
+    found = read_rocprofv3_csv(SAMPLES / "hk_b64_bank_test_counter_collection.csv")
+    assert found is not None
+    # Two counters of three dispatches.
+    assert (found.events, len(found.gpu.start_ns)) == (6, 3)
+    assert found.names[found.gpu.name[0]] == "__amd_rocclr_copyBuffer"
+    assert found.gpu.grid[0].tolist() == [1, 1, 1]
+    assert (found.gpu.device.tolist(), found.devices[0]) == ([0, 0, 0], "AMD Radeon Graphics")
+    assert found.gpu.duration_ns[0] == 435265177255191 - 435265177252711
+    # Those of 2024 have no times.
+    alone = tmp_path / "sdk2024_counter_collection.csv"
+    alone.write_bytes((SAMPLES / alone.name).read_bytes())
+    assert read_rocprofv3_csv(alone) is None
+    with pytest.raises(RequestError):
+        read_rocprofv3_csv(tmp_path / "none.csv")
+
+
+def test_many_rows_with_odd_names_in_a_packed_file_that_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "ROWS_A_BLOCK", 1000)
+    names = ['"a, ""b"""', '"two\nlines"', "k" * 1_000_000, "=1+1"]
+    rows = "".join(f"4,1,{names[i % 4 if i < 4 else 3]},{i + 1},{i * 7919 % 1000 + 5000},1\n"
+                   for i in range(5000))  # fmt: skip
+    packed = gzip.compress((KERNELS + rows).encode())
+    path = tmp_path / "my kernels.csv.gz"
+    path.write_bytes(packed)
+    found = read_rocprofv3_csv(path)
+    assert found is not None
+    assert found.gpu.start_ns.tolist() == list(range(1, 5001))
+    first, second, third, last = (found.names[i] for i in found.gpu.name[:4])
+    assert (first, second, last, len(third) < 20_000) == ('a, "b"', "two\nlines", "=1+1", True)
+    path.write_bytes(packed[: len(packed) // 2])
+    found = read_rocprofv3_csv(path)
+    assert found is not None
+    assert 500 < len(found.gpu.start_ns) < 4500
+    assert found.partial
+
+
+def dispatch(start: int) -> dict[str, Any]:
+    return {
+        "start_timestamp": start, "end_timestamp": start + 1,
+        "dispatch_info": {"agent_id": {"handle": 11}, "kernel_id": 7, "grid_size": {"x": 65}},
+    }  # fmt: skip
+
+
+def document(*dispatches: dict[str, Any]) -> bytes:
+    process = {
+        "agents": [{"id": {"handle": 11}, "type": 2, "name": "gfx950", "gpu_index": 0}],
+        "kernel_symbols": [{"kernel_id": 7, "formatted_kernel_name": "gemm [clone .kd]"}],
+        "buffer_records": {"kernel_dispatch": list(dispatches), "hip_api": []},
+    }
+    return json.dumps({"rocprofiler-sdk-tool": [process]}).encode()
+
+
+def names(rows: TraceRows) -> list[str]:
+    return [rows.names[i] for i in rows.gpu.name]
+
+
+@given(st.integers(0, 400))
+@settings(deadline=None, max_examples=60)
+def test_a_document_cut_anywhere_gives_its_complete_records(missing):
+    text = document(*map(dispatch, range(20)))
+    rows = read_rocprofv3_json(io.BytesIO(text[: len(text) - missing]), chunk_bytes=512)
+    assert rows is not None
+    count = len(rows.gpu.start_ns)
+    assert rows.gpu.start_ns.tolist() == list(range(count))
+    # Names and agents are known as well, since they stand before the records.
+    assert (names(rows), rows.gpu.device.tolist()) == (["gemm"] * count, [0] * count)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_damage_anywhere_raises_nothing(data):
+    text = bytearray(document(*[dispatch(1)] * 3))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    stream, chunk_bytes = io.BytesIO(bytes(text)), data.draw(st.integers(1, 2000))
+    rows = read_rocprofv3_json(stream, chunk_bytes=chunk_bytes)
+    if rows is None:  # Not even the kind of document can be recognised.
+        return
+    assert (rows.gpu.start_ns > 0).sum() <= 3, "damage invents no dispatch that has a time"
+    assert (rows.gpu.duration_ns >= 0).all()
+
+
+def test_a_real_document_whatever_the_size_of_a_piece():
+    text = gzip.decompress(SAMPLE.read_bytes())
+    [tool] = json.loads(text)["rocprofiler-sdk-tool"]
+    records = tool["buffer_records"]["kernel_dispatch"]
+    rows = read_rocprofv3_json(io.BytesIO(text))
+    assert rows is not None
+    assert (rows.events, rows.problems) == (len(records), ())
+    assert int(rows.gpu.duration_ns.sum()) == sum(
+        r["end_timestamp"] - r["start_timestamp"] for r in records
+    )
+    symbols = {s["kernel_id"]: s["formatted_kernel_name"] for s in tool["kernel_symbols"]}
+    expected = Counter(symbols[r["dispatch_info"]["kernel_id"]] for r in records)
+    found = Counter(names(rows))
+    assert {n.removesuffix(" [clone .kd]").removesuffix(".kd"): c
+            for n, c in expected.items()} == found  # fmt: skip
+    assert set(rows.devices.values()) == {"AMD Instinct MI350X"}
+    assert (rows.gpu.grid > 0).all()
+    for chunk_bytes in (1024, 50_000):
+        parts = read_rocprofv3_json(io.BytesIO(text), chunk_bytes=chunk_bytes)
+        assert parts is not None
+        assert np.array_equal(rows.gpu.start_ns, parts.gpu.start_ns)
+        assert (names(parts), parts.problems) == (names(rows), ())
+
+
+def test_keys_in_any_order_as_programs_sort_them():
+    """The names of kernels and agents then come after the records."""
+    text = json.dumps(json.loads(document(dispatch(1))), sort_keys=True)
+    rows = read_rocprofv3_json(io.BytesIO(text.encode()))
+    assert rows is not None
+    assert (names(rows), rows.gpu.device.tolist()) == (["gemm"], [0])

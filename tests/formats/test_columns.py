@@ -1,0 +1,211 @@
+"""Rows of traces that arrive in pieces, and which of them are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.formats import events as module
+from gemmetry.formats.events import (
+    AnnotationRows,
+    CallRows,
+    GpuRows,
+    OperatorRows,
+    Spool,
+    TraceRows,
+    concatenate,
+    host_rows,
+    let_go,
+)
+
+STATUS = Path("/proc/self/status")
+_ROWS = 1 << 20
+
+
+def gpu_rows(begin: int, count: int) -> GpuRows:
+    values = np.arange(begin, begin + count)
+    columns = {}
+    for column in dataclasses.fields(GpuRows):
+        dtype = {"Int8": np.int8, "Int16": np.int16, "Int32": np.int32, "Int64": np.int64}[
+            str(column.type)
+        ]
+        array = values.astype(dtype)
+        if column.name in ("grid", "block"):
+            array = np.stack([array, array + 1, array + 2], axis=1)
+        columns[column.name] = array
+    return GpuRows(**columns)
+
+
+@pytest.mark.parametrize("most_bytes", [1 << 30, 2000, 0])
+def test_gives_back_what_was_added_in_memory_or_not(most_bytes):
+    parts = [gpu_rows(0, 10), gpu_rows(10, 0), gpu_rows(10, 25), gpu_rows(35, 1), gpu_rows(36, 40)]
+    spool = Spool(GpuRows, most_bytes=most_bytes)
+    for part in parts:
+        spool.add(part)
+    expected = concatenate(GpuRows, parts)
+    for _ in range(2):
+        found = spool.all()
+        again = concatenate(GpuRows, list(spool.pieces()))
+        for column in dataclasses.fields(GpuRows):
+            left = getattr(expected, column.name)
+            assert np.array_equal(getattr(found, column.name), left)
+            assert getattr(found, column.name).dtype == left.dtype
+            assert getattr(found, column.name).flags.writeable == (most_bytes > 2000)
+            assert np.array_equal(getattr(again, column.name), left)
+    assert spool.rows == 76
+
+
+def test_no_rows_at_all():
+    assert Spool(GpuRows).all().grid.shape == (0, 3)
+
+
+def many_calls(begin: int, count: int) -> CallRows:
+    numbers = np.arange(begin, begin + count)
+    return CallRows(
+        start_ns=numbers,
+        duration_ns=numbers * 2,
+        name=(numbers % 7).astype(np.int32),
+        thread=(numbers % 3).astype(np.int32),
+        correlation=numbers + 1,
+        external_id=-numbers,
+    )
+
+
+def trace(rows: CallRows) -> TraceRows:
+    return TraceRows(
+        format="kineto", events=0, base_ns=0, names=(), arguments=(), collectives=(), threads=(),
+        gpu=concatenate(GpuRows, []), calls=rows, operators=concatenate(OperatorRows, []),
+        annotations=concatenate(AnnotationRows, []),
+    )  # fmt: skip
+
+
+def resident() -> int:
+    """Bytes of this process that lie in memory."""
+    lines = STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
+
+
+def mapped(*pieces: CallRows) -> CallRows:
+    spool = Spool(CallRows, most_bytes=0)
+    for piece in pieces:
+        spool.add(piece)
+    return spool.all()
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="only Linux reports what is in memory")
+def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
+    monkeypatch.setattr(module, "KEPT_MAPPED_BYTES", 0)
+    rows = trace(mapped(many_calls(0, _ROWS)))
+    gc.collect()
+    let_go(rows)
+    before = resident()
+    total = int(rows.calls.start_ns.sum() + rows.calls.duration_ns.sum())
+    held = resident() - before
+    assert held >= 16 * _ROWS
+    let_go(rows)
+    assert resident() - before < held / 4
+    assert int(rows.calls.start_ns.sum() + rows.calls.duration_ns.sum()) == total
+
+
+def test_columns_in_memory_stay_there():
+    rows, expected = trace(many_calls(0, 10)), many_calls(0, 10)
+    let_go(rows)
+    assert rows.calls.start_ns.tolist() == expected.start_ns.tolist()
+    assert rows.calls.start_ns.flags.writeable, "they are no map of a file"
+
+
+def test_a_full_disk_is_reported(monkeypatch):
+    def refuse(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        mapped(many_calls(0, 3))
+
+
+def column(values, dtype=np.int64):
+    return np.array(values, dtype)
+
+
+def gpu(correlations, external_ids) -> GpuRows:
+    n = len(correlations)
+    return GpuRows(
+        start_ns=column(range(n)), duration_ns=column([1] * n), name=column([0] * n, np.int32),
+        kind=column([0] * n, np.int8), device=column([0] * n, np.int32), stream=column([7] * n),
+        correlation=column(correlations), external_id=column(external_ids),
+        grid=np.ones((n, 3), np.int32), block=np.ones((n, 3), np.int32), bytes=column([-1] * n),
+        collective=column([-1] * n, np.int32), part=column([0] * n, np.int16),
+    )  # fmt: skip
+
+
+def calls(rows) -> Spool[CallRows]:
+    spool = Spool(CallRows)
+    for start, thread, correlation, external_id in rows:
+        spool.add(
+            CallRows(
+                column([start]), column([1]), column([0], np.int32), column([thread], np.int32),
+                column([correlation]), column([external_id]),
+            )
+        )  # fmt: skip
+    return spool
+
+
+def operators(rows) -> Spool[OperatorRows]:
+    spool = Spool(OperatorRows)
+    for start, end, thread, external_id, sequence, collective in rows:
+        spool.add(
+            OperatorRows(
+                start_ns=column([start]), duration_ns=column([end - start]),
+                name=column([0], np.int32), thread=column([thread], np.int32),
+                external_id=column([external_id]), sequence=column([sequence]),
+                forward_thread=column([-1]), arguments=column([0], np.int32),
+                collective=column([collective], np.int32),
+            )
+        )  # fmt: skip
+    return spool
+
+
+CALLS = [(10, 0, 1, 5), (20, 0, 2, -1), (30, 1, 3, -1), (40, 0, -1, -1)]
+OPERATORS = [
+    (0, 100, 0, 4, -1, -1),  # encloses the launch
+    (8, 12, 0, 5, 7, -1),  # launched it
+    (18, 22, 0, 6, -1, -1),  # around a call that launched nothing
+    (200, 210, 0, 8, 7, -1),  # the forward operator of the second
+    (300, 310, 0, 9, -1, 0),  # a collective
+    (0, 100, 1, 10, -1, -1),  # on another thread
+    (400, 410, 0, 11, -1, -1),  # launched a kernel whose call is missing
+    (500, 510, 0, 12, 3, -1),  # nothing
+]
+
+
+def test_all_rows_of_a_file_of_usual_size():
+    found_calls, found_operators, left_out = host_rows(
+        gpu([1], [5]), calls(CALLS), operators(OPERATORS)
+    )
+    assert len(found_calls.start_ns) == 4
+    assert len(found_operators.start_ns) == 8
+    assert left_out == 0
+
+
+def test_of_too_many_those_that_led_to_work_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(module, "KEPT_BYTES", 0)
+    found_calls, found_operators, left_out = host_rows(
+        gpu([1, -1], [5, 11]), calls(CALLS), operators(OPERATORS)
+    )
+    assert found_calls.correlation.tolist() == [1]
+    assert found_operators.external_id.tolist() == [4, 5, 8, 9, 11]
+    assert left_out == 3 + 3
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 30])
+def test_without_work_on_gpus_everything_stays(monkeypatch, kept):
+    monkeypatch.setattr(module, "KEPT_BYTES", kept)
+    found_calls, found_operators, left_out = host_rows(
+        gpu([], []), calls(CALLS), operators(OPERATORS)
+    )
+    assert (len(found_calls.start_ns), len(found_operators.start_ns), left_out) == (4, 8, 0)

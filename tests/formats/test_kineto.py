@@ -1,0 +1,265 @@
+"""Kineto traces: real ones, odd and damaged ones in pieces of any size; small documents are in
+``test_golden``."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gemmetry.formats import events
+from gemmetry.formats.events import MISSING, GpuKind, TraceRows
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_json
+
+SAMPLES = Path(__file__).parents[1] / "data" / "traces"
+KINETO = sorted(
+    {*SAMPLES.glob("*.json.gz")} - {*SAMPLES.glob("chakra*")} - {*SAMPLES.glob("*_et_*")}
+    - {*SAMPLES.glob("*_results.json.gz")}
+)  # fmt: skip
+
+EVENTS = (
+    '{"ph":"X","cat":"kernel","name":"}, {\\"ph\\"","ts":1,"dur":2}',
+    '{"ph":"X","cat":"kernel","name":"none","ts":"x","dur":1}',
+    '{"ph":"X","cat":"kernel","name":"negative","ts":5,"dur":-1}',
+    '{"ph":"X","cat":"cuda_runtime","name":"call","ts":5,"dur":-1}',
+    '{"args":{"x":[{"y":"}]"}]},"ph":"X","cat":"cpu_op","name":"\\\\","ts":1.5,"dur":1}',
+    '{"ph":"X","cat":"cpu_op","name":"\\"}]","ts":1.5,"dur":1}', '{"ph":"M"}', "{}",
+    '{"a":[{},{}]}',
+    '{"ts":NaN}', '{"ph":NaN}', '{"name":[1]}', '{"cat":5}', '{"ph":"X","ph":"Y"}', '{"a":[{}]}',
+)  # fmt: skip
+OTHERS = (
+    "[]", "[[]]", "[{}]", "[{},{}]", '[{"ph":"X"}]', "5", "-1", "1e5", "null", "true", "NaN", '"x"',
+    '"}"', '"}]"', '"}, {"', '"\\\\"', '"\\""', '"\\\\\\"}, {"', "",
+)  # fmt: skip
+SEPARATORS = (",", ", ", " , ", ",\n", "  ,\t", ",,", "", " ", "\x0b", ",\x0c", "\r\n,")
+HEADS = (
+    '{"traceEvents":[', '{"schemaVersion": 1, "traceEvents": [', "[", " [", "\n\n[", "\ufeff[",
+    '\ufeff{"traceEvents":[', '{"a":"\\"traceEvents\\": [","traceEvents" : [',
+    '{"a":{"traceEvents":[1]},"traceEvents":[', f'{{"traceEvents"{" " * 300}:{" " * 300}[',
+    '{"b":[1,{"c":"]"}],"distributedInfo":{"rank":3},"traceEvents":[',
+)  # fmt: skip
+TAILS = ("]}", "]", '] ,"x":1}', "]\n}\n", '] , "distributedInfo": {"rank": 1}}', "]}]}", "}", "")
+DAMAGE = ("{", "}", "[", "]", '"', "\\", ",", '{"a":', '"}', "}]", "x", "\x0b", "\xff", "}}", "]]")
+
+DOCUMENTS = st.builds(
+    lambda head, parts, tail: head + "".join(a + b for a, b in parts) + tail,
+    st.sampled_from(HEADS),
+    st.lists(
+        st.tuples(st.sampled_from((*EVENTS, *OTHERS)), st.sampled_from(SEPARATORS)), max_size=12
+    ),
+    st.sampled_from(TAILS),
+)
+
+
+def rows_of(text: bytes, **options: Any) -> TraceRows:
+    rows = read_kineto(io.BytesIO(text), **options)
+    assert rows is not None
+    return rows
+
+
+def comparable(rows: TraceRows) -> dict[str, Any]:
+    """Everything that was read, with texts in place of their numbers, which follow the order of
+    reading."""
+    found: dict[str, Any] = {
+        "events": rows.events, "partial": rows.partial, "problems": rows.problems, "rank": rows.rank
+    }  # fmt: skip
+    texts = {
+        "name": rows.names, "thread": rows.threads, "arguments": rows.arguments,
+        "collective": (*rows.collectives, None),
+    }  # fmt: skip
+    for table in ("gpu", "calls", "operators", "annotations"):
+        columns = getattr(rows, table)
+        for column in dataclasses.fields(columns):
+            values = getattr(columns, column.name).tolist()
+            of = texts.get(column.name)
+            found[f"{table}.{column.name}"] = [of[v] for v in values] if of else values
+    return found
+
+
+def everything_read(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
+    """Everything that was read."""
+    rows = read_kineto(io.BytesIO(text), chunk_bytes=chunk_bytes)
+    assert rows is None or (rows.gpu.duration_ns >= 0).all()
+    assert rows is None or len(rows.gpu.start_ns) <= rows.events
+    return None if rows is None else comparable(rows)
+
+
+@given(DOCUMENTS, st.integers(1, 64))
+@settings(deadline=None, max_examples=100)
+# Characters that are white space for Python but not for JSON.
+@example('{"traceEvents": [{"ph":"M"}\x0b{"ph":"M"}, 5]}', 31)
+@example('{"traceEvents": [{"ph":"M"} \x0c]}', 1)
+# Several values that are not events in one gap, at the ends of pieces of 31 bytes.
+@example('{"traceEvents": [{"name":"}, {\\"ph\\""}, 5, "}, {", [{}], {"ph":NaN}, 6, "]"]}', 31)
+@example("\ufeff[{}]", 1)
+@example('{"traceEvents": [{}] ]', 64)
+def test_documents_of_odd_values(text, chunk_bytes):
+    content = text.encode()
+    assert everything_read(content, chunk_bytes) == everything_read(content, 1 << 20)
+
+
+@given(DOCUMENTS, st.integers(1, 64), st.data())
+@settings(deadline=None, max_examples=100)
+def test_damaged_documents(text, chunk_bytes, data):
+    content = bytearray(text.encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(content)))
+        damage = data.draw(st.sampled_from(DAMAGE)).encode("latin-1")
+        content[place : place + data.draw(st.integers(0, 3))] = damage
+    content = content[: data.draw(st.integers(0, len(content) * 2))]
+    assert everything_read(bytes(content), chunk_bytes) == everything_read(bytes(content), 1 << 20)
+
+
+@pytest.mark.parametrize("chunk_bytes", range(1, 65))
+def test_each_value_that_is_not_an_event_is_reported_at_its_byte(chunk_bytes):
+    parts = [
+        '{"ph": "M"}',
+        "5",
+        '{"ph": "M"}',
+        '"}, {"',
+        "[1]",
+        '{"ph": "M"}',
+        '{"ph": [1]}',
+        "null",
+    ]
+    text = '{"traceEvents": [' + ", ".join(parts) + "]}"
+    rows = read_kineto(io.BytesIO(text.encode()), chunk_bytes=chunk_bytes)
+    assert rows is not None
+    assert rows.events == len(parts)
+    wrong = [text.index(part) for part in ("5", '"}, {"', "[1]", '{"ph": [1]}', "null")]
+    lost, *found = rows.problems
+    assert lost.count == len(wrong)
+    assert [problem.where for problem in found] == [f"byte {place}" for place in wrong]
+
+
+def test_a_text_like_a_key_is_none_wherever_the_piece_ends():
+    """The backslash that distinguishes a quote within a text from that of a key may end a piece."""
+    kernels = '{"kernel_dispatch": [{"start_timestamp": 1, "end_timestamp": 2}]}'
+    for length in range(200, 330):
+        note = "x" * length + '\\"kernel_dispatch\\": [{}'
+        text = f'{{"note": "{note}", "rocprofiler-sdk-tool": [{{"buffer_records": {kernels}}}]}}'
+        for chunk_bytes in (64, 100, 512):
+            rows = read_rocprofv3_json(io.BytesIO(text.encode()), chunk_bytes=chunk_bytes)
+            assert rows is not None
+            assert (rows.events, len(rows.gpu.start_ns), rows.problems) == (1, 1, ())
+
+
+@pytest.mark.parametrize("chunk_bytes", [*range(1, 65, 3), 4096])
+def test_records_of_rocprofv3_that_are_none(chunk_bytes):
+    """Also in arrays of which nothing is kept, and where texts and records share a name."""
+    record = '{"start_timestamp": 1, "end_timestamp": 2, "correlation_id": {"internal": 5}}'
+    text = (
+        '{"rocprofiler-sdk-tool": [{"agents": [], "kernel_symbols": [], "buffer_records": {'
+        f'"counter_collection": [{{}}, 5, {{}}, "x", {{}}], "marker_api": [{record}, '
+        f'{{"key": 5, "value": "range"}}, {record}], "hip_api": [{record}, 7, {record}]}}}}]}}'
+    )
+    rows = read_rocprofv3_json(io.BytesIO(text.encode()), chunk_bytes=chunk_bytes)
+    assert rows is not None
+    assert rows.events == 4 + 3
+    assert [rows.names[name] for name in rows.annotations.name] == ["range", "range"]
+    assert rows.problems[0].count == 3
+    assert [problem.what[-3:] for problem in rows.problems[1:]] == ["'5'", "'x\"'"[-3:], "'7'"]
+
+
+def document(*events: Any) -> bytes:
+    return json.dumps({"traceEvents": list(events)}).encode()
+
+
+def kernel(name: str = "gemm", **args: Any) -> dict[str, Any]:
+    recorded = {"device": 0, "stream": 7, "correlation": 1, "grid": [1, 2, 3], "block": [4, 5, 6]}
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 10, "dur": 5,
+            "args": recorded | args}  # fmt: skip
+
+
+def test_collectives_with_equal_metadata_are_stored_once():
+    recorded = {"Collective name": "_allgather_base", "Process Group Ranks": "[0, 1, 2, 3]"}
+    rows = rows_of(document(*[kernel(f"nccl {i}", **recorded) for i in range(50)], kernel()))
+    assert rows.gpu.collective.tolist() == [0] * 50 + [MISSING]
+    [one] = rows.collectives
+    assert (one.operation, one.group_ranks) == ("_allgather_base", (0, 1, 2, 3))
+
+
+def test_deep_nesting():
+    text = document(kernel("before"), kernel("odd", bytes="DEEP"), kernel("after"))
+    rows = rows_of(text.replace(b'"DEEP"', b"[" * 100_000 + b"]" * 100_000))
+    assert [rows.names[i] for i in rows.gpu.name] == ["before", "after"]
+    assert rows.problems
+    unbalanced = rows_of(text.replace(b'"DEEP"', b"[" * 1_000_000))
+    assert len(unbalanced.gpu.start_ns) >= 1
+    assert unbalanced.partial
+
+
+def test_a_kernel_name_of_a_megabyte():
+    long = "k" * 1_000_000
+    rows = rows_of(document(kernel(long), kernel(long + "x"), kernel("<script>=1+1</script>")))
+    assert len(set(rows.gpu.name.tolist())) == 3
+    assert max(map(len, rows.names)) < 20_000
+    assert "<script>=1+1</script>" in rows.names
+
+
+@pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
+def test_real_traces_have_the_events_that_json_finds(path):
+    text = gzip.decompress(path.read_bytes())
+    events = json.loads(text)["traceEvents"]
+    rows = rows_of(text)
+    counts = Counter(event.get("cat") for event in events if event.get("ph") == "X")
+    assert rows.events == len(events)
+    kinds = Counter(rows.gpu.kind.tolist())
+    assert kinds[GpuKind.KERNEL] == counts["kernel"] + counts["Kernel"]
+    assert kinds[GpuKind.MEMCPY] == counts["gpu_memcpy"] + counts["Memcpy"]
+    assert kinds[GpuKind.MEMSET] == counts["gpu_memset"] + counts["Memset"]
+    assert len(rows.operators.start_ns) == counts["cpu_op"] + counts["Operator"]
+    assert rows.problems == ()
+    assert len(rows.gpu.start_ns) > 0
+    # A kernel has a grid and a block that a GPU can run, and nearly all have a call.
+    kernels = rows.gpu.kind == GpuKind.KERNEL
+    assert (rows.gpu.grid[kernels] > 0).all()
+    assert (rows.gpu.block[kernels].prod(axis=1) <= 1024).all()
+    assert np.isin(rows.gpu.correlation, rows.calls.correlation).mean() > 0.7
+    assert comparable(rows) == comparable(rows_of(text, chunk_bytes=1024))
+
+
+def test_a_rank_of_a_real_job_has_its_place_and_collectives():
+    path = SAMPLES / "h200_fsdp_rank1of4_part.pt.trace.json.gz"
+    rows = rows_of(gzip.decompress(path.read_bytes()))
+    assert (rows.rank, rows.world_size) == (1, 4)
+    recorded = [rows.collectives[i] for i in rows.gpu.collective if i >= 0]
+    assert {one.operation for one in recorded} == {"_allgather_base"}
+    assert {one.dtype for one in recorded} == {"BFloat16"}
+    assert all(one.out_elements == 4 * one.in_elements for one in recorded)
+
+
+def test_a_trace_too_large_for_memory_keeps_what_led_to_work_on_the_gpu(monkeypatch):
+    path = SAMPLES / "mi250_minitoy_rocm6.2.json.gz"
+    text = gzip.decompress(path.read_bytes())
+    whole = rows_of(text)
+    monkeypatch.setattr(events, "KEPT_BYTES", 0)
+    monkeypatch.setattr(events.Spool.__init__, "__kwdefaults__", {"most_bytes": 500})
+    rows = rows_of(text, chunk_bytes=4096)
+    left, right = comparable(rows), comparable(whole)
+    for column in left:
+        if not column.startswith(("calls.", "operators.")):
+            assert left[column] == right[column]
+    linked = np.isin(whole.calls.correlation, whole.gpu.correlation)
+    assert rows.calls.start_ns.tolist() == whole.calls.start_ns[linked].tolist()
+    enclosing = [
+        i
+        for i, (start, length) in enumerate(
+            zip(whole.operators.start_ns, whole.operators.duration_ns, strict=True)
+        )
+        if any(start <= c <= start + length for c in rows.calls.start_ns)
+    ]
+    assert set(rows.operators.external_id) >= set(whole.operators.external_id[enclosing])
+    left = len(whole.calls.start_ns) + len(whole.operators.start_ns)
+    left -= len(rows.calls.start_ns) + len(rows.operators.start_ns)
+    assert rows.host_rows_left_out == left > 0

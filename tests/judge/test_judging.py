@@ -1,0 +1,297 @@
+"""Submissions in every form, right ones and attacks, judged in confined processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.judge.judging import Ruling, judge
+from gemmetry.judge.sandbox import confine
+from gemmetry.judge.submissions import Submission, read_submission
+from gemmetry.judge.tasks import read_task
+from gemmetry.selftest.attacks import ATTACKS, TASK
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="submissions are confined on Linux")
+
+MEMORY = 16 * 2**30
+
+
+def _judged(task, submission, **options):
+    return judge(task, submission, limit_s=20, memory_bytes=MEMORY, seed=3, **options)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda one: one.name)
+def test_no_attack_is_ok(attack) -> None:
+    task = read_task(TASK)
+    submission = Submission(
+        name=attack.name, files={"attack.py": attack.text}, main="attack.py", entry="f"
+    )
+    found = judge(task, submission, limit_s=6, memory_bytes=MEMORY)
+    assert found.ruling is not Ruling.OK
+    assert found.findings and all(one.what for one in found.findings)
+    assert found.speed is None
+    assert len(json.dumps(found.result(is_brief=True).document()).encode()) <= 4096
+
+
+RIGHT = {
+    "product": "def f(a, b):\n    return a @ b\n",
+    "loop": "def f(a, b):\n    return sum(a[:, k, None] * b[k] for k in range(a.shape[1]))\n",
+    "einsum": "def f(a, b):\n    return torch.einsum('ik,kj->ij', a, b)\n",
+    "double": "def f(a, b):\n    return (a.double() @ b.double()).float()\n",
+    "split": "def f(a, b):\n    h = len(b) // 2\n    return a[:, :h] @ b[:h] + a[:, h:] @ b[h:]\n",
+    "reversed": "def f(a, b):\n    return a.flip(1) @ b.flip(0)\n",
+    "linear": "def f(a, b):\n    return torch.nn.functional.linear(a, b.t())\n",
+    "blocks": (
+        "def f(a, b):\n    out = torch.empty(len(a), b.shape[1])\n"
+        "    for i in range(0, len(a), 16):\n        out[i:i + 16] = a[i:i + 16] @ b\n"
+        "    return out\n"
+    ),
+    "numpy": "def f(a, b):\n    return torch.from_numpy(a.numpy() @ b.numpy())\n",
+    "class": (
+        "class f:\n    def __init__(self):\n        self.calls = 0\n"
+        "    def __call__(self, a, b):\n        self.calls += 1\n        return a @ b\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_submissions_are_ok(name, tmp_path) -> None:
+    (tmp_path / "mine.py").write_text("import torch\n\n" + RIGHT[name])
+    task = read_task(TASK)
+    found = _judged(task, read_submission(f"{tmp_path}/mine.py:f", task), time_it=False)
+    assert found.ruling is Ruling.OK, str(found)
+    assert found.accuracy in ("fp32", "fp64", "exact")
+    assert len(found.checks) > 20
+
+
+def test_speed_is_compared_with_torch_by_the_judge_s_clock(tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def f(a, b):\n    for _ in range(30):\n        a @ b\n    return a @ b\n"
+    )
+    task = read_task("matmul_128x128x128_f32t_f32n_f32t")
+    submission = read_submission(f"{tmp_path}/mine.py:f", task)
+    wrong = _judged(task, submission)
+    assert wrong.ruling is Ruling.WRONG  # b is stored transposed
+    (tmp_path / "mine.py").write_text(
+        "def f(a, b):\n    for _ in range(30):\n        a @ b.t()\n    return a @ b.t()\n"
+    )
+    found = _judged(task, read_submission(f"{tmp_path}/mine.py:f", task))
+    assert found.ruling is Ruling.OK, str(found)
+    assert found.speed is not None and found.speed.verdict in ("slower", "undecided")
+    assert found.speed.speedup < 0.8
+    assert "timed launches" in found.checks
+
+
+KERNELBENCH = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = nn.Linear(size, 24)
+
+    def forward(self, x):
+        return torch.softmax(self.linear(x), -1)
+
+
+def get_inputs():
+    return [torch.randn(16, 40)]
+
+
+def get_init_inputs():
+    return [40]
+"""
+MODEL_NEW = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = torch.nn.Linear(size, 24)
+
+    def forward(self, x):
+        y = x @ self.linear.weight.t() + self.linear.bias
+        e = torch.exp(y{shift})
+        return e / e.sum(-1, keepdim=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("shift", "ruling"), [(" - y.amax(-1, keepdim=True)", Ruling.OK), ("", Ruling.WRONG)]
+)
+def test_kernelbench(tmp_path, shift, ruling) -> None:
+    (tmp_path / "problem.py").write_text(KERNELBENCH)
+    (tmp_path / "new.py").write_text(MODEL_NEW.format(shift=shift))
+    task = read_task(str(tmp_path / "problem.py"))
+    found = _judged(task, read_submission(str(tmp_path / "new.py"), task), time_it=False)
+    assert found.ruling is ruling, str(found)
+    assert "empirical" in found.basis
+
+
+@pytest.mark.parametrize(
+    ("body", "ruling"),
+    [("return a @ b.t()", Ruling.OK), ("return (a.half() @ b.half().t()).float()", Ruling.WRONG)],
+)
+def test_gpu_mode(tmp_path, body, ruling) -> None:
+    folder = tmp_path / "matmul"
+    folder.mkdir()
+    (folder / "task.yml").write_text(
+        "files: []\nlang: py\ntests:\n  - {m: 32, n: 24, k: 48, seed: 1}\n"
+        "benchmarks:\n  - {m: 64, n: 64, k: 64, seed: 2}\n"
+    )
+    (folder / "reference.py").write_text(
+        "import torch\n\n\ndef generate_input(m, n, k, seed):\n"
+        "    g = torch.Generator().manual_seed(seed)\n"
+        "    return torch.randn(m, k, generator=g), torch.randn(n, k, generator=g)\n\n\n"
+        "def ref_kernel(data):\n    a, b = data\n    return a @ b.t()\n"
+    )
+    (tmp_path / "submission.py").write_text(
+        f"def custom_kernel(data):\n    a, b = data\n    {body}\n"
+    )
+    task = read_task(str(folder))
+    found = _judged(task, read_submission(str(tmp_path / "submission.py"), task), time_it=False)
+    assert found.ruling is ruling, str(found)
+
+
+@pytest.mark.parametrize(
+    ("body", "ruling"),
+    [("return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w", Ruling.OK),
+     ("return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-2) * w", Ruling.WRONG)],
+)  # fmt: skip
+def test_flashinfer_bench(tmp_path, body, ruling) -> None:
+    definition = {
+        "name": "rmsnorm_h64", "op_type": "rmsnorm",
+        "axes": {"batch_size": {"type": "var"}, "hidden": {"type": "const", "value": 64}},
+        "inputs": {"x": {"shape": ["batch_size", "hidden"], "dtype": "float32"},
+                   "w": {"shape": ["hidden"], "dtype": "float32"}},
+        "outputs": {"y": {"shape": ["batch_size", "hidden"], "dtype": "float32"}},
+        "reference": "import torch\n\n\ndef run(x, w):\n    scale = torch.rsqrt((x * x).mean(-1, "
+                     "keepdim=True) + 1e-6)\n    return x * scale * w\n",
+    }  # fmt: skip
+    solution = {
+        "name": "mine", "definition": "rmsnorm_h64",
+        "spec": {"language": "python", "entry_point": "main.py::run", "target_hardware": ["cpu"]},
+        "sources": [{"path": "main.py", "content": "from inner.norm import run\n"},
+                    {"path": "inner/norm.py",
+                     "content": f"import torch\n\n\ndef run(x, w):\n    {body}\n"}],
+    }  # fmt: skip
+    (tmp_path / "definition.json").write_text(json.dumps(definition))
+    (tmp_path / "workloads.jsonl").write_text(json.dumps({"workload": {"axes": {"batch_size": 7}}}))
+    (tmp_path / "solution.json").write_text(json.dumps(solution))
+    task = read_task(str(tmp_path / "definition.json"), tmp_path / "workloads.jsonl")
+    assert task.make(1)[0].shape == (7, 64)
+    found = _judged(task, read_submission(str(tmp_path / "solution.json"), task), time_it=False)
+    assert found.ruling is ruling, str(found)
+    solution["sources"][1]["path"] = "../outside.py"
+    (tmp_path / "solution.json").write_text(json.dumps(solution))
+    with pytest.raises(RequestError):
+        read_submission(str(tmp_path / "solution.json"), task)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("none.py", None),
+        ("syntax.py", "def f(:"),
+        ("other.py", "x = 1\n"),
+        ("binary.py", b"\xff\xfe"),
+        ("text.txt", "f"),
+        ("list.json", "[]"),
+        ("deep.json", "[" * 100_000),
+        ("kernel.cu", "void f() {}"),
+        ("large.py", "#" * 5_000_000),
+    ],
+)
+def test_files_that_are_no_submission(tmp_path, name, text) -> None:
+    if text is not None:
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    task = read_task(TASK)
+    task = type(task)(**{**task.__dict__, "entry": "f"})
+    with pytest.raises(RequestError) as caught:
+        read_submission(str(tmp_path / name), task)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("none.py", None),
+        ("problem.py", "raise ValueError\n"),
+        ("empty.py", ""),
+        ("task.yml", "tests: []\n"),
+        ("task.yml", "a: [b\n"),
+        ("definition.json", "{}"),
+        ("definition.json", "nothing"),
+    ],
+)
+def test_files_that_are_no_task(tmp_path, name, text) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(RequestError) as caught:
+        read_task(str(tmp_path / name))
+    assert name in str(caught.value)
+
+
+def test_a_reference_that_fails_is_the_task_s_fault(tmp_path) -> None:
+    (tmp_path / "problem.py").write_text(KERNELBENCH.replace("torch.softmax(", "torch.nothing("))
+    (tmp_path / "new.py").write_text(MODEL_NEW.format(shift=""))
+    task = read_task(str(tmp_path / "problem.py"))
+    with pytest.raises(RequestError):
+        _judged(task, read_submission(str(tmp_path / "new.py"), task))
+
+
+def test_what_a_confined_process_cannot_do(tmp_path) -> None:
+    """In a forked process; where the kernel grants nothing, that is said."""
+    receiving, sending = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover - another process
+        try:
+            missing = confine(tmp_path)
+            found = {"missing": missing}
+            for name, attempt in (
+                ("scratch", lambda: (tmp_path / "x").write_text("1")),
+                ("elsewhere", lambda: (tmp_path.parent / "evil").write_text("1")),
+                ("shared", lambda: Path("/dev/shm/evil").write_text("1")),
+                ("null", lambda: Path("/dev/null").write_text("1")),
+                ("network", lambda: socket.create_connection(("127.0.0.1", 1), 0.2)),
+            ):
+                try:
+                    attempt()
+                    found[name] = "done"
+                except OSError as error:
+                    found[name] = type(error).__name__
+            found["processes"] = sum(p.name.isdigit() for p in Path("/proc").iterdir())
+            os.write(sending, json.dumps(found).encode())
+        finally:
+            os._exit(0)
+    os.close(sending)
+    os.waitpid(pid, 0)
+    found = json.loads(os.read(receiving, 65536))
+    os.close(receiving)
+    assert found["scratch"] == found["null"] == "done"
+    if not any("Landlock" in one for one in found["missing"]):
+        assert found["elsewhere"] == found["shared"] == "PermissionError"
+    if not found["missing"]:
+        assert found["network"] != "done" and found["processes"] == 1
+
+
+def test_operands_of_other_formats_reach_the_submission(tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n\ndef f(a, b):\n    assert a.dtype == torch.bfloat16\n"
+        "    return (a.float() @ b.float()).bfloat16()\n"
+    )
+    task = read_task("matmul_32x24x40_bf16t_bf16t_bf16t")
+    found = _judged(task, read_submission(f"{tmp_path}/mine.py:f", task), time_it=False)
+    assert found.ruling is Ruling.OK, str(found)
+    assert np.isfinite(found.seconds)

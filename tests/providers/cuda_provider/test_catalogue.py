@@ -1,0 +1,440 @@
+"""Rows of all kernels, how one is chosen, and properties of their plans."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.dispatch import Configuration, parse_target
+from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.cuda_plans import Pointer, Tiles
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.decode import parse_variant
+from gemmetry.providers.cuda_provider.hopper import KERNELS
+from gemmetry.providers.cuda_provider.kernel import (
+    SHARED_BYTES,
+    CudaKernel,
+    StoredProduct,
+    Tiling,
+    parse_tiling,
+    predicted_cycles,
+    problem_of,
+    ranked,
+    ring_bytes,
+    staged_columns,
+    stages_that_fit,
+    staging_bytes,
+)
+from gemmetry.providers.kernels import __path__ as sources
+
+HOPPER = parse_target("cuda-sm_90")
+PROCESSORS = 132
+SMALL = "matmul_256x256x256_bf16t_bf16n_bf16t"
+
+each_kernel = pytest.mark.parametrize("kernel", catalogue.kernels(), ids=lambda one: one.name)
+
+
+def test_rungs_and_keys_belong_to_one_kernel_each() -> None:
+    found = catalogue.kernels()
+    rungs = [kernel.rung for kernel in found if kernel.rung is not None]
+    assert len(set(rungs)) == len(rungs)
+    assert max(Counter(kernel.key for kernel in found).values()) == 1
+    for kernel in found:
+        assert "_" not in kernel.key
+        assert kernel.rung is None or kernel.name.startswith(f"r{kernel.rung:02d}_")
+
+
+@each_kernel
+def test_names_of_configurations_lead_back_to_them(kernel: CudaKernel) -> None:
+    for name in kernel.checked:
+        operation = parse_operation(name)
+        legal = kernel.legal(operation)
+        assert legal, name
+        assert kernel.refusal(operation) is None
+        for one in legal:
+            assert catalogue.kernel_of(one.name) is kernel
+            again = kernel.configuration(one.name, operation)
+            assert again == one and again.parameters == one.parameters
+    assert kernel.configuration("nonsense", parse_operation(kernel.checked[0])) is None
+    assert kernel.configuration(f"{kernel.key}_x9", parse_operation(kernel.checked[0])) is None
+
+
+@each_kernel
+def test_plans_name_sources_and_buffers_that_exist(kernel: CudaKernel) -> None:
+    files = {
+        str(path.relative_to(folder).with_suffix(""))
+        for folder in map(Path, sources)
+        for path in folder.rglob("*.cu")
+    }
+    for name in kernel.checked:
+        operation = parse_operation(name)
+        roles = {spec.role for spec in (*operation.inputs, operation.output)}
+        for configuration in kernel.legal(operation):
+            plan = kernel.plan(operation, configuration, PROCESSORS)
+            assert plan.launches
+            for launch in plan.launches:
+                assert launch.compilation.source in files
+                named = {one.buffer for one in launch.arguments if isinstance(one, Pointer | Tiles)}
+                assert named <= roles | set(plan.workspaces)
+                blocks, cluster = launch.grid.blocks, launch.grid.cluster
+                assert not any(a % b for a, b in zip(blocks, cluster, strict=True))
+
+
+def test_what_no_kernel_does_is_refused_with_the_reason() -> None:
+    def reason(name: str, target: str = "cuda-sm_90") -> str | None:
+        return catalogue.reason_against(parse_operation(name), parse_target(target))
+
+    assert reason(SMALL) is None
+    assert "Hopper (cuda-sm_90), not cuda-sm_80" in (reason(SMALL, "cuda-sm_80") or "")
+    assert "Hopper (cuda-sm_90), not cpu" in (reason(SMALL, "cpu") or "")
+    assert "not batch_matmul" in (reason("batch_matmul_2x64x64x64_bf16t_bf16n_bf16t") or "")
+    assert reason("matmul_64x64x64_s8t_s8n_s32t")
+    long = reason("matmul_1x65536x65536_bf16t_bf16n_bf16t")
+    assert long == "rhs (65536x65536) has more than 2147483647 elements"
+
+
+def test_default_is_the_best_kernel_that_computes_the_operation() -> None:
+    chosen = catalogue.choose(parse_operation(SMALL))
+    assert chosen is not None
+    best = max(kernel.rung for kernel in catalogue.kernels() if kernel.rung is not None)
+    kernel = catalogue.kernel_of(chosen.name)
+    assert kernel is not None and kernel.rung in (best, None)
+    assert catalogue.choose(parse_operation("matmul_64x64x64_s8t_s8n_s32t")) is None
+
+
+def test_a_sweep_tries_no_slow_step_of_the_ladder() -> None:
+    names = [one.name for one in catalogue.worth_trying(parse_operation(SMALL))]
+    assert names[0] == "default"
+    assert not {"r00", "r01"} & set(names)
+    assert list(catalogue.worth_trying(parse_operation("matmul_64x64x64_s8t_s8n_s32t"))) == []
+
+
+unswapped = st.builds(
+    Tiling,
+    st.sampled_from((64, 128, 192, 256)),
+    st.sampled_from((64, 96, 128, 160, 176, 192, 208, 224, 256)),
+    st.sampled_from((1, 2, 4)),
+    st.sampled_from((1, 2, 4)),
+    st.integers(1, 99),
+    st.integers(1, 64),
+)
+
+
+def swapped(one: Tiling) -> Tiling:
+    tile, cluster = (one.tile_n, one.tile_m), (one.cluster_n, one.cluster_m)
+    return Tiling(*tile, *cluster, one.band, one.splits, is_swapped=True)
+
+
+tilings = st.one_of(unswapped, unswapped.map(swapped))
+
+
+@given(tilings)
+def test_names_parse_back(tiling: Tiling) -> None:
+    assert parse_tiling(str(tiling)) == tiling
+
+
+def test_other_texts_are_no_tilings() -> None:
+    for text in (
+        "",
+        "128x256",
+        "128x256_c2x1",
+        "128x256_c2x1_b8_k1",
+        "0128x256_c2x1_b8",
+        "٣x4_c1x1_b8",
+        "160x128_c1x1_b8_swap_k4",
+    ):
+        assert parse_tiling(text) is None, text
+
+
+@given(unswapped)
+def test_a_swapped_tiling_takes_the_same_kernel(tiling: Tiling) -> None:
+    turned = swapped(tiling)
+    assert turned.in_kernel == tiling.in_kernel == tiling
+    assert turned.threads == tiling.threads and turned.cluster == tiling.cluster
+    assert turned.clusters(320, 7168) == tiling.clusters(7168, 320)
+
+
+@given(unswapped)
+def test_the_ring_and_the_staging_memory_fit(tiling: Tiling) -> None:
+    stage_bytes = (tiling.tile_m + tiling.tile_n) * 128
+    staging = staging_bytes(tiling)
+    stages = stages_that_fit(stage_bytes, staging)
+    assert ring_bytes(stages, stage_bytes, staging) <= SHARED_BYTES
+    one_more = ring_bytes(stages + 1, stage_bytes, staging) + 512
+    assert stages == 12 or one_more > SHARED_BYTES
+
+
+@given(unswapped)
+def test_staged_columns_divide_the_tile(tiling: Tiling) -> None:
+    columns = staged_columns(tiling.tile_n)
+    assert tiling.tile_n % columns == 0
+    assert columns == 64 or tiling.tile_n % (2 * columns)
+
+
+def test_small_results_get_small_tiles_and_large_ones_large_tiles() -> None:
+    choices = (Tiling(128, 256, 2), Tiling(128, 128, 2), Tiling(64, 64, 2))
+    assert ranked(choices, 128, 4096, 4096)[0] == Tiling(64, 64, 2)
+    assert ranked(choices, 8192, 8192, 8192)[0] == Tiling(128, 256, 2)
+    # Both large tiles reach what the power limit allows; the order of the list decides.
+    assert ranked(choices[::-1], 8192, 8192, 8192)[0] == Tiling(128, 128, 2)
+
+
+def test_slices_pay_where_k_is_long_and_tiles_are_few() -> None:
+    whole, sliced = Tiling(128, 128, 2), Tiling(128, 128, 2, splits=4)
+    assert ranked((whole, sliced), 256, 1024, 65536)[0] == sliced
+    assert ranked((whole, sliced), 256, 1024, 512)[0] == whole
+
+
+@given(tilings, st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000))
+def test_more_work_never_takes_less_time(tiling: Tiling, m: int, n: int, k: int) -> None:
+    assert predicted_cycles(tiling, m, n, k, 132) <= predicted_cycles(tiling, m + 64, n, k, 132)
+    assert predicted_cycles(tiling, m, n, k, 132) <= predicted_cycles(tiling, m, n, k + 64, 132)
+
+
+def test_320_rows_are_two_swapped_tiles_of_160() -> None:
+    choices = (Tiling(128, 256, 2), Tiling(128, 128, 2), Tiling(160, 128, is_swapped=True))
+    assert ranked(choices, 320, 7168, 2048)[0] == choices[2]
+
+
+def problem(name: str) -> StoredProduct:
+    return problem_of(parse_operation(name))
+
+
+def test_of_a_column_major_result_the_transpose_is_computed() -> None:
+    found = problem("matmul_64x128x256_bf16t_bf16n_bf16n")
+    assert found.is_transposed and (found.m, found.n) == (128, 64)
+    assert (found.a.role, found.b.role) == ("rhs", "lhs")
+    # Bᵀ (n, k) is stored as B is: along K.
+    assert not found.a.along_lines and not found.b.along_lines
+
+
+def test_rows_of_no_multiple_of_16_bytes_are_packed() -> None:
+    found = problem("matmul_33x65x129_bf16t_bf16t_bf16t")
+    # A has rows of 129, B of 65 elements; the next multiples of 8 are 136 and 72.
+    assert (found.a.padded_columns, found.b.padded_columns) == (136, 72)
+    assert found.workspaces == {"packed_lhs": 33 * 136 * 2, "packed_rhs": 129 * 72 * 2}
+    assert [launch.compilation.entry for launch in found.packings] == ["pack", "pack"]
+    assert found.a.tiles(32, 64).buffer == "packed_lhs"
+    assert found.a.tiles(32, 64).boxes.extents == (129, 33)
+    assert found.a.tiles(32, 64).boxes.strides == (272,)
+    assert found.is_stored_directly
+
+
+def test_bytes_count_as_bytes() -> None:
+    found = problem("matmul_32x32x24_e4m3t_e4m3n_bf16t")
+    assert found.a.needs_packing and found.a.padded_columns == 32
+    assert not problem("matmul_32x32x32_e4m3t_e4m3n_bf16t").a.needs_packing
+
+
+BEST = next(one for one in KERNELS if one.rung == 11)
+SQUARE = parse_operation("matmul_4096x4096x4096_bf16t_bf16n_bf16t")
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 200))
+def test_any_shape_has_a_plan_within_the_limits(m: int, n: int, k: int, processors: int) -> None:
+    operation = parse_operation(f"matmul_{m}x{n}x{k}_bf16t_bf16n_bf16t")
+    for kernel in KERNELS[2:7]:
+        legal = kernel.legal(operation)
+        assert legal
+        for configuration in legal[:3]:
+            plan = kernel.plan(operation, configuration, max(processors, 4))
+            launch = plan.launches[-1]
+            tiling = parse_tiling(configuration.name.partition("_")[2])
+            assert tiling is not None
+            assert launch.grid.dynamic_bytes <= SHARED_BYTES
+            assert launch.grid.blocks[0] % tiling.cluster == 0
+            boxes = [one for one in launch.arguments if isinstance(one, Tiles)]
+            for one in boxes:
+                assert all(1 <= size <= 256 for size in one.boxes.box)
+                assert all(stride % 16 == 0 for stride in one.boxes.all_strides)
+
+
+def test_slices_cover_k_once_each() -> None:
+    plan = BEST.plan(SQUARE, Configuration("r11_128x128_c2x1_b8_k4"), 132)
+    *_, (_, _, k, _, whole, sharers) = plan.launches[-1].arguments
+    tiles = 16 * 32
+    assert (whole, sharers) == (0, tiles * 4)
+    # r11_best.cu: cluster c has the steps from c · shared / sharers to (c + 1) · shared / sharers.
+    steps = -(-k // 64)
+    shared = tiles * steps
+    bounds = [cluster * shared // sharers for cluster in range(sharers + 1)]
+    assert bounds[0] == 0 and bounds[-1] == shared
+    assert {b - a for a, b in itertools.pairwise(bounds)} == {16}
+    # Workspaces hold every slice of every tile.
+    assert plan.workspaces["partial"] >= 4 * 2 * tiles * 128 * 128 * 4
+    assert plan.workspaces["arrivals"] == 2 * tiles * 2 * 4
+
+
+@given(st.integers(1, 5000), st.integers(1, 300), st.integers(2, 8))
+def test_uneven_slices_stay_within_their_workspace(k: int, columns: int, splits: int) -> None:
+    operation = parse_operation(f"matmul_64x{columns}x{k}_bf16t_bf16n_f32t")
+    configuration = Configuration(f"r11_64x64_c1x1_b8_k{splits}")
+    if BEST.why_not(operation, configuration) is not None:
+        assert splits > -(-k // 64)
+        return
+    plan = BEST.plan(operation, configuration, 132)
+    *_, (_, _, _, _, _, sharers) = plan.launches[-1].arguments
+    steps, tiles = -(-k // 64), -(-columns // 64)
+    shared = tiles * steps
+    bounds = [cluster * shared // sharers for cluster in range(sharers + 1)]
+    assert all(a < b for a, b in itertools.pairwise(bounds))
+    for tile in range(tiles):
+        begin, end = tile * steps, (tile + 1) * steps
+        first = ((begin + 1) * sharers - 1) // shared
+        last = (end * sharers - 1) // shared
+        assert bounds[first] <= begin < bounds[first + 1]
+        assert bounds[last] < end <= bounds[last + 1]
+        size = (last - first + 1) * tiles * 64 * 64 * 4
+        assert size <= plan.workspaces["partial"]
+
+
+RUNGS = [catalogue.kernel_of(key) for key in ("r00", "r01", "r02", "r03", "r04")]
+assert None not in RUNGS
+NAIVE, THREADS, SHARED, REGISTERS, MMA = RUNGS
+FOLDER = resources.files("gemmetry.providers.kernels") / "gemm"
+
+
+def test_one_thread_is_given_no_more_than_it_can_finish() -> None:
+    largest, larger = "matmul_512x512x512_", "matmul_512x513x512_"
+    formats = "bf16t_bf16n_bf16t"
+    assert NAIVE.refusal(parse_operation(largest + formats)) is None
+    assert "up to 512x512x512" in (NAIVE.refusal(parse_operation(larger + formats)) or "")
+    assert THREADS.refusal(parse_operation(larger + formats)) is None
+    seconds = NAIVE.seconds_per_launch
+    assert seconds is not None
+    assert seconds(parse_operation(largest + formats)) > seconds(
+        parse_operation(f"matmul_8x8x8_{formats}")
+    )
+
+
+def test_every_element_has_a_thread() -> None:
+    operation = parse_operation("matmul_33x65x7_f16t_f16n_f32t")
+    (launch,) = THREADS.plan(operation, Configuration("r01"), 132).launches
+    assert launch.grid.blocks[0] * launch.grid.threads[0] >= 33 * 65
+    assert launch.arguments == (Pointer("lhs"), Pointer("rhs"), Pointer("result"), 33, 65, 7)
+    assert dict(launch.compilation.macros) == {"IN_F16": 1, "OUT_F16": 0, "OUT_F32": 1}
+
+
+def _constant(source: str, name: str) -> int:
+    text = (FOLDER / f"{source}.cu").read_text()
+    return int(re.search(rf"\b{name} = (\d+)", text)[1])
+
+
+@pytest.mark.parametrize("kernel", [SHARED, REGISTERS, MMA], ids=lambda kernel: kernel.name)
+def test_every_tile_has_a_block(kernel) -> None:
+    operation = parse_operation("matmul_300x513x40_bf16t_bf16n_f32t")
+    for configuration in kernel.legal(operation):
+        (launch,) = kernel.plan(operation, configuration, 132).launches
+        tile_m, tile_n, _ = configuration.tile
+        assert launch.grid.blocks == (-(-300 // tile_m) * -(-513 // tile_n), 1, 1)
+        assert launch.arguments[3:] == (300, 513, 40)
+        macros = dict(launch.compilation.macros)
+        assert (macros["OUT_F32"], macros["IN_F16"]) == (1, 0)
+
+
+def test_the_register_tile_is_that_of_the_source() -> None:
+    operation = parse_operation("matmul_256x256x256_bf16t_bf16n_bf16t")
+    (configuration,) = REGISTERS.legal(operation)
+    (launch,) = REGISTERS.plan(operation, configuration, 132).launches
+    tile, tile_k, threads = (
+        _constant("r03_register_tiles", name) for name in ("TILE", "TILE_K", "THREADS")
+    )
+    assert configuration.tile == (tile, tile, tile_k)
+    assert launch.grid.threads == (threads, 1, 1)
+
+
+def test_a_shared_tile_has_a_thread_for_each_element() -> None:
+    operation = parse_operation("matmul_256x256x256_bf16t_bf16n_bf16t")
+    for name, threads in (("r02_tile32", 1024), ("r02_tile16", 256)):
+        configuration = SHARED.configuration(name, operation)
+        (launch,) = SHARED.plan(operation, configuration, 132).launches
+        assert launch.grid.threads == (threads, 1, 1)
+        assert dict(launch.compilation.macros)["TILE"] ** 2 == threads
+
+
+def test_stages_fit_shared_memory_and_warps_divide_the_tile() -> None:
+    operation = parse_operation("matmul_256x256x256_bf16t_bf16n_bf16t")
+    listed = MMA.legal(operation)
+    assert len({one.name for one in listed}) == len(listed) >= 5
+    for configuration in listed:
+        (launch,) = MMA.plan(operation, configuration, 132).launches
+        macros = dict(launch.compilation.macros)
+        bytes_of_stage = (macros["TILE_M"] + macros["TILE_N"]) * macros["TILE_K"] * 2
+        assert launch.grid.dynamic_bytes == macros["STAGES"] * bytes_of_stage <= 227 * 1024
+        assert launch.grid.threads == (32 * macros["WARPS_M"] * macros["WARPS_N"], 1, 1)
+        assert macros["TILE_M"] % (16 * macros["WARPS_M"]) == 0
+        assert macros["TILE_N"] % (16 * macros["WARPS_N"]) == 0
+        name = "x".join(str(macros[f"TILE_{axis}"]) for axis in "MNK")
+        assert configuration.name == f"r04_{name}_s{macros['STAGES']}"
+
+
+DECODE = catalogue.kernel_of("decode")
+
+
+def runs_of_warps(blocks: int, n: int, runs: int, name: str) -> Iterator[tuple[int, int]]:
+    """The tile and run of everything that the warps of decode.cu read, with its arithmetic."""
+    variant = parse_variant(name)
+    assert variant is not None
+    tiles, stride = -(-n // variant.rows), blocks // variant.split
+    for block in range(blocks):
+        rank = block % variant.split
+        for warp in range(variant.warps):
+            first = runs * rank // variant.split + warp
+            end = runs * (rank + 1) // variant.split
+            count = max(end - first + variant.warps - 1, 0) // variant.warps
+            for tile in range(block // variant.split, tiles, stride):
+                for at in range(count):
+                    yield tile, first + at * variant.warps
+
+
+@pytest.mark.parametrize("name", [*DECODE.checked, "matmul_1x7168x2048_bf16t_bf16n_bf16t"])
+def test_every_run_of_the_weights_is_read_once(name: str) -> None:
+    operation = parse_operation(name)
+    _, n, k, _ = operation.matmul_shape
+    for configuration in DECODE.legal(operation):
+        variant = parse_variant(configuration.name)
+        assert variant is not None
+        runs = -(-k * operation.signature.rhs.itemsize // (128 * variant.depth))
+        for processors in (1, 132):
+            (launch,) = DECODE.plan(operation, configuration, processors).launches
+            blocks = launch.grid.blocks[0]
+            read = Counter(runs_of_warps(blocks, n, runs, configuration.name))
+            tiles = -(-n // variant.rows)
+            assert read == Counter((tile, run) for tile in range(tiles) for run in range(runs))
+            assert blocks % variant.split == 0 and blocks <= max(processors, variant.split)
+
+
+def test_few_rows_are_chosen_by_default_and_many_are_not() -> None:
+    few, many = (f"matmul_{m}x4096x4096_bf16t_bf16n_bf16t" for m in (16, 17))
+    chosen = catalogue.choose(parse_operation(few))
+    assert chosen is not None and chosen.name.startswith("decode_ring")
+    other = catalogue.choose(parse_operation(many))
+    assert other is None or not other.name.startswith("decode")
+
+
+@pytest.mark.parametrize(
+    ("shape", "split"), [("1x256x7168", 8), ("4x28672x8192", 1), ("16x4096x14336", 1)]
+)
+def test_blocks_share_tiles_where_there_are_few(shape: str, split: int) -> None:
+    operation = parse_operation(f"matmul_{shape}_bf16t_bf16n_bf16t")
+    first = DECODE.legal(operation)[0]
+    assert first.parameters["split"] == split
+    (launch,) = DECODE.plan(operation, first, 132).launches
+    assert launch.grid.blocks[0] > 120
+
+
+def test_loads_without_the_copy_engine_are_tried_last() -> None:
+    aligned, other = (
+        DECODE.legal(parse_operation(f"matmul_2x64x{k}_bf16t_bf16n_bf16t")) for k in (64, 65)
+    )
+    assert [one.parameters["direct"] for one in aligned] == [False] * 5 + [True]
+    assert other and all(one.parameters["direct"] for one in other)

@@ -1,0 +1,87 @@
+"""Tests of compiling plans without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gemmetry.domain.dispatch import Dispatch, parse_target
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.hardware import cuda_compiler
+from gemmetry.hardware.cuda_compiler import Cubin
+from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan, ResourceUsage
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.executable import (
+    compile_plan,
+    usage_of,
+)
+
+NAME = "matmul_64x48x32_bf16t_bf16n_bf16t_r01"
+GRID = Grid(blocks=(1, 1, 1), threads=(32, 1, 1), dynamic_bytes=1000)
+
+
+def dispatch(name: str = NAME) -> Dispatch:
+    operation, configuration = split_dispatch_name(name)
+    kernel = catalogue.kernel_of(configuration)
+    assert kernel is not None
+    found = kernel.configuration(configuration, operation)
+    assert found is not None
+    return Dispatch(operation, found, "cuda", parse_target("cuda-sm_90"))
+
+
+def plan_of(wanted: Dispatch) -> LaunchPlan:
+    kernel = catalogue.kernel_of(wanted.configuration.name)
+    assert kernel is not None
+    return kernel.plan(wanted.operation, wanted.configuration, 132)
+
+
+def test_files_and_facts_of_a_kernel(tmp_path: Path) -> None:
+    wanted = dispatch()
+    generated = tmp_path / "generated"
+    compiled = compile_plan(plan_of(wanted), wanted, generated, force=False, notes=("slow",))
+    facts = compiled.facts
+    assert facts.registers and facts.spill_bytes == 0 and facts.shared_memory_bytes == 0
+    assert (facts.matrix_instruction, facts.compiled_for) == ("none", "sm_90a")
+    assert facts.notes == ("slow",)
+    for path in (facts.binary_path, facts.assembly_path, facts.tool_output_path):
+        assert path and path.startswith("generated/cuda/matmul/matmul_64x48x32")
+    assert (tmp_path / str(facts.binary_path)).read_bytes().startswith(b"\x7fELF")
+    assert ".target sm_90a" in (tmp_path / str(facts.assembly_path)).read_text()
+    assert (
+        "r01_thread_per_output.cu -DIN_F16=0"
+        in (tmp_path / str(facts.tool_output_path)).read_text()
+    )
+    assert b"Rung 1" in (tmp_path / str(facts.source_path)).read_bytes()
+
+
+def test_machine_code_of_an_earlier_run_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def compiled(request: object, architecture: str) -> Cubin:
+        calls.append(architecture)
+        return Cubin(b"code", "")
+
+    monkeypatch.setattr(cuda_compiler, "_compile", compiled)
+    wanted = dispatch()
+    for force in (False, False, True):
+        compile_plan(plan_of(wanted), wanted, tmp_path / "generated", force=force)
+    assert calls == ["sm_90a"] * 2
+
+
+def test_shared_memory_is_what_the_source_and_the_launch_take() -> None:
+    log = (
+        "Compiling entry function 'gemm' for 'sm_90a'\n"
+        "0 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n"
+        "Used 40 registers, 24 bytes smem\n"
+    )
+    compilation = Compilation(source="gemm/x")
+    launch = KernelLaunch(compilation=compilation, grid=GRID, arguments=())
+    other = replace(launch, compilation=replace(compilation, entry="missing"))
+    code = {one.compilation: Cubin(b"", log) for one in (launch, other)}
+    assert usage_of(LaunchPlan(launches=(launch, other)), code) == [ResourceUsage(40, 4, 0, 1024)]

@@ -1,0 +1,398 @@
+"""Batches, culprits, crashes and hangs, with stand-ins for ``iree-compile``; what it dumps, in the
+form that IREE 3.13 writes it, shortened."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gemmetry.providers.base import matrix_instruction
+from gemmetry.providers.iree_provider.compiler import (
+    CompileJob,
+    IreeCompiler,
+    amd_usage,
+    assemble,
+    attribute_errors,
+    chosen_configuration,
+    cpu_instruction,
+    find_program,
+    find_ptxas,
+    function_of,
+    host_cpu,
+    read_machine_code,
+    shared_memory,
+    split_kernels,
+    with_twins,
+)
+
+DUMPS = Path(__file__).parents[2] / "data" / "iree_dumps"
+FUNCTIONS = {name: f"func.func @{name}(\n) {{\n}}\n" for name in ("f", "f_2", "g", "h")}
+
+STAND_IN = """\
+#!{python}
+import re, sys, time, os, signal
+text = sys.stdin.read()
+names = re.findall(r"@(\\w+)\\(", text)
+with open({log!r}, "a") as log:
+    log.write(" ".join(names) + "\\n")
+output = sys.argv[sys.argv.index("-o") + 1]
+{body}
+open(output, "w").write(" ".join(names))
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path):
+    """Make an ``iree-compile`` of a few lines; calls are logged, one line of names each."""
+
+    def make(body: str = "", timeout_s: float | None = None) -> tuple[IreeCompiler, Path]:
+        program, log = tmp_path / "iree-compile", tmp_path / "log"
+        log.write_text("")
+        code = STAND_IN.format(python=sys.executable, log=str(log), body=textwrap.dedent(body))
+        program.write_text(code)
+        program.chmod(0o755)
+        return IreeCompiler(program, timeout_s), log
+
+    return make
+
+
+def compile_all(compiler: IreeCompiler, parallel: int = 1):
+    ((_, results),) = compiler.run([CompileJob(FUNCTIONS, ("--flag",))], parallel)
+    good = {name for result in results for name in result.names}
+    errors = {name: str(e) for result in results for name, e in result.errors.items()}
+    return good, errors
+
+
+def test_all_functions_go_into_one_call(stand_in):
+    compiler, log = stand_in()
+    good, errors = compile_all(compiler)
+    assert good == set(FUNCTIONS)
+    assert not errors
+    assert log.read_text() == "f f_2 g h\n"
+
+
+def test_named_culprits_cost_one_more_call_and_no_other_function(stand_in):
+    compiler, log = stand_in(
+        """
+        bad = [n for n in names if n in ("f_2", "h")]
+        for n in bad:
+            line = text[: text.index(f"@{n}(")].count("\\n") + 2
+            print(f"<stdin>:{line}:8: error: too large, {n}", file=sys.stderr)
+        if bad:
+            sys.exit(1)
+        """
+    )
+    good, errors = compile_all(compiler)
+    assert good == {"f", "g"}
+    assert set(errors) == {"f_2", "h"}
+    assert "too large, h" in errors["h"]
+    assert log.read_text() == "f f_2 g h\nf g\n"
+
+
+def test_every_function_has_the_call_that_settled_it(stand_in):
+    compiler, _ = stand_in(
+        """
+        print("to standard output", flush=True)
+        if "h" in names:
+            line = text[: text.index("@h(")].count("\\n") + 2
+            print(f"<stdin>:{line}:8: error: too large", file=sys.stderr)
+            sys.exit(1)
+        """
+    )
+    ((_, (result,)),) = compiler.run([CompileJob(FUNCTIONS, ("--flag", "--with=a b"))])
+    assert set(result.logs) == set(FUNCTIONS)
+    rejected, good = result.logs["h"], result.logs["f"]
+    assert rejected.startswith(
+        "// $ iree-compile - -o out.vmfb --flag '--with=a b' --iree-hal-dump"
+    )
+    assert rejected.endswith(
+        "//   @h\n// exit status 1\nto standard output\n<stdin>:14:8: error: too large\n"
+    )
+    assert good == result.logs["g"]
+    assert "@h" not in good
+    assert good.endswith("// exit status 0\nto standard output\n")
+
+
+def test_a_call_that_hangs_is_in_the_log_too(stand_in):
+    compiler, _ = stand_in('print("so far", flush=True); time.sleep(60)', timeout_s=4.0)
+    ((_, results),) = compiler.run([CompileJob({"f": FUNCTIONS["f"]}, ())])
+    assert results[0].logs["f"].endswith("// did not end in time or did not start\nso far\n")
+
+
+def test_equal_functions_share_what_was_found_for_one_of_them():
+    functions = {"f": "func @f() { a }", "f_2": "func @f_2() { a }", "g": "func @g() { b }"}
+    assert with_twins({"f_2": "code"}, functions) == {"f": "code", "f_2": "code"}
+    assert with_twins({"f": 1, "f_2": 2}, functions) == {"f": 1, "f_2": 2}
+
+
+def test_a_failure_that_names_nobody_is_halved_down_to_its_cause(stand_in):
+    compiler, log = stand_in(
+        """
+        if "g" in names:
+            print("<unknown>:0: error: LLVM refused it", file=sys.stderr)
+            sys.exit(1)
+        """
+    )
+    good, errors = compile_all(compiler)
+    assert good == {"f", "f_2", "h"}
+    assert "LLVM refused it" in errors["g"]
+    assert log.read_text().splitlines() == ["f f_2 g h", "f f_2", "g h", "g", "h"]
+
+
+def test_a_crash_costs_only_the_function_that_causes_it(stand_in):
+    compiler, _ = stand_in(
+        """
+        if "f" in names:
+            print("LLVM ERROR: unreachable", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGABRT)
+        """
+    )
+    good, errors = compile_all(compiler)
+    assert good == {"f_2", "g", "h"}
+    assert "crashed (signal 6): unreachable" in errors["f"]
+
+
+def test_a_compiler_that_hangs_is_ended(stand_in):
+    """It waits for the deadline three times: with four functions, then two, then one. A shorter
+    one could end the calls that do not hang on a loaded machine."""
+    compiler, _ = stand_in('if "h" in names: time.sleep(60)', timeout_s=3.0)
+    good, errors = compile_all(compiler)
+    assert good == {"f", "f_2", "g"}
+    assert "did not end within 3 s" in errors["h"]
+
+
+def test_a_missing_program_is_everyones_error(tmp_path):
+    good, errors = compile_all(IreeCompiler(tmp_path / "none"))
+    assert not good
+    assert set(errors) == set(FUNCTIONS)
+    assert "cannot start" in errors["f"]
+
+
+def test_jobs_run_side_by_side_and_keep_their_results(stand_in):
+    compiler, _ = stand_in()
+    jobs = [CompileJob({name: text}, ()) for name, text in FUNCTIONS.items()]
+    found = dict(zip_results(compiler, jobs))
+    assert {next(iter(job.functions)) for job in jobs} == set(found)
+    assert all(results[0].names == (name,) for name, results in found.items())
+    assert all(results[0].binary == name.encode() for name, results in found.items())
+    assert all(results[0].duration_ns > 0 for results in found.values())
+
+
+def zip_results(compiler: IreeCompiler, jobs: list[CompileJob]):
+    for job, results in compiler.run(jobs, parallel=2):
+        yield next(iter(job.functions)), results
+
+
+def test_errors_inside_dumped_files_name_their_function():
+    messages = (
+        "/tmp/x/configured_module_f_2_dispatch_0.mlir:19:8: error: op was not bufferized\n"
+        "/tmp/x/configured_module_g$async_dispatch_1.mlir:8:6: error: failed to distribute\n"
+    )
+    assert attribute_errors(messages, FUNCTIONS) == {
+        "f_2": "op was not bufferized",
+        "g": "failed to distribute",
+    }
+
+
+def test_the_first_line_about_a_function_is_kept_and_shortened():
+    messages = (
+        "<stdin>:2:8: error: One or more operations with large vector sizes (32768 bytes) "
+        "were found:\n"
+        "<stdin>:2:8: error: failed to run translation\n"
+        f"<stdin>:13:1: error: {'x' * 1000}\n"
+    )
+    found = attribute_errors(messages, FUNCTIONS)
+    assert found["f"] == "One or more operations with large vector sizes (32768 bytes)"
+    assert len(found["h"]) == 300
+
+
+def test_the_users_folder_goes_before_the_package(tmp_path):
+    mine = tmp_path / "iree-compile"
+    mine.write_text("")
+    packaged = tmp_path / "packaged"
+    packaged.write_text("")
+    assert find_program("iree-compile", str(tmp_path), packaged) == mine
+    assert find_program("iree-compile", str(tmp_path / "none"), packaged) is None
+    assert find_program("iree-compile", None, packaged) == packaged
+    assert find_program("no-such-program-here", None, None) is None
+
+
+X86 = (DUMPS / "host.s").read_text()
+
+PTX = (DUMPS / "nvidia.ptx").read_text()
+
+AMD = (DUMPS / "amd.rocmasm").read_text()
+
+
+def usage(registers: int, spill: int, shared: int) -> dict[str, int]:
+    return {"registers": registers, "spill_bytes": spill, "shared_memory_bytes": shared}
+
+
+def resources(code) -> tuple[int | None, ...]:
+    facts = code.facts
+    return facts.registers, facts.spill_bytes, facts.shared_memory_bytes
+
+
+def test_each_dispatch_gets_the_code_of_its_kernels(tmp_path: Path):
+    (tmp_path / "linked.s").write_text(X86)
+    (tmp_path / "linked.ll").write_text("define void @f_default_dispatch_0_matmul() {}")
+    found = read_machine_code(tmp_path, ["f_default", "f", "g"])
+    assert set(found) == {"f_default"}
+    code = found["f_default"]
+    assert code.suffix == ".s"
+    assert code.facts.matrix_instruction == "vfmadd231ps zmm"
+    assert resources(code) == (None, None, None)
+    assert code.text == (
+        "f_default_dispatch_0_matmul:\n\tvbroadcastss\t(%rdi), %zmm1\n.LBB0_2:\n"
+        "\tvfmadd231ps\t(%rax){1to16}, %zmm1, %zmm2\n\tvfmadd231ps\t%zmm3, %zmm1, %zmm4 {%k1}\n"
+        "\tvfmadd231ss\t%xmm3, %xmm1, %xmm4\n\tjne\t.LBB0_2\n\n"
+        "f_default_dispatch_1_reduction:\n\tvaddps\t%zmm3, %zmm1, %zmm4\n"
+    )
+
+
+def test_ptx_keeps_its_head_and_includes_tool_output(tmp_path: Path):
+    (tmp_path / "linked.ptx").write_text(PTX)
+    known = {"f_default_dispatch_0_matmul": usage(96, 8, 34304)}
+    found = read_machine_code(tmp_path, ["f_default", "g"], known)
+    one, other = found["f_default"], found["g"]
+    assert resources(one) == (96, 8, 34304)
+    assert (one.suffix, one.facts.matrix_instruction) == (".ptx", "mma.sync")
+    assert one.text.startswith(".version 7.6\n.target sm_80\n.extern .shared")
+    assert one.text.endswith("\tret;\n}\n")
+    assert "fma.rn" not in one.text
+    assert (other.facts.matrix_instruction, other.facts.registers) == ("none", None)
+    assert "fma.rn" in other.text and ".target sm_80" in other.text
+
+
+def test_amd_assembly_shows_the_resources_it_needs(tmp_path: Path):
+    (tmp_path / "linked.rocmasm").write_text(AMD)
+    code = read_machine_code(tmp_path, ["f_default"])["f_default"]
+    assert (code.suffix, code.facts.matrix_instruction) == (".amdgcn", "mfma")
+    assert resources(code) == (112, 12, 50688)
+    assert amd_usage("no metadata") == {}
+
+
+def test_the_largest_kernel_counts(tmp_path: Path):
+    (tmp_path / "linked.s").write_text(X86)
+    known = {
+        "f_default_dispatch_0_matmul": usage(96, 0, 100),
+        "f_default_dispatch_1_reduction": usage(20, 4, 200),
+    }
+    code = read_machine_code(tmp_path, ["f_default"], known)["f_default"]
+    assert resources(code) == (96, 4, 200)
+
+
+def test_without_dumps_there_is_nothing(tmp_path: Path):
+    assert read_machine_code(tmp_path / "none", ["f"]) == {}
+    assert split_kernels("", ".ptx")[1] == split_kernels("", ".s")[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("symbol", "function"),
+    [
+        ("f_dispatch_0_matmul", "f"),
+        ("f_dispatch_12", "f"),
+        ("f$async_dispatch_0_matmul", "f"),
+        ("f_dispatch_0_x_dispatch_1_matmul", "f_dispatch_0_x"),
+        ("f_2_dispatch_0_matmul", "f_2"),
+        ("other_dispatch_0_matmul", None),
+        ("iree_h2f_ieee", None),
+    ],
+)
+def test_symbols_name_their_function(symbol, function):
+    assert function_of(symbol, {"f", "f_2", "f_dispatch_0_x"}) == function
+
+
+@pytest.mark.parametrize(
+    ("lines", "instruction"),
+    [
+        (["vdpbf16ps\t(%rsi){1to16}, %zmm2, %zmm1"] * 2 + ["vfmadd231ps %zmm1, %zmm2, %zmm3"],
+         "vdpbf16ps zmm"),
+        (["vpdpbusd\t%ymm1, %ymm2, %ymm3"], "vpdpbusd ymm"),
+        (["tdpbssd\t%tmm2, %tmm1, %tmm0"] + ["vfmadd231ps %zmm1, %zmm2, %zmm3"] * 9, "tdpbssd"),
+        (["vmulps\t%xmm1, %xmm2, %xmm3"], "vmulps xmm"),
+        (["vpmulld\t(%rax), %zmm2, %zmm3"], "vpmulld zmm"),
+        (["fmla\tv0.4s, v1.4s, v2.s[0]"], "fmla 4s"),
+        (["smmla\tv0.4s, v1.16b, v2.16b"] + ["fmla v0.4s, v1.4s, v2.4s"] * 5, "smmla"),
+        (["sdot\tv0.4s, v1.16b, v2.16b"], "sdot 4s"),
+        (["movq\t%rax, %rbx", "addq\t$1, %rax"], "none"),
+    ],
+)  # fmt: skip
+def test_the_instruction_of_the_product_on_a_cpu(lines, instruction):
+    assert cpu_instruction("label:\n" + "\n".join(f"\t{line}" for line in lines)) == instruction
+
+
+def test_the_matrix_instruction_of_a_gpu():
+    assert matrix_instruction("wgmma.mma_async.sync.aligned") == "wgmma"
+    assert matrix_instruction("\twmma.mma.sync.aligned") == "mma.sync"
+    assert matrix_instruction("v_wmma_f32_16x16x16_f16") == "wmma"
+    assert matrix_instruction("fma.rn.f32") == "none"
+
+
+def test_assembling_keeps_command_and_words(tmp_path: Path):
+    program = tmp_path / "ptxas"
+    program.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:3])\n")
+    program.chmod(0o755)
+    printed = assemble(tmp_path / "a.ptx", "sm_90", program)
+    assert printed == "// $ ptxas -v -arch=sm_90 a.ptx\n['-v', '-arch=sm_90']\n"
+    assert "cannot start" in assemble(tmp_path / "a.ptx", "sm_90", tmp_path / "none")
+
+
+def test_ptxas_is_taken_from_the_path_first(tmp_path: Path, monkeypatch):
+    program = tmp_path / "ptxas"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_ptxas() == program
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert shutil.which("ptxas") is None
+    assert find_ptxas() is None
+
+
+def archive(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("module.fb", b"other")
+        file.writestr("linked.fb", content)
+    return buffer.getvalue()
+
+
+def test_a_file_that_is_not_a_cuda_binary_shows_nothing():
+    assert shared_memory(b"no archive") == {}
+    assert shared_memory(archive(b"\x7fELF")) == {}
+    assert shared_memory(archive(b"CDA1" + b"\xff" * 100)) == {}
+    assert shared_memory(archive(b"CDA1" + b"\0" * 62)) == {}
+
+
+CONFIGURED = (DUMPS / "configured.mlir").read_text()
+
+
+def test_the_configuration_of_the_contraction_is_reported_not_that_of_the_fill():
+    assert chosen_configuration(CONFIGURED) == (
+        "lowering_config = #iree_cpu.lowering_config<distribution = [64, 43, 0], "
+        "vector_reduction = [0, 0, 13]>; translation_info = #iree_codegen.translation_info<"
+        "pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>"
+    )
+
+
+def test_an_attribute_with_braces_ends_at_its_own():
+    text = "{lowering_config = #iree_gpu.lowering_config<{reduction = [0], a = [[1, 2], [0]]}>} ins"
+    assert chosen_configuration(text) == (
+        "lowering_config = #iree_gpu.lowering_config<{reduction = [0], a = [[1, 2], [0]]}>"
+    )
+
+
+def test_nothing_chosen_is_none():
+    assert chosen_configuration("func.func @f() {}") is None
+    assert host_cpu("") is None
+
+
+def test_the_host_is_named():
+    assert host_cpu(CONFIGURED) == "znver5"

@@ -1,0 +1,328 @@
+"""Names of configurations and their inverse, on every target; the old dispatch profiler's tiles,
+counted from a run of its generator; which tiles a processor's compiler rejects: the rule, and the
+compiler itself for other processors than this one (only its front half runs)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.operation import Operation, operation_name
+from gemmetry.providers.iree_provider.batches import dispatch_function
+from gemmetry.providers.iree_provider.compiler import attribute_errors
+from gemmetry.providers.iree_provider.provider import PROVIDER
+from gemmetry.providers.iree_provider.support import TARGET_CPU_VARIABLE, target_flags
+from gemmetry.providers.iree_provider.tiles import (
+    DATA_TILING,
+    DEFAULT,
+    SMALLEST_LIMIT_BYTES,
+    CachedCpuTile,
+    CpuConvTile,
+    CpuTile,
+    LegacyTile,
+    MfmaTile,
+    MmaTile,
+    SimtTile,
+    legacy_tiles,
+    parse_tile,
+    search_tiles,
+    tiles_for,
+    vector_limit_bytes,
+)
+
+CPU = Target(TargetKind.CPU)
+CUDA = Target(TargetKind.CUDA, "sm_80", None)
+HIP = Target(TargetKind.HIP, "gfx942", None)
+VULKAN = Target(TargetKind.VULKAN, "ada", None)
+
+F32 = parse_operation("matmul_512x512x512_f32t_f32t_f32t")
+F16 = parse_operation("matmul_256x512x128_f16t_f16t_f16t")
+ODD = parse_operation("matmul_257x129x65_f16t_f16t_f16t")
+CONV = parse_operation("conv2d_1x58x58x64_3x3x128_f32nhwc_f32hwcf_f32nhwc")
+OPERATIONS = [
+    F32,
+    F16,
+    ODD,
+    CONV,
+    parse_operation("matmul_512x512x512_s8t_s8t_s32t"),
+    parse_operation("batch_matmul_16x512x64x512_f32t_f32t_f32t"),
+    parse_operation("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices4"),
+]
+SIZES = st.integers(1, 4096)
+
+
+def test_golden_names():
+    names = {
+        CpuTile(64, 64, 8, 32, 4): "tile_config_64x64_vector8x32x4",
+        CachedCpuTile(128, 128, 8, 32, 1, 64, 64, 64): (
+            "tile_config_128x128_cache64x64x64_vector8x32x1"
+        ),
+        CpuConvTile(4, 64, 8, 32, 1): "tile_config_4x64_vector8x32x1_conv",
+        MmaTile(128, 128, 64, 2, 2): "tile_config_128x128x64_warps2x2_mma",
+        SimtTile(64, 64, 32, 4, 4): "tile_config_64x64x32_threads4x4_simt",
+        MfmaTile(128, 128, 64, 2, 2, 16): "tile_config_128x128x64_waves2x2_mfma16",
+        LegacyTile(128, 128, 32, 5): "tile_config_128x128_32x5_tensorcore_mmasync",
+        DEFAULT: "default",
+        DATA_TILING: "data_tiling",
+    }
+    assert {tile.name for tile in names} == set(names.values())
+    assert all(tile.name == name for tile, name in names.items())
+
+
+@given(st.tuples(*[SIZES] * 8), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_any_cpu_tile_parses_back(sizes, has_cache):
+    tile = CachedCpuTile(*sizes) if has_cache else CpuTile(*sizes[:5])
+    assert parse_tile(tile.name, CPU) == tile
+
+
+@given(st.tuples(*[SIZES] * 5), st.sampled_from([16, 32]))
+@settings(deadline=None, max_examples=60)
+def test_any_other_tile_parses_back(sizes, rows):
+    for tile, target in (
+        (CpuConvTile(*sizes), CPU),
+        (MmaTile(*sizes), CUDA),
+        (SimtTile(*sizes), CUDA),
+        (LegacyTile(*sizes[:4]), CUDA),
+        (MfmaTile(*sizes, rows), HIP),
+    ):
+        assert parse_tile(tile.name, target) == tile
+
+
+@given(st.text("tile_configvecor0123456789x_", max_size=40))
+@settings(deadline=None, max_examples=100)
+def test_what_parses_prints_the_same(text):
+    for target in (CPU, CUDA, HIP, VULKAN):
+        tile = parse_tile(text, target)
+        assert tile is None or tile.name == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tile_config_064x64_vector8x32x4",
+        "tile_config_0x64_vector8x32x4",
+        "tile_config_64x64_vector8x32",
+        "tile_config_64x64_vector8x32x4_mma",
+        "tile_config_",
+        "",
+    ],
+)
+def test_other_spellings_are_not_names(name):
+    assert all(parse_tile(name, target) is None for target in (CPU, CUDA, HIP, VULKAN))
+
+
+def test_a_tile_belongs_to_one_kind_of_target():
+    assert parse_tile("tile_config_128x128_32x5_tensorcore_mmasync", CPU) is None
+    assert parse_tile("tile_config_64x64_vector8x32x4", CUDA) is None
+    assert parse_tile("data_tiling", CUDA) is None
+    assert parse_tile("tile_config_default", HIP) is not None
+
+
+@pytest.mark.parametrize("target", [CPU, CUDA, HIP, VULKAN], ids=str)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_listed_tiles_are_distinct_fit_and_parse_back(operation, target):
+    tiles = list(tiles_for(operation, target))
+    assert tiles[0] is DEFAULT
+    assert len({tile.name for tile in tiles}) == len(tiles)
+    for tile in tiles:
+        assert tile.problem(operation) is None
+        assert parse_tile(tile.name, target) == tile
+        made = tile.configuration
+        name = f"{operation_name(operation)}_{made.name}"
+        assert split_dispatch_name(name) == (operation, made.name)
+
+
+@pytest.mark.parametrize("shape", ["256x256x256", "32x512x256"])
+def test_a_search_on_a_cpu_has_many_more_tiles(shape):
+    operation = parse_operation(f"matmul_{shape}_f32t_f32t_f32t")
+    cpu = Target(TargetKind.CPU)
+    listed, found = list(tiles_for(operation, cpu)), list(search_tiles(operation, cpu))
+    assert found[: len(listed)] == listed
+    assert len(found) > 4 * len(listed)
+    assert len({tile.name for tile in found}) == len(found)
+    for tile in found:
+        assert parse_tile(tile.name, cpu) == tile
+    few = list(search_tiles(operation, cpu, 8192))
+    assert len(listed) < len(few) < len(found)
+
+
+def test_a_search_elsewhere_has_the_listed_tiles():
+    convolution = parse_operation("conv2d_1x8x8x4_3x3x16_f32nhwc_f32hwcf_f32nhwc")
+    product = parse_operation("matmul_256x256x256_f16t_f16t_f32t")
+    for operation, target in (
+        (convolution, Target(TargetKind.CPU)),
+        (product, Target(TargetKind.HIP, "gfx942", None)),
+    ):
+        assert list(search_tiles(operation, target)) == list(tiles_for(operation, target))
+
+
+def test_vulkan_has_the_compilers_choice_only():
+    assert list(tiles_for(F32, VULKAN)) == [DEFAULT]
+
+
+def test_tiles_far_larger_than_the_matrix_are_not_listed():
+    small = parse_operation("matmul_32x32x64_f32t_f32t_f32t")
+    names = [tile.name for tile in tiles_for(small, CPU)]
+    assert not any(name.startswith("tile_config_128x128") for name in names)
+
+
+def test_data_tiling_is_a_flag():
+    lowering = DATA_TILING.lowering(F32)
+    assert lowering.flags == ("--iree-opt-data-tiling",)
+    assert lowering.compilation_info is None
+
+
+MATMULS = [
+    f"matmul_{shape}_{types}"
+    for types in ("f16t_f16t_f16t", "f32t_f32t_f32t", "f16t_f16t_f32t")
+    for shape in ("256x512x128", "2560x2560x2560", "3456x1024x2048")
+]
+SPLIT_KS = [
+    f"matmul_splitk_128x128x12288_{types}_slices{slices}"
+    for types in ("f16t_f16t_f16t", "f32t_f32t_f32t")
+    for slices in (2, 4, 16)
+]
+BATCHES = [f"batch_matmul_16x512x64x512_{types}" for types in ("f16t_f16t_f16t", "f32t_f32t_f32t")]
+
+
+def tiles_of(names: list[str]) -> list[tuple[Operation, LegacyTile]]:
+    return [
+        (operation, tile)
+        for operation in map(parse_operation, names)
+        for tile in legacy_tiles(operation)
+    ]
+
+
+def test_the_old_profilers_operations_have_its_109_tiles():
+    assert len(MATMULS) + len(SPLIT_KS) + len(BATCHES) == 17
+    assert [len(tiles_of(names)) for names in (MATMULS, SPLIT_KS, BATCHES)] == [66, 36, 7]
+    half, single, mixed = MATMULS[:3], MATMULS[3:6], MATMULS[6:]
+    assert [len(tiles_of(names)) for names in (half, single, mixed)] == [20, 26, 20]
+    assert [len(tiles_of(names)) for names in (SPLIT_KS[:3], SPLIT_KS[3:])] == [15, 21]
+    assert [len(tiles_of([name])) for name in BATCHES] == [3, 4]
+
+
+def test_todays_compiler_can_be_given_every_one_of_them():
+    for operation, tile in tiles_of([*MATMULS, *SPLIT_KS, *BATCHES]):
+        assert tile.problem(operation) is None, f"{operation}: {tile.name}"
+        assert tile.name in {tile.name for tile in tiles_for(operation, CUDA)}
+
+
+def test_the_old_filter_counts_all_stages_of_both_operands():
+    operation = parse_operation("matmul_256x512x128_f16t_f16t_f16t")
+    tile = LegacyTile(128, 128, 64, 4)
+    # (128 * 64 + 64 * 128) * 2 bytes * 4 stages = 128 KiB: fits sm_80 (163), not sm_86 (99).
+    assert tile.old_problem(operation, "sm_80") is None
+    assert "131072 bytes" in tile.old_problem(operation, "sm_86")
+    assert "does not divide n=512 by 192" in LegacyTile(128, 192, 32, 3).old_problem(operation)
+    assert len(list(legacy_tiles(operation, "sm_86"))) < len(list(legacy_tiles(operation)))
+
+
+FOR_X86 = "--iree-llvmcpu-target-triple=x86_64-unknown-linux-gnu"
+CACHED = "tile_config_64x64_cache64x64x64_vector8x32x1"
+SMALLER = "tile_config_128x128_cache32x64x128_vector8x32x1"
+
+
+@pytest.fixture
+def program() -> Path:
+    path = PROVIDER()._compiler_path()
+    if path is None:
+        pytest.skip("iree-compile is not installed")
+    return path
+
+
+def _flags(cpu: str, *more: str) -> list[str]:
+    return target_flags(CPU, F32, {"target_cpu": cpu, "compile_flags": [FOR_X86, *more]})
+
+
+@pytest.mark.parametrize(
+    ("limit", "left_out"),
+    [(None, set()), (32768, set()), (16384, {CACHED}), (8192, {CACHED, SMALLER})],
+)
+def test_what_the_processor_cannot_hold_is_not_offered(limit, left_out) -> None:
+    every = {tile.name for tile in tiles_for(F32, CPU)}
+    assert every - {tile.name for tile in tiles_for(F32, CPU, limit)} == left_out
+
+
+@pytest.mark.parametrize(
+    ("operation", "tile", "elements"),
+    [
+        ("matmul_512x512x512", CpuTile(64, 64, 8, 32, 4), 8 * 32 * 4),
+        ("matmul_4x512x512", CpuTile(64, 64, 8, 32, 4), 4 * 32 * 4),
+        ("matmul_512x512x512", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 64 * 64),
+        ("matmul_512x512x512", CachedCpuTile(32, 64, 8, 32, 1, 64, 64, 64), 32 * 64),
+        ("matmul_257x512x512", CachedCpuTile(32, 64, 8, 32, 1, 64, 64, 64), 64 * 64),
+        ("matmul_33x512x512", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 33 * 64),
+        ("matmul_512x512x64", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 8 * 32),
+        ("matmul_512x513x64", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 64 * 64),
+        ("matmul_512x512x512", CachedCpuTile(128, 128, 8, 32, 1, 48, 96, 64), 48 * 96),
+    ],
+)
+def test_the_largest_vector_of_a_tile(operation, tile, elements) -> None:
+    for formats, size in (("f32t_f32t_f32t", 4), ("f64t_f64t_f64t", 8)):
+        lowering = tile.lowering(parse_operation(f"{operation}_{formats}"))
+        assert lowering.vector_bytes == elements * size
+
+
+@pytest.mark.parametrize("cpu", ["generic", "haswell", "skylake-avx512"])
+def test_the_compiler_rejects_exactly_what_is_left_out(cpu, program) -> None:
+    flags = _flags(cpu)
+    limit = vector_limit_bytes(program, flags)
+    assert limit is not None
+    functions: dict[str, str] = {}
+    left_out = set()
+    for name in ("matmul_512x512x512_f32t_f32t_f32t", "matmul_257x129x65_f64t_f64t_f64t",
+                 "matmul_256x256x64_f32t_f32t_f32t"):  # fmt: skip
+        operation = parse_operation(name)
+        for tile in tiles_for(operation, CPU):
+            vector_bytes = tile.lowering(operation).vector_bytes
+            if vector_bytes < SMALLEST_LIMIT_BYTES // 2:  # far from every limit
+                continue
+            dispatch = Dispatch(operation, tile.configuration, "iree", CPU)
+            functions[dispatch.name] = dispatch_function(dispatch)
+            if vector_bytes >= limit:
+                left_out.add(dispatch.name)
+    done = subprocess.run(
+        [str(program), "-", "-o", "-", *flags, "--compile-to=executable-targets"],
+        input="\n".join(functions.values()).encode(), capture_output=True, check=False,
+    )  # fmt: skip
+    assert set(attribute_errors(done.stderr.decode(), functions)) == left_out
+    assert 0 < len(left_out) < len(functions)
+
+
+def test_the_limit_is_the_compilers_own(program) -> None:
+    assert vector_limit_bytes(program, _flags("generic")) == SMALLEST_LIMIT_BYTES
+    assert vector_limit_bytes(program, _flags("haswell")) == 2 * SMALLEST_LIMIT_BYTES
+    fewer = _flags("generic", "--iree-llvmcpu-max-allowed-number-of-native-vectors=100")
+    assert vector_limit_bytes(program, fewer) == 1600
+
+
+def test_without_an_answer_the_limit_is_unknown(tmp_path) -> None:
+    assert vector_limit_bytes(tmp_path / "none", ()) is None
+    silent = tmp_path / "iree-compile"
+    silent.write_text(f"#!{sys.executable}\n")
+    silent.chmod(0o755)
+    assert vector_limit_bytes(silent, ()) is None
+    silent.chmod(0o644)
+    assert vector_limit_bytes(silent, ("--other",)) is None
+
+
+def test_the_provider_offers_what_its_processor_takes(program, monkeypatch) -> None:
+    def names(**options) -> set[str]:
+        return {found.name for found in PROVIDER(options).configurations(F32, CPU)}
+
+    every = {tile.name for tile in tiles_for(F32, CPU)}
+    flags = [FOR_X86]
+    assert every - names(target_cpu="generic", compile_flags=flags) == {CACHED, SMALLER}
+    assert every - names(target_cpu="haswell", compile_flags=flags) == {CACHED}
+    monkeypatch.setenv(TARGET_CPU_VARIABLE, "haswell")
+    assert every - names(compile_flags=flags) == {CACHED}
+    assert parse_tile(CACHED, CPU) is not None, "who asks for it by name gets the compiler's word"

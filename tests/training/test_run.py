@@ -1,0 +1,287 @@
+"""Sweeps from options to the files of every point, with a training command of milliseconds."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmetry.domain.errors import (
+    JournalDamagedError,
+    PlanMismatchError,
+    RequestError,
+    StorageError,
+)
+from gemmetry.domain.options import struct_of
+from gemmetry.domain.record import Environment
+from gemmetry.engine import opaque as running
+from gemmetry.engine.opaque import JobFinished, JobsPlanned, JobWarning
+from gemmetry.engine.schema import FolderLock
+from gemmetry.sweeps import run as sweep_module
+from gemmetry.sweeps.folder import read_sweep
+from gemmetry.sweeps.options import SweepOptions
+from gemmetry.sweeps.plan import read_sweep_manifest
+from gemmetry.sweeps.run import (
+    environment_changes,
+    installed_versions,
+    plan,
+    succeeded,
+    workload_facts,
+)
+
+FOLDER = Path("sweep")
+SMALL = {"threads": [256, 512], "channels": [8], "library": "nccl", "order": "given"}
+
+
+@pytest.fixture
+def run(training):
+    """Runs a sweep; what its listener received, and the outcome of each point."""
+
+    def go(**options):
+        sweep = plan(FOLDER, **{"command": training, **SMALL, **options})
+        events = []
+        ends = sweep.run(listener=events.append, command="the command line").ends
+        return events, {name: str(end.outcome) for name, end in ends.items()}
+
+    return go
+
+
+def point(folder="256thread/nccl_8channels"):
+    return json.loads((FOLDER / folder / "point.json").read_text())
+
+
+def test_sweep_and_points_are_described(run):
+    _, outcomes = run(axes={"NCCL_ALGO": ["Ring"]}, repeats=2)
+    folder = "256thread/nccl_8channels/NCCL_ALGO=Ring/repeat_02"
+    assert len(outcomes) == 4
+    assert set(outcomes.values()) == {"ok"}
+    document = point(folder)
+    expected = {
+        "schema_version": 1, "threads": 256, "channels": 8, "axes": {"NCCL_ALGO": "Ring"},
+        "repeat": 2, "outcome": "ok", "reason": "", "exit_status": 0, "world_size": None,
+        "losses": None, "path": "kernel", "library": "nccl", "log_tail": "",
+    }  # fmt: skip
+    assert {key: document[key] for key in expected} == expected
+    assert document["seconds"] > 0
+    assert [one["name"] for one in document["requested"]] == ["channels", "threads", "NCCL_ALGO"]
+    assert document["requested"][1]["environment"] == {"NCCL_NTHREADS": "256"}
+    assert document["environment"]["NCCL_MAX_CTAS"] == "8"
+    assert (FOLDER / folder / "run_output.log").read_text() == "256/8/2 256 \n"
+    manifest = json.loads((FOLDER / "sweep.json").read_text())
+    assert {folder, folder.replace("256", "512")} < {one["folder"] for one in manifest["points"]}
+    assert (manifest["threads"], manifest["order"], manifest["seed"]) == ([256, 512], "given", 0)
+    assert manifest["environment"]["python"] == sys.version.partition(" ")[0]
+    assert manifest["environments"].keys() == {document["environment_id"]}
+    assert [session["command"] for session in manifest["sessions"]] == ["the command line"]
+    assert read_sweep_manifest(FOLDER) == manifest
+
+
+def test_only_points_without_success_run_again(run):
+    Path("fail-256-8").touch()
+    events, outcomes = run()
+    assert list(outcomes.values()) == ["failed", "ok"]
+    assert point()["reason"] == "exit status 1: RuntimeError: it fails"
+    assert "RuntimeError: it fails" in point()["log_tail"]
+    failed, good = read_sweep(FOLDER).points
+    assert (failed.outcome, good.outcome) == ("failed", "ok")
+    assert [file.rank for file in good.traces] == [0, 1]
+    Path("fail-256-8").unlink()
+    Path("runs").unlink()
+    events, outcomes = run()
+    assert events[0] == JobsPlanned(total=2, kept=1)
+    folder = FOLDER.absolute() / "256thread/nccl_8channels"
+    assert Path("runs").read_text().split() == [str(folder)]
+    assert set(outcomes.values()) == {"ok"}
+    assert len(json.loads((FOLDER / "sweep.json").read_text())["sessions"]) == 2
+
+
+def test_a_point_whose_traces_are_gone_runs_again(run):
+    run()
+    for trace in (FOLDER / "512thread/nccl_8channels/torch_profiler").rglob("*.json"):
+        trace.unlink()
+    events, _ = run()
+    assert [event.job.name for event in events if isinstance(event, JobFinished)] == [
+        "512thread/nccl_8channels"
+    ]
+
+
+def test_a_sweep_grows(run):
+    run()
+    events, outcomes = run(channels=[8, 16], repeats=2)
+    assert events[0] == JobsPlanned(total=8, kept=2)
+    assert {"256thread/nccl_8channels", "256thread/nccl_8channels/repeat_02"} < {*outcomes}
+    assert len(read_sweep(FOLDER).points) == 8
+    events, outcomes = run()
+    assert events == [JobsPlanned(total=2, kept=2)]
+    assert len(read_sweep(FOLDER).points) == 8, "the manifest keeps what earlier commands planned"
+
+
+def test_how_bytes_move_as_an_axis(run):
+    run(axes={"path": ["kernel", "copy_engine"]}, threads=[256])
+    kernel = point("256thread/nccl_8channels/path=kernel")
+    copies = point("256thread/nccl_8channels/path=copy_engine")
+    assert (kernel["path"], copies["path"]) == ("kernel", "copy_engine")
+    assert "NCCL_CTA_POLICY" not in kernel["environment"]
+    assert copies["environment"]["NCCL_CTA_POLICY"] == "2"
+    assert copies["environment"]["GEMMETRY_PATH"] == "copy_engine"
+
+
+def test_a_changed_environment_is_reported(run, monkeypatch):
+    run()
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    events, _ = run()
+    (warning,) = (event for event in events if isinstance(event, JobWarning))
+    assert warning.text.endswith("variables.NCCL_DEBUG: none vs INFO")
+    assert environment_changes(None, Environment()) == ""
+    assert environment_changes({"environment": "?"}, Environment()) == ""
+
+
+def test_points_without_traces_and_points_that_hang(run, monkeypatch):
+    def monotonic():
+        """An hour passes when the point hangs."""
+        return time.monotonic() + 3600 * Path("hanging").exists()
+
+    Path("silent").touch()
+    _, outcomes = run()
+    assert set(outcomes.values()) == {"failed"}
+    assert point()["reason"].startswith("it ended without a trace in torch_profiler/")
+    Path("silent").unlink()
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=monotonic))
+    Path("hang-256-8").touch()
+    _, outcomes = run(timeout_s=1800)
+    assert list(outcomes.values()) == ["timeout", "ok"]
+    assert point()["reason"] == "it took longer than 1800 s"
+
+
+def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):
+    run()
+    before = sorted(FOLDER.rglob("*"))
+    with pytest.raises(PlanMismatchError, match="command"):
+        run(command=f"{training} more")
+    assert sorted(FOLDER.rglob("*")) == before
+    (FOLDER / "notes.txt").touch()
+    events, _ = run(command=f"{training} more", fresh=True)
+    assert events[0] == JobsPlanned(total=2, kept=0)
+    assert (FOLDER / "previous/256thread/nccl_8channels/point.json").is_file()
+    assert (FOLDER / "notes.txt").is_file(), "what is not the sweep's stays"
+
+
+def test_folders_that_cannot_be_used(run):
+    FOLDER.write_text("a file")
+    with pytest.raises(StorageError, match="cannot write the output folder"):
+        run()
+    FOLDER.unlink()
+    FOLDER.mkdir()
+    lock = FolderLock(FOLDER)
+    with pytest.raises(RequestError, match=r"the output .*sweep is in use") as error:
+        run()
+    assert "--output" in error.value.hint
+    lock.release()
+    (FOLDER / "256thread/nccl_8channels/torch_profiler").mkdir(parents=True)
+    with pytest.raises(RequestError, match=r"no sweep\.json"):
+        run()
+    for text in ("{", "[]", "\x00"):
+        (FOLDER / "sweep.json").write_text(text)
+        with pytest.raises(JournalDamagedError, match=r"sweep\.json") as error:
+            run()
+        assert "--fresh" in error.value.hint
+
+
+def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
+    write, written = sweep_module.write_whole, []
+
+    def fill(path, content, **options):
+        written.append(path.name)
+        if written.count("point.json") == 2:
+            raise OSError(28, "No space left on device", str(path))
+        write(path, content, **options)
+
+    monkeypatch.setattr(sweep_module, "write_whole", fill)
+    with pytest.raises(StorageError, match=r"no space left to write .*point\.json"):
+        run()
+    monkeypatch.undo()
+    monkeypatch.chdir(Path(training.split()[-1]).parent)
+    events, outcomes = run()
+    assert events[0] == JobsPlanned(total=2, kept=1)
+    assert set(outcomes.values()) == {"ok"}
+
+
+def test_what_a_point_lacks(tmp_path):
+    def lacks(**options):
+        return sweep_module._lacks(struct_of(SweepOptions, options), tmp_path)
+
+    for rank in (0, 2):
+        folder = tmp_path / "torch_profiler" / f"rank{rank}"
+        folder.mkdir(parents=True)
+        (folder / "t.json").write_text('{"traceEvents": [{"ph": "X", "name": "k", "ts": 1}]}')
+    assert lacks(nproc=3, config="tiny") == "no trace of rank 1 in torch_profiler/"
+    assert lacks(nproc=1, config="tiny") == lacks(command=("x",)) == ""
+    assert "rocprofv3 wrote nothing" in lacks(command=("x",), rocprof=True)
+    assert "ncu wrote no report" in lacks(command=("x",), ncu=())
+    (tmp_path / "ncu").mkdir()
+    (tmp_path / "ncu" / "rank0.ncu-rep").touch()
+    assert lacks(command=("x",), ncu=()) == ""
+
+
+def test_nothing_has_ended_before_a_start(training):
+    assert plan(FOLDER, command=training, **SMALL).ends() == {}
+    assert not FOLDER.exists()
+    assert not succeeded(None)
+
+
+def test_the_configuration_is_kept_with_the_sweep(tmp_path):
+    source = tmp_path / "mine.yaml"
+    source.write_text("distributed:\n  backend: gloo\n")
+    planned = plan(tmp_path, config=str(source)).plan
+    copied = sweep_module._with_copied_config(planned, tmp_path)
+    assert copied.options.config == str(tmp_path / "config.yaml")
+    source.write_text("changed")
+    assert "gloo" in (tmp_path / "config.yaml").read_text()
+    preset = plan(tmp_path, config="tiny").plan
+    assert sweep_module._with_copied_config(preset, tmp_path) is preset
+
+
+def test_what_the_workload_recorded(tmp_path):
+    nothing = dict.fromkeys(("world_size", "backend", "packages", "losses"))
+    (tmp_path / "losses.json").write_text("[")
+    (tmp_path / "facts_rank0.json").write_text("[]")
+    assert workload_facts(tmp_path) == nothing
+    (tmp_path / "losses.json").write_text('{"losses": [2.0, 1.5]}')
+    (tmp_path / "facts_rank0.json").write_text(
+        '{"world_size": 4, "backend": "nccl", "environment": {"packages": {"nccl": "2.28.9"}}}'
+    )
+    assert workload_facts(tmp_path) == {
+        "world_size": 4, "backend": "nccl", "packages": {"nccl": "2.28.9"}, "losses": [2.0, 1.5]
+    }  # fmt: skip
+    assert installed_versions()["numpy"] == importlib.metadata.version("numpy")
+
+
+ROCPROF = """#!/bin/sh
+while [ "$1" != -- ]; do
+  if [ "$1" = -d ]; then folder=$2; fi
+  shift
+done
+shift
+mkdir -p "$folder/host" && echo Kind > "$folder/host/1234_kernel_trace.csv"
+exec "$@"
+"""
+"""A stand-in that runs the command and leaves a file."""
+
+
+def test_points_under_rocprofv3(run, tmp_path, monkeypatch):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "rocprofv3").write_text(ROCPROF)
+    (programs / "rocprofv3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    _, outcomes = run(rocprof=True, stats=True)
+    assert set(outcomes.values()) == {"ok"}
+    assert point()["command"][1:3] == ["--kernel-trace", "--stats"]
+    found = read_sweep(FOLDER).points[0]
+    assert [path.name for path in found.rocprof[0].rglob("*.csv")] == ["1234_kernel_trace.csv"]
