@@ -13,7 +13,8 @@ HEAVY = ("torch", "triton", "iree", "polars", "pandas", "matplotlib", "plotly", 
 
 def test_names_of_the_package():
     assert gemmetry.__all__ == [
-        "Results", "__version__", "bench", "load", "matmul", "profile", "record_traces"
+        "Contest", "Results", "__version__", "bench", "compare", "load", "matmul", "profile",
+        "record_traces",
     ]  # fmt: skip
     assert gemmetry.__all__ == sorted(gemmetry.__all__)
     assert dir(gemmetry) == gemmetry.__all__

@@ -24,6 +24,7 @@ FOREIGN = {
     "dcgmi": {"--pause"},
     "ray start": {"--head", "--address", "--num-gpus"},
     "container": {"--cap-add"},
+    "pytest": {"--kernel-benchmark-json"},
 }
 """Options of other tools, which a text that names the tool may give."""
 

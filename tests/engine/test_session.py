@@ -97,7 +97,7 @@ def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
     assert "status 3" in ran["exit_3"].reason
     assert "verifying took longer than 4 s" in ran["hang"].reason
     assert "RuntimeError" in ran["raises"].reason
-    assert "_raise_foreign" in ran["raises"].output_tail, "the traceback explains it"
+    assert "RuntimeError: launch 1 raised" in ran["raises"].output_tail, "the traceback explains it"
     assert "1.5 times" in ran["wrong"].reason
     assert "after timing" in ran["late"].reason
     assert ran["late"].verdict.status is Verification.FAILED

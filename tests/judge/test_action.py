@@ -66,6 +66,16 @@ def test_a_slower_branch_fails_and_the_summary_has_the_table(repository, tmp_pat
     assert len(listed.stdout.splitlines()) == 1
 
 
+def test_tests_that_the_base_lacks_are_new(repository, tmp_path) -> None:
+    (repository / "test_kernels.py").rename(repository / "test_more.py")
+    more = "test_more.py -p no:xdist --kernel-benchmark-budget=0.1"
+    found = _run(repository, tmp_path, TESTS=more, RUNS="1")
+    assert found.returncode == 0, found.stderr
+    assert "| new |" in (tmp_path / "summary.md").read_text()
+    found = _run(repository, tmp_path, TESTS="nothing.py", RUNS="1")
+    assert found.returncode == 2 and "::error::" in found.stderr
+
+
 @pytest.mark.parametrize(
     ("variables", "word"),
     [

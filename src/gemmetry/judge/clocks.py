@@ -48,9 +48,6 @@ class Clock(Protocol):
     def flush(self) -> None:
         """Overwrite the last-level cache; on a GPU in the order of its stream."""
 
-    def synchronize(self) -> None:
-        """Wait for everything submitted."""
-
     def captured(self, call: Call) -> Call:
         """The replay of what `call` submits.
 
@@ -90,9 +87,6 @@ class HostClock:
             size = min(FLUSHES * self.cache_bytes, MOST_FLUSH_BYTES)
             self._flushed = np.zeros(max(size, 2**20) // 8, np.int64)
         self._flushed += 1  # reads and writes: stores alone may bypass the caches
-
-    def synchronize(self) -> None:
-        """Nothing runs after a call has returned."""
 
     def captured(self, call: Call) -> Call:
         return call
@@ -137,9 +131,6 @@ class StreamClock:
                 size // 4, dtype=self._torch.int32, device=f"cuda:{self._index}"
             )
         self._flushed.zero_()
-
-    def synchronize(self) -> None:
-        self._torch.cuda.synchronize(self._index)
 
     def captured(self, call: Call) -> Call:
         return self._timer.captured(call)

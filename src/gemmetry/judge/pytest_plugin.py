@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--kernel-benchmark-compare", metavar="REF", type=Path,
-        help="a file of --kernel-benchmark-json: fail tests that are slower now",
+        help="a file of pytest --kernel-benchmark-json: fail tests that are slower now",
     )  # fmt: skip
     group.addoption(
         "--kernel-benchmark-threshold", metavar="SHARE", type=float, default=THRESHOLD,

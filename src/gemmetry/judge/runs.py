@@ -60,7 +60,7 @@ def read_times(path: Path) -> dict[str, list[list[float]]]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(
             f"{path} holds no times ({type(error).__name__}: {error})",
-            hint="Files of --kernel-benchmark-json and of `gemmetry profile -o run.json` do.",
+            hint="Write it by `pytest --kernel-benchmark-json`, or `gemmetry profile -o run.json`.",
         ) from error
 
 

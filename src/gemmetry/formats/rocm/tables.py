@@ -12,6 +12,7 @@ import contextlib
 import csv
 import dataclasses
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -204,7 +205,7 @@ class Process:
     command: str = ""
 
 
-class Tables:
+class Tables(ABC):
     """The tables of a file, or of the files of one process; what it states besides them is known
     after the last block.
 
@@ -224,9 +225,9 @@ class Tables:
         self.agents = Agents()
         self.processes: list[Process] = []
 
+    @abstractmethod
     def blocks(self) -> Iterator[Block]:
         """All rows, in blocks."""
-        raise NotImplementedError
 
     def name(self, key: Any) -> str:
         """The text of a key in the column ``Name``."""
