@@ -154,7 +154,8 @@ NAMES_OF_SOMETHING_ELSE = {
     "tuning/strategies.py",
     "hardware/detect.py", "domain/specs/fields.py", "domain/specs/planning.py",  # kinds of device
     "__init__.py", "tuning/dispatcher/building.py",  # libraries
-    "judge/clocks.py", "judge/yardstick.py",
+    "judge/clocks.py", "judge/yardstick.py", "judge/child.py", "judge/remote.py",
+    "judge/sandbox.py", "judge/tasks.py",
 }  # fmt: skip
 
 

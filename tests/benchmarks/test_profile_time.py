@@ -20,6 +20,8 @@ def test_stages_of_a_run_and_its_workers_are_timed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     stages = json.loads(written.read_text())
     parent = stages["parent"]
-    assert {"whole run", "opener open", "rounds run", "compiled ahead: ready"} <= set(parent)
+    assert {"whole run", "device open_all", "device sample_all", "compiled ahead: ready"} <= set(
+        parent
+    )
     assert parent["whole run"][1] == max(wall for _, wall, _, _ in parent.values())
     assert any(one["stages"] for one in stages["workers"])

@@ -58,6 +58,7 @@ LINES = {
     "list configurations": [*TINY],
     "report": ["a"],
     "show": ["a", "null:*"],
+    "judge": ["mine.py:f", "--task", "matmul_8x8x8_f32t_f32t_f32t", "--no-time"],
     "merge": ["a", "verified", "--into", "both"],
     "import": ["table.csv", "--into", "theirs", "--operation", "f32t_f32t_f32t"],
     "history add": ["a", "--store", "history"],
@@ -96,6 +97,7 @@ def test_one_document_with_a_version_and_nothing_else(cli, tmp_path, sweeps, mon
         sweeps.write_sweep(tmp_path / name, [sweeps.MadePoint(layers=2)])
     Path("top.csv").write_text("kernel_name\nCijk_Ailk_Bljk_BBS_BH_MT256x256x64\n")
     Path("table.csv").write_text(TABLE)
+    Path("mine.py").write_text("def f(a, b):\n    return a @ b\n")
     wrong = {}
     run = ""
     for name, arguments in LINES.items():

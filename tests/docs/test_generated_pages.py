@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gemmetry.documents.trace_report import OUR_SHEETS
 from gemmetry.documents.tracelens import SHEETS
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.specs.keys import ALIASES, KEYS, RETIRED
+from gemmetry.selftest.attacks import ATTACKS
 from gemmetry.traces.report import kernels_table, own_tables
 
 ROOT = Path(__file__).parents[2]
@@ -20,9 +22,10 @@ DOCS = ROOT / "docs"
 SCRIPTS = [
     script
     for script in sorted((DOCS / "generate").glob("*.py"))
-    if f"{script.name} > docs/" in script.read_text(encoding="utf-8")
+    if f"{script.name} > docs/" in script.read_text(encoding="utf-8") and script.stem != "attacks"
 ]
-"""Those that print a page; another one writes data that need files from elsewhere."""
+"""Those that print a page; another one writes data that need files from elsewhere, and that of the
+attacks takes minutes."""
 NEEDS = {"support": ("torch", "triton")}
 """Packages whose absence would change a page."""
 
@@ -37,6 +40,13 @@ def test_a_page_is_up_to_date_and_names_the_command_that_writes_it(script, capsy
     text = page.read_text(encoding="utf-8")
     assert text == capsys.readouterr().out, f"run: {command}"
     assert f"`{command}`" in text
+
+
+def test_every_attack_is_on_the_page():
+    page = (DOCS / "attacks.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| (.*?) \| (\w+) \|", page, re.MULTILINE)
+    assert [(name, what) for name, what, _ in listed] == [(one.name, one.what) for one in ATTACKS]
+    assert {ruling for _, _, ruling in listed} <= {"wrong", "cheated", "refused"}
 
 
 def test_every_option_and_alias_is_on_the_page():

@@ -17,6 +17,7 @@ import pytest
 
 from gemmetry.cli.main import every_command, run
 
+ROOT = Path(__file__).parents[2]
 READERS: dict[str, list[str]] = {}
 """Command and parameter -> what to try, with the file as FILE."""
 for _line in Path(__file__).with_name("hostile_files.txt").read_text().splitlines()[1:]:
@@ -126,7 +127,8 @@ def test_no_file_ends_a_command_but_with_a_sentence(reader, tmp_path, monkeypatc
             elif not os.path.lexists(path):
                 content(path)
             with limited():
-                status = run(line.replace(f"FILE{end}", str(path)).split())
+                words = line.replace(f"FILE{end}", str(path)).replace("ROOT", str(ROOT)).split()
+                status = run(words)
             out, err = capfd.readouterr()
             assert status in (0, 1, 2, 3), (line, name, err)
             assert "Traceback" not in out + err, (line, name)

@@ -228,8 +228,10 @@ def test_the_table_that_comes_with_gemmetry_gives_right_results(gpu: Target) -> 
 
 
 @pytest.mark.alone
-def test_choosing_costs_less_than_three_microseconds(use: Use) -> None:
+def test_choosing_costs_less_than_submitting_a_product(use: Use) -> None:
     import time
+
+    import torch
 
     import gemmetry
     from gemmetry.tuning.dispatcher import call as calls
@@ -240,13 +242,16 @@ def test_choosing_costs_less_than_three_microseconds(use: Use) -> None:
     gemmetry.matmul(a, b)
     for key in calls._plain:
         calls._plain[key] = lambda _call: a
-    best = float("inf")
+    best = dict.fromkeys((gemmetry.matmul, torch.matmul), float("inf"))
     for _ in range(50):
-        began = time.perf_counter_ns()
-        for _ in range(200):
-            gemmetry.matmul(a, b)
-        best = min(best, (time.perf_counter_ns() - began) / 200)
-    assert best < 3000
+        for function in best:
+            torch.cuda.synchronize()
+            began = time.perf_counter_ns()
+            for _ in range(200):
+                function(a, b)
+            best[function] = min(best[function], (time.perf_counter_ns() - began) / 200)
+    print({function.__module__: f"{ns:.0f} ns" for function, ns in best.items()})
+    assert best[gemmetry.matmul] < best[torch.matmul]
 
 
 def test_a_changed_kernel_is_not_run(use: Use, gpu: Target) -> None:

@@ -252,7 +252,7 @@ def test_a_reference_that_fails_is_the_task_s_fault(tmp_path) -> None:
 
 
 def test_what_a_confined_process_cannot_do(tmp_path) -> None:
-    """In a forked process; where the kernel grants nothing, that is said."""
+    """In a forked process; what the kernel does not grant is listed."""
     receiving, sending = os.pipe()
     pid = os.fork()
     if pid == 0:  # pragma: no cover - another process

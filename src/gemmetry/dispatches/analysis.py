@@ -263,8 +263,8 @@ def fastest_per_provider(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """exp(mean(log x)); None without values. It is the mean of ratios that does not depend on which
-    side is the baseline (Fleming and Wallace, CACM 29(3), 1986)."""
+    """exp(mean(log x)); None without values. The mean of ratios that is the same
+    whichever side is the baseline (Fleming and Wallace, CACM 29(3), 1986)."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else None
 

@@ -50,8 +50,8 @@ QUIET_S = 20.0
 class LiveLines:
     """A console that gets lines, below them a live view; a context manager, which ends the view.
 
-    Where there is no live view, a line after each :data:`QUIET_S` seconds without one says what is
-    being done, and for how long.
+    Where there is no live view, a line every :data:`QUIET_S` seconds says what runs, and for
+    how long.
     """
 
     def __init__(self, console: Console | None, per_second: float) -> None:

@@ -406,8 +406,8 @@ def _print_commands(console: Console, record: Record) -> None:
 
 
 def _print_files(console: Console, folder: Path, record: Record) -> None:
-    """Print where the generated files are, the part of the source that belongs to this dispatch,
-    and the machine code around its product."""
+    """Print the folder of generated files, this dispatch's part of the source, and the machine
+    code around its product."""
     facts = record.facts
     named = (("source", facts.source_path), ("binary", facts.binary_path),
              ("assembly", facts.assembly_path),

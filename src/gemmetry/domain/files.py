@@ -30,8 +30,8 @@ def completed(path: Path, *, end: str = ".partial", durable: bool = False) -> It
 
     Args:
         path: where the file belongs.
-        end: the end of the temporary name. The default is that of no format, so that what an
-            ended process left is not read in place of a complete file.
+        end: the end of the temporary name. The default belongs to no format: what an
+            ended process left is never read as a complete file.
         durable: flush the file to the disk first, so that it survives a power failure.
 
     Raises:

@@ -272,7 +272,7 @@ class Copies:
 class ReturnsOnce:
     """An executable whose untimed launches are checked for copies.
 
-    After the first launch it waits for copies, so that a kernel that always creates one is rejected
+    After the first launch it waits for copies. A kernel that always creates one is rejected
     before it has created many.
     """
 

@@ -498,8 +498,7 @@ class DeviceSession:
         waiting: deque[Candidate],
         take: Callable[[Candidate, Any], None],
     ) -> None:
-        """Send a request about the candidates `waiting`, if there are any, and `take` its answers,
-        in order, until all have arrived.
+        """Send a request about the candidates `waiting`, if any. `take` gets its answers in order.
 
         Raises:
             WorkerLost: the worker is gone, or its replies are flawed.

@@ -1,8 +1,8 @@
 """Stores the evidence of failed verifications: a folder for each dispatch, within limits.
 
 ``artifacts/failures/<device>/<provider>/<dispatch>/`` of the experiment holds ``arrays.npz`` and
-``failure.txt``. Evidence helps to find a bug. If it cannot be kept (disk full, too large), that is
-noted, and neither the verdict nor the run is affected.
+``failure.txt``. Evidence helps to find a bug. Evidence that cannot be kept (disk full, too large)
+is noted and affects neither the verdict nor the run.
 
 ``--save-cmds``: writes the commands of each dispatch to a file, with their output next to it.
 

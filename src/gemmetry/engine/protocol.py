@@ -2,9 +2,9 @@
 
 They use neither standard output (a provider's libraries print there) nor pickle. The parent sends
 one request and reads replies until the request is answered. A worker answers the dispatches of a
-request in order, so the one that is running is always the first without an answer.
+request in order; the one running is always the first without an answer.
 
-A worker runs other people's kernels, which may write to its end of the socket, so the parent trusts
+A worker runs other people's kernels, which may write to its end of the socket. The parent trusts
 nothing that arrives from there. Here, bytes that are not a frame raise :class:`BadFrame`;
 :mod:`gemmetry.engine.protocol` rejects frames that answer no request.
 

@@ -505,10 +505,10 @@ def record(
 ) -> Recorded:
     """Launch as often as `schedule` specifies and write the traces into the existing `folder`.
 
-    One step is one launch and the wait for it, so that a kernel lies within the step that launched
-    it. Every repeat writes a file ``repeat_01.pt.trace.json`` ... The execution trace covers the
-    first repeat: its ``rf_id`` are that Kineto trace's ``Record function id``, and a linker would
-    find no times for operators of other repeats. With ``schedule.chakra_all_steps`` it holds every
+    One step is one launch and the wait for it: a kernel lies within the step of its launch.
+    Every repeat writes a file ``repeat_01.pt.trace.json`` ... The execution trace covers the first
+    repeat: its ``rf_id`` are that Kineto trace's ``Record function id``, and a linker would find no
+    times for operators of other repeats. With ``schedule.chakra_all_steps`` it holds every
     launch instead, including those of waiting and warm-up.
 
     Args:

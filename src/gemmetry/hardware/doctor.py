@@ -61,8 +61,8 @@ class Profiler:
 
 
 def find_tool(name: str) -> str | None:
-    """Path of a program on PATH, or next to the running interpreter, where a virtual environment
-    that is not activated has its tools."""
+    """Path of a program on PATH or next to the running interpreter. A virtual environment that
+    is not activated has its tools there."""
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 

@@ -260,7 +260,7 @@ _ACTIVE_SHARE = 0.1
 def choose_processors(threads: int, usable: Iterable[int], root: Path = ROOT) -> tuple[int, ...]:
     """`threads` of the `usable` processors: one of each physical core first, then their siblings
     (Linux lists siblings in ``topology/thread_siblings_list``), because two threads on one core
-    share its arithmetic units. Returns all usable processors if there are fewer than `threads`.
+    share its units. Returns all usable processors if there are fewer than `threads`.
     """
     seen: dict[str, int] = {}
     ranked = []

@@ -1,7 +1,7 @@
 """What people see of a history: on a terminal, and as a static folder.
 
-The folder has one page, and the points of its series in scripts that the page loads when they are
-looked at. Nothing comes from the network, and no server is needed.
+The folder has one page, and scripts with the points of its series, which the page loads on demand.
+Nothing comes from the network, and no server is needed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The submission runs in a confined process (:mod:`.sandbox`, :mod:`.child`). This process keeps the
 reference, the seeds, the inputs, the clock and the verdict. Every launch has inputs that did not
 exist before; while they are written, the submission's processes are stopped. Time is the slope over
-batches of two lengths, by this process's clock, so that what happens once a batch does not count.
+batches of two lengths, by this process's clock; costs of a batch as a whole do not count.
 The submission and torch's own function, which runs in a process of the same kind, take turns.
 """
 

@@ -265,8 +265,8 @@ class Remote:
         return float(took)
 
     def members(self) -> list[int]:
-        """Processes of the submission: those in the process namespace of the first that has
-        another than this process, or in the session that was started for it."""
+        """Processes of the submission: all in its process namespace, or in its session where
+        namespaces are not granted."""
         found = []
         own = _namespace("self")
         session = self._process.pid

@@ -324,10 +324,13 @@ def kill_matrix(
         elif not ran:
             leave_out(item, "the run ended before this mutant; the same command continues")
     unusable = _unusable(results)
+    ran_well = {result.name for result in results if _place(result) not in unusable}
     for result in results:
         if (place := _place(result)) in unusable:
             why = f"{place[0]} does not work on {place[1]}, correct kernels fail as well: "
-            leave_out(result.mutant, why + result.record.reason)
+            leave_out(
+                result.mutant, why + result.record.reason, is_broken=result.name not in ran_well
+            )
     results = [result for result in results if _place(result) not in unusable]
     not_run += [NotRun(number=one, reason=why) for one, why in (without_mutant or {}).items()]
     unseen = [result for result in results if result.mutant.is_unseen]
@@ -391,8 +394,8 @@ def score_lines(matrix: KillMatrix) -> Iterator[str]:
             how = ", ".join(result.killed_by) or str(result.record.outcome)
             planned = " or ".join(result.mutant.killed_by)
             yield f"killed by {how}, not by {planned} as planned: {result.name}"
-    for item in matrix.broken:
-        yield f"did not run: {item.name}: {first_line(item.reason)}"
+    for reason, items in _by_reason(matrix.broken):
+        yield f"did not run: {', '.join(str(item.name) for item in items)}: {reason}"
     if unseen := matrix.unseen:
         yield (
             f"unseen: killed {unseen.mutants_killed} of {unseen.mutants_total}; "
@@ -467,17 +470,17 @@ def kill_matrix_page(matrix: KillMatrix, facts: Facts) -> str:
         ]  # fmt: skip
     if matrix.not_run:
         rows = []
-        for reason, items in _by_reason(matrix, 400):
+        for reason, items in _by_reason(matrix.not_run, 400):
             names = [item.name or f"number {item.number} of the list" for item in items]
             rows.append([reason, str(len(items)), ", ".join(names)])
         parts += ["## Not run here", _page_table(["why", "kernels", "which"], rows, numbers=(1,))]
     return "\n\n".join(parts) + "\n"
 
 
-def _by_reason(matrix: KillMatrix, limit: int = 200) -> Iterator[tuple[str, list[NotRun]]]:
+def _by_reason(left_out: Iterable[NotRun], limit: int = 200) -> Iterator[tuple[str, list[NotRun]]]:
     """What did not run, grouped by the first line of the reason."""
     reasons: dict[str, list[NotRun]] = {}
-    for item in matrix.not_run:
+    for item in left_out:
         reasons.setdefault(first_line(item.reason, limit), []).append(item)
     yield from reasons.items()
 
@@ -587,7 +590,7 @@ def _print_not_run(matrix: KillMatrix, console: Console) -> None:
         return
     console.print()
     console.print(Text(f"Not run: {len(matrix.not_run)}", style="bold cyan"))
-    for reason, items in _by_reason(matrix):
+    for reason, items in _by_reason(matrix.not_run):
         bugs = Counter(item.carrier for item in items if item.is_bug)
         right = sum(not item.is_bug for item in items)
         what = [counted(n, f"{v} mutant") if v else f"{n} without a kernel"
