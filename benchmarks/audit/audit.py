@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -39,9 +41,9 @@ _TORCH_HEADERS = (
     "torch/extension.h", "torch/types.h", "c10/cuda/CUDAStream.h", "ATen/cuda/CUDAContext.h",
 )  # fmt: skip
 _WRAPPED = (
-    "cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cudaLaunchKernelExC", "cudaMemsetAsync",
-    "cudaEventRecord", "cudaGraphLaunch", "cudaStreamSynchronize", "cudaDeviceSynchronize",
-    "cudaMalloc", "cudaFree",
+    "__cudaLaunchKernel", "cudaLaunchKernel", "cudaLaunchCooperativeKernel",
+    "cudaLaunchKernelExC", "cudaMemsetAsync", "cudaEventRecord", "cudaGraphLaunch",
+    "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMalloc", "cudaFree",
 )  # fmt: skip
 """Functions of the runtime that ``door.h`` replaces."""
 CONFIGURATIONS = {"cublaslt": "best"}
@@ -187,21 +189,26 @@ class Output:
 
 
 def _run(command: Sequence[str], seconds: float) -> Output:
+    """Run a command, and end it with what it started if it takes longer than `seconds`."""
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+        started = subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
         )
-    except subprocess.TimeoutExpired as late:
-        end = late.stderr or b""
-        text = end if isinstance(end, str) else end.decode(errors="replace")
-        return Output(f"{text}\nnot done after {seconds:.0f} s", None)
     except OSError as error:
         return Output(f"{command[0]}: {error.strerror}", None)
+    late = ""
     try:
-        document = json.loads(done.stdout)
+        printed, messages = started.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        printed, messages = started.communicate()
+        late = f"\nerror: not done after {seconds:.0f} s"
+    try:
+        document = json.loads(printed)
     except json.JSONDecodeError:
         document = None
-    return Output(f"{done.stdout}{done.stderr}", document)
+    return Output(f"{printed}{messages}{late}", document)
 
 
 def _loads(library: Path) -> bool:

@@ -11,6 +11,12 @@ static bool is_capturing() {
 }
 
 extern "C" {
+// <<<>>> calls this one since CUDA 13, and the next one before.
+cudaError_t __real___cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t);
+cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                                      size_t bytes, cudaStream_t stream) {
+    return __real___cudaLaunchKernel(kernel, grid, block, arguments, bytes, TO_CURRENT(stream));
+}
 cudaError_t __real_cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);
 cudaError_t __wrap_cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                                     size_t bytes, cudaStream_t stream) {

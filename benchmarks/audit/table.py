@@ -44,6 +44,8 @@ only*: one failed, and all of them pass for a kernel that is declared to accumul
 run*: it crashed, hung or refused its own shape. × is the time of cuBLASLt's best proposal over the
 kernel's own, a geometric mean of those that were timed; above 1 the kernel is faster.
 
+Checks that failed at both, with the number of kernels: {failures}.
+
 ## Method
 
 * Classes are regular expressions over the text without comments (`benchmarks/audit/classify.py`).
@@ -99,6 +101,17 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def failures(rows: Sequence[dict[str, Any]]) -> str:
+    """Which checks failed at f16, and for how many kernels: what no accumulator explains."""
+    counts = Counter(
+        name
+        for row in rows
+        if verdict(row) == "wrong at both"
+        for name in {text.partition(":")[0] for text in row["f16"]["checks_failed"]}
+    )
+    return ", ".join(f"`{name}` {count}" for name, count in counts.most_common()) or "none"
+
+
 def details(rows: Sequence[dict[str, Any]]) -> str:
     """A row for each kernel."""
     heads = [
@@ -145,7 +158,8 @@ def _line(cells: Sequence[str]) -> str:
 def page(rows: Sequence[dict[str, Any]], device: str) -> str:
     """The page, in Markdown."""
     judged = [row for row in rows if verdict(row) not in ("not built", "not reached")]
-    return _PAGE.format(count=len(judged), device=device, summary=summary(rows), rows=details(rows))
+    found = {"summary": summary(rows), "failures": failures(rows), "rows": details(rows)}
+    return _PAGE.format(count=len(judged), device=device, **found)
 
 
 def main() -> None:
