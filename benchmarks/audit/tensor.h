@@ -91,5 +91,18 @@ constexpr ScalarType kFloat = ScalarType::Float, kFloat32 = kFloat;
 constexpr DeviceType kCUDA = DeviceType::CUDA;
 }  // namespace torch
 
+#if CUDART_VERSION >= 13000
+// The release was written for CUDA 12, where these two take a device's number.
+inline cudaError_t cudaMemPrefetchAsync(const void* at, size_t bytes, int device,
+                                        cudaStream_t stream = nullptr) {
+    cudaMemLocation place{cudaMemLocationTypeDevice, device};
+    return cudaMemPrefetchAsync(at, bytes, place, 0, stream);
+}
+inline cudaError_t cudaMemAdvise(const void* at, size_t bytes, cudaMemoryAdvise advice,
+                                 int device) {
+    return cudaMemAdvise(at, bytes, advice, cudaMemLocation{cudaMemLocationTypeDevice, device});
+}
+#endif
+
 #define TORCH_CHECK(condition, ...) \
     do { if (!(condition)) throw std::runtime_error("TORCH_CHECK(" #condition ")"); } while (0)
