@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,8 @@ _WRAPPED = (
     "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMalloc", "cudaFree",
 )  # fmt: skip
 """Functions of the runtime that ``door.h`` replaces."""
+LATE = "not done after"
+"""Text in the log of a command that was ended because its time was over."""
 CONFIGURATIONS = {"cublaslt": "best"}
 """What is timed of a provider, where that is not its ``default``."""
 _OPTIONS = (
@@ -203,7 +206,7 @@ def _run(command: Sequence[str], seconds: float) -> Output:
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGKILL)
         printed, messages = started.communicate()
-        late = f"\nerror: not done after {seconds:.0f} s"
+        late = f"\nerror: {LATE} {seconds:.0f} s"
     try:
         document = json.loads(printed)
     except json.JSONDecodeError:
@@ -236,7 +239,7 @@ def rows_of(audit: Audit, kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {**asdict(kernel), "built": audit.library(kernel).is_file()}
         if audit.log(kernel).is_file():
             errors = audit.log(kernel).read_text().strip().splitlines()
-            row["log"] = next((line for line in errors if "error" in line), "")[:300]
+            row["log"] = next(filter(_ERROR.search, errors), "")[:300]
         if audit.verdicts(kernel).is_file():
             for record in json.loads(audit.verdicts(kernel).read_text()):
                 row[record["accumulator"]] = {name: record[name] for name in _KEPT}
@@ -247,6 +250,7 @@ def rows_of(audit: Audit, kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
     return rows
 
 
+_ERROR = re.compile(r"\b(error|fatal)\s*:")
 _KEPT = ("outcome", "reason", "accuracy_class", "checks_failed", "checks_incomplete",
          "max_error_ratio", "reproduce")  # fmt: skip
 _TIMES = ("outcome", "reason", "median_ns", "ci_low_ns", "ci_high_ns", "method", "marks",
@@ -302,7 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             list(pool.map(judge, kernels))
     if until >= STAGES.index("timed"):
         audit.deadline = began + options.deadline
-        audit.time([one for one in kernels if audit.runs(one)])
+        if running := [one for one in kernels if audit.runs(one)]:
+            audit.time(running)
     options.output.write_text(json.dumps(rows_of(audit, kernels), indent=1))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from audit import LATE
 from classify import CLASSES
 
 from gemmetry.dispatches.analysis import geometric_mean
@@ -41,8 +42,9 @@ built and judged on one {device}.
 
 *Right*: every check of [verification](verification.md) passed with sums in f32. *Right at f16
 only*: one failed, and all of them pass for a kernel that is declared to accumulate in f16. *Did not
-run*: it crashed, hung or refused its own shape. × is the time of cuBLASLt's best proposal over the
-kernel's own, a geometric mean of those that were timed; above 1 the kernel is faster.
+run*: it crashed, hung or refused its own shape. *Not reached*: the time was over first. × is the
+time of cuBLASLt's best proposal over the kernel's own, a geometric mean of those that were timed;
+above 1 the kernel is faster.
 
 Checks that failed at both, with the number of kernels: {failures}.
 
@@ -72,7 +74,7 @@ python benchmarks/audit/table.py audit.json --device "{device}" > docs/audit.md
 def verdict(row: dict[str, Any]) -> str:
     """One of :data:`VERDICTS`."""
     if not row["built"]:
-        return "not built"
+        return "not reached" if LATE in row.get("log", LATE) else "not built"
     if "f32" not in row or "f16" not in row:
         return "not reached"
     f32, f16 = row["f32"]["outcome"], row["f16"]["outcome"]
