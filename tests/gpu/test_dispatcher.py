@@ -10,13 +10,13 @@ import pytest
 
 from gemmetry.domain.dispatch import Target
 from gemmetry.providers.cuda_provider import catalogue
-from gemmetry.tuning.dispatcher.building import dispatch_of
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     Certificate,
     DispatchTable,
     MatmulProblem,
     TunedShape,
+    dispatch_of,
     source_digest,
 )
 
