@@ -271,7 +271,7 @@ def simulate_strategies(options: Tune, source: Path) -> None:
     emit(simulation_table(found), as_json=options.json, outputs=options.output)
 
 
-_TABLE = "A file of gemmetry dispatcher build. Default: the one for the H200."
+_TABLE = "A file of gemmetry dispatcher tune or build. Default: the one for the H200."
 
 
 @dataclass(kw_only=True)

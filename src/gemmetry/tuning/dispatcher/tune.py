@@ -179,18 +179,18 @@ def tune_table(
     listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} in turns with torch"))
     order = list(operations)  # Shape by shape, should the time not suffice for all.
     run(sorted(names, key=lambda one: order.index(one.operation)), finals, _MEASURED)
-    asked: set[NamedDispatch] = set()
+    begun: set[NamedDispatch] = set()
     while True:
         with ExitStack() as stack:
             sets = [stack.enter_context(one).result_set() for one in _opened(prepared.folders)]
             built = build_table(sets, load_provider)
             wanted = wanted_proofs(built.table, sets, load_provider)
-        wanted = [one for one in wanted if one not in asked]
+        wanted = [one for one in wanted if one not in begun]
         if not wanted or time.monotonic() > began + prepared.seconds:
             return built
         listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
         run(wanted, proofs, 1.0, verification_level=LEVEL, profiling_enabled=False)
-        asked |= set(wanted)
+        begun |= set(wanted)
 
 
 def _searched(
