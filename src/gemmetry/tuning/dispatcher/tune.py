@@ -103,7 +103,12 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
     given = {one.name: one for one in spec.providers or [ProviderSpec(name=name) for name in here]}
     given.setdefault(own, ProviderSpec(name=own))
     spec = spec.model_copy(update={"providers": tuple(given.values())})
-    folder = prepare(spec).experiment
+    planned = prepare(spec)
+    folder = planned.experiment
+    # Each provider alone may have another device as its default.
+    target = max(planned.plan.targets, key=lambda one: one.is_gpu)
+    if "device" not in spec.model_fields_set:
+        spec = spec.model_copy(update={"device": (target.device or target.name,)})
     searches, libraries, notes = [], [CUBLAS], []
     for name, provider in given.items():
         if best := traits_of(name).best_configuration:
@@ -121,9 +126,10 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
             notes.append(f"{name} is left out: {error.message}")
     if not searches:
         raise RequestError("; ".join(notes), hint="Give other shapes or --providers.")
-    target = searches[0].target
+    used = {one.provider for one in searches} | {parts_of(one)[0] for one in libraries}
+    kept = tuple(one for name, one in given.items() if name in used)
     return PreparedTable(
-        spec=spec.model_copy(update={"device": (target.device or target.name,)}),
+        spec=spec.model_copy(update={"providers": kept}),
         searches=tuple(searches),
         libraries=tuple(libraries),
         seconds=seconds,
