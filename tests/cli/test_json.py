@@ -45,6 +45,8 @@ LINES = {
     "counters compare": [COUNTERS, COUNTERS],
     "counters metrics": ["--chip", "gh100"],
     "dispatcher build": ["a", "-o", "table.json"],
+    "dispatcher tune": ["--device", "cpu", "--providers", "torch", "--shapes", "64x64x64",
+                        "--dtypes", "f32", "--experiment", "tuned"],
     "dispatcher show": [],
     "dispatcher evaluate": ["a"],
     "kernels list": [],

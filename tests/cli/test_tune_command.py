@@ -158,7 +158,7 @@ def test_an_interrupted_search_says_what_is_stored_and_continues(tune, monkeypat
 
 def test_quick_finals_are_of_kernels_that_were_proved(tune, monkeypatch):
     # The sizes are those of GPUs, on which a product of 4608 terms takes no time.
-    monkeypatch.setattr(problems, "_PROOF_SIZES", ((40, 72, 96), (32, 56, 96)))
+    monkeypatch.setattr(problems, "_PROOF_SIZES", ((40, 32), (72, 56), (96, 96)))
     names = ("factor_0p7", "factor_0p9", "wrong")
     ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json", names=names)
     assert ended.status == 0, ended.stderr
@@ -234,7 +234,7 @@ def test_shapes_are_distributed_over_devices(cli, monkeypatch):
 
 def test_shards_search_their_shapes_and_merge(tune, cli, monkeypatch):
     """Also where finalists are proved at other sizes, whose names belong to other shards."""
-    monkeypatch.setattr(problems, "_PROOF_SIZES", ((40, 72, 96), (32, 56, 96)))
+    monkeypatch.setattr(problems, "_PROOF_SIZES", ((40, 32), (72, 56), (96, 96)))
     shapes = ("64x64x64", "128x64x32", "32x64x64", "64x32x32")
     options = ("--strategy", "exhaustive", "--verification-level", "quick", "--shapes",
                ",".join(shapes), "--json")  # fmt: skip

@@ -156,8 +156,7 @@ def use(blocked):
     import dataclasses
 
     from gemmetry.tuning.dispatcher import runtime
-    from gemmetry.tuning.dispatcher.building import dispatch_of
-    from gemmetry.tuning.dispatcher.table import source_digest
+    from gemmetry.tuning.dispatcher.table import dispatch_of, source_digest
 
     def run(table):
         certificates = tuple(

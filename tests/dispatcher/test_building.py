@@ -8,8 +8,13 @@ from tests.tuned import STANDARD, rounds
 
 from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import BuildFacts, Environment, Trait, Verdict
-from gemmetry.tuning.dispatcher.building import best_times, build_table, candidate_name
-from gemmetry.tuning.dispatcher.table import CUBLAS
+from gemmetry.tuning.dispatcher.building import (
+    best_times,
+    build_table,
+    candidate_name,
+    wanted_proofs,
+)
+from gemmetry.tuning.dispatcher.table import CUBLAS, why_refused
 
 from .conftest import SIGNATURE, TILE, providers
 
@@ -162,14 +167,68 @@ def test_a_candidate_without_a_verification_of_those_tails_decides_nothing():
     assert entry.choice == "blocked:a"
 
 
-def test_a_source_that_changed_since_is_not_certified(tmp_path):
+def test_a_source_that_changed_since_is_certified_as_it_was(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "kernel.txt").write_bytes(b"older")
     facts = BuildFacts(source_path="kept/kernel.txt")
     results = experiment(record("64x64x64", "blocked:a", 1.0, facts=facts))
-    found = build_table([dataclasses.replace(results, path=str(tmp_path))], providers)
-    assert found.table.certificates == ()
-    assert "changed since tuning ran" in found.notes[0]
+    sets = [dataclasses.replace(results, path=path) for path in ("", str(tmp_path))]
+    now, then = (build_table([one], providers).table.certificates[0] for one in sets)
+    assert now.digest != then.digest
+    assert (why_refused(now, "cpu", providers), why_refused(then, "cpu", providers)) == (
+        "", "its source changed"
+    )  # fmt: skip
+
+
+def test_what_is_wrong_at_one_shape_is_certified_at_none():
+    wrong = record("65x64x64", A, None, verdict=WRONG, outcome=Outcome.WRONG, reason="wrong")
+    found = build_table([experiment(*unproved(), wrong)], providers)
+    assert (found.table.certificates, found.table.entries[0].choice) == ((), CUBLAS)
+
+
+def test_tails_of_a_provider_s_choice_cover_its_own_shape_alone():
+    """At other shapes, ``default`` is another kernel."""
+    facts = BuildFacts(default_configuration="a")
+    alias = record("64x64x64", "blocked:default", 1.0, facts=facts)
+    assert built(alias).certificates[0].classes == ("whole",)
+
+
+TAILS = {**STANDARD, "tail_shapes": "passed: 11 of 12 shapes refused"}
+OWN_CLASS = {"verdict": Verdict(status=Verification.PASSED, checks=TAILS)}
+REFUSED = {"outcome": Outcome.UNSUPPORTED, "verdict": UNVERIFIED, "reason": "no"}
+INCORRECT = {"outcome": Outcome.WRONG, "verdict": WRONG, "reason": "wrong"}
+SMALL = ["136x1032", "128x1792", "136x1792", "128x1032"]
+
+
+@pytest.mark.parametrize(
+    ("small", "own", "sizes", "classes"),
+    [
+        pytest.param({}, {}, SMALL[:1], ("any", "mn"), id="one verification covers all"),
+        pytest.param(OWN_CLASS, {}, SMALL, ("m", "mn", "n", "whole"), id="only classes"),
+        pytest.param(REFUSED, OWN_CLASS, [*SMALL, "512x128x128"], ("whole",), id="only its own"),
+        pytest.param(INCORRECT, {}, SMALL[:1], None, id="wrong"),
+    ],
+)
+def test_what_is_nearly_as_fast_as_cublas_is_verified_for_all_tails(small, own, sizes, classes):
+    """Each round takes one dispatch of a candidate, until all classes are covered or were tried."""
+    timed = experiment(
+        record("512x128x128", CUBLAS, 1e6),
+        record("512x128x128", A, 1.02e6, verdict=QUICK, configuration_parameters=TILE),
+        record("512x128x128", B, 1.5e6, verdict=QUICK, configuration_parameters=TILE),
+    )
+    proofs, asked = [], []
+    for _ in range(9):
+        sets = [timed, experiment(*proofs)]
+        table = build_table(sets, providers).table
+        for one in wanted_proofs(table, sets, providers):
+            shape = str(one.operation).split("_")[1]
+            asked.append(shape.removesuffix("x4608"))
+            proofs.append(record(shape, f"{one.provider}:{one.configuration}", None,
+                                 configuration_parameters=TILE,
+                                 **(own if shape == "512x128x128" else small)))  # fmt: skip
+    assert asked == sizes
+    assert {one.candidate for one in table.certificates} == ({A} if classes else set())
+    assert all(one.classes == classes for one in table.certificates)
 
 
 def test_experiments_that_do_not_fit_together_are_refused():

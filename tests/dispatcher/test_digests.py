@@ -1,32 +1,68 @@
 from __future__ import annotations
 
-from gemmetry.tuning.dispatcher.building import dispatch_of
-from gemmetry.tuning.dispatcher.table import is_unchanged, source_digest
+import dataclasses
 
-from .conftest import Blocked
+from gemmetry.domain.record import Environment
+from gemmetry.tuning.dispatcher.table import (
+    dispatch_of,
+    refusals,
+    source_digest,
+    why_refused,
+)
+
+from .conftest import Blocked, certificate
+from .test_building import built, record
 
 NAME = "matmul_64x64x64_bf16t_bf16n_bf16t"
 
 
-def test_a_digest_follows_the_source_and_the_versions(monkeypatch):
+def test_a_digest_follows_the_sources_and_not_the_versions(monkeypatch, tmp_path):
     provider = Blocked()
     dispatch = dispatch_of(NAME, "blocked:a", "cpu", lambda _: provider)
     first = source_digest(provider, dispatch)
-    assert source_digest(provider, dispatch) == first
     provider.source = b"sourcf"
-    changed = source_digest(provider, dispatch)
-    monkeypatch.setattr(Blocked, "versions", lambda self: {"compiler": "13.1"})
-    assert len({first, changed, source_digest(provider, dispatch)}) == 3
-
-
-def test_kept_sources_are_compared(tmp_path):
-    provider = Blocked()
-    dispatch = dispatch_of(NAME, "blocked:a", "cpu", lambda _: provider)
-    assert is_unchanged(provider, dispatch, tmp_path), "nothing was kept"
+    changed = source_digest(provider, dispatch, kept=tmp_path)
+    assert changed != first, "nothing was kept"
     (tmp_path / "kernel.txt").write_bytes(b"source")
-    assert is_unchanged(provider, dispatch, tmp_path)
-    (tmp_path / "kernel.txt").write_bytes(b"another")
-    assert not is_unchanged(provider, dispatch, tmp_path)
+    assert source_digest(provider, dispatch, kept=tmp_path) == first, "what was kept was verified"
+    monkeypatch.setattr(Blocked, "versions", lambda self: {"compiler": "13.1"})
+    assert source_digest(provider, dispatch) == changed
+
+
+def test_a_table_built_elsewhere_fits_where_the_versions_are_those_of_the_verification(
+    monkeypatch,
+):
+    """The machine that builds the table has a third version."""
+    verified = Environment(packages={"compiler": "12.8", "numpy": "2.0", "torch": "2.13.0"})
+    one = record("64x64x64", "blocked:a", 1.0)
+    versions = {"compiler": "13.5"}
+    monkeypatch.setattr(Blocked, "versions", lambda self: versions)
+    table = built(dataclasses.replace(one, environment_id=verified.id), environment=verified)
+    (passed,) = table.certificates
+    assert passed.versions == verified.packages
+    provider = Blocked()
+    for versions["compiler"], is_refused in (("12.8", False), ("12.9", True), ("13.5", True)):
+        reason = why_refused(passed, "cpu", lambda _: provider)
+        assert bool(reason) == is_refused
+        assert not reason or {"compiler", "12.8", versions["compiler"]} <= set(
+            reason.replace(",", "").split()
+        )
+    versions["compiler"], provider.source = "12.8", b"another"
+    assert "source" in why_refused(passed, "cpu", lambda _: provider)
+    assert refusals(table, lambda _: provider) == {
+        why_refused(passed, "cpu", lambda _: provider): 1
+    }
+
+
+def test_a_certificate_of_version_1_has_its_versions_in_the_digest(monkeypatch):
+    provider = Blocked()
+    monkeypatch.setattr(Blocked, "versions", lambda self: {"compiler": "12.8"})
+    dispatch = dispatch_of(NAME, "blocked:a", "cpu", lambda _: provider)
+    digest = source_digest(provider, dispatch, versions=provider.versions())
+    old = certificate("a", digest=digest)
+    assert why_refused(old, "cpu", lambda _: provider) == ""
+    monkeypatch.setattr(Blocked, "versions", lambda self: {"compiler": "12.9"})
+    assert why_refused(old, "cpu", lambda _: provider)
 
 
 def test_the_cuda_kernels_have_digests_without_a_gpu():

@@ -105,3 +105,19 @@ def test_documents():
     rows = regret_table(found).records()
     assert [row["policy"] for row in rows][:2] == ["dispatcher", "  known families"]
     assert rows[0]["speedup"] == pytest.approx(1.25)
+
+
+def test_criteria_are_judged_by_the_best_library_and_the_regret():
+    found = evaluate(TABLE, results(**{
+        f"{m}x4096x4096": {"cublas": 100.0, "a": 80.0 if m < 16 else 103.0} for m in range(9, 30)
+        if m != 16
+    }))  # fmt: skip
+    share, mean, p95 = found.criteria
+    assert {one.choice for one in found.replayed} == {"blocked:a", CUBLAS}
+    worst = max(one.chosen_ns / one.library_ns for one in found.replayed)
+    assert share.value == pytest.approx(1 / worst)
+    assert (share.met, mean.met) == (worst <= 1 / 0.98, mean.value <= 0.01)
+    assert p95.value is not None
+    few = evaluate(TABLE, results(**{"60x4096x4096": {"cublas": 100.0, "a": 80.0}}))
+    assert [one.met for one in few.criteria] == [True, False, None]
+    assert evaluation_document(few)["criteria"][1]["met"] is False

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from gemmetry.tuning.dispatcher import runtime  # noqa: E402
 from gemmetry.tuning.dispatcher.call import explain, matmul  # noqa: E402
-from gemmetry.tuning.dispatcher.table import TableError, write_table  # noqa: E402
+from gemmetry.tuning.dispatcher.table import TableError, version_changes, write_table  # noqa: E402
 
 from .conftest import certificate, entry, table_of  # noqa: E402
 
@@ -127,9 +127,32 @@ def test_threads_share_what_was_built(blocked, use, operands):
 
 
 def test_versions_are_named():
-    table = table_of(versions={"torch": "1", "driver": "580"})
-    text = runtime.why_times_changed(table, {"torch": "2", "driver": "580"})
-    assert text == "torch 1, now 2"
+    here = {"torch": "2", "driver": "580"}
+    assert version_changes({"torch": "1", "driver": "580"}, here) == "torch 1, now 2"
+
+
+def test_the_table_of_another_card_with_the_same_kernels_ranks_what_is_clearly_faster(
+    blocked, use, operands, recwarn
+):
+    near = [entry(m, 32, 64, cublas=10.0, a=7.0) for m in (10, 12, 14, 16, 20)]
+    use(table_of(*near, device="another CPU"))
+    assert explain(*operands).startswith("blocked:a: ranking")
+    use(table_of(*(entry(one.shape[0], 32, 64, cublas=10.0, a=9.8) for one in near),
+                 device="another CPU"))  # fmt: skip
+    assert explain(*operands).startswith("torch:default")
+    assert not recwarn.list
+
+
+def test_doctor_says_what_a_device_has(blocked, use):
+    runtime.use_table(None)
+    ((_, has_kernels, text, _),) = runtime.doctor_lines()
+    assert not has_kernels and "torch computes everything" in text
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    ((_, has_kernels, text, _),) = runtime.doctor_lines()
+    assert has_kernels and "2 of 2" in text
+    blocked.source = b"another"
+    ((_, has_kernels, text, _),) = runtime.doctor_lines()
+    assert not has_kernels and "0 of 2" in text
 
 
 def test_workspaces_are_not_shared_by_streams_nor_kept_without_bound(

@@ -10,13 +10,13 @@ import pytest
 
 from gemmetry.domain.dispatch import Target
 from gemmetry.providers.cuda_provider import catalogue
-from gemmetry.tuning.dispatcher.building import dispatch_of
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     Certificate,
     DispatchTable,
     MatmulProblem,
     TunedShape,
+    dispatch_of,
     source_digest,
 )
 
@@ -269,3 +269,42 @@ def test_a_changed_kernel_is_not_run(use: Use, gpu: Target) -> None:
     with pytest.warns(runtime.DispatchWarning, match="is not what the dispatcher's table verified"):
         check(gemmetry.matmul(a, b), a.double() @ b.double())
     assert chosen(a, b) == CUBLAS
+
+
+@pytest.mark.alone
+def test_a_table_of_this_card_has_no_candidate_that_is_fast_and_not_verified(
+    gpu: Target, tmp_path: Any
+) -> None:
+    from contextlib import ExitStack
+
+    from gemmetry.dispatches.profile import read_spec
+    from gemmetry.domain.record import ignore_events
+    from gemmetry.tuning.dispatcher import runtime
+    from gemmetry.tuning.dispatcher.building import NEARLY
+    from gemmetry.tuning.dispatcher.choosing import Chooser
+    from gemmetry.tuning.dispatcher.tune import prepare_table, tune_table
+
+    spec = read_spec(
+        {"shapes": "1x4096x4096, 4095x4097x4093, 2048x2048x2048", "device": gpu.device,
+         "experiment": str(tmp_path / "t")}
+    )  # fmt: skip
+    built = tune_table(prepare_table(spec, 90.0), listener=ignore_events)
+    print(*built.notes, sep="\n")
+    table, chooser = built.table, Chooser(built.table)
+    assert {one.shape for one in table.entries} == {
+        (1, 4096, 4096), (4095, 4097, 4093), (2048, 2048, 2048)
+    }  # fmt: skip
+    waiting = {
+        f"{entry.problem.name} by {name}"
+        for entry in table.entries
+        for name, ns in entry.times_ns.items()
+        if ns <= NEARLY * entry.times_ns[CUBLAS] and not chooser.is_eligible(entry.problem, name)
+    }
+    print(f"{len(table.certificates)} certified; not verified: {sorted(waiting)}")
+    assert len(waiting) <= len(table.certificates)
+    with ExitStack() as stack:
+        stack.callback(runtime.reset)
+        stack.callback(runtime._tables.clear)
+        runtime.use_table(table)
+        ((_, has_kernels, text, _),) = runtime.doctor_lines()[:1]
+        assert has_kernels == bool(table.certificates), text

@@ -181,7 +181,17 @@ def doctor(options: Written) -> None:
         Column("next_step"),
     )
     rows = [(r.capability, r.available, r.detail, r.next_step or None) for r in doctor_rows()]
-    options.emit(Table("capabilities", columns, rows + _provider_rows()), _print)
+    rows += [*_provider_rows(), *_dispatcher_rows()]
+    options.emit(Table("capabilities", columns, rows), _print)
+
+
+def _dispatcher_rows() -> list[tuple[Any, ...]]:
+    """What ``gemmetry.matmul`` chooses among, by device; none without torch."""
+    try:
+        from gemmetry.tuning.dispatcher.runtime import doctor_lines
+    except ImportError:
+        return []
+    return [(name, works, text, step or None) for name, works, text, step in doctor_lines()]
 
 
 def _print(table: Table) -> None:

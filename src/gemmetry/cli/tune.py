@@ -36,6 +36,7 @@ from gemmetry.cli.options import (
 from gemmetry.domain.tables import Column, ColumnType, Table
 
 if TYPE_CHECKING:
+    from gemmetry.tuning.dispatcher.building import BuiltTable
     from gemmetry.tuning.dispatcher.evaluation import Evaluation
     from gemmetry.tuning.dispatcher.table import DispatchTable
     from gemmetry.tuning.run import PreparedTuning, TuningRun
@@ -270,7 +271,7 @@ def simulate_strategies(options: Tune, source: Path) -> None:
     emit(simulation_table(found), as_json=options.json, outputs=options.output)
 
 
-_TABLE = "A file of gemmetry dispatcher build. Default: the one for the H200."
+_TABLE = "A file of gemmetry dispatcher tune or build. Default: the one for the H200."
 
 
 @dataclass(kw_only=True)
@@ -289,25 +290,59 @@ def build(options: Build) -> None:
     A shape gets another candidate than cuBLAS only where that is shown to be faster, and only
     candidates that passed verification at level standard are ever chosen.
     """
-    from gemmetry.domain.units import counted
     from gemmetry.engine.experiment import Experiment
     from gemmetry.providers.registry import load_provider
     from gemmetry.results.emit import check_writable
     from gemmetry.tuning.dispatcher.building import build_table
-    from gemmetry.tuning.dispatcher.evaluation import library_name
-    from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
 
     check_writable(options.output)
     with ExitStack() as stack:
         opened = [stack.enter_context(Experiment.open(path)) for path in options.experiments]
         built = build_table([one.result_set() for one in opened], load_provider)
-    write_table(built.table, options.output)
+    _write_built(built, options.output, as_json=options.json)
+
+
+@dataclass(kw_only=True)
+class TuneTable(Restartable, Printed):
+    minutes: float = option("How long it may take.", "COUNT", min=0, default=10.0)
+    output: Path | None = option(
+        "Write the table here. Default: table.json in the folder of the experiment.", "-o FILE"
+    )
+    source: Source = request()
+
+
+def tune_table(options: TuneTable) -> None:
+    """Make a table of fast kernels for the device at hand, from a list of shapes.
+
+    A third of the time searches configurations of each provider, a third measures the best of them
+    in turns with torch, and the rest verifies what may be chosen. The same command continues.
+    """
+    from gemmetry.results.emit import check_writable
+    from gemmetry.tuning.dispatcher import tune as making
+
+    spec = read_request(options.source)
+    prepared = making.prepare_table(spec, 60 * options.minutes)
+    output = options.output or prepared.experiment / "table.json"
+    if options.output:
+        check_writable(options.output)
+    for text in prepared.notes:
+        note(text)
+    built = watched(making.tune_table, prepared, *prepared.folders, fresh=options.fresh)
+    _write_built(built, output, as_json=options.json)
+
+
+def _write_built(built: BuiltTable, output: Path, *, as_json: bool) -> None:
+    from gemmetry.domain.units import counted
+    from gemmetry.tuning.dispatcher.evaluation import library_name
+    from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
+
+    write_table(built.table, output)
     for text in built.notes:
         note(text)
     entries = built.table.entries
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)
-    if options.json:
+    if as_json:
         print_facts(**built.table.document())
     else:
         library = library_name(built.table.target)
@@ -316,7 +351,7 @@ def build(options: Build) -> None:
             f"that is shown to be faster than {library}, {undecided} undecided"
         )
         say(f"{counted(len(built.table.certificates), 'verified candidate')}")
-    note(f"wrote {options.output}")
+    note(f"wrote {output}")
 
 
 @dataclass(kw_only=True)
@@ -365,6 +400,10 @@ def _print_evaluation(found: Evaluation, library: str) -> None:
     left_out += [f"{found.unusable} without a time of {library}"] if found.unusable else []
     say(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
     print_table(regret_table(found, library), stdout_console())
+    for one in found.criteria:
+        value = "unknown" if one.value is None else f"{one.value:.4g}"
+        met = {None: "not judged", True: "met", False: "not met"}[one.met]
+        say(f"Criterion: {one.name} {one.sign} {one.limit:g}: {value}, {met}")
     restricted = sum(one.restricted for one in found.replayed)
     if restricted:
         say(
@@ -389,8 +428,10 @@ class Show(Written):
 def show(options: Show) -> None:
     """Show what a table chooses for each shape that was measured, and why."""
     from gemmetry.domain.units import counted
+    from gemmetry.providers.registry import load_provider
     from gemmetry.results.emit import of_table
     from gemmetry.tuning.dispatcher.evaluation import entry_table, library_name
+    from gemmetry.tuning.dispatcher.table import refusals
 
     options.check()
     found = open_table(options.table)
@@ -401,6 +442,8 @@ def show(options: Show) -> None:
         say(f"{found.device} ({found.target}){versions}")
         verified = counted(len(found.certificates), "verified candidate")
         say(f"{counted(len(found.entries), 'measured shape')}, {verified}")
+        for reason, count in refusals(found, load_provider).items():
+            say(f"{counted(count, 'candidate')} of them cannot be used here: {reason}")
         if found.entries:
             _print_choices(entry_table(found))
         else:
@@ -452,6 +495,6 @@ def open_table(path: Path | None) -> DispatchTable:
 
 
 dispatcher_app = group_app(
-    "Build, show and evaluate the tables of gemmetry.matmul.",
-    {"build": build, "show": show, "evaluate": evaluate},
+    "Make, show and evaluate the tables of gemmetry.matmul.",
+    {"tune": tune_table, "build": build, "show": show, "evaluate": evaluate},
 )

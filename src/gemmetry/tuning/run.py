@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from gemmetry.domain.units import counted, format_ns
 from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.providers.base import baseline_names, traits_of
 from gemmetry.tuning import heuristics
-from gemmetry.tuning.dispatcher.table import operation_of, problem_of
+from gemmetry.tuning.dispatcher.table import operation_of, problem_of, small_proofs
 from gemmetry.tuning.results import TuningResult, judge, with_search
 from gemmetry.tuning.search import (
     EFFORTS,
@@ -137,16 +136,7 @@ class PreparedTuning:
         alone unless these say otherwise, and with the dispatches `names` in place of its own."""
         own = tuple(one for one in self.spec.providers if one.name == self.provider)
         usual = {"providers": own, "benchmark_repetitions": None, "baseline": None}
-        plan = prepare(self.spec.model_copy(update={**usual, **values})).plan
-        named = tuple(dict.fromkeys(names))
-        listed = [f"{one.provider}:{one.operation}_{one.configuration}" for one in named]
-        return replace(
-            plan,
-            operations=(),
-            selection=None,
-            named=named,
-            document={**plan.document, "selection": {"dispatches": listed}},
-        )
+        return named_plan(self.spec, names, **{**usual, **values})
 
     def proofs(self, space: SearchSpace, candidate: int) -> list[NamedDispatch]:
         """What is verified of a configuration of a space at level standard: the same kernel at
@@ -156,8 +146,9 @@ class PreparedTuning:
         kernels, operation = self.kernels, space.operation
         if not kernels.rebuilds_quickly or operation.kind is not OperationKind.MATMUL:
             return [own]
+        problems = small_proofs(problem_of(operation), space.configurations[candidate])
         try:
-            small = [operation_of(one) for one in problem_of(operation).for_proof]
+            small = [operation_of(one) for one in dict.fromkeys((problems[0], problems[-1]))]
             are_possible = all(
                 kernels.parse_configuration(own.configuration, one, self.target) is not None
                 and kernels.supports(one, self.target) is None
@@ -174,6 +165,20 @@ class PreparedTuning:
             configuration=space.configurations[candidate].name,
             provider=self.provider,
         )
+
+
+def named_plan(spec: ProfileSpec, names: Iterable[NamedDispatch], **values: object) -> Plan:
+    """The plan of a request with `values`, with the dispatches `names` in place of its own."""
+    plan = prepare(spec.model_copy(update=values)).plan
+    named = tuple(dict.fromkeys(names))
+    listed = [f"{one.provider}:{one.operation}_{one.configuration}" for one in named]
+    return replace(
+        plan,
+        operations=(),
+        selection=None,
+        named=named,
+        document={**plan.document, "selection": {"dispatches": listed}},
+    )
 
 
 def prepare_tuning(
@@ -356,6 +361,30 @@ class _TimeUp(BaseException):
     way holds it up."""
 
 
+def run_until(
+    plan: Plan,
+    folder: Path,
+    is_late: Callable[[], bool],
+    listener: Listener,
+    *,
+    fresh: bool,
+    command: str,
+) -> str:
+    """Carry out a plan until it is late, which is looked at after each dispatch. Returns why the
+    run failed; "" if it did not."""
+    from gemmetry.engine import run
+
+    def listen(event: Event) -> None:
+        listener(event)
+        if isinstance(event, DispatchFinished) and is_late():
+            raise _TimeUp
+
+    try:
+        return run(plan, folder, listener=listen, fresh=fresh, command=command).failure
+    except _TimeUp:
+        return ""
+
+
 class EngineMeasure:
     """Measures trials. What is stored already is not measured again."""
 
@@ -456,23 +485,9 @@ class EngineMeasure:
         self._run_plan(plan, prepared.search_folder(effort), fresh=fresh)
 
     def _run_plan(self, plan: Plan, folder: Path, *, fresh: bool) -> None:
-        from gemmetry.engine import run
-
-        with self._ending_in_time() as listener:
-            summary = run(plan, folder, listener=listener, fresh=fresh, command=self._command)
-            self.failure = summary.failure
-
-    @contextmanager
-    def _ending_in_time(self) -> Iterator[Listener]:
-        def listen(event: Event) -> None:
-            self._listener(event)
-            if isinstance(event, DispatchFinished) and self._is_late:
-                raise _TimeUp
-
-        try:
-            yield listen
-        except _TimeUp:
-            pass
+        self.failure = run_until(
+            plan, folder, lambda: self._is_late, self._listener, fresh=fresh, command=self._command
+        )
 
     @property
     def _is_late(self) -> bool:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from tests import tuned
 
+from gemmetry.tuning.dispatcher.building import NEARLY
 from gemmetry.tuning.dispatcher.table import read_table
 
 
@@ -99,3 +100,24 @@ def test_a_real_experiment(experiments):
     table = read_table(Path("folder/table.json"))
     assert table.certificates
     assert table.entries[0].choice == "torch:default", "nothing is known of cuBLAS"
+
+
+def test_a_table_is_made_in_a_given_time_and_the_same_command_continues(cli):
+    pytest.importorskip("torch")
+    command = (
+        "dispatcher", "tune", "--shapes", "64x64x64,128x96x64", "--dtypes", "f32", "--device",
+        "cpu", "--providers", "torch,numpy", "--time-budget", "5ms", "--experiment", "t",
+    )  # fmt: skip
+    none = cli(*command, "--minutes", "0")
+    assert none.status in (0, 2), none.stderr
+    made = cli(*command, "--minutes", "2", "-o", "table.json")
+    assert made.status == 0, made.stderr
+    table = read_table(Path("table.json"))
+    assert {entry.shape for entry in table.entries} == {(64, 64, 64), (128, 96, 64)}
+    assert all(entry.times_ns.keys() >= {"torch:default"} for entry in table.entries)
+    near = {e.problem for e in table.entries
+            if e.times_ns["numpy:default"] <= NEARLY * e.times_ns["torch:default"]}  # fmt: skip
+    assert {one.candidate for one in table.certificates} == ({"numpy:default"} if near else set())
+    again = cli(*command, "--minutes", "2")
+    assert "4 from an earlier run are kept" in again.stderr
+    assert read_table(Path("t/table.json")).entries == table.entries

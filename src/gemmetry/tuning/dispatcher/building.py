@@ -12,7 +12,7 @@ from gemmetry.dispatches.comparison import compare_with_baseline
 from gemmetry.domain.dispatch import (
     DEFAULT_CONFIGURATION,
     Configuration,
-    Dispatch,
+    NamedDispatch,
     Parameter,
     parse_target,
 )
@@ -31,9 +31,11 @@ from gemmetry.tuning.dispatcher.table import (
     ProviderOf,
     TunedShape,
     candidate_of,
-    is_unchanged,
+    dispatch_of,
+    operation_of,
     parts_of,
     problem_of,
+    small_proofs,
     source_digest,
     tail_class,
 )
@@ -45,6 +47,9 @@ _DECISIVE = ("torch", "cuda", "hip")
 _TAILS = "tail_shapes"
 """The check that covers all classes of tails."""
 _PASSED = "passed"
+NEARLY = 1.03
+"""Time over that of cuBLAS up to which a candidate is worth verifying: it may be faster at other
+shapes."""
 _CONFIGURATION = re.compile(r"\w+", re.ASCII)
 """Names of configurations; other texts describe what a library chose."""
 
@@ -274,14 +279,16 @@ def _verdicts(
 
 def _certificates(
     result_sets: Sequence[ResultSet],
-    parameters: Mapping[str, Mapping[str, int | float | str | bool]],
+    parameters: Mapping[str, Mapping[str, Parameter]],
     device: str,
     provider_of: ProviderOf,
 ) -> tuple[list[Certificate], list[str]]:
+    """One for each signature and candidate of which a verification passed, and none failed."""
     from gemmetry.verification.protocol import missing_checks
 
     classes: dict[tuple[str, str], set[str]] = {}
     first: dict[tuple[str, str], tuple[Record, ResultSet]] = {}
+    wrong = _wrong(result_sets)
     for results in result_sets:
         for record in results.records:
             if not is_usable(record) or missing_checks(record.verdict, LEVEL):
@@ -291,7 +298,9 @@ def _certificates(
             key = (problem.signature, candidate)
             first.setdefault(key, (record, results))
             covered = classes.setdefault(key, set())
-            if record.verdict.checks.get(_TAILS) == _PASSED:
+            # At other shapes, a choice of the provider is another kernel.
+            is_named = candidate == candidate_of(record.provider, record.configuration)
+            if is_named and record.verdict.checks.get(_TAILS) == _PASSED:
                 covered.add(ANY_CLASS)
             own = Configuration(parts_of(candidate)[1], parameters.get(candidate, {}))
             covered.add(tail_class(problem, own))
@@ -299,11 +308,18 @@ def _certificates(
     for (signature, candidate), (record, results) in first.items():
         if candidate == CUBLAS:
             continue
+        if (signature, candidate) in wrong:
+            notes.append(f"{candidate} of {signature} was wrong at a shape and is not certified")
+            continue
+        kept = record.facts.source_path
+        folder = Path(results.path, kept).parent if kept and results.path else None
         try:
-            digest = _digest(record, candidate, results, provider_of)
+            dispatch = dispatch_of(record.operation, candidate, record.target, provider_of)
+            digest = source_digest(provider_of(dispatch.provider), dispatch, kept=folder)
         except GemmetryError as error:
             notes.append(f"{candidate} of {signature} is not certified: {error.message}")
             continue
+        environment = results.environments.get(record.environment_id, Environment())
         found.append(
             Certificate(
                 signature=signature,
@@ -312,6 +328,7 @@ def _certificates(
                 classes=tuple(sorted(classes[signature, candidate])),
                 operation=record.operation,
                 digest=digest,
+                versions=dict(environment.packages),
                 device=device,
                 date=results.created,
             )
@@ -319,33 +336,60 @@ def _certificates(
     return sorted(found, key=lambda one: (one.signature, one.candidate)), notes
 
 
-def _digest(record: Record, candidate: str, results: ResultSet, provider_of: ProviderOf) -> str:
-    """
-    Raises:
-        GemmetryError: there are no sources, or not those that were verified.
-    """
-    dispatch = dispatch_of(record.operation, candidate, record.target, provider_of)
-    provider = provider_of(dispatch.provider)
-    kept = record.facts.source_path
-    if kept and results.path:
-        stored = Path(results.path, kept).parent
-        if not is_unchanged(provider, dispatch, stored):
-            raise RequestError(f"its source changed since {results.title} ran")
-    return source_digest(provider, dispatch)
+def _wrong(result_sets: Iterable[ResultSet]) -> set[tuple[str, str]]:
+    """Signature and candidate of what was wrong at any shape."""
+    return {
+        (problem_of(operation).signature, candidate_name(record))
+        for results in result_sets
+        for record in results.records
+        if record.verdict.status is Verification.FAILED
+        and (operation := parse_operation(record.operation)).kind is OperationKind.MATMUL
+    }
 
 
-def dispatch_of(operation: str, candidate: str, target: str, provider_of: ProviderOf) -> Dispatch:
-    """The dispatch of a candidate for an operation.
+def wanted_proofs(
+    table: DispatchTable, result_sets: Sequence[ResultSet], provider_of: ProviderOf
+) -> list[NamedDispatch]:
+    """What is to be verified next, so that each candidate nearly as fast as cuBLAS at a shape may
+    be chosen for all classes of tails; one dispatch a candidate, the most promising one first.
 
-    Raises:
-        GemmetryError: there is no such provider, or it has no such configuration.
+    The first small shape may cover all classes. The shapes at which a candidate was measured are
+    the last resort: where it cannot be built for small ones.
     """
-    provider, name = parts_of(candidate)
-    parsed, where = parse_operation(operation), parse_target(target)
-    configuration = provider_of(provider).parse_configuration(name, parsed, where)
-    if configuration is None:
-        raise RequestError(f"the provider {provider} has no configuration {name} for {operation}")
-    return Dispatch(parsed, configuration, provider, where)
+    near: dict[tuple[str, str], dict[MatmulProblem, float]] = {}
+    for entry in table.entries:
+        library = entry.times_ns.get(CUBLAS, 0.0)
+        for name, ns in entry.times_ns.items():
+            if name != CUBLAS and ns <= NEARLY * library:
+                near.setdefault((entry.signature, name), {})[entry.problem] = ns / library
+    done = {
+        (record.operation, candidate_of(record.provider, record.configuration))
+        for results in result_sets
+        for record in results.records
+        if record.measurement is None or record.verdict.checks.get(_TAILS)
+    }
+    found, certified = [], table.certified
+    promising = sorted(near.keys() - _wrong(result_sets), key=lambda key: min(near[key].values()))
+    for key in promising:
+        name = key[1]
+        own, known = table.configuration(name), certified.get(key)
+        needed = {tail_class(one, own) for one in near[key]}
+        problems = sorted(near[key], key=lambda one: one.shape)
+        provider, configuration = parts_of(name)
+        if provider_of(provider).rebuilds_quickly:
+            first, *others = small_proofs(problems[-1], own)
+            others.sort(key=lambda one: tail_class(one, own) not in needed)
+            problems = [first, *others, *problems]
+        for one in problems:
+            is_covered = known is not None and known.covers(tail_class(one, own))
+            if not is_covered and (one.name, name) not in done:
+                found.append(
+                    NamedDispatch(
+                        operation=operation_of(one), configuration=configuration, provider=provider
+                    )
+                )
+                break
+    return found
 
 
 def median_ns(record: Record) -> float:

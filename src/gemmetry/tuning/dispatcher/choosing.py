@@ -91,6 +91,9 @@ _NEAR_WEIGHTS = 0.5
 _NEAR_ROWS = 0.25
 """The same of M above 128 rows, where buckets are narrow."""
 _MANY_ROWS = 128
+_CLEARLY = math.log(0.95)
+"""Logarithm of the predicted ratio to cuBLAS that a candidate needs where another card, or other
+versions, were measured."""
 
 
 class ChoiceStep(StrEnum):
@@ -120,7 +123,8 @@ class Chooser:
 
     Args:
         permits: further conditions, next to the certificates of the table.
-        trusts_times: False where times may have changed: only the ranking is used then.
+        trusts_times: False where times may have changed: only the ranking is used then, and only
+            for what is predicted to be 5 % faster.
     """
 
     def __init__(
@@ -163,10 +167,11 @@ class Chooser:
 
     def ranked(self, problem: MatmulProblem) -> Iterator[Choice]:
         """What is predicted to be faster than cuBLAS, the best first."""
+        least = 0.0 if self._trusts_times else _CLEARLY
         found = [
             (value, candidate)
             for candidate, value in self._predictor.predictions(problem).items()
-            if value < 0 and self.is_eligible(problem, candidate)
+            if value < least and self.is_eligible(problem, candidate)
         ]
         for value, candidate in sorted(found):
             why = f"predicted to take {math.exp(value):.3g} of cuBLAS' time"

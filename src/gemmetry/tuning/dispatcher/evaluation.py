@@ -22,6 +22,7 @@ from gemmetry.domain.rows import Row, fact
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import format_ns, format_percent
+from gemmetry.providers.base import traits_of
 from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import quantile
 from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_usable, median_ns
@@ -31,6 +32,7 @@ from gemmetry.tuning.dispatcher.table import (
     DispatchTable,
     MatmulProblem,
     TunedShape,
+    parts_of,
     problem_of,
 )
 
@@ -62,6 +64,7 @@ class Replayed(Row):
     best: str = fact("the fastest candidate")
     best_ns: float = fact("its median", "ns", format=format_ns)
     cublas_ns: float = fact("median of cuBLAS", "ns", format=format_ns)
+    library_ns: float = fact("median of the best of the vendors' libraries", "ns", format=format_ns)
     regret: float = fact("chosen_ns / best_ns - 1", format=format_percent)
     known_family: bool = fact("the table has the same N and K")
     restricted: bool = fact("the first choice was not measured")
@@ -83,6 +86,24 @@ class Regret:
     """Geometric mean of the time of cuBLAS over that of the choice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A limit of what a table must reach on unseen shapes."""
+
+    name: str
+    value: float | None
+    """None where there are too few shapes."""
+    sign: str
+    limit: float
+
+    @property
+    def met(self) -> bool | None:
+        """None where the value is unknown."""
+        if self.value is None:
+            return None
+        return self.value >= self.limit if self.sign == ">=" else self.value <= self.limit
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """How a table does on an experiment."""
@@ -98,6 +119,17 @@ class Evaluation:
     """Shapes where cuBLAS has no correct result with a time."""
     noise: Regret
     """Differences between two measurements of one kernel at one shape: a smaller regret is none."""
+
+    @property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """What is demanded of the dispatcher."""
+        own = self.policies[0]
+        least = min(one.library_ns / one.chosen_ns for one in self.replayed)
+        return (
+            Criterion("smallest share of the best library's speed", least, ">=", 0.98),
+            Criterion("geometric mean of the regret", own.geometric_mean, "<=", 0.01),
+            Criterion("95 % quantile of the regret", own.p95, "<=", 0.05),
+        )
 
     @property
     def own_choices(self) -> float:
@@ -198,10 +230,15 @@ def _replay(
         best=best,
         best_ns=times[best],
         cublas_ns=times[CUBLAS],
+        library_ns=min(ns for name, ns in times.items() if _is_library(name)),
         regret=chosen_ns / times[best] - 1,
         known_family=any(_family(entry.problem) == _family(problem) for entry in table.entries),
         restricted=choices[0].candidate not in times,
     )
+
+
+def _is_library(candidate: str) -> bool:
+    return traits_of(parts_of(candidate)[0]).baseline_rank is not None
 
 
 def _family(problem: MatmulProblem) -> tuple[str, int, int]:
@@ -377,6 +414,7 @@ def evaluation_document(found: Evaluation) -> dict[str, Any]:
         "policies": list(map(asdict, found.policies)),
         "families": list(map(asdict, found.families)),
         "noise": asdict(found.noise),
+        "criteria": [{**asdict(one), "met": one.met} for one in found.criteria],
         "coverage": found.own_choices,
         "shapes_in_table": found.seen,
         "shapes_without_cublas": found.unusable,

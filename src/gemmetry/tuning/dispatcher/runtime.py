@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -44,18 +44,20 @@ from gemmetry.domain.operation import (
 from gemmetry.hardware.detect import nvidia_gpus
 from gemmetry.hardware.torch_device import TORCH_ERRORS, gpu_targets
 from gemmetry.providers.registry import load_provider
-from gemmetry.tuning.dispatcher.building import dispatch_of
 from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
     MatmulProblem,
+    dispatch_of,
     operation_of,
     parts_of,
     problem_of,
     read_table,
+    refusals,
     shipped_table,
-    source_digest,
+    version_changes,
+    why_refused,
 )
 
 ACTIVATIONS = (str(EpilogueStep.RELU), str(EpilogueStep.GELU))
@@ -345,12 +347,12 @@ class Dispatcher:
         self._workspace_bytes = 0
         self.chooser: Chooser | None = None
         if table is not None:
-            reason = why_times_changed(table, versions_here())
-            if reason:
+            reason = why_untrusted(table, target)
+            if reason and table.device == (target.product or target.name):
                 _warn(
                     f"the dispatcher's table of {table.device} was measured with other versions "
-                    f"({reason}); kernels are ranked by prediction. Make the table again with "
-                    "`gemmetry dispatcher build`."
+                    f"({reason}); kernels are ranked by prediction. Make one with "
+                    "`gemmetry dispatcher tune`."
                 )
             self.chooser = Chooser(table, self._permits, trusts_times=not reason)
 
@@ -440,20 +442,13 @@ class Dispatcher:
     def _is_fresh(self, signature: str, candidate: str) -> bool:
         assert self.chooser is not None
         certificate = self.chooser.table.certified[signature, candidate]
-        name = parts_of(candidate)[0]
-        try:
-            # As when the table was made, for the architecture rather than for a device.
-            dispatch = dispatch_of(certificate.operation, candidate, self.target.name, provider_of)
-            is_fresh = source_digest(provider_of(name), dispatch) == certificate.digest
-        except GemmetryError:
-            is_fresh = False
-        if not is_fresh:
+        reason = why_refused(certificate, self.target.name, provider_of)
+        if reason:
             _warn(
-                f"{candidate} is not what the dispatcher's table verified (its source or its "
-                "compiler changed) and is not used. Verify it again, and make the table again with "
-                "`gemmetry dispatcher build`."
+                f"{candidate} is not what the dispatcher's table verified ({reason}) and is not "
+                "used. Verify it again with `gemmetry dispatcher tune`."
             )
-        return is_fresh
+        return not reason
 
 
 def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: str) -> Function:
@@ -513,14 +508,11 @@ def _is_unaligned(call: Arguments) -> bool:
     return bool(addresses % _ALIGNMENT)
 
 
-def why_times_changed(table: DispatchTable, here: Mapping[str, str]) -> str:
-    """The versions that are not those of the table; "" if all are the same."""
-    changed = [
-        f"{name} {then}, now {here.get(name, 'none')}"
-        for name, then in sorted(table.versions.items())
-        if here.get(name) != then
-    ]
-    return ", ".join(changed)
+def why_untrusted(table: DispatchTable, target: Target) -> str:
+    """Why the times of a table are not those of this device; "" if they are."""
+    if table.device != (target.product or target.name):
+        return f"this is {target.product or target.name}"
+    return version_changes(table.versions, versions_here())
 
 
 def versions_here() -> dict[str, str]:
@@ -581,26 +573,58 @@ def _target_of(device: torch.device) -> Target:
 
 def _table_for(target: Target) -> DispatchTable | None:
     """The table that fits a device; None, with a warning where one was expected, if none does."""
-    path = os.environ.get(TABLE_VARIABLE, "")
     try:
-        if _tables:
-            found = _tables[0]
-        else:
-            found = read_table(Path(path)) if path else shipped_table(target.product)
+        found = table_of(target)
     except GemmetryError as error:
         _warn(f"{error.message}; everything is computed by torch. {error.hint}")
         return None
-    if found is None:
-        return None
-    here = target.product or target.name
-    if found.target != target.name or found.device != here:
+    if found is not None and found.target != target.name:
         if target.is_gpu:
             _warn(
-                f"the dispatcher's table is of {found.device}, not of {here}; everything is "
-                "computed by torch. Make one with `gemmetry dispatcher build`."
+                f"the dispatcher's table is of {found.device}, not of {target.product}; everything "
+                "is computed by torch. Make one with `gemmetry dispatcher tune`."
             )
         return None
     return found
+
+
+def table_of(target: Target) -> DispatchTable | None:
+    """The table that was set, else the one of the variable, else the one that comes with gemmetry
+    for this product, or for another one whose kernels are the same; None if there is none.
+
+    Raises:
+        TableError: it cannot be read or is damaged.
+    """
+    if _tables:
+        return _tables[0]
+    path = os.environ.get(TABLE_VARIABLE, "")
+    return read_table(Path(path)) if path else shipped_table(target.product, target.name)
+
+
+def doctor_lines() -> list[tuple[str, bool, str, str]]:
+    """What :func:`gemmetry.matmul` chooses among on each GPU, or on the CPU: capability, whether
+    there is more than torch, the table, and the next step."""
+    rows = []
+    for target in gpu_targets() or [Target(TargetKind.CPU)]:
+        device, here = target.device or target.name, target.product or target.name
+        name, step = f"matmul on {device}", ""
+        if target.is_gpu:
+            step = f"Make a table: gemmetry dispatcher tune --minutes 10 --device {device}"
+        try:
+            found = table_of(target)
+        except GemmetryError as error:
+            rows.append((name, False, f"torch computes everything: {error.message}", error.hint))
+            continue
+        if found is None or found.target != target.name:
+            rows.append((name, False, f"torch computes everything: no table of {here}", step))
+            continue
+        refused, reason = refusals(found, provider_of), why_untrusted(found, target)
+        allowed = len(found.certificates) - sum(refused.values())
+        kind = f"ranking by the table of {found.device} ({reason})" if reason else "a table"
+        text = f"{kind}, {allowed} of {len(found.certificates)} verified candidates fit"
+        text += "".join(f"; {count}: {why}" for why, count in refused.items())
+        rows.append((name, bool(allowed), text, step if reason or refused else ""))
+    return rows
 
 
 _warned: set[str] = set()

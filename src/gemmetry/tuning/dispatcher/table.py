@@ -13,17 +13,19 @@ import json
 import math
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gemmetry.domain.contracts import Provider, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Parameter
+from gemmetry.domain.dispatch import Configuration, Dispatch, Parameter, parse_target
 from gemmetry.domain.errors import GemmetryError, RequestError, StorageError
 from gemmetry.domain.files import write_whole
 from gemmetry.domain.names import parse_operation
@@ -38,9 +40,11 @@ ANY_CLASS = "any"
 
 _DEFAULT_TILE = (128, 128, 64)
 """Assumed where a configuration does not specify a tile, as verification assumes it."""
-_PROOF_SIZES = ((136, 1032, 4608), (128, 1792, 4608))
-"""Of N, 1032 is no multiple of any tile, but of 8, so that operands need no packed copy; 1792 is a
-multiple of 112, 128 and 256. K is a multiple of 512, which some kernels for few rows require."""
+_PROOF_SIZES = ((136, 128), (1032, 1792), (4608, 4608))
+"""M, N and K of proofs: with a tail, and rounded down to whole tiles. 1032 is no multiple of any
+tile, but of 8, so that operands need no packed copy."""
+_PROOF_STEPS = (8, 512)
+"""What N and K of proofs are multiples of; some kernels for few rows require that of K."""
 _SMALL_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _ROW_STEP = 256
 
@@ -70,16 +74,6 @@ class MatmulProblem(NamedTuple):
         if self.m > _SMALL_ROWS[-1]:
             return -(-self.m // _ROW_STEP) * _ROW_STEP
         return next(rows for rows in _SMALL_ROWS if rows >= self.m)
-
-    @property
-    def for_proof(self) -> tuple[MatmulProblem, ...]:
-        """Small problems with tails and without, of at most as many rows (kernels for few rows
-        accept no more): verifying large ones with many checks takes the host seconds each, and
-        shows nothing more of a kernel that is the same for all sizes."""
-        return tuple(
-            MatmulProblem(self.signature, min(self.m, rows), columns, depth)
-            for rows, columns, depth in _PROOF_SIZES
-        )
 
     def distance(self, other: MatmulProblem) -> float:
         """Euclidean distance in octaves of M, N and K."""
@@ -123,8 +117,25 @@ def tail_class(problem: MatmulProblem, configuration: Configuration) -> str:
     return "".join(axis for axis, size, step in sizes if size % step) or "whole"
 
 
-VERSION = 1
-"""Of the file's form; a reader refuses every other one."""
+def small_proofs(problem: MatmulProblem, configuration: Configuration) -> list[MatmulProblem]:
+    """Small problems, of at most as many rows, one for each class of tails: verifying large ones
+    takes seconds each, and shows nothing more of a kernel that is the same for all sizes. The first
+    has the most tails, the last has whole tiles if any has."""
+    tile = configuration.tile or _DEFAULT_TILE
+    (most, whole), *others = _PROOF_SIZES
+    rows = min(problem.m, most)
+    rows -= rows > 1 and rows % tile[0] == 0
+    full = max(min(problem.m, whole) // tile[0], 1) * tile[0]
+    axes = [[rows, full] if full <= problem.m else [rows]]
+    for (tail, whole), own, step in zip(others, tile[1:], _PROOF_STEPS, strict=True):
+        multiple = math.lcm(own, step)
+        axes.append([tail, max(whole // multiple, 1) * multiple])
+    found = (MatmulProblem(problem.signature, *sizes) for sizes in product(*axes))
+    return list({tail_class(one, configuration): one for one in found}.values())
+
+
+VERSION = 2
+"""Of the file's form. Certificates of version 1 have digests over sources and versions."""
 
 
 class TableError(RequestError):
@@ -159,11 +170,14 @@ class Certificate:
     candidate: str
     level: str
     classes: tuple[str, ...]
-    """The classes of tails that were verified (:func:`.problems.tail_class`), or ``any``."""
+    """The classes of tails that were verified (:func:`tail_class`), or ``any``."""
     operation: str
     """One of the verified operations."""
     digest: str
-    """Of the sources for it, and of the compiler's version (:mod:`.digests`)."""
+    """Of the sources that were verified (:func:`source_digest`)."""
+    versions: Mapping[str, str] | None = None
+    """Of the libraries of the process that verified, compilers among them; None: the table is of
+    version 1."""
     device: str
     date: str
     """When the experiment was created, ISO 8601."""
@@ -241,15 +255,21 @@ def read_table(path: Path) -> DispatchTable:
     return _decoded(data, str(path))
 
 
-def shipped_table(device: str) -> DispatchTable | None:
-    """The table of a product that comes with gemmetry; None if there is none.
+def shipped_table(device: str, target: str = "") -> DispatchTable | None:
+    """The table of a product that comes with gemmetry, else one of another product with the same
+    `target`; None if there is none.
 
     Raises:
         TableError: the installed file is damaged.
     """
     name = f"{'_'.join(re.findall('[a-z0-9]+', device.lower()))}.json"
-    found = files("gemmetry.tuning.dispatcher").joinpath("tables", name)
-    return _decoded(found.read_bytes(), name) if found.is_file() else None
+    folder = files("gemmetry.tuning.dispatcher").joinpath("tables")
+    found = folder.joinpath(name)
+    if found.is_file():
+        return _decoded(found.read_bytes(), name)
+    others = sorted(folder.iterdir(), key=lambda one: one.name) if target else []
+    tables = (_decoded(one.read_bytes(), one.name) for one in others)
+    return next((one for one in tables if one.target == target), None)
 
 
 def _decoded(data: bytes, name: str) -> DispatchTable:
@@ -259,9 +279,9 @@ def _decoded(data: bytes, name: str) -> DispatchTable:
         if not isinstance(content, dict):
             raise TypeError("it is not a JSON object")
         checksum = content.pop("sha256", "")
-        if content.get("version") != VERSION:
+        if content.get("version") not in range(1, VERSION + 1):
             raise TableError(
-                f"the table {name} has version {content.get('version')!r}, not {VERSION}",
+                f"the table {name} has version {content.get('version')!r}, not up to {VERSION}",
                 hint=remedy,
             )
         if checksum != _checksum(content):
@@ -298,33 +318,83 @@ ProviderOf = Callable[[str], Provider]
 """Name -> provider; raises GemmetryError for those that do not exist."""
 
 
-def source_digest(provider: Provider, dispatch: Dispatch) -> str:
-    """SHA-256 over the sources that `provider` generates for `dispatch`, and its versions, which
-    include that of the compiler.
+def source_digest(
+    provider: Provider,
+    dispatch: Dispatch,
+    *,
+    versions: Mapping[str, str] | None = None,
+    kept: Path | None = None,
+) -> str:
+    """SHA-256 over the sources that `provider` generates for `dispatch`.
+
+    Args:
+        versions: hashed too, as in tables of version 1.
+        kept: a folder whose files of the same names stand for the generated ones: those that an
+            experiment kept of what it verified.
 
     Raises:
         GemmetryError: the provider cannot generate them.
     """
     found = hashlib.sha256()
-    for name, data in sorted(_sources(provider, dispatch).items()):
-        found.update(f"{name}\0{len(data)}\0".encode() + data)
-    for name, version in sorted(provider.versions().items()):
+    with tempfile.TemporaryDirectory(prefix="gemmetry-") as folder:
+        paths = provider.generate([dispatch], Workspace(generated=Path(folder)))
+        stored = {
+            one.name: kept / one.name for one in paths if kept and (kept / one.name).is_file()
+        }
+        for path in sorted(paths, key=lambda one: one.name):
+            data = stored.get(path.name, path).read_bytes()
+            found.update(f"{path.name}\0{len(data)}\0".encode() + data)
+    for name, version in sorted((versions or {}).items()):
         found.update(f"{name}={version}\0".encode())
     return found.hexdigest()
 
 
-def is_unchanged(provider: Provider, dispatch: Dispatch, stored: Path) -> bool:
-    """Whether the sources in `stored`, the folder where an experiment kept those of `dispatch`, are
-    what the provider generates today. Files that the experiment did not keep are not compared."""
+def why_refused(certificate: Certificate, target: str, provider_of: ProviderOf) -> str:
+    """Why a verified candidate cannot be used in this process: its provider does not work, or the
+    source or a library of the provider is another one than in the process that verified; "" if it
+    can."""
+    name = parts_of(certificate.candidate)[0]
     try:
-        sources = _sources(provider, dispatch)
-    except GemmetryError:
-        return False
-    kept = {path.name: path for path in stored.glob("*") if path.is_file()}
-    return all(kept[name].read_bytes() == sources[name] for name in sources.keys() & kept.keys())
+        provider = provider_of(name)
+        if reason := provider.available():
+            return f"{name}: {reason}"
+        here = provider.versions()
+        # As when it was verified, for the architecture rather than for a device.
+        dispatch = dispatch_of(certificate.operation, certificate.candidate, target, provider_of)
+        then, old = certificate.versions, None
+        if then is None:
+            old, then = here, here
+        digest = source_digest(provider, dispatch, versions=old)
+    except GemmetryError as error:
+        return error.message
+    changed = version_changes({one: then.get(one, "none") for one in here}, here)
+    if changed or digest == certificate.digest:
+        return changed
+    return "its source changed" if old is None else "its source or its compiler changed"
 
 
-def _sources(provider: Provider, dispatch: Dispatch) -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory(prefix="gemmetry-") as folder:
-        paths = provider.generate([dispatch], Workspace(generated=Path(folder)))
-        return {path.name: path.read_bytes() for path in paths}
+def refusals(table: DispatchTable, provider_of: ProviderOf) -> dict[str, int]:
+    """Why certificates do not fit this process -> how many of them, the most first."""
+    found = Counter(why_refused(one, table.target, provider_of) for one in table.certificates)
+    del found[""]
+    return dict(found.most_common())
+
+
+def version_changes(then: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """The versions of `then` that are others in `here`; "" if all are the same."""
+    pairs = ((name, text, here.get(name, "none")) for name, text in sorted(then.items()))
+    return ", ".join(f"{name} {text}, now {now}" for name, text, now in pairs if now != text)
+
+
+def dispatch_of(operation: str, candidate: str, target: str, provider_of: ProviderOf) -> Dispatch:
+    """The dispatch of a candidate for an operation.
+
+    Raises:
+        GemmetryError: there is no such provider, or it has no such configuration.
+    """
+    provider, name = parts_of(candidate)
+    parsed, where = parse_operation(operation), parse_target(target)
+    configuration = provider_of(provider).parse_configuration(name, parsed, where)
+    if configuration is None:
+        raise RequestError(f"the provider {provider} has no configuration {name} for {operation}")
+    return Dispatch(parsed, configuration, provider, where)
