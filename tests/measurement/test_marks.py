@@ -141,3 +141,10 @@ def test_a_mark_says_what_was_tried_already():
     capped = {"throttle_reasons": ("sw_power_cap",)}
     [mark] = marks(rounds, lambda _index: capped, sustained)
     assert mark.startswith("throttled: sw_power_cap; ") and "--regime sustained" not in mark
+
+
+@pytest.mark.parametrize("reasons", [(), ("sw_power_cap",), ("applications_clocks_setting",)])
+def test_a_quiet_machine_is_advised_only_where_no_limit_moves_the_clock(reasons):
+    found = marks([NOISY], lambda _index: {"throttle_reasons": reasons})
+    (noisy,) = (mark for mark in found if mark.startswith("noisy"))
+    assert ("quiet machine" in noisy) == ("sw_power_cap" not in reasons)

@@ -379,6 +379,8 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
     common = list(dict.fromkeys(kind for state in marks.states.values() for kind in state.common))
     if common:
         advice = _QUIET if DISTURBED.intersection(common) else "gemmetry show explains them"
+        if "throttled" in common and "busy" not in common:
+            advice = _LIMITED
         cautions.append(f"most rows are marked {alternatives(common)}: {advice}")
     elif (usual := _usual_width(marks)) is not None:
         cautions.append(f"the usual 95 % interval is {format_half_width(usual)}")
@@ -386,6 +388,9 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
 
 
 _QUIET = "repeat it on a quiet machine before relying on it"
+
+_LIMITED = ("the device's limits set its clock, also on a quiet machine; compare ratios of one "
+            "run, or lock the clocks below the limit")  # fmt: skip
 
 
 def _usual_width(marks: RunMarks) -> float | None:

@@ -175,19 +175,21 @@ def _precision(
         return
     # Within processes: differences between processes have a mark of their own.
     width = rounds_half_width(rounds)
+    limited = set(measurement.telemetry.throttle_reasons).difference(_SETTINGS_OF_THE_USER)
+    # Where a limit of the device moves the clock, a quiet machine changes nothing.
+    remedy = "" if limited else "rerun on a quiet machine or "
     if settings.repetitions is not None and settings.interval_width is None:
         # An exact number of samples was requested, not a width.
         if width > WIDE:
             yield (
-                f"noisy: interval {format_half_width(width)}; rerun on a quiet machine or raise "
-                "--benchmark-repetitions"
+                f"noisy: interval {format_half_width(width)}; {remedy}raise --benchmark-repetitions"
             )
         return
     required = required_width(settings, target)
     if width > required:
         yield (
             f"noisy: interval {format_half_width(width)} is wider than the requested "
-            f"{format_half_width(required)}; rerun on a quiet machine or raise --time-budget"
+            f"{format_half_width(required)}; {remedy}raise --time-budget"
         )
 
 

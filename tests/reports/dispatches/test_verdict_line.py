@@ -70,6 +70,11 @@ def test_what_most_rows_share_is_a_reason_for_care(line):
     assert message.endswith(
         "; most rows are marked noisy or busy: repeat it on a quiet machine before relying on it."
     )
+    limited = line(LEADER, marks(state({"throttled": 63, "noisy": 60})))
+    assert "lock the clocks" in limited
+    assert "repeat it" not in limited
+    both = line(LEADER, marks(state({"throttled": 63, "busy": 60})))
+    assert "repeat it on a quiet machine" in both
     message = line(LEADER, marks(state({"few samples": 63})))
     assert message.endswith("most rows are marked few samples: gemmetry show explains them.")
 
