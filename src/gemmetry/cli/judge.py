@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmetry.cli.options import Written, argument, option
+from gemmetry.cli.options import Brief, Written, argument, option
 from gemmetry.domain.units import parse_bytes
 
 
@@ -16,7 +16,7 @@ def _parse_bytes(text: str, option: str) -> int:
 
 
 @dataclass(kw_only=True)
-class Judge(Written):
+class Judge(Brief, Written):
     submission: str = argument(
         "A .py file (function, ModelNew, custom_kernel), FILE:NAME, a Solution (.json) of "
         "FlashInfer-Bench, or a .cu file as FILE:NAME.",
@@ -43,7 +43,6 @@ class Judge(Written):
         parse=_parse_bytes,
     )
     threads: int = option("Threads of torch, for the submission and the baseline.", "N", default=1)
-    brief: bool = option("At most 4 KB of JSON: fewer findings, shorter texts.")
 
 
 def judge(options: Judge) -> int:
