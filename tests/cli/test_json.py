@@ -16,7 +16,11 @@ COUNTERS = str(DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz")
 TABLE = "(M, N, K);aten-latency\n(64, 64, 64);0.5\n"
 TINY = ("--providers", "null", "--shapes", "64x64x64", "--dtypes", "f32")
 
-WITHOUT = {"schema": "its output is a JSON document anyway"}
+WITHOUT = {
+    "schema": "its output is a JSON document anyway",
+    "judge serve": "it answers requests until it is interrupted",
+    "judge mcp": "a client talks to it by its standard input and output",
+}
 NEED_MORE = ("kernels check", "kernels ladder", "dispatcher evaluate")
 """Commands that need a GPU, or more results than a short run makes."""
 
@@ -60,7 +64,7 @@ LINES = {
     "list configurations": [*TINY],
     "report": ["a"],
     "show": ["a", "null:*"],
-    "judge": ["mine.py:f", "--task", "matmul_8x8x8_f32t_f32t_f32t", "--no-time"],
+    "judge run": ["mine.py:f", "--task", "matmul_8x8x8_f32t_f32t_f32t", "--no-time"],
     "merge": ["a", "verified", "--into", "both"],
     "import": ["table.csv", "--into", "theirs", "--operation", "f32t_f32t_f32t"],
     "history add": ["a", "--store", "history"],

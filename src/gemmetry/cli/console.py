@@ -113,10 +113,19 @@ class Found(Protocol):
 
 
 def deliver(
-    found: Found, *, as_json: bool, outputs: Sequence[Path], show: Callable[[Console], None]
+    found: Found,
+    *,
+    as_json: bool,
+    outputs: Sequence[Path],
+    show: Callable[[Console], None],
+    is_brief: bool = False,
 ) -> None:
     """Print what was found, as a document or for a reader, and write it to each of `outputs`."""
-    if as_json:
+    if as_json and is_brief:
+        from gemmetry.results.emit import Result
+
+        print_json(found.brief() if isinstance(found, Result) else found.document(), indent=-1)
+    elif as_json:
         print_json(found.document())
     else:
         show(stdout_console())

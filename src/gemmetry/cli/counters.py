@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import typer
 
@@ -29,7 +29,7 @@ from gemmetry.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gemmetry.counters.api import CounterDiagnosis, CounterReports
+    from gemmetry.counters.api import CounterReports
     from gemmetry.counters.collector import Collected, Collection
     from gemmetry.domain.tables import Table
     from gemmetry.formats.counters.launches import ProfiledLaunch
@@ -284,7 +284,9 @@ class Diagnose(OfKernels):
     operation: str | None = option(
         "Instead of both: matmul_4096x4096x4096_bf16t_bf16n_bf16t.", "NAME"
     )
-    brief: bool = option("The verdict and three findings per kernel, in eleven lines.")
+    brief: bool = option(
+        "The verdict and three findings per kernel, in eleven lines; with --json at most 4 KB."
+    )
     checklist: bool = option(
         "Also what the checklist of the Nsight Compute document and NVIDIA's rules say.", "--beside"
     )
@@ -318,28 +320,11 @@ def diagnose(options: Diagnose) -> None:
     )
     show = print_brief if brief else print_diagnoses
     options.report(
-        Diagnosed(found, is_brief=brief, with_checklists=checklist),
+        found.result(checklists=checklist),
         found.problems,
         lambda console: show(found.groups(checklists=checklist), console),
         found.hidden_groups,
     )
-
-
-@dataclass(frozen=True)
-class Diagnosed:
-    """A diagnosis as it was requested."""
-
-    diagnosis: CounterDiagnosis
-    is_brief: bool
-    with_checklists: bool
-
-    def document(self) -> Any:
-        """JSON values."""
-        return self.diagnosis.document(brief=self.is_brief, checklists=self.with_checklists)
-
-    def write(self, path: Path) -> None:
-        """Write it in the format of the suffix."""
-        self.diagnosis.write(path, checklists=self.with_checklists)
 
 
 _MOST = 50

@@ -33,6 +33,7 @@ from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
     COMPLETERS,
     LEGACY_DEFAULTS,
+    Brief,
     Compared,
     DryRun,
     Planned,
@@ -393,7 +394,7 @@ def merge(options: Merge) -> None:
 
 
 @dataclass(kw_only=True)
-class Compare(Compared):
+class Compare(Brief, Compared):
     experiments: list[Path] = argument(
         "Folders of experiments; the others are compared with A.", "A [B...]"
     )

@@ -1,13 +1,17 @@
-"""``gemmetry judge``: judge a submission that nobody trusts."""
+"""``gemmetry judge``: judge submissions that nobody trusts, here or for others."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmetry.cli.options import Written, argument, option
+from gemmetry.cli.console import note
+from gemmetry.cli.main import group_app
+from gemmetry.cli.options import Brief, Written, argument, option, parse_duration, split_names
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import parse_bytes
 
 
@@ -16,7 +20,7 @@ def _parse_bytes(text: str, option: str) -> int:
 
 
 @dataclass(kw_only=True)
-class Judge(Written):
+class Judge(Brief, Written):
     submission: str = argument(
         "A .py file (function, ModelNew, custom_kernel), FILE:NAME, a Solution (.json) of "
         "FlashInfer-Bench, or a .cu file as FILE:NAME.",
@@ -43,7 +47,6 @@ class Judge(Written):
         parse=_parse_bytes,
     )
     threads: int = option("Threads of torch, for the submission and the baseline.", "N", default=1)
-    brief: bool = option("At most 4 KB of JSON: fewer findings, shorter texts.")
 
 
 def judge(options: Judge) -> int:
@@ -72,3 +75,65 @@ def judge(options: Judge) -> int:
         lambda console: console.print(str(found), markup=False, highlight=False, soft_wrap=True),
     )
     return int(found.ruling is not Ruling.OK)
+
+
+@dataclass(kw_only=True)
+class Tasks:
+    tasks: Path | None = option(
+        "Folder of tasks that may be named besides operations. They are trusted code.", "DIR"
+    )
+
+
+@dataclass(kw_only=True)
+class Serve(Tasks):
+    host: str = option("Address to listen on.", "HOST", default="127.0.0.1")
+    port: int = option("Port to listen on; 0: one that is free.", "N", default=8765, min=0)
+    device: list[str] = option(
+        "Devices with a queue each: cpu, cuda:0. Default: cpu.", "NAMES", parse=split_names
+    )
+    token_file: Path | None = option(
+        "File with the token that clients send. Default: the variable GEMMETRY_JUDGE_TOKEN, or a "
+        "new one, which is printed.",
+        "FILE",
+    )
+    waiting: int = option("Submissions that wait for a device.", "N", default=256, min=1)
+    kept: int = option("Verdicts that are kept.", "N", default=1000, min=1)
+    deadline: float = option("Longest judgement.", "TIME", default="10min", parse=parse_duration)
+
+
+def serve(options: Serve) -> None:
+    """Judge submissions over HTTP: POST /evaluate, GET /tasks/{id}, GET /health.
+
+    Each judgement is a process of its own; each device judges one at a time. Requests need
+    "Authorization: Bearer TOKEN".
+    """
+    from gemmetry.judge.service import TOKEN, Limits, serve_forever
+
+    limits = Limits(
+        devices=tuple(options.device) or ("cpu",), tasks=options.tasks, waiting=options.waiting,
+        kept=options.kept, deadline_s=options.deadline,
+    )  # fmt: skip
+    token = os.environ.get(TOKEN, "")
+    if options.token_file is not None:
+        token = options.token_file.read_text().strip()
+        if not token:
+            raise RequestError(f"{options.token_file} is empty", hint="Write a long random text.")
+    serve_forever(limits, options.host, options.port, token, note)
+
+
+def mcp(options: Tasks) -> None:
+    """Offer judge, explain, profile and compare as tools to a model (Model Context Protocol).
+
+    A client starts this command and talks to it by its standard input and output.
+    """
+    from gemmetry.judge.service import tools
+
+    tools(options.tasks).run("stdio")
+
+
+app = group_app(
+    "Judge submissions: right, honest, and how fast? gemmetry judge SUBMISSION is gemmetry judge "
+    "run SUBMISSION.",
+    {"run": judge, "serve": serve, "mcp": mcp},
+    usual="run",
+)

@@ -161,8 +161,16 @@ class LazyGroup(PlainGroup):
     """Command -> its function, or where that or a group is: ``module:name`` below
     ``gemmetry.cli``."""
 
+    usual: ClassVar[str] = ""
+    """The command that is meant where the first word is no command."""
+
     summaries: ClassVar[Mapping[str, str]] = {}
     """Command -> one line of help. With it, listing the commands imports none of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.usual and args and args[0] not in (*self.members, *ctx.help_option_names):
+            args = [self.usual, *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.members)
@@ -204,10 +212,12 @@ def group_app(
     text: str,
     members: Mapping[str, str | Callable[..., Any]],
     summaries: Mapping[str, str] = MappingProxyType({}),
+    usual: str = "",
     **settings: Any,
 ) -> typer.Typer:
     """A group of commands with `text` as its help; the others as in :class:`LazyGroup`."""
-    kind = type("Commands", (LazyGroup,), {"members": members, "summaries": summaries})
+    facts = {"members": members, "summaries": summaries, "usual": usual}
+    kind = type("Commands", (LazyGroup,), facts)
     settings = {"add_completion": False, "callback": lambda: None, **settings}
     return typer.Typer(cls=kind, no_args_is_help=True, help=text, **settings)
 
@@ -229,7 +239,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": ("experiments:merge", "Merge experiments into one folder."),
     "import": ("experiments:import_", "Import results of other benchmarks."),
     "history": ("history:app", "Store medians of many runs, find changes and their causes."),
-    "judge": ("judge:judge", "Judge a submission: right, honest, and how fast?"),
+    "judge": ("judge:app", "Judge submissions: right, honest, and how fast?"),
     "compare": ("experiments:compare", "Compare experiments; exit status 1 on a regression."),
     "cache": ("machine:cache_app", "Remove the caches of traces that were read."),
     "doctor": ("machine:doctor", "Report what this machine can do, and why it cannot do the rest."),

@@ -359,7 +359,15 @@ class Written(Printed):
 
     def deliver(self, found: Found, show: Callable[[Console], None]) -> None:
         """Print what was found, as a document or for a reader, and write it to each file."""
-        deliver(found, as_json=self.json, outputs=self.output, show=show)
+        is_brief = getattr(self, "brief", False)
+        deliver(found, as_json=self.json, outputs=self.output, show=show, is_brief=is_brief)
+
+
+@dataclass(kw_only=True)
+class Brief:
+    """The option of a command whose document may be long."""
+
+    brief: bool = option("With --json: at most 4 KB, what matters most.")
 
 
 @dataclass(kw_only=True)

@@ -25,7 +25,16 @@ from gemmetry.cli.console import (
     write_outputs,
 )
 from gemmetry.cli.main import group_app, print_error
-from gemmetry.cli.options import Planned, Printed, Written, argument, option, output_files, request
+from gemmetry.cli.options import (
+    Brief,
+    Planned,
+    Printed,
+    Written,
+    argument,
+    option,
+    output_files,
+    request,
+)
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
@@ -252,8 +261,8 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     return 1 if traces.errors else 0
 
 
-def _print_json(result: Result) -> None:
-    print_json(result.document(), indent=-1)
+def _print_json(result: Result, *, is_brief: bool = False) -> None:
+    print_json(result.brief() if is_brief else result.document(), indent=-1)
 
 
 class Rows(StrEnum):
@@ -347,11 +356,11 @@ def record(options: Record) -> int:
 
 
 @dataclass(kw_only=True)
-class Report(Reads):
+class Report(Brief, Reads):
     output: list[Path] = output_files(
-        "Write a file; the suffix picks xlsx, html, json, md. A name without a suffix is a folder "
-        "with one CSV file per sheet. May be given several times.",
-        default=...,
+        "Write a file; the suffix picks xlsx, html, json, md, or trace.json.gz: the moment most "
+        "worth a look, for ui.perfetto.dev. A name without a suffix is a folder with one CSV file "
+        "per sheet. May be given several times.",
     )
     short_kernel_us: float = option(
         "List kernels shorter than this in the sheets of short kernels.", min=0, default=10.0
@@ -365,12 +374,20 @@ def report(options: Report) -> int:
     With several files, sheets of single traces get a column that names the file, and the ranks of
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
-    traces = options.traces()
-    from gemmetry.documents.trace_report import TraceLensSheets, check_reports, write_report
+    from gemmetry.documents.trace_report import MOMENT, TraceLensSheets, check_reports, write_report
+    from gemmetry.domain.errors import RequestError
     from gemmetry.results.emit import HTML
 
+    is_brief = options.brief and options.json
+    if not options.output and not is_brief:
+        raise RequestError(
+            "a report needs a file", hint="Give one: --output report.html; or print --brief --json."
+        )
+    traces = options.traces()
     check_reports(options.output)
-    with_lanes = any(path.suffix.lower() == HTML for path in options.output)
+    with_lanes = is_brief or any(
+        path.name.lower().endswith((HTML, MOMENT)) for path in options.output
+    )
     sheets = TraceLensSheets(options.short_kernel_us)
     found = traces.report(sheets=sheets, with_lanes=with_lanes)
     with traces.stage("write"):
@@ -381,8 +398,10 @@ def report(options: Report) -> int:
     for warning in warnings:
         note(f"warning: {warning}")
     print_notes(*found.remarks)
-    if options.json:
-        files = list(map(str, options.output))
+    files = list(map(str, options.output))
+    if is_brief:
+        _print_json(found.result(files=files), is_brief=True)
+    elif options.json:
         print_facts(files=files, warnings=warnings, remarks=list(found.remarks))
     return finish(traces, options.timings, warn=False)
 

@@ -45,7 +45,7 @@ from gemmetry.counters.work import OPERATIONS, GemmWork, gemm_work
 from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DTYPES, MatmulShape
-from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.specs.fields import canonical_dtypes
 from gemmetry.domain.specs.shapes import parse_shape
@@ -53,7 +53,6 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.counters.launches import DURATION, LaunchTable, ProfiledLaunch
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
 from gemmetry.results.emit import Result
-from gemmetry.results.json_text import json_file
 
 
 class MetricRow(Row):
@@ -204,15 +203,24 @@ class CounterDiagnosis:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
+        self.result(checklists=checklists).write(path)
+
+    def result(self, *, checklists: bool = False) -> Result:
+        """The diagnosis with its formats of files."""
         from gemmetry.counters.page import diagnosis_page, diagnosis_panels, picture_forms
 
-        rows = list(diagnosis_rows(self.diagnoses))
         forms: dict[str, Callable[[], str | bytes]] = {
-            ".json": lambda: json_file(self.document(checklists=checklists)),
             ".html": lambda: diagnosis_page(self.groups(checklists=checklists), self.problems),
             **picture_forms(lambda: diagnosis_panels(self.groups())),
         }
-        Result(rows={"diagnosis": Rows(DiagnosisRow, rows)}, forms=forms).write(path)
+        return Result(
+            rows={"diagnosis": lambda: table_of(
+                "diagnosis", DiagnosisRow, diagnosis_rows(self.diagnoses)
+            )},
+            forms=forms,
+            whole=lambda: self.document(checklists=checklists),
+            short=lambda: {**self.document(brief=True), "more_kernels": self.hidden_groups},
+        )  # fmt: skip
 
 
 def diagnose(

@@ -342,6 +342,21 @@ def _change_document(change: Change) -> dict[str, Any]:
     return {name: json_value(value) for name, value in record(_CHANGES, change).items()}
 
 
+def _brief_document(comparison: ExperimentComparison) -> dict[str, Any]:
+    """The comparison with verdicts counted, and changes worst first, of which only what decides."""
+    found = comparison_document(comparison)
+    for candidate, shown in zip(comparison.candidates, found["candidates"], strict=True):
+        shown["verdicts"] = dict(Counter(change.verdict for change in candidate.changes))
+        shown["changes"] = [
+            {name: value for name, value in _change_document(change).items() if name in _DECISIVE}
+            for change in _worst_first(candidate.changes)
+        ]
+    return found
+
+
+_DECISIVE = ("provider", "dispatch", "ratio", "ratio_low", "ratio_high", "verdict", "is_regression")
+
+
 def comparison_files(
     comparison: ExperimentComparison, *, undecided_fails: bool = True
 ) -> emit.Result:
@@ -354,6 +369,7 @@ def comparison_files(
     return emit.Result(
         rows={"comparison": lambda: _table(comparison, shows_missing=False)},
         whole=lambda: comparison_document(comparison),
+        short=lambda: _brief_document(comparison),
         forms={
             emit.MARKDOWN: lambda: _to_markdown(comparison),
             emit.HTML: lambda: html_page([_table(comparison, shows_missing=True)]),

@@ -72,7 +72,10 @@ def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table
     return Table(name, (source, *columns.values()), rows)
 
 
-SUFFIXES = (".xlsx", ".html", ".json", ".md")
+MOMENT = ".trace.json.gz"
+"""Ends the names of files with a moment of a trace."""
+
+SUFFIXES = (".xlsx", ".html", ".json", ".md", MOMENT)
 
 
 def check_reports(paths: Iterable[Path]) -> None:
@@ -85,7 +88,7 @@ def check_reports(paths: Iterable[Path]) -> None:
         if is_folder(path):
             check_writable(path / "gpu_timeline.csv")
             continue
-        if path.suffix.lower() not in SUFFIXES:
+        if not path.name.lower().endswith(SUFFIXES):
             raise RequestError(
                 f"unknown format of {path}: unknown suffix {path.suffix!r}",
                 hint=f"Give a name that ends in one of {', '.join(SUFFIXES)}, or a folder "
@@ -126,9 +129,20 @@ def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
             from gemmetry.traces.page import trace_markdown
 
             content = trace_markdown(report).encode("utf-8", "replace")
+        case ".gz":  # the only form with this suffix
+            content = _moment(report)
         case _:
             content = report_json(report)
     write_atomically(path, content)
+
+
+def _moment(report: TraceReport) -> bytes:
+    if not report.moments:
+        raise RequestError(
+            "none of the traces has a moment to show: nothing ran on a GPU, or only one thing",
+            hint="Write a page instead: -o FILE.html.",
+        )
+    return report.moments[0].content
 
 
 def report_json(report: TraceReport) -> bytes:

@@ -20,7 +20,7 @@ from gemmetry.domain.files import completed, sync, write_whole
 from gemmetry.domain.rows import SCHEMA_VERSION, Rows
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Table
-from gemmetry.results.json_text import json_file
+from gemmetry.results.json_text import brief, json_file
 from gemmetry.results.tables import (
     append_csv,
     check_installed,
@@ -286,6 +286,8 @@ class Result:
     """The rows that a format of one table holds, where there are several."""
     whole: Callable[[], dict[str, Any]] | None = None
     """Makes its document, where that is more than rows."""
+    short: Callable[[], dict[str, Any]] | None = None
+    """Makes the document of what matters most, lists beginning with it; None: the document does."""
 
     def document(self) -> dict[str, Any]:
         """The content of its JSON file: the notes, and each list of rows under its name."""
@@ -296,6 +298,10 @@ class Result:
             else found().records() for name, found in self.rows.items()
         }  # fmt: skip
         return {"schema_version": SCHEMA_VERSION, **self.notes, **records}
+
+    def brief(self) -> dict[str, Any]:
+        """What matters most, in at most :data:`~gemmetry.results.json_text.BRIEF_BYTES` of JSON."""
+        return brief(self.document() if self.short is None else self.short())
 
     def table(self, name: str) -> Table:
         """The rows called `name` as a table."""

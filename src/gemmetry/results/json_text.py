@@ -8,6 +8,15 @@ from typing import Any
 import msgspec
 
 from gemmetry.domain.files import encodable
+from gemmetry.results.texts import cut
+
+BRIEF_BYTES = 4095
+"""The most that a brief document takes as JSON; with the end of its line 4 KB."""
+
+_STEPS = ((20, 400), (10, 300), (5, 200), (3, 120), (2, 80), (1, 60))
+"""Items of a list and characters of a text that a brief document keeps, until it fits."""
+
+_MOST_KEYS = 40
 
 
 def encoded(document: Any, *, indent: int = -1) -> bytes:
@@ -30,6 +39,43 @@ def encoded(document: Any, *, indent: int = -1) -> bytes:
 def json_file(document: Any) -> bytes:
     """The content of a JSON file that people read too."""
     return encoded(document, indent=1) + b"\n"
+
+
+def brief(document: dict[str, Any]) -> dict[str, Any]:
+    """A document in at most :data:`BRIEF_BYTES` of JSON, as :func:`encoded` without spaces.
+
+    It has the first items of each list, and shorter texts. ``left_out`` counts the items that are
+    missing by the keys that lead to their list.
+    """
+    for items, characters in _STEPS:
+        left_out: dict[str, int] = {}
+        found = _shortened(document, "", items, characters, left_out)
+        if left_out:
+            found["left_out"] = left_out
+        if len(encoded(found)) <= BRIEF_BYTES:
+            return dict(found)
+    plain = [(cut(key, 60), value) for key, value in document.items()
+             if not isinstance(value, (dict, list, tuple))]  # fmt: skip
+    kept = {key: _shortened(value, "", 1, 60, {}) for key, value in plain[:8]}
+    return {**kept, "left_out": {"": len(document) - len(kept)}}
+
+
+def _shortened(value: Any, path: str, items: int, characters: int, left_out: dict[str, int]) -> Any:
+    if isinstance(value, str):
+        return cut(encodable(value), characters)
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    most = _MOST_KEYS if isinstance(value, dict) else items
+    if len(value) > most:
+        left_out[path] = left_out.get(path, 0) + len(value) - most
+    if isinstance(value, dict):
+        return {
+            (name := cut(encodable(str(key)), characters)): _shortened(
+                item, f"{path}.{name}".lstrip("."), items, characters, left_out
+            )
+            for key, item in list(value.items())[:most]
+        }
+    return [_shortened(item, path, items, characters, left_out) for item in value[:most]]
 
 
 def json_value(value: Any) -> Any:

@@ -8,6 +8,7 @@ them, and the script inserts them as text.
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from operator import itemgetter
@@ -323,6 +324,11 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         category_legend=_legend(colours_of(of_categories), _OF_TIMELINE),
         tables=list(page_tables(report)),
         has_lanes=bool(report.lanes),
+        moments=[
+            {"name": one.name, "what": one.what, "file": cut(one.file.name),
+             "detail": one.detail, "content": b64encode(one.content).decode()}
+            for one in report.moments
+        ],
     )  # fmt: skip
 
 

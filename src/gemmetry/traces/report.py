@@ -6,7 +6,7 @@ Sheets that have rows for each file are added up over all files for pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +16,7 @@ from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact, inline, table
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import noun_for
+from gemmetry.results.emit import Result
 from gemmetry.traces.collectives.alignment import ClockOffset, Matched
 from gemmetry.traces.collectives.matching import JobCollectives, JobKind, Straggler, analyse_jobs
 from gemmetry.traces.collectives.summary import Collective
@@ -30,6 +31,7 @@ from gemmetry.traces.gemms import (
 )
 from gemmetry.traces.jobs import RankTrace, rank_trace
 from gemmetry.traces.model import Trace, problem_texts, stage
+from gemmetry.traces.moments import Moment, Moments
 from gemmetry.traces.operators.host import HostOperator, HostOperators, without_gpu_text
 from gemmetry.traces.summary import (
     Problem,
@@ -263,6 +265,17 @@ _MOST_RANKS = 3
 """Most ranks that are named one by one."""
 
 
+_DIVISION = ("window_us", "compute_union_us", "exposed_comm_us", "idle_us", "gemm_kernel_us")
+_OF_GEMMS = ("short_name", "m", "n", "k", "dtype", "count", "sum_us", "share", "tflops",
+             "peak_fraction")  # fmt: skip
+"""Facts of a brief document."""
+
+
+def _chosen(row: Row, *names: str) -> dict[str, Any]:
+    record = row.record()
+    return {name: record.get(name) for name in names}
+
+
 @dataclass(frozen=True)
 class TraceReport:
     """The contents of a report of traces."""
@@ -283,10 +296,32 @@ class TraceReport:
     lanes: list[TimelineLane]
     """Lanes of the timeline; [] unless it was requested."""
     errors: dict[str, str]
+    moments: list[Moment] = field(default_factory=list)
+    """What is worth a look in another viewer; [] unless the timeline was requested."""
 
     def table(self, name: str) -> Table | None:
         """The sheet of that name, if it is not empty."""
         return next((table for table in self.tables if table.name == name), None)
+
+    def result(self, *, files: Sequence[str] = ()) -> Result:
+        """What matters most: how time divides, by trace, step and rank, and GEMMs; `files` were
+        written."""
+        summaries = sorted(self.summaries, key=lambda one: -one.window_ns)
+        steps = sorted(self.steps, key=lambda one: -one.window_ns)
+        stragglers = [(job.job.name, one) for job in self.jobs for one in job.stragglers()]
+        stragglers.sort(key=lambda found: -found[1].last_share)
+        parts: dict[str, list[dict[str, Any]]] = {
+            "moments": [one.record() for one in self.moments],
+            "traces": [_chosen(one, "file", *_DIVISION) for one in summaries],
+            "steps": [_chosen(one, "file", "step", *_DIVISION) for one in steps],
+            "stragglers": [{"job": name, **one.record()} for name, one in stragglers],
+            "gemms": [_chosen(one, *_OF_GEMMS) for one in with_shares(self.gemms)],
+            "host_operators": [one.record() for one in self.host_operators],
+        }
+        parts = {name: rows for name, rows in parts.items() if rows}
+        counts = {name: len(rows) for name, rows in parts.items()}
+        notes = {"files": list(files), "counts": counts, "warnings": self.warnings, **parts}
+        return Result(notes={**notes, "remarks": self.remarks})
 
     @property
     def has_gpu_work(self) -> bool:
@@ -381,7 +416,7 @@ def build_report(
     Args:
         errors: files that could not be read; examined after all traces have been read.
         sheets: collects further sheets, which come first in the workbook.
-        with_lanes: also collect the data from which the timeline is drawn.
+        with_lanes: also collect the data from which the timeline is drawn, and moments.
         times: the seconds of each stage are added to it: ``join``, ``tables``, ``timeline``.
 
     Raises:
@@ -389,14 +424,15 @@ def build_report(
     """
     times = times if times is not None else {}
     summaries, steps, without_gpu = list[Summary](), list[StepSummary](), list[Path]()
-    lanes, ranks = list[TimelineLane](), list[RankTrace]()
+    lanes, ranks, moments = list[TimelineLane](), list[RankTrace](), Moments()
     gemms, host, host_rows, devices = Gemms(), HostOperators(), list[HostOperator](), set[str]()
     with stage(times, "tables"):
         for trace in traces:
             with stage(times, "join"):
                 _ = trace.launches
             summaries.append(summarize(trace))
-            steps += summarize_steps(trace)
+            of_trace = summarize_steps(trace)
+            steps += of_trace
             ranks.append(rank_trace(trace))
             if sheets is not None:
                 sheets.add(trace, summaries[-1], ranks[-1])
@@ -408,6 +444,7 @@ def build_report(
             if with_lanes:
                 with stage(times, "timeline"):
                     lanes += trace_lanes(trace, ranks[-1].rank)
+                    moments.add(trace, of_trace)
         report = TraceReport(
             tables=[],
             summaries=summaries,
@@ -420,6 +457,7 @@ def build_report(
             devices=sorted(filter(None, devices)),
             lanes=lanes,
             errors={file: error.message for file, error in errors.items()},
+            moments=moments.found(),
         )
         if sheets is not None:
             report.tables.extend(sheets.tables(report.jobs))

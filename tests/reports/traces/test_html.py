@@ -468,3 +468,52 @@ def test_a_narrow_page_keeps_words_and_numbers_whole(browser, job_report, tmp_pa
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert broken == []
     assert (hidden, headless) == (0, 0)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("place", [RANK0, "straggler_h200", "collectives/h200x4"])
+def test_moments_are_saved_as_traces(browser, report_of, tmp_path, place):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    report = report_of(place)
+    _open(browser, report, tmp_path)
+    browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    links = browser.find_elements("css selector", ".moments a")
+    assert [link.text for link in links] == [one.what for one in report.moments]
+    for link, moment in zip(links, report.moments, strict=True):
+        browser.execute_script("arguments[0].click()", link)
+        saved = tmp_path / moment.name  # the browser writes it after the click
+        WebDriverWait(browser, 10).until(
+            lambda _, saved=saved, moment=moment: (
+                saved.exists() and saved.read_bytes() == moment.content
+            )
+        )
+
+
+@pytest.mark.parametrize("place", [RANK0, "straggler_h200", "collectives/h200x4"])
+def test_a_moment_holds_the_work_of_its_interval(report_of, tmp_path, place):
+    report = report_of(place)
+    assert report.moments
+    for moment in report.moments:
+        (tmp_path / moment.name).write_bytes(moment.content)
+        rows = report_of(tmp_path / moment.name).lanes
+        lanes = [lane for lane in report.lanes if lane.file == str(moment.file)]
+        base = min(one.base_ns for job in report.jobs for one in job.job.ranks
+                   if one.file == moment.file)  # fmt: skip
+        low, high = moment.start_ns + base, moment.start_ns + base + moment.length_ns
+
+        def work(found, low=low, high=high):
+            return sorted(
+                (int(start), int(length), lane.works[number].name, lane.device, lane.stream)
+                for lane in found
+                for start, length, number in zip(
+                    lane.start_ns, lane.duration_ns, lane.work, strict=True
+                )
+                if start < high and start + length > low
+            )
+
+        wanted = work(lanes)
+        assert wanted or "idle" in moment.what
+        assert work(rows) == wanted

@@ -1,0 +1,163 @@
+"""A load test of ``gemmetry judge serve``: right, wrong and hostile submissions from several
+clients at once. None may be lost, and none may get another's verdict.
+
+    python benchmarks/judge_service.py --count 200 --hostile 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from gemmetry.judge.service import TOKEN
+from gemmetry.selftest.attacks import ATTACKS, TASK
+
+SECRET = "a long random text"
+TINY = "matmul_8x8x8_f32t_f32t_f32t"
+BAD = frozenset({"wrong", "cheated", "refused"})
+
+
+class Service:
+    """A service in a process of its own."""
+
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gemmetry", "judge", "serve", "--port", "0", *options],
+            stderr=subprocess.PIPE, text=True, env={**os.environ, TOKEN: SECRET},
+        )  # fmt: skip
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if found := re.search(r"http://([\d.]+):(\d+)", line):
+                self.host, self.port = found[1], int(found[2])
+                break
+
+    def call(self, path: str, document: Any = None, *, token: str = SECRET) -> tuple[int, Any]:
+        """Status and answer of a request."""
+        data = None if document is None else json.dumps(document).encode()
+        headers = {"Authorization": f"Bearer {token}"}
+        try:
+            with urlopen(Request(f"http://{self.host}:{self.port}{path}", data, headers)) as found:
+                return found.status, json.load(found)
+        except HTTPError as error:
+            return error.code, json.load(error)
+
+    def verdict(self, key: str, limit_s: float = 7200) -> dict[str, Any]:
+        """The answer to a submission, when it has one."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            status, found = self.call(f"/tasks/{key}")
+            if status != 200 or found["state"] in ("done", "failed"):
+                return {"status": status, **found}
+            time.sleep(0.2)
+        return {"state": "lost"}
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that the process has now."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * 4096
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.terminate()
+        self.process.communicate(timeout=20)
+
+
+def order(text: str, **more: Any) -> dict[str, Any]:
+    """A request to judge the text of a submission, as quickly as possible."""
+    usual = {"task": TINY, "level": "quick", "time": False}
+    return {**usual, "submission": text, **more}
+
+
+class Case(NamedTuple):
+    """A submission, what its verdict has to name, and which verdicts are allowed."""
+
+    order: dict[str, Any]
+    function: str
+    allowed: frozenset[str]
+
+
+def cases(count: int, attacks: Sequence[str]) -> list[Case]:
+    """`count` submissions in a fixed order: the attacks of these names spread among products, of
+    which every third is wrong. Each has a function of its own name."""
+    found, hostile = [], [one for one in ATTACKS if one.name in attacks]
+    every = count // len(hostile) if hostile else 0
+    for number in range(count):
+        if hostile and number % every == every - 1:
+            attack = hostile.pop()
+            whole = {"task": TASK, "level": "standard", "time": True, "limit": 3}
+            found.append(Case(order(attack.text, **whole), "f", BAD))
+            continue
+        name, wrong = f"f{number}", number % 3 == 2
+        text = f"def {name}(a, b):\n    return {'2 * ' if wrong else ''}(a @ b)\n"
+        found.append(Case(order(text, function=name), name, BAD if wrong else frozenset({"ok"})))
+    return found
+
+
+def judged(service: Service, given: Sequence[Case], clients: int = 8) -> Counter[str]:
+    """Send all of them from several clients; how often each end occurred. ``lost``, ``of another``
+    and ``not allowed`` are failures."""
+
+    def sent(case: Case) -> str:
+        while True:
+            status, found = service.call("/evaluate", case.order)
+            if status == 202:
+                return str(found["id"])
+            if status != 429:
+                return f"refused with {status}"
+            time.sleep(1)
+
+    ends: Counter[str] = Counter()
+    with ThreadPoolExecutor(clients) as pool:
+        keys = list(pool.map(sent, given))
+        assert len(set(keys)) == len(given), "two submissions have one id"
+        for case, answer in zip(given, pool.map(service.verdict, keys), strict=True):
+            verdict = answer.get("verdict")
+            if verdict is None:
+                ends["failed" if answer.get("state") == "failed" else "lost"] += 1
+                continue
+            ends[verdict["verdict"]] += 1
+            named = "submission" if case.function == "f" else f":{case.function}"
+            if not re.search(rf"{named}(\.py)?$", verdict["command"]):
+                ends["of another"] += 1
+            if verdict["verdict"] not in case.allowed:
+                ends["not allowed"] += 1
+    return ends
+
+
+def main() -> int:
+    """Run the load test and print how it ended; 1 if a submission was lost or misjudged."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--hostile", type=int, default=20)
+    options = parser.parse_args()
+    service = Service("--waiting", "64")
+    try:
+        before, began = service.resident, time.monotonic()
+        names = [one.name for one in ATTACKS[:: max(len(ATTACKS) // options.hostile, 1)]]
+        given = cases(options.count, names[: options.hostile])
+        ends = judged(service, given)
+        grown = (service.resident - before) / 2**20
+        hostile = sum(case.order["level"] == "standard" for case in given)
+        print(f"{len(given)} submissions, {hostile} hostile, {time.monotonic() - began:.0f} s")
+        print(", ".join(f"{end}: {count}" for end, count in sorted(ends.items())))
+        print(f"memory of the service grew by {grown:.1f} MiB")
+    finally:
+        service.close()
+    wrong = sum(ends[end] for end in ("lost", "failed", "of another", "not allowed"))
+    return int(wrong > 0 or sum(ends[end] for end in (*BAD, "ok")) != len(given))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
