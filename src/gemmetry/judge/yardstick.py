@@ -76,7 +76,34 @@ def check_results(
             hint="Leave out conversions to a narrower format in it.",
         )
     yardstick = [(_float64(x), _float64(y)) for x, y in zip(exact, usual, strict=True)]
+    for (x, y), kept in zip(yardstick, usual, strict=True):
+        _check_consistent(x, y, kept.dtype)
     return [_by_reference(name, yardstick, found) for name, found in results.items()]
+
+
+def _check_consistent(
+    exact: npt.NDArray[np.float64], usual: npt.NDArray[np.float64], dtype: np.dtype[Any]
+) -> None:
+    """A reference that is wrong itself would allow any error.
+
+    Raises:
+        RequestError: in its own format it loses half of the digits (the root mean square of its
+            errors is above sqrt(u) / 2, of integers above 1/16), or has another shape.
+    """
+    if exact.shape != usual.shape:
+        raise RequestError(f"the reference gives {usual.shape}, and in float64 {exact.shape}")
+    finite = np.isfinite(exact) & np.isfinite(usual)
+    if not finite.any():
+        return
+    most = np.sqrt(_precision(dtype)[0]) / 2 or 1 / 16
+    error, size = _rms(usual[finite] - exact[finite]), _rms(exact[finite])
+    if error > most * size:
+        raise RequestError(
+            f"the reference contradicts itself: in {dtype} it differs by {error:.2g} from its own "
+            f"result in float64, of size {size:.2g} (root mean squares)",
+            hint="It has to compute the same function in both, in at least the precision of its "
+            "result.",
+        )
 
 
 def _operation(reference: Reference, arguments: Sequence[Any]) -> Operation | None:
@@ -208,7 +235,7 @@ def _called(reference: Callable[..., Any], arguments: Sequence[Any], how: str) -
             found = _results(reference(*arguments))
     except GemmetryError:
         raise
-    except Exception as error:  # a reference is foreign code
+    except (Exception, SystemExit) as error:  # a reference is foreign code
         raise RequestError(
             f"the reference fails {how}: {type(error).__name__}: {error}",
             hint="It has to accept the same arguments in float64.",
