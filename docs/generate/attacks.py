@@ -5,10 +5,14 @@ Takes minutes, as each attack is judged twice.
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from gemmetry.judge.judging import judge
@@ -20,10 +24,11 @@ _HEAD = f"""\
 # Attacks
 
 This page is generated: `python docs/generate/attacks.py > docs/attacks.md`, on a CPU. Each row is
-a submission that claims to compute `{TASK}` (`gemmetry/selftest/attacks.py`). *In one process* is
-what many harnesses do: three trials with random inputs, `torch.allclose` within 1 %, then a loop
-timed by `time.perf_counter` in the process of the submission. *Accepted* means that it calls the
-attack right; no figure follows where the process does not survive it.
+a submission that claims to compute `{TASK}`
+(`gemmetry/selftest/attacks.py`). *In one process* is what many harnesses do: three trials with
+random inputs, `torch.allclose` within 1 %, then a loop timed by `time.perf_counter` in the process
+of the submission. *Accepted* means that it calls the attack right; no figure follows where the
+process does not survive it.
 """
 
 _HARNESS = """\
@@ -51,14 +56,20 @@ def in_one_process(attack: Attack) -> str:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "attack.py").write_text(attack.text, encoding="utf-8")
         (Path(folder) / "harness.py").write_text(_HARNESS, encoding="utf-8")
-        command = ["prlimit", "--as=17179869184", sys.executable, "harness.py"]
+        # A shell in between: some attacks kill the process that started them.
+        command = f"ulimit -v 16777216; {shlex.quote(sys.executable)} harness.py; exit $?"
+        process = subprocess.Popen(
+            ["bash", "-c", command], cwd=folder, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         try:
-            found = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=_LIMIT_S, check=False
-            )
+            printed, _ = process.communicate(timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
             return "does not end"
-    lines = found.stdout.split()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    lines = printed.split() if process.returncode == 0 else []
     return lines[-1] if lines and lines[-1] in ("accepted", "refused") else "does not survive"
 
 

@@ -232,14 +232,15 @@ def _kernelbench(path: Path) -> Task:
 
     return Task(
         name=path.stem, form="kernelbench", make=_checked(path, make), initial=initial,
-        reference=_reference(path, reference), entry="ModelNew", source=read_small(path), source_entry="Model",
+        reference=_reference(path, reference), entry="ModelNew", source=read_small(path),
+        source_entry="Model",
     )  # fmt: skip
 
 
 def _gpumode(path: Path) -> Task:
     import yaml
 
-    torch = _torch("a GPU MODE task")
+    _torch("a GPU MODE task")
     text = read_small(path)
     try:
         facts = yaml.safe_load(text)
@@ -302,8 +303,8 @@ def _flashinfer(path: Path, workloads: Path | None) -> Task:
         return tuple(found)
 
     return Task(
-        name=name, form="flashinfer", make=_checked(path, make), reference=_reference(path, module.run),
-        entry="run", source=code, source_entry="run",
+        name=name, form="flashinfer", make=_checked(path, make), entry="run",
+        reference=_reference(path, module.run), source=code, source_entry="run",
     )  # fmt: skip
 
 

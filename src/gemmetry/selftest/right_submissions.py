@@ -68,7 +68,8 @@ _FUNCTIONS = [
     # name, inputs, reference, another way
     ("relu", "x", "torch.relu(x)", "torch.where(x > 0, x, torch.zeros_like(x))"),
     ("sigmoid", "x", "torch.sigmoid(x)", "1 / (1 + torch.exp(-x))"),
-    ("tanh", "x", "torch.tanh(x)", "2 * torch.sigmoid(2 * x) - 1"),
+    ("tanh", "x", "torch.tanh(x)",
+     "torch.sign(x) * -(e := torch.expm1(-2 * x.abs())) / (2 + e)"),
     ("silu", "x", "torch.nn.functional.silu(x)", "x * torch.sigmoid(x)"),
     ("gelu", "x", "torch.nn.functional.gelu(x)", "x * torch.special.ndtr(x)"),
     ("softmax", "x", "torch.softmax(x, -1)",
