@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from gemmetry.judge.sandbox import confine
 from gemmetry.judge.submissions import Submission, read_submission
 from gemmetry.judge.tasks import read_task
 from gemmetry.selftest.attacks import ATTACKS, TASK
+from gemmetry.selftest.right_submissions import RIGHT
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="submissions are confined on Linux")
@@ -41,35 +43,20 @@ def test_no_attack_is_ok(attack) -> None:
     assert len(json.dumps(found.result(is_brief=True).document()).encode()) <= 4096
 
 
-RIGHT = {
-    "product": "def f(a, b):\n    return a @ b\n",
-    "loop": "def f(a, b):\n    return sum(a[:, k, None] * b[k] for k in range(a.shape[1]))\n",
-    "einsum": "def f(a, b):\n    return torch.einsum('ik,kj->ij', a, b)\n",
-    "double": "def f(a, b):\n    return (a.double() @ b.double()).float()\n",
-    "split": "def f(a, b):\n    h = len(b) // 2\n    return a[:, :h] @ b[:h] + a[:, h:] @ b[h:]\n",
-    "reversed": "def f(a, b):\n    return a.flip(1) @ b.flip(0)\n",
-    "linear": "def f(a, b):\n    return torch.nn.functional.linear(a, b.t())\n",
-    "blocks": (
-        "def f(a, b):\n    out = torch.empty(len(a), b.shape[1])\n"
-        "    for i in range(0, len(a), 16):\n        out[i:i + 16] = a[i:i + 16] @ b\n"
-        "    return out\n"
-    ),
-    "numpy": "def f(a, b):\n    return torch.from_numpy(a.numpy() @ b.numpy())\n",
-    "class": (
-        "class f:\n    def __init__(self):\n        self.calls = 0\n"
-        "    def __call__(self, a, b):\n        self.calls += 1\n        return a @ b\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_right_submissions_are_ok(name, tmp_path) -> None:
-    (tmp_path / "mine.py").write_text("import torch\n\n" + RIGHT[name])
-    task = read_task(TASK)
-    found = _judged(task, read_submission(f"{tmp_path}/mine.py:f", task), time_it=False)
+@pytest.mark.parametrize("kind", sorted({one.kind for one in RIGHT}))
+def test_right_submissions_are_ok(kind, tmp_path) -> None:
+    """One of every kind; ``docs/generate/attacks.py`` judges all."""
+    one = next(one for one in RIGHT[sum(map(ord, kind)) % len(RIGHT) :] + RIGHT if one.kind == kind)
+    name, path = one.write(tmp_path)
+    task = read_task(name)
+    found = _judged(task, read_submission(path, task), time_it=False)
     assert found.ruling is Ruling.OK, str(found)
-    assert found.accuracy in ("fp32", "fp64", "exact")
-    assert len(found.checks) > 20
+    assert task.operation is None or found.accuracy
+    assert len(found.checks) > (20 if task.operation else 4)
+
+
+def test_right_submissions_are_many() -> None:
+    assert len({one.name for one in RIGHT}) == len(RIGHT) >= 80
 
 
 def test_speed_is_compared_with_torch_by_the_judge_s_clock(tmp_path) -> None:
@@ -199,56 +186,109 @@ def test_flashinfer_bench(tmp_path, body, ruling) -> None:
         read_submission(str(tmp_path / "solution.json"), task)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("none.py", None),
-        ("syntax.py", "def f(:"),
-        ("other.py", "x = 1\n"),
-        ("binary.py", b"\xff\xfe"),
-        ("text.txt", "f"),
-        ("list.json", "[]"),
-        ("deep.json", "[" * 100_000),
-        ("kernel.cu", "void f() {}"),
-        ("large.py", "#" * 5_000_000),
-    ],
-)
-def test_files_that_are_no_submission(tmp_path, name, text) -> None:
-    if text is not None:
-        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    task = read_task(TASK)
-    task = type(task)(**{**task.__dict__, "entry": "f"})
-    with pytest.raises(RequestError) as caught:
-        read_submission(str(tmp_path / name), task)
-    assert name in str(caught.value)
+def _hostile(path: Path, content: object) -> Path:
+    """A file at `path`: text, bytes, a size of zeros, a link, a pipe, a folder, or nothing."""
+    match content:
+        case str():
+            path.write_text(content)
+        case bytes():
+            path.write_bytes(content)
+        case int():
+            path.touch()
+            os.truncate(path, content)
+        case Path():
+            path.symlink_to(content)
+        case ("fifo",):
+            os.mkfifo(path)
+        case ("folder",):
+            path.mkdir()
+    return path
+
+
+HOSTILE = [None, b"\xff\xfe", 2**30, Path("/dev/zero"), ("fifo",), ("folder",)]
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("none.py", None),
-        ("problem.py", "raise ValueError\n"),
-        ("empty.py", ""),
-        ("task.yml", "tests: []\n"),
-        ("task.yml", "a: [b\n"),
-        ("definition.json", "{}"),
-        ("definition.json", "nothing"),
-    ],
-)
-def test_files_that_are_no_task(tmp_path, name, text) -> None:
-    if text is not None:
-        (tmp_path / name).write_text(text)
+    ("name", "content"),
+    [*[(name, one) for name in ("x.py", "x.json", "x.cu") for one in HOSTILE],
+     ("syntax.py", "def f(:"), ("other.py", "x = 1\n"), ("text.txt", "f"), ("list.json", "[]"),
+     ("deep.json", "[" * 100_000), ("kernel.cu", "void f() {}"),
+     ("deep.py", "f = " + "(" * 100_000)],
+)  # fmt: skip
+def test_files_that_are_no_submission(tmp_path, name, content) -> None:
+    path = _hostile(tmp_path / name, content)
+    task = replace(read_task(TASK), entry="f")
     with pytest.raises(RequestError) as caught:
-        read_task(str(tmp_path / name))
+        read_submission(str(path), task)
     assert name in str(caught.value)
 
 
-def test_a_reference_that_fails_is_the_task_s_fault(tmp_path) -> None:
-    (tmp_path / "problem.py").write_text(KERNELBENCH.replace("torch.softmax(", "torch.nothing("))
-    (tmp_path / "new.py").write_text(MODEL_NEW.format(shift=""))
+DEFINITION = {
+    "name": "double", "axes": {"n": {"type": "var"}},
+    "inputs": {"x": {"shape": ["n"], "dtype": "float32"}},
+    "reference": "def run(x):\n    return x * 2\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [*[(name, one) for name in ("x.py", "x.json", "x.yml") for one in HOSTILE[:-1]],
+     ("problem.py", "raise ValueError\n"), ("exits.py", "raise SystemExit(0)\n"),
+     ("empty.py", ""), ("unreferenced.py", "def get_inputs():\n    return []\n"),
+     ("initial.py", "Model = get_inputs = list\ndef get_init_inputs(): raise KeyError\n"),
+     ("task.yml", "tests: []\n"), ("task.yml", "a: [b\n"), ("task.yml", "tests: [{m: 3}]\n"),
+     ("definition.json", "{}"), ("definition.json", "nothing"),
+     ("definition.json", json.dumps({**DEFINITION, "reference": None})),
+     ("definition.json", json.dumps({**DEFINITION, "reference": "x = 1"})),
+     ("large.json", json.dumps({**DEFINITION, "axes": {"n": {"type": "const", "value": 10**12}}}))],
+)  # fmt: skip
+def test_files_that_are_no_task(tmp_path, name, content) -> None:
+    path = _hostile(tmp_path / name, content)
+    with pytest.raises(RequestError) as caught:
+        read_task(str(path))
+    assert path.stem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("torch.softmax(", "torch.nothing("),  # fails
+     ("torch.randn(16, 40)", "torch.randn(16, 41)"),  # its shapes do not fit
+     ("[torch.randn(16, 40)]", "[]"), ("[torch.randn(16, 40)]", "1 / 0"),
+     # In float64 it is another function, or a more exact one than in its own format.
+     ("torch.softmax(", "(lambda y, d: y if y.dtype == torch.float64 else y + 1)("),
+     ("torch.softmax(self.linear(x), -1)",
+      "self.linear(x) if x.dtype == torch.float64 else self.linear(x).half().float()"),
+     ("torch.softmax(", "(lambda y, d: torch.softmax(y, d).float())("),
+     ("torch.softmax(self.linear(x), -1)", "None")],
+)  # fmt: skip
+def test_a_reference_that_is_wrong_is_the_task_s_fault(tmp_path, old, new) -> None:
+    (tmp_path / "problem.py").write_text(KERNELBENCH.replace(old, new))
+    (tmp_path / "new.py").write_text(MODEL_NEW.format(shift=" - y.amax(-1, keepdim=True)"))
     task = read_task(str(tmp_path / "problem.py"))
     with pytest.raises(RequestError):
-        _judged(task, read_submission(str(tmp_path / "new.py"), task))
+        _judged(task, read_submission(str(tmp_path / "new.py"), task), time_it=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "ruling"),
+    [("import nothing_of_this_name\n\n\ndef f(a, b): ...\n", Ruling.REFUSED),
+     ("def f(a, b): return a @ b\n\n\nwhile True: pass\n", Ruling.REFUSED),
+     ("def f(a, b):\n    while True: pass\n", Ruling.REFUSED),
+     ("def f(a): return a\n", Ruling.REFUSED),
+     ("def f(a, b): return a @ b.t()\n", Ruling.REFUSED),  # shapes do not fit
+     ("def f(a, b): return (a @ b)[:-1]\n", Ruling.WRONG),
+     ("def f(a, b): return (a @ b).double()\n", Ruling.WRONG),
+     ("def f(a, b): return a @ b, a\n", Ruling.WRONG),
+     ("f = 3\n", Ruling.REFUSED),
+     (".cu", Ruling.REFUSED)],  # does not compile
+)  # fmt: skip
+def test_submissions_that_do_not_work(tmp_path, monkeypatch, source, ruling) -> None:
+    monkeypatch.setattr("gemmetry.judge.remote.START_S", 8.0)
+    path = _hostile(tmp_path / ("mine.cu" if source == ".cu" else "mine.py"), source)
+    task = read_task(TASK)
+    submission = read_submission(f"{path}:f", task)
+    found = judge(task, submission, limit_s=3, memory_bytes=MEMORY, time_it=False)
+    assert found.ruling is ruling, str(found)
 
 
 def test_what_a_confined_process_cannot_do(tmp_path) -> None:

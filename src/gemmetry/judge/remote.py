@@ -25,9 +25,7 @@ from gemmetry.domain.errors import LaunchError, OutOfMemoryError, WrongResultErr
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.judge.submissions import Submission
-
-ARENA_BYTES = 2**32
-"""Address space of the arena; only what is used takes memory."""
+from gemmetry.judge.tasks import ARENA_BYTES
 
 MOST_REPLY_BYTES = 2**20
 

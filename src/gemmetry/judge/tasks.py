@@ -15,9 +15,10 @@ A task's own files are trusted: they are what the submission is judged by, and r
 from __future__ import annotations
 
 import importlib.util
-import json
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,12 @@ import numpy as np
 
 from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.opening import MOST_TEXT_BYTES, parsed_json, read_whole, why_unreadable
 from gemmetry.domain.operation import BF16, F16, F32, F64, Layout, Operation, OperationKind
+from gemmetry.domain.units import format_bytes
 
-MOST_FILE_BYTES = 4 * 2**20
-"""Largest file of a task or submission."""
+ARENA_BYTES = 2**32
+"""Memory that judge and submission share; only what is used is taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,24 +88,74 @@ def read_small(path: Path) -> str:
         RequestError: it cannot be read, is too large, or is no UTF-8.
     """
     try:
-        if not path.is_file():
-            raise RequestError(f"there is no file {path}")
-        if path.stat().st_size > MOST_FILE_BYTES:
-            raise RequestError(
-                f"{path} has {path.stat().st_size:,} bytes",
-                hint=f"Files of tasks and submissions have at most {MOST_FILE_BYTES:,}.",
-            )
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror}") from error
+        return read_whole(path, most=MOST_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not UTF-8 text") from error
+        raise RequestError(f"{path}: {why_unreadable(error)}") from error
+
+
+@contextmanager
+def _foreign(what: str) -> Iterator[None]:
+    """Code of a task's file runs inside; what it raises becomes the task's error.
+
+    Raises:
+        RequestError: it raised, or ended the process.
+    """
+    try:
+        yield
+    except GemmetryError:
+        raise
+    except (Exception, SystemExit) as error:  # a task's file is foreign code
+        raise RequestError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _checked(path: Path, make: Callable[[int], Any]) -> Callable[[int], tuple[Any, ...]]:
+    """`make` with its errors as the task's, and its result as a tuple of arguments."""
+
+    def made(seed: int) -> tuple[Any, ...]:
+        with _foreign(f"{path} makes no inputs"):
+            found = make(seed)
+        found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        size = sum(getattr(one, "nbytes", 0) for one in found)
+        if not size:
+            raise RequestError(f"{path} makes no inputs", hint="Return at least one tensor.")
+        check_size(size, str(path))
+        return found
+
+    return made
+
+
+def _reference(path: Path, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` without gradients, with its errors as the task's."""
+    import torch
+
+    def reference(*arguments: Any) -> Any:
+        with _foreign(f"the reference of {path} fails"), torch.no_grad():
+            found = function(*arguments)
+        if found is None:
+            raise RequestError(f"the reference of {path} returns nothing")
+        return found
+
+    return reference
+
+
+def check_size(size_bytes: int, what: str) -> None:
+    """Reject what the shared memory cannot hold several times.
+
+    Raises:
+        RequestError: it has more than an eighth of that memory.
+    """
+    if size_bytes > ARENA_BYTES // 8:
+        raise RequestError(
+            f"{what} takes {format_bytes(size_bytes)} a launch",
+            hint=f"At most {format_bytes(ARENA_BYTES // 8)} are judged; choose smaller shapes.",
+        )
 
 
 def _operation(name: str) -> Task:
     from gemmetry.numerics.inputs import make_inputs
 
     operation = parse_operation(name)
+    check_size(operation.bytes, name)
     return Task(
         name=name,
         form="operation",
@@ -139,11 +192,8 @@ def _module(path: Path, text: str, needed: Sequence[str]) -> Any:
     module.__file__ = str(path)
     sys.path.insert(0, str(path.parent))
     try:
-        exec(compile(text, str(path), "exec"), module.__dict__)
-    except GemmetryError:
-        raise
-    except Exception as error:  # a task's file is foreign code
-        raise RequestError(f"{path} does not import: {type(error).__name__}: {error}") from error
+        with _foreign(f"{path} does not import"):
+            exec(compile(text, str(path), "exec"), module.__dict__)
     finally:
         sys.path.remove(str(path.parent))
     for name in needed:
@@ -165,11 +215,12 @@ def _torch(what: str) -> Any:
 def _kernelbench(path: Path) -> Task:
     torch = _torch("a KernelBench problem")
     module = _module(path, read_small(path), ("Model", "get_inputs"))
-    initial = tuple(getattr(module, "get_init_inputs", list)())
+    with _foreign(f"{path}: get_init_inputs fails"):
+        initial = tuple(getattr(module, "get_init_inputs", list)())
 
-    def make(seed: int) -> tuple[Any, ...]:
+    def make(seed: int) -> Any:
         torch.manual_seed(seed)
-        return tuple(module.get_inputs())
+        return module.get_inputs()
 
     def reference(*arguments: Any) -> Any:
         torch.manual_seed(0)
@@ -177,19 +228,19 @@ def _kernelbench(path: Path) -> Task:
         tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
         if any(one.dtype == torch.float64 for one in tensors):
             model = model.double()
-        with torch.no_grad():
-            return model(*arguments)
+        return model(*arguments)
 
     return Task(
-        name=path.stem, form="kernelbench", make=make, reference=reference, initial=initial,
-        entry="ModelNew", source=read_small(path), source_entry="Model",
+        name=path.stem, form="kernelbench", make=_checked(path, make), initial=initial,
+        reference=_reference(path, reference), entry="ModelNew", source=read_small(path),
+        source_entry="Model",
     )  # fmt: skip
 
 
 def _gpumode(path: Path) -> Task:
     import yaml
 
-    torch = _torch("a GPU MODE task")
+    _torch("a GPU MODE task")
     text = read_small(path)
     try:
         facts = yaml.safe_load(text)
@@ -203,22 +254,14 @@ def _gpumode(path: Path) -> Task:
     source = path.parent / "reference.py"
     module = _module(source, read_small(source), ("generate_input", "ref_kernel"))
 
-    def make(seed: int) -> tuple[Any, ...]:
-        try:
-            found = module.generate_input(**first, seed=seed)
-        except TypeError as error:
-            raise RequestError(
-                f"{source}: generate_input does not take {first}: {error}"
-            ) from error
-        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    make = _checked(source, lambda seed: module.generate_input(**first, seed=seed))
 
     def reference(*arguments: Any) -> Any:
-        with torch.no_grad():
-            return module.ref_kernel(arguments if len(arguments) > 1 else arguments[0])
+        return module.ref_kernel(arguments if len(arguments) > 1 else arguments[0])
 
     packs = len(make(0)) > 1
     return Task(
-        name=path.parent.name, form="gpumode", make=make, reference=reference,
+        name=path.parent.name, form="gpumode", make=make, reference=_reference(source, reference),
         entry="custom_kernel", packs=packs, source=read_small(source), source_entry="ref_kernel",
     )  # fmt: skip
 
@@ -243,10 +286,12 @@ def _flashinfer(path: Path, workloads: Path | None) -> Task:
             hint="A Definition has name, axes, inputs, outputs and reference.",
         ) from error
     module = _module(path, code, ("run",))
+    for shape, _, _ in inputs.values():
+        check_size(math.prod(shape), str(path))
 
     def make(seed: int) -> tuple[Any, ...]:
         generator = torch.Generator().manual_seed(seed)
-        found = []
+        found: list[Any] = []
         for shape, dtype, is_scalar in inputs.values():
             kind = getattr(torch, dtype)
             if is_scalar:
@@ -257,32 +302,23 @@ def _flashinfer(path: Path, workloads: Path | None) -> Task:
                 found.append(torch.randint(0, 2, shape, generator=generator).to(kind))
         return tuple(found)
 
-    def reference(*arguments: Any) -> Any:
-        with torch.no_grad():
-            return module.run(*arguments)
-
     return Task(
-        name=name, form="flashinfer", make=make, reference=reference, entry="run", source=code,
-        source_entry="run",
+        name=name, form="flashinfer", make=_checked(path, make), entry="run",
+        reference=_reference(path, module.run), source=code, source_entry="run",
     )  # fmt: skip
 
 
 def _json(path: Path) -> Any:
+    text = read_small(path)
     try:
-        return json.loads(read_small(path))
-    except (ValueError, RecursionError) as error:
+        return parsed_json(text.partition("\n")[0] if path.suffix == ".jsonl" else text)
+    except ValueError as error:
         raise RequestError(f"{path} is not JSON: {error}") from error
 
 
 def _first(path: Path) -> Any:
-    if path.suffix != ".jsonl":
-        found = _json(path)
-        return found[0] if isinstance(found, list) and found else found
-    line = read_small(path).partition("\n")[0]
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path}: line 1 is not JSON: {error}") from error
+    found = _json(path)
+    return found[0] if isinstance(found, list) and found else found
 
 
 def variations(arguments: Sequence[Any], rng: np.random.Generator) -> list[tuple[Any, ...]]:

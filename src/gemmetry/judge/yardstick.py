@@ -2,7 +2,10 @@
 where the reference is one, else by the reference's own error.
 
 The yardstick of other functions is empirical. x is the reference in float64, y the reference in
-the format of the inputs, r the tested result. r is right where
+the format of the inputs, r the tested result. Where x changes more than by |y - x| when the inputs
+change by the unit roundoff u of the results, that change takes its place: no algorithm with a small
+backward error avoids it (N. Higham, "Accuracy and Stability of Numerical Algorithms", 1.5). r is
+right where
 
 * it is infinite or NaN exactly where x is (beyond the range of its format, x counts as infinite);
 * every |r - x| is at most MOST·(max|y - x| + u·|x|), u the unit roundoff of r's format;
@@ -11,6 +14,7 @@ the format of the inputs, r the tested result. r is right where
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -75,8 +79,41 @@ def check_results(
             "the reference does not stay in float64 when its inputs are",
             hint="Leave out conversions to a narrower format in it.",
         )
-    yardstick = [(_float64(x), _float64(y)) for x, y in zip(exact, usual, strict=True)]
+    unit = max(_precision(one.dtype)[0] for one in usual)
+    moved = _called(reference, [_moved(_widened(one), unit) for one in arguments], "in float64")
+    with np.errstate(invalid="ignore"):
+        yardstick = [
+            (_float64(x), _float64(y), np.abs(_float64(z) - x) if x.shape == z.shape else 0)
+            for x, y, z in zip(exact, usual, moved, strict=True)
+        ]
+    for (x, y, _), kept in zip(yardstick, usual, strict=True):
+        _check_consistent(x, y, kept.dtype)
     return [_by_reference(name, yardstick, found) for name, found in results.items()]
+
+
+def _check_consistent(
+    exact: npt.NDArray[np.float64], usual: npt.NDArray[np.float64], dtype: np.dtype[Any]
+) -> None:
+    """A reference that is wrong itself would allow any error.
+
+    Raises:
+        RequestError: in its own format it loses half of the digits (the root mean square of its
+            errors is above sqrt(u) / 2, of integers above 1/16), or has another shape.
+    """
+    if exact.shape != usual.shape:
+        raise RequestError(f"the reference gives {usual.shape}, and in float64 {exact.shape}")
+    finite = np.isfinite(exact) & np.isfinite(usual)
+    if not finite.any():
+        return
+    most = np.sqrt(_precision(dtype)[0]) / 2 or 1 / 16
+    error, size = _rms(usual[finite] - exact[finite]), _rms(exact[finite])
+    if error > most * size:
+        raise RequestError(
+            f"the reference contradicts itself: in {dtype} it differs by {error:.2g} from its own "
+            f"result in float64, of size {size:.2g} (root mean squares)",
+            hint="It has to compute the same function in both, in at least the precision of its "
+            "result.",
+        )
 
 
 def _operation(reference: Reference, arguments: Sequence[Any]) -> Operation | None:
@@ -131,20 +168,18 @@ def _by_bounds(name: str, operation: Operation, arguments: Sequence[Any], found:
     )
 
 
-def _by_reference(
-    name: str, yardstick: Sequence[tuple[npt.NDArray[np.float64], ...]], found: Any
-) -> Checked:
+def _by_reference(name: str, yardstick: Sequence[tuple[Any, ...]], found: Any) -> Checked:
     basis = "error of the reference in the inputs' format (empirical)"
     results = _results(found)
     detail, worst = "", 0.0
     if len(results) != len(yardstick):
         detail = f"it returns {len(results)} results, the reference {len(yardstick)}"
-    for place, (result, (exact, usual)) in enumerate(zip(results, yardstick, strict=False)):
+    for place, (result, (exact, usual, moves)) in enumerate(zip(results, yardstick, strict=False)):
         where = f"result {place + 1}: " if len(yardstick) > 1 else ""
         if result.shape != exact.shape:
             detail = detail or f"{where}its shape is {result.shape}, not {exact.shape}"
             continue
-        here, what = _ratio(result, exact, usual)
+        here, what = _ratio(result, exact, usual, moves)
         worst = max(worst, here)
         if what and not detail:
             detail = f"{where}{what}"
@@ -153,7 +188,10 @@ def _by_reference(
 
 
 def _ratio(
-    result: npt.NDArray[Any], exact: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]
+    result: npt.NDArray[Any],
+    exact: npt.NDArray[np.float64],
+    usual: npt.NDArray[np.float64],
+    moves: Any,
 ) -> tuple[float, str]:
     """The largest share of what is allowed, and what is wrong."""
     values = _float64(result)
@@ -166,10 +204,14 @@ def _ratio(
         place = tuple(map(int, np.argwhere(differs)[0]))
         return np.inf, f"{values[place]} at {place}, where the reference has {exact[place]}"
     finite = np.isfinite(exact) & np.isfinite(usual)
+    moves = np.nan_to_num(moves, posinf=0.0)
     if not finite.any():
         return 0.0, ""
     error = np.abs(values[finite] - exact[finite])
-    own, size = np.abs(usual[finite] - exact[finite]), np.abs(exact[finite])
+    own = np.maximum(
+        np.abs(usual[finite] - exact[finite]), np.broadcast_to(moves, exact.shape)[finite]
+    )
+    size = np.abs(exact[finite])
     allowed = MOST * (own.max() + unit * size)
     mean = MOST_MEAN * (_rms(own) + unit * _rms(size))
     element = float(np.max(np.divide(error, allowed, out=np.where(error > 0, np.inf, 0.0),
@@ -208,7 +250,7 @@ def _called(reference: Callable[..., Any], arguments: Sequence[Any], how: str) -
             found = _results(reference(*arguments))
     except GemmetryError:
         raise
-    except Exception as error:  # a reference is foreign code
+    except (Exception, SystemExit) as error:  # a reference is foreign code
         raise RequestError(
             f"the reference fails {how}: {type(error).__name__}: {error}",
             hint="It has to accept the same arguments in float64.",
@@ -285,6 +327,19 @@ def _float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     from gemmetry.numerics.storage import to_float64
 
     return to_float64(array)
+
+
+def _moved(value: Any, unit: float) -> Any:
+    """Floats changed by the relative size `unit` to either side at random, always
+    the same."""
+    if getattr(value, "ndim", 0) == 0 or "float64" not in str(value.dtype):
+        return value
+    count = math.prod(value.shape)
+    signs = np.random.default_rng(count).choice((-unit, unit), value.shape) + 1
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return value * torch.from_numpy(signs).to(value.device)
+    return value * signs
 
 
 def _widened(value: Any) -> Any:
