@@ -18,7 +18,7 @@ _SPEC.loader.exec_module(outputs)
 
 GOLDEN = outputs.FIXTURES / "outputs"
 CASES = [
-    "metrics", "diagnose_planted", 
+    "metrics", "diagnose_planted",
     "counters_compare", "trace_fsdp", "collectives", "workbooks", "cpu_grid", "straggler",
     "sweep_plan", "sweep_commands", "sweep_compare", "rocprof_input", "errors",
     "dispatcher", "kernels",
