@@ -38,17 +38,6 @@ def test_a_folder_and_several_jobs(cli):
     assert "per_rank" not in found
 
 
-def test_the_console_and_files(cli, tmp_path):
-    ended = cli("trace", "collectives", *map(str, H200), "-o", "m.csv", "-o", "all.json")
-    assert ended.status == 0
-    assert "4 of 4 ranks, 332 communication kernels: 82 collectives matched" in ended.stdout
-    assert "wrote m.csv" in ended.stderr
-    lines = (tmp_path / "m.csv").read_text().splitlines()
-    assert len(lines) == 83
-    assert lines[0].startswith("job,op,elements,dtype,start_skew_us")
-    assert len(json.loads((tmp_path / "all.json").read_text())["matched"]) == 82
-
-
 @pytest.mark.parametrize(
     ("rows", "count"), [("matched", 82), ("kernels", 332), ("kinds", 4), ("ranks", 4)]
 )

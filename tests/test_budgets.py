@@ -1,0 +1,129 @@
+"""Budgets of lines of code: raising one is a visible change of the table below.
+
+Lines of code are those with a token that is no comment, docstring or import.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import statistics
+import tokenize
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "gemmetry"
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+         tokenize.ENDMARKER}  # fmt: skip
+
+BUDGETS = {
+    "cli": 2900,
+    "counters": 4650,
+    "dispatches": 4200,
+    "documents": 3000,
+    "domain": 4900,
+    "engine": 6500,
+    "formats": 4900,
+    "hardware": 3400,
+    "history": 1950,
+    "judge": 2250,
+    "measurement": 1850,
+    "numerics": 1350,
+    "providers": 9250,
+    "results": 900,
+    "selftest": 4100,
+    "statistics": 1150,
+    "sweeps": 7300,
+    "traces": 6450,
+    "tuning": 3150,
+    "verification": 6100,
+    ".": 250,
+}
+"""Room of the package -> lines of code. The package's own files are "."."""
+TESTS = 62_750
+FILES = 345
+
+
+class Size(NamedTuple):
+    lines: int
+    code: int
+    imports: int
+    functions: list[tuple[str, int]]
+    """Name of each function, and its lines from its ``def`` on, without its docstring."""
+
+
+def _lines(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def _docstring(node: ast.AST) -> range:
+    first = node.body[0] if getattr(node, "body", None) else None
+    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return _lines(first) if is_text and isinstance(first.value.value, str) else range(0)
+
+
+@functools.cache
+def size(path: Path) -> Size:
+    text = path.read_text("utf-8")
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in BLANK:
+            code.update(range(token.start[0], token.end[0] + 1))
+    imports: set[int] = set()
+    functions = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.update(_lines(node))
+        elif isinstance(node, (*FUNCTION, ast.ClassDef, ast.Module)):
+            code.difference_update(_docstring(node))
+            if isinstance(node, FUNCTION):
+                functions.append((node.name, len(_lines(node)) - len(_docstring(node))))
+    return Size(len(text.splitlines()), len(code - imports), len(imports), functions)
+
+
+LONG = {
+    "mutant_matmul": 120, "matmul_kernel_block_scaled": 105, "matmul_kernel": 97,
+    "make_plan": 81, "prepare_tuning": 84, "run": 89,
+}  # fmt: skip
+"""Functions above 80 lines, most of them kernels: Triton compiles a kernel as one function."""
+
+
+def _sizes(room: str = "") -> list[Size]:
+    paths = SOURCE.glob("*.py") if room == "." else (SOURCE / room).rglob("*.py")
+    return [size(path) for path in paths]
+
+
+def test_every_room_has_a_budget():
+    rooms = {path.relative_to(SOURCE).parts[0] for path in SOURCE.rglob("*/*.py")}
+    assert rooms | {"."} == set(BUDGETS)
+
+
+@pytest.mark.parametrize("room", BUDGETS)
+def test_a_room_keeps_its_budget(room):
+    assert sum(one.code for one in _sizes(room)) <= BUDGETS[room]
+
+
+def test_the_tests_keep_theirs():
+    assert sum(size(path).code for path in (ROOT / "tests").rglob("*.py")) <= TESTS
+
+
+def test_files_are_few_and_none_is_long():
+    sizes = _sizes()
+    code, imports = (sum(getattr(one, name) for one in sizes) for name in ("code", "imports"))
+    assert len(sizes) <= FILES
+    assert code / len(sizes) >= 180
+    assert imports <= 0.09 * (code + imports)
+    assert max(one.lines for one in sizes) <= 1000
+
+
+def test_functions_are_short():
+    functions = [function for one in _sizes() for function in one.functions]
+    lengths = [length for _, length in functions]
+    assert statistics.median(lengths) <= 9
+    assert statistics.quantiles(lengths, n=20)[-1] <= 35
+    assert [one for one in functions if one[1] > max(80, LONG.get(one[0], 0))] == []
