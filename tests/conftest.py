@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import hypothesis  # noqa: F401 - before trio, whose plugin of it warns otherwise
 import numpy as np
 import pytest
 

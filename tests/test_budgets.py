@@ -22,30 +22,30 @@ BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
          tokenize.ENDMARKER}  # fmt: skip
 
 BUDGETS = {
-    "cli": 2900,
+    "cli": 3000,
     "counters": 4650,
-    "dispatches": 4200,
+    "dispatches": 4250,
     "documents": 3000,
     "domain": 4900,
     "engine": 6500,
     "formats": 4900,
     "hardware": 3400,
     "history": 1950,
-    "judge": 2250,
+    "judge": 2600,
     "measurement": 1850,
     "numerics": 1350,
     "providers": 9250,
-    "results": 900,
-    "selftest": 4100,
+    "results": 950,
+    "selftest": 4200,
     "statistics": 1150,
     "sweeps": 7300,
-    "traces": 6450,
-    "tuning": 3150,
+    "traces": 6600,
+    "tuning": 3450,
     "verification": 6100,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 62_750
+TESTS = 63_250
 FILES = 345
 
 

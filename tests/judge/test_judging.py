@@ -45,7 +45,7 @@ def test_no_attack_is_ok(attack) -> None:
 
 @pytest.mark.parametrize("kind", sorted({one.kind for one in RIGHT}))
 def test_right_submissions_are_ok(kind, tmp_path) -> None:
-    """One of every kind; ``docs/generate/attacks.py`` judges all."""
+    """One of every kind; ``benchmarks/judge_right.py`` judges all."""
     one = next(one for one in RIGHT[sum(map(ord, kind)) % len(RIGHT) :] + RIGHT if one.kind == kind)
     name, path = one.write(tmp_path)
     task = read_task(name)

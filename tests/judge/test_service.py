@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-# Before trio, which others import: trio's plugin of hypothesis warns otherwise.
-pytest.importorskip("hypothesis")
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 pytest.importorskip("starlette", reason="starlette is not installed")

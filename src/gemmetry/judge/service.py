@@ -1,8 +1,8 @@
 """Judgements for others: a service over HTTP with a queue for each device, and tools for models by
 the Model Context Protocol.
 
-Every judgement is a process of its own, ``gemmetry judge run``, so that nothing that a submission
-does ends the service or is seen by another. What is kept is bounded: submissions that wait lie in
+Every judgement is a process of its own, ``gemmetry judge run``: nothing that a submission does ends
+the service or is seen by another. What is kept is bounded: submissions that wait lie in
 files, and verdicts are brief documents, of which the oldest are dropped.
 
 A task is trusted code, so clients only name one: an operation, or a file of the service's folder.

@@ -131,8 +131,9 @@ the race."""
 
 LOOKS = (6, 8, 10, 12, 15, 19, 24, 30, 38, 48)
 """Numbers of rounds after which candidates of an operation are compared. Each comparison is one of
-a family of (candidates × looks): all of them together err as seldom as one (Bonferroni), however
-many are made before sampling ends."""
+a family of (candidates × looks), so the true fastest is dropped as seldom as one comparison errs
+(Bonferroni; Dunn, JASA 56, 1961). The fastest so far is chosen by the same samples, so drops of
+others are not bounded in this way."""
 
 _MAX_GROWTH = 2
 """The next rounds together take at most this many times the existing samples: estimates from few

@@ -1,5 +1,6 @@
-"""The moments of traces that are worth a look, each as a small trace of its own, in the trace-event
-format that ui.perfetto.dev and ``gemmetry trace`` read.
+"""Moments of traces that are worth a look, each as a small trace of its own.
+
+The format is the trace-event format, which ui.perfetto.dev and ``gemmetry trace`` read.
 """
 
 from __future__ import annotations

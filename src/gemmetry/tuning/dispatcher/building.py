@@ -75,8 +75,8 @@ def candidate_name(record: Record) -> str:
 
 
 def is_usable(record: Record) -> bool:
-    """Whether a record is of a correct matmul without declared exceptions, from which a table or
-    an evaluation may take something."""
+    """Whether a table or an evaluation may use a record: of a correct matmul without declared
+    exceptions."""
     return (
         record.outcome is Outcome.OK
         and record.verdict.status is Verification.PASSED
