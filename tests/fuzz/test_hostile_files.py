@@ -30,7 +30,7 @@ ALSO = {
     "--spec", "--output", "--into", "--html", "--save-spec", "--kernel", "--experiment", "--table",
     "--generated-dir", "--iree-bin-dir", "--token-file", "--base-path", "--sweep-dir",
     "--tracelens-path", "--input-csv", "--csv-path", "--sweep1", "--sweep2",
-    "--output-dir",
+    "--output-dir", "--tasks",
 }  # fmt: skip
 """Options that several commands have and one function reads, or that are only written."""
 

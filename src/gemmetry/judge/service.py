@@ -11,11 +11,11 @@ A task is trusted code, so clients only name one: an operation, or a file of the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.files import remove
 from gemmetry.domain.names import parse_operation
 from gemmetry.results.json_text import brief, encoded
 from gemmetry.results.tables import check_installed
@@ -263,7 +264,8 @@ class Service:
                 found = {"error": f"the service cannot judge it now: {error.strerror}"}
             job.answer = found if "error" in found else {"verdict": found}
             job.state = "failed" if "error" in found else "done"
-            shutil.rmtree(job.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # The whole folder goes with the service.
+                remove(job.folder, inside=self._folder)
             self._judged += 1
             self._done[job.key] = None
             while len(self._done) > self.limits.kept:
