@@ -124,7 +124,7 @@ def test_version(cli):
         ("profile --seed -1", "--seed: -1 is below 0", "--help"),
         ("profile --interval-width 2", "--interval-width: 2 is not below 1", "--help"),
         ("profile extra", "gemmetry profile: ", "`gemmetry profile --help`"),
-        ("trace report x", "gemmetry trace report: missing option '--output'", "--help"),
+        ("judge run x", "gemmetry judge run: missing option '--task'", "--help"),
         ("profile --append=maybe", "--append takes true or false, not 'maybe'", "--append=true"),
         ("generate --mlir-dialect mhlo", "--mlir-dialect mhlo: linalg is the only", "linalg"),
         ("report nowhere", "no experiment in nowhere", "Give the folder"),

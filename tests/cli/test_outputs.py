@@ -22,7 +22,7 @@ CASES = [
     "metrics", "diagnose_planted",
     "counters_compare", "trace_fsdp", "collectives", "workbooks", "cpu_grid", "straggler",
     "sweep_plan", "sweep_commands", "sweep_compare", "rocprof_input", "errors",
-    "dispatcher", "kernels",
+    "kernels",
 ]  # fmt: skip
 FILES = {".md", ".csv", ".yaml", ".xml", ".conf"}
 _TIMES = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b[0-9a-f]{8,64}\b")

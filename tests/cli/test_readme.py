@@ -115,9 +115,12 @@ def mistake(line: Line) -> str:
     command: Any = load_command(name)
     if hasattr(command, "list_commands") and (words or not line.in_prose):
         below = command.get_command(None, words[0]) if words else None
-        if below is None:
+        if below is None and not getattr(command, "usual", ""):
             return f"there is no such command of {name}"
-        command, words = below, words[1:]
+        if below is None:
+            command = command.get_command(None, command.usual)
+        else:
+            command, words = below, words[1:]
     words = [word for word in words if not _PLACEHOLDER.search(word)]
     if "--help" in words or hasattr(command, "list_commands"):
         return ""

@@ -49,6 +49,9 @@ MIN_BATCH_NS = 2e6
 MOST_BATCH = 512
 
 
+_CHECKED = 8
+"""Launches of a timed batch whose results are compared."""
+
 _BRIEF_FINDINGS = 5
 """Findings of a brief document: with texts cut to 300 characters it has less than 4 KB."""
 
@@ -462,8 +465,8 @@ class _Judging:
         remote.go_on(stopped)
         took = remote.go()
         if checks:
-            place = int(self._rng.integers(count))
-            self._check_timed(kept[place % len(kept)], calls[place][1])
+            for place in self._rng.choice(count, min(count, _CHECKED), replace=False).tolist():
+                self._check_timed(kept[place % len(kept)], calls[place][1])
         return took, count
 
     def _shapes(self, arguments: tuple[Any, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -15,7 +15,7 @@ def test_every_suffix_makes_a_file(job_report, tmp_path):
     check_reports(paths)
     for path in paths:
         write_report(job_report, path)
-        assert path.stat().st_size > 500
+        assert path.stat().st_size > 400
 
 
 def test_a_folder_gets_a_csv_of_each_sheet(hostile_report, tmp_path):
