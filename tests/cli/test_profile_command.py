@@ -432,4 +432,9 @@ def test_a_slow_candidate_leaves_the_race_and_is_verified_as_well(cli):
     slow = next(provider for _, provider in found if provider not in ("numpy", "torch"))
     assert found["--race", slow][0] == "outclassed"
     assert found["--no-race", slow][0] != "outclassed"
+    ended = cli("profile", "--providers", "numpy", "--shapes", "16x16x16,256x256x256", "--dtypes",
+                "f32", "--layouts", "tt", "--time-budget", "200ms", "--experiment", "two",
+                "--verification-level", "quick", "--json")  # fmt: skip
+    reasons = [record["stop_reason"] for record in json.loads(ended.stdout)["records"]]
+    assert len(reasons) == 2 and "outclassed" not in reasons, "operations do not race each other"
     assert found["--race", slow][1] < found["--no-race", slow][1]

@@ -390,17 +390,20 @@ class DeviceSession:
         return {key: count for key, count in counts if count}
 
     def _race(self) -> None:
-        """Drop candidates that have no chance to be the fastest from further rounds. An exact or
-        least number of samples that was requested is taken of each."""
+        """Drop candidates that have no chance to be the fastest of their operation from further
+        rounds. An exact or least number of samples that was requested is taken of each."""
         settings = self._settings
-        sampled = [one for one in self._open.values() if one.rounds and not one.is_outclassed]
-        if not settings.race or settings.repetitions or settings.min_samples or len(sampled) < 2:
+        if not settings.race or settings.repetitions or settings.min_samples:
             return
-        best = min(sampled, key=lambda one: median_of_rounds(one.rounds))
-        for one in sampled:
-            one.is_outclassed = one is not best and is_outclassed(
-                one.rounds, best.rounds, len(self._open)
-            )
+        operations: dict[str, list[Candidate]] = {}
+        for one in self._open.values():
+            if one.rounds:
+                operations.setdefault(one.operation_name, []).append(one)
+        for candidates in operations.values():
+            best = min(candidates, key=lambda one: median_of_rounds(one.rounds))
+            for one in candidates:
+                if one is not best and not one.is_outclassed:
+                    one.is_outclassed = is_outclassed(one.rounds, best.rounds, len(candidates))
 
     def _place(self, key: int) -> tuple[int, int] | None:
         """The lane and number of the worker that samples a candidate next; None if it has ended."""
