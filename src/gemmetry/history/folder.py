@@ -28,6 +28,7 @@ from gemmetry.domain.dispatch import TargetKind
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import sync
 from gemmetry.domain.record import Environment, Record, ResultSet
+from gemmetry.domain.settings import BACK_TO_BACK
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.engine.schema import FolderLock
 
@@ -44,6 +45,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     target: str
     distribution: str
     regime: str = "burst"
+    launches: str = BACK_TO_BACK
     outcome: str = "ok"
     median_ns: float | None = None
     """None where the dispatch was not measured."""
@@ -65,9 +67,10 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Kinds of the marks on the measurement."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, str]:
+    def key(self) -> tuple[str, str, str, str, str, str]:
         """What the points of one series have in common, within a device class."""
-        return (self.provider, self.dispatch, self.target, self.distribution, self.regime)
+        conditions = (self.distribution, self.regime, self.launches)
+        return (self.provider, self.dispatch, self.target, *conditions)
 
 
 def points_digest(points: Sequence[HistoryPoint]) -> str:
@@ -310,7 +313,7 @@ def _not_stored(path: Path, error: OSError) -> StorageError:
 
 
 _NOT_OF_THE_METHOD = frozenset({
-    "tags", "seed", "deadlines_s", "distribution", "regime", "judge_rivals",
+    "tags", "seed", "deadlines_s", "distribution", "regime", "launches", "judge_rivals",
     "max_seconds_per_launch",
 })  # fmt: skip
 """Settings that no time depends on, and those that each point has of its own."""
@@ -421,6 +424,7 @@ def _point(record: Record) -> HistoryPoint:
     return HistoryPoint(
         **common,
         regime=measured.regime,
+        launches=measured.launches,
         median_ns=measured.median_ns,
         low_ns=measured.ci_low_ns,
         high_ns=measured.ci_high_ns,
