@@ -306,7 +306,6 @@ def _why_not_best(operation: Operation, configuration: Configuration) -> str | N
 def _plan_best(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
     tiling = tiling_of(configuration.name)
     assert tiling is not None, configuration.name
-    starts_early = tiling.starts_early
     problem, tiling = _in_kernel(problem_of(operation), tiling)
     s = operation.signature
     direct, is_split = problem.is_stored_directly, tiling.splits > 1
@@ -343,7 +342,7 @@ def _plan_best(operation: Operation, configuration: Configuration, processors: i
         "r11_best", tiling, problem, arguments, macros,
         clusters=units if is_split else min(tiles, processors // tiling.cluster),
         staging=0 if direct else staging_bytes(tiling), workspaces=workspaces,
-        starts_early=starts_early,
+        starts_early=tiling.starts_early,
     )  # fmt: skip
 
 

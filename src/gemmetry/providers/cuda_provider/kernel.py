@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 
 from gemmetry.domain.dispatch import Configuration
@@ -398,7 +398,9 @@ class Tiling:
         if not self.is_swapped:
             return self
         tile, cluster = (self.tile_n, self.tile_m), (self.cluster_n, self.cluster_m)
-        return Tiling(*tile, *cluster, self.band, self.splits)
+        return replace(
+            Tiling(*tile, *cluster, self.band, self.splits), starts_early=self.starts_early
+        )
 
     @property
     def consumers(self) -> int:
