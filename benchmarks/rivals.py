@@ -1,14 +1,16 @@
 """The A/A test and the planted slowdown for ``triton.testing.do_bench`` (GPU),
-``torch.utils.benchmark``, ``gemmetry.testing.do_bench`` and the verdicts of ``gemmetry.compare``,
-alongside those of experiments (``aa_test.py``, ``planted_slowdown.py``).
+``torch.utils.benchmark``, ``gemmetry.testing.do_bench``, NVBench's Python package (GPU, where
+``cuda-bench[compare]`` is installed) and the verdicts of ``gemmetry.compare``, alongside those of
+experiments (``aa_test.py``, ``planted_slowdown.py``).
 
     python benchmarks/planted_slowdown.py --device cuda:0 --json planted.json
     python benchmarks/rivals.py --device cuda:0 --planted planted.json
 
 Each is used as its documentation shows, with its own defaults: ``do_bench(fn, return_mode="all")``
 and ``Timer("fn()").blocked_autorange()``, on a CPU with all of torch's threads. Both sides get the
-same tensors, one side is measured after the other; only ``compare`` takes both sides, and has a
-verdict. The others have none, so four rules that people read off their numbers are counted:
+same tensors, one side is measured after the other; only ``compare`` takes both sides. It has a
+verdict, as has ``nvbench-compare-robust``. The others have none, so four rules that people read off
+their numbers are counted:
 
 * *medians apart*: the medians differ by more than half of the planted slowdown, the best threshold
   for someone who knows what to look for;
@@ -26,11 +28,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timing_proof as proof
@@ -92,6 +101,67 @@ def contests(options: argparse.Namespace, first: Kernel, second: Kernel, pairs: 
     seconds = (time.perf_counter() - began) / (2 * pairs)
     counted = sum(verdict in wanted for verdict in verdicts)
     return proof.Rate("gemmetry.compare", "verdict", "both sides", counted, pairs, seconds)
+
+
+class NVBench:
+    """NVBench with its defaults, and the verdicts of ``nvbench-compare-robust``.
+
+    A process can run NVBench once, so all calls are the values of an axis of one benchmark; each
+    pair's results are then written as the two files that the comparison reads.
+    """
+
+    def __init__(self, calls: Sequence[Kernel], folder: Path) -> None:
+        import cuda.bench as bench
+
+        def measured(state: Any) -> None:
+            kernel = calls[state.get_int64("call")]
+            stream = torch.cuda.ExternalStream(state.get_stream().addressof(), state.get_device())
+
+            def launch(_launch: object) -> None:
+                with torch.cuda.stream(stream):
+                    kernel()
+
+            state.exec(launch, batched=False)
+
+        bench.register(measured).set_name("kernel").add_int64_axis("call", range(len(calls)))
+        path = folder / "all.json"
+        began = time.perf_counter()
+        bench.run_all_benchmarks(["nvbench", "--devices", "0", "--jsonbin", str(path), "--quiet"])
+        self.seconds = (time.perf_counter() - began) / len(calls)
+        document = json.loads(path.read_text(encoding="utf-8"))
+        (found,) = document["benchmarks"]
+        files = []
+        for number, state in enumerate(found["states"]):
+            one = found | {"axes": None, "states": [state | {"name": "", "axis_values": None}]}
+            files.append(folder / f"{number}.json")
+            files[-1].write_text(json.dumps(document | {"benchmarks": [one]}), encoding="utf-8")
+        with ThreadPool() as pool:
+            self.verdicts = pool.starmap(
+                _nvbench_verdict, zip(files[::2], files[1::2], strict=True)
+            )
+
+
+def _nvbench_verdict(first: Path, second: Path) -> str:
+    """``SAME``, ``FAST``, ``SLOW``, ``AMBG`` (ambiguous) or ``????``, of the second."""
+    command = [sys.executable, "-m", "cuda.bench.scripts.nvbench_compare_robust", "--no-color",
+               "--display", "simple", str(first), str(second)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"\b(SAME|FAST|SLOW|AMBG)\b", done.stdout)
+    return found[0] if found else "????"
+
+
+def nvbench(kernels: Kernels, pairs: int, what: str) -> tuple[proof.Rate, proof.Rate]:
+    """False alarms, and how often the slowed kernel was found to be slower."""
+    same, slowed = (kernels.plain, kernels.plain), (kernels.plain, kernels.slowed)
+    with tempfile.TemporaryDirectory() as folder:
+        found = NVBench([*same * pairs, *slowed * pairs], Path(folder))
+    sides = found.verdicts[:pairs], found.verdicts[pairs:]
+    print(*(f"NVBench: {dict(Counter(side))}" for side in sides), sep="\n")
+    alarms = sum(verdict in ("FAST", "SLOW") for verdict in sides[0])
+    return tuple(
+        proof.Rate("NVBench", "nvbench-compare", name, count, pairs, found.seconds)
+        for name, count in ((what, alarms), (f"{what}, slowed", sides[1].count("SLOW")))
+    )  # type: ignore[return-value]
 
 
 def torch_benchmark(kernel: Kernel) -> Timing:
@@ -177,33 +247,39 @@ def judge(
 
 
 def run(options: argparse.Namespace) -> dict[str, object]:
-    """Measure both tools and print the two tables."""
+    """Measure by all tools; a row is printed as soon as it is known."""
     planted = json.loads(options.planted.read_text(encoding="utf-8"))
     slowdown = planted["truth"]["ratio"] - 1
     kernels = Kernels(options, planted["extra"])
+    what = f"{options.shape} {proof.dtype(options)}"
+    label = f"{what}, {slowdown:+.2%}"
+    rates: dict[str, list[proof.Rate]] = {"alarms": [], "powers": []}
+
+    def take(kind: str, found: Iterable[proof.Rate]) -> None:
+        for one in found:
+            print(one.row(is_alarm=kind == "alarms"), flush=True)
+            rates[kind].append(one)
+
+    print(f"A/A, and a slowdown of {slowdown:.2%}\n\n{proof.HEADER}")
+    take("alarms", [contests(options, kernels.plain, kernels.plain, options.pairs)])
+    take("powers", [contests(options, kernels.plain, kernels.slowed, options.pairs)])
     tools: dict[str, Callable[[Kernel], Timing]] = {
-        "torch.utils.benchmark": torch_benchmark,
         "gemmetry do_bench": own_do_bench,
+        "torch.utils.benchmark": torch_benchmark,
     }
     if options.device != "cpu":
         tools["triton do_bench"] = triton_do_bench
-    threshold = slowdown / 2
-    what = f"{options.shape} {proof.dtype(options)}"
-    alarms: list[proof.Rate] = []
-    powers: list[proof.Rate] = []
     for name, tool in tools.items():
-        same, seconds = measure(tool, kernels.plain, kernels.plain, options.pairs)
-        alarms += judge(name, what, same, seconds, threshold).values()
-        slowed, seconds = measure(tool, kernels.plain, kernels.slowed, options.slowdown_pairs)
-        label = f"{what}, {slowdown:+.2%}"
-        powers += judge(name, label, slowed, seconds, threshold).values()
-    alarms.append(contests(options, kernels.plain, kernels.plain, options.pairs))
-    powers.append(contests(options, kernels.plain, kernels.slowed, options.slowdown_pairs))
-    print(f"A/A, other tools\n\n{proof.HEADER}")
-    print("\n".join(one.row(is_alarm=True) for one in alarms))
-    print(f"\nplanted slowdown, other tools\n\n{proof.HEADER}")
-    print("\n".join(one.row(is_alarm=False) for one in powers))
-    return {"alarms": alarms, "powers": powers, "threshold": threshold}
+        for kind, second, of in (
+            ("alarms", kernels.plain, what), ("powers", kernels.slowed, label),
+        ):  # fmt: skip
+            found, seconds = measure(tool, kernels.plain, second, options.rival_pairs)
+            take(kind, judge(name, of, found, seconds, slowdown / 2).values())
+    if options.nvbench_pairs:
+        alarm, power = nvbench(kernels, options.nvbench_pairs, what)
+        take("alarms", [alarm])
+        take("powers", [power])
+    return rates | {"threshold": slowdown / 2}
 
 
 def main() -> None:
@@ -213,8 +289,9 @@ def main() -> None:
     parser.add_argument(
         "--planted", type=Path, required=True, help="what planted_slowdown.py wrote with --json"
     )
-    parser.add_argument("--pairs", type=int, default=400, help="of the A/A test")
-    parser.add_argument("--slowdown-pairs", type=int, default=100)
+    parser.add_argument("--pairs", type=int, default=100, help="of each test, by gemmetry.compare")
+    parser.add_argument("--rival-pairs", type=int, default=100, help="of each test, by the others")
+    parser.add_argument("--nvbench-pairs", type=int, default=0, help="of each test, by NVBench")
     options = parser.parse_args()
     proof.write_json(options.json, run(options))
 

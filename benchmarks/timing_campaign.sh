@@ -50,7 +50,7 @@ repeat() {
   second)
     repeat
     proof 390 aa_test aa --pairs 312 --shapes 1024x1024x1024,4096x4096x4096,16x8192x8192
-    proof 170 rivals rivals --planted "$results/planted.json" --pairs 60 --slowdown-pairs 40
+    proof 170 rivals rivals --planted "$results/planted.json" --pairs 60 --rival-pairs 40
     ;;
   third)
     repeat

@@ -20,10 +20,11 @@ _HEAD = f"""\
 # Attacks
 
 This page is generated: `python docs/generate/attacks.py > docs/attacks.md`, on a CPU. Each row is
-a submission that claims to compute `{TASK}` (`gemmetry/selftest/attacks.py`). *In one process* is
-what many harnesses do: three trials with random inputs, `torch.allclose` within 1 %, then a loop
-timed by `time.perf_counter` in the process of the submission. *Accepted* means that it calls the
-attack right; no figure follows where the process does not survive it.
+a submission that claims to compute `{TASK}`
+(`gemmetry/selftest/attacks.py`). *In one process* is what many harnesses do: three trials with
+random inputs, `torch.allclose` within 1 %, then a loop timed by `time.perf_counter` in the process
+of the submission. *Accepted* means that it calls the attack right; no figure follows where the
+process does not survive it.
 """
 
 _HARNESS = """\
@@ -44,6 +45,8 @@ print("accepted" if right else "refused")
 """
 
 _LIMIT_S = 30
+_ALONE = ("unshare", "--pid", "--fork", "--kill-child", "prlimit", "--as=17179869184")
+"""In a process namespace, with which all that an attack starts ends; at most 16 GiB of memory."""
 
 
 def in_one_process(attack: Attack) -> str:
@@ -51,7 +54,7 @@ def in_one_process(attack: Attack) -> str:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "attack.py").write_text(attack.text, encoding="utf-8")
         (Path(folder) / "harness.py").write_text(_HARNESS, encoding="utf-8")
-        command = ["prlimit", "--as=17179869184", sys.executable, "harness.py"]
+        command = [*_ALONE, sys.executable, "harness.py"]
         try:
             found = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=_LIMIT_S, check=False

@@ -205,7 +205,7 @@ def _claim(finding: Finding, verdict: LaunchVerdict) -> str:
     if verdict.claim.startswith(finding.claim):
         return "the verdict"
     if verdict.claim.endswith(f": {uncapitalised(finding.claim)}"):
-        return "the verdict but for that" if verdict.id == CANNOT_TELL else "the cause"
+        return "the verdict if nothing were missing" if verdict.id == CANNOT_TELL else "the cause"
     return finding.claim
 
 

@@ -223,10 +223,13 @@ class Remote:
         return found
 
     def _ending(self) -> str:
+        others = self.members()  # The number of a process that is reaped may be another's.
         try:
             status = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "it closed its channel"
+        for pid in others:
+            _signal(pid, signal.SIGKILL)
         if status < 0 or status > 128:
             number = -status if status < 0 else status - 128
             return f"signal {number} ({signal.strsignal(number) or 'unknown'})"
@@ -305,9 +308,10 @@ class Remote:
         """End the process and all that it started; further calls do nothing."""
         if self._is_closed:
             return
-        for pid in [*self.members(), self._process.pid]:
-            _signal(pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.returncode is None:
+            for pid in [*self.members(), self._process.pid]:
+                _signal(pid, signal.SIGKILL)
+            self._process.wait()
         self._is_closed = True
         os.close(self._to_child)
         os.close(self._from_child)

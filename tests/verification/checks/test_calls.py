@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from gemmetry.domain.errors import UnsupportedError
+from gemmetry.verification import launching
 from gemmetry.verification.checks import CheckOutcome, calls
 from gemmetry.verification.companions import Companions
 
@@ -76,14 +75,25 @@ def test_fewer_slow_launches_are_tried_and_that_is_reported(check, monkeypatch):
 
 
 def test_a_slow_start_or_a_busy_machine_cuts_nothing_short(check, monkeypatch):
-    """All launches but the seventh take as long as all together may."""
+    """All launches but the seventh take twenty times as long as all together may."""
+
+    class Clock:
+        now, step_s = 0.0, 1.0
+
+        def perf_counter(self):
+            self.now += self.step_s
+            self.step_s = 1.0
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(launching, "time", clock)
     monkeypatch.setattr(calls, "LONGEST_S", {False: 0.05, True: 0.05})
 
-    def slow(inputs, output, launch):
-        if launch != 7:
-            time.sleep(0.002)
+    def meddle(inputs, output, launch):
+        if launch == 7:
+            clock.step_s = 1e-4
 
-    assert check(meddle=slow).outcome is CheckOutcome.PASSED
+    assert check(meddle=meddle).outcome is CheckOutcome.PASSED
 
 
 def test_an_exception_of_wrong_code_is_failed(check):
