@@ -7,4 +7,4 @@ import sys
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "bottlenecks")]
+sys.path[:0] = [str(BENCHMARKS), *(str(BENCHMARKS / one) for one in ("audit", "bottlenecks"))]

@@ -411,3 +411,25 @@ def test_executors_and_shards_that_do_not_exist_are_refused_before_anything_is_s
     assert ended.status == 2
     assert error in ended.stderr
     assert not Path("refused").exists()
+
+
+def test_a_slow_candidate_leaves_the_race_and_is_verified_as_well(cli):
+    Path("slow.py").write_text(
+        "import time\n\n\ndef f(a, b):\n    time.sleep(0.004)\n    return a @ b\n"
+    )
+    found = {}
+    for option in ("--race", "--no-race"):
+        ended = cli(
+            "profile", "--kernel", "slow.py:f", "--providers", "numpy", "--shapes", "64x64x64",
+            "--dtypes", "f32", "--layouts", "tt", "--time-budget", "200ms", "--interval-width",
+            "0.001", "--verification-level", "quick", "--experiment", f"x{option}", "--json",
+            option,
+        )  # fmt: skip
+        assert ended.status == 0, ended.stderr
+        for record in json.loads(ended.stdout)["records"]:
+            assert record["verification"] == "passed"
+            found[option, record["provider"]] = record["stop_reason"], record["rounds"]
+    slow = next(provider for _, provider in found if provider not in ("numpy", "torch"))
+    assert found["--race", slow][0] == "outclassed"
+    assert found["--no-race", slow][0] != "outclassed"
+    assert found["--race", slow][1] < found["--no-race", slow][1]

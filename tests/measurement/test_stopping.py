@@ -13,11 +13,13 @@ from gemmetry.measurement.stopping import (
     DELAY_BUDGETS,
     DISTURBED_ROUNDS,
     GPU_PROCESSES,
+    LOOKS,
     MIN_ROUNDS,
     MOST_ROUNDS,
     ROUND_S,
     Round,
     StopPolicy,
+    is_outclassed,
     process_count,
     required_width,
     rounds_half_width,
@@ -335,3 +337,27 @@ def test_a_busy_machine_decides_what_is_gross_and_nothing_that_is_equal():
             shown += sum(one.verdict is Difference.SLOWER for one in found[2:])
         assert alarms == 0
         assert shown >= 12
+
+
+def _left_after(rng, slower, noise, candidates):
+    """Rounds after which a candidate leaves the race, in turns with one on the same drifting clock;
+    None: it stays to the end."""
+    drift = np.exp(np.cumsum(rng.normal(0, 0.01, LOOKS[-1])))
+    sides = [
+        [Round(samples_ns=tuple(1000 * ratio * level * np.exp(rng.normal(0, noise, 5))),
+               method="events", turn=turn) for turn, level in enumerate(drift, start=1)]
+        for ratio in (1.0, slower)
+    ]  # fmt: skip
+    return next((n for n in range(1, LOOKS[-1] + 1)
+                 if is_outclassed(sides[1][:n], sides[0][:n], candidates)), None)  # fmt: skip
+
+
+def test_a_race_is_left_by_the_slow_alone():
+    """Of 400 races of equals, or of candidates 5 % slower, at most 5 % may be decided by chance."""
+    rng = np.random.default_rng(1)
+    for slower in (1.0, 1.05):
+        left = [_left_after(rng, slower, 0.03, 2) for _ in range(400)]
+        assert sum(one is not None for one in left) <= 20
+    for candidates in (2, 45):
+        left = [_left_after(rng, 1.2, 0.03, candidates) for _ in range(20)]
+        assert all(one is not None and one <= 24 for one in left), left

@@ -312,6 +312,9 @@ class RunSettings:
         None, "Target for the relative half-width of the median's 95 % interval. Default: 0.005 "
         "on a GPU, 0.02 on a CPU; with --quick 0.03 and 0.05.", metavar="FRACTION",
         limits={"gt": 0, "lt": 1}, effect=_TIMING, resume=_MORE)
+    race: bool = setting(
+        True, "Stop sampling a candidate that is shown to be over 5 % slower than the fastest of "
+        "its operation; its interval stays wider.", effect=_TIMING, resume=_MORE)
     max_seconds_per_launch: float = setting(
         10.0, "Skip a dispatch if one launch takes longer than this.", metavar="TIME",
         resume=_LIMITS)

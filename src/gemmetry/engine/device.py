@@ -56,7 +56,7 @@ from gemmetry.engine.slots import Budget, Slot
 from gemmetry.hardware.roofline import SpeedLimit, speed_limit
 from gemmetry.measurement.energy import summarize_energy
 from gemmetry.measurement.marks import summarize
-from gemmetry.measurement.stopping import Round, StopPolicy
+from gemmetry.measurement.stopping import Round, StopPolicy, is_outclassed, median_of_rounds
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import with_check
 
@@ -361,6 +361,7 @@ class DeviceSession:
     def _sample_all(self, group_seed: int) -> None:
         """Sample all open candidates in rounds, until the policy stops; store each round."""
         number, total = 0, len(self._open)
+        self._race()
         while wanted := self._wanted():
             # Rounds of the same turn are compared in pairs, so no two runs may share a turn.
             self._turn = time.time_ns()
@@ -375,6 +376,7 @@ class DeviceSession:
                 if requests and place is not None:
                     self._sample(*place, requests)
             self._store()
+            self._race()
             number += 1
 
     def _wanted(self) -> dict[int, int]:
@@ -383,8 +385,22 @@ class DeviceSession:
         counts = (
             (key, next_count(one.rounds, one.seconds_spent, one.sample_s))
             for key, one in self._open.items()
+            if not one.is_outclassed
         )
         return {key: count for key, count in counts if count}
+
+    def _race(self) -> None:
+        """Drop candidates that have no chance to be the fastest from further rounds. An exact or
+        least number of samples that was requested is taken of each."""
+        settings = self._settings
+        sampled = [one for one in self._open.values() if one.rounds and not one.is_outclassed]
+        if not settings.race or settings.repetitions or settings.min_samples or len(sampled) < 2:
+            return
+        best = min(sampled, key=lambda one: median_of_rounds(one.rounds))
+        for one in sampled:
+            one.is_outclassed = one is not best and is_outclassed(
+                one.rounds, best.rounds, len(self._open)
+            )
 
     def _place(self, key: int) -> tuple[int, int] | None:
         """The lane and number of the worker that samples a candidate next; None if it has ended."""
@@ -471,7 +487,9 @@ class DeviceSession:
         if candidate.rounds and self._job.samples:
             measurement = summarize(
                 candidate.rounds,
-                stop_reason=self._policy.reason(candidate.rounds, candidate.seconds_spent),
+                stop_reason="outclassed"
+                if candidate.is_outclassed
+                else self._policy.reason(candidate.rounds, candidate.seconds_spent),
                 regime=self._settings.regime,
                 target=target,
                 settings=self._settings,

@@ -6,6 +6,7 @@ Decides when there are enough samples, and how many to take next.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import BACK_TO_BACK, USUAL_SAMPLES, RunSettings
+from gemmetry.statistics.comparison import Difference, compare_rounds
 from gemmetry.statistics.intervals import half_width, rounds_interval
 
 
@@ -125,6 +127,15 @@ count against its time budget, up to this many budgets. With six busy programs o
 thread may wait 270 ms for its turn, and a single sample could exhaust a budget of 300 ms: with four
 rounds or fewer no test among fifty comparisons can show a difference, however large."""
 
+OUTCLASSED = 0.05
+"""A candidate that is shown to be slower than the fastest of its operation by more than this leaves
+the race."""
+
+LOOKS = (6, 8, 10, 12, 15, 19, 24, 30, 38, 48)
+"""Numbers of rounds after which candidates of an operation are compared. Each comparison is one of
+a family of (candidates × looks): all of them together err as seldom as one (Bonferroni), however
+many are made before sampling ends."""
+
 _MAX_GROWTH = 2
 """The next rounds together take at most this many times the existing samples: estimates from few
 samples are poor."""
@@ -152,6 +163,28 @@ def rounds_half_width(rounds: Sequence[Round]) -> float:
         return math.inf
     found = half_width(rounds_interval(samples)[0], float(np.median(np.concatenate(samples))))
     return math.inf if found is None else found
+
+
+def median_of_rounds(rounds: Sequence[Round]) -> float:
+    """The median of the rounds' medians, in ns."""
+    return statistics.median(statistics.median(one.samples_ns) for one in rounds)
+
+
+def is_outclassed(rounds: Sequence[Round], best: Sequence[Round], candidates: int) -> bool:
+    """Whether a candidate is shown to be slower than the fastest one by more than
+    :data:`OUTCLASSED`; false between the :data:`LOOKS`.
+
+    Args:
+        rounds: of the candidate, with their turns.
+        best: the rounds of the fastest of its operation.
+        candidates: number of candidates that are sampled in the same turns.
+    """
+    if len(rounds) not in LOOKS:
+        return False
+    sides = ({one.turn: one.samples_ns for one in side} for side in (best, rounds))
+    family = max(1, candidates - 1) * len(LOOKS)
+    found = compare_rounds(*sides, relevant=OUTCLASSED, family=family)
+    return found.verdict is Difference.SLOWER
 
 
 class StopPolicy:
