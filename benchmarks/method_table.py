@@ -35,6 +35,7 @@ EVERYWHERE: dict[str, dict[str, Any]] = {
 }
 
 ON_A_GPU: dict[str, dict[str, Any]] = {
+    "launches back to back": {"launches": "back_to_back"},
     "graphs": {"timing_method": "graph"},
     "events": {"timing_method": "events"},
     "events, one launch per sample": {"timing_method": "events", "dispatch_repeat_count": 1},

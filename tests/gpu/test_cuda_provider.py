@@ -42,7 +42,11 @@ def cases() -> Iterator[Any]:
             if kernel.seconds_per_launch is not None:
                 kind, _, rest = name.split("_", 2)
                 name = f"{kind}_{SLOW_SHAPE}_{rest}"
-            legal = kernel.legal(parse_operation(name))
+            operation = parse_operation(name)
+            legal = kernel.legal(operation)
+            early = (kernel.configuration(f"{one.name}{end}", operation)
+                     for one in legal[:1] for end in ("_early", "_ahead"))  # fmt: skip
+            legal[1:1] = [one for one in early if one and kernel.why_not(operation, one) is None]
             for configuration in legal[:1] if number else legal:
                 yield pytest.param(kernel, name, configuration, id=f"{configuration.name}-{name}")
 

@@ -89,11 +89,21 @@ class FakeStreamDevice(FakeDevice):
         self.captures = 0
         self.checked: list[int] = []
         self.leads_ns: list[float] = []
+        self.order: list[str] = []
 
     def time_in_load(self, lead, calls, tail, lead_ns):
         self.leads_ns.append(lead_ns)
         durations, _ = self.time_calls([*lead, *calls, *tail])
         return durations[len(lead) : len(lead) + len(calls)]
+
+    neighbour_ns = 700.0
+
+    def neighbour(self):
+        def small_kernel():
+            self.clock_ns += self.neighbour_ns
+            self.order.append("neighbour")
+
+        return small_kernel
 
     def captured(self, call, *, keeps_result=False):
         if self.refusal:
@@ -131,6 +141,7 @@ class FakeExecutable:
         durations = self.device.durations_ns
         self.device.clock_ns += durations[self.launches % len(durations)]
         self.launches += 1
+        getattr(self.device, "order", []).append("launch")
         self.input_ids.append(id(inputs[0]))
         self.output_ids.append(id(output))
         result = output if self.writes_output else np.empty_like(output)

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import LaunchError
@@ -256,15 +259,41 @@ def _stream_sampler(kit, how=None, **settings):
     return device, _prepared(kit, kit.executable(device), **settings)
 
 
-def test_short_launches_are_replayed_from_graphs(kit):
-    device, sampler = _stream_sampler(kit)
+@pytest.mark.parametrize(
+    ("launches", "event_ns", "graphs"), [("apart", 0.0, 2), ("back_to_back", 1000.0, 1)]
+)
+def test_short_launches_are_replayed_from_graphs(kit, launches, event_ns, graphs):
+    device, sampler = _stream_sampler(kit, launches=launches)
     captures = device.captures
     first, second = sampler.sample_round(3), sampler.sample_round(3)
     assert (first.method, second.method) == ("graph", "graph")
     assert first.launches_per_sample == 40, "200 times an event pair of 1 µs, at 5 µs a launch"
-    # A replay takes half of 40 launches of 4 µs, and the event pair 1 µs.
-    assert first.samples_ns == pytest.approx([(40 * 2000.0 + 1000.0) / 40] * 3)
-    assert device.captures == captures == 1, "graphs are kept from round to round"
+    # A replay takes half of 40 launches of 4 µs, and the event pair 1 µs, which is subtracted
+    # together with the neighbours.
+    assert first.samples_ns == pytest.approx([(40 * 2000.0 + event_ns) / 40] * 3)
+    assert first.launches == launches
+    assert device.captures == captures == graphs, "graphs are kept from round to round"
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    launch_ns=st.floats(1e3, 1e6), neighbour_ns=st.floats(10.0, 2e4),
+    settings=st.fixed_dictionaries(
+        {"timing_method": st.sampled_from(["graph", "events"])},
+        optional={"launches_per_sample": st.integers(1, 9)},
+    ),
+)  # fmt: skip
+def test_what_runs_between_launches_is_in_no_sample(kit, launch_ns, neighbour_ns, settings):
+    device = kit.stream_device(durations_ns=[launch_ns], empty_ns=1000.0)
+    device.neighbour_ns = neighbour_ns
+    executable = kit.executable(device)
+    sampler = _prepared(kit, executable, **settings)
+    device.order.clear()
+    executable.launches = 0
+    taken = sampler.sample_round(3)
+    share = 0.5 if settings["timing_method"] == "graph" else 1.0
+    assert taken.samples_ns == pytest.approx([share * launch_ns] * 3, rel=1e-3)
+    assert "launch, launch" not in ", ".join(device.order)
 
 
 @pytest.mark.parametrize(
@@ -281,14 +310,15 @@ def test_launches_that_cannot_be_captured_are_timed_by_events(kit):
     _, sampler = _stream_sampler(kit, {"refusal": "it waits"})
     result = sampler.sample_round(2)
     assert (result.method, result.capture_failure) == ("events", "it waits")
-    assert result.launches_per_sample == sampler_module.MAX_DEVICE_LAUNCHES_PER_SAMPLE
+    # The queue takes one neighbour for each launch.
+    assert result.launches_per_sample == sampler_module.MAX_DEVICE_LAUNCHES_PER_SAMPLE // 2
 
 
 def test_graphs_go_round_all_sets_evenly(kit):
     how = {"cache_bytes": 50 * kit.operation.bytes}  # 101 sets
     device, sampler = _stream_sampler(kit, how)
     executable = sampler._executable
-    assert device.captures == 3
+    assert device.captures == 3 + 1, "and the neighbours alone"
     executable.input_ids.clear()
     assert sampler.sample_round(3).input_sets == 120
     ids = executable.input_ids
@@ -303,7 +333,7 @@ def test_samples_stand_in_the_middle_of_a_load(kit):
     device.timed.clear()
     launches = sampler._executable.launches
     assert len(sampler.sample_round(5).samples_ns) == 5
-    assert device.timed == [25 + 5 + 5], "50 ms of launches of 2 ms before and 10 ms after"
+    assert device.timed == [25 + 5 + 3 + 5], "50 ms of launches of 2 ms before and 10 ms after"
     assert device.leads_ns == [25 * 2.001e6], "with the events"
     assert sampler._executable.launches - launches == 35
     assert sum(one.launched and one.poisoned for one in sampler._sets) == len(sampler._sets)
@@ -319,7 +349,7 @@ def test_a_device_below_its_power_limit_needs_a_short_lead(kit, reasons, leading
     sampler.sample_round(5)
     device.timed.clear()
     sampler.sample_round(5)
-    assert device.timed == [leading + 5 + 5]
+    assert device.timed == [leading + 5 + 3 + 5]
 
 
 def test_work_that_the_events_do_not_see_is_refused(kit):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,18 @@ def test_the_newest_of_equal_results_stays_and_samples_go_with_their_records(
         assert results.title == "store"
         assert results.command == "gemmetry merge"
         assert len(results.document["merged"]) == 3
+
+
+def test_launches_of_two_kinds_are_not_merged(tmp_path, open_experiment, make_record):
+    plain = make_record()
+    for name, launches in (("a", "back_to_back"), ("b", "apart")):
+        with open_experiment(tmp_path / name) as experiment:
+            measured = replace(plain.measurement, launches=launches)
+            experiment.finish({1: make_record(measurement=measured)})
+    with pytest.raises(RequestError) as refused:
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    assert str(tmp_path / "b") in str(refused.value)
+    assert not (tmp_path / "all").exists()
 
 
 def test_results_of_different_conditions_stay_apart(

@@ -164,7 +164,8 @@ def compare(
 
     Raises:
         RequestError: fewer than two experiments, none with a dispatch of the first, or inputs of
-            different distributions (data changes speed) that were not allowed.
+            different distributions (data changes speed) that were not allowed, or launches that
+            were apart in one and back to back in another.
     """
     if len(result_sets) < 2:
         raise RequestError("nothing to compare with", hint="Give two experiments or more.")
@@ -284,9 +285,17 @@ def _uses_several_devices(result_set: ResultSet) -> bool:
 def _refuse_different_inputs(
     first: ResultSet,
     candidate: ResultSet,
-    pairs: Iterable[tuple[Record, Record]],
+    pairs: Sequence[tuple[Record, Record]],
     allowed: bool,
 ) -> None:
+    for before, after in pairs:
+        if before.launches and after.launches and before.launches != after.launches:
+            raise RequestError(
+                f"launches of {before.dispatch} are {before.launches} in {_title(first)} and "
+                f"{after.launches} in {_title(candidate)}: the difference would not show a change "
+                "of the code",
+                hint="Measure both with one --launches: apart or back_to_back.",
+            )
     different = next(
         ((before, after) for before, after in pairs if before.distribution != after.distribution),
         None,

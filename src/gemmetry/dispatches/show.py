@@ -315,7 +315,7 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
     taken = (
         f"{samples}, {record.verdict.reason}"
         if record.is_imported
-        else f"{taken}, {m.input_sets} input sets, {m.regime}"
+        else f"{taken}, {m.input_sets} input sets, {m.regime}, {m.launches.replace('_', ' ')}"
     )
     extremes = [units.format_ns(one) for one in (m.min_ns, m.p95_ns) if one is not None]
     telemetry = [

@@ -179,6 +179,10 @@ class StreamDevice(Protocol):
     """A device whose ``time_calls`` covers the work of one stream, and that can capture
     launches."""
 
+    def neighbour(self) -> Callable[[], object] | None:
+        """Submits a small kernel on memory of its own, which can be captured. None where a launch
+        ends before the next one begins anyway."""
+
     def captured(
         self, call: Callable[[], object], *, keeps_result: bool = False
     ) -> Callable[[], object]:

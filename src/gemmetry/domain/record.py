@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from gemmetry.domain.errors import Outcome, Stage, Verification
+from gemmetry.domain.settings import BACK_TO_BACK
 from gemmetry.domain.units import format_ns
 
 
@@ -178,6 +179,8 @@ class Measurement:
     method: str = ""
     """``wall_clock``, ``events``, ``graph``, ``simulated``, or :data:`IMPORTED`."""
     regime: str = "burst"
+    launches: str = BACK_TO_BACK
+    """``apart`` where another kernel ran ahead of each launch."""
     stop_reason: str = ""
     """``interval``, ``time_budget`` or ``max_samples``."""
     input_sets: int = 1
@@ -292,6 +295,11 @@ class Record:
     def key(self) -> tuple[str, str, str]:
         """(target, provider, dispatch)."""
         return (self.target, self.provider, self.dispatch)
+
+    @property
+    def launches(self) -> str | None:
+        """How launches followed each other; None where gemmetry did not measure it."""
+        return None if self.measurement is None or self.is_imported else self.measurement.launches
 
     @property
     def is_imported(self) -> bool:

@@ -66,6 +66,10 @@ SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 REGIMES = ("burst", "sustained")
 """Thermal regimes: launches as they come, or after the device has warmed up under load."""
 
+APART, BACK_TO_BACK = "apart", "back_to_back"
+LAUNCHES = (APART, BACK_TO_BACK)
+"""What precedes a timed launch on a GPU: a small kernel, or the launch before."""
+
 TIMING_METHODS = ("auto", "graph", "events")
 """How a device with streams is timed: by replays of captured graphs, by events around launches, or
 (auto) graphs for launches that are too short for events."""
@@ -326,6 +330,10 @@ class RunSettings:
         "auto", "How a GPU is timed: graph (replays of captured graphs), events, or auto, which "
         "uses graphs for short launches.", metavar="NAME", choices=TIMING_METHODS,
         effect=_TIMING)
+    launches: str = setting(
+        APART, "What runs ahead of each timed launch on a GPU: apart (another, small kernel, whose "
+        "time is subtracted) or back_to_back (the same kernel).", metavar="NAME",
+        choices=LAUNCHES, effect=_TIMING)
     energy: bool = setting(
         False, "Also measure the energy of each dispatch, under some seconds of load.",
         effect=_TIMING)

@@ -87,16 +87,27 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
 
     Raises:
         RequestError: a path holds no experiment, or `into` already holds one; a shard is missing,
-            or one belongs to another plan.
+            or one belongs to another plan; launches were apart in one and back to back in another.
         JournalDamagedError: an experiment cannot be read. StorageError: `into` is not writable.
     """
     if len(paths) < 2:
         raise RequestError("merging needs two experiments or more", hint="Name their folders.")
     heads = []
     damaged: dict[Path, Collection[int]] = {}
+    launches: dict[str, tuple[str, Path]] = {}
     for path in paths:
         with Experiment.open(path) as source:
             heads.append(source.manifest)
+            for record in source.records():
+                if record.launches is None:
+                    continue
+                known, first = launches.setdefault(record.target, (record.launches, path))
+                if known != record.launches:
+                    raise RequestError(
+                        f"launches on {record.target} are {known} in {first} and "
+                        f"{record.launches} in {path}: their times are not comparable",
+                        hint="Measure both with one --launches.",
+                    )
             damaged[path] = source.damaged_dispatches().keys()
     whole = whole_document(paths, [head.document for head in heads])
     winners, replaced = _winners(paths, damaged)
@@ -481,8 +492,8 @@ def _measurement(result: ForeignResult) -> Measurement:
         assert result.time_ns is not None
         return Measurement(
             median_ns=result.time_ns, ci_low_ns=None, ci_high_ns=None, min_ns=None, p95_ns=None,
-            sample_count=0, method=IMPORTED, regime="", rounds=0, processes=0, input_sets=0,
-            launches_per_sample=0,
+            sample_count=0, method=IMPORTED, regime="", launches="", rounds=0, processes=0,
+            input_sets=0, launches_per_sample=0,
         )  # fmt: skip
     samples = np.array(result.samples_ns, dtype=np.float64)
     interval, effective = rounds_interval([samples])
@@ -495,6 +506,7 @@ def _measurement(result: ForeignResult) -> Measurement:
         sample_count=samples.size,
         method=IMPORTED,
         regime="",
+        launches="",
         input_sets=0,
         effective_samples=effective,
     )

@@ -58,6 +58,7 @@ from gemmetry.hardware.torch_timing import (
     GpuStress,
     StreamTimer,
     same_bits,
+    small_kernel,
     unordered_on_host,
     unordered_on_stream,
 )
@@ -621,6 +622,13 @@ class TorchDevice:
             return durations[len(lead) : len(lead) + len(calls)]
         with self.errors("timing"):
             return self._stream_timer.time_in_load(lead, calls, tail, lead_ns)
+
+    def neighbour(self) -> Callable[[], object] | None:
+        """See :class:`gemmetry.domain.contracts.StreamDevice`; None on a CPU."""
+        if not self.is_gpu:
+            return None
+        with self.errors("preparing a neighbour of launches"):
+            return small_kernel(self.torch_device)
 
     def captured(
         self, call: Callable[[], object], *, keeps_result: bool = False

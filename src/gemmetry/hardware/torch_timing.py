@@ -242,6 +242,25 @@ class StreamTimer:
         return self._cuda.Event(enable_timing=True)
 
 
+_NEIGHBOUR_ELEMENTS = 32
+"""Elements that a neighbour of timed launches adds to: less than a block."""
+
+
+def small_kernel(device: torch.device) -> Call:
+    """Submits a kernel that runs between two timed launches.
+
+    An ordinary kernel: it lets no successor start before its end, so that none that starts early
+    overlaps with its own previous launch. A fill would be a copy engine's work in a graph.
+    """
+    counter = torch.zeros(_NEIGHBOUR_ELEMENTS, dtype=torch.int32, device=device)
+
+    def neighbour() -> None:
+        counter.add_(1)
+
+    neighbour()  # Loads the kernel, which a capture must not do.
+    return neighbour
+
+
 _BLOCK_CYCLES = 24_000_000
 """Clock cycles for which the stream is kept busy: 12 ms at 2 GHz, longer than submitting a launch
 takes. The exact time does not matter: an event shows whether the stream was still blocked."""

@@ -36,8 +36,8 @@ from gemmetry.statistics.intervals import EXACT_UP_TO, Interval, stratified_shif
 from gemmetry.statistics.runs import RunNoise
 
 Values = npt.NDArray[np.float64]
-SeriesKey = tuple[str, str, str, str, str]
-"""(provider, dispatch, target, distribution, regime), see :attr:`HistoryPoint.key`."""
+SeriesKey = tuple[str, str, str, str, str, str]
+"""(provider, dispatch, target, distribution, regime, launches), see :attr:`HistoryPoint.key`."""
 
 _READINGS = ("median_ns", "low_ns", "high_ns", "sm_clock_hz", "load_average")
 
@@ -93,13 +93,10 @@ class DeviceHistory:
 
     @cached_property
     def short_names(self) -> list[str]:
-        """``provider:dispatch``, with the distribution and regime of those that several series
-        differ in."""
-        several = [len({key[place] for key in self.keys}) > 1 for place in (3, 4)]
-        return [
-            " ".join([f"{key[0]}:{key[1]}", *(key[3 + n] for n in (0, 1) if several[n])])
-            for key in self.keys
-        ]
+        """``provider:dispatch``, with the conditions that several series differ in: distribution,
+        regime, launches."""
+        differing = [n for n in (3, 4, 5) if len({key[n] for key in self.keys}) > 1]
+        return [" ".join([f"{key[0]}:{key[1]}", *(key[n] for n in differing)]) for key in self.keys]
 
     def outcome(self, series: int, run: int) -> str | None:
         """None where the run did not have the dispatch."""

@@ -27,7 +27,8 @@ from gemmetry.dispatches.analysis import mark_kind
 from gemmetry.domain.dispatch import TargetKind
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import sync
-from gemmetry.domain.record import Environment, Record, ResultSet
+from gemmetry.domain.record import Environment, Measurement, Record, ResultSet
+from gemmetry.domain.settings import BACK_TO_BACK
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.engine.schema import FolderLock
 
@@ -44,6 +45,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     target: str
     distribution: str
     regime: str = "burst"
+    launches: str = BACK_TO_BACK
     outcome: str = "ok"
     median_ns: float | None = None
     """None where the dispatch was not measured."""
@@ -65,9 +67,10 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Kinds of the marks on the measurement."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, str]:
+    def key(self) -> tuple[str, str, str, str, str, str]:
         """What the points of one series have in common, within a device class."""
-        return (self.provider, self.dispatch, self.target, self.distribution, self.regime)
+        conditions = (self.distribution, self.regime, self.launches)
+        return (self.provider, self.dispatch, self.target, *conditions)
 
 
 def points_digest(points: Sequence[HistoryPoint]) -> str:
@@ -310,7 +313,7 @@ def _not_stored(path: Path, error: OSError) -> StorageError:
 
 
 _NOT_OF_THE_METHOD = frozenset({
-    "tags", "seed", "deadlines_s", "distribution", "regime", "judge_rivals",
+    "tags", "seed", "deadlines_s", "distribution", "regime", "launches", "judge_rivals",
     "max_seconds_per_launch",
 })  # fmt: skip
 """Settings that no time depends on, and those that each point has of its own."""
@@ -332,9 +335,11 @@ def runs_of(
         RequestError: it has no records, or the time cannot be read.
     """
     classes: dict[str, dict[tuple[str, ...], HistoryPoint]] = {}
+    # What failed belongs to the series of what was measured.
+    usual = {one.target: one.measurement for one in results.records if one.launches is not None}
     for record in results.records:
         environment = results.environments.get(record.environment_id, Environment())
-        point = _point(record)
+        point = _point(record, record.measurement or usual.get(record.target))
         # Of a dispatch that merged experiments measured twice the later record counts.
         classes.setdefault(device_class(record, environment), {})[point.key] = point
     if not classes:
@@ -404,7 +409,7 @@ def added_before(run: HistoryRun, known: Iterable[HistoryRun]) -> str | None:
     return "same" if run.digest in digests else "replaced"
 
 
-def _point(record: Record) -> HistoryPoint:
+def _point(record: Record, conditions: Measurement | None) -> HistoryPoint:
     measured = record.measurement
     common: dict[str, Any] = {
         "provider": record.provider,
@@ -415,12 +420,13 @@ def _point(record: Record) -> HistoryPoint:
         "outcome": str(record.outcome),
         "environment": record.environment_id,
     }
+    if conditions is not None:
+        common |= {"regime": conditions.regime, "launches": conditions.launches}
     if measured is None:
         return HistoryPoint(**common)
     telemetry = measured.telemetry
     return HistoryPoint(
         **common,
-        regime=measured.regime,
         median_ns=measured.median_ns,
         low_ns=measured.ci_low_ns,
         high_ns=measured.ci_high_ns,

@@ -180,6 +180,7 @@ class SeriesRow(Row):
     operation: str = fact("Operation.")
     distribution: str = fact("Distribution of the inputs.")
     regime: str = fact("burst or sustained.")
+    launches: str = fact("apart or back_to_back.")
     reference: str | None = fact("The dispatch that it is compared with.")
     runs: int = fact("Runs that measured it.")
     outcome: str = fact("Its latest outcome.")
@@ -340,7 +341,7 @@ def series_row(check: History, found: HistoryChanges, series: int) -> SeriesRow:
     last = real[-1] if real else None
     shift = last.change.shift if last and last.change else None
     since = history.level_of(series, last.place if last else 0)
-    provider, _, _, distribution, regime = history.keys[series]
+    provider, _, _, distribution, regime, launches = history.keys[series]
     return SeriesRow(
         device=history.device,
         dispatch=history.short_names[series],
@@ -348,6 +349,7 @@ def series_row(check: History, found: HistoryChanges, series: int) -> SeriesRow:
         operation=history.operations[series],
         distribution=distribution,
         regime=regime,
+        launches=launches,
         reference=None if reference is None else history.short_names[reference],
         runs=len(measured),
         outcome=points[-1].outcome,

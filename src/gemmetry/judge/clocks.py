@@ -1,8 +1,8 @@
 """Clocks for calls of any function: the host's, and that of a GPU's stream.
 
 Each call is timed apart: before it, outside the timed region, runs what the caller passes as
-`before` (a flush of the caches). Calls of several functions are given in one sequence, so that no
-function follows itself.
+`before`: a flush of the caches, or on a GPU a small kernel. Calls of several functions are given in
+one sequence, so that no function follows itself, and none that starts early overlaps with another.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ class Clock(Protocol):
     def flush(self) -> None:
         """Overwrite the last-level cache; on a GPU in the order of its stream."""
 
+    def neighbour(self) -> Call | None:
+        """What runs ahead of each call where nothing is flushed; None on a host, where a call ends
+        before the next one begins."""
+
     def captured(self, call: Call) -> Call:
         """The replay of what `call` submits.
 
@@ -87,6 +91,9 @@ class HostClock:
             size = min(FLUSHES * self.cache_bytes, MOST_FLUSH_BYTES)
             self._flushed = np.zeros(max(size, 2**20) // 8, np.int64)
         self._flushed += 1  # reads and writes: stores alone may bypass the caches
+
+    def neighbour(self) -> None:
+        return None
 
     def captured(self, call: Call) -> Call:
         return call
@@ -131,6 +138,11 @@ class StreamClock:
                 size // 4, dtype=self._torch.int32, device=f"cuda:{self._index}"
             )
         self._flushed.zero_()
+
+    def neighbour(self) -> Call:
+        from gemmetry.hardware.torch_timing import small_kernel
+
+        return small_kernel(self._torch.device("cuda", self._index))
 
     def captured(self, call: Call) -> Call:
         return self._timer.captured(call)

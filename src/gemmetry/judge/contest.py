@@ -264,7 +264,7 @@ def compare(
         inputs: returns new arguments at each call (a tuple, or a single argument), or the arguments
             themselves; None: the functions take none.
         cold: the caches hold none of a call's inputs: sets of arguments from `inputs` rotate, or a
-            flush runs before each call, outside of the timed region.
+            flush runs before each call, outside of the timed region; on a GPU else a small kernel.
         budget: seconds for everything.
         until: sampling ends when the intervals of all ratios have this half-width.
         relevant: relative differences up to this count as none; None: a quarter of `until`.
@@ -386,7 +386,7 @@ class _Plan:
         self.marks: list[str] = []
         self.rounds: list[dict[str, list[float]]] = []
         sets = _sets(make, first, clock.cache_bytes) if cold else [first]
-        self._flush = clock.flush if cold and len(sets) == 1 else None
+        self._before = clock.flush if cold and len(sets) == 1 else clock.neighbour()
         self.method = clock.method
         self._calls = {
             name: [_bound(function, arguments) for arguments in sets]
@@ -394,12 +394,12 @@ class _Plan:
         }
         self._next = 0
         for calls in self._calls.values():
-            clock.times(calls, self._flush)  # first calls compile and allocate
+            clock.times(calls, self._before)  # first calls compile and allocate
         if graph and clock.method == "events":
             self._capture()
         once_ns = {name: self._estimate(calls) for name, calls in self._calls.items()}
         self._batch = {
-            name: 1 if self._flush is not None or clock.method == "events"
+            name: 1 if self._before is not None or clock.method == "events"
             else max(1, math.ceil(BATCH_NS / ns))
             for name, ns in once_ns.items()
         }  # fmt: skip
@@ -422,7 +422,7 @@ class _Plan:
         self._calls, self.method = captured, "graph"
 
     def _estimate(self, calls: Sequence[Call]) -> float:
-        return max(float(np.median(self._clock.times([calls[0]] * 3, self._flush))), 1.0)
+        return max(float(np.median(self._clock.times([calls[0]] * 3, self._before))), 1.0)
 
     def _mark_overhead(self, once_ns: Mapping[str, float]) -> None:
         overhead_ns = self._clock.overhead_ns()
@@ -462,7 +462,7 @@ class _Plan:
             if len(order) > 1 and sequence and sequence[-1] == order[0]:
                 order.append(order.pop(0))
             sequence += order
-        durations = self._clock.times([self._sample(name) for name in sequence], self._flush)
+        durations = self._clock.times([self._sample(name) for name in sequence], self._before)
         found: dict[str, list[float]] = {name: [] for name in self._calls}
         for name, ns in zip(sequence, durations, strict=True):
             found[name].append(max(ns, 1.0) / self._batch[name])

@@ -257,11 +257,23 @@ class Launches:
 
     After :meth:`capture`, samples are replays of graphs that hold `per_sample` launches each and
     together cycle through all sets.
+
+    Args:
+        neighbour: submitted ahead of each launch of a sample, so that launches are timed *apart*.
+
+    A user's kernel follows other kernels, not itself: one that starts early would overlap with its
+    own previous launch, which hides microseconds that no user saves. Events around each launch
+    would add as many, so a sample holds all neighbours, and :meth:`neighbours` alone are timed
+    next to the samples. The difference is what a launch adds to a stream.
     """
 
-    def __init__(self, executable: Executable, sets: Sequence[BufferSet]) -> None:
+    def __init__(
+        self, executable: Executable, sets: Sequence[BufferSet], neighbour: Call | None = None
+    ) -> None:
         self._executable = executable
         self._sets = sets
+        self._neighbour = neighbour
+        self._alone: Call | None = None
         self._each = [self._launch(buffers) for buffers in sets]
         self._replays: list[Call] = []
         self._next = 0
@@ -275,7 +287,30 @@ class Launches:
     @property
     def submissions(self) -> int:
         """Entries in the device's queue per sample: a replay is one, whatever it holds."""
-        return 1 if self._replays else self.per_sample
+        return 1 if self._replays else self.per_sample * (1 + self.are_apart)
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether a neighbour runs ahead of each launch of a sample."""
+        return self._neighbour is not None
+
+    def neighbours(self, count: int) -> list[Call]:
+        """`count` calls of a sample without its launches; [] where launches are back to back."""
+        if self._neighbour is None:
+            return []
+        return [self._alone or back_to_back([self._neighbour] * self.per_sample)] * count
+
+    def without_neighbours(self, device: StreamDevice) -> Launches:
+        """Samples of the same launches back to back.
+
+        Raises:
+            LaunchError: a launch cannot be captured.
+        """
+        found = Launches(self._executable, self._sets)
+        found.per_sample = self.per_sample
+        if self._replays:
+            found.capture(device, self.per_sample)
+        return found
 
     def single(self, count: int) -> list[Call]:
         """`count` calls of one launch each, continuing where the last call ended."""
@@ -286,7 +321,7 @@ class Launches:
 
     def samples(self, count: int) -> list[Call]:
         """`count` calls of one sample each, continuing where the last call ended."""
-        if self.per_sample == 1 and not self._replays:
+        if self.per_sample == 1 and not (self._replays or self._neighbour):
             return self.single(count)
         self._align()
         start, size = self._next, self.per_sample
@@ -338,12 +373,15 @@ class Launches:
             )
             for place in range(count)
         ]
+        if self._neighbour is not None:
+            self._alone = device.captured(back_to_back([self._neighbour] * per_sample))
         self._replays, self.per_sample, self._next = replays, per_sample, 0
 
     def clear(self) -> None:
         """Release graphs and buffers."""
         self._replays.clear()
         self._each.clear()
+        self._alone = None
 
     def _launch(self, buffers: BufferSet) -> Call:
         run, inputs, output = self._executable.run, buffers.inputs, buffers.output
@@ -354,7 +392,9 @@ class Launches:
         return launch
 
     def _from(self, first: int, count: int) -> list[Call]:
-        return [self._each[index % len(self._each)] for index in range(first, first + count)]
+        before = [] if self._neighbour is None else [self._neighbour]
+        each = (self._each[index % len(self._each)] for index in range(first, first + count))
+        return [call for launch in each for call in (*before, launch)]
 
     def _align(self) -> None:
         """Advance to the next beginning of a graph: graphs begin at fixed places in the

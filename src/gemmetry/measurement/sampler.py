@@ -17,7 +17,7 @@ from functools import partial
 from gemmetry.domain.contracts import Buffer, Executable, HostArray, Observer, StreamDevice
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import APART, BACK_TO_BACK, RunSettings
 from gemmetry.hardware.host import running_times, spread_threads
 from gemmetry.measurement import launches as buffers
 from gemmetry.measurement import launches as integrity
@@ -92,6 +92,13 @@ where a round can take a hundred times as long as expected."""
 
 _MAX_SLICES = 8
 
+_NEIGHBOURS_TIMED = 3
+"""Readings, right after the samples, of what runs between the launches of one; their median is
+subtracted. The clock is then the same, and one disturbed reading does not count."""
+
+_LEAST_SHARE = 0.01
+"""The least part of a sample that is left where a launch takes no longer than nothing."""
+
 _SAMPLES_IN_LOAD = 21
 """Samples from which the duration of a launch under load is taken, for its energy."""
 
@@ -146,6 +153,8 @@ class Sampler:
         self._uploads = uploads
         self._sets: list[buffers.BufferSet] = []
         self._launches = Launches(executable, ())
+        self._neighbour: Call | None = None
+        self._neighbours_ns = 0.0
         self._gate = QuietGate(WAIT_SHARE * settings.time_budget_s)
         self._renewal = Renewal(executable.device, operation, inputs, settings.seed)
         self._last_result: tuple[Buffer, buffers.BufferSet] | None = None
@@ -198,7 +207,9 @@ class Sampler:
             rotate_outputs=self._executable.writes_output,
             uploads=self._uploads,
         )
-        self._launches = Launches(self._executable, self._sets)
+        if settings.launches == APART and isinstance(device, StreamDevice):
+            self._neighbour = device.neighbour()
+        self._launches = Launches(self._executable, self._sets, self._neighbour)
         ran_before = running_times()
         durations, self.method = device.time_calls(self._launches.single(1))
         self._on_launched()
@@ -280,6 +291,7 @@ class Sampler:
             samples_ns=tuple(duration / per_sample for duration in samples),
             method="graph" if self._launches.is_captured else self.method,
             telemetry=telemetry,
+            launches=APART if self._launches.are_apart else BACK_TO_BACK,
             launches_per_sample=per_sample,
             input_sets=len(self._sets),
             first_launch_ns=self.first_launch_ns,
@@ -377,27 +389,30 @@ class Sampler:
         if self.method == "simulated":
             return EnergyTaken(reason="the simulated device uses no energy")
 
+        device, launches = self._device, self._launches
+        if launches.are_apart and isinstance(device, StreamDevice):
+            launches = launches.without_neighbours(device)
+
         def submit(calls: int) -> None:
-            for call in self._launches.samples(calls):
+            for call in launches.samples(calls):
                 call()
 
         self._renewal.undo()
-        is_timed = isinstance(self._device, StreamDevice)
+        is_timed = isinstance(device, StreamDevice)
         meter = EnergyMeter(
             counter,
             submit,
-            self._device.synchronize,
-            self.launches_per_sample,
+            device.synchronize,
+            launches.per_sample,
             self.launch_ns,
-            self._loaded_ns if is_timed else None,
+            partial(self._loaded_ns, launches) if is_timed else None,
         )
         return meter.measure(windows)
 
-    def _loaded_ns(self) -> float:
+    def _loaded_ns(self, launches: Launches) -> float:
         """Duration of a launch by the device's clock, on a device that is under load already."""
-        calls = self._launches.samples(_SAMPLES_IN_LOAD)
-        durations, _ = self._device.time_calls(calls)
-        return statistics.median(durations) / self.launches_per_sample
+        durations, _ = self._device.time_calls(launches.samples(_SAMPLES_IN_LOAD))
+        return statistics.median(durations) / launches.per_sample
 
     def close(self) -> None:
         """Drop graphs and buffers and release their memory; the executable stays open."""
@@ -445,10 +460,12 @@ class Sampler:
             per_sample,
             rotate_outputs=self._executable.writes_output,
         )
-        self._launches = Launches(self._executable, self._sets)
+        self._launches = Launches(self._executable, self._sets, self._neighbour)
         self._launches.capture(device, size)
-        durations, _ = self._device.time_calls(self._launches.samples(2))
-        self.launch_ns = min(durations) / size
+        durations, _ = self._device.time_calls(
+            [*self._launches.samples(2), *self._launches.neighbours(_NEIGHBOURS_TIMED)]
+        )
+        self.launch_ns = min(self._of_launches(durations, 2)) / size
 
     def _fitting(self, length_ns: float, most: int) -> int:
         """Number of launches that fill a sample of `length_ns`, or as set in the settings."""
@@ -458,7 +475,8 @@ class Sampler:
 
     def _fitting_device(self) -> int:
         length_ns = OVERHEAD_RATIO * (self.overhead_ns or 0.0)
-        return self._fitting(length_ns, MAX_DEVICE_LAUNCHES_PER_SAMPLE)
+        most = MAX_DEVICE_LAUNCHES_PER_SAMPLE // (1 + self._launches.are_apart)
+        return self._fitting(length_ns, most)
 
     def _slices(self, count: int) -> list[int]:
         """Split `count` samples so that telemetry and the budget are checked in between."""
@@ -572,6 +590,7 @@ class Sampler:
         before, timed, tail = calls[:lead], calls[lead : lead + count], calls[lead + count :]
         if not (writes or launches.is_captured):
             timed[-1] = self._keeping(timed[-1], sets[-1])
+        timed += launches.neighbours(_NEIGHBOURS_TIMED)
         mark()
         if lead and isinstance(device, StreamDevice):
             before[-1] = back_to_back([before[-1], mark, *changes, mark])
@@ -586,10 +605,19 @@ class Sampler:
             mark()
         began, prepared, before_changes, changed, ended = marks
         return _Taken(
-            durations_ns=durations,
+            durations_ns=self._of_launches(durations, count),
             seconds=max(ended - changed, self._device_s(durations)),
             renewal_s=prepared - began + changed - before_changes,
         )
+
+    def _of_launches(self, durations_ns: Sequence[float], count: int) -> list[float]:
+        """The first `count` durations without what ran between the launches, which alone took the
+        others."""
+        samples, neighbours = durations_ns[:count], durations_ns[count:]
+        if not neighbours:
+            return list(samples)
+        self._neighbours_ns = statistics.median(neighbours)
+        return [max(one - self._neighbours_ns, _LEAST_SHARE * one) for one in samples]
 
     def _device_s(self, durations_ns: Sequence[float]) -> float:
         """Duration of the samples by the device's clock; 0 for simulated durations."""
@@ -605,7 +633,7 @@ class Sampler:
 
     @property
     def _sample_ns(self) -> float:
-        return max(self.launch_ns * self.launches_per_sample, 1.0)
+        return max(self.launch_ns * self.launches_per_sample + self._neighbours_ns, 1.0)
 
     def _lead(self) -> int:
         """Untimed calls right before the samples; on a CPU ``_settle`` has already launched."""

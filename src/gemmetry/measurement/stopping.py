@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
+from gemmetry.domain.settings import BACK_TO_BACK, USUAL_SAMPLES, RunSettings
 from gemmetry.statistics.comparison import Difference, compare_rounds
 from gemmetry.statistics.intervals import half_width, rounds_interval
 
@@ -27,6 +27,8 @@ class Round:
     """``wall_clock``, ``events``, ``graph`` or ``simulated``."""
     telemetry: Mapping[str, float | str | tuple[str, ...]] = field(default_factory=dict)
     """Fields of :class:`gemmetry.domain.record.Telemetry`."""
+    launches: str = BACK_TO_BACK
+    """``apart`` where a small kernel ran ahead of each launch; its time is not in `samples_ns`."""
     launches_per_sample: int = 1
     input_sets: int = 1
     first_launch_ns: float | None = None

@@ -97,6 +97,17 @@ def test_other_input_distributions_are_refused_unless_requested(make_record):
     )
 
 
+def test_launches_apart_are_not_compared_with_launches_back_to_back(make_record):
+    record = make_record(SQUARE)
+    measured = dataclasses.replace(record.measurement, launches="apart")
+    apart = dataclasses.replace(record, measurement=measured)
+    before, after = _experiment("a", [record]), _experiment("b", [apart])
+    with pytest.raises(RequestError) as refused:
+        compare([before, after], allow_different_inputs=True)
+    assert record.dispatch in str(refused.value) and "--launches" in refused.value.hint
+    assert compare([after, _experiment("c", [apart])]).candidates
+
+
 def test_differing_environments_are_reported(make_record):
     old, new = Environment(hostname="x", driver="550"), Environment(hostname="x", driver="560")
     before = _experiment("a", [make_record(SQUARE, environment_id=old.id)],

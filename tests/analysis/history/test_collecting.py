@@ -75,6 +75,9 @@ def test_a_dispatch_that_failed_keeps_its_outcome():
     failed = record(outcome=Outcome.CRASH, measurement=None, reason="it crashed")
     [run] = runs_of(experiment(failed))
     assert (run.points[0].outcome, run.points[0].median_ns) == ("crash", None)
+    apart = replace(record().measurement, launches="apart")
+    [run] = runs_of(experiment(failed, record(dispatch="other", measurement=apart)))
+    assert [point.launches for point in run.points] == ["apart"] * 2, "in its series"
 
 
 def test_an_experiment_is_recognised_after_it_was_copied_and_after_it_has_grown():

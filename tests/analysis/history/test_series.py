@@ -32,13 +32,16 @@ def test_the_reference_is_the_library_of_the_same_problem(histories):
         history(histories, "iree:fast")
 
 
-def test_other_distributions_are_other_series_with_references_of_their_own(histories):
+@pytest.mark.parametrize(("condition", "value"), [("distribution", "zeros"), ("launches", "apart")])
+def test_other_conditions_are_other_series_with_references_of_their_own(
+    histories, condition, value
+):
     runs = histories.SyntheticHistory(shapes=1, runs=2).entries()
     for run in runs:
-        run.points.extend([msgspec.structs.replace(p, distribution="zeros") for p in run.points])
+        run.points.extend([msgspec.structs.replace(p, **{condition: value}) for p in run.points])
     found = device_history("a device", runs)
     assert found.references == [None, 0, 0, None, 3, 3]
-    assert found.short_names[3].endswith("_default zeros")
+    assert found.short_names[3].endswith(f"_default {value}")
 
 
 def test_a_dispatch_that_failed_has_no_time_and_was_lost(histories):

@@ -31,6 +31,16 @@ def _host_gpu(library: Any) -> Any:
                 durations.append(library.clock_ns - before)
             return durations, "simulated"
 
+        def time_in_load(
+            self,
+            lead: Sequence[Callable[[], object]],
+            calls: Sequence[Callable[[], object]],
+            tail: Sequence[Callable[[], object]],
+            lead_ns: float,
+        ) -> list[float]:
+            durations, _ = self.time_calls([*lead, *calls, *tail])
+            return durations[len(lead) : len(lead) + len(calls)]
+
     found = HostGpu("cpu")
     found.last_level_cache_bytes = 1 << 16
     return found

@@ -125,12 +125,13 @@ unswapped = st.builds(
     st.sampled_from((1, 2, 4)),
     st.integers(1, 99),
     st.integers(1, 64),
+    starts_early=st.booleans(),
 )
 
 
 def swapped(one: Tiling) -> Tiling:
     tile, cluster = (one.tile_n, one.tile_m), (one.cluster_n, one.cluster_m)
-    return Tiling(*tile, *cluster, one.band, one.splits, is_swapped=True)
+    return Tiling(*tile, *cluster, one.band, one.splits, True, one.starts_early)
 
 
 tilings = st.one_of(unswapped, unswapped.map(swapped))
@@ -438,3 +439,27 @@ def test_loads_without_the_copy_engine_are_tried_last() -> None:
     )
     assert [one.parameters["direct"] for one in aligned] == [False] * 5 + [True]
     assert other and all(one.parameters["direct"] for one in other)
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("matmul_512x512x512_bf16t_bf16n_bf16t", "_early"),
+     ("matmul_1x512x512_bf16t_bf16n_bf16t", "_ahead")],
+)  # fmt: skip
+def test_an_early_start_is_requested_by_name(name: str, suffix: str) -> None:
+    """No configuration that a run chooses by itself starts early."""
+    operation = parse_operation(name)
+
+    def starts_early(kernel: CudaKernel, configuration: Configuration) -> bool:
+        plan = kernel.plan(operation, configuration, 132)
+        return any(launch.grid.starts_early for launch in plan.launches)
+
+    for kernel in catalogue.kernels():
+        assert not any(starts_early(kernel, one) for one in kernel.legal(operation))
+    chosen = catalogue.choose(operation)
+    assert chosen is not None
+    kernel = catalogue.kernel_of(chosen.name)
+    assert kernel is not None
+    early = kernel.configuration(f"{chosen.name}{suffix}", operation)
+    assert early is not None and kernel.why_not(operation, early) is None
+    assert starts_early(kernel, early)

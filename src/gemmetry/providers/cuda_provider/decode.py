@@ -77,8 +77,8 @@ class DecodeVariant:
     split: int = 1
     """Blocks that share a tile, each with a part of K."""
     ahead: bool = False
-    """Whether a block fetches its first weights into the L2 cache while the kernel before it
-    ends."""
+    """Whether a launch starts early: a block fetches its first weights into the L2 cache while the
+    kernel before it ends, where that one lets it."""
 
     def __str__(self) -> str:
         sizes = f"{self.rows}x{self.warps}x{self.stages}"
@@ -281,7 +281,7 @@ def _plan(operation: Operation, configuration: Configuration, processors: int) -
         blocks=(blocks, 1, 1),
         threads=(32 * variant.warps, 1, 1),
         dynamic_bytes=variant.shared_bytes(product.parts, product.ratio),
-        starts_early=True,
+        starts_early=variant.ahead,
     )
     compilation = Compilation(source="gemm/decode", macros=_macros(product, variant))
     launch = KernelLaunch(compilation=compilation, grid=grid, arguments=arguments)
@@ -350,7 +350,7 @@ def _variants(product: Product) -> Iterator[DecodeVariant]:
     """All that are worth trying on some shape."""
     for split, rows, depth in itertools.product((1, 2, 4, 8), (16, 32, 64, 112), (1, 2)):
         warps = 8 if rows <= 64 else 4
-        one = DecodeVariant(rows=rows, warps=warps, stages=1, depth=depth, split=split, ahead=True)
+        one = DecodeVariant(rows=rows, warps=warps, stages=1, depth=depth, split=split)
         fitting = _RING_BYTES // (warps * one.stage_bytes(product.parts, product.ratio))
         stages = min(fitting, _MOST_CHUNKS // depth)
         if stages >= 2:
@@ -389,6 +389,13 @@ def _configurations(operation: Operation) -> Iterable[Configuration]:
     return [one.configuration for one in (*others, *direct[: 1 if others else _TRIED])]
 
 
+def _everything(operation: Operation) -> list[Configuration]:
+    """With what starts early, which only a request by name does."""
+    listed = [*_configurations(operation)]
+    early = (parse_variant(f"{one.name}_ahead") for one in listed)
+    return [*listed, *(one.configuration for one in early if one is not None)]
+
+
 KERNELS = (
     CudaKernel(
         name="decode",
@@ -411,6 +418,7 @@ KERNELS = (
         why_not=_why_not,
         plan=_plan,
         configurations=_configurations,
+        everything=_everything,
         parse=lambda name: one.configuration if (one := parse_variant(name)) else None,
     ),
 )

@@ -341,7 +341,8 @@ def _plan_best(operation: Operation, configuration: Configuration, processors: i
     return _planned(
         "r11_best", tiling, problem, arguments, macros,
         clusters=units if is_split else min(tiles, processors // tiling.cluster),
-        staging=0 if direct else staging_bytes(tiling), workspaces=workspaces, starts_early=True,
+        staging=0 if direct else staging_bytes(tiling), workspaces=workspaces,
+        starts_early=tiling.starts_early,
     )  # fmt: skip
 
 
@@ -388,8 +389,8 @@ def _why_not_fp8_tiling(tiling: Tiling) -> str | None:
     height = tiling.tile_m // tiling.consumers // 64
     if (height + 1) * tiling.tile_n // 2 > _MOST_FP8_SUMS[tiling.consumers]:
         return f"a tile of {tiling.tile_m}x{tiling.tile_n} needs more registers than there are"
-    if tiling.is_swapped:
-        return "the fp8 kernel computes no transpose"
+    if tiling.is_swapped or tiling.starts_early:
+        return "the fp8 kernel computes no transpose, and does not start early"
     if tiling.cluster_m not in (1, 2, 4) or tiling.cluster_n != 1 or tiling.splits != 1:
         return "clusters are 1, 2 or 4 blocks below each other, and K is not divided"
     if tiling.tile_n // tiling.cluster_m % 8:

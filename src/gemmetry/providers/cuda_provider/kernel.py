@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 
 from gemmetry.domain.dispatch import Configuration
@@ -353,7 +353,8 @@ _MOST_STAGES = 12
 STEP_BYTES = 128
 """One step of the ring along K: a row of the swizzle."""
 _TEXT = re.compile(
-    r"(?P<m>\d+)x(?P<n>\d+)_c(?P<cm>\d)x(?P<cn>\d)_b(?P<band>\d+)(?:_k(?P<splits>\d+))?(?P<swap>_swap)?",
+    r"(?P<m>\d+)x(?P<n>\d+)_c(?P<cm>\d)x(?P<cn>\d)_b(?P<band>\d+)(?:_k(?P<splits>\d+))?"
+    r"(?P<swap>_swap)?(?P<early>_early)?",
     re.ASCII,
 )
 
@@ -375,12 +376,16 @@ class Tiling:
     is_swapped: bool = False
     """Whether the kernel computes the transpose Bᵀ @ Aᵀ: the side of a tile of which the matrix
     instructions need a multiple of 64 then lies along N, and the one of multiples of 16 along M."""
+    starts_early: bool = False
+    """Whether blocks prepare themselves while the kernel before ends. It pays where that is a
+    launch of the same kernel, which lets its successor start; other kernels do not."""
 
     def __str__(self) -> str:
-        """``128x256_c2x1_b8``, with ``_k4`` for four slices, and ``_swap`` if swapped."""
+        """``128x256_c2x1_b8``, with ``_k4`` for four slices, ``_swap`` if swapped, and
+        ``_early``."""
         text = f"{self.tile_m}x{self.tile_n}_c{self.cluster_m}x{self.cluster_n}_b{self.band}"
         splits = f"_k{self.splits}" if self.splits > 1 else ""
-        return text + splits + ("_swap" if self.is_swapped else "")
+        return text + splits + "_swap" * self.is_swapped + "_early" * self.starts_early
 
     def configuration(self, key: str, depth: int) -> Configuration:
         """Of the kernel called `key`, whose ring has steps of `depth` along K."""
@@ -393,7 +398,9 @@ class Tiling:
         if not self.is_swapped:
             return self
         tile, cluster = (self.tile_n, self.tile_m), (self.cluster_n, self.cluster_m)
-        return Tiling(*tile, *cluster, self.band, self.splits)
+        return replace(
+            Tiling(*tile, *cluster, self.band, self.splits), starts_early=self.starts_early
+        )
 
     @property
     def consumers(self) -> int:
@@ -423,7 +430,8 @@ def parse_tiling(text: str) -> Tiling | None:
         return None
     names = ("m", "n", "cm", "cn", "band", "splits")
     m, n, cm, cn, band, splits = (int(match[name] or 1) for name in names)
-    tiling = Tiling(m, n, cm, cn, band, splits, match["swap"] is not None)
+    flags = match["swap"] is not None, match["early"] is not None
+    tiling = Tiling(m, n, cm, cn, band, splits, *flags)
     return tiling if str(tiling) == text else None
 
 
