@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import html
 import io
 import json
+import re
 import shutil
 import zlib
 from pathlib import Path
@@ -309,6 +311,48 @@ def console_text_fixture():
         print_to(console)
         lines = console.file.getvalue().splitlines()
         return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    return run
+
+
+_HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1>", re.DOTALL)
+_BREAKS = re.compile(r"</(?:tr|p|h\d|li|div|section|summary|pre|ul|title|figcaption|dd)>")
+
+
+def _rounded(value):
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.fixture(name="dumped", scope="session")
+def dumped_fixture():
+    """The values as lines of JSON, with floats of five digits."""
+
+    def run(*values) -> str:
+        return "".join(f"{json.dumps(_rounded(one), ensure_ascii=False)}\n" for one in values)
+
+    return run
+
+
+@pytest.fixture(name="page_data", scope="session")
+def page_data_fixture():
+    """The data that a page's scripts read."""
+    return lambda page: json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+@pytest.fixture(name="page_text", scope="session")
+def page_text_fixture():
+    """The texts of a page's elements, each after its class; without scripts and styles."""
+
+    def run(page: str) -> str:
+        body = _BREAKS.sub("\n", _HIDDEN.sub("", page))
+        body = re.sub(r"<svg\b.*?</svg>|<wbr>", "", body, flags=re.DOTALL)
+        body = re.sub(r'<\w+\b[^>]*?\bclass="([^"]*)"[^>]*>', r" .\1. ", body)
+        lines = (" ".join(line.split()) for line in re.sub(r"<[^>]*>", " ", body).splitlines())
+        return html.unescape("".join(f"{line}\n" for line in lines if line))
 
     return run
 

@@ -11,12 +11,11 @@ import polars
 import pytest
 
 from gemmetry.dispatches.page import render_notebook_table
-from gemmetry.dispatches.results import to_markdown, write
+from gemmetry.dispatches.results import write
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
 from gemmetry.domain.record import ResultSet
 from gemmetry.results.emit import every_form
 
-NAME = "matmul_8x8x8_f32t_f32t_f32t"
 MAGIC = {
     ".csv": b"note,dispatch,", ".json": b"{\n", ".parquet": b"PAR1", ".xlsx": b"PK\x03\x04",
     ".md": b"# ", ".html": b"<!doctype html>", ".xml": b"<?xml", ".png": b"\x89PNG",
@@ -99,36 +98,3 @@ def test_columns_and_baseline_take_effect(small_result_set, tmp_path):
     assert (tmp_path / "out.csv").read_text().startswith("provider,seed\niree,42\n")
     write(small_result_set, tmp_path / "out.html", baseline="iree")
     assert "geometric mean vs iree" in (tmp_path / "out.html").read_text()
-
-
-def test_markdown_has_one_row_per_record_and_the_command(small_result_set):
-    text = to_markdown(small_result_set)
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + len(small_result_set.records)
-    assert len({row.count("|") for row in rows}) == 1
-    assert "| 62.0 µs |" in text
-    assert rows[0].endswith(
-        "| verification | median | ci_low | ci_high | speed | roofline_fraction |"
-    )
-    assert text.endswith("    gemmetry profile --providers iree,torch\n")
-
-
-def test_names_cannot_break_the_table_or_the_page(make_record):
-    record = make_record(NAME, tags={"a|b": "<script>x</script> `c` *d*\n| e"})
-    rows = to_markdown(ResultSet(title="t", records=[record]), ["provider"]).splitlines()
-    rows = [row for row in rows if row.startswith("|")]
-    assert rows[0] == "| a\\|b | provider |"
-    assert rows[2] == "| &lt;script>x&lt;/script> \\`c\\` \\*d\\* \\| e | torch |"
-
-
-def test_markdown_rows_are_sorted_and_marked_as_on_the_terminal(make_record):
-    records = [
-        make_record(NAME, "slow", gflops=1.0),
-        make_record("matmul_16x8x8_f32t_f32t_f32t"),
-        make_record(NAME, "fast", gflops=2.0, marks=("drift: slower", "noisy: wide")),
-    ]
-    text = to_markdown(ResultSet(title="t", records=records), ["configuration", "median_ns"])
-    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
-    assert rows == ["| fast | **512 ns** ! |", "| slow | 1.02 µs |", "| default | **10.2 ns** |"]
-    assert "\n\n! 1 less trustworthy: 1 drift, 1 noisy\n" in text
-    assert text.splitlines()[2].startswith("fast has the shortest time on the only operation")
