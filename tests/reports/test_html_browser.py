@@ -172,17 +172,6 @@ def test_choosing_redraws_the_plots(page):
     assert page.execute_script(title) == "× iree, right is faster"
 
 
-def test_markers_of_the_same_ratio_do_not_hide_each_other(same_page):
-    _set(same_page, "baseline-select", "torch")
-    places = same_page.execute_script(
-        "return document.getElementById('plot-baseline').data.map((trace) => trace.y)"
-    )
-    assert len(places) >= 2
-    for row, ys in enumerate(zip(*places, strict=True)):
-        assert len(set(ys)) == len(ys)
-        assert all(abs(y - row) < 0.5 for y in ys)
-
-
 def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path):
     write(result_set, tmp_path / "r.html", baseline="iree:default")
     browser.get((tmp_path / "r.html").as_uri())
@@ -247,49 +236,6 @@ def wide_page(browser, make_record, folder):
     return _shown(browser, folder / "wide.html", results, baseline="iree:default")
 
 
-def _at_width(page, width, script):
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-    )
-    found = page.execute_script(script)
-    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    return found
-
-
-def test_all_columns_are_in_sight_on_a_laptop(wide_page):
-    script = """
-    const box = document.querySelector('#results .scroll');
-    return [box.scrollWidth, box.clientWidth, document.querySelectorAll('#table th').length];
-    """
-    needed, room, columns = _at_width(wide_page, 1400, script)
-    assert needed <= room
-    assert columns >= 11
-
-
-def test_a_narrow_table_shows_that_it_continues(wide_page):
-    script = """
-    const box = document.querySelector('#results .scroll');
-    const style = getComputedStyle(box);
-    return [box.scrollWidth > box.clientWidth, style.overflowX, style.backgroundAttachment];
-    """
-    assert _at_width(wide_page, 700, script) == [True, "auto", "local, local, scroll, scroll"]
-
-
-def test_an_open_row_begins_with_why_and_keeps_to_what_is_in_sight(wide_page):
-    wide_page.find_element("css selector", "#table .expand").send_keys("\n")
-    first = wide_page.find_element("css selector", "#table tr.details .because").text
-    assert first.startswith("why")
-    assert "of the roofline" in first
-    script = """
-    const box = document.querySelector('#results .scroll').getBoundingClientRect();
-    const inner = document.querySelector('#table tr.details div').getBoundingClientRect();
-    return inner.right <= box.right + 1;
-    """
-    assert _at_width(wide_page, 700, script)
-    wide_page.find_element("css selector", "#table .expand").send_keys("\n")
-
-
 _TILES = ("64x64_cache64x64x64_vector8x32x1", "64x64_cache32x64x64_vector8x32x1",
           "64x64_vector8x32x1", "32x32_vector4x16x4")  # fmt: skip
 
@@ -305,39 +251,107 @@ def tiles_page(browser, make_record, folder):
     return _shown(browser, folder / "tiles.html", ResultSet(title="tiles", records=records))
 
 
-@pytest.mark.parametrize("width", [700, 1400])
-def test_a_configurations_words_stay_whole(tiles_page, width):
-    script = """
-    const lines = (node) => {
-      const range = document.createRange();
-      range.selectNodeContents(node);
-      return new Set([...range.getClientRects()].map((box) => box.top)).size;
-    };
-    return [...document.querySelectorAll('#table td.configuration .words')].map((words) =>
-      [words.innerText, Math.max(...[...words.childNodes].map(lines))]);
-    """
-    found = _at_width(tiles_page, width, script)
-    assert {name for name, _ in found} == {f"tile_config_{tile}" for tile in _TILES}
-    assert {most for _, most in found} == {1}
+_LINES = """
+const lines = (node) => {
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  return new Set([...range.getClientRects()].map((box) => box.top)).size;
+};
+const box = document.querySelector('#results .scroll');
+const open = () => document.querySelector('#table .expand').click();
+const all = (selector) => [...document.querySelectorAll(selector)];
+"""
+AUDITS = {
+    "all columns are in sight on a laptop": ("wide", (1400,), """
+        return box.scrollWidth <= box.clientWidth && all('#table th').length >= 11"""),
+    "a narrow table shows that it continues": ("wide", (700,), """
+        const style = getComputedStyle(box);
+        return box.scrollWidth > box.clientWidth && style.overflowX === 'auto'
+          && style.backgroundAttachment === 'local, local, scroll, scroll'"""),
+    "an open row begins with why and keeps to what is in sight": ("wide", (700,), """
+        open();
+        const inner = document.querySelector('#table tr.details div').getBoundingClientRect();
+        const why = document.querySelector('#table tr.details .because').innerText;
+        open();
+        return inner.right <= box.getBoundingClientRect().right + 1 && why.startsWith('why')
+          && why.includes('of the roofline')"""),
+    "the words of a configuration stay whole": ("tiles", (700, 1400), """
+        const cells = all('#table td.configuration .words');
+        return new Set(cells.map((words) => words.innerText)).size === 4
+          && cells.every((words) => [...words.childNodes].every((one) => lines(one) <= 1))"""),
+    "words stay whole in an open row": ("tiles", (700, 1400), """
+        open();
+        const facts = all('#table .facts div').filter((fact) =>
+          ['configuration', 'operation'].includes(fact.querySelector('dt').textContent));
+        const nodes = facts.flatMap((fact) => [...fact.querySelector('.words').childNodes]);
+        const most = Math.max(...nodes.map(lines));
+        open();
+        return facts.length === 2 && most === 1"""),
+    "an open row makes no table wider": ("report", (1600,), """
+        const before = box.scrollWidth;
+        open();
+        const after = box.scrollWidth;
+        open();
+        return box.scrollHeight > box.clientHeight && before === after"""),
+    "the names of sections are all in sight": ("report", (400, 700, 1000), """
+        const nav = document.querySelector('.top nav');
+        const rights = [...nav.children].map((link) => link.getBoundingClientRect().right);
+        return nav.scrollWidth <= nav.clientWidth && nav.offsetHeight === nav.clientHeight
+          && Math.max(...rights) <= innerWidth"""),
+    "the page never scrolls sideways": ("report", (400, 900, 1600), """
+        const root = document.documentElement;
+        return root.scrollWidth <= root.clientWidth"""),
+    "the keyboard's place is seen": ("report", (1400,), """
+        return all('a, button, input, select, summary, [tabindex="0"]').every((one) => {
+          if (!one.checkVisibility()) return true;
+          one.focus({ focusVisible: true });
+          const { outlineStyle, outlineWidth } = getComputedStyle(one);
+          return document.activeElement === one && outlineStyle !== 'none'
+            && parseFloat(outlineWidth) >= 2;
+        })"""),
+    "every table has scopes and can be scrolled by keyboard": ("report", (1400,), """
+        return !all('th:not([scope])').length
+          && !all('.scroll:not([tabindex="0"][role=region][aria-label])').length
+          && all('thead th').every((head) => head.textContent.trim() || head.ariaLabel)"""),
+    "every plot is drawn": ("report", (1400,), """
+        const plots = all('#plots-roofline .js-plotly-plot, [id^=plot-]')
+          .filter((plot) => plot.id !== 'plots-roofline');
+        // A roofline per dtypes; speed, configurations, heat map, baseline, samples.
+        return plots.length === 4 + 5 && plots.every((plot) =>
+          plot.querySelector('svg.main-svg')
+          && plot.querySelector('.trace, .hm image, .point, path.js-line'))"""),
+    "markers of the same ratio do not hide each other": ("report", (1400,), """
+        const places = document.getElementById('plot-baseline').data.map((trace) => trace.y);
+        return places.length >= 2 && places[0].every((_, row) => {
+          const ys = places.map((one) => one[row]);
+          return new Set(ys).size === ys.length && ys.every((y) => Math.abs(y - row) < 0.5);
+        })"""),
+    "samples have the colours of their providers": ("report", (1400,), """
+        const traces = (id) => document.getElementById(id).data;
+        const colours = (id) => [...new Set(traces(id).filter((one) => one.marker)
+          .map((one) => `${one.name.split(':')[0]} ${one.marker.color}`))].sort().join();
+        const lined = traces('plot-samples').filter((one) => one.mode === 'lines');
+        const styles = new Set(lined.map((one) => `${one.line.color} ${one.line.dash}`));
+        return colours('plot-speed') === colours('plot-samples') && lined.length === 7
+          && styles.size === 7"""),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [700, 1400])
-def test_words_stay_whole_in_an_open_row_too(tiles_page, width):
-    script = """
-    document.querySelector('#table .expand').click();
-    const lines = (node) => {
-      const range = document.createRange();
-      range.selectNodeContents(node);
-      return new Set([...range.getClientRects()].map((box) => box.top)).size;
-    };
-    const found = [...document.querySelectorAll('#table .facts div')].filter((fact) =>
-      ['configuration', 'operation'].includes(fact.querySelector('dt').textContent));
-    const words = (fact) => [...fact.querySelector('.words').childNodes];
-    const most = found.map((fact) => Math.max(...words(fact).map(lines)));
-    document.querySelector('#table .expand').click();
-    return most;
-    """
-    assert _at_width(tiles_page, width, script) == [1, 1]
+def _at_width(page, width, script):
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    found = page.execute_script(script)
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return found
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_the_layout(name, request):
+    which, widths, script = AUDITS[name]
+    page = request.getfixturevalue({"report": "same_page"}.get(which, f"{which}_page"))
+    assert [width for width in widths if not _at_width(page, width, _LINES + script)] == []
 
 
 @pytest.mark.parametrize("width", [400, 700, 1400])
@@ -366,31 +380,6 @@ def test_texts_of_a_heat_map_can_be_read_on_their_cells(tiles_page):
         assert contrast(ink, cell) >= 4.5, (text, ink, cell)
 
 
-def test_an_open_row_makes_no_table_wider(same_page):
-    script = """
-    const box = document.querySelector('#results .scroll');
-    const before = box.scrollWidth;
-    document.querySelector('#table .expand').click();
-    const after = box.scrollWidth;
-    document.querySelector('#table .expand').click();
-    return [box.scrollHeight > box.clientHeight, after - before];
-    """
-    assert _at_width(same_page, 1600, script) == [True, 0]
-
-
-@pytest.mark.parametrize("width", [400, 700, 1000])
-def test_the_names_of_sections_are_all_in_sight(same_page, width):
-    script = """
-    const nav = document.querySelector('.top nav');
-    return [nav.scrollWidth - nav.clientWidth, nav.offsetHeight - nav.clientHeight,
-      Math.max(...[...nav.children].map((link) => link.getBoundingClientRect().right))];
-    """
-    hidden, bar, right = _at_width(same_page, width, script)
-    assert hidden <= 0
-    assert bar == 0, "a scroll bar"
-    assert right <= width
-
-
 def test_names_are_broken_into_lines_and_lose_nothing(same_page):
     def broken(text, width):
         return same_page.execute_script(
@@ -402,33 +391,6 @@ def test_names_are_broken_into_lines_and_lose_nothing(same_page):
     assert broken("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
     assert broken("a" * 6 + "_" + "b" * 12, 10) == ["a" * 6 + "_", "b" * 10, "b" * 2]
     assert broken("1×56×56×64 ∗ 3×3×128", 10) == ["1×56×56×64", "∗ 3×3×128"]
-
-
-def test_the_keyboards_place_is_seen(same_page):
-    script = """
-    const found = [];
-    const fields = 'a, button, input, select, summary, [tabindex="0"]';
-    for (const one of document.querySelectorAll(fields)) {
-      if (!one.checkVisibility()) continue;
-      one.focus({ focusVisible: true });
-      const { outlineStyle, outlineWidth } = getComputedStyle(one);
-      const isSeen = outlineStyle !== 'none' && parseFloat(outlineWidth) >= 2;
-      if (document.activeElement !== one || !isSeen) found.push(one.outerHTML);
-    }
-    return found;
-    """
-    assert same_page.execute_script(script) == []
-
-
-def test_every_table_has_scopes_and_can_be_scrolled_by_keyboard(same_page):
-    bad = same_page.execute_script(
-        """
-        return [[...document.querySelectorAll('th:not([scope])')].map((head) => head.outerHTML),
-          [...document.querySelectorAll('.scroll:not([tabindex="0"][role=region][aria-label])')].length,
-          [...document.querySelectorAll('thead th')].filter((head) => !head.textContent.trim() &&
-          !head.ariaLabel).length]; """
-    )
-    assert bad == [[], 0, 0]
 
 
 def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path):
@@ -474,53 +436,11 @@ def test_hostile_names_stay_text(page):
     assert page.find_elements("css selector", "#table script") == []
 
 
-def test_every_plot_is_drawn(same_page):
-    drawn = same_page.execute_script(
-        """
-        return [...document.querySelectorAll('#plots-roofline .js-plotly-plot, [id^=plot-]')]
-          .filter((plot) => plot.id !== 'plots-roofline')
-          .map((plot) => plot.querySelectorAll('svg.main-svg').length > 0
-            && plot.querySelectorAll('.trace, .hm image, .point, path.js-line').length > 0);
-        """
-    )
-    # A roofline per dtypes; speed, configurations, heat map, baseline, samples.
-    assert len(drawn) == 4 + 5
-    assert all(drawn)
-
-
 def test_cells_of_a_column_have_equal_decimals(same_page):
     for key in ("gflops", "roofline", "half", "ratio"):
         cells = [text for text in _column(same_page, key) if text != "–"]
         digits = {len(text.split()[0].rstrip("×≈").partition(".")[2]) for text in cells}
         assert len(digits) == 1, (key, digits)
-
-
-def test_samples_have_the_colours_of_their_providers(same_page):
-    colours = same_page.execute_script(
-        """
-        const colours = (id) => Object.fromEntries(document.getElementById(id).data
-          .filter((trace) => trace.marker)
-          .map((trace) => [trace.name.split(':')[0], trace.marker.color]));
-        return [colours('plot-speed'), colours('plot-samples')];
-        """
-    )
-    assert colours[0] == colours[1]
-    lines = same_page.execute_script(
-        "return document.getElementById('plot-samples').data.filter((t) => t.mode === 'lines')"
-        ".map((t) => [t.line.color, t.line.dash].join())"
-    )
-    assert len(lines) == len(set(lines)) == 7
-
-
-@pytest.mark.parametrize("width", [400, 900, 1600])
-def test_page_never_scrolls_sideways(same_page, width):
-    same_page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-    )
-    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert same_page.execute_script(wide) <= 0
-    same_page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_dark_scheme_has_light_text_on_dark_ground(same_page):

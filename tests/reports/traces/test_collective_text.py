@@ -73,12 +73,6 @@ def test_values_of_incomplete_groups_are_bounds_as_on_the_page(kernels, trace):
     assert bounded("7", "count", complete=False) == "7"
 
 
-def test_durations_are_written_alike_everywhere(found):
-    text = shown(found(shift=3_000_000))
-    assert "µs" in text
-    assert not re.search(r"\bus\b", text)
-
-
 def test_nothing_to_show(trace):
     text = shown(analyse_jobs([trace(0, ()), trace(1, ())]))
     assert text.splitlines() == ["job", "2 of 2 ranks, no communication kernel"]
