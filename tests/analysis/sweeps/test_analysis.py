@@ -43,16 +43,6 @@ def test_the_best_of_a_repeated_sweep(analysis_of, sweeps):
     assert {one.runs for one in best.ranked} == {2}
 
 
-def test_halves_of_one_points_repeats_do_not_differ(analysis_of, sweeps):
-    points = [
-        sweeps.MadePoint(axes={"half": half}, repeat=repeat, layers=2)
-        for half in "ab"
-        for repeat in (1, 2, 3)
-    ]
-    best = analysis_of(*points).best
-    assert best.verdict in ("no difference shown", "undecided")
-
-
 def test_points_without_traces_are_named_and_the_rest_is_analysed(analysis_of, small):
     crash = "Traceback (most recent call last):\nRuntimeError: NCCL error: unhandled system error\n"
     found = analysis_of(
@@ -150,14 +140,6 @@ def test_points_that_lack_the_same_ranks_are_compared(analysis_of, small):
         "every point that is compared has no whole trace of ranks 1, 2: its step may be longer "
         "than the other ranks show"
     )
-
-
-def test_a_selection_of_ranks_is_whole(analysis_of, small):
-    points = [
-        small(channels=channels, ranks=3, missing=(2,)[: channels // 8]) for channels in (4, 8)
-    ]
-    found = analysis_of(*points, selection=PointSelection(ranks=(0, 1)))
-    assert [one.left_out for one in found.points] == ["", ""]
 
 
 def test_a_trace_that_cannot_be_read_costs_its_rank_alone(tmp_path, sweeps, small):

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.documents.trace_report import OUR_SHEETS, TraceLensSheets
+from gemmetry.documents.trace_report import OUR_SHEETS
 from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.page import trace_page
-from gemmetry.traces.reading import read_all
-from gemmetry.traces.report import ONLY_ON, build_report, summary_table
+from gemmetry.traces.report import ONLY_ON, summary_table
 
 DATA = Path(__file__).parents[2] / "data"
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
@@ -48,24 +47,6 @@ def test_several_files_have_a_column_that_distinguishes_them(report_of):
     assert report.table("straggler_summary").names[0] == "rank"
 
 
-def test_several_jobs_have_a_column_too_and_ranks_of_both(report_of):
-    report = report_of("collectives/h200x4", "collectives/hta_2of128")
-    wide = report.table("nccl_implicit_sync")
-    assert wide.names[0] == "job"
-    jobs = {row[0] for row in wide.rows}
-    assert len(jobs) >= 1
-    stragglers = report.table("straggler_summary")
-    assert stragglers.names[0] == "job"
-    assert all(len(row) == len(wide.names) for row in wide.rows)
-
-
-def test_a_job_is_matched_and_its_ranks_are_compared(job_report):
-    assert len(job_report.table("ranks").rows) == 4
-    assert len(job_report.table("straggler_summary").rows) == 4
-    matched = len(job_report.jobs[0].matching.matched)
-    assert len(job_report.table("nccl_implicit_sync").rows) == matched > 50
-
-
 def test_what_cannot_be_read_is_reported_and_the_rest_is_there(report_of, tmp_path):
     broken = tmp_path / "broken.json"
     broken.write_text("{")
@@ -95,18 +76,6 @@ def test_a_rank_twice_is_refused(report_of, tmp_path):
 def test_lanes_are_gathered_only_if_they_are_requested(report_of):
     assert report_of(MATMUL, with_lanes=False).lanes == []
     assert len(report_of(MATMUL).lanes) == 1
-
-
-def test_stages_add_up(tmp_path):
-    errors, times = {}, {}
-    traces = read_all([DATA / RANK0], errors, use_cache=False, timings=times)
-    build_report(traces, errors, sheets=TraceLensSheets(), times=times)
-    assert set(times) == {"read", "join", "tables"}
-    assert all(seconds > 0 for seconds in times.values())
-
-
-def test_a_single_trace_without_communication_has_no_notes_of_ranks(report_of):
-    assert report_of(MATMUL).notes == []
 
 
 def test_a_trace_of_a_cpu_has_a_sheet_of_its_operators(report_of):
@@ -144,16 +113,6 @@ def test_with_gpu_work_in_other_traces_kernels_are_the_workload(report_of):
     assert len(files) == 3 and not any("h200_matmul" in file for file in files)
     assert "3 of 4 traces have no work on a GPU" in report.notes[0]
     assert report_of(MATMUL).table("host_operators") is None
-
-
-def test_pages_show_operators_of_all_files_together(report_of):
-    report = report_of(GRID)
-    together = report.page_table("host_operators")
-    assert len(together.rows) < len(report.table("host_operators").rows)
-    products = report.page_table("host_products")
-    count = products.names.index("count")
-    assert sorted(row[count] for row in products.rows) == [1, 2]
-    assert report.page_table("gemms") is None
 
 
 def test_a_trace_of_nothing_is_reported(report_of, tmp_path):

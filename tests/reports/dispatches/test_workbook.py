@@ -57,8 +57,3 @@ def test_records_can_be_filtered_under_a_frozen_header(workbook):
     assert 'state="frozen"' in sheet
     assert "<autoFilter" in sheet
     assert 'type="dataBar"' in sheet
-
-
-def test_columns_can_be_chosen(result_set):
-    workbook = to_workbook(result_set, ["provider", "gflops"])
-    assert list(_sheet(workbook, "records")[0]) == ["note", "provider", "gflops\n[10⁹ FLOP/s]"]

@@ -64,14 +64,6 @@ def test_channels(verdict, launch, launches, chosen, expected, seen):
     assert (found.seen, found.verdict) == (seen, expected)
 
 
-def test_reasons(verdict, launch):
-    assert verdict("channels", [launch(grid=16)]).reason.endswith("16 blocks in 1 launch")
-    found = verdict("channels", [launch(grid=1), launch(grid=1)], channels=1)
-    assert found.reason.endswith(": 1 block in 2 launches")
-    one = launch(LL128, protocol="ll128", algorithm="ring", block=640)
-    assert "NCCL_LL128_NTHREADS" in verdict("threads", [one]).reason
-
-
 @pytest.mark.parametrize(
     ("threads", "given", "expected", "seen"),
     [
@@ -188,11 +180,6 @@ def test_path(verdict, launch, path, kernel, op, expected, seen):
     assert (found.verdict, found.seen) == (expected, seen), found
 
 
-def test_copy_engines_that_fall_back_for_some(verdict, launch):
-    found = verdict("path", [launch(COPY, op="copy"), launch(SYMMETRIC)], path="copy_engine")
-    assert found.verdict == "not in effect"
-
-
 @pytest.fixture
 def whole(point, facts):
     """The verdicts on a sweep, from (settings, launches) of its points."""
@@ -236,11 +223,6 @@ def test_values_that_all_run_alike_have_no_effect(whole, launch):
     assert "every value ran alike" in found["threads"].reason
     limits = whole(*[({"NCCL_MAX_CTAS": n}, [launch(grid=8)]) for n in ("16", "32")])
     assert limits["NCCL_MAX_CTAS"].verdict == "no effect"
-
-
-def test_small_messages_next_to_fixed_ones_leave_it_open(whole, launch):
-    found = whole(*[({"channels": n}, [launch(grid=1, size=64)]) for n in (8, 16)])
-    assert found["channels"].verdict == "unknown"
 
 
 def test_an_axis_without_rules_is_judged_by_comparison(whole, launch):

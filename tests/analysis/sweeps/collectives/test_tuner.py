@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.sweeps.points import analyse_sweep
-from gemmetry.sweeps.tuner import size_ranges, tuned_collectives, tuned_entry, tuner_lines
+from gemmetry.sweeps.tuner import size_ranges, tuned_collectives, tuner_lines
 
 
 @pytest.fixture
@@ -103,17 +103,6 @@ def test_ranges_of_sizes_meet_without_a_gap(tuned):
     assert small < ranges[0][1] < medium
     assert ranges[1][1] == 2 * medium
     assert ranges[2] == (large // 2, 2 * large)
-
-
-def test_json(tuned):
-    (one,) = tuned(
-        *_repeated(channels=4, comm_ns=400_000), *_repeated(channels=16, comm_ns=300_000)
-    )
-    entry = tuned_entry(one)
-    assert entry["is_set"] is True
-    assert (entry["runs"], entry["next_runs"], entry["count"]) == (3, 3, 9)
-    assert entry["ratio_ci_low"] < entry["ratio"] < entry["ratio_ci_high"]
-    assert entry["ratio"] == pytest.approx(4 / 3, rel=0.01)
 
 
 def test_records_of_nccl_have_precedence_where_every_point_has_them(sweeps, tmp_path, records):

@@ -58,13 +58,3 @@ def test_without_a_control_group_on_any_rank(pooled, sweeps):
     up = found[sweeps.UP.kernel]
     assert (up.verdict, up.slowdown, up.cost_ms_per_step) == ("no control group", None, None)
     assert "all 36 instances" in up.note
-
-
-def test_slowdown_by_overlapped_share(tmp_path, sweeps):
-    point = sweeps.MadePoint(slowdown={sweeps.UP.kernel: 1.3})
-    (found,) = analyse_sweep(sweeps.write_sweep(tmp_path, [point])).points
-    by_kernel = {gemm.kind.kernel: gemm for gemm in found.pooled}
-    (whole,) = by_kernel[sweeps.UP.kernel].by_share
-    assert (whole.low, whole.high, whole.count) == (0.75, 1.0, 36)
-    assert whole.slowdown == pytest.approx(1.3, rel=0.01)
-    assert sum(one.count for one in by_kernel[sweeps.DOWN.kernel].by_share) == 36

@@ -28,11 +28,3 @@ def test_axes_and_repeats_have_folders_so_that_nothing_is_overwritten():
         "256thread_28ch_NCCL_ALGO=Ring_path=a_b_repeat_02",
         "out/256thread/NCCL_ALGO=Ring/path=a_b/repeat_02/individual_reports/perf_28ch_",
     )
-
-
-def test_what_a_sweep_does_not_set_is_not_named():
-    assert named(None, 28)[0] == "28ch"
-    assert named(None, None, (("bucket", "32"),)) == (
-        "bucket=32", "out/bucket=32/individual_reports/perf_",
-    )  # fmt: skip
-    assert named(None, None)[0] == "all"

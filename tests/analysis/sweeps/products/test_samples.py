@@ -42,7 +42,3 @@ def test_workbooks_do_not_show_what_ran_alone(products):
     found = sweep_samples(points)
     assert not found.is_of_alone
     assert not any(len(one.overlapped) for one in found.ranks)
-
-
-def test_no_gemm_at_all(products):
-    assert sweep_samples([replace(point, gemms=()) for point in products.points]).ranks == []

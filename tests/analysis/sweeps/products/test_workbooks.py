@@ -156,7 +156,3 @@ def test_workbooks_that_tracelens_wrote(tmp_path):
     assert first["col_name"] == "aten::mm"
     assert found.points[0].timelines[0]["busy_time"][0] > 0
     assert found.problems == []
-
-
-def test_no_workbooks(tmp_path):
-    assert find_workbooks(tmp_path) is None
