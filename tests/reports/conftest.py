@@ -67,63 +67,37 @@ def make_record(
     """A record with a plausible measurement, whose numbers depend on its arguments alone."""
     parsed, _ = split_dispatch_name(operation)
     dispatch = f"{operation}_{configuration}"
-    measurement = None
+    measurement = fraction = None
+    name = parsed.signature.lhs.name
     if outcome is Outcome.OK and gflops is not None:
         median = parsed.flops / gflops
         measurement = Measurement(
-            median_ns=median,
-            ci_low_ns=median * 0.991,
-            ci_high_ns=median * 1.013,
-            min_ns=median * 0.97,
-            p95_ns=median * 1.08,
-            sample_count=60,
-            launches_per_sample=4,
-            rounds=3,
-            method="wall_clock",
-            stop_reason="interval",
-            input_sets=5,
-            first_launch_ns=median * 3,
-            telemetry=Telemetry(load_average=0.4),
+            median_ns=median, ci_low_ns=median * 0.991, ci_high_ns=median * 1.013,
+            min_ns=median * 0.97, p95_ns=median * 1.08, sample_count=60, launches_per_sample=4,
+            rounds=3, method="wall_clock", stop_reason="interval", input_sets=5,
+            first_launch_ns=median * 3, telemetry=Telemetry(load_average=0.4),
             marks=tuple(fields.pop("marks", ())),
-        )
-    name = parsed.signature.lhs.name
-    fraction = None
-    if measurement is not None and name in PEAK_FLOPS_PER_S:
-        allowed = min(PEAK_FLOPS_PER_S[name], parsed.flops / parsed.bytes * BYTES_PER_S)
-        fraction = gflops * 1e9 / allowed
-    defaults = {
-        "target": "cpu",
-        "device": "cpu",
-        "stage": None,
-        "reason": "",
-        "distribution": "offset_uniform",
-        "seed": 42,
-        "verdict": Verdict(
-            status=Verification.PASSED if measurement else Verification.NOT_VERIFIED,
-            checks={"values": "passed", "repeat": "passed", "red_zones": "not applicable: host"},
-            max_error_ratio=0.031,
-            relative_frobenius_error=2.1e-7,
-            signed_bias=-1.2e-9,
-            accuracy_class="f32 accumulation",
-            zero_share=0.0,
-        ),
-        "facts": BuildFacts(),
-        "roofline_fraction": fraction,
+        )  # fmt: skip
+        if name in PEAK_FLOPS_PER_S:
+            allowed = min(PEAK_FLOPS_PER_S[name], parsed.flops / parsed.bytes * BYTES_PER_S)
+            fraction = gflops * 1e9 / allowed
+    verdict = Verdict(
+        status=Verification.PASSED if measurement else Verification.NOT_VERIFIED,
+        checks={"values": "passed", "repeat": "passed", "red_zones": "not applicable: host"},
+        max_error_ratio=0.031, relative_frobenius_error=2.1e-7, signed_bias=-1.2e-9,
+        accuracy_class="f32 accumulation", zero_share=0.0,
+    )  # fmt: skip
+    values = {
+        "target": "cpu", "device": "cpu", "stage": None, "reason": "", "verdict": verdict,
+        "distribution": "offset_uniform", "seed": 42, "facts": BuildFacts(),
+        "roofline_fraction": fraction, "environment_id": ENVIRONMENT_ID,
         "roofline_source": "measured on this machine" if fraction else "",
-        "reproduce": f"gemmetry profile --providers {provider} --dispatches {dispatch}",
-        "environment_id": ENVIRONMENT_ID,
-    }
+        "reproduce": f"gemmetry profile --providers {provider} --dispatches {dispatch}", **fields,
+    }  # fmt: skip
     return Record(
-        dispatch=dispatch,
-        provider=provider,
-        operation=operation,
-        configuration=configuration,
-        outcome=outcome,
-        flops=parsed.flops,
-        bytes=parsed.bytes,
-        measurement=measurement,
-        **{**defaults, **fields},
-    )
+        dispatch=dispatch, provider=provider, operation=operation, configuration=configuration,
+        outcome=outcome, flops=parsed.flops, bytes=parsed.bytes, measurement=measurement, **values,
+    )  # fmt: skip
 
 
 def fake_samples(record: Record) -> list[float]:
@@ -266,27 +240,20 @@ def small_result_set() -> ResultSet:
 @pytest.fixture
 def failed_result_set(small_result_set):
     """One wrong dispatch with everything that verification leaves behind."""
-    record = make_record(
-        "matmul_512x512x512_f32t_f32t_f32t",
-        "bad",
-        outcome=Outcome.WRONG,
-        stage=Stage.VERIFY,
-        reason="values: 7 elements are wrong (tail); first at [511, 0]: got 0",
-        verdict=Verdict(
-            status=Verification.FAILED,
-            checks={
-                "form": "passed",
-                "written": "not applicable: the provider allocates its own output",
-                "values": "failed: 7 elements are wrong (tail)",
-                "integers": "failed: 9 elements are wrong",
-                "alpha_beta": "not applicable: the operation has neither alpha nor beta",
-            },
-            reason="values: 7 elements are wrong (tail); first at [511, 0]: got 0",
-            first_bad="[511, 0]: got 0",
-            error_map=("each character is a tile of 64 x 64", "....", "###1"),
-            evidence_path="artifacts/failures/cpu/torch/bad",
-        ),
-    )
+    reason = "values: 7 elements are wrong (tail); first at [511, 0]: got 0"
+    checks = {
+        "form": "passed", "written": "not applicable: the provider allocates its own output",
+        "values": "failed: 7 elements are wrong (tail)",
+        "integers": "failed: 9 elements are wrong",
+        "alpha_beta": "not applicable: the operation has neither alpha nor beta",
+    }  # fmt: skip
+    verdict = Verdict(
+        status=Verification.FAILED, checks=checks, reason=reason, first_bad="[511, 0]: got 0",
+        error_map=("each character is a tile of 64 x 64", "....", "###1"),
+        evidence_path="artifacts/failures/cpu/torch/bad",
+    )  # fmt: skip
+    record = make_record("matmul_512x512x512_f32t_f32t_f32t", "bad", outcome=Outcome.WRONG,
+                         stage=Stage.VERIFY, reason=reason, verdict=verdict)  # fmt: skip
     return dataclasses.replace(small_result_set, records=[record], path="run")
 
 
