@@ -106,10 +106,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_comparison(case, make_record, console_text, golden, dumped, tmp_path):
+def test_a_comparison(case, make_record, console_text, golden, dumped, page_text, tmp_path):
     make, options = CASES[case]
     found = compare(make(make_record), **options)
-    for suffix in ("md", "csv"):
+    for suffix in ("md", "csv", "html"):
         comparison_files(found).write(tmp_path / f"c.{suffix}")
     texts = [console_text(lambda console, width=width: print_comparison(found, console), width)
              for width in (80, 160)]  # fmt: skip
@@ -119,7 +119,8 @@ def test_a_comparison(case, make_record, console_text, golden, dumped, tmp_path)
     parts = [*texts, repr(found), dumped(document, *changes),
              comparison_junit(found).decode(),
              comparison_junit(found, undecided_fails=False).decode(),
-             (tmp_path / "c.md").read_text()]  # fmt: skip
+             (tmp_path / "c.md").read_text(),
+             page_text((tmp_path / "c.html").read_text())]  # fmt: skip
     golden(f"comparison_{case}", "\f\n".join(parts))
     rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
     assert [row["verdict"] for row in rows] == [one["verdict"] for one in changes]

@@ -100,3 +100,4 @@ def test_without_a_matrix_instruction_plain_products_are_looked_for():
     start, lines = machine_code_excerpt(text_with("fma.rn.f32", 60, 61), "none")
     assert start <= 60 and "\tfma.rn.f32 61" in lines
     assert machine_code_excerpt(text_with("fma.rn.f32", 5), None)[1]
+    assert machine_code_excerpt("\tret", "wgmma") == (0, [])

@@ -40,6 +40,14 @@ def test_bus_bandwidth_is_the_median_over_repeats_with_a_line_for_each_number_of
     assert found["layout"]["xaxis"]["ticktext"] == ["4", "8"]
 
 
+def test_the_response_to_the_dose_begins_at_1_with_instances_alone():
+    found = dose_figure([sweep(pooled_gemms=[gemm([(0.25, 1.1), (0.75, 1.4)], 2.0),
+                                             gemm([(0.75, 1.4)], 9.0)])])  # fmt: skip
+    (line,) = found["traces"]
+    assert line["x"] == [0, 0.375, 0.875]
+    assert line["y"] == [1, 1.1, 1.4]
+
+
 @pytest.mark.parametrize(("other", "right"), [("undecided", 1.5), ("slower", 400.0)])
 def test_an_undecided_interval_does_not_hide_the_others(other, right):
     ends = {"slower": (1.2, 1.5), other: (0.5, 400.0)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -32,7 +34,8 @@ PLANTED = {
                   for repeat in (1, 2, 3)],
     "axes": [{"channels": channels, "slowed": 1.3, "axes": {"NCCL_ALGO": "Ring"}}
              for channels in (8, 16)],
-    "straggler": [{"delay_ns": {1: 200_000}}],
+    "straggler": [{"delay_ns": {1: delay}, "channels": channels, "ranks": 3}
+                  for channels, delay in ((4, 100_000), (8, 200_000))],
     "straggler_open": [{**SMALL, "delay_ns": {1: 200_000}}],
     "settings": [{**SMALL, "threads": threads, "channels": channels, "seen_threads": 288}
                  for threads in (256, 512) for channels in (4, 8)],
@@ -153,7 +156,17 @@ def test_comparisons(golden):
 
 def test_the_page_of_a_comparison(compared_page, page_text, page_data, dumped, golden):
     figures = dumped(*page_data(compared_page)["figures"])
-    golden("sweep_compared", "\f\n".join([page_text(compared_page), figures]))
+    text = re.sub(r"/\S+/(before|after)\b", r"{here}/\1", page_text(compared_page))
+    golden("sweep_compared", f"{text}\f\n{figures}")
+
+
+def test_a_slowdown_that_is_not_the_quotient_of_the_medians_is_explained(documents):
+    note = "a slowdown is the median over pairs of instances of one rank"
+    document = copy.deepcopy(documents[0])
+    assert note not in " ".join(_shown(print_sweep, document).split())
+    slower = [one for one in document["pooled_gemms"] if one["verdict"] == "slower"]
+    slower[0]["overlapped_median_us"] *= 1.2
+    assert note in " ".join(_shown(print_sweep, document).split())
 
 
 def test_environments_of_several_sweeps_have_a_column_each(documents):

@@ -41,12 +41,6 @@ def test_next_to_the_traces(point):
     assert kind.traced_busbw_gbps == pytest.approx((1 << 24) / 2 / 260e3, rel=0.01)
 
 
-def test_other_sizes_and_missing_ranks(point):
-    (kind,) = point([250] * 6, size=1 << 20).points[0].recorded
-    assert (kind.traced_count, kind.traced_latency_us) == (0, None)
-    assert not kind.is_complete
-
-
 def test_a_damaged_file_is_a_problem_of_its_point(point):
     found = point([250] * 6, [250] * 6, cut=20)
     assert found.points[0].recorded[0].count == 5

@@ -9,7 +9,6 @@ import pytest
 
 from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
 from gemmetry.sweeps.points import PointSelection, analyse_sweep
-from gemmetry.sweeps.rows import sweep_result
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -194,71 +193,35 @@ def whole(point, facts):
     return judge
 
 
-def test_a_dead_axis_is_stated(whole, launch):
-    found = whole(
-        *[({"threads": threads}, [launch(REDUCE, op="all_reduce", block=640)])
-          for threads in (256, 512)]
-    )  # fmt: skip
-    assert list(found) == ["threads"]
-    assert found["threads"].verdict == "no effect"
-    assert "NVLS" in found["threads"].reason
+AXES = {
+    "a dead axis": (
+        "threads", {n: {"kernel": REDUCE, "op": "all_reduce", "block": 640} for n in (256, 512)},
+        "no effect", "NVLS"),
+    "values that the library clamps": (
+        "channels", {n: {"grid": min(n, 64)} for n in (70, 16, 8)}, "partly in effect",
+        "(70: clamped to 64; 8, 16: in effect)"),
+    "which value ran with which": (
+        "channels", {n: {"grid": min(n, 64)} for n in (28, 56, 70)}, "partly in effect",
+        "channels=70 ran with 64"),
+    # One of the values is what the library does anyway.
+    "values that all run alike": (
+        "threads", {n: {"block": 544} for n in (256, 512)}, "no effect", "every value ran alike"),
+    "limits that are not reached": (
+        "NCCL_MAX_CTAS", {n: {"grid": 8} for n in ("16", "32")}, "no effect", ""),
+    "an axis without rules is judged by comparison": (
+        "bucket_mb", {str(n): {"size": n << 20} for n in (16, 32)}, "in effect", ""),
+    "and open where nothing differs": ("bucket_mb", {n: {} for n in ("16", "32")}, "unknown", ""),
+}  # fmt: skip
 
 
-def test_values_that_the_library_clamps_are_named(whole, launch):
-    found = whole(*[({"channels": n}, [launch(grid=min(n, 64))]) for n in (28, 56, 70)])
-    assert found["channels"].verdict == "partly in effect"
-    assert "channels=70 ran with 64" in found["channels"].reason
-
-
-def test_values_are_in_order_whatever_the_points_are(whole, launch):
-    found = whole(*[({"channels": n}, [launch(grid=min(n, 64))]) for n in (70, 16, 8)])
-    assert found["channels"].values == ("8", "16", "70")
-    assert "(70: clamped to 64; 8, 16: in effect)" in found["channels"].reason
-
-
-def test_values_that_all_run_alike_have_no_effect(whole, launch):
-    """One of them is what the library does anyway."""
-    found = whole(*[({"threads": n}, [launch(block=544)]) for n in (256, 512)])
-    assert found["threads"].verdict == "no effect"
-    assert "every value ran alike" in found["threads"].reason
-    limits = whole(*[({"NCCL_MAX_CTAS": n}, [launch(grid=8)]) for n in ("16", "32")])
-    assert limits["NCCL_MAX_CTAS"].verdict == "no effect"
-
-
-def test_an_axis_without_rules_is_judged_by_comparison(whole, launch):
-    changes = [({"bucket_mb": str(n)}, [launch(size=n << 20)]) for n in (16, 32)]
-    assert whole(*changes)["bucket_mb"].verdict == "in effect"
-    same = [({"bucket_mb": str(n)}, [launch()]) for n in (16, 32)]
-    assert whole(*same)["bucket_mb"].verdict == "unknown"
-
-
-def test_settings_in_an_analysis(sweeps, tmp_path):
-    """From files, with a sweep whose library clamps one value and ignores the threads."""
-    made = [
-        sweeps.MadePoint(channels=c, threads=t, seen_channels=min(c, 64), seen_threads=640,
-                         steps=1, layers=2)
-        for c in (32, 70) for t in (256, 512)
-    ]  # fmt: skip
-    found = analyse_sweep(sweeps.write_sweep(tmp_path / "sweep", made))
-    verdicts = [{one.name: one.verdict for one in point.settings} for point in found.points]
-    assert (
-        verdicts
-        == [
-            {"channels": "in effect", "threads": "not applicable"},
-            {"channels": "clamped to 64", "threads": "not applicable"},
-        ]
-        * 2
-    )
-    assert {one.name: one.verdict for one in found.settings} == {
-        "channels": "partly in effect", "threads": "no effect",
-    }  # fmt: skip
-    document = sweep_result(found).document()
-    setting = document["points"][1]["settings"][0]
-    assert {key: setting[key] for key in ("name", "asked", "seen", "verdict")} == {
-        "name": "channels", "asked": "70", "seen": "64", "verdict": "clamped to 64",
-    }  # fmt: skip
-    assert [one["channels"] for one in setting["collectives"]] == [64]
-    assert [one["name"] for one in document["settings"]] == ["channels", "threads"]
+@pytest.mark.parametrize("name", AXES)
+def test_a_setting_over_the_points_of_a_sweep(whole, launch, name):
+    axis, points, verdict, reason = AXES[name]
+    found = whole(*[({axis: value}, [launch(**given)]) for value, given in points.items()])
+    assert list(found) == [axis]
+    assert found[axis].verdict == verdict
+    assert reason in found[axis].reason
+    assert found[axis].values == tuple(map(str, sorted(points)))
 
 
 @pytest.mark.skipif(not (FOLDER / "sweep_h200x4").is_dir(), reason="needs sweep_h200x4")
