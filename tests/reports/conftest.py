@@ -418,6 +418,14 @@ def found_fixture(kernels, trace):
 
 
 @pytest.fixture(scope="session")
+def scripts():
+    """The scripts of ``browser.js`` by name."""
+    text = Path(__file__).with_name("browser.js").read_text("utf-8")
+    shared, *parts = re.split(r"^// == (.+)$", text, flags=re.MULTILINE)
+    return {name: shared + body for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     """Headless Chromium, driven by selenium."""
     webdriver = pytest.importorskip("selenium.webdriver")

@@ -57,29 +57,16 @@ def _shown(browser, path, results, **options):
     return browser
 
 
-def _column(page, key):
+@pytest.fixture
+def column(browser, scripts):
     """The shown texts of a column, top to bottom."""
-    return page.execute_script(
-        """
-        const heads = [...document.querySelectorAll('#table thead th')];
-        const index = heads.findIndex((head) => head.dataset.key === arguments[0]);
-        return [...document.querySelectorAll('#table tr.row')].map((r) => r.cells[index].innerText);
-        """,
-        key,
-    )
+    return lambda key: browser.execute_script(scripts["cells of a column"], key)
 
 
-def _set(page, element_id, value):
-    page.execute_script(
-        """
-        const field = document.getElementById(arguments[0]);
-        field.value = arguments[1];
-        field.dispatchEvent(new Event('input', { bubbles: true }));
-        field.dispatchEvent(new Event('change', { bubbles: true }));
-        """,
-        element_id,
-        value,
-    )
+@pytest.fixture
+def enter(browser, scripts):
+    """Gives a field a value."""
+    return lambda field, value: browser.execute_script(scripts["set a field"], field, value)
 
 
 def _assert_count(page, text):
@@ -91,41 +78,41 @@ def _assert_count(page, text):
     assert count == text
 
 
-def test_sorting_by_speed_both_ways_and_by_name(page):
+def test_sorting_by_speed_both_ways_and_by_name(page, column):
     head = page.find_element("css selector", "#table th[data-key=gflops] button")
     head.click()
-    texts = _column(page, "gflops")
+    texts = column("gflops")
     shown = [float(text.replace(",", "")) for text in texts if text != "–"]
     assert len(shown) == 152
     assert shown == sorted(shown, reverse=True)
     assert texts[-1] == "–"
     assert head.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
     head.send_keys("\n")  # the keyboard does the same
-    texts = _column(page, "gflops")
+    texts = column("gflops")
     assert [float(t.replace(",", "")) for t in texts if t != "–"] == sorted(shown)
     assert texts[-1] == "–"
     page.find_element("css selector", "#table th[data-key=provider] button").click()
-    providers = _column(page, "provider")
+    providers = column("provider")
     assert providers == sorted(providers)
 
 
-def test_filters_narrow_the_table_and_reset_restores_it(page, result_set):
+def test_filters_narrow_the_table_and_reset_restores_it(page, result_set, column, enter):
     total = len(result_set.records)
     _assert_count(page, f"{total} of {total}")
-    _set(page, "filter-provider", "numpy")
+    enter("filter-provider", "numpy")
     expected = sum(r.provider == "numpy" for r in result_set.records)
     _assert_count(page, f"{expected} of {total}")
-    assert set(_column(page, "provider")) == {"numpy"}
-    _set(page, "filter-dtypes", "s8→s32")
+    assert set(column("provider")) == {"numpy"}
+    enter("filter-dtypes", "s8→s32")
     _assert_count(page, f"2 of {total}")
     page.find_element("css selector", ".filters button[type=reset]").click()
     _assert_count(page, f"{total} of {total}")
-    _set(page, "filter-text", "IREE 257×129×65 bf16")
+    enter("filter-text", "IREE 257×129×65 bf16")
     _assert_count(page, f"5 of {total}")
-    _set(page, "filter-text", "")
-    _set(page, "filter-outcome", "timeout")
-    assert _column(page, "outcome") == ["timeout"]
-    _set(page, "filter-text", "nothing matches this")
+    enter("filter-text", "")
+    enter("filter-outcome", "timeout")
+    assert column("outcome") == ["timeout"]
+    enter("filter-text", "nothing matches this")
     _assert_count(page, f"0 of {total}")
     body = page.find_element("css selector", "#table tbody").text
     assert body == "No dispatch matches the filter."
@@ -156,7 +143,7 @@ def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(browser, make
     assert grid["text"][1] == ["50 %"] * 3
 
 
-def test_choosing_redraws_the_plots(page):
+def test_choosing_redraws_the_plots(page, enter):
     def ticks(plot):
         return page.execute_script(
             "return [...document.querySelectorAll(`#${arguments[0]} .ytick text`)]"
@@ -165,14 +152,14 @@ def test_choosing_redraws_the_plots(page):
         )
 
     assert len(ticks("plot-speed")) == 21
-    _set(page, "speed-select", "1")
+    enter("speed-select", "1")
     assert ticks("plot-speed") == ["257×129×65", "512×512×512"]
-    _set(page, "baseline-select", "iree")
+    enter("baseline-select", "iree")
     title = "return document.querySelector('#plot-baseline .xtitle').textContent"
     assert page.execute_script(title) == "× iree, right is faster"
 
 
-def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path):
+def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path, enter):
     write(result_set, tmp_path / "r.html", baseline="iree:default")
     browser.get((tmp_path / "r.html").as_uri())
     chosen = "return document.getElementById('baseline-select').value"
@@ -187,13 +174,13 @@ def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path):
     # products have no other configuration.
     ratios = sorted(ratio for ratio in shown[0][1] if ratio is not None)
     assert ratios == pytest.approx([1.0] * 2 + [1.25 / 0.6] * 17)
-    _set(browser, "baseline-select", "iree")
+    enter("baseline-select", "iree")
     names = "return document.getElementById('plot-baseline').data.map((trace) => trace.name)"
     assert browser.execute_script(names) == ["numpy", "torch"]
 
 
 @pytest.mark.parametrize("samples", [[5000.0, 5200.0, 4900.0] * 20, [5000.0]])
-def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path, samples):
+def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path, samples, column):
     """Marks, differences that are not shown, and missing intervals."""
     single = len(samples) == 1
     records = [make_record("matmul_64x64x64_f32t_f32t_f32t", provider=provider, gflops=50.0,
@@ -207,8 +194,8 @@ def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path, sam
     write(ResultSet(title="t", records=records, samples=lambda _: samples), tmp_path / "t.html")
     browser.get((tmp_path / "t.html").as_uri())
     sign = "≷" if single else "≈"
-    assert sorted(_column(browser, "ratio")) == ["1.00×", f"1.00×{sign}"]
-    assert all(text == "n/a" if single else text.endswith("!") for text in _column(browser, "half"))
+    assert sorted(column("ratio")) == ["1.00×", f"1.00×{sign}"]
+    assert all(text == "n/a" if single else text.endswith("!") for text in column("half"))
     bars = browser.execute_script(
         "return document.getElementById('plot-speed').data.map((trace) => trace.text[0])"
     )
@@ -246,90 +233,8 @@ def tiles_page(browser, make_record, folder):
     return _shown(browser, folder / "tiles.html", ResultSet(title="tiles", records=records))
 
 
-_LINES = """
-const lines = (node) => {
-  const range = document.createRange();
-  range.selectNodeContents(node);
-  return new Set([...range.getClientRects()].map((box) => box.top)).size;
-};
-const box = document.querySelector('#results .scroll');
-const open = () => document.querySelector('#table .expand').click();
-const all = (selector) => [...document.querySelectorAll(selector)];
-"""
-AUDITS = {
-    "all columns are in sight on a laptop": ("wide", (1400,), """
-        return box.scrollWidth <= box.clientWidth && all('#table th').length >= 11"""),
-    "a narrow table shows that it continues": ("wide", (700,), """
-        const style = getComputedStyle(box);
-        return box.scrollWidth > box.clientWidth && style.overflowX === 'auto'
-          && style.backgroundAttachment === 'local, local, scroll, scroll'"""),
-    "an open row begins with why and keeps to what is in sight": ("wide", (700,), """
-        open();
-        const inner = document.querySelector('#table tr.details div').getBoundingClientRect();
-        const why = document.querySelector('#table tr.details .because').innerText;
-        open();
-        return inner.right <= box.getBoundingClientRect().right + 1 && why.startsWith('why')
-          && why.includes('of the roofline')"""),
-    "the words of a configuration stay whole": ("tiles", (700, 1400), """
-        const cells = all('#table td.configuration .words');
-        return new Set(cells.map((words) => words.innerText)).size === 4
-          && cells.every((words) => [...words.childNodes].every((one) => lines(one) <= 1))"""),
-    "words stay whole in an open row": ("tiles", (700, 1400), """
-        open();
-        const facts = all('#table .facts div').filter((fact) =>
-          ['configuration', 'operation'].includes(fact.querySelector('dt').textContent));
-        const nodes = facts.flatMap((fact) => [...fact.querySelector('.words').childNodes]);
-        const most = Math.max(...nodes.map(lines));
-        open();
-        return facts.length === 2 && most === 1"""),
-    "an open row makes no table wider": ("report", (1600,), """
-        const before = box.scrollWidth;
-        open();
-        const after = box.scrollWidth;
-        open();
-        return box.scrollHeight > box.clientHeight && before === after"""),
-    "the names of sections are all in sight": ("report", (400, 700, 1000), """
-        const nav = document.querySelector('.top nav');
-        const rights = [...nav.children].map((link) => link.getBoundingClientRect().right);
-        return nav.scrollWidth <= nav.clientWidth && nav.offsetHeight === nav.clientHeight
-          && Math.max(...rights) <= innerWidth"""),
-    "the page never scrolls sideways": ("report", (400, 900, 1600), """
-        const root = document.documentElement;
-        return root.scrollWidth <= root.clientWidth"""),
-    "the keyboard's place is seen": ("report", (1400,), """
-        return all('a, button, input, select, summary, [tabindex="0"]').every((one) => {
-          if (!one.checkVisibility()) return true;
-          one.focus({ focusVisible: true });
-          const { outlineStyle, outlineWidth } = getComputedStyle(one);
-          return document.activeElement === one && outlineStyle !== 'none'
-            && parseFloat(outlineWidth) >= 2;
-        })"""),
-    "every table has scopes and can be scrolled by keyboard": ("report", (1400,), """
-        return !all('th:not([scope])').length
-          && !all('.scroll:not([tabindex="0"][role=region][aria-label])').length
-          && all('thead th').every((head) => head.textContent.trim() || head.ariaLabel)"""),
-    "every plot is drawn": ("report", (1400,), """
-        const plots = all('#plots-roofline .js-plotly-plot, [id^=plot-]')
-          .filter((plot) => plot.id !== 'plots-roofline');
-        // A roofline per dtypes; speed, configurations, heat map, baseline, samples.
-        return plots.length === 4 + 5 && plots.every((plot) =>
-          plot.querySelector('svg.main-svg')
-          && plot.querySelector('.trace, .hm image, .point, path.js-line'))"""),
-    "markers of the same ratio do not hide each other": ("report", (1400,), """
-        const places = document.getElementById('plot-baseline').data.map((trace) => trace.y);
-        return places.length >= 2 && places[0].every((_, row) => {
-          const ys = places.map((one) => one[row]);
-          return new Set(ys).size === ys.length && ys.every((y) => Math.abs(y - row) < 0.5);
-        })"""),
-    "samples have the colours of their providers": ("report", (1400,), """
-        const traces = (id) => document.getElementById(id).data;
-        const colours = (id) => [...new Set(traces(id).filter((one) => one.marker)
-          .map((one) => `${one.name.split(':')[0]} ${one.marker.color}`))].sort().join();
-        const lined = traces('plot-samples').filter((one) => one.mode === 'lines');
-        const styles = new Set(lined.map((one) => `${one.line.color} ${one.line.dash}`));
-        return colours('plot-speed') === colours('plot-samples') && lined.length === 7
-          && styles.size === 7"""),
-}  # fmt: skip
+LAYOUT = re.compile(r"layout (\w+) ([\d,]+): ")
+"""Of a script of ``browser.js``: the page, and the widths at which it has to be true."""
 
 
 def _at_width(page, width, script):
@@ -342,11 +247,15 @@ def _at_width(page, width, script):
     return found
 
 
-@pytest.mark.parametrize("name", AUDITS)
-def test_the_layout(name, request):
-    which, widths, script = AUDITS[name]
+@pytest.mark.parametrize("which", ["report", "wide", "tiles"])
+def test_the_layout(which, request, scripts):
     page = request.getfixturevalue({"report": "same_page"}.get(which, f"{which}_page"))
-    assert [width for width in widths if not _at_width(page, width, _LINES + script)] == []
+    audits = {name: found for name in scripts if (found := LAYOUT.match(name))}
+    own = {name: found[2].split(",") for name, found in audits.items() if found[1] == which}
+    assert len(own) >= 2
+    bad = [(name, width) for name, widths in own.items() for width in widths
+           if not _at_width(page, int(width), scripts[name])]  # fmt: skip
+    assert bad == []
 
 
 @pytest.mark.parametrize("width", [400, 700, 1400])
@@ -388,7 +297,7 @@ def test_names_are_broken_into_lines_and_lose_nothing(same_page):
     assert broken("1×56×56×64 ∗ 3×3×128", 10) == ["1×56×56×64", "∗ 3×3×128"]
 
 
-def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path):
+def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path, column):
     names = [f"matmul_{n}x8x8_f32t_f32t_f32t" for n in range(1, 91)]
     records = [make_record(name, f"c{i}") for name in names for i in range(4)]
     write(ResultSet(title="many", records=records), tmp_path / "many.html")
@@ -398,9 +307,9 @@ def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path):
     )
     assert choices == [f"f32 on cpu, operations {part} of 90" for part in
                        ("1 to 40", "41 to 80", "81 to 90")]  # fmt: skip
-    assert len(_column(browser, "provider")) == 300
+    assert len(column("provider")) == 300
     browser.find_element("id", "show-all").send_keys("\n")
-    assert len(_column(browser, "provider")) == 360
+    assert len(column("provider")) == 360
 
 
 def test_console_is_silent_and_nothing_is_requested_from_the_network(page):
@@ -416,7 +325,7 @@ def test_console_is_silent_and_nothing_is_requested_from_the_network(page):
     assert outside == []
 
 
-def test_hostile_names_stay_text(page):
+def test_hostile_names_stay_text(page, enter):
     assert page.find_element("css selector", "h1").text == f"demo {HOSTILE}"
     scripts = page.execute_script(
         "return [...document.scripts].filter((s) => s.textContent.trim() === 'alert(1)').length"
@@ -424,16 +333,16 @@ def test_hostile_names_stay_text(page):
     assert scripts == 0
     crash = page.find_element("xpath", "//details[contains(., 'SIGSEGV')]/summary")
     assert HOSTILE in crash.text
-    _set(page, "filter-outcome", "crash")
+    enter("filter-outcome", "crash")
     page.find_element("css selector", "#table .expand").send_keys("\n")
     details = page.find_element("css selector", "#table tr.details").text
     assert f"note: {HOSTILE}" in details
     assert page.find_elements("css selector", "#table script") == []
 
 
-def test_cells_of_a_column_have_equal_decimals(same_page):
+def test_cells_of_a_column_have_equal_decimals(same_page, column):
     for key in ("gflops", "roofline", "half", "ratio"):
-        cells = [text for text in _column(same_page, key) if text != "–"]
+        cells = [text for text in column(key) if text != "–"]
         digits = {len(text.split()[0].rstrip("×≈").partition(".")[2]) for text in cells}
         assert len(digits) == 1, (key, digits)
 

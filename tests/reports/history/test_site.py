@@ -146,15 +146,9 @@ def test_the_trends_are_drawn_in_a_browser(site, browser):
 
 
 @pytest.mark.browser
-def test_nothing_is_wider_than_a_phone(site, phone):
+def test_nothing_is_wider_than_a_phone(site, phone, scripts):
     open_with_a_series(phone, site)
-    wide = phone.execute_script(
-        """
-        return [...document.querySelectorAll('body *')]
-          .filter((one) => one.getBoundingClientRect().right > 391 || one.scrollWidth > 391)
-          .map((one) => one.outerHTML.slice(0, 80));
-        """
-    )
+    wide = phone.execute_script(scripts["wider than a phone"])
     assert wide == []
     assert phone.execute_script("return document.documentElement.scrollWidth") == 390
 
@@ -173,27 +167,13 @@ def test_the_labels_of_the_times_are_round(site, browser):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_colours_are_those_that_the_reader_prefers(site, browser, scheme):
+def test_the_colours_are_those_that_the_reader_prefers(site, browser, scheme, scripts):
     """Texts have the contrast of 4.5 that WCAG 2.1 requires, on a background of the scheme."""
     prefers = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", prefers)
     try:
         open_with_a_series(browser, site)
-        found = browser.execute_script(
-            """
-            const solid = (one) => {
-              for (let at = one; at; at = at.parentElement) {
-                const colour = getComputedStyle(at).backgroundColor;
-                if (!/, 0\\)$/.test(colour)) return colour;
-              }
-              return '';
-            };
-            const shown = [...document.querySelectorAll('main *')].filter((one) => one.offsetParent
-              && [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()));
-            return shown.map((one) =>
-              [getComputedStyle(one).color, solid(one), one.outerHTML.slice(0, 80)]);
-            """
-        )
+        found = browser.execute_script(scripts["colours of texts"])
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert len(found) > 100

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -46,33 +47,12 @@ def _open(browser, report, tmp_path):
     assert browser.get_log("browser") == []
 
 
-_COLOURS = """
-const canvas = document.getElementById('timeline');
-const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-const seen = {};
-for (let i = 0; i < data.length; i += 4) {
-  const key = [data[i], data[i + 1], data[i + 2]].join();
-  seen[key] = (seen[key] || 0) + 1;
-}
-const probe = document.createElement('canvas').getContext('2d');
-const style = getComputedStyle(document.documentElement);
-const result = {};
-for (const name of ['gemm', 'other', 'communication', 'idle']) {
-  probe.fillStyle = style.getPropertyValue('--' + name).trim();
-  probe.fillRect(0, 0, 1, 1);
-  const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
-  result[name] = seen[[r, g, b].join()] || 0;
-}
-return result;
-"""
-
-
 @pytest.mark.browser
-def test_the_timeline_is_drawn_and_zooms(browser, report_of, tmp_path):
+def test_the_timeline_is_drawn_and_zooms(browser, report_of, tmp_path, scripts):
     from selenium.webdriver.common.keys import Keys
 
     _open(browser, report_of(RANK0), tmp_path)
-    drawn = browser.execute_script(_COLOURS)
+    drawn = browser.execute_script(scripts["pixels of each colour"])
     assert all(drawn[name] > 50 for name in ("gemm", "communication", "idle")), drawn
     canvas = browser.find_element("id", "timeline")
     before = canvas.get_attribute("data-drawn")
@@ -86,35 +66,23 @@ def test_the_timeline_is_drawn_and_zooms(browser, report_of, tmp_path):
     assert canvas.get_attribute("data-drawn") == before
 
 
-_POINT_AT = """
-const [row, share] = arguments;
-const canvas = document.getElementById('timeline');
-const box = canvas.getBoundingClientRect();
-const left = Math.min(150, canvas.clientWidth / 4);
-const clientX = box.left + left + share * (canvas.clientWidth - left - 10);
-const clientY = box.top + 8 + row * 27 + 11;
-canvas.dispatchEvent(new PointerEvent('pointermove', {clientX, clientY}));
-return document.getElementById('timeline-hint').innerText;
-"""
-
-
 @pytest.mark.browser
-def test_hints_and_the_search(browser, report_of, tmp_path):
+def test_hints_and_the_search(browser, report_of, tmp_path, scripts):
     from selenium.webdriver.common.keys import Keys
 
     ranks = [RANK0, RANK0.replace("rank0", "rank1")]
     _open(browser, report_of(*ranks), tmp_path)
-    assert browser.execute_script(_POINT_AT, 0, 0.5).startswith("step 3\n")
+    assert browser.execute_script(scripts["point at the timeline"], 0, 0.5).startswith("step 3\n")
     # Of a GEMM in the middle of the first rank's first stream.
-    hint = browser.execute_script(_POINT_AT, 1, 0.25)
+    hint = browser.execute_script(scripts["point at the timeline"], 1, 0.25)
     assert re.search(r"16384x\d+x\d+ bf16 tn · \d+ TFLOP/s\naten::(add)?mm\n", hint), hint
-    hint = browser.execute_script(_POINT_AT, 2, 0.1)
+    hint = browser.execute_script(scripts["point at the timeline"], 2, 0.1)
     assert re.search(r"all_gather · 384 MiB BFloat16 · 4 ranks\n", hint), hint
     box = browser.find_element("id", "timeline-search")
     box.send_keys("16384x12288")
     found = browser.find_element("id", "timeline-found")
     assert re.fullmatch(r"4 of \d+, 9\.03 ms", found.text), found.text
-    colours = browser.execute_script(_COLOURS)
+    colours = browser.execute_script(scripts["pixels of each colour"])
     assert colours["communication"] == 0 < colours["gemm"]
     box.send_keys(Keys.ENTER)
     assert found.text.startswith("1 of 4: nvjet_")
@@ -132,11 +100,11 @@ def test_hints_and_the_search(browser, report_of, tmp_path):
 
 
 @pytest.mark.browser
-def test_operators_of_the_host_are_drawn(browser, report_of, tmp_path):
+def test_operators_of_the_host_are_drawn(browser, report_of, tmp_path, scripts):
     from selenium.webdriver.support.ui import Select
 
     _open(browser, report_of("cpu_grid"), tmp_path)
-    assert browser.execute_script(_COLOURS)["gemm"] > 1000
+    assert browser.execute_script(scripts["pixels of each colour"])["gemm"] > 1000
     choice = Select(browser.find_element("id", "timeline-group"))
     assert len(choice.options) == 3
     before = browser.find_element("id", "timeline").get_attribute("data-drawn")
@@ -144,30 +112,8 @@ def test_operators_of_the_host_are_drawn(browser, report_of, tmp_path):
     assert browser.find_element("id", "timeline").get_attribute("data-drawn") != before
 
 
-SCRIPTS = (
-    "</script><script>document.title = 'owned'</script>",
-    "<script>document.title = 'owned'</script>",
-    "<img src=x onerror=\"document.title = 'owned'\">",
-    "<svg/onload=document.title='owned'>",
-    '" onmouseover="document.title=\'owned\'" x="',
-    "' autofocus onfocus=document.title='owned' x='",
-    "javascript:document.title='owned'",
-    "<a href=javascript:document.title='owned'>x</a>",
-    "</title><script>document.title = 'owned'</script>",
-    "</style><script>document.title = 'owned'</script>",
-    "<!--<script>",
-    "--><script>document.title = 'owned'</script>",
-    "]]><script>document.title = 'owned'</script>",
-    "${document.title = 'owned'}",
-    "{{ ''.__class__ }}{% include '/etc/passwd' %}",
-    '{"__proto__": {"title": "owned"}}',
-    "__proto__",
-    "\u2028document.title='owned'\u2029",
-    "</TEXTAREA><ScRiPt>document.title='owned'</sCrIpT>",
-    "<iframe srcdoc=\"<script>parent.document.title='owned'</script>\">",
-    "<base href=http://evil.example/>",
-    "<meta http-equiv=refresh content='0;url=http://evil.example/'>",
-)
+_LINES = Path(__file__).parents[1].joinpath("hostile.txt").read_text().splitlines()
+SCRIPTS = [line.replace("\\u2028", "\u2028").replace("\\u2029", "\u2029") for line in _LINES]
 
 
 def _hostile_job(folder, report_of, with_gpu):
@@ -227,31 +173,10 @@ def test_scripts_in_every_place_that_has_a_name_are_text(report_of, tmp_path):
         assert not [name for _, attrs in elements for name in attrs if name.startswith("on")]
 
 
-_TOUCH_EVERYTHING = """
-const canvas = document.getElementById('timeline');
-const box = canvas.getBoundingClientRect();
-const shown = new Set();
-for (let y = 5; y < box.height; y += 9) {
-  for (let x = 150; x < box.width; x += 4) {
-    const place = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
-    canvas.dispatchEvent(new PointerEvent('pointermove', place));
-    const hint = document.getElementById('timeline-hint');
-    if (!hint.hidden) shown.add(hint.textContent);
-  }
-}
-for (const element of document.querySelectorAll('*')) {
-  for (const kind of ['mouseover', 'pointerenter', 'focus', 'error', 'load', 'animationstart']) {
-    element.dispatchEvent(new Event(kind, {bubbles: true}));
-  }
-}
-return [...shown];
-"""
-
-
 @pytest.mark.browser
 @pytest.mark.parametrize("with_gpu", [True, False], ids=["kernels", "operators"])
 def test_scripts_in_every_place_that_has_a_name_do_not_run(
-    browser, report_of, tmp_path, monkeypatch, with_gpu
+    browser, report_of, tmp_path, monkeypatch, with_gpu, scripts
 ):
     """Also where the page's own rule against foreign scripts would not stop them."""
     report = _hostile_job(tmp_path, report_of, with_gpu)
@@ -267,19 +192,19 @@ def test_scripts_in_every_place_that_has_a_name_do_not_run(
         title = browser.title
         assert title == f"{tmp_path.name}: 2 traces – gemmetry"
         assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
-        shown = browser.execute_script(_TOUCH_EVERYTHING)
+        shown = browser.execute_script(scripts["touch everything"])
         assert any("document.title" in text for text in shown)
         assert browser.title == title
         assert browser.execute_script("return ({}).title") is None
-        scripts = "return [...document.scripts].filter((s) => s.type !== 'application/json').length"
-        assert browser.execute_script(scripts) == 2
+        count = "return [...document.scripts].filter((s) => s.type !== 'application/json').length"
+        assert browser.execute_script(count) == 2
         elements = "return document.querySelectorAll('img, iframe, base, object, embed').length"
         assert browser.execute_script(elements) == 0
         assert browser.get_log("browser") == []
 
 
 @pytest.mark.browser
-def test_a_window_of_years_is_drawn_at_every_zoom(browser, report_of, tmp_path):
+def test_a_window_of_years_is_drawn_at_every_zoom(browser, report_of, tmp_path, scripts):
     """Steps of the axis that are too small for a number of 52 bits would never end."""
     place = {"ph": "X", "cat": "kernel", "name": "k", "dur": 5, "args": {"device": 0, "stream": 7}}
     path = tmp_path / "years.json"
@@ -287,37 +212,18 @@ def test_a_window_of_years_is_drawn_at_every_zoom(browser, report_of, tmp_path):
     browser.set_page_load_timeout(60)
     browser.set_script_timeout(60)
     _open(browser, report_of(path), tmp_path)
-    zoom = """
-    const canvas = document.getElementById('timeline');
-    const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', {key}));
-    for (let i = 0; i < 80; i++) { press('+'); press('PageDown'); press('ArrowRight'); }
-    return canvas.dataset.drawn;
-    """
-    start, end = map(float, browser.execute_script(zoom).split(":"))
+    start, end = map(float, browser.execute_script(scripts["zoom in 80 times"]).split(":"))
     assert 0 < end - start < 1e9
 
 
 @pytest.mark.browser
-def test_a_narrow_page_keeps_words_and_numbers_whole(browser, job_report, tmp_path):
+def test_a_narrow_page_keeps_words_and_numbers_whole(browser, job_report, tmp_path, scripts):
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": 700, "height": 900, "deviceScaleFactor": 1, "mobile": False},
     )
     _open(browser, job_report, tmp_path)
-    broken, hidden, headless = browser.execute_script(
-        """
-        const lines = (node) => {
-          const range = document.createRange();
-          range.selectNodeContents(node);
-          return new Set([...range.getClientRects()].map((box) => box.top)).size;
-        };
-        const cells = [...document.querySelectorAll('#gemms td, #collectives td, #steps td')];
-        const parts = cells.flatMap((cell) => [...cell.childNodes]).filter((one) => one.data);
-        const nav = document.querySelector('.top nav');
-        return [parts.filter((one) => lines(one) > 1).map((one) => one.data),
-          nav.scrollWidth - nav.clientWidth, document.querySelectorAll('th:not([scope])').length];
-        """
-    )
+    broken, hidden, headless = browser.execute_script(scripts["broken cells of traces"])
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert broken == []
     assert (hidden, headless) == (0, 0)
