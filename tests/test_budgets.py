@@ -23,19 +23,19 @@ BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 
 BUDGETS = {
     "cli": 3000,
-    "counters": 4650,
-    "dispatches": 4250,
-    "documents": 3000,
+    "counters": 4620,
+    "dispatches": 4220,
+    "documents": 2975,
     "domain": 4900,
     "engine": 6500,
     "formats": 4900,
     "hardware": 3400,
-    "history": 1950,
+    "history": 1920,
     "judge": 2600,
     "measurement": 1850,
     "numerics": 1350,
     "providers": 9250,
-    "results": 950,
+    "results": 940,
     "selftest": 4200,
     "statistics": 1150,
     "sweeps": 7300,
@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 63_250
+TESTS = 61_000
 FILES = 345
 
 

@@ -20,7 +20,7 @@ RESTRICTED = {"driver/nvidia/params": "RmProfilingAdminOnly: 1\n",
               "self/status": "Name:\tpython\nCapEff:\t0000000000000000\n"}  # fmt: skip
 CAPABLE = RESTRICTED | {"self/status": "Name:\tpython\nCapEff:\t0000000000200000\n"}
 CASES = {
-    # The driver tells of a lack of permission whatever the wording; else the wording does.
+    # The driver shows a lack of permission whatever the wording; else the wording does.
     "restricted": ({"log": "etwas anderes", "proc": RESTRICTED}, EnvironmentFailure,
                    "ERR_NVGPUCTRPERM", "SYS_ADMIN"),
     "permission": ({"text": "permission"}, EnvironmentFailure, "ERR_NVGPUCTRPERM", ""),
