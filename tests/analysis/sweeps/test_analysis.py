@@ -31,28 +31,6 @@ def small(sweeps):
     return make
 
 
-def test_the_best_of_a_repeated_sweep(analysis_of, sweeps):
-    points = [
-        sweeps.MadePoint(channels=channels, repeat=repeat, comm_ns=comm, layers=2)
-        for channels, comm in ((4, 400_000), (8, 300_000), (16, 260_000))
-        for repeat in (1, 2)
-    ]
-    best = analysis_of(*points).best
-    assert (best.first.configuration.channels, best.verdict) == (16, "faster")
-    assert [one.configuration.channels for one in best.ranked] == [16, 8, 4]
-    assert {one.runs for one in best.ranked} == {2}
-
-
-def test_halves_of_one_points_repeats_do_not_differ(analysis_of, sweeps):
-    points = [
-        sweeps.MadePoint(axes={"half": half}, repeat=repeat, layers=2)
-        for half in "ab"
-        for repeat in (1, 2, 3)
-    ]
-    best = analysis_of(*points).best
-    assert best.verdict in ("no difference shown", "undecided")
-
-
 def test_points_without_traces_are_named_and_the_rest_is_analysed(analysis_of, small):
     crash = "Traceback (most recent call last):\nRuntimeError: NCCL error: unhandled system error\n"
     found = analysis_of(

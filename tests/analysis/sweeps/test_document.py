@@ -96,11 +96,3 @@ def test_a_sweep_without_steps_has_no_best_point(tmp_path, sweeps):
     sweeps.write_sweep(tmp_path, [sweeps.MadePoint(steps=0)])
     best = sweep_result(analyse_sweep(tmp_path)).document()["best"]
     assert (best["verdict"], best["threads"], best["next"]) == ("no steps", None, None)
-
-
-def test_columns_hold_the_values_of_the_entries(document, analysis):
-    result = sweep_result(analysis)
-    steps = [one["step_ms"]["median"] for one in document["points"]]
-    assert result.table("points").values("step_ms") == steps
-    slowdowns = [one["slowdown"] for one in document["gemms"]]
-    assert result.table("gemms").values("slowdown") == slowdowns

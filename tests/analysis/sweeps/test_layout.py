@@ -28,10 +28,6 @@ def point(sweeps):
     return make
 
 
-def _by_label(sweep):
-    return {point.label: point for point in sweep.points}
-
-
 @pytest.mark.parametrize("file", LAYOUTS)
 def test_traces_are_found_in_every_layout(tmp_path, sweeps, point, file):
     sweeps.write_sweep(tmp_path, [point(channels=c) for c in (4, 16)], file=file)
@@ -54,11 +50,6 @@ def test_axes_and_repeats_come_from_the_path(tmp_path, sweeps, point):
     labels = ["256 threads, 8 channels, NCCL_ALGO=Ring"]
     assert [p.label for p in found.points] == [*labels, f"{labels[0]}, repeat 2"]
     assert found.repeats == 2
-
-
-def test_one_channel_is_singular():
-    labels = [SweepConfiguration(channels=channels).label for channels in (1, 2)]
-    assert labels == ["1 channel", "2 channels"]
 
 
 def test_a_point_missing_from_the_grid_is_listed_as_not_run(tmp_path, sweeps, point):
@@ -146,20 +137,6 @@ def test_the_folder_of_the_analysis(tmp_path, sweeps, point):
         p.folder for p in read_sweep(tmp_path).points
     ]
     assert len(read_sweep(tmp_path).points) == 1
-
-
-def test_a_generated_trace_is_read_as_planted(tmp_path, sweeps, point):
-    from gemmetry.traces.collectives.summary import collectives_of
-    from gemmetry.traces.model import Trace
-    from gemmetry.traces.reading import read_trace
-
-    sweeps.write_sweep(tmp_path, [point(ranks=2, layers=2, steps=2, cut=(1,))])
-    (made,) = read_sweep(tmp_path).points
-    whole, cut = (Trace(one.path, read_trace(one.path)) for one in made.traces)
-    assert (whole.rows.rank, whole.rows.world_size, whole.rows.partial) == (0, 2, False)
-    assert int(whole.is_gemm.sum()) == 2 * 2 * 4
-    assert [one.op for one in collectives_of(whole)] == ["all_gather"] * 4
-    assert cut.rows.partial
 
 
 def test_a_manifest_of_other_shape_does_no_harm(tmp_path, sweeps, point):

@@ -115,16 +115,6 @@ def test_the_effect_of_a_setting_that_changed_nothing_is_left_out_unless_shown(v
     assert sum("depend" in text for text in found) == count
 
 
-def test_one_of_anything_is_singular():
-    lost = {"verdict": "no control group", "slowdown_ci_low": None}
-    best = {"step_ms": None}
-    found = sentences({"points": [{"ranks": [0], "stragglers": []}], "best": best,
-                       "pooled_gemms": [lost]})  # fmt: skip
-    assert found[0] == "1 of 1 point has traces: 1 in all."
-    assert found[1].startswith("1 GEMM always ran next to communication, so there is nothing to "
-                               "compare it with")  # fmt: skip
-
-
 def test_a_straggler_is_named_with_its_kernel(analysis_of, sweeps):
     found = sentences(analysis_of(sweeps.MadePoint(delay_ns={1: 200_000})))
     (sentence,) = [text for text in found if "delays the others" in text]

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
 
-from gemmetry.traces.figures import category_bars, gemm_bars
+from gemmetry.traces.figures import category_bars
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
@@ -61,18 +60,3 @@ def test_no_kernel_time_is_left_out(report_of):
     )
     blue = sum(dict(bar.parts)["gemm"] for bar in bars)
     assert blue * 1000 == pytest.approx(sum(s.gemm_kernel_ns for s in report.summaries))
-
-
-def test_a_product_of_unknown_shape_is_identified_by_its_kernel(graph_report, report_of):
-    (bar,) = gemm_bars(graph_report.gemms)
-    assert bar.label == graph_report.gemms[0].facts.short
-    assert "shape not known" in bar.hint
-    known = gemm_bars(report_of("traces/h200_matmul.pt.trace.json.gz").gemms)
-    assert known
-    assert all("x" in bar.label.split()[0] for bar in known)
-
-
-def test_a_kernel_without_a_short_name_is_still_listed(graph_report):
-    row = graph_report.gemms[0]
-    nameless = dataclasses.replace(row, facts=dataclasses.replace(row.facts, short=""))
-    assert gemm_bars([nameless])[0].label == row.kernel

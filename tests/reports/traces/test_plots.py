@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.figures import Bar, bars_html, colours_of, short_paths, time_bars
+from gemmetry.traces.figures import Bar, bars_html, short_paths, time_bars
 from gemmetry.traces.gemms import common_folder
 
 HOSTILE = "<script>alert(1)</script>"
@@ -42,21 +42,12 @@ def test_texts_are_escaped():
     ET.fromstring(page)
 
 
-def test_no_data_gives_no_picture():
-    assert bars_html([], "t") == ""
-
-
 def test_parts_of_time_add_up_to_the_window(job_report):
     bars = time_bars(job_report.summaries)
     assert len(bars) == 4
     for bar in bars:
         assert sum(length for _, length in bar.parts) == pytest.approx(1)
     assert [bar.label for bar in bars] == ["rank0", "rank1", "rank2", "rank3"]
-
-
-def test_a_lone_trace_is_identified_by_its_name_alone(report_of):
-    (bar,) = time_bars(report_of("traces/h200_matmul.pt.trace.json.gz").summaries)
-    assert bar.label == "h200_matmul"
 
 
 def test_a_window_shorter_than_a_millisecond_is_not_nothing(job_report):
@@ -70,11 +61,6 @@ def test_both_ends_of_a_long_label_are_kept():
     assert label.startswith("first_x")
     assert label.endswith("x_last")
     assert len(label) == 44
-
-
-def test_colours_are_those_that_are_seen():
-    bars = [Bar("a", (("gemm", 1.0), ("idle", 0.0)), ""), Bar("b", (("copy", 0.1),), "")]
-    assert colours_of(bars) == {"gemm", "copy"}
 
 
 @pytest.mark.parametrize(

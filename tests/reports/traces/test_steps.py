@@ -8,9 +8,8 @@ from rich.console import Console
 
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.report import step_table
 from gemmetry.traces.summary import Outside, outside_steps, summarize, summarize_steps
-from gemmetry.traces.text import ABOUT_STEPS, outside_text, print_steps, steps_text
+from gemmetry.traces.text import outside_text, print_steps
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 
@@ -26,36 +25,6 @@ def shown(*traces):
     files = [summarize(trace) for trace in traces]
     print_steps(files, steps, outside, Console(file=out, width=80, highlight=False))
     return out.getvalue()
-
-
-def test_rows_have_the_mark_and_the_window():
-    steps = summarize_steps(read("h200_matmul.pt.trace.json.gz"))
-    rows = step_table(steps).records()
-    assert [(row["step"], row["kernels"], row["mark_us"]) for row in rows] == [
-        (2, 1, 211.695),
-        (3, 1, 69.9),
-    ]
-    assert [row["window_us"] for row in rows] == [step.window_ns / 1000 for step in steps]
-    assert "events" not in rows[0]
-
-
-def test_one_file_has_a_line_per_step_and_one_for_the_rest():
-    lines = shown(read("h200_fsdp_rank0of4_part.pt.trace.json.gz")).splitlines()
-    assert [line.split()[0] for line in lines[:5]] == ["step", "ms", "3", "windows:", "9"]
-    assert lines[2].split()[1:4] == ["64.912", "18.342", "32"]
-    assert lines[3].strip() == (
-        "windows: 18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms"
-    )
-    assert lines[4].strip() == "9 kernels in no step"
-    assert " ".join(" ".join(lines[5:]).split()).lower() == f"{ABOUT_STEPS}."
-    assert max(map(len, lines)) <= 80
-
-
-def test_steps_of_several_files_are_listed_below_their_names():
-    names = ("h200_matmul.pt.trace.json.gz", "v100_resnet50_2021_part.json.gz")
-    lines = shown(*map(read, names)).splitlines()
-    assert [line for line in lines if line.startswith("/")] == [str(DATA / name) for name in names]
-    assert "others" not in lines[0]
 
 
 def pipelined(folder):
@@ -93,14 +62,6 @@ def test_steps_that_overlap_say_so(tmp_path):
     assert "windows overlap: 0.360 ms added up, but 0.240 of the trace's 0.240 ms together" in text
     assert "Steps overlap on the device" in text
     assert max(map(len, lines)) <= 80
-
-
-def test_several_files_are_reported_together():
-    traces = [read("h200_fsdp_rank0of4_part.pt.trace.json.gz"),
-              read("h200_fsdp_rank1of4_part.pt.trace.json.gz")]  # fmt: skip
-    steps = [step for trace in traces for step in summarize_steps(trace)]
-    text = steps_text([summarize(trace) for trace in traces], steps)
-    assert text == "windows: 39.079 of the traces' 48.249 ms; idle in them: 0.049 of 0.059 ms"
 
 
 def test_what_is_in_no_step():

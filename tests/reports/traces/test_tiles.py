@@ -2,34 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmetry.domain.units import format_ns
-from gemmetry.traces.figures import gpu_tiles, host_tiles, window_parts
+from gemmetry.traces.figures import gpu_tiles, window_parts
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
     "traces/h200_fsdp_rank1of4_part.pt.trace.json.gz",
 )
-
-
-def test_the_time_of_a_job_is_not_the_sum_of_its_ranks(report_of):
-    report = report_of(*RANKS)
-    first, busy, *_, gemms = gpu_tiles(report)
-    starts, ends = zip(*(one.span for one in report.jobs[0].job.ranks), strict=True)
-    assert first == {
-        "label": "time of the job",
-        "value": format_ns(max(ends) - min(starts)),
-        "detail": "2 of 4 ranks, 83 kernels",
-    }
-    mean = sum(one.busy_ns for one in report.summaries) / 2
-    assert busy["detail"] == f"{format_ns(mean)} per rank with any work"
-    assert gemms["detail"].endswith(" per rank, 15 kernels in all")
-
-
-def test_one_trace_has_its_window(report_of):
-    report = report_of("traces/h200_matmul.pt.trace.json.gz")
-    first, busy, *_ = gpu_tiles(report)
-    assert (first["label"], first["value"]) == ("window", "144 µs")
-    assert busy["detail"] == f"{format_ns(report.summaries[0].busy_ns)} with any work"
 
 
 def test_several_jobs_have_the_shortest_and_the_longest_time(report_of):
@@ -53,12 +31,6 @@ def test_ranks_that_do_not_overlap_have_no_common_time(report_of):
     )[0]
     assert (first["label"], first["value"]) == ("longest rank", "25.3 ms")
     assert "do not overlap" in first["detail"]
-
-
-def test_traces_of_a_cpu_have_products(report_of):
-    labels = [tile["label"] for tile in host_tiles(report_of("cpu_grid"))]
-    assert labels == ["work on a GPU", "time in operators", "matrix products",
-                      "fastest product, by its median"]  # fmt: skip
 
 
 def test_parts_of_a_window_add_up_to_it(job_report):

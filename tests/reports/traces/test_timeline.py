@@ -56,16 +56,6 @@ def test_streams_are_in_one_order_on_all_ranks(two_ranks):
     assert orders[0] == orders[1] == ["steps", "stream 24", "stream 7", "stream 20"]
 
 
-def test_steps_stand_above_the_lanes_of_their_rank(two_ranks):
-    (group,) = timeline_groups(two_ranks)
-    assert ["steps" in lane for lane in group["lanes"]] == [True, False, False, False] * 2
-    for lane, step in zip(group["lanes"][::4], two_ranks.steps, strict=True):
-        ((number, start, length, mark),) = lane["steps"]
-        assert (number, length, mark) == (3, step.window_ns, step.step.mark_ns)
-        assert lane["rows"] == 3
-        assert 0 < start < start + length <= group["window"]
-
-
 def test_work_has_its_operator_its_shape_and_what_it_sent(two_ranks, job_report):
     (group,) = timeline_groups(two_ranks)
     gemm = next(work for work in group["works"] if work[0].startswith("nvjet"))
@@ -84,15 +74,3 @@ def test_work_has_its_operator_its_shape_and_what_it_sent(two_ranks, job_report)
     assert sorted(speeds) == sorted(
         round(speed, 2) for speed in reported if speed for _ in range(4)
     )
-
-
-def test_threads_of_the_host_have_lanes(report_of):
-    groups = timeline_groups(report_of("cpu_grid"))
-    assert [group["label"] for group in groups] == [
-        "config_0002/repeat_01", "config_0002/repeat_02", "config_0003/repeat_01"]  # fmt: skip
-    for group in groups:
-        (lane,) = group["lanes"]
-        assert re.fullmatch(r"thread \d+", lane["label"])
-        shapes = {work[2] for work in group["works"] if work[0] == "aten::mm"}
-        assert len(shapes) == 1
-        assert re.fullmatch(r"256x256x256 (bf16|f32) t[tn]", shapes.pop())

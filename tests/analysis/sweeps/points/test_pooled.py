@@ -41,18 +41,6 @@ def test_a_slow_rank_is_no_slowdown(pooled, sweeps):
     assert down.slowdown == pytest.approx(1, abs=0.01)
 
 
-def test_every_point_has_its_own(pooled, sweeps):
-    found = pooled(
-        sweeps.MadePoint(channels=4, slowdown={sweeps.UP.kernel: 1.1}),
-        sweeps.MadePoint(channels=8, slowdown={sweeps.UP.kernel: 1.4}),
-    )
-    slowdowns = [one[sweeps.UP.kernel].slowdown for one in found]
-    assert slowdowns == pytest.approx([1.1, 1.4], rel=0.01)
-    assert [one[sweeps.UP.kernel].dose.full_overlap_slowdown for one in found] == pytest.approx(
-        slowdowns, rel=0.01
-    )
-
-
 def test_without_a_control_group_on_any_rank(pooled, sweeps):
     (found,) = pooled(sweeps.MadePoint(has_control=False))
     up = found[sweeps.UP.kernel]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from gemmetry.documents.sweep_files import ProductPoint, geometric_mean, timeline_tables
+from gemmetry.documents.sweep_files import ProductPoint, timeline_tables
 from gemmetry.sweeps.rows import SweepConfiguration
 
 
@@ -56,21 +54,3 @@ def test_a_point_without_traces_is_empty_and_not_zero():
         "256thread_16ch", 0, None,
     )  # fmt: skip
     assert (last["outcome"], last["reason"]) == ("no_traces", MISSING.reason)
-
-
-def test_the_summary_names_the_slowest_rank():
-    *_, summary = timeline_tables([point(4, 2.0, 7.0, 3.0)])
-    (found,) = summary.records()
-    assert (found["busy_time_ms"], found["total_time_ms"]) == (4.0, 8.0)
-    assert (found["slowest_rank"], found["slowest_rank_computation_time_ms"]) == (1, 7.0)
-    assert found["computation_time_spread_ms"] == 5.0
-
-
-def test_a_geometric_mean_keeps_zeros():
-    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
-    assert geometric_mean([2.0, 0.0]) == 0.0
-    data, *_ = timeline_tables([point(4, 2.0, 8.0), point(8, 0.0, 8.0)], geometric=True)
-    found = rows(data)
-    assert found["256thread_4ch", "busy_time"]["time ms"] == pytest.approx(4.0)
-    zero = found["256thread_8ch", "busy_time"]
-    assert (zero["time ms"], zero["zero ranks"]) == (0.0, 1)

@@ -14,9 +14,6 @@ from gemmetry.documents.sweep_files import (
 )
 from gemmetry.sweeps.rows import GemmKind
 
-OLD = ["threads", "channel", "rank", "kernel_name", "kernel_time_min_us", "kernel_time_max_us",
-       "time_diff_us"]  # fmt: skip
-
 
 def events(folder, threads, channels, rank):
     """The kernels of a trace file, which nothing of ours read."""
@@ -64,33 +61,6 @@ def test_whether_collectives_slow_a_gemm_is_next_to_its_spread(products, sweeps)
     assert {one["verdict"] for one in slowed} == {"slower"}
     assert all(1.25 < one["slowdown_ci_low"] < one["slowdown_ci_high"] < 1.35 for one in slowed)
     assert "slower" not in {one["verdict"] for one in others}
-
-
-def test_columns_of_the_old_script_come_first(products):
-    rows = varying_gemms(products.points, 5)
-    names = list(varying_table("", rows).names)
-    of_operator = [name for name in names if name.startswith("col_")]
-    assert names[: len(OLD)] == OLD
-    assert names[len(OLD) : len(OLD) + len(of_operator)] == of_operator == sorted(of_operator)
-    assert {"col_name", "col_param: M", "col_Kernel Time (µs)_max", "col_name_count"} <= {
-        *of_operator
-    }
-    assert {one["col_name"] for one in varying_table("", rows).records()} == {"aten::mm"}
-    sizes = {(one["col_param: M"], one["m"]) for one in varying_table("", rows).records()}
-    assert sizes == {(1024, 1024)}
-    assert varying_table("_with_timestamps", rows).names[: len(names)] == tuple(names)
-
-
-def test_the_largest_differences_of_each_trace(products):
-    everything = varying_gemms(products.points, 5)
-    chosen = varying_gemms(products.points, 1)
-    assert len(chosen) == 3 * 2
-    spreads = [one.gemm.spread_us for one in everything]
-    assert spreads == sorted(spreads, reverse=True)
-    largest = {}
-    for point, gemm in everything:
-        largest.setdefault((point.full_config, gemm.rank), gemm.spread_us)
-    assert [one.gemm.spread_us for one in chosen] == sorted(largest.values(), reverse=True)
 
 
 def test_helpers_and_kernels_of_unknown_shape_are_not_listed(products):

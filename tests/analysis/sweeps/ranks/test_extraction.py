@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from gemmetry.domain.errors import RequestError
 from gemmetry.sweeps.folder import RankFile
 from gemmetry.sweeps.ranks import read_facts
 
@@ -158,10 +157,3 @@ def test_a_trace_of_a_cpu_with_gloo(tmp_path):
     assert (first.number, first.source, first.window_ns) == (2, "host", 100_000)
     assert (first.compute_ns, first.exposed_comm_ns, first.idle_ns) == (27_000, 35_000, 38_000)
     assert (second.number, second.idle_ns) == (3, 100_000)
-
-
-def test_a_file_that_is_no_trace_is_refused(tmp_path):
-    path = tmp_path / "rank0.json"
-    path.write_text('{"answer": 42}')
-    with pytest.raises(RequestError, match="not a trace"):
-        read_facts(RankFile(path, 0, "name"))
