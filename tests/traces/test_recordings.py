@@ -1,16 +1,12 @@
-"""Recordings written line by line, and what is found in them: ``recordings.txt`` and ``jobs.txt``.
+"""Recordings written line by line, and what is found in them: ``recordings.txt``, ``jobs.txt``.
 
-A case is its topic and name, the calls of :class:`Recording` (or ranks and their collectives) by
-line, and after "=" the values found, without those that are 0 or empty. ``NAME = TEXT`` at the top
-stands for {NAME}. ``GEMMETRY_GOLDEN=1 pytest
-tests/traces/test_recordings.py`` stores them anew.
+A line is a call of :class:`Recording`; or a rank, and each of its collectives.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
+import importlib.util
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -36,14 +32,13 @@ from gemmetry.traces.report import (
 from gemmetry.traces.summary import find_steps, outside_steps, summarize, summarize_steps
 from gemmetry.traces.timeline import KINDS, trace_lanes
 
-FOLDER = Path(__file__).parent
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
+cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cases)
+shown, arguments = cases.shown, cases.arguments
 
-
-def shown(label: object, values: dict[str, Any]) -> str:
-    def text(value: Any) -> str:
-        return f"{value:.6g}" if isinstance(value, float) else re.sub(r"\s", "_", str(value))
-
-    return " ".join([str(label), *(f"{k}={text(v)}" for k, v in values.items() if v)])
+RECORDINGS = Path(__file__).with_name("recordings.txt")
+JOBS = Path(__file__).with_name("jobs.txt")
 
 
 def facts(one: Any, *without: str) -> dict[str, Any]:
@@ -196,21 +191,6 @@ TOPICS = {one.__name__: one for one in (
 )}  # fmt: skip
 
 
-def arguments(line: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """``what one "2 3" key=4`` -> its call; JSON where it is some, otherwise text."""
-
-    def value(text: str) -> Any:
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-
-    what, *parts = re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+', line)
-    pairs = [re.fullmatch(r'("[^"]*"|[A-Za-z_]+)=(.*)', part) for part in parts]
-    given = {str(value(pair[1])): value(pair[2]) for pair in pairs if pair}
-    return what, [value(part) for part, pair in zip(parts, pairs, strict=True) if not pair], given
-
-
 def made_traces(lines: list[str], recording: Any) -> list[Trace]:
     made: list[tuple[str, Any]] = [("made_up.json", recording())]
     for line in lines:
@@ -240,39 +220,13 @@ def made_ranks(lines: list[str], rank: Any, collective: Any) -> list[Any]:
     return [rank(number, ones, **given) for number, given, ones in made]
 
 
-def cases(file: str) -> dict[str, tuple[list[str], list[str]]]:
-    found = {}
-    head, *blocks = re.split(r"^\[", (FOLDER / file).read_text("utf-8"), flags=re.M)
-    for block in blocks:
-        title, _, text = block.partition("]\n")
-        for name, stands_for in re.findall(r"^(\w+) = (.*)", head, flags=re.M):
-            text = text.replace(f"{{{name}}}", stands_for)
-        lines = [line for line in text.splitlines() if line and line[0] != "#"]
-        given = [line for line in lines if line[:2] != "= "]
-        found[title] = given, [line[2:] for line in lines if line[:2] == "= "]
-    return found
-
-
-def check(file: str, title: str, expected: list[str], found: list[str]) -> None:
-    path = FOLDER / file
-    if os.environ.get("GEMMETRY_GOLDEN"):
-        head, title_line, rest = path.read_text("utf-8").partition(f"[{title}]\n")
-        block, mark, others = rest.partition("\n[")
-        kept = [line for line in block.splitlines() if line and line[:2] != "= "]
-        text = "\n".join([*kept, *(f"= {line}" for line in found)]) + "\n"
-        path.write_text(f"{head}{title_line}{text}{mark}{others}", "utf-8")
-    assert found == expected
-
-
-@pytest.mark.parametrize("title", cases("recordings.txt"))
+@pytest.mark.parametrize("title", cases.read(RECORDINGS))
 def test_recordings(title, recording):
-    given, expected = cases("recordings.txt")[title]
-    traces = made_traces(given, recording)
-    found = list(TOPICS[title.partition(":")[0]](traces))
-    check("recordings.txt", title, expected, found or ["nothing"])
+    traces = made_traces(cases.read(RECORDINGS)[title][0], recording)
+    cases.check(RECORDINGS, title, list(TOPICS[title.partition(":")[0]](traces)))
 
 
-@pytest.mark.parametrize("title", cases("jobs.txt"))
+@pytest.mark.parametrize("title", cases.read(JOBS))
 def test_jobs(title, rank, collective):
-    given, expected = cases("jobs.txt")[title]
-    check("jobs.txt", title, expected, list(of_jobs(made_ranks(given, rank, collective))))
+    ranks = made_ranks(cases.read(JOBS)[title][0], rank, collective)
+    cases.check(JOBS, title, list(of_jobs(ranks)))

@@ -20,35 +20,6 @@ def analysis_of(tmp_path, sweeps):
     return make
 
 
-@pytest.mark.parametrize(
-    ("planted", "texts"),
-    [
-        ({"slowed": 1.3}, ["slows 1 of 2 GEMMs", "0.18 ms of each step",
-         "1024x4096x1024 with 256 threads, 8 channels: 100 µs alone, 130 µs next to"]),
-        ({}, ["Communication is shown to slow none of 2 GEMMs that could be judged."]),
-        ({"has_control": False}, ["2 GEMMs always ran next to communication", "--nproc 1"]),
-    ],
-)  # fmt: skip
-def test_what_communication_costs(analysis_of, sweeps, planted, texts):
-    slowed = {sweeps.UP.kernel: planted.pop("slowed")} if "slowed" in planted else {}
-    found = " ".join(sentences(analysis_of(sweeps.MadePoint(slowdown=slowed, **planted))))
-    assert [text for text in texts if text not in found] == []
-
-
-@pytest.mark.parametrize(
-    ("slow", "verdict"), [(400_000, "which is shown"), (260_000, "no difference is shown")]
-)
-def test_the_best_point_with_its_verdict(analysis_of, sweeps, slow, verdict):
-    points = [
-        sweeps.MadePoint(channels=channels, comm_ns=comm, repeat=repeat)
-        for channels, comm in ((4, slow), (8, 260_000))
-        for repeat in (1, 2, 3)
-    ]
-    found = sentences(analysis_of(*points))
-    (sentence,) = [text for text in found if text.startswith("Shortest step")]
-    assert verdict in sentence
-
-
 def _printed(document):
     text = io.StringIO()
     print_sweep(document, Console(file=text, width=80))
@@ -113,29 +84,3 @@ def test_the_effect_of_a_setting_that_changed_nothing_is_left_out_unless_shown(v
                        "settings": [setting], "effects": [effect]})  # fmt: skip
     assert "channels had no effect." in found
     assert sum("depend" in text for text in found) == count
-
-
-def test_a_straggler_is_named_with_its_kernel(analysis_of, sweeps):
-    found = sentences(analysis_of(sweeps.MadePoint(delay_ns={1: 200_000})))
-    (sentence,) = [text for text in found if "delays the others" in text]
-    assert sentence.startswith(
-        "With 256 threads, 8 channels, rank 1 delays the others: it enters 100 % of its 18 "
-        "collectives last, from step 3 on"
-    )
-    assert f"in {sweeps.SLEEP.partition('(')[0]}" in sentence
-
-
-def test_a_single_step_leaves_open_whether_a_rank_is_late(analysis_of, sweeps):
-    document = analysis_of(sweeps.MadePoint(steps=1, layers=1, delay_ns={1: 200_000}))
-    assert [one["verdict"] for one in document["points"][0]["stragglers"]] == ["undecided"] * 2
-    text = "No rank is shown to delay the others; at 1 of 1 point it is undecided after 1 step: "
-    assert f"{text}record more." in sentences(document)
-
-
-def test_settings_that_took_effect_and_one_that_did_not(analysis_of, sweeps):
-    found = sentences(analysis_of(*(
-        sweeps.MadePoint(threads=threads, channels=channels, seen_threads=288, layers=1, steps=1)
-        for threads in (256, 512) for channels in (4, 8)
-    )))  # fmt: skip
-    assert "Took effect in every point: channels." in found
-    assert any("threads" in text and "effect" in text and "Took" not in text for text in found)

@@ -9,7 +9,6 @@ import pytest
 
 from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
 from gemmetry.sweeps.points import PointSelection, analyse_sweep
-from gemmetry.sweeps.rows import sweep_result
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -248,35 +247,6 @@ def test_an_axis_without_rules_is_judged_by_comparison(whole, launch):
     assert whole(*changes)["bucket_mb"].verdict == "in effect"
     same = [({"bucket_mb": str(n)}, [launch()]) for n in (16, 32)]
     assert whole(*same)["bucket_mb"].verdict == "unknown"
-
-
-def test_settings_in_an_analysis(sweeps, tmp_path):
-    """From files, with a sweep whose library clamps one value and ignores the threads."""
-    made = [
-        sweeps.MadePoint(channels=c, threads=t, seen_channels=min(c, 64), seen_threads=640,
-                         steps=1, layers=2)
-        for c in (32, 70) for t in (256, 512)
-    ]  # fmt: skip
-    found = analyse_sweep(sweeps.write_sweep(tmp_path / "sweep", made))
-    verdicts = [{one.name: one.verdict for one in point.settings} for point in found.points]
-    assert (
-        verdicts
-        == [
-            {"channels": "in effect", "threads": "not applicable"},
-            {"channels": "clamped to 64", "threads": "not applicable"},
-        ]
-        * 2
-    )
-    assert {one.name: one.verdict for one in found.settings} == {
-        "channels": "partly in effect", "threads": "no effect",
-    }  # fmt: skip
-    document = sweep_result(found).document()
-    setting = document["points"][1]["settings"][0]
-    assert {key: setting[key] for key in ("name", "asked", "seen", "verdict")} == {
-        "name": "channels", "asked": "70", "seen": "64", "verdict": "clamped to 64",
-    }  # fmt: skip
-    assert [one["channels"] for one in setting["collectives"]] == [64]
-    assert [one["name"] for one in document["settings"]] == ["channels", "threads"]
 
 
 @pytest.mark.skipif(not (FOLDER / "sweep_h200x4").is_dir(), reason="needs sweep_h200x4")

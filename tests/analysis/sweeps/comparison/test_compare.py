@@ -64,17 +64,6 @@ def test_a_sweep_against_itself_shows_no_difference(document_of, sweeps):
     assert not found.has_undecided
 
 
-def test_halves_of_the_repeats_of_one_point_do_not_differ(document_of, sweeps):
-    first = document_of("a", *repeated(sweeps, 3))
-    second = document_of("b", *repeated(sweeps, 3, first=4))
-    found = compared(first, second)
-    (candidate,) = found.candidates
-    assert not candidate.is_same
-    assert {str(row.verdict) for row in candidate.rows} <= {"no difference shown", "undecided"}
-    assert verdicts(found, RowGroup.STEP) == ["no difference shown"]
-    assert not found.has_regression
-
-
 def test_equal_runs_are_rarely_called_different():
     random = np.random.default_rng(5)
     wrong = 0
@@ -170,31 +159,6 @@ def test_a_configuration_that_fails_now_is_a_regression():
     found = compared(first, second)
     assert [one.channels for one in found.candidates[0].lost] == [16]
     assert found.has_regression
-
-
-def test_a_run_whose_traces_are_not_whole_is_not_compared(document_of, sweeps):
-    """The rank that is not seen could be the slowest."""
-    options = {"ranks": 3, "steps": 2, "layers": 2}
-    first = document_of("a", *(sweeps.MadePoint(channels=c, **options) for c in (8, 16)))
-    cut = sweeps.MadePoint(channels=16, missing=(2,), comm_ns=100_000, **options)
-    second = document_of("b", sweeps.MadePoint(channels=8, **options), cut)
-    found = compared(first, second)
-    (candidate,) = found.candidates
-    assert [row.configuration.channels for row in candidate.rows_of(RowGroup.STEP)] == [8]
-    assert all(row.other_point is None for row in candidate.rows_of(RowGroup.WHOLE))
-    assert [one.channels for one in candidate.lost] == [16]
-    assert found.has_regression
-    expected = {"sweep": "B", "threads": 256, "channels": 16, "axes": {}, "repeat": 1,
-                "reason": "no whole trace of rank 2"}  # fmt: skip
-    document = found.document()
-    assert [one["left_out"] for one in document["candidates"]] == [[expected]]
-
-
-def test_ranks_without_a_trace_are_a_difference(document_of, sweeps):
-    first = document_of("a", sweeps.MadePoint(steps=1))
-    second = document_of("b", sweeps.MadePoint(steps=1, missing=(1,)))
-    (candidate,) = compared(first, second).candidates
-    assert candidate.environment_differences == ("ranks that are traced: all vs 1",)
 
 
 def test_what_a_manifest_does_not_list_is_none():
