@@ -1,7 +1,7 @@
 """Sweeps whose points are lines of ``made_sweeps.txt``, and what their analysis finds.
 
-A line ``point`` has fields of :class:`MadePoint`, ``sweep`` begins another sweep, and ``folder``
-and ``select`` have what is passed to ``write_sweep`` and :class:`PointSelection`.
+A line ``point`` has fields of :class:`MadePoint`. A line ``sweep`` begins another sweep. Lines
+``folder`` and ``select`` have arguments of ``write_sweep`` and :class:`PointSelection`.
 """
 
 from __future__ import annotations

@@ -5,39 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.documents.trace_report import OUR_SHEETS
-from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.page import trace_page
-from gemmetry.traces.report import ONLY_ON, summary_table
+from gemmetry.traces.report import ONLY_ON
 
 DATA = Path(__file__).parents[2] / "data"
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
 GRID = "cpu_grid"
 MATMUL = "traces/h200_matmul.pt.trace.json.gz"
-
-
-def test_one_file_has_tracelens_columns_and_ours_next_to_them(report_of):
-    report = report_of(RANK0)
-    names = [table.name for table in report.tables]
-    theirs = [name for name in names if name in BY_NAME]
-    assert theirs[0] == "gpu_timeline"
-    assert names == theirs + [name for name in OUR_SHEETS if name in names]
-    for name in theirs:
-        assert report.table(name).names == BY_NAME[name].table(()).names
-    summary = report.table("summary")
-    assert summary.names == summary_table(()).names
-
-
-def test_several_jobs_have_a_column_too_and_ranks_of_both(report_of):
-    report = report_of("collectives/h200x4", "collectives/hta_2of128")
-    wide = report.table("nccl_implicit_sync")
-    assert wide.names[0] == "job"
-    jobs = {row[0] for row in wide.rows}
-    assert len(jobs) >= 1
-    stragglers = report.table("straggler_summary")
-    assert stragglers.names[0] == "job"
-    assert all(len(row) == len(wide.names) for row in wide.rows)
 
 
 def test_what_cannot_be_read_is_reported_and_the_rest_is_there(report_of, tmp_path):

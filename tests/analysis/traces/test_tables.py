@@ -84,22 +84,6 @@ def test_cells_of_sheets_have_the_types_of_their_columns(path):
         check_types(table, ("In msg nelems",) if is_mixed else ())
 
 
-def test_shares_of_gemms_add_up(traces):
-    names = ("v100_resnet50_2021_part.json.gz", "mi350_aorta_misc.json.gz")
-    others = read_all([DATA / "traces" / name for name in names], {}, use_cache=False)
-    found = Gemms([*traces, *others]).rows()
-    rows = gemms_table(found).records()
-    assert sum(row["share"] for row in rows) == pytest.approx(1)
-    by_kernel = {row["kernel"]: row for row in rows}
-    for one in found:
-        row = by_kernel[one.kernel]
-        assert row["tile"] == (
-            None if one.facts.tile is None else "x".join(map(str, one.facts.tile))
-        )
-    unknown = next(row for row in rows if row["linked"] == row["inferred"] == 0)
-    assert unknown["m"] is unknown["n"] is unknown["k"] is unknown["tflops"] is None
-
-
 class Wider(Summary):
     """A summary with one more fact."""
 

@@ -105,13 +105,6 @@ def test_sentences(answers, first, second, sentences):
     assert [one for one in sentences if one not in text] == []
 
 
-def test_topics(answers):
-    assert [topic for topic, _ in answers(made((8, [100, 101])), made((16, [90, 91])))] == [
-        "Points", "Best point"
-    ]  # fmt: skip
-    assert "Parts of the step" not in dict(answers(made((8, [100])), made((8, [110]))))
-
-
 def test_a_terminal_shows_environments_first_within_80_columns():
     second = gemms(made((8, [110, 110.1]), (16, [90, 90.1])), 10, 15)
     second["environment"] = {"environment.packages.torch": "2.13"}
@@ -133,12 +126,3 @@ def test_a_terminal_shows_environments_first_within_80_columns():
         assert sentence in joined
     row = r"256 threads, 8 channels +100\.05 +110\.05 +10\.0 \(9\.7 to 10\.3\) +slower"
     assert any(re.match(row, line) for line in lines)
-
-
-def test_labels_may_be_headings_of_other_columns():
-    documents = [gemms(made((8, [ms, ms + 0.1])), 10, ms / 8) for ms in (100, 110)]
-    sweeps = [LabelledSweep(label=n, document=d)
-              for n, d in zip(("change", "verdict"), documents, strict=True)]  # fmt: skip
-    comparison, text = compare_sweeps(sweeps), io.StringIO()
-    print_sweep_comparison(comparison, Console(file=text, width=80))
-    assert "change ms" in text.getvalue()

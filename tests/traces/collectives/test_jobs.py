@@ -99,19 +99,6 @@ def test_a_real_job_against_its_json():
     assert all(one.lower_ns <= 0 <= one.upper_ns for one in found.clocks)
 
 
-def test_a_real_job_with_two_of_128_ranks():
-    files = sorted((SAMPLES / "hta_2of128").glob("*.json.gz"))
-    traces = [rank_trace(Trace(file, read_trace(file, use_cache=False))) for file in files]
-    (found,) = analyse_jobs(traces)
-    assert found.job.missing == tuple(range(2, 128))
-    ops = Counter(one.op for one in found.matching.matched)
-    assert ops == {"all_reduce": 2, "all_gather": 2, "all_to_all": 2}
-    gathers = [one for one in found.matching.matched if one.op == "all_gather"]
-    # 1073741824 bytes out of 16777216 in: groups of 64.
-    assert [one.group_size for one in gathers] == [64, 64]
-    assert gathers[0].bus_bandwidth == pytest.approx(1073741824 / gathers[0].latency_ns * 63 / 64)
-
-
 # nccl-tests, `doc/PERFORMANCE.md` and `getBw` of `src/*.cu`: the whole message, and the factor.
 OF_NCCL_TESTS = {
     "allreduce": ("all_reduce", 1, 1, lambda n: 2 * (n - 1) / n),

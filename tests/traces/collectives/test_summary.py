@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.collectives.summary import Group, collectives_of, operation_name
+from gemmetry.traces.collectives.summary import collectives_of, operation_name
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 
@@ -81,32 +81,3 @@ def test_a_real_job_without_metadata_on_kernels():
         ("all_gather", "Char", 1073741824),
     ]
     assert {one.source for one in ones} == {"operator"}
-
-
-def test_a_real_job_of_2022_with_and_without_launches():
-    ones = collectives_of(sample("v100_ddp_rank1of2.json.gz"))
-    assert [one.source for one in ones[:5]] == ["name"] * 4 + ["operator"]
-    assert (ones[4].op, ones[4].dtype, ones[4].elements) == (
-        "all_to_all",
-        "Float",
-        2 * 1024 * 34820,
-    )
-    assert {one.op for one in ones} == {"all_to_all", "all_reduce", "send_recv"}
-
-
-def test_a_real_job_on_amd_shows_what_its_generic_kernels_do():
-    ones = collectives_of(sample("mi300x_ddp_rank0of8.json.gz"))
-    assert [one.op for one in ones[:7]] == [None] * 5 + ["broadcast"] * 2
-    assert {one.group for one in ones} == {Group("0", tuple(range(8)), 8)}
-    assert [one.elements for one in ones if one.op == "all_reduce"] == [2873320, 8816192] * 3
-
-
-def test_a_real_job_on_h200_with_and_without_metadata():
-    ones = collectives_of(sample("h200x4/rank0.pt.trace.json.gz"))
-    assert [one.source for one in ones] == ["name"] * 28 + ["kernel"] * 54
-    assert {one.group for one in ones} == {Group("0", (0, 1, 2, 3), 4)}
-    recorded = [one for one in ones if one.source == "kernel"]
-    assert {(one.op, one.dtype, one.elements, one.bytes) for one in recorded} == {
-        ("all_gather", "BFloat16", 201363456, 402726912),
-        ("reduce_scatter", "Float", 201363456, 805453824),
-    }

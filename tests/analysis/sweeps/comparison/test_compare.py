@@ -118,15 +118,6 @@ def test_parts_explain_and_are_no_regressions_themselves():
     assert candidate.regressions == []
 
 
-def test_single_runs_are_undecided_and_the_note_names_the_next_step():
-    found = compared(made([100.0]), made([150.0]))
-    (row,) = found.candidates[0].rows_of(RowGroup.STEP)
-    assert str(row.verdict) == "undecided"
-    assert "repeat the runs" in row.note
-    assert found.has_undecided
-    assert not found.has_regression
-
-
 def test_single_runs_of_many_points_show_a_change_of_their_mean():
     def sweep(factor):
         documents = [made([ms * factor], channels=c) for c, ms in ((1, 90), (2, 100), (4, 120))]
@@ -252,8 +243,3 @@ def test_the_threshold_decides_what_counts_as_none():
 def test_a_sweep_without_a_valid_point_is_refused(outcome):
     with pytest.raises(RequestError, match="no point that ran well"):
         compared(made([1.0]), made([1.0], outcome=outcome))
-
-
-def test_one_sweep_is_no_comparison():
-    with pytest.raises(RequestError, match="nothing to compare with"):
-        compared(made([1.0]))

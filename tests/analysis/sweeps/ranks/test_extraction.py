@@ -24,14 +24,6 @@ def planted(tmp_path, sweeps):
     return _facts(tmp_path, sweeps.point_traces(point)[1], 1)
 
 
-def test_what_the_trace_states(planted, sweeps):
-    assert (planted.rank, planted.rank_source, planted.world_size) == (1, "trace", 2)
-    assert (planted.device, planted.on_gpu, planted.partial) == ("NVIDIA H200", True, False)
-    assert planted.versions["nccl_version"] == "2.28.9"
-    assert planted.problems == ()
-    assert planted.base_ns == sweeps.BASE_NS
-
-
 def test_gemms_with_their_overlap(planted, sweeps):
     gemms = planted.gemms
     assert [(kind.kernel, kind.shape, kind.dtype) for kind in planted.gemm_kinds] == [
