@@ -539,39 +539,32 @@ class Straggle:
         return found
 
 
-class PlantedWait:
-    """Waits on its rank: on a GPU in a kernel, so that the host does not notice; else asleep."""
+def planted_wait(straggle: Straggle | None, ranks: Ranks) -> Callable[[], None]:
+    """What each step calls: on the rank that waits, a kernel, so that the host does not notice;
+    on the CPU it sleeps.
 
-    def __init__(self, straggle: Straggle | None, ranks: Ranks) -> None:
-        """Measures the GPU's clock on the rank that waits.
+    Raises:
+        RequestError: there is no such rank.
+    """
+    if straggle is not None and straggle.rank >= ranks.size:
+        raise RequestError(
+            f"--straggle names rank {straggle.rank}, but there "
+            f"{'is' if ranks.size == 1 else 'are'} {ranks.size}",
+            hint="Ranks count from 0.",
+        )
+    if straggle is None or straggle.rank != ranks.rank:
+        return lambda: None
+    seconds = straggle.milliseconds / 1e3
+    cycles = int(seconds * _cycles_per_s()) if ranks.on_gpu else 0
 
-        Raises:
-            RequestError: there is no such rank.
-        """
-        if straggle is not None and straggle.rank >= ranks.size:
-            raise RequestError(
-                f"--straggle names rank {straggle.rank}, but there "
-                f"{'is' if ranks.size == 1 else 'are'} {ranks.size}",
-                hint="Ranks count from 0.",
-            )
-        self._straggle = straggle
-        waits = straggle is not None and straggle.rank == ranks.rank
-        self._seconds = straggle.milliseconds / 1e3 if straggle is not None and waits else 0.0
-        self._cycles = int(self._seconds * _cycles_per_s()) if waits and ranks.on_gpu else 0
-
-    def facts(self) -> dict[str, float] | None:
-        """Which rank waits how long; None if none does."""
-        return dataclasses.asdict(self._straggle) if self._straggle is not None else None
-
-    def wait(self) -> None:
-        """Wait, if this is the rank."""
-        if not self._seconds:
-            return
+    def wait() -> None:
         with torch.profiler.record_function(LABEL):
-            if self._cycles:
-                torch.cuda._sleep(self._cycles)
+            if cycles:
+                torch.cuda._sleep(cycles)
             else:
-                time.sleep(self._seconds)
+                time.sleep(seconds)
+
+    return wait
 
 
 def _cycles_per_s() -> float:
@@ -816,27 +809,29 @@ def run(
     prepare(path, config.distributed)
     ranks = join(config)
     with explained():
-        _train(config, output, ranks, path, PlantedWait(straggle, ranks))
+        _train(config, output, ranks, path, straggle)
         # Not after an error: the others may never arrive, and torchrun ends them.
         dist.barrier()
     dist.destroy_process_group()
 
 
 def _train(
-    config: WorkloadConfig, output: Path, ranks: Ranks, path: str, planted: PlantedWait
+    config: WorkloadConfig, output: Path, ranks: Ranks, path: str, straggle: Straggle | None
 ) -> None:
+    wait = planted_wait(straggle, ranks)
     check_memory(config, ranks)
     parallel = spread(config, ranks)
     gather = register(path, parallel.model, config.fsdp)
     facts = collect_facts(config, parallel, ranks)
-    facts |= {"path": path_facts(path, gather), "straggle": planted.facts()}
+    late = None if straggle is None else dataclasses.asdict(straggle)
+    facts |= {"path": path_facts(path, gather), "straggle": late}
     if ranks.is_first:
         _announce(facts)
         write_json(output / FACTS, facts)
     about = {"rank": ranks.rank, "world_size": ranks.size, "parallel": parallel.name}
     losses = []
     with recorded(config.profiling, output, ranks, about) as end_step:
-        steps = train(config, parallel, ranks, start_step=planted.wait, end_step=end_step)
+        steps = train(config, parallel, ranks, start_step=wait, end_step=end_step)
         for number, loss in enumerate(steps):
             losses.append(loss)
             if ranks.is_first and number % config.training.log_interval == 0:
