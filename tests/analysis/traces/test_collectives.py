@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,46 +9,34 @@ from gemmetry.traces.collectives.summary import kernel_durations
 from gemmetry.traces.report import (
     collectives_document,
     kernels_table,
-    kinds_table,
-    matched_table,
-    ranks_table,
 )
 
-SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
 
 
-def _dump(value):
-    return json.dumps(value, allow_nan=False)
+def test_several_jobs_and_files_that_could_not_be_read(kernels, trace):
+    jobs = analyse_jobs(trace(rank, kernels(0), folder) for folder in ("a", "b") for rank in (0, 1))
+    document = collectives_document(jobs, {"x.json": "x.json is empty"})
+    assert list(document) == ["schema_version", "jobs", "errors"]
+    assert [job["job"] for job in document["jobs"]] == ["a", "b"]
+    assert document["errors"] == [{"file": "x.json", "error": "x.json is empty"}]
 
 
-def test_documents_and_tables(kernels, trace, found, golden):
-    """Of clocks that agree, of one that is 3 ms ahead (its kernels cannot have run at the same time
-    as the first's), of kernels without a counterpart, and of two jobs with a damaged file."""
-    alone = analyse_jobs([trace(0, kernels(0)), trace(1, kernels(0)[:1])])
-    two = analyse_jobs(trace(rank, kernels(0), folder) for folder in "ab" for rank in (0, 1))
-    lines = []
-    for jobs in (found(), found(shift=3_000_000), alone, two):
-        errors = {"x.json": "x.json is empty"} if jobs is two else {}
-        document = collectives_document(jobs, errors)
-        lines += [f"{key} {_dump(value)}" for key, value in document.items()]
-        for table in (matched_table, kernels_table, kinds_table, ranks_table):
-            lines += [f"{table.__name__} {_dump(row)}" for row in table(jobs).records()]
-    golden("collective_documents", "\n".join(lines) + "\n")
-
-
-def test_the_bandwidth_and_the_skew_of_a_collective(found):
-    """1000 elements of 2 bytes in 2 µs; rank 1 begins 0.5 µs later and ends as much later."""
-    (first, *_) = collectives_document(found())["matched"]
-    expected = {"start_skew_us": 0.5, "end_skew_us": 0.5, "last_rank": 1, "algbw_gbps": 1.0,
-                "busbw_gbps": 1.0, "waits_us": {"0": 0.5, "1": 0.0},
-                "corrected_start_skew_us": None}  # fmt: skip
-    assert {key: first[key] for key in expected} == expected
-    shifted = collectives_document(found(shift=3_000_000))
-    (first, *_) = shifted["matched"]
-    assert (first["start_skew_us"], first["corrected_start_skew_us"]) == (3000.0, 0.0)
-    assert (first["last_rank"], first["corrected_last_rank"]) == (1, 0)
-    assert shifted["clocks"][1]["applied_us"] == -3000.0
+def test_corrected_values_stand_next_to_recorded_ones(found):
+    # The second rank's clock is 3 ms ahead: its kernels cannot have run at the same time as the
+    # first's.
+    document = collectives_document(found(shift=3_000_000))
+    matched = document["matched"][0]
+    assert (matched["start_skew_us"], matched["corrected_start_skew_us"]) == (3000.0, 0.0)
+    assert (matched["last_rank"], matched["corrected_last_rank"]) == (1, 0)
+    assert document["clocks"][1]["applied_us"] == -3000.0
+    assert document["stragglers"][0]["waited_us"] == 6000.0
+    names = ("corrected_last_count", "corrected_waited_us")
+    assert [[clock[name] for name in names] for clock in document["clocks"]] == [[2, 0.0], [0, 0.0]]
+    as_recorded = collectives_document(found())
+    assert as_recorded["matched"][0]["corrected_start_skew_us"] is None
+    assert as_recorded["matched"][0]["corrected_last_rank"] is None
+    assert [[clock[name] for name in names] for clock in as_recorded["clocks"]] == [[None] * 2] * 2
 
 
 def test_the_page_names_every_key_of_the_document(kernels, trace, found):
@@ -73,6 +60,11 @@ def test_the_page_names_every_key_of_the_document(kernels, trace, found):
             assert all(tuple(entry) == reported[name] for entry in entries), name
             assert entries or name == "mismatches"
     assert document["mismatches"]
+
+
+def test_unmatched_kernels_have_no_number(kernels, trace):
+    jobs = analyse_jobs([trace(0, kernels(0)), trace(1, kernels(0)[:1])])
+    assert [row["collective"] for row in kernels_table(jobs).records()] == [0, None, 0]
 
 
 def test_durations_of_a_rank_alone_are_grouped_by_kind(kernels):

@@ -23,23 +23,6 @@ def _rows(table):
     return [dict(zip(table.names, row, strict=True)) for row in table.rows]
 
 
-def test_operators_of_several_files_are_grouped(report_of):
-    sheet = report_of(*RANKS).table("ops_summary")
-    together = sum_over_files(sheet)
-    names = [row["name"] for row in _rows(together)]
-    assert len(names) == len(set(names)) < len(sheet.rows)
-    assert "file" not in together.names
-    for row in _rows(together):
-        parts = [part for part in _rows(sheet) if part["name"] == row["name"]]
-        assert row["Count"] == sum(part["Count"] for part in parts)
-        assert row["total_direct_kernel_time_ms"] == pytest.approx(
-            sum(part["total_direct_kernel_time_ms"] for part in parts)
-        )
-    times = [row["total_direct_kernel_time_ms"] for row in _rows(together)]
-    assert times == sorted(times, reverse=True)
-    assert sum(row["Percentage (%)"] for row in _rows(together)) == pytest.approx(100)
-
-
 def test_kernels_of_several_files_keep_their_mean():
     headings = (
         "file", "Parent op category", "Parent cpu_op", "Kernel name", "Kernel stream",

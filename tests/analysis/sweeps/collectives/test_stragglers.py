@@ -51,33 +51,11 @@ def test_a_rank_that_sleeps_is_named_with_the_kernel(found):
     assert all(one.lost_in is None and one.since_step is None for one in ranks if one is not late)
 
 
-def test_since_when(found):
-    ranks = found(delay_ns={1: 200_000}, steps=6, delayed_from=2)
-    assert [(one.is_straggler, one.since_step) for one in ranks] == [(False, None), (True, 5)]
-
-
-def test_a_slow_gemm_on_one_rank_is_named(found, sweeps):
-    ranks = found(ranks=3, rank_factor={0: 1.6}, steps=4)
-    assert [one.is_straggler for one in ranks] == [True, False, False]
-    assert ranks[0].lost_in.endswith("1024x1024x4096")
-    assert ranks[0].lost_in.startswith(sweeps.DOWN.kernel[:20])
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_a_kernel_that_is_slow_from_the_first_step_on(found, layers):
-    """The others wait at the next collective: after the last layer, in the next step."""
-    assert found(ranks=2, layers=layers, rank_factor={1: 1.6}, steps=4)[1].since_step == 3
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_without_a_straggler_nobody_is_named(found, seed):
     ranks = found(ranks=2 + seed % 3, steps=3 + seed, noise=0.02, channels=8 + seed)
     assert not any(one.is_straggler or one.lost_in for one in ranks)
     assert sum(one.last_share for one in ranks) == pytest.approx(1)
-
-
-def test_one_rank_alone(found):
-    assert found(ranks=1) == ()
 
 
 @pytest.mark.skipif(not (FOLDER / "sweep_h200x4").is_dir(), reason="needs sweep_h200x4")

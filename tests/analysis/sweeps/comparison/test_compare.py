@@ -131,31 +131,6 @@ def test_single_runs_of_many_points_show_a_change_of_their_mean():
     assert {str(row.verdict) for row in candidate.rows_of(RowGroup.STEP)} == {"undecided"}
 
 
-def test_a_run_whose_traces_are_not_whole_is_not_compared(document_of, sweeps):
-    """The rank that is not seen could be the slowest."""
-    options = {"ranks": 3, "steps": 2, "layers": 2}
-    first = document_of("a", *(sweeps.MadePoint(channels=c, **options) for c in (8, 16)))
-    cut = sweeps.MadePoint(channels=16, missing=(2,), comm_ns=100_000, **options)
-    second = document_of("b", sweeps.MadePoint(channels=8, **options), cut)
-    found = compared(first, second)
-    (candidate,) = found.candidates
-    assert [row.configuration.channels for row in candidate.rows_of(RowGroup.STEP)] == [8]
-    assert all(row.other_point is None for row in candidate.rows_of(RowGroup.WHOLE))
-    assert [one.channels for one in candidate.lost] == [16]
-    assert found.has_regression
-    expected = {"sweep": "B", "threads": 256, "channels": 16, "axes": {}, "repeat": 1,
-                "reason": "no whole trace of rank 2"}  # fmt: skip
-    document = found.document()
-    assert [one["left_out"] for one in document["candidates"]] == [[expected]]
-
-
-def test_ranks_without_a_trace_are_a_difference(document_of, sweeps):
-    first = document_of("a", sweeps.MadePoint(steps=1))
-    second = document_of("b", sweeps.MadePoint(steps=1, missing=(1,)))
-    (candidate,) = compared(first, second).candidates
-    assert candidate.environment_differences == ("ranks that are traced: all vs 1",)
-
-
 def test_what_a_manifest_does_not_list_is_none():
     first, second, third = (made([100]) for _ in range(3))
     for one, overrides in ((first, []), (second, ["model.n_layers=2"])):
@@ -218,8 +193,3 @@ def test_collectives_of_unknown_size_are_compared_where_the_others_are_alike(
 def test_a_sweep_without_a_valid_point_is_refused(outcome):
     with pytest.raises(RequestError, match="no point that ran well"):
         compared(made([1.0]), made([1.0], outcome=outcome))
-
-
-def test_one_sweep_is_no_comparison():
-    with pytest.raises(RequestError, match="nothing to compare with"):
-        compared(made([1.0]))
