@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import gemmetry
 from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import (
@@ -319,7 +320,8 @@ def page_text_fixture():
         body = re.sub(r"<svg\b.*?</svg>|<wbr>", "", body, flags=re.DOTALL)
         body = re.sub(r'<\w+\b[^>]*?\bclass="([^"]*)"[^>]*>', r" .\1. ", body)
         lines = (" ".join(line.split()) for line in re.sub(r"<[^>]*>", " ", body).splitlines())
-        return html.unescape("".join(f"{line}\n" for line in lines if line))
+        text = html.unescape("".join(f"{line}\n" for line in lines if line))
+        return text.replace(f"gemmetry {gemmetry.__version__}", "gemmetry {version}")
 
     return run
 

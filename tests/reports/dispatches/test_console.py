@@ -47,17 +47,6 @@ def test_chosen_columns_make_one_plain_table(small_result_set, console_text):
         console_text(lambda c: print_results(small_result_set, c, columns=["gflop"]))
 
 
-def test_long_lists_of_failures_are_counted(make_record, console_text):
-    name = "matmul_8x8x8_f32t_f32t_f32t"
-    words = ["alpha"[: i % 5 + 1] * (i // 5 + 1) for i in range(30)]
-    records = [
-        make_record(name, f"c{i}", outcome=Outcome.WRONG, reason=words[i]) for i in range(30)
-    ]
-    text = console_text(lambda c: print_results(ResultSet(title="t", records=records), c))
-    assert "Not ok: 30" in text
-    assert "… and 10 more" in text
-
-
 def _terminal_lines(results, width=80, **options):
     console = Console(width=width, file=io.StringIO(), color_system=None, force_terminal=True,
                       highlight=False)  # fmt: skip
