@@ -478,8 +478,8 @@ def _calls(trace: Trace, row: Int64, operator: Int64, *, backward: bool = False)
         )
         for name, of in distinct.tolist()
     ]
-    models = tuple(dict.fromkeys(one for one in found if one[1] is not None))
-    numbers = {one: number for number, one in enumerate(models)}
+    models = tuple(dict.fromkeys((name, one) for name, one in found if one is not None))
+    numbers: dict[tuple[str, OperatorModel | None], int] = {m: n for n, m in enumerate(models)}
     model_of = np.array([numbers.get(one, NONE) for one in found], np.int64)[which]
     called = called[model_of != NONE]
     number = np.full(len(operators.name), NONE, np.int64)

@@ -32,7 +32,8 @@ from gemmetry.sweeps.rows import GemmKind, GemmStatistics, SweepConfiguration, c
 from gemmetry.sweeps.workers import RankAnalysis, gemm_rows
 from gemmetry.traces.collectives.summary import operation_name
 
-_T, _K = TypeVar("_T"), TypeVar("_K")
+_T = TypeVar("_T")
+_K = TypeVar("_K")
 
 Timeline = Mapping[str, tuple[float, float]]
 """Row of ``gpu_timeline`` -> its time in ms, and its share of the whole time in %."""

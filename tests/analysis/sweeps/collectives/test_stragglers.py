@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -10,8 +11,6 @@ import numpy as np
 import pytest
 
 from gemmetry.sweeps.collectives import (
-    EVERYWHERE,
-    IDLE,
     Lateness,
     delays_since,
     lower_bound,
@@ -24,6 +23,11 @@ from gemmetry.sweeps.ranks import KernelTimes, StepFacts
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
 
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[3] / "cases.py")
+cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cases)
+
+CASES = Path(__file__).with_name("stragglers.txt")
 STEP_NS = 10_000_000
 
 
@@ -112,59 +116,14 @@ def _in_step(one, step):
                      step=step)  # fmt: skip
 
 
-LATE = [[0] * 6, [900, 1000, 1100, 950, 1050, 1000]]
-MORE = [[0] * 6, [950, 1000, 1050, 980, 1020, 1000]]
-VARYING = [[0, 800, 0, 0], [2500, 0, 300, 2400]]
-TWO = [[0, 0], [1000, 2600]]
-FIVE = [[0] * 5, [100, 1000, 1010, 990, 1000]]
-OPEN, NONE, DELAYS = "undecided", "no delay shown", "delays the others"
-PLANTED = {
-    "a host that is late": (LATE, {"idle": MORE}, DELAYS, IDLE),
-    "a GPU that is slow throughout": (LATE, {"compute": MORE}, DELAYS, EVERYWHERE),
-    "a kernel has precedence": (
-        LATE, {"kernels": MORE, "idle": MORE, "compute": MORE}, DELAYS, "gemm"),
-    "without a cause": (LATE, {}, DELAYS, None),
-    "delays that vary": (VARYING, {}, None, None),
-    "a kernel shows what varying delays do not": (
-        VARYING, {"kernels": [[0] * 4, [1000, 1010, 990, 1000]]}, DELAYS, "gemm"),
-    # As on a CPU that other processes use, where nothing takes the same time twice.
-    "two steps": (TWO, {}, OPEN, None),
-    "two steps show a kernel that no other rank runs": (
-        TWO, {"kernels": [[0, 0], [1000, 1500]]}, DELAYS, "gemm"),
-    "which the other rank runs, too": (TWO, {"kernels": [[1, 0], [1000, 1500]]}, OPEN, None),
-    "less than half of the second delay": (TWO, {"kernels": [[0, 0], [1000, 500]]}, OPEN, None),
-    "the other rank is last once": (
-        [[0, 900], [1000, 0]], {"kernels": [[0, 0], [1000, 1500]]}, OPEN, None),
-    "one step": ([[0], [1000]], {"kernels": [[0], [1000]]}, OPEN, None),
-    # Though its times vary so much that no interval shows it.
-    "a kernel of its own before an idle GPU": (
-        FIVE, {"kernels": [[0] * 5, [600, 600, 3000, 600, 600]], "idle": [[0] * 5, [900] * 5]},
-        DELAYS, "gemm"),
-    "an idle GPU before a kernel of both": (
-        FIVE, {"kernels": [[1] * 5, [600, 600, 3000, 600, 600]], "idle": [[0] * 5, [900] * 5]},
-        DELAYS, IDLE),
-    "two steps however alike": ([[0] * 2, [1000, 1001]], {}, OPEN, None),
-    "three steps alike": ([[0] * 3, [1000, 1001, 1000]], {}, DELAYS, None),
-    "half a percent of a step": ([[0] * 6, [50, 51, 49, 50, 50, 50]], {}, NONE, None),
-    "ranks that hardly differ": ([[0, 4, 0, 3, 0, 5], [3, 0, 4, 0, 2, 0]], {}, NONE, None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_the_second_rank(ranks_of, name):
-    late, planted, verdict, lost_in = PLANTED[name]
-    first, second = _stragglers(ranks_of(late, **planted))
-    assert (first.is_straggler, first.lost_in) == (False, None)
-    assert verdict in (second.verdict, None)
-    assert (second.is_straggler, second.lost_in) == (verdict == DELAYS, lost_in)
-    assert second.collectives == len(late[0])
-
-
-def test_what_a_kernel_costs_and_since_when(ranks_of):
-    late = _stragglers(ranks_of(LATE, kernels=MORE))[1]
-    assert late.lost_us == pytest.approx(1000)
-    late = _stragglers(ranks_of(TWO, kernels=[[0, 0], [1000, 1500]]))[1]
-    assert (late.lost_us, late.since_step) == (pytest.approx(1250), 0)
+@pytest.mark.parametrize("title", cases.read(CASES))
+def test_verdicts(title, ranks_of):
+    """Of delays, kernels, idle and busy times that are chosen step by step."""
+    found = []
+    for line in cases.read(CASES)[title][0]:
+        ranks = _stragglers(ranks_of(**cases.arguments(line)[2]))
+        found += [cases.shown(f"rank {one.rank}", one.record()) for one in ranks]
+    cases.check(CASES, title, found)
 
 
 def test_kernels_with_a_rank_in_their_name_show_nothing(ranks_of):
