@@ -25,10 +25,10 @@ BUDGETS = {
     "cli": 3000,
     "counters": 4620,
     "dispatches": 4250,
-    "documents": 2975,
+    "documents": 2900,
     "domain": 4900,
     "engine": 6500,
-    "formats": 4900,
+    "formats": 4860,
     "hardware": 3400,
     "history": 1920,
     "judge": 2600,
@@ -38,14 +38,14 @@ BUDGETS = {
     "results": 940,
     "selftest": 4200,
     "statistics": 1150,
-    "sweeps": 7300,
-    "traces": 6600,
+    "sweeps": 7250,
+    "traces": 6580,
     "tuning": 3450,
     "verification": 6100,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 59_050
+TESTS = 59_000
 FILES = 345
 
 
