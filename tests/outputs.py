@@ -135,11 +135,9 @@ def store(folder: Path, data: Path | None, only: str) -> None:
 def _arguments(line: str) -> list[str]:
     found: list[str] = []
     for word in shlex.split(line):
-        matches = (
-            sorted(str(path) for path in Path("/").glob(word[1:]))
-            if "*/" in word or (word.startswith("/") and "*" in word)
-            else []
-        )
+        root, pattern = (Path("/"), word[1:]) if word.startswith("/") else (Path(), word)
+        is_pattern = "*" in word and "/" in word and " " not in word
+        matches = sorted(map(str, root.glob(pattern))) if is_pattern else []
         found += matches or [word]
     return found
 

@@ -25,10 +25,12 @@ CASES = [
     "kernels",
 ]  # fmt: skip
 FILES = {".md", ".csv", ".yaml", ".xml", ".conf"}
+PAGES = {"trace_fsdp", "collectives", "cpu_grid", "straggler", "sweep_compare"}
+MOST_LINES = {".html": 600, ".md": 200}
 _TIMES = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b[0-9a-f]{8,64}\b")
 
 
-def _shown(text: str, here: Path) -> list[str]:
+def _shown(text: str, here: Path, most: int = 80) -> list[str]:
     """The first lines of a text; of a JSON document only its keys."""
     if text.lstrip().startswith("{"):
         keys = (line.split(" = ")[0] for line in outputs._text(text))
@@ -37,7 +39,7 @@ def _shown(text: str, here: Path) -> list[str]:
              os.strerror(errno.ENOENT): "{no such file}"}  # fmt: skip
     for found, mask in masks.items():
         text = text.replace(found, mask)
-    return [_TIMES.sub("*", line.rstrip())[:300] for line in text.splitlines()[:80]]
+    return [_TIMES.sub("*", line.rstrip())[:300] for line in text.splitlines()[:most]]
 
 
 def _run(cli, case: str, here: Path) -> str:
@@ -51,8 +53,11 @@ def _run(cli, case: str, here: Path) -> str:
         found += [f"$ gemmetry {line}", f"= {ended.status}"]
         found += [*_shown(ended.stdout, here), "---", *_shown(ended.stderr, here)]
     for path in sorted(here.rglob("*")):
-        if path.suffix in FILES and path.is_file():
-            found += [f"# {path.relative_to(here)}", *_shown(path.read_text("utf-8"), here)]
+        is_page = path.suffix == ".html" and case in PAGES
+        if path.is_file() and (path.suffix in FILES or is_page):
+            lines = outputs._content(path) if is_page else [path.read_text("utf-8")]
+            shown = _shown("\n".join(lines), here, MOST_LINES.get(path.suffix, 80))
+            found += [f"# {path.relative_to(here)}", *shown]
     return "\n".join(found) + "\n"
 
 
