@@ -2,14 +2,21 @@
 clients at once. None may be lost, and none may get another's verdict.
 
     python benchmarks/judge_service.py --count 200 --hostile 20
+    python benchmarks/judge_service.py --flood 100000 --giant 1000 --idle 3000
+
+The second line sends what no client should: so many requests as fast as they are answered, a body
+of so many MiB, declared or in chunks, and so many connections that stay silent.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
+import resource
+import socket
 import subprocess
 import sys
 import time
@@ -140,12 +147,106 @@ def judged(
     return ends, unexpected
 
 
+def _head(length: str) -> bytes:
+    lines = ("POST /evaluate HTTP/1.1", "Host: x", f"Authorization: Bearer {SECRET}", length)
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def flood(service: Service, count: int, connections: int = 8, at_once: int = 100) -> Counter[str]:
+    """Send `count` submissions that do not end, `at_once` on each connection before its answers are
+    read; how often each status came back."""
+    body = json.dumps(order("while True: pass\n", limit=1)).encode()
+    request = _head(f"Content-Length: {len(body)}") + body
+
+    def one_connection(turns: int) -> Counter[str]:
+        seen: Counter[str] = Counter()
+        for _ in range(turns):
+            with socket.create_connection((service.host, service.port), timeout=300) as connection:
+                connection.sendall(request * at_once)
+                answers = b""
+                while answers.count(b"HTTP/1.1 ") < at_once or not answers.endswith(b"}"):
+                    if not (part := connection.recv(2**16)):
+                        break
+                    answers += part
+            seen.update(status.decode() for status in re.findall(rb"HTTP/1.1 (\d+)", answers))
+        return seen
+
+    with ThreadPoolExecutor(connections) as pool:
+        turns = [count // connections // at_once] * connections
+        return sum(pool.map(one_connection, turns), Counter())
+
+
+def giant(service: Service, mib: int, *, chunked: bool) -> str:
+    """The first line of the answer to a body of so many MiB; "" where it closes without one."""
+    part = b" " * 2**20
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {mib * 2**20}"
+    part = b"100000\r\n" + part + b"\r\n" if chunked else part
+    with socket.create_connection((service.host, service.port), timeout=60) as connection:
+        try:
+            connection.sendall(_head(length))
+            for _ in range(mib):
+                connection.sendall(part)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it answered before the end
+        try:
+            return connection.recv(2**16).partition(b"\r\n")[0].decode()
+        except ConnectionResetError:
+            return ""
+
+
+def abuse(options: argparse.Namespace) -> int:
+    """Send what no client should; 1 if something else than an answer or a refusal came back."""
+    service = Service("--waiting", "16", "--deadline", "60s")
+    try:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (hard, hard)
+        )  # of this process, not of the service
+        service.call("/health")
+        before, most, ends = service.resident, 0, []
+        with contextlib.ExitStack() as stack:
+            for _ in range(options.idle):
+                try:
+                    connecting = socket.create_connection((service.host, service.port), timeout=5)
+                except OSError:
+                    break
+                stack.enter_context(connecting)
+            ends.append(f"{options.idle} silent connections: {service.call('/health')[0]}")
+        for chunked in (False, True) if options.giant else ():
+            began = time.monotonic()
+            line = giant(service, options.giant, chunked=chunked)
+            ends.append(f"{options.giant} MiB{', chunked' * chunked}: {line or 'closed'}, "
+                        f"{time.monotonic() - began:.1f} s")  # fmt: skip
+            most = max(most, service.resident)
+        if options.flood:
+            began = time.monotonic()
+            seen = flood(service, options.flood)
+            took = time.monotonic() - began
+            ends.append(
+                f"{seen.total()} answers to {options.flood} requests in {took:.0f} s: {dict(seen)}"
+            )
+            assert set(seen) <= {"202", "429", "503"} and seen.total() == options.flood
+        most = max(most, service.resident)
+        ends.append(
+            f"then: {service.call('/health')}, memory grew by {(most - before) / 2**20:.1f} MiB"
+        )
+        print("\n".join(ends))
+    finally:
+        service.close()
+    return 0
+
+
 def main() -> int:
     """Run the load test and print how it ended; 1 if a submission was lost or misjudged."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--flood", type=int, default=0, metavar="REQUESTS")
+    parser.add_argument("--giant", type=int, default=0, metavar="MIB")
+    parser.add_argument("--idle", type=int, default=0, metavar="CONNECTIONS")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--hostile", type=int, default=20)
     options = parser.parse_args()
+    if options.flood or options.giant or options.idle:
+        return abuse(options)
     service = Service("--waiting", "64")
     try:
         before, began = service.resident, time.monotonic()

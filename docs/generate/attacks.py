@@ -1,12 +1,13 @@
 """Prints ``docs/attacks.md``: what a judge and other evaluations make of every attack.
 
-Takes an hour, as each attack is judged up to five times. Without the checkouts of the other
-projects, their columns are empty.
+Takes an hour, as each attack is judged up to five times; with ``--kept``, a run that was
+interrupted goes on. Without the checkouts of the other projects, their columns are empty.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -51,8 +52,8 @@ _AT_OURS = {"writes_later", "recognises_sentinel", "forges_reply", "patches_chil
 """They look for objects or messages of gemmetry's judge."""
 
 _RIGHT = (
-    Attack("right", "torch's product", "def f(a, b):\n    return a @ b\n"),
-    Attack("right", "summed in f64, rounded once",
+    Attack("right_torch", "torch's product", "def f(a, b):\n    return a @ b\n"),
+    Attack("right_f64", "summed in f64, rounded once",
            "def f(a, b):\n    return (a.double() @ b.double()).float()\n"),
 )  # fmt: skip
 
@@ -62,27 +63,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     for one in HARNESSES[1:]:
         parser.add_argument(f"--{one.name}", type=Path, metavar="CHECKOUT")
-    checkouts = {**vars(parser.parse_args()), HARNESSES[0].name: Path()}
-    task, rows, accepted = read_task(TASK), [], Counter[str]()
+    parser.add_argument("--kept", type=Path, metavar="FILE", help="verdicts that are known")
+    options = vars(parser.parse_args())
+    file, checkouts = options["kept"], {**options, HARNESSES[0].name: Path()}
+    known = json.loads(file.read_text()) if file and file.exists() else {}
+    rows, accepted = [], Counter[str]()
     for attack in (*ATTACKS, *_RIGHT):
-        submission = Submission(
-            name=attack.name, files={"attack.py": attack.text}, main="attack.py", entry="f"
-        )
-        found = judge(task, submission, limit_s=10, memory_bytes=2**34, seed=1)
-        says = []
+        name = f"`{attack.name}`" if attack in ATTACKS else f"right: {attack.what}"
+        says = known.setdefault(name, {})
+        if "gemmetry" not in says:
+            says["gemmetry"] = _judged(attack)
         for one in HARNESSES:
             checkout = checkouts[one.name]
             is_fair = checkout is not None and attack.name not in _AT_OURS
-            says.append(one.says(attack.text, checkout) if is_fair else "–")
+            if one.name not in says:
+                says[one.name] = one.says(attack.text, checkout) if is_fair else "–"
             if attack in ATTACKS:
-                accepted[one.name] += says[-1] == "accepted"
+                accepted[one.name] += says[one.name] == "accepted"
                 accepted["of"] += one is HARNESSES[0] and is_fair
-        name = f"`{attack.name}`" if attack in ATTACKS else attack.name
-        check = found.findings[0].check if found.findings else ""
-        rows.append([name, attack.what, found.ruling, check, *says])
+        rows.append([name, attack.what, *says["gemmetry"], *(says[one.name] for one in HARNESSES)])
         sys.stderr.write(f"{rows[-1]}\n")
+        if file:
+            file.write_text(json.dumps(known))
     counts = [f"{accepted[one.name]} of {accepted['of']}" for one in HARNESSES]
-    rows.insert(len(ATTACKS), ["accepted attacks", "", f"0 of {len(ATTACKS)}", "", *counts])
+    ours = sum(row[2] == "ok" for row in rows[: len(ATTACKS)])
+    rows.insert(len(ATTACKS), ["accepted", "", f"{ours} of {len(ATTACKS)}", "", *counts])
     commits = [
         f"{one.column} {_commit(path)}" for one in HARNESSES[1:] if (path := checkouts[one.name])
     ]
@@ -91,6 +96,15 @@ def main() -> None:
         lines="---|" * len(HARNESSES), columns=" | ".join(one.column for one in HARNESSES),
     )  # fmt: skip
     sys.stdout.write(head + "".join(f"| {' | '.join(row)} |\n" for row in rows))
+
+
+def _judged(attack: Attack) -> tuple[str, str]:
+    """gemmetry's verdict, and the check that found it."""
+    submission = Submission(
+        name=attack.name, files={"attack.py": attack.text}, main="attack.py", entry="f"
+    )
+    found = judge(read_task(TASK), submission, limit_s=10, memory_bytes=2**34, seed=1)
+    return str(found.ruling), found.findings[0].check if found.findings else ""
 
 
 def _commit(checkout: Path) -> str:

@@ -50,6 +50,16 @@ def test_no_attack_is_ok(attack) -> None:
     assert len(json.dumps(found.result(is_brief=True).document()).encode()) <= 4096
 
 
+@pytest.mark.parametrize("name", ["cache_by_pointer", "cache_by_object", "cache_by_version"])
+def test_a_result_kept_by_identity_is_found_without_timing(name) -> None:
+    attack = next(one for one in ATTACKS if one.name == name)
+    submission = Submission(
+        name=name, files={"attack.py": attack.text}, main="attack.py", entry="f"
+    )
+    found = _judged(read_task(TASK), submission, level="quick", time_it=False)
+    assert found.ruling is Ruling.WRONG
+
+
 @pytest.mark.parametrize("kind", sorted({one.kind for one in RIGHT}))
 def test_right_submissions_are_ok(kind, tmp_path) -> None:
     """One of every kind; ``benchmarks/judge_right.py`` judges all."""
