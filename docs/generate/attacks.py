@@ -35,14 +35,14 @@ Each row is a submission that claims to compute `{task}` (`gemmetry/selftest/att
   ones, 1e-4). Its search for words in the source, which wants CUDA, is left out.
 * *GPU MODE*: `pmpp_v2/eval.py`, the evaluation of its matmul task, in its modes `test` and
   `leaderboard`, with the tolerance of its f32 task (1e-3) and a secret seed.
-* *FlashInfer-Bench*: `Benchmark.run_all` with its defaults (3 trials, 1e-2).
+* *FlashInfer-Bench*: `Benchmark.run_all` with its defaults (3 trials, 1e-2) and 60 s a solution.
 
 Their code runs as it is, except for what demands a GPU (`docs/generate/cuda_on_cpu`): *cuda* is the
 CPU, events read the host's clock, synchronizing and flushing the L2 do nothing, and CUPTI's timer
 is replaced by events. On a GPU, attacks may end differently there. *Accepted* means that an
 evaluation calls the attack right, *refused* that it does not; *does not survive* that it gives no
-verdict, and *does not end* that it has none after {limit} s. `–`: the attack aims at a part of
-gemmetry's judge. The last rows are right.
+verdict, and *does not end* that it has none after {limit} s, when the project's own service would
+end it. `–`: the attack aims at a part of gemmetry's judge. The last rows are right.
 
 | attack | what it does | gemmetry | by | {columns} |
 |---|---|---|---|{lines}

@@ -54,6 +54,7 @@ class Harness:
                 "HOME": f"{folder}/home/user", "OMP_NUM_THREADS": "1",
             }  # fmt: skip
             command = [*_ALONE, sys.executable, "run.py"]
+            ending = "does not survive"
             with Path(folder, "out").open("w+") as out:
                 try:
                     subprocess.run(
@@ -61,11 +62,11 @@ class Harness:
                         stderr=subprocess.DEVNULL, timeout=LIMIT_S, env=environment, check=False,
                     )  # fmt: skip
                 except subprocess.TimeoutExpired:
-                    return "does not end"
+                    ending = "does not end"
                 out.seek(0)
                 lines = out.read().split("\n")
         words = [line for line in lines if line in ("accepted", "refused")]
-        return words[-1] if words else "does not survive"
+        return words[-1] if words else ending
 
 
 def _one_process(source: str, _: Path) -> Files:

@@ -70,18 +70,19 @@ def _bench(
 for _name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "tensor", "Generator"):
     setattr(torch, _name, _on_host(getattr(torch, _name)))
 for _owner in (torch.Tensor, torch.nn.Module):
-    _owner.to = _on_host(_owner.to)  # type: ignore[method-assign]
+    setattr(_owner, "to", _on_host(_owner.to))
 vars(torch.cuda).update(
     Event=Event, is_available=lambda: True, device_count=lambda: 1, current_device=lambda: 0,
     get_device_name=lambda *_, **__: "CPU", device=lambda *_: contextlib.nullcontext(),
     set_device=_nothing, synchronize=_nothing, empty_cache=_nothing,
     reset_peak_memory_stats=_nothing,
 )  # fmt: skip
-for _name, _facts in {
+_MODULES: dict[str, dict[str, Any]] = {
     "flashinfer": {}, "flashinfer.testing": {"bench_gpu_time_with_cupti": _bench},
     "openai": {"OpenAI": None}, "litellm": {"completion": None},
     "dotenv": {"load_dotenv": _nothing},
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _facts in _MODULES.items():
     if "." in _name or importlib.util.find_spec(_name) is None:
         sys.modules[_name] = types.ModuleType(_name)
         vars(sys.modules[_name]).update(_facts)
