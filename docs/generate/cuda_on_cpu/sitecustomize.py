@@ -70,7 +70,7 @@ def _bench(
 for _name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "tensor", "Generator"):
     setattr(torch, _name, _on_host(getattr(torch, _name)))
 for _owner in (torch.Tensor, torch.nn.Module):
-    setattr(_owner, "to", _on_host(_owner.to))
+    _owner.to = _on_host(_owner.to)
 vars(torch.cuda).update(
     Event=Event, is_available=lambda: True, device_count=lambda: 1, current_device=lambda: 0,
     get_device_name=lambda *_, **__: "CPU", device=lambda *_: contextlib.nullcontext(),

@@ -4,8 +4,8 @@ Layers, each used where the kernel grants it:
 
 * user, network, process, mount and IPC namespaces (unshare(2)): no network, no other process
   visible, and every descendant ends with the first process of the namespace;
-* Landlock (landlock(7)): the file system is read-only except for the scratch folder and devices,
-  processes outside cannot be traced or signalled (so their memory cannot be read through /proc);
+* Landlock (landlock(7)): the file system is read-only except for the scratch folder and devices.
+  Processes outside cannot be traced or signalled, so their memory cannot be read through /proc;
 * seccomp(2) where there are no namespaces: no sockets but those of files, no signals, limits or
   memory of other processes, no new session;
 * resource limits (setrlimit(2)): processor time, size of files, no core files;
