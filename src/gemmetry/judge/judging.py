@@ -211,6 +211,8 @@ class _Judging:
                     self._check_by_reference(remote)
                 else:
                     self._check_operation(remote, self._task.operation)
+                if not self._findings:
+                    self._check_same_objects(remote)
                 self._checks.append("no processes of its own")
                 if (count := len(remote.members())) > 1:
                     what = f"{count - 1} processes that it started are running"
@@ -351,6 +353,27 @@ class _Judging:
                 self._checks.append("launches of a batch")
                 self._note(checked, "launches of a batch")
 
+    def _check_same_objects(self, remote: Remote) -> None:
+        """The same objects with other content, which a result that is kept by identity misses."""
+        arguments = self._task.make(self._seed())
+        outputs = [self._arena._allocate(*one) for one in self._shapes(arguments)]
+        calls = [(self._placed(arguments), outputs)]
+        remote.prepare(calls)
+        for _ in range(3):
+            arguments = self._task.make(self._seed())
+            self._refill(remote, calls, [arguments])
+            remote.go()
+            self._check_launch(arguments, outputs, "the same objects", Ruling.WRONG)
+
+    def _refill(self, remote: Remote, calls: Sequence[Any], kept: Sequence[Any]) -> None:
+        """New inputs and empty outputs for prepared calls, while the submission is stopped."""
+        stopped = remote.stop()
+        for place, (placed, outputs) in enumerate(calls):
+            _write(placed, kept[place % len(kept)])
+            for output in outputs:
+                output.reshape(-1).view(np.uint8).fill(0xFF)
+        remote.go_on(stopped)
+
     def _launch(self, remote: Remote, calls: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> None:
         """Run calls; find changed inputs, and results that change after the reply."""
         before = [[np.array(x) for x in inputs if isinstance(x, np.ndarray)] for inputs, _ in calls]
@@ -443,7 +466,7 @@ class _Judging:
         return max((many - few) / (long - short), 1.0)
 
     def _batch(self, remote: Remote, count: int, *, checks: bool) -> tuple[float, int]:
-        """Time of `count` launches with new inputs, in ns; one launch is checked afterwards."""
+        """Time of `count` launches with new inputs, in ns; some are checked afterwards."""
         task = self._task
         kept = [task.make(self._seed()) for _ in range(min(count, 8))]
         shapes = self._shapes(kept[0])
@@ -457,16 +480,14 @@ class _Judging:
             ]  # fmt: skip
             calls.append((placed, [self._arena._allocate(*one) for one in shapes]))
         remote.prepare(calls)
-        stopped = remote.stop()
-        for place, (placed, outputs) in enumerate(calls):
-            _write(placed, kept[place % len(kept)])
-            for output in outputs:
-                output.reshape(-1).view(np.uint8).fill(0xFF)
-        remote.go_on(stopped)
+        self._refill(remote, calls, kept)
         took = remote.go()
         if checks:
             for place in self._rng.choice(count, min(count, _CHECKED), replace=False).tolist():
-                self._check_timed(kept[place % len(kept)], calls[place][1])
+                outputs = calls[place][1]
+                self._check_launch(
+                    kept[place % len(kept)], outputs, "timed launches", Ruling.CHEATED
+                )
         return took, count
 
     def _shapes(self, arguments: tuple[Any, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -484,9 +505,11 @@ class _Judging:
             self._known_shapes = found
         return self._known_shapes
 
-    def _check_timed(self, arguments: tuple[Any, ...], outputs: Sequence[Any]) -> None:
-        """Compare a launch that was timed."""
-        task, name = self._task, "timed launches"
+    def _check_launch(
+        self, arguments: tuple[Any, ...], outputs: Sequence[Any], name: str, ruling: Ruling
+    ) -> None:
+        """Compare a launch whose kind was right when it was checked before."""
+        task = self._task
         self._checks.append(name)
         if task.operation is not None:
             got: Any = np.array(outputs[0])
@@ -497,8 +520,7 @@ class _Judging:
             got = tuple(_tensor(o, one) for o, one in zip(outputs, wanted, strict=True))
             (checked,) = check_results(task.reference, arguments, {task.name: got})
         if not checked.is_right:
-            what = f"right when it was checked, wrong when it was timed: {checked.detail}"
-            self._find(Ruling.CHEATED, what, name)
+            self._find(ruling, f"right before, and wrong for {name}: {checked.detail}", name)
 
 
 _OF_CHEATS = frozenset({"inputs_unchanged", "unordered_work"})
