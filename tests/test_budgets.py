@@ -36,7 +36,7 @@ BUDGETS = {
     "numerics": 1350,
     "providers": 9250,
     "results": 950,
-    "selftest": 4200,
+    "selftest": 3800,
     "statistics": 1150,
     "sweeps": 7300,
     "traces": 6600,
@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 63_250
+TESTS = 62_750
 FILES = 345
 
 

@@ -21,7 +21,7 @@ _HEAD = f"""\
 
 This page is generated: `python docs/generate/attacks.py > docs/attacks.md`, on a CPU. Each row is
 a submission that claims to compute `{TASK}`
-(`gemmetry/selftest/attacks.py`). *In one process* is what many harnesses do: three trials with
+(`gemmetry/selftest/attacks.txt`). *In one process* is what many harnesses do: three trials with
 random inputs, `torch.allclose` within 1 %, then a loop timed by `time.perf_counter` in the process
 of the submission. *Accepted* means that it calls the attack right; no figure follows where the
 process does not survive it.

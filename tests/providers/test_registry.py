@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -54,18 +53,6 @@ def test_each_knows_its_own_name_and_gets_its_options(name):
     assert provider.options == {"some": "option"}  # type: ignore[attr-defined]
 
 
-def test_listing_and_loading_import_no_heavy_library():
-    code = (
-        "import sys\n"
-        "from gemmetry.providers.registry import load_provider, provider_names\n"
-        "provider_names()\n"
-        "for name in ('null', 'numpy', 'user'): load_provider(name)\n"
-        "print([m for m in ('torch', 'triton', 'iree', 'polars') if m in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_an_unknown_provider_suggests_the_nearest():
     with pytest.raises(UnknownNameError, match="Did you mean numpy"):
         registry.load_provider("numpi")
@@ -83,22 +70,6 @@ def test_the_example_plugin_is_found_and_computes(declare, monkeypatch, launch):
             launched = launch(provider, name, configuration, CPU)
             assert launched.executable.device.red_zones_intact(launched.output)
             assert launched.worst_error() < 1e-6
-
-
-def test_what_the_example_plugin_refuses_has_a_reason(declare, monkeypatch):
-    from gemmetry.domain.names import parse_operation
-
-    monkeypatch.syspath_prepend(PLUGIN)
-    declare(**_declared_by(PLUGIN / "pyproject.toml"))
-    provider = registry.load_provider("einsum")
-    for name in (
-        "matmul_8x8x8_f16t_f16t_f16t",
-        "matmul_8x8x8_f32t_f32t_f32t_bias",
-        "matmul_splitk_8x8x8_f32t_f32t_f32t_slices2",
-    ):
-        assert provider.supports(parse_operation(name), CPU)
-    cuda = Target(TargetKind.CUDA, "sm_90")
-    assert provider.supports(parse_operation("matmul_8x8x8_f32t_f32t_f32t"), cuda)
 
 
 @pytest.mark.parametrize("value", ["no_such_package_at_all:Thing", "json:NoSuchProvider"])

@@ -14,9 +14,7 @@ from gemmetry.providers.triton_provider.block_scaled import (
     cross_targets,
 )
 from gemmetry.providers.triton_provider.tiles import (
-    PERSISTENT,
     TritonTile,
-    choose,
     parse_tile,
     shared_memory_bytes,
     tile_of,
@@ -77,42 +75,3 @@ def test_default_is_one_of_the_valid_tiles() -> None:
     assert chosen in valid_tiles(BF16, architecture("sm_90"))
     named = Configuration("tile_64x64x64_warps4_stages4_group8")
     assert tile_of(named, BF16, architecture("sm_90")) == TritonTile(64, 64, 64, 4, 4)
-
-
-@pytest.mark.parametrize(
-    ("shape", "largest_m", "largest_n"),
-    [
-        ("16x4096x4096", 16, 64),
-        ("64x4096x4096", 64, 256),
-        ("512x512x512", 64, 64),
-        ("1x1x1", 16, 64),
-    ],
-)
-def test_default_fits_the_shape(shape: str, largest_m: int, largest_n: int) -> None:
-    operation = parse_operation(f"matmul_{shape}_bf16t_bf16n_bf16t")
-    tile = choose(operation, architecture("sm_90"))
-    assert tile.block_m <= largest_m and tile.block_n <= largest_n
-
-
-def test_default_is_persistent_where_that_was_measured_to_be_faster() -> None:
-    def method(name: str, where: str = "sm_90") -> tuple[str, int]:
-        tile = choose(parse_operation(f"matmul_{name}"), architecture(where))
-        return tile.method, tile.block_n
-
-    for dtype in ("bf16", "f16"):
-        assert method(f"2048x4096x4096_{dtype}t_{dtype}n_{dtype}t") == (PERSISTENT, 256)
-    assert method("2048x4096x4096_e4m3t_e4m3n_bf16t") == (PERSISTENT, 128)
-    for other in (
-        "2048x4096x4096_bf16t_bf16t_bf16t",  # B is contiguous along N
-        "1024x4096x4096_bf16t_bf16n_bf16t",
-        "2048x4096x4097_bf16t_bf16n_bf16t",  # rows of no multiple of 16 bytes
-        "2048x4096x4096_tf32t_tf32n_f32t",
-        "2048x4096x4096_s8t_s8n_s32t",
-    ):
-        assert method(other)[0] != PERSISTENT, other
-    for where in ("sm_80", "sm_100"):
-        assert method("2048x4096x4096_bf16t_bf16n_bf16t", where)[0] != PERSISTENT
-
-
-def test_interpreted_tiles_are_small() -> None:
-    assert choose(BF16, None).block_m <= 32

@@ -39,16 +39,6 @@ def write(tmp_path):
     return written
 
 
-def test_the_example_says_how_it_is_launched() -> None:
-    kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
-    assert str(kernel) == "my_gemm.cu:tiled"
-    assert dict(kernel.configurations) == {"TILE16": {"TILE": 16}, "TILE32": {"TILE": 32}}
-    assert kernel.arguments == ("A", "B", "C", *kernel.arguments[3:])
-    assert [item.text for item in kernel.grid] == ["ceil(N, TILE)", "ceil(M, TILE)"]
-    assert kernel.cluster == ()
-    assert kernel.shared_bytes.value({}) == 0
-
-
 def test_names_of_configurations_are_those_of_python_functions(write) -> None:
     assert list(load_manifest(write()).configurations) == [
         "TILE8_unroll_true",
