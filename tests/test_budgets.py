@@ -41,7 +41,7 @@ BUDGETS = {
     "sweeps": 7300,
     "traces": 6600,
     "tuning": 3450,
-    "verification": 6100,
+    "verification": 6075,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""

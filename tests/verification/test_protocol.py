@@ -213,6 +213,20 @@ def test_fp8_without_promotion_is_recognised(judge):
     assert declared.checks["fp8_promotion"].startswith("not applicable: declared")
 
 
+def test_nondeterministic_kernel_is_warned_not_failed(judge):
+    rng = np.random.default_rng(1)
+
+    def kernel(operation, tensors):
+        a, b = operands(tensors)
+        parts = np.array_split(rng.permutation(a.shape[1]), 8)
+        return to_float64(np.add.reduce([a[:, part] @ b[part] for part in parts], dtype=np.float32))
+
+    verdict = judge(F32, kernel)
+    assert verdict.status is Verification.WARNED
+    assert verdict.checks["repeat"].startswith("warned: not deterministic")
+    assert verdict.checks["values"] == "passed"
+
+
 def test_unfused_epilogue_is_warned(judge):
     name = "matmul_64x64x64_bf16t_bf16t_bf16t_bias"
 
