@@ -31,14 +31,6 @@ def test_without_code_no_file_is_named(cli):
         assert "code:" not in ended.stderr and "show it:" not in ended.stderr
 
 
-def test_it_has_a_separate_experiment(cli):
-    common = ("--providers", "null", "--device", "null", "--shapes", "8x8x8", "--dry-run", "--json")
-    compiled = json.loads(cli("compile", *common).stdout)
-    profiled = json.loads(cli("profile", *common).stdout)
-    assert compiled["experiment"] != profiled["experiment"]
-    assert compiled["experiment"].startswith("gemmetry-out/compile-")
-
-
 def test_iree_compiles_for_the_cpu(cli):
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     ended = cli("compile", "--device", "cpu", "--shapes", "64x64x64", "--dtypes", "f32",
@@ -104,15 +96,3 @@ def test_saved_commands_have_the_compilers_output_next_to_them(cli):
         assert f"// exit status {status}\n" in printed
     reason = commands.partition("\niree-compile: ")[2].partition(" (The function is @")[0]
     assert reason and reason in printed, "the reason is the compiler's own"
-
-
-def test_the_target_is_reported(cli):
-    ended = cli("compile", "--providers", "null", "--device", "null", "--shapes", "8x8x8")
-    assert ended.status == 0
-    assert "target" in ended.stdout.split()
-
-
-def test_the_device_of_the_default_set_is_reported(cli):
-    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
-    ended = cli("compile", "--shapes", "64x64x64", "--dry-run")
-    assert "cuda-sm_80" in ended.stderr

@@ -87,17 +87,6 @@ def test_values_arrive():
     assert given["save_cmds"] is given["append"] is given["default_config"] is True
 
 
-def test_options_without_effect_explain_why(cli):
-    ended = cli(
-        "profile", "--dry-run", "--providers", "null", "--build-dir", "x", "--use-wmma=false"
-    )
-    assert ended.status == 0
-    assert ended.stderr.count("--build-dir has no effect: IREE's tools come") == 1
-    wrong = cli("generate", "--mlir-dialect", "mhlo")
-    assert wrong.status == 2
-    assert "linalg" in wrong.stderr
-
-
 DRY = [
     ("generate", GENERATE[0], 109, 17),
     ("generate", GENERATE[1], 39, 3),

@@ -42,26 +42,3 @@ def test_the_documents_sweep_generates(cli):
     assert ended.status == 0
     assert ended.stdout.count("[Generating]") == 128
     assert ended.stdout.count("Emitting tuning configuration : default") == 128
-
-
-def test_dry_run_writes_nothing(cli):
-    ended = cli("generate", "--dry-run")
-    assert ended.stdout.startswith("109 dispatches of 17 operations")
-    assert not list(Path().iterdir())
-
-
-def test_a_provider_without_sources_is_reported(cli):
-    ended = cli("generate", "--providers", "numpy", "--device", "cpu", "--shapes", "8x8x8")
-    assert ended.status == 2
-    assert "nothing was generated" in ended.stderr
-    assert "hint: Add iree or triton with --providers" in ended.stderr
-    ended = cli("generate", "--providers", "numpy", "--shapes", "8x8x8")
-    assert "computes on the CPU, not on" in ended.stderr
-    assert "hint: The warnings above list what was left out" in ended.stderr
-
-
-def test_an_unwritable_folder_ends_with_3(cli):
-    Path("file").write_text("")
-    ended = cli("generate", "--generated-dir", "file", "--shapes", "64x64x64")
-    assert ended.status == 3
-    assert "--generated-dir" in ended.stderr

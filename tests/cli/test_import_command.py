@@ -39,21 +39,6 @@ def test_imported_results_stand_next_to_an_experiments(experiments):
     assert verdicts == {"undecided"}
 
 
-def test_a_file_of_no_known_format_ends_the_request(cli):
-    Path("t.csv").write_text("a,b\n1,2\n")
-    ended = cli("import", "t.csv", "--into", "theirs")
-    assert ended.status == 2
-    assert "t.csv contains no results of a known format" in ended.stderr
-    assert "Kernel Tuner" in ended.stderr
-    assert not Path("theirs").exists()
-
-
-def test_a_file_that_is_not_there_is_named(cli):
-    ended = cli("import", "missing.csv", "--into", "theirs")
-    assert ended.status == 2
-    assert "missing.csv" in ended.stderr
-
-
 def test_everything_about_an_imported_result_states_where_it_comes_from(cli):
     Path("t.csv").write_text(TABLE)
     assert cli("import", "t.csv", "--into", "theirs", *FORMATS).status == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.console import Rendering, check_rendering, columns_of, rendering_of
+from gemmetry.cli.console import Rendering, check_rendering, rendering_of
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
 from gemmetry.domain.specs.model import ProfileSpec
 
@@ -17,13 +17,6 @@ def test_a_spec_says_what_is_rendered():
     assert rendering.html == Path("r.html")
     assert rendering.json
     assert rendering_of(ProfileSpec(), json=False).html is None
-
-
-def test_columns_from_lists():
-    assert columns_of(["a,b", "c d"], "table") == ("a", "b", "c", "d")
-    assert columns_of(None, "table") == ()
-    assert columns_of(None, "block") == ("dispatch-profiler",)
-    assert columns_of(["a"], "block") == ("a",)
 
 
 def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path):

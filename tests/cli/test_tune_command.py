@@ -269,29 +269,3 @@ def test_a_file_that_cannot_hold_the_result_does_not_cost_the_others(tune):
     assert ended.status == 2
     assert "TunableOp's file would be empty" in ended.stderr
     assert "factor_0p7" in Path("found.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--providers", "null,numpy"), "one provider, not of 2"),
-        (("--strategy", "best"), "unknown strategy 'best'"),
-        (("--evaluations", "none"), "number of evaluations"),
-        (("--no-verification-enabled",), "verifies what it measures"),
-        (("-o", "x.mlir"), "configurations of iree, not of null"),
-        (("-o", "x.txt"), "unknown format"),
-        (("-o", "x.json", "--format", "nothing"), "unknown format of tuned"),
-        (("--dispatches", "configuration=nothing"), "nothing to tune"),
-    ],
-)
-def test_requests_that_cannot_be_carried_out(tune, arguments, message):
-    ended = tune(*arguments)
-    assert ended.status == 2
-    assert message in ended.stderr
-    assert not Path("t").exists()
-
-
-def test_no_provider_is_an_error(cli):
-    ended = cli("tune", "--shapes", "64x64x64")
-    assert ended.status == 2
-    assert "one provider" in ended.stderr

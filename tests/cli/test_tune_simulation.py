@@ -38,14 +38,6 @@ def test_strategies_are_compared_on_a_stored_search(searched):
     assert rows[2]["mean"] < rows[3]["mean"]
 
 
-def test_the_table_names_what_was_simulated(searched):
-    ended = searched("tune", "--simulate", "t", "--strategy", "random", "--runs", "2",
-                     "-o", "s.md")  # fmt: skip
-    assert ended.status == 0, ended.stderr
-    assert "null on null: 2 shapes, 56 configurations in all, 2 runs of each" in ended.stdout
-    assert "random" in Path("s.md").read_text()
-
-
 def test_a_compact_file_gives_the_same_results(searched):
     written = searched("tune", "--simulate", "t", "-o", "space.json", "--format", "space")
     assert written.status == 0, written.stderr
@@ -66,23 +58,6 @@ def test_a_search_that_is_not_finished_is_left_out(cli):
     small = cli("tune", "--simulate", "t")
     assert small.status == 2
     assert "20 configurations with a time" in small.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("absent",), "no experiment in absent"),
-        (("spec.yaml",), "damaged"),
-        (("t", "--strategy", "nothing"), "unknown strategy"),
-        (("t", "--evaluations", "5"), "shares"),
-        (("t", "--format", "iree"), "unknown format of a simulation"),
-        (("t", "-o", "x.mlir"), "unknown format"),
-    ],
-)
-def test_requests_that_cannot_be_simulated(searched, arguments, message):
-    ended = searched("tune", "--simulate", *arguments)
-    assert ended.status == 2
-    assert message in ended.stderr
 
 
 def test_a_search_that_did_not_try_everything_is_not_taken_for_exhaustive(cli):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,41 +17,6 @@ RECORD = ("trace", "record", "--device", "cpu", "--precisions", "fp32", "--layou
           "--repeat-count", "1", "--format", "none")  # fmt: skip
 SMALL = ("--matrix-sizes", "16")
 
-_ALIASES = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 8)}]\n" for i in range(9)
-)
-SPECS = {
-    "aliases of a thousand million": (
-        _ALIASES.encode(),
-        r"bad.yaml:\d+:\d+: .* alias",
-    ),
-    "nested deeply": (b"matrix_sizes: " + b"[" * 5000 + b"]" * 5000, r"bad.yaml:1:\d+: .* deep"),
-    "no UTF-8": (b"\xff\xfe\x00matrix", "cannot read the spec bad.yaml"),
-    "no YAML": (b"matrix_sizes: [16\nname: x: y", r"bad.yaml:\d+:\d+: not YAML"),
-    "NaN": (b"matrix_sizes: [.nan]", "bad.yaml:1:15: matrix_sizes: nan is not a shape"),
-    "negative": (b"matrix_sizes: [-16]", "bad.yaml:1:15: matrix_sizes"),
-    "keys and names that obey nobody": (
-        b'"\\e[31mred": 1\nname: "../../x\\u202e"\n',
-        r"bad.yaml:2:7: name: .* is not a name",
-    ),
-    "nothing of it": (None, "the spec bad.yaml"),
-}
-
-
-@pytest.mark.parametrize("what", SPECS)
-def test_a_spec_that_is_wrong_is_refused_at_its_place(cli, what):
-    content, reported = SPECS[what]
-    if content is None:
-        Path("bad.yaml").mkdir()
-    else:
-        Path("bad.yaml").write_bytes(content)
-    ended = cli(*RECORD, "--spec", "bad.yaml", "--experiment", "e")
-    assert ended.status == 2
-    assert re.search(reported, ended.stderr), ended.stderr
-    assert "hint: " in ended.stderr
-    assert "\x1b" not in ended.stderr and "\u202e" not in ended.stderr
-    assert not Path("e").exists()
-
 
 def test_a_product_too_large_for_any_memory_is_a_row_with_the_reason(cli):
     ended = cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e", "--json")
@@ -60,16 +24,6 @@ def test_a_product_too_large_for_any_memory_is_a_row_with_the_reason(cli):
     (record,) = json.loads(ended.stdout)["records"]
     assert record["outcome"] == "out_of_memory"
     assert "inputs and result of matmul_1000000000x" in record["reason"]
-
-
-@pytest.mark.parametrize("place", ["a-file", "a-file/e", "/proc/nowhere"])
-def test_an_experiment_in_an_impossible_place(cli, place):
-    Path("a-file").write_text("mine")
-    ended = cli(*RECORD, *SMALL, "--experiment", place)
-    assert ended.status == 3
-    assert f"error: cannot write the experiment folder {place}" in ended.stderr
-    assert "hint: Give --experiment a folder that you can write to." in ended.stderr
-    assert Path("a-file").read_text() == "mine"
 
 
 def test_a_manifest_that_cannot_be_read_is_reported_and_stays(cli):

@@ -204,16 +204,6 @@ def test_a_spec_file_says_the_same_as_the_options(cli):
     assert reported["plan"]["trace"]["active_steps"] == 2
 
 
-def test_the_table_names_the_folders(cli):
-    ended = cli(*[word for word in GRID if word not in ("--format", "none")],
-                "--matrix-sizes", "16")  # fmt: skip
-    assert ended.status == 0
-    header, first = ended.stdout.splitlines()[:2]
-    assert header.split()[0] == "trace_folder"
-    assert first.split()[:2] == ["traces_matmul/config_0001", "matmul_16x16x16_f32t_f32t_f32t"]
-    assert "traces_matmul/config_0001" in ended.stderr
-
-
 def test_the_suggested_command_reports_what_was_recorded(cli):
     ended = cli(*GRID, "--matrix-sizes", "16")
     reported = "gemmetry trace report e -o report.html"
@@ -228,11 +218,3 @@ def test_the_suggested_command_reports_what_was_recorded(cli):
     assert {(row["name"], row["dtype"], row["layout"], row["count"]) for row in products} == {
         ("aten::mm", "f32", "tt", 1), ("aten::mm", "f32", "nt", 1),
         ("aten::_int_mm", "s8", "tt", 1), ("aten::_int_mm", "s8", "nt", 1)}  # fmt: skip
-
-
-def test_no_traces_are_offered_where_none_was_recorded(cli):
-    ended = cli("trace", "record", "--providers", "numpy", "--matrix-sizes", "16", "--precisions",
-                "fp32", "--layouts", "tt", "--experiment", "e", "--format", "none")  # fmt: skip
-    assert ended.status == 1
-    assert "read the traces" not in ended.stderr
-    assert "experiment: e" in ended.stderr

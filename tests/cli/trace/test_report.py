@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 DATA = Path(__file__).parents[2] / "data"
-GRID = str(DATA / "cpu_grid")
 MATMUL = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
 RANK0 = str(DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz")
 JOB = str(DATA / "collectives" / "h200x4")
@@ -57,30 +56,12 @@ def test_short_kernels_are_those_below_the_threshold(cli, tmp_path):
     assert counts[1] == kernels
 
 
-@pytest.mark.parametrize(
-    ("words", "reported"),
-    [
-        (("-o", "x.csv"), "unknown suffix"),
-        ((), "--output"),
-        (("-o", "x.xlsx", "--short-kernel-us", "-1"), "short-kernel-us"),
-    ],
-)
-def test_wrong_requests_are_refused(cli, words, reported):
-    ended = cli("trace", "report", MATMUL, *words)
-    assert ended.status == 2
-    assert reported in ended.stderr
-
-
-def test_a_trace_of_a_cpu_gives_every_kind_of_report(cli, tmp_path):
-    outputs = [tmp_path / f"r{suffix}" for suffix in (".xlsx", ".html", ".json", ".md", "")]
-    options = [word for path in outputs for word in ("-o", str(path))]
-    ended = cli("trace", "report", GRID, *options)
-    assert ended.status == 0
-    assert "note: none of 3 traces has work on a GPU" in ended.stderr
-    assert "warning" not in ended.stderr
-    document = json.loads((tmp_path / "r.json").read_text())
-    assert set(document["sheets"]) == {"summary", "shapes", "host_operators"}
-    assert (tmp_path / "r" / "host_operators.csv").exists()
-    page = (tmp_path / "r.html").read_text()
-    assert "How the time is divided" not in page
-    assert "Where host time goes" in page
+def test_steps_and_what_is_in_none_are_the_whole_trace(cli):
+    ended = cli("trace", "summary", RANK0, MATMUL, OLD, "--steps", "--json", "--no-cache")
+    document = json.loads(ended.stdout)
+    for whole, outside in zip(document["files"], document["outside_steps"], strict=True):
+        steps = [step for step in document["steps"] if step["file"] == whole["file"]]
+        assert outside["file"] == whole["file"]
+        for count in ("kernels", "gemm_kernels", "comm_kernels"):
+            assert sum(step[count] for step in steps) + outside[count] == whole[count]
+    assert [outside["kernels"] for outside in document["outside_steps"]] == [9, 0, 0]

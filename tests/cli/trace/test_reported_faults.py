@@ -56,121 +56,51 @@ def test_every_command_and_page_names_what_is_missing(cli, found, file):
     assert "≤" in summary
 
 
-@pytest.mark.parametrize("name", ["far", "near", "most"])
-def test_kernels_without_a_time_are_in_no_rate_and_no_window(found, name):
-    file = f"03/zeros_{name}.pt.trace.json"
-    measured = 4 if name == "most" else 6
-    [row] = found("gemms", file)["gemms"]
-    assert (row["count"], row["median_us"], row["above_peak"]) == (measured, 250.0, False)
-    assert row["tflops"] == pytest.approx(549.8, abs=0.05)
-    [entry] = found("summary", file)["files"]
-    assert entry["window_us"] == 300 * (measured - 1) + 250
-    [problem] = found("summary", file)["problems"]
-    assert (problem["kind"], problem["count"]) == ("no_time", 12 - measured)
+FP4 = "m n k dtype tflops"
+FACTS = [
+    # Command and file, which rows of the document, their columns and values.
+    *(case
+      for name, measured in (("far", 6), ("near", 6), ("most", 4))
+      for case in (
+          (f"gemms 03/zeros_{name}", "gemms", "count median_us above_peak tflops",
+           [(measured, 250.0, False, 549.8)]),
+          (f"summary 03/zeros_{name}", "files", "window_us", [(300 * (measured - 1) + 250,)]),
+          (f"summary 03/zeros_{name}", "problems", "kind count", [("no_time", 12 - measured)]),
+      )),
+    ("summary 05/graph_underrecorded", "files", "launches_without_work", [(60,)]),
+    ("summary 05/graph_underrecorded", "outside_steps", "steps_without_work", [(60,)]),
+    ("summary 05/graph_underrecorded", "steps", "launches_without_work", [(0,)] * 4),
+    ("summary 05/graph_complete", "problems", "", []),
+    ("summary 05/graph_complete", "files", "launches_without_work", [(0,)]),
+    *(case
+      for name in ("two_devices", "same_device")
+      for case in (
+          (f"gemms 06/merged_{name}", "gemms", "m count tflops",
+           [(8192, 10, 687.2), (512, 10, 171.8)]),
+          (f"summary 06/merged_{name}", "files", "gemm_kernel_us", [(1000.0,), (4000.0,)]),
+          (f"collectives 06/merged_{name}", "per_rank", "rank", [(0,), (1,)]),
+      )),
+    ("gemms 27/scaled_mm_fp4", "gemms", FP4, [(2048, 7168, 8192, "e2m1", 4008.6)]),
+    ("gemms 27/scaled_mm_v2", "gemms", FP4, [(4096, 4096, 8192, "e2m1", 4581.3)]),
+    ("gemms 27/vllm_fp4", "gemms", FP4, [(2048, 7168, 8192, "e2m1", 4008.6)]),
+    *((f"shapes 27/{name}", "shapes", "k scaling operation", [(8192, "block", None)])
+      for name in ("scaled_mm_fp4", "scaled_mm_v2", "vllm_fp4")),
+    *((f"summary 33/{name}_steps", "steps", "step phase window_us kernels",
+       [(n, "decode", 110.0, 2) if n % 4 else (n, first, 550.0, 2) for n in range(8)])
+      for name, first in (("sglang", "extend"), ("vllm", "prefill"))),
+]  # fmt: skip
 
 
-def test_graphs_whose_kernels_were_not_recorded(cli, found):
-    file = "05/graph_underrecorded.pt.trace.json.gz"
-    document = found("summary", file, words=("--steps",))
-    assert document["files"][0]["launches_without_work"] == 60
-    assert document["outside_steps"][0]["steps_without_work"] == 60
-    assert [step["launches_without_work"] for step in document["steps"]] == [0] * 4
-    whole = found("summary", "05/graph_complete.pt.trace.json.gz")
-    assert whole["problems"] == []
-    assert whole["files"][0]["launches_without_work"] == 0
-    shown = cli("trace", "summary", str(REPORTS / "05/graph_complete.pt.trace.json.gz"))
-    assert "≥" not in shown.stdout
-
-
-@pytest.mark.parametrize("name", ["two_devices", "same_device"])
-def test_ranks_in_one_file_are_distinguished(cli, found, name):
-    file = f"06/merged_{name}.trace.json.gz"
-    rows = found("gemms", file)["gemms"]
-    assert [(row["m"], row["count"], round(row["tflops"], 1)) for row in rows] == [
-        (8192, 10, 687.2), (512, 10, 171.8),
-    ]  # fmt: skip
-    entries = found("summary", file)["files"]
-    assert [entry["file"][-6:] for entry in entries] == [": TP00", ": TP01"]
-    assert [entry["gemm_kernel_us"] for entry in entries] == [1000.0, 4000.0]
-    job = found("collectives", file)
-    assert [rank["rank"] for rank in job["per_rank"]] == [0, 1]
-    assert len(job["matched"]) == 10
-    assert job["job"].endswith(file)
-    ended = cli("trace", "report", str(REPORTS / file), "-o", "r.html", "-o", "r.md", "--no-cache")
-    assert ended.status == 0
-    assert "8,192" in Path("r.md").read_text("utf-8")
-
-
-def test_a_file_that_two_processes_wrote_at_once_is_damaged(cli):
-    path = str(REPORTS / "07/interleaved.pt.trace.json.gz")
-    ended = cli("trace", "gemms", path, "--no-cache")
-    assert ended.status == 2
-    assert re.search(r"interleaved\S+ is not a trace: byte \d+: the compressed data", ended.stderr)
-
-
-def test_members_and_other_bytes_after_the_trace(found):
-    assert found("gemms", "07/two_members.pt.trace.json.gz")["problems"] == []
-    rest = found("gemms", "07/trailing_garbage.pt.trace.json.gz")
-    assert rest["partial"] == []
-    assert [problem["where"] for problem in rest["problems"]] == ["byte 6473"]
-
-
-def test_a_file_of_nccls_example_profiler(cli):
-    for path in (REPORTS / "10", REPORTS / "10/nccl_profiler.json"):
-        ended = cli("trace", "collectives", str(path))
-        assert ended.status == 2
-        assert "nccl_profiler.json" in ended.stderr
-        assert "NCCL's example profiler plugin" in ended.stderr
-
-
-def test_a_bandwidth_above_the_links_is_marked(cli, found):
-    job = found("collectives", "20")
-    assert {one["above_link"] for one in job["matched"]} == {True}
-    assert any("450 GB/s" in note for note in job["notes"])
-    assert "480.6!" in cli("trace", "collectives", str(REPORTS / "20")).stdout
-    ended = cli("trace", "report", str(REPORTS / "20"), "-o", "r.md", "-o", "r.html", "--no-cache")
-    assert "450 GB/s" in ended.stderr
-    for name in ("r.md", "r.html"):
-        assert "!" in Path(name).read_text("utf-8").split("Collectives")[-1]
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes", "tflops"),
-    [
-        ("scaled_mm_fp4", (2048, 7168, 8192), 4008.6),
-        ("scaled_mm_v2", (4096, 4096, 8192), 4581.3),
-        ("vllm_fp4", (2048, 7168, 8192), 4008.6),
-    ],
-)
-def test_packed_fp4_is_unpacked(cli, found, name, sizes, tflops):
-    file = f"27/{name}.pt.trace.json"
-    [row] = found("gemms", file)["gemms"]
-    assert (row["m"], row["n"], row["k"], row["dtype"]) == (*sizes, "e2m1")
-    assert row["tflops"] == pytest.approx(tflops, abs=0.05)
-    [shape] = found("shapes", file)["shapes"]
-    assert (shape["k"], shape["scaling"], shape["operation"]) == (8192, "block", None)
-    ended = cli("trace", "shapes", str(REPORTS / file), "-o", "s.yaml", "--no-cache")
-    assert ended.status == 2
-    assert "record_shapes" not in ended.stderr
-
-
-@pytest.mark.parametrize(("name", "first"), [("sglang", "extend"), ("vllm", "prefill")])
-def test_marks_of_inference_engines_are_steps(found, name, first):
-    steps = found("summary", f"33/{name}_steps.pt.trace.json", words=("--steps",))["steps"]
-    assert [step["step"] for step in steps] == list(range(8))
-    assert [step["phase"] for step in steps] == [
-        first, *["decode"] * 3, first, *["decode"] * 3
-    ]  # fmt: skip
-    assert {(step["phase"], step["window_us"]) for step in steps} == {
-        (first, 550.0), ("decode", 110.0),
-    }  # fmt: skip
-    assert all(step["kernels"] == 2 for step in steps)
-
-
-def test_a_trace_without_steps_states_so(cli):
-    path = str(REPORTS / "06/merged_two_devices.trace.json.gz")
-    ended = cli("trace", "summary", "--steps", path, "--no-cache")
-    assert "no steps" in ended.stderr
+@pytest.mark.parametrize(("words", "rows", "columns", "expected"), FACTS)
+def test_figures_derived_by_hand(found, words, rows, columns, expected):
+    command, name = words.split()
+    (path,) = REPORTS.glob(f"{name}.*")
+    more = ["--steps"] if command == "summary" else []
+    shown = found(command, path.relative_to(REPORTS), words=more)[rows]
+    assert [tuple(row[one] for one in columns.split()) for row in shown] == [
+        tuple(pytest.approx(v, abs=0.05) if isinstance(v, float) else v for v in row)
+        for row in expected
+    ]
 
 
 def test_a_rate_above_the_peak_is_marked_everywhere(cli, found):
