@@ -24,13 +24,6 @@ def test_compiling_measures_no_times(cli):
     assert Path("gemmetry-out").is_dir()
 
 
-def test_without_code_no_file_is_named(cli):
-    for request in (("compile", "--device", "null"), ("profile",)):
-        ended = cli(*request, "--providers", "null", "--shapes", "8x8x8")
-        assert ended.status == 0
-        assert "code:" not in ended.stderr and "show it:" not in ended.stderr
-
-
 def test_iree_compiles_for_the_cpu(cli):
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     ended = cli("compile", "--device", "cpu", "--shapes", "64x64x64", "--dtypes", "f32",

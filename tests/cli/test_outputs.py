@@ -23,7 +23,7 @@ ERRORS = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 CASES = outputs.golden_cases()
 SHOWN = {".md", ".csv", ".yaml", ".xml", ".conf", ".json"}
 _TIMES = re.compile(
-    r"\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b(?=\d*[a-f])[0-9a-f]{8,64}\b"
+    r"--seed \d{5,}|\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b(?=\d*[a-f])[0-9a-f]{8,64}\b"
 )
 
 

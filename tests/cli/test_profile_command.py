@@ -42,14 +42,6 @@ def test_json_is_one_document_with_every_column(done):
     assert len(document["environments"]) == 1
 
 
-def test_the_same_command_resumes(cli, done):
-    again = cli(*NULL, "--experiment", "here")
-    assert again.status == 0
-    assert "2 from an earlier run are kept" in again.stderr
-    fresh = cli(*NULL, "--experiment", "here", "--fresh")
-    assert "kept" not in fresh.stderr
-
-
 def test_a_quick_look_is_marked_in_every_output(cli):
     ended = cli(*NULL, "--quick", "--experiment", "here", "--json", "-o", "a.csv")
     assert ended.status == 0
@@ -66,31 +58,6 @@ def test_a_quick_look_is_marked_in_every_output(cli):
     thorough = cli(*NULL, "--quick", "--verification-level", "standard", "--json")
     for record in json.loads(thorough.stdout)["records"]:
         assert "integers" in record["checks_passed"]
-
-
-def test_the_old_csv_begins_with_tags(cli):
-    arguments = (*NULL, "--columns", "dispatch-profiler", "--output=data.csv", "--tags=Commit:abc")
-    assert cli(*arguments).status == 0
-    assert cli(*arguments, "--append").status == 0
-    lines = Path("data.csv").read_text().splitlines()
-    assert lines[0] == (
-        "Commit,Provider,op_kind,Operation,bytes,flops,batch_count,m,n,k,lhs,rhs,result,"
-        "split_k_mode,split_k_slices,Tile config,Core class,Instruction class,Verification,"
-        "Runtime(ms),GFLOPs"
-    )
-    assert len(lines) == 5
-    assert lines[1].startswith("abc,")
-
-
-def test_the_old_console_block(cli):
-    ended = cli(*NULL, "--format", "block", "--seed=1")
-    lines = ended.stdout.splitlines()
-    assert lines[1] == "Dispatch      : matmul_64x64x64_f32t_f32t_f32t_default"
-    assert lines[6:8] == [
-        "Arguments     : --batch_count=1 --m=64 --n=64 --k=64 --lhs=f32t --rhs=f32t --result=f32t",
-        "                --split_k_mode=N/A --split_k_slices=N/A",
-    ]
-    assert lines[8] == "Verification  : SUCCESS"
 
 
 def test_a_spec_says_what_the_flags_say(cli):
@@ -279,16 +246,6 @@ def test_blocks_with_scale_factors_are_verified_and_measured(cli, options, opera
     assert record["operation"] == operation
     assert (record["outcome"], record["verification"]) == ("ok", "passed")
     assert ("--cluster-shape-mn has no effect" in ended.stderr) is ("cluster" in options)
-
-
-def test_energy_that_cannot_be_measured_has_its_reason(cli):
-    ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--energy", "--json")
-    assert ended.status == 0, ended.stderr
-    for record in json.loads(ended.stdout)["records"]:
-        assert record["energy_reason"] == "the simulated device uses no energy"
-        assert (record["energy_j"], record["flops_per_j"]) == (None, None)
-    silent = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--json")
-    assert all(one["energy_reason"] is None for one in json.loads(silent.stdout)["records"])
 
 
 def test_a_slow_candidate_leaves_the_race_and_is_verified_as_well(cli):
