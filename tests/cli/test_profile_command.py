@@ -125,42 +125,6 @@ def test_a_damaged_journal_is_reported_and_kept(cli, done):
     assert journal.read_bytes().startswith(b"no database")
 
 
-def records_of(ended):
-    return {record["dispatch"]: record for record in json.loads(ended.stdout)["records"]}
-
-
-def test_an_experiment_grows_with_what_its_commands_name(cli):
-    first = cli(*NULL, "--experiment", "e", "--json")
-    more = cli(
-        "profile", "--providers", "null", "--shapes", "64x64x64,32x64x64", "--experiment", "e",
-        "--json",
-    )  # fmt: skip
-    assert (first.status, more.status) == (0, 0)
-    old, new = records_of(first), records_of(more)
-    assert (len(old), len(new)) == (2, 4)
-    assert {name: new[name] for name in old} == old, "what was measured is as it was"
-    refused = cli(*NULL, "--experiment", "e", "--seed", "7")
-    assert refused.status == 2
-    assert "they differ in settings.seed (42, now 7)" in refused.stderr
-    assert "--fresh" in refused.stderr
-    assert records_of(cli(*NULL, "--experiment", "e", "--json")) == new
-    for command in (("report", "e", "-o", "r.csv"), ("compare", "e", "e", "--undecided", "pass")):
-        assert cli(*command).status == 0
-    assert len(Path("r.csv").read_text().splitlines()) == 5
-    assert cli(*NULL, "--experiment", "other").status == 0
-    assert cli("merge", "e", "other", "--into", "both").status == 0
-
-
-def test_a_disturbed_prediction_leaves_nothing_out(cli):
-    Path("disturbed.yaml").write_text(
-        "providers: [{name: 'null', options: {predicted_seconds: 81.8}}]\n"
-        "shapes: ['64x64x64']\nexperiment: e\n"
-    )
-    ended = cli("profile", "--spec", "disturbed.yaml", "--json")
-    assert ended.status == 0, ended.stderr
-    assert {record["outcome"] for record in records_of(ended).values()} == {"ok"}
-
-
 def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
     Path(tmp_path, "slow.yaml").write_text(
         "providers: [{name: null, options: {configurations: [slow_20]}}]\n"

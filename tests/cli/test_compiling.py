@@ -3,10 +3,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+needs_iree = pytest.mark.skipif(
+    find_spec("iree") is None or find_spec("iree.compiler") is None,
+    reason="the iree extra is not installed",
+)
 EXPECTED = Path(__file__).parent / "expected"
 LEGACY = "tile_config_64x64_64x5"
 TOO_LARGE = "tile_config_64x128_vector64x128x1"
@@ -24,8 +29,8 @@ def test_compiling_measures_no_times(cli):
     assert Path("gemmetry-out").is_dir()
 
 
+@needs_iree
 def test_iree_compiles_for_the_cpu(cli):
-    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     ended = cli("compile", "--device", "cpu", "--shapes", "64x64x64", "--dtypes", "f32",
                 "--default-config", "--json", "--generated-dir", "out")  # fmt: skip
     assert ended.status == 0, ended.stderr
@@ -44,9 +49,9 @@ def test_iree_compiles_for_the_cpu(cli):
     assert folder in found.stdout.replace("\n", "")
 
 
+@needs_iree
 def test_the_generated_folder_is_laid_out_as_documented(cli):
     """Names of the dispatch profiler document; docs/iree.md lists their equivalents here."""
-    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     operation = "matmul_64x64x4096_f16t_f16t_f16t"
     wanted = [f"{operation}_{name}" for name in ("default", f"{LEGACY}_tensorcore_mmasync")]
     ended = cli("compile", "-j", "1", "--generated-dir", "out", "--dispatches", ",".join(wanted))
@@ -69,8 +74,8 @@ def test_the_generated_folder_is_laid_out_as_documented(cli):
         assert name.encode() in profiled.read_bytes()
 
 
+@needs_iree
 def test_saved_commands_have_the_compilers_output_next_to_them(cli):
-    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     operation = "matmul_128x256x128_f32t_f32t_f32t"
     wanted = [f"{operation}_{name}" for name in ("default", TOO_LARGE)]
     ended = cli("compile", "--providers", "iree", "--device", "cpu", "--experiment", "here",
@@ -89,3 +94,43 @@ def test_saved_commands_have_the_compilers_output_next_to_them(cli):
         assert f"// exit status {status}\n" in printed
     reason = commands.partition("\niree-compile: ")[2].partition(" (The function is @")[0]
     assert reason and reason in printed, "the reason is the compiler's own"
+
+
+EXPECTED = Path(__file__).parent / "expected"
+
+
+@needs_iree
+def test_without_options_it_is_the_dispatch_profilers_set(cli):
+    ended = cli("generate")
+    assert ended.status == 0
+    assert ended.stdout == (EXPECTED / "generate.txt").read_text()
+    assert ended.stdout.count("Emitting tuning configuration") == 109
+    files = sorted(str(path) for path in Path("generated").rglob("*.mlir"))
+    assert len(files) == 17
+    name = "matmul_256x512x128_f16t_f16t_f16t"
+    assert f"generated/linalg/matmul/{name}/{name}.mlir" in files
+
+
+@needs_iree
+def test_shapes_replace_the_set(cli):
+    ended = cli("generate", "--generated-dir", "out", "--problem-m=768", "--problem-n=512",
+                "--problem-k=1024", "--json")  # fmt: skip
+    assert ended.status == 0
+    files = json.loads(ended.stdout)["files"]
+    assert [file["operation"] for file in files] == [
+        "matmul_768x512x1024_f16t_f16t_f16t",
+        "matmul_768x512x1024_f32t_f32t_f32t",
+        "matmul_768x512x1024_f16t_f16t_f32t",
+    ]
+    for file in files:
+        assert Path(file["path"]).is_file()
+        assert "default" in file["configurations"]
+
+
+@needs_iree
+def test_the_documents_sweep_generates(cli):
+    ended = cli("generate", "--problem-m=64:1024:128", "--problem-n=64:1024:128",
+                "--problem-k=4096", "--dtypes=f16,f32", "--default-config")  # fmt: skip
+    assert ended.status == 0
+    assert ended.stdout.count("[Generating]") == 128
+    assert ended.stdout.count("Emitting tuning configuration : default") == 128

@@ -1,7 +1,11 @@
+"""Invalid requests to record, and folders that cannot store recordings."""
+
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -98,23 +102,6 @@ def test_the_same_bits_in_two_runs(cli):
         assert entry["input_sha256"] != first[name]["input_sha256"]
 
 
-def test_a_grid_that_grows_keeps_numbers_and_what_it_recorded(cli):
-    assert cli(*GRID, "--matrix-sizes", "32").status == 0
-    before = by_dispatch()
-    times = {path: path.stat().st_mtime_ns for path in Path("e/traces_matmul").rglob("*.pt.*")}
-    grown = cli(*GRID, "--matrix-sizes", "16,32")
-    assert grown.status == 0
-    assert "4 from an earlier run are kept" in grown.stderr
-    after = by_dispatch()
-    assert len(after) == 8
-    for name, entry in before.items():
-        assert after[name] == entry
-    assert sorted(entry["number"] for entry in after.values()) == list(range(1, 9))
-    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
-    again = cli(*GRID, "--matrix-sizes", "16,32")
-    assert "8 from an earlier run are kept" in again.stderr
-
-
 def test_the_repeats_of_a_grid_may_become_more(cli):
     """REPEAT_COUNT is 5 at first and 30 later: recordings and their numbers stay."""
     small = [word for word in GRID if word != "fp32,int8"]
@@ -140,13 +127,6 @@ def test_the_repeats_of_a_grid_may_become_more(cli):
     fewer = cli(*small, "--matrix-sizes", "16,24")
     assert fewer.status == 2
     assert "trace.repeats (4, now 2)" in fewer.stderr
-
-
-def test_another_schedule_or_seed_is_refused(cli):
-    assert cli(*GRID, "--matrix-sizes", "16").status == 0
-    other = cli(*GRID, "--matrix-sizes", "16,32", "--random-seed", "7")
-    assert other.status == 2
-    assert "--fresh" in other.stderr
 
 
 def finished(folder: Path) -> int:
@@ -218,3 +198,76 @@ def test_the_suggested_command_reports_what_was_recorded(cli):
     assert {(row["name"], row["dtype"], row["layout"], row["count"]) for row in products} == {
         ("aten::mm", "f32", "tt", 1), ("aten::mm", "f32", "nt", 1),
         ("aten::_int_mm", "s8", "tt", 1), ("aten::_int_mm", "s8", "nt", 1)}  # fmt: skip
+
+
+pytest.importorskip("torch")
+
+RECORD = ("trace", "record", "--device", "cpu", "--precisions", "fp32", "--layouts", "tt",
+          "--repeat-count", "1", "--format", "none")  # fmt: skip
+SMALL = ("--matrix-sizes", "16")
+
+
+def test_a_product_too_large_for_any_memory_is_a_row_with_the_reason(cli):
+    ended = cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e", "--json")
+    assert ended.status == 1
+    (record,) = json.loads(ended.stdout)["records"]
+    assert record["outcome"] == "out_of_memory"
+    assert "inputs and result of matmul_1000000000x" in record["reason"]
+
+
+def test_a_manifest_that_cannot_be_read_is_reported_and_stays(cli):
+    assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
+    manifest = Path("e/traces_matmul/manifest.json")
+    whole = manifest.read_bytes()
+    for content in (b"", whole[:100], b'{"configurations": [{"number": "x"}]}', b"\xff"):
+        manifest.write_bytes(content)
+        ended = cli(*RECORD, *SMALL, "--experiment", "e")
+        assert ended.status == 3
+        assert "error: the manifest e/traces_matmul/manifest.json cannot be read: " in ended.stderr
+        assert "hint: " in ended.stderr
+        assert manifest.read_bytes() == content
+    manifest.unlink()
+    manifest.mkdir()
+    ended = cli(*RECORD, *SMALL, "--experiment", "e")
+    assert ended.status == 3
+    assert f"manifest.json cannot be read: {os.strerror(errno.EISDIR)}" in ended.stderr
+    manifest.rmdir()
+    manifest.write_bytes(whole)
+    assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
+
+
+def test_a_manifest_that_names_folders_elsewhere_removes_nothing_there(cli):
+    """The manifest's numbers are trusted, its folders are not."""
+    Path("precious").mkdir()
+    Path("precious/file").write_text("mine")
+    Path("e/traces_matmul").mkdir(parents=True)
+    dispatch = "matmul_1000000000x1000000000x1000000000_f32t_f32t_f32t_default"
+    entry = {"number": 1, "folder": "../precious", "device": "cpu", "provider": "torch",
+             "dispatch": dispatch}  # fmt: skip
+    manifest = Path("e/traces_matmul/manifest.json")
+    manifest.write_text(json.dumps({"schema_version": 1, "configurations": [entry]}))
+    cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e")
+    assert Path("precious/file").read_text() == "mine"
+
+
+def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_continues(cli, tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=260k", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        command = [*RECORD, "--matrix-sizes", "16,32,48,64,80,96", "--experiment"]
+        ended = cli(*command, str(place / "e"))
+        assert ended.status == 3, ended.stderr
+        assert os.strerror(errno.ENOSPC) in ended.stderr
+        assert "Traceback" not in ended.stderr
+        shutil.copytree(place / "e", tmp_path / "e")
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+    ended = cli(*command, str(tmp_path / "e"))
+    assert ended.status == 0, ended.stderr
+    traces = list((tmp_path / "e").rglob("*.pt.trace.json"))
+    assert len(traces) == 6
+    for path in traces:
+        json.loads(path.read_bytes())
