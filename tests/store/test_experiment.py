@@ -327,5 +327,3 @@ def test_moving_the_folder_keeps_it_readable(tmp_path, open_experiment, make_rec
     shutil.move(tmp_path / "a", tmp_path / "b #?%")
     with Experiment.open(tmp_path / "b #?%") as reader:
         assert len(list(reader.records())) == 1
-
-
