@@ -195,7 +195,7 @@ def test_an_unexpected_exception_keeps_its_traceback():
     except ZeroDivisionError as error:
         ending = ending_of(describe(error), "")
     assert ending.reason == "ZeroDivisionError: division by zero"
-    assert "test_failures.py" in ending.output_tail
+    assert "test_candidates_and_records.py" in ending.output_tail
 
 
 def test_a_lost_device_keeps_its_kind():

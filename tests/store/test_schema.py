@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.errors import JournalDamagedError, RequestError, StorageError
+from gemmetry.domain.errors import JournalDamagedError, StorageError
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.schema import (
     JOURNAL_NAME,
