@@ -22,7 +22,7 @@ BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
          tokenize.ENDMARKER}  # fmt: skip
 
 BUDGETS = {
-    "cli": 3000,
+    "cli": 2920,
     "counters": 4650,
     "dispatches": 4250,
     "documents": 3000,
@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 63_250
+TESTS = 61_200
 FILES = 345
 
 
