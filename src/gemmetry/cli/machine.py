@@ -190,8 +190,8 @@ def _print(table: Table) -> None:
 
 
 def _providers() -> Iterator[tuple[str, Any, str | None, list[str], list[str]]]:
-    """Each provider: its name, itself, why it does not work here, the devices it runs on, and the
-    targets it only compiles for."""
+    """Each provider: its name, itself, why it does not work here, its devices, and the targets it
+    only compiles for."""
     from gemmetry.engine.catalogue import InstalledCatalogue
 
     catalogue = InstalledCatalogue()

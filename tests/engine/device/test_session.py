@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 
+from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError, Verification
 from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import TraceSchedule
