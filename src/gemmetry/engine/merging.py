@@ -197,13 +197,13 @@ def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, 
                 for one in shard.planned()
             ]
     rows.sort()
-    names = [list(dict.fromkeys(row[place] for row in rows)) for place in (2, 4)]
+    names = [list(dict.fromkeys(some)) for some in ((r[2] for r in rows), (r[4] for r in rows))]
     operations, configurations = ({n: i for i, n in enumerate(some, 1)} for some in names)
     dispatches = [
         (number, operations[operation], lane, configurations[configuration])
         for number, (_, _, operation, lane, configuration) in enumerate(rows, 1)
     ]
-    batch = PlanBatch(*(list(enumerate(some, 1)) for some in names), dispatches)
+    batch = PlanBatch(list(enumerate(names[0], 1)), list(enumerate(names[1], 1)), dispatches)
     store_plan(new, lanes, [batch])
     return {(index, old): number for number, (old, index, *_) in enumerate(rows, 1)}
 
