@@ -22,11 +22,11 @@ BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
          tokenize.ENDMARKER}  # fmt: skip
 
 BUDGETS = {
-    "cli": 2910,
+    "cli": 2920,
     "counters": 4620,
     "dispatches": 4240,
     "documents": 2900,
-    "domain": 4920,
+    "domain": 4930,
     "engine": 6620,
     "formats": 4860,
     "hardware": 3420,
@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 56_090
+TESTS = 56_120
 FILES = 345
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from gemmetry.domain.dispatch import (
@@ -12,6 +14,7 @@ from gemmetry.domain.dispatch import (
 from gemmetry.domain.errors import EmptySelectionError, Outcome, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.registry import load_provider
 
 SMALL = "matmul_8x8x8_f32t_f32t_f32t"
@@ -71,6 +74,19 @@ def test_a_pair_that_is_not_supported_is_one_finished_row(make_plan):
     assert outcome is Outcome.UNSUPPORTED
     assert reason
     assert finished == [(1, refused[0])]
+
+
+@pytest.mark.parametrize(("limited", "count"), [({"null"}, 2), ({"numpy"}, 3)])
+def test_what_a_provider_does_not_propose_is_left_out(make_plan, monkeypatch, limited, count):
+    original = NullProvider.configurations
+
+    def configurations(self, operation, target):
+        for one in original(self, operation, target):
+            yield dataclasses.replace(one, is_proposed=one.name != "wrong")
+
+    monkeypatch.setattr(NullProvider, "configurations", configurations)
+    names, _, _ = enumerated(make_plan(("wrong",), plan={"proposed_only": frozenset(limited)}))
+    assert len(names) == count
 
 
 def test_a_selection_filters_by_provider_and_name(make_plan):

@@ -85,6 +85,23 @@ def test_the_legacy_defaults(laptop):
     assert plan_of(laptop, LEGACY, providers="numpy", device="cpu").selection is None
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"numpy", "torch"}),
+        ({"exclude": "torch:*"}, {"numpy", "torch"}),
+        ({"providers": ["numpy", {"name": "torch", "configurations": ["default"]}]}, {"numpy"}),
+        ({"configurations": "all"}, set()),
+        ({"dispatches": "*_default"}, set()),
+        ({"default_config": True}, set()),
+        ({"profiling_enabled": False}, set()),
+    ],
+)
+def test_configurations_are_few_unless_some_are_requested(laptop, given, expected):
+    plan = plan_of(laptop, **{"providers": "numpy,torch", "device": "cpu", **given})
+    assert plan.proposed_only == expected
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda-sm_80,cpu", "cuda-sm_80"])
 def test_the_legacy_set_takes_each_targets_own_configurations(laptop, device):
     plan = plan_of(laptop, LEGACY, device=device, providers="iree")

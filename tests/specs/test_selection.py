@@ -106,6 +106,9 @@ def test_patterns_that_selected_nothing_are_known():
     assert selection.matches("iree", NAME, OPERATION)
     assert selection.matches("iree", NAME, OPERATION)
     assert selection.idle_patterns() == ["foo*"]
+    listed = PatternSelection(configurations={"iree": ("*mmasync", "mistyped")})
+    assert listed.matches("iree", NAME, OPERATION)
+    assert listed.idle_patterns() == ["iree:mistyped"]
 
 
 def test_document_holds_what_was_written():

@@ -246,7 +246,9 @@ def warn_of_idle_patterns(prepared: Prepared) -> None:
         return
     for text in selection.idle_patterns():
         # A full name is a dispatch even where no provider lists its configuration.
-        if set(text) & set("*?[{=") or text.startswith("re:"):
+        provider, _, glob = text.partition(":")
+        is_listed = glob in selection.configurations.get(provider, ())
+        if is_listed or set(text) & set("*?[{=") or text.startswith("re:"):
             note(f"warning: the pattern {text!r} matches no dispatch")
 
 

@@ -68,7 +68,7 @@ def profile(options: Planned) -> int:
     return options.run(plan_request(read_request(options.source), options.source))
 
 
-DEFAULTS = {"name": "generate", "generated_dir": "."}
+DEFAULTS = {"name": "generate", "generated_dir": ".", "configurations": "all"}
 
 
 @dataclass(kw_only=True)
@@ -177,7 +177,7 @@ COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compi
 """The columns printed without --columns: facts of the build, no times."""
 
 
-COMPILE_DEFAULTS = {"name": "compile", "columns": COLUMNS}
+COMPILE_DEFAULTS = {"name": "compile", "columns": COLUMNS, "configurations": "all"}
 
 
 @dataclass(kw_only=True)

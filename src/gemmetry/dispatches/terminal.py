@@ -447,7 +447,9 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
         if found:
             named = ", ".join(f"{check} ({count})" for check, count in found.items())
             what = "Cut short" if word == "incomplete" else "Properties"
-            console.print(Text(f"{what}: {named}, of {counted(len(records), 'dispatch')}"))
+            console.print(
+                Text(f"{what}: {named}, of {counted(len(records), 'dispatch', 'dispatches')}")
+            )
     return bool(checks or refused or any(found for _, found in noted))
 
 

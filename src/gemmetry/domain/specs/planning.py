@@ -314,7 +314,7 @@ def make_plan(
             selection=_plan_selection(selection, reused),
             named=(*reused.named, *named),
             default_configurations_only=spec.default_config,
-            proposed_only=_proposed_only(spec, selection, requests),
+            proposed_only=_proposed_only(spec, selection, requests, measures=settings.measure),
             settings=settings,
             document=document,
         ),
@@ -445,10 +445,15 @@ def _selection(
 
 
 def _proposed_only(
-    spec: ProfileSpec, selection: PatternSelection, requests: Sequence[ProviderRequest]
+    spec: ProfileSpec,
+    selection: PatternSelection,
+    requests: Sequence[ProviderRequest],
+    *,
+    measures: bool,
 ) -> frozenset[str]:
-    """The providers of which nothing is requested."""
-    if spec.configurations == "all" or selection.include:
+    """The providers of which nothing is requested; none where nothing is measured."""
+    is_free = spec.configurations == "all" or spec.default_config or selection.include
+    if is_free or not measures:
         return frozenset()
     return frozenset(request.name for request in requests) - selection.configurations.keys()
 

@@ -192,7 +192,7 @@ class PatternSelection:
     exclude: tuple[Pattern, ...] = ()
     configurations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _found: set[str] = field(default_factory=set, compare=False, repr=False)
-    """Texts of `include` that selected a dispatch, so that the others can be listed."""
+    """What :meth:`idle_patterns` leaves out: patterns that selected a dispatch."""
 
     @property
     def everything(self) -> bool:
@@ -204,7 +204,9 @@ class PatternSelection:
         globs = self.configurations.get(provider)
         if globs is not None:
             configuration = _TEXTS["configuration"](provider, name, operation)
-            if not any(fnmatch.fnmatchcase(configuration, glob) for glob in globs):
+            found = [glob for glob in globs if fnmatch.fnmatchcase(configuration, glob)]
+            self._found.update(f"{provider}:{glob}" for glob in found)
+            if not found:
                 return False
         if not self.include:
             return True
@@ -218,9 +220,11 @@ class PatternSelection:
         return is_wanted
 
     def idle_patterns(self) -> list[str]:
-        """Patterns of `include` that selected nothing, after :meth:`matches` was called for every
-        dispatch; empty if it was never called."""
+        """Patterns of `include`, and of `configurations` after the provider and a colon, that
+        selected nothing, after :meth:`matches` was called for every dispatch; empty if it was never
+        called."""
         texts = [pattern.text for pattern in self.include]
+        texts += [f"{name}:{glob}" for name, globs in self.configurations.items() for glob in globs]
         return [text for text in texts if text not in self._found] if self._found else []
 
     def document(self) -> dict[str, Any]:

@@ -405,7 +405,8 @@ def ranked(operation: Operation, architecture: Architecture | None) -> list[Trit
         # The copies of tensor descriptors need rows of a multiple of 16 bytes only: 10 µs against
         # 39 µs at 1000³ on an H100. Without them 64x64x64 took 2.1 ms of bf16 at 4095x4097x4093,
         # 128x128x64 with 8 warps 3.2 ms, and all others more.
-        tiles.sort(key=lambda tile: (not tile.describes, tile.name.find("tile_64x64x64_") < 0))
+        usual = (64, 64, 64)
+        tiles.sort(key=lambda t: (not t.describes, (t.block_m, t.block_n, t.block_k) != usual))
     if s.rhs_layout is Layout.COLUMN and s.lhs.itemsize == 2:
         # A column-major B: on an H200 256x128x64 ran at 764 TFLOP/s in bf16, 128x256x64 at 569.
         tiles.sort(key=lambda tile: tile.block_n > 128)
