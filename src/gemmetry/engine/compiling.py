@@ -57,8 +57,7 @@ MAX_BATCH = 24
 32, and 36 s one by one. A larger batch would lose more to a crash and answer later."""
 
 _SMALL_BATCH = 4
-"""Small shapes that are worth a worker: loading torch takes one 2 to 3 s next to others, and each
-shape about half a second."""
+"""Fewest small shapes for another worker, which takes longer to start than to compile one."""
 
 BATCH_DEADLINES = 2
 """Until its next answer, a batch may take this many times the deadline of one dispatch. Providers

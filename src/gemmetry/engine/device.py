@@ -143,8 +143,7 @@ A commit takes less than a millisecond on a solid-state disk, so this costs litt
 kill loses."""
 
 _AROUND = 1.5
-"""Time of sampling in multiples of that of the samples, before any is known: leads and what
-precedes a round took half as long again as the samples on an H100 (docs/benchmarks.md)."""
+"""Duration of a round in multiples of its samples' duration, until a round was taken: a guess."""
 
 MOST_DEVICE_LOSSES = 2
 """A device that is lost once may have been unplugged. If it is lost again while the same dispatch

@@ -1,6 +1,6 @@
 """Compiles the kernel for an architecture, stores the compiler's output, reads the machine code,
 and launches it on torch tensors. Importing this module imports triton; torch is imported where a
-kernel is loaded, so that processes that only compile start two seconds earlier.
+kernel is loaded, which processes that only compile never do.
 """
 
 from __future__ import annotations
