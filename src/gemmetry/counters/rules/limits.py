@@ -395,7 +395,8 @@ def near_roof(facts: Facts) -> Iterator[Claim | NotCounted]:
             facts.collect(sections=["ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis"]),
         )  # fmt: skip
     for unit, value in sorted(near, key=_nearness)[:1]:
-        is_likely = value.value >= LIKELY and not facts.lacks_parents
+        is_sure = not (facts.lacks_parents or _may_be_a_clear_wait(facts.stalls))
+        is_likely = value.value >= LIKELY and is_sure
         yield roof_claim(
             facts, unit, value, MEDIUM if is_likely else LOW,
             agrees=frozenset(f"latency_{name}" for name in _waits(facts, unit, is_likely)),
@@ -410,6 +411,14 @@ def _waits(facts: Facts, unit: Unit, is_likely: bool) -> Iterator[str]:
         yield from unit.waits
     if unit.rank == 0 and facts.uses_async_copies is not False:
         yield from _BY_DESIGN
+
+
+def _may_be_a_clear_wait(stalls: StallShares | None) -> bool:
+    """Whether one stall reason would dominate if the report had all others."""
+    if stalls is None or not (ranked := stalls.ranked()):
+        return False
+    (_, share), second = ranked[0], ranked[1][1] if ranked[1:] else 0.0
+    return share >= _STALLED_MOST and 2 * second <= share < 2 * stalls.unknown
 
 
 def _nearness(one: tuple[Unit, CounterEvidence]) -> tuple[bool, float]:
