@@ -127,6 +127,7 @@ def test_clusters_shared_memory_and_factors_reach_a_cuda_kernel(
     check(provider, "matmul_33x100x65_f32t_f32n_f32t_alpha0p5_beta2")
 
 
+@pytest.mark.alone  # Other processes' time slices look like work on another stream.
 def test_a_cuda_kernel_is_profiled_next_to_torch(
     gpu: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
