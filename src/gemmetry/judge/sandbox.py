@@ -59,13 +59,14 @@ FILE_BYTES = 2**32
 """Limit on the size of one file: compilers of kernels write to the scratch folder."""
 
 
-def confine(scratch: Path, *, memory_bytes: int | None = None) -> list[str]:
+def confine(scratch: Path, *, memory_bytes: int | None = None, is_gpu: bool = False) -> list[str]:
     """Confine this process and all that it starts. Forks: only the confined process returns, and
     the one that called waits for it and exits with its status.
 
     Args:
         scratch: the only folder in which files may be written.
-        memory_bytes: limit on the address space; None where a GPU's driver reserves terabytes.
+        memory_bytes: limit on the address space.
+        is_gpu: limit what is written instead: a GPU's driver reserves terabytes of addresses.
 
     Returns:
         What the kernel did not grant, in words; empty where everything holds.
@@ -92,13 +93,17 @@ def confine(scratch: Path, *, memory_bytes: int | None = None) -> list[str]:
         (resource.RLIMIT_FSIZE, FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, PROCESSES),
-        *(() if memory_bytes is None else ((resource.RLIMIT_AS, memory_bytes),)),
+        *(() if memory_bytes is None else ((_limit_of_memory(is_gpu), memory_bytes),)),
     ):
         _, hard = resource.getrlimit(which)
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (least, least))
     problem = _restrict_files(libc, scratch)
     return missing + ([problem] if problem else [])
+
+
+def _limit_of_memory(is_gpu: bool) -> int:
+    return resource.RLIMIT_DATA if is_gpu else resource.RLIMIT_AS
 
 
 def _map_ids(uid: int, gid: int) -> None:

@@ -20,6 +20,7 @@ class Attack:
     name: str
     what: str
     source: str
+    task: str = TASK
 
     @property
     def text(self) -> str:
@@ -425,3 +426,77 @@ def f(a, b):
 ]  # fmt: skip
 
 ATTACKS = tuple(Attack(*row) for row in _TABLE)
+
+_NO_EVENTS = """\
+class Event:
+    def __init__(self, *a, **k): pass
+    def record(self, *a): pass
+    def elapsed_time(self, other): return 1.0
+torch.cuda.Event, torch.cuda.synchronize = Event, lambda *a: None
+side = torch.cuda.Stream()
+"""
+
+_GPU_TABLE = [
+    ("own_stream", "the work is on a stream of its own, and nothing waits for it", """\
+side = torch.cuda.Stream()
+
+def f(a, b):
+    out = torch.zeros(len(a), b.shape[1], device=a.device)
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(10**8)
+        torch.mm(a, b, out=out)
+    return out
+"""),
+    ("replies_before_it_is_done", "the reply is sent while the work waits on the GPU", f"""\
+{_NO_EVENTS}
+def f(a, b):
+    torch.cuda._sleep(10**8)
+    return a @ b
+"""),
+    ("keeps_the_gpu_busy", "a kernel runs on after the reply", f"""\
+{_NO_EVENTS}
+def f(a, b):
+    result = a @ b
+    torch.cuda.current_stream().synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(10**10)
+    return result
+"""),
+    ("cache_by_address", "the result is kept by the addresses of the inputs", """\
+kept = {}
+
+def f(a, b):
+    key = a.data_ptr(), b.data_ptr(), a.shape, b.shape
+    return kept[key] if key in kept else kept.setdefault(key, a @ b)
+"""),
+    ("cache_by_size", "the first result of each shape is returned again", """\
+kept = {}
+
+def f(a, b):
+    key = a.shape, b.shape
+    return kept[key] if key in kept else kept.setdefault(key, a @ b)
+"""),
+    ("zeroes_an_input", "an input is overwritten", """\
+def f(a, b):
+    result = a @ b
+    a.zero_()
+    return result
+"""),
+    ("tf32", "f32 is replaced by tf32", """\
+torch.backends.cuda.matmul.allow_tf32 = True
+
+def f(a, b):
+    return a @ b
+""", "matmul_256x256x256_f32t_f32t_f32t"),
+    ("f16_tensor_cores", "f32 is rounded to f16 for the tensor cores", """\
+def f(a, b):
+    return (a.half() @ b.half()).float()
+"""),
+    ("calls_a_library", "a library is called where the task forbids it", """\
+def f(a, b):
+    return a @ b
+"""),
+]  # fmt: skip
+
+GPU_ATTACKS = tuple(Attack(*row) for row in _GPU_TABLE)
+"""Those that need a GPU; `calls_a_library` needs a task that forbids libraries."""
