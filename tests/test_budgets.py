@@ -31,12 +31,12 @@ BUDGETS = {
     "formats": 4900,
     "hardware": 3400,
     "history": 1950,
-    "judge": 2600,
+    "judge": 3200,
     "measurement": 1850,
     "numerics": 1350,
     "providers": 9250,
     "results": 950,
-    "selftest": 4200,
+    "selftest": 4250,
     "statistics": 1150,
     "sweeps": 7300,
     "traces": 6600,
@@ -46,7 +46,7 @@ BUDGETS = {
 }
 """Room of the package -> lines of code. The package's own files are "."."""
 TESTS = 63_250
-FILES = 345
+FILES = 347
 
 
 class Size(NamedTuple):

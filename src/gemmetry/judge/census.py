@@ -45,6 +45,9 @@ _FAMILIES = frozenset(
 )
 """Families of :mod:`gemmetry.traces.names` whose kernels come with a vendor's library."""
 
+_TEMPLATES = frozenset(("cutlass2", "cutlass3", "ck"))
+"""Families of templates: named, and not forbidden, as a submission compiles them itself."""
+
 LEAST_CODE_BYTES = 2**16
 """More code than this is in memory since a library ran: one page fault maps up to 64 KiB."""
 
@@ -86,7 +89,7 @@ def _library_of(kind: str, name: str) -> str:
     from gemmetry.traces.names import classify
 
     family = classify(name).family
-    return family if family in _FAMILIES else ""
+    return family if family in _FAMILIES | _TEMPLATES else ""
 
 
 def libraries(before: Mapping[str, int], after: Mapping[str, int]) -> list[Ran]:
@@ -168,5 +171,5 @@ def of_libraries(rows: Sequence[Ran]) -> list[str]:
         if one.account == "its own"
         else f"code of {one.name} ran"
         for one in rows
-        if one.library
+        if one.library and one.library not in _TEMPLATES
     ]

@@ -32,7 +32,10 @@ def main() -> None:
     from gemmetry.judge.sandbox import confine
 
     missing = confine(
-        Path(setup["scratch"]), memory_bytes=setup["memory_bytes"], is_gpu=setup["device"] != "cpu"
+        Path(setup["scratch"]),
+        memory_bytes=setup["memory_bytes"],
+        is_gpu=setup["device"] != "cpu",
+        without=setup["without"],
     )
     os.chdir(setup["scratch"])
     replies.write(_line({"missing": missing}))

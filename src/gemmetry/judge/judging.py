@@ -31,6 +31,7 @@ from gemmetry.hardware.roofline import SpeedLimit, device_of, roofline, speed_li
 from gemmetry.judge.census import Ran, compiled, libraries, of_libraries, reported
 from gemmetry.judge.memory import LATE_S, Arena, index_of, open_arena
 from gemmetry.judge.remote import Died, NotShared, Remote, RemoteExecutable, Took
+from gemmetry.judge.sandbox import RELAXED
 from gemmetry.judge.submissions import Submission
 from gemmetry.judge.tasks import Task, cublaslt_source, variations
 from gemmetry.judge.yardstick import Checked, check_results
@@ -160,7 +161,7 @@ class Judgement:
         rows: dict[str, Rows] = {"findings": Rows(Finding, findings)}
         if not is_brief:
             rows["ran"] = Rows(Ran, self.ran)
-        return Result(kind="judge", rows=rows, notes=notes)
+        return Result(kind="judge", rows=rows, notes=notes, main="findings")
 
     def __str__(self) -> str:
         lines = [f"{self.submission} on {self.task}: {self.ruling}"]
@@ -255,6 +256,7 @@ class _Judging:
         self._checks: list[str] = []
         self._basis = self._accuracy = ""
         self._missing: tuple[str, ...] = ()
+        self._relaxed = 0
         self._ran: tuple[Ran, ...] = ()
 
     def close(self) -> None:
@@ -306,15 +308,27 @@ class _Judging:
 
     def _remote(self, *, poisons: bool = False, submission: Submission | None = None) -> Remote:
         submission = submission or self._submission
-        try:
-            return Remote(submission, self._arena, poisons=poisons, **self._options)
-        except NotShared as error:
-            if self._arena.transport != "device":
-                raise
+        while True:
+            try:
+                return Remote(
+                    submission, self._arena, poisons=poisons, without=RELAXED[self._relaxed],
+                    **self._options,
+                )  # fmt: skip
+            except NotShared as error:
+                self._relax(error)
+
+    def _relax(self, error: NotShared) -> None:
+        """Leave out another layer of the sandbox, as a GPU's driver may not start with it; or let
+        inputs be uploaded, where memory cannot be shared."""
+        is_gpu = self._arena.transport != "host"
+        if is_gpu and self._relaxed + 1 < len(RELAXED):
+            self._relaxed += 1
+        elif self._arena.transport == "device":
             self._arena.close()
             self._arena = open_arena(self._arena.device, "upload")
-            self._arena.why_not_shared = str(error)
-        return Remote(submission, self._arena, poisons=poisons, **self._options)
+            self._arena.why_not_shared, self._relaxed = str(error), 0
+        else:
+            raise error
 
     def _check_ended(self, remote: Remote) -> None:
         """No process goes on after the reply, and nothing on the device."""

@@ -66,6 +66,7 @@ class Remote:
         style: ``torch`` or ``numpy``: what its function takes.
         poisons: fill the memory that it allocates.
         limit_s: seconds for a batch of calls.
+        without: layers of the sandbox that are left out.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Remote:
         poisons: bool = False,
         limit_s: float = 60.0,
         memory_bytes: int | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         """Start the process, and import the submission in it.
 
@@ -97,7 +99,7 @@ class Remote:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        self._start(folder, poisons, memory_bytes)
+        self._start(folder, poisons, {"memory_bytes": memory_bytes, "without": without})
         try:
             self.missing = list(self._read(START_S).get("missing", ()))
             try:
@@ -117,18 +119,19 @@ class Remote:
             self.close()
             raise
 
-    def _start(self, folder: Path, poisons: bool, memory_bytes: int | None) -> None:
+    def _start(self, folder: Path, poisons: bool, limits: Mapping[str, Any]) -> None:
         requests, self._to_child = os.pipe()
         self._from_child, replies = os.pipe()
         passed = (requests, replies, self.arena.descriptor)
         setup = {
-            "scratch": str(folder), "memory_bytes": memory_bytes, "descriptors": passed,
-            **self.arena.setup(),
+            "scratch": str(folder), "descriptors": passed, **limits, **self.arena.setup(),
         }  # fmt: skip
         kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
                 "PYTHONPATH")  # fmt: skip
         environment = {name: os.environ[name] for name in kept if name in os.environ}
+        paths = environment.get("PYTHONPATH", "").split(os.pathsep)  # it starts in another folder
         environment |= {
+            "PYTHONPATH": os.pathsep.join(str(Path(one).resolve()) for one in paths if one),
             "HOME": str(folder), "TMPDIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton"),
             "TORCH_EXTENSIONS_DIR": str(folder / "extensions"), "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",

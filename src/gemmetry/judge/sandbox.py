@@ -20,6 +20,7 @@ import resource
 import signal
 import struct
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER = 0x0002_0000, 0x0800_0000, 0x1000_0000
@@ -59,7 +60,20 @@ FILE_BYTES = 2**32
 """Limit on the size of one file: compilers of kernels write to the scratch folder."""
 
 
-def confine(scratch: Path, *, memory_bytes: int | None = None, is_gpu: bool = False) -> list[str]:
+RELAXED: tuple[tuple[str, ...], ...] = (
+    (), ("limit on sizes of files",), ("Landlock",), ("namespaces",), ("Landlock", "namespaces"),
+    ("limit on sizes of files", "Landlock", "namespaces"),
+)  # fmt: skip
+"""Layers to leave out, in this order, until a GPU's driver starts."""
+
+
+def confine(
+    scratch: Path,
+    *,
+    memory_bytes: int | None = None,
+    is_gpu: bool = False,
+    without: Collection[str] = (),
+) -> list[str]:
     """Confine this process and all that it starts. Forks: only the confined process returns, and
     the one that called waits for it and exits with its status.
 
@@ -67,6 +81,7 @@ def confine(scratch: Path, *, memory_bytes: int | None = None, is_gpu: bool = Fa
         scratch: the only folder in which files may be written.
         memory_bytes: limit on the address space.
         is_gpu: limit what is written instead: a GPU's driver reserves terabytes of addresses.
+        without: layers that are left out, of :data:`RELAXED`.
 
     Returns:
         What the kernel did not grant, in words; empty where everything holds.
@@ -74,11 +89,13 @@ def confine(scratch: Path, *, memory_bytes: int | None = None, is_gpu: bool = Fa
     if sys.platform != "linux":
         return [f"nothing is confined on {sys.platform}"]
     libc = ctypes.CDLL(None, use_errno=True)
-    missing = []
+    missing = [f"no {one}: the GPU's driver does not start with it" for one in without]
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     uid, gid = os.getuid(), os.getgid()
     spaces = _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC
-    if libc.unshare(spaces) == 0:
+    if "namespaces" in without:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    elif libc.unshare(spaces) == 0:
         _map_ids(uid, gid)
         _become_first(libc)
         libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
@@ -90,7 +107,7 @@ def confine(scratch: Path, *, memory_bytes: int | None = None, is_gpu: bool = Fa
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for which, most in (
         (resource.RLIMIT_CPU, CPU_S),
-        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        *(() if RELAXED[1][0] in without else ((resource.RLIMIT_FSIZE, FILE_BYTES),)),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, PROCESSES),
         *(() if memory_bytes is None else ((_limit_of_memory(is_gpu), memory_bytes),)),
@@ -98,7 +115,7 @@ def confine(scratch: Path, *, memory_bytes: int | None = None, is_gpu: bool = Fa
         _, hard = resource.getrlimit(which)
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (least, least))
-    problem = _restrict_files(libc, scratch)
+    problem = "" if "Landlock" in without else _restrict_files(libc, scratch)
     return missing + ([problem] if problem else [])
 
 
