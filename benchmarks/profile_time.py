@@ -18,7 +18,6 @@ import argparse
 import atexit
 import functools
 import importlib
-import importlib.util
 import json
 import os
 import sys
@@ -119,10 +118,7 @@ def worker(arguments: list[str]) -> int:
         with clock.stage("imports: provider"):
             provider = load(name, options)
         with clock.stage("imports: verification and measurement"):
-            import gemmetry.engine.bench
-        if importlib.util.find_spec("torch") and name not in ("null", "numpy"):
-            with clock.stage("imports: torch"):
-                import gemmetry.hardware.torch_device  # noqa: F401
+            importlib.import_module("gemmetry.engine.bench")
         _time_worker(clock, provider)
         return provider
 

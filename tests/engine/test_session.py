@@ -184,15 +184,15 @@ def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_pa
     folder = tmp_path / "experiment"
     monkeypatch.setattr(device, "STORE_EVERY_S", 0.0)
     opened = []
-    original = DeviceSession._take_verified
+    original = DeviceSession._is_right
 
-    def break_off(self, worker, candidate, reply, failure):
+    def break_off(self, worker, candidate, reply):
         if len(opened) == 3:
             raise KeyboardInterrupt
         opened.append((candidate.configuration.name, reply.verdict is not None))
-        original(self, worker, candidate, reply, failure)
+        return original(self, worker, candidate, reply)
 
-    monkeypatch.setattr(DeviceSession, "_take_verified", break_off)
+    monkeypatch.setattr(DeviceSession, "_is_right", break_off)
     plan = make_plan(("wrong", "factor_2"))
     with pytest.raises(KeyboardInterrupt):
         run(plan, folder)

@@ -13,6 +13,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -43,7 +44,7 @@ _SHOWN_OPERATIONS = 5
 """Operations whose best dispatch the live view shows: those whose best changed last."""
 
 
-QUIET_S = 20.0
+QUIET_S = 10.0
 """Time without a line after which one says what is being done, where there is no live view."""
 
 
@@ -133,14 +134,13 @@ class CountProgress(LiveLines):
         return Group(current, self._progress)
 
 
-def _bar(console: Console) -> Progress:
+def _bar(console: Console, left: ProgressColumn | None = None) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        *((TextColumn("left"), TimeRemainingColumn()) if left is None else (left,)),
         console=console,
         expand=True,
     )
@@ -177,11 +177,15 @@ class ProgressListener(LiveLines):
         self._done = 0
         self._failures = 0
         self._stage = ""
+        self._began_s = time.monotonic()
+        self._ends_s: float | None = None
+        """When the run began, and when the dispatches that are open are expected to end."""
+        self._kept = self._batch = 0
         self._best_ns: dict[str, float] = {}
         """Operation -> its shortest median; the records of a long run would not fit into memory."""
         self._latest_best: dict[str, Record] = {}
-        self._progress = _bar(self._console)
-        self._task = self._progress.add_task("dispatches", total=None)
+        self._progress = _bar(self._console, TextColumn("{task.fields[left]}"))
+        self._task = self._progress.add_task("dispatches", total=None, left="")
 
     def __call__(self, event: Event) -> None:
         """Show one event of the engine."""
@@ -200,6 +204,7 @@ class ProgressListener(LiveLines):
 
     def _plan_ready(self, event: PlanReady) -> None:
         self._total, self._done = event.total, event.kept
+        self._kept, self._began_s = event.kept, time.monotonic()
         self._progress.update(self._task, total=event.total, completed=event.kept)
         kept = ""
         if event.kept or event.samples_kept:
@@ -214,22 +219,40 @@ class ProgressListener(LiveLines):
     def _status(self) -> str:
         """The latest stage, and what is being done for longer than a moment."""
         now = time.monotonic()
+        self._progress.update(self._task, left=self._left(now))
         if not self._doing or now - self._since < 2:
             return self._stage
-        return self._lasting(now)
+        return super()._lasting(now)
+
+    def _lasting(self, now: float) -> str:
+        left = self._left(now)
+        return super()._lasting(now) + (f", {left}" if left else "")
+
+    def _left(self, now: float) -> str:
+        """Estimate of the time left of the run; "" if nothing is known."""
+        if self._ends_s is None:
+            return ""
+        # Further dispatches are expected to take as long as those that are done.
+        further = self._total - self._done - max(0, self._batch)
+        each_s = (now - self._began_s) / max(1, self._done - self._kept)
+        if self._done == self._kept:
+            each_s = max(self._ends_s - self._began_s, 0.0) / max(1, self._batch)
+        return f"about {max(1.0, self._ends_s - now + max(0, further) * each_s):.0f} s left"
 
     def _stage_progress(self, event: StageProgress) -> None:
         self._stage = f"{event.stage} {event.done}/{event.total}"
         if event.current:
             self._stage += f"  {printable(event.current)}"
         self._begin(self._stage)
+        self._batch = event.total
+        self._ends_s = None if event.left_s is None else time.monotonic() + event.left_s
         if not self._is_live and event.done == event.total:
             noun = "dispatch" if event.total == 1 else "dispatches"
             self._line(Text(f"{event.stage}: {event.done} of {event.total} {noun}"))
 
     def _finished(self, record: Record) -> None:
         self._begin("")
-        self._done += 1
+        self._done, self._batch = self._done + 1, self._batch - 1
         self._progress.update(self._task, completed=self._done)
         if record.outcome.is_failure:
             self._failures += 1

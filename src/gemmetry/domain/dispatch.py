@@ -151,6 +151,9 @@ class Configuration:
 
     name: str = DEFAULT_CONFIGURATION
     parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)
+    is_proposed: bool = field(default=True, compare=False)
+    """Whether it takes part where nobody requests configurations: the default one and those that
+    are predicted to be among the fastest do."""
 
     @property
     def tile(self) -> tuple[int, int, int] | None:
@@ -257,6 +260,8 @@ class Plan:
     selection: Selection | None = None
     named: tuple[NamedDispatch, ...] = ()
     default_configurations_only: bool = False
+    proposed_only: frozenset[str] = frozenset()
+    """Providers of which only the proposed configurations take part."""
     settings: RunSettings = RunSettings()
     document: Mapping[str, Any] = field(default_factory=dict)
     """Everything that decides which dispatches run and how, so that equal documents are equal

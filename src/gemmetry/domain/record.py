@@ -463,6 +463,8 @@ class StageProgress:
     done: int
     total: int
     current: str = ""
+    left_s: float | None = None
+    """Estimate of the time that the batch takes from now on, in seconds; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,10 @@ MAX_BATCH = 24
 128 IREE matmuls with their default configurations took 23 s of processor time in requests of 12 to
 32, and 36 s one by one. A larger batch would lose more to a crash and answer later."""
 
+_SMALL_BATCH = 4
+"""Small shapes that are worth a worker: loading torch takes one 2 to 3 s next to others, and each
+shape about half a second."""
+
 BATCH_DEADLINES = 2
 """Until its next answer, a batch may take this many times the deadline of one dispatch. Providers
 may answer for all dispatches at the end, and the default deadline is hundreds of times what a small
@@ -86,14 +90,22 @@ class CompilePool:
         self._broken: dict[int, Ending] = {}
 
     def submit(
-        self, candidates: Iterable[Candidate], progress: Progress
+        self, candidates: Iterable[Candidate], progress: Progress, *, fewest: int = 1
     ) -> list[Future[list[Failed]]]:
-        """Start compiling. Facts are stored in the candidates; the futures return the failures."""
+        """Start compiling. Facts are stored in the candidates; the futures return the failures.
+
+        Args:
+            fewest: dispatches that are worth a worker of their own.
+        """
         by_lane: dict[int, list[Candidate]] = defaultdict(list)
         for candidate in candidates:
             candidate.stage = Stage.COMPILE
             by_lane[candidate.lane.id].append(candidate)
-        batches = [batch for group in by_lane.values() for batch in split(group, self._jobs)]
+        batches = [
+            batch
+            for group in by_lane.values()
+            for batch in split(group, min(self._jobs, -(-len(group) // fewest)))
+        ]
         # A single batch may use the processors that no other batch uses.
         jobs = max(1, self._jobs // max(1, len(batches)))
         return [self._threads.submit(self._compile, batch, jobs, progress) for batch in batches]
@@ -307,7 +319,7 @@ class CompilingAhead:
             if self._job.uses_device and target.index is not None:
                 # What the verification of the chunk builds in addition.
                 companions = self._companions.of(filter(self.compiles, chunk))
-                pool.submit(companions, lambda _count, _current: None)
+                pool.submit(companions, lambda _count, _current: None, fewest=_SMALL_BATCH)
             if waiting is not None:
                 yield self.ready(*waiting)
             waiting = started

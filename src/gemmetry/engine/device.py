@@ -1,9 +1,9 @@
 """The work of one device: opening, sampling and closing its dispatches until each has a record.
 
-The dispatches of a group are open at the same time, in warm workers of which only one works at a
-time: this thread alone communicates with the device's workers, and so ensures that only one
-measures. If a worker is lost, the dispatch that it was working on fails; the other dispatches that
-it held are opened again in a new worker.
+The dispatches of a group are open at the same time, in warm workers. Those of a GPU build and
+verify at the same time; whatever is timed has the device alone, because this thread then sends one
+request at a time. If a worker is lost, the dispatch that it was working on fails; the other
+dispatches that it held are opened again in a new worker.
 
 Checks that a measured time is possible: no kernel is faster than its device, and the clock by
 which its process measures runs as fast as that of the parent.
@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from typing import Any
+
+import msgspec
 
 from gemmetry.domain import units
 from gemmetry.domain.dispatch import Target
@@ -138,6 +142,10 @@ STORE_EVERY_S = 0.2
 A commit takes less than a millisecond on a solid-state disk, so this costs little and limits what a
 kill loses."""
 
+_AROUND = 1.5
+"""Time of sampling in multiples of that of the samples, before any is known: leads and what
+precedes a round took half as long again as the samples on an H100 (docs/benchmarks.md)."""
+
 MOST_DEVICE_LOSSES = 2
 """A device that is lost once may have been unplugged. If it is lost again while the same dispatch
 runs, that dispatch is blamed, so that a plan that contains it can complete."""
@@ -169,6 +177,13 @@ class DeviceSession:
         self._uncounted: set[int] = set()
         """The candidates of the group that progress has yet to count, and how many it has."""
         self._counted = 0
+        self._group: Sequence[Candidate] = ()
+        self._began_s = 0.0
+        """The group that is open, and when its opening began."""
+        self._opened, self._opening_s = 0, 0.0
+        self._sampled_s, self._sampling_s = 0.0, 0.0
+        """What estimates of the time left rest on: dispatches that were opened and the time it
+        took, the duration of all samples and the time it took to take them."""
         self._open: dict[int, Candidate] = {}
         """Candidates that continue, by number."""
         self._stale: dict[int, Candidate] = {}
@@ -180,6 +195,9 @@ class DeviceSession:
         self._waited_s = 0.0
         """The time from the request, or the answer before, to the latest answer."""
         self._second_chances: list[Candidate] = []
+        self._opens_ahead = False
+        self._mutex = threading.RLock()
+        """For what the threads that open ahead share."""
         self._turn = 0
         # Not stored yet:
         self._finished: dict[int, Record] = {}
@@ -224,8 +242,14 @@ class DeviceSession:
         # All at once, and ready before the first dispatch: loading libraries takes seconds of
         # processor time, which must not disturb what is warmed up.
         self.start(group)
-        for _, members in _by_lane(group):
+        self._group, self._began_s = group, time.monotonic()
+        opened = self._opened
+        self._open_ahead(group)
+        done = self._ended | {one.id for one in self._second_chances}
+        for _, members in _by_lane([one for one in group if one.id not in done]):
             self._open_all(members)
+        self._opened = opened + len(group)
+        self._opening_s += time.monotonic() - self._began_s
         self._store()
         if self._job.samples:
             self._sample_all(group[0].id)
@@ -285,6 +309,56 @@ class DeviceSession:
                 # After those that have not been opened yet, of which the next may cost a worker.
                 waiting.extend(self._drop_crew(requested[0].lane.id))
 
+    def _open_ahead(self, group: Sequence[Candidate]) -> None:
+        """On a GPU, build and verify the candidates of all lanes at the same time: only sampling,
+        and what precedes it, needs the device alone."""
+        lanes = [members for _, members in _by_lane(group)]
+        if not (self._slot.target.is_gpu and self._job.samples and len(lanes) > 1):
+            return
+        self._opens_ahead = True
+        try:
+            with ThreadPoolExecutor(len(lanes), thread_name_prefix="opening") as threads:
+                count = len(lanes)
+                for done in [threads.submit(self._open_lane_ahead, lane, count) for lane in lanes]:
+                    done.result()
+        finally:
+            self._opens_ahead = False
+        self._store()
+
+    def _open_lane_ahead(self, members: Sequence[Candidate], lanes: int) -> None:
+        """Build and verify in the first worker, then build what is right in the others, while so
+        many `lanes` do. What is open when a worker is lost is built again by :meth:`_open_all`."""
+        waiting = deque(members)
+        lane = members[0].lane
+        right: list[Candidate] = []
+
+        def verified(candidate: Candidate, opened: Opened) -> None:
+            if self._is_right(workers[0], candidate, opened):
+                right.append(candidate)
+            self._announce(candidate)
+
+        while waiting:
+            try:
+                with self._mutex:
+                    workers = self._crews.of(lane)
+            except WorkerLost:
+                return  # opening them has the reason
+            try:
+                request = Open(tuple(one.wire for one in waiting), ahead=lanes)
+                self._converse(workers[0], request, OPENING, waiting, verified)
+                for worker in workers[1:]:
+                    line = deque(right)
+                    wires = (msgspec.structs.replace(one.wire, verify=False) for one in right)
+                    request = Open(tuple(wires), ahead=lanes)
+                    self._converse(worker, request, OPENING, line, lambda _one, _opened: None)
+            except WorkerLost as lost:
+                with self._mutex:
+                    if waiting:
+                        self._blame(waiting[0], lost.ending)
+                        self._announce(waiting.popleft())
+                    # What costs a further worker its life does so again when it is opened there.
+                    self._crews.drop(lane.id)
+
     def _take_opened(
         self,
         worker: WorkerProcess,
@@ -295,13 +369,16 @@ class DeviceSession:
     ) -> None:
         """Process an answer of the worker with a `number`: the first verifies; a further one whose
         memory does not suffice takes no part in the rounds."""
+        if number == 0:
+            if self._is_right(worker, candidate, opened):
+                self._open[candidate.id] = candidate
+                candidate.sample_s = opened.sample_s
+                candidate.workers[:] = [0]
+            self._announce(candidate)
+            return
         failure = None
         if opened.failure is not None:
             failure = ending_of(opened.failure, worker.output_tail())
-        if number == 0:
-            self._take_verified(worker, candidate, opened, failure)
-            self._announce(candidate)
-            return
         if failure is None and not opened.skip_reason:
             candidate.workers.append(number)
         elif failure is not None and failure.outcome is not Outcome.OUT_OF_MEMORY:
@@ -309,28 +386,26 @@ class DeviceSession:
             self._stale[candidate.id] = self._open.pop(candidate.id)
         self._announce_further(number, line)
 
-    def _take_verified(
-        self, worker: WorkerProcess, candidate: Candidate, opened: Opened, failure: Ending | None
-    ) -> None:
+    def _is_right(self, worker: WorkerProcess, candidate: Candidate, opened: Opened) -> bool:
+        """Keep what a first worker found out about a candidate; end one that is not right."""
         candidate.facts = merge_facts(candidate.facts, opened.facts)
         candidate.trace = opened.trace
         if opened.verdict is not None:
             candidate.verdict = self._verdicts[candidate.id] = opened.verdict
             candidate.right_output = opened.right_output
         verdict = candidate.verdict
-        if failure is not None:
-            self._blame(candidate, failure)
+        if opened.failure is not None:
+            self._blame(candidate, ending_of(opened.failure, worker.output_tail()))
         elif opened.skip_reason:
             self._end(candidate, Ending(Outcome.SKIPPED, opened.skip_reason))
         elif verdict is not None and verdict.status is Verification.FAILED:
             reason = verdict.reason or verdict.first_bad or "wrong result"
             self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
         else:
-            self._open[candidate.id] = candidate
-            candidate.sample_s = opened.sample_s
-            candidate.workers[:] = [0]
             candidate.was_launched = True
             self._budget.observe(opened.free_memory_bytes)
+            return True
+        return False
 
     def _announce_further(self, number: int, waiting: Sequence[Candidate]) -> None:
         """Report which dispatch a further worker opens next, if any."""
@@ -354,7 +429,28 @@ class DeviceSession:
         self._counted += was_reached
         if self._counted > 0 and (was_reached or not self._uncounted):
             total = self._counted + len(self._uncounted)
-            self._journal.publish(StageProgress(stage, self._counted, total, str(candidate)))
+            left_s = self._left_s()
+            self._journal.publish(
+                StageProgress(stage, self._counted, total, str(candidate), left_s)
+            )
+
+    def _left_s(self) -> float | None:
+        """Estimate of the time that the group takes from now on, in seconds; None: not known."""
+        if not self._job.samples:
+            return None
+        now, spent_s = time.monotonic(), self._opening_s
+        opening = [one for one in self._group if one.id in self._uncounted]
+        opened = self._opened + len(self._group) - len(opening)
+        if opening:
+            spent_s += now - self._began_s
+        samples_s = sum(
+            self._policy.left_s(one.rounds, one.seconds_spent, one.sample_s)
+            for one in self._group
+            if one.id not in self._ended and not one.is_outclassed
+        )
+        each_s = spent_s / opened if opened else 0.0
+        around = self._sampling_s / self._sampled_s if self._sampled_s else _AROUND
+        return len(opening) * each_s + samples_s * around
 
     # -- sampling ----------------------------------------------------------------------------
 
@@ -365,7 +461,11 @@ class DeviceSession:
         while wanted := self._wanted():
             # Rounds of the same turn are compared in pairs, so no two runs may share a turn.
             self._turn = time.time_ns()
-            self._journal.publish(StageProgress(Stage.MEASURE, total - len(wanted), total, ""))
+            left_s = self._left_s()
+            self._journal.publish(
+                StageProgress(Stage.MEASURE, total - len(wanted), total, "", left_s)
+            )
+            began_s = time.monotonic()
             order = sorted(wanted)
             # The order changes each round, so that no candidate always follows the same neighbour.
             # It is seeded, so that a run can be repeated.
@@ -377,6 +477,7 @@ class DeviceSession:
                     self._sample(*place, requests)
             self._store()
             self._race()
+            self._sampling_s += time.monotonic() - began_s
             number += 1
 
     def _wanted(self) -> dict[int, int]:
@@ -436,6 +537,7 @@ class DeviceSession:
                 process=worker.started_ns, device_id=self._slot.device_id,
             )  # fmt: skip
             stored = candidate.add_round(taken)
+            self._sampled_s += taken.seconds
             self._rounds.append(dataclasses.replace(stored, environment=self._slot.environment_id))
 
     # -- closing -----------------------------------------------------------------------------
@@ -536,18 +638,19 @@ class DeviceSession:
             candidate = waiting[0]
             if flaw := flaw_of(reply, candidate.wire, self._job):
                 raise worker.distrust(flaw)
-            if isinstance(reply, ON_THE_WAY):
-                self._take_on_the_way(worker, candidate, reply)
-                continue
-            # Raises if the worker is spoiled, while the candidate can still be blamed.
-            self._raise_if_fatal(worker, candidate, reply.failure)
-            self._answered = waiting.popleft()
-            now = time.perf_counter()
-            self._waited_s, since = now - since, now
-            take(candidate, reply)
-            self._store_if_due()
-            worker.mark_output()
-            self._enter(worker, request, waiting)
+            with self._mutex:
+                if isinstance(reply, ON_THE_WAY):
+                    self._take_on_the_way(worker, candidate, reply)
+                    continue
+                # Raises if the worker is spoiled, while the candidate can still be blamed.
+                self._raise_if_fatal(worker, candidate, reply.failure)
+                self._answered = waiting.popleft()
+                now = time.perf_counter()
+                self._waited_s, since = now - since, now
+                take(candidate, reply)
+                self._store_if_due()
+                worker.mark_output()
+                self._enter(worker, request, waiting)
 
     def _enter(self, worker: WorkerProcess, request: Frame, waiting: Sequence[Candidate]) -> None:
         """Start the deadline of the stage in which `request` is answered, which is shorter for
@@ -581,7 +684,8 @@ class DeviceSession:
     def _blame(self, candidate: Candidate, ending: Ending) -> None:
         """End `candidate`, or give it a second chance alone if another may be the cause."""
         is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
-        if is_doubtful and self._open and not candidate.runs_alone:
+        has_others = bool(self._open) or self._opens_ahead
+        if is_doubtful and has_others and not candidate.runs_alone:
             self._second_chances.append(candidate)
         else:
             self._end(candidate, ending)

@@ -180,7 +180,9 @@ class _Rows:
 
     def _add_operation(self, operation: Operation, name: str) -> None:
         matches, configuration_ids = self._matches, self._configuration_ids
-        only_default = self._plan.default_configurations_only
+        only_default, proposed_only = (
+            self._plan.default_configurations_only, self._plan.proposed_only,
+        )  # fmt: skip
         operation_id = self._operation_count + 1
         dispatch_id = self.count
         append = self._batch.dispatches.append
@@ -194,6 +196,8 @@ class _Rows:
                 configurations = (_DEFAULT,)
             for configuration in configurations:
                 text = configuration.name
+                if not configuration.is_proposed and lane.provider in proposed_only:
+                    continue
                 if matches is not None and not self._wanted(operation, name, lane, text):
                     if only_default:
                         break
@@ -367,7 +371,8 @@ def _nothing_left(
     )
 
 
-_AXES = ("name", "operations", "targets", "providers", "selection", "default_configurations_only")
+_AXES = ("name", "operations", "targets", "providers", "selection", "default_configurations_only",
+         "configurations")  # fmt: skip
 """The parts of a plan's document that determine which dispatches there are."""
 
 

@@ -130,6 +130,8 @@ class Open(Frame, frozen=True):
     """Build, verify and prepare dispatches for sampling. Answered by one Opened each."""
 
     dispatches: tuple[WireDispatch, ...]
+    ahead: int = 0
+    """Only build and verify, while so many processes do; the same dispatches are opened later."""
 
 
 class Sample(Frame, frozen=True):

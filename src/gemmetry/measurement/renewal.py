@@ -91,6 +91,19 @@ class KeptResults:
         ]
         return sorted(found, key=lambda left: left.change is not None)
 
+    def right_result(self, right: str) -> HostArray | None:
+        """The result of unchanged inputs that the device finds to be the one with the digest
+        `right`; None if none was kept."""
+        device, operation = self._device, self._operation
+        return next(
+            (
+                left.array
+                for one, left in self._kept
+                if one.change is None and is_known(device, operation, one.output, None, right)
+            ),
+            None,
+        )
+
 
 def left_outputs(
     device: Device, operation: Operation, sets: Sequence[BufferSet], right: str = ""

@@ -361,6 +361,11 @@ class Sampler:
         self._look_at_unchanged_inputs()
         return [*self._kept.left(right), *self._kept_new.left(right)]
 
+    def right_result(self, right: str) -> HostArray | None:
+        """A result of a timed launch that is the one with the digest `right`, on the host; None if
+        none was kept."""
+        return self._kept.right_result(right)
+
     def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:
         """Results of executables that allocate their own outputs: their descriptions and their
         sets."""

@@ -296,6 +296,17 @@ class StopPolicy:
             return "interval"
         return "max_samples" if taken >= settings.max_samples else "time_budget"
 
+    def left_s(self, rounds: Sequence[Round], seconds_spent: float, sample_s: float) -> float:
+        """Estimate of the duration of the samples that will still be taken, in seconds."""
+        settings, taken = self._settings, _taken(rounds)
+        each_s = seconds_spent / taken if taken else sample_s
+        if settings.repetitions is not None:
+            return max(0, settings.repetitions - taken) * each_s
+        most_s = max(0.0, settings.time_budget_s - seconds_spent)
+        if len(rounds) < self._rounds:
+            return most_s
+        return min(most_s, self._missing(taken, rounds_half_width(rounds)) * each_s)
+
     def _missing(self, taken: int, width: float) -> int:
         """Number of samples still needed if the width shrinks with the square root of their
         number."""

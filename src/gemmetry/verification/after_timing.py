@@ -78,6 +78,7 @@ def recheck(
     *,
     inputs: Sequence[Array],
     right: str = "",
+    right_result: Array | None = None,
     is_repeatable: bool = False,
     declared: Collection[Trait] = (),
     seed: int = 42,
@@ -93,6 +94,8 @@ def recheck(
             compared element by element. None: Freivalds' test is used.
         inputs: host arrays of ``operation.inputs``, without changes.
         right: the digest of an output of `inputs` that was verified; "" if none is known.
+        right_result: an output of `inputs` that was found to be the verified one, with which what a
+            change leaves as it was is compared before the reference is.
         is_repeatable: launches on the same inputs gave the same bits; others are a finding then.
 
     Returns:
@@ -100,7 +103,7 @@ def recheck(
         verdict.
     """
     spec = operation.output
-    judge = _Judge(operation, inputs, find_reference, declared, seed, right)
+    judge = _Judge(operation, inputs, find_reference, declared, seed, right, right_result)
     differing: list[str] = []
     for label, output, change in outputs:
         if output.dtype != numpy_dtype(spec.dtype) or output.shape != spec.storage_shape:

@@ -143,6 +143,9 @@ class Launcher:
         # Tested once: isinstance with a protocol tests every attribute.
         self._zoned_device = self.device if isinstance(self.device, RedZoneDevice) else None
         self._inputs, self._output = operation.inputs, operation.output
+        self.shared_by: int = getattr(executable, "shared_by", 1)
+        """Processes that use the device at the same time: in time limits of checks a second that
+        so many share counts as that part of it, so that no check does less."""
         self.fastest_s = math.inf
         """Duration of the fastest launch so far, in seconds: the others may have compiled, or
         waited for a processor."""
@@ -362,7 +365,7 @@ class Launcher:
         return max(1, min(count, fitting))
 
     def _note(self, seconds: float) -> None:
-        self.fastest_s = min(self.fastest_s, seconds)
+        self.fastest_s = min(self.fastest_s, seconds / self.shared_by)
 
     def affordable(self, most: int, limit_s: float, fewest: int = 1) -> int:
         """Number of launches, at most `most` and at least `fewest`, that take `limit_s` seconds in

@@ -287,6 +287,41 @@ def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
     assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
 
 
+@pytest.mark.parametrize("is_gpu", [False, True])
+def test_opening_ahead_changes_no_outcome(measure, workers, monkeypatch, is_gpu):
+    """On a GPU the lanes are verified at the same time; also where a worker is lost."""
+    monkeypatch.setattr(Target, "is_gpu", property(lambda _self: is_gpu))
+    requests = []
+    original = WorkerProcess.send
+
+    def send(self, message):
+        if isinstance(message, Open) and message.dispatches:
+            requests.append((message.ahead > 0, [one.verify for one in message.dispatches]))
+        original(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", send)
+    names = [
+        "default",
+        "fast",
+        "wrong",
+        "out_of_memory",
+        "crash",
+        "factor_2",
+        "launch_error",
+        "factor_3",
+    ]
+    journal = measure(names, lanes=2, processes=2, start=start_worker, race=False)
+    assert outcomes(journal) == {
+        "default": "ok", "fast": "ok", "factor_2": "ok", "factor_3": "ok", "wrong": "wrong",
+        "out_of_memory": "out_of_memory", "crash": "crash", "launch_error": "launch_error",
+    }  # fmt: skip
+    assert any(ahead for ahead, _ in requests) is is_gpu
+    verified = sum(sum(verify) for ahead, verify in requests if ahead is is_gpu)
+    assert verified >= len(names)
+    if is_gpu:  # what was verified ahead is not verified again, but for what ran out of memory
+        assert sum(sum(verify) for ahead, verify in requests if not ahead) <= 1
+
+
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):
     monkeypatch.setattr("gemmetry.engine.process.sys.executable", "/bin/false")
     journal = measure(["default", "fast"], start=start_worker)

@@ -118,6 +118,7 @@ class _Problem(BaseModel):
     iree_bin_dir: str | None = _key("iree_bin_dir")
     dispatches: f.Patterns = _key("dispatches")
     exclude: f.Patterns = _key("exclude")
+    configurations: Literal["proposed", "all"] = _key("configurations")
     default_config: bool = _key("default_config")
 
 

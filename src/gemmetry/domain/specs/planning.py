@@ -314,6 +314,7 @@ def make_plan(
             selection=_plan_selection(selection, reused),
             named=(*reused.named, *named),
             default_configurations_only=spec.default_config,
+            proposed_only=_proposed_only(spec, selection, requests),
             settings=settings,
             document=document,
         ),
@@ -443,6 +444,15 @@ def _selection(
     )
 
 
+def _proposed_only(
+    spec: ProfileSpec, selection: PatternSelection, requests: Sequence[ProviderRequest]
+) -> frozenset[str]:
+    """The providers of which nothing is requested."""
+    if spec.configurations == "all" or selection.include:
+        return frozenset()
+    return frozenset(request.name for request in requests) - selection.configurations.keys()
+
+
 def run_settings(spec: ProfileSpec) -> RunSettings:
     """The settings of a run that the spec requests."""
     values = setting_values(dict(spec))
@@ -473,6 +483,7 @@ def _document(
         "targets": [{"name": target.name, "device": target.device} for target in targets],
         "selection": selection.document(),
         "default_configurations_only": spec.default_config,
+        "configurations": spec.configurations,
         "settings": _settings_document(settings),
         **({"shard": settings.shard} if settings.shard else {}),
     }

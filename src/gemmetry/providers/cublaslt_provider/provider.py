@@ -248,7 +248,8 @@ class CublasLtProvider(BaseProvider):
         return reason_against(operation, target)
 
     def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
-        yield Configuration(DEFAULT_CONFIGURATION)
+        # torch's default is the same algorithm.
+        yield Configuration(DEFAULT_CONFIGURATION, is_proposed=False)
         yield Configuration(_BEST, {"proposals": PROPOSALS})
         if self._listed != _ALGORITHMS[0]:
             yield from self._algorithms(operation, target, self._listed, self._most)

@@ -83,6 +83,10 @@ def choose(operation: Operation) -> Configuration | None:
     return next((one for kernel in kernels() for one in kernel.legal(operation)[:1]), None)
 
 
+_PROPOSED = 1
+"""Configurations that take part next to ``default`` where none are requested."""
+
+
 def worth_trying(operation: Operation) -> Iterator[Configuration]:
     """``default`` with its actual parameters, then every listed configuration that computes
     `operation`."""
@@ -90,9 +94,10 @@ def worth_trying(operation: Operation) -> Iterator[Configuration]:
     if chosen is None:
         return
     yield Configuration(DEFAULT_CONFIGURATION, chosen.parameters)
-    for kernel in kernels():
-        if kernel.is_listed:
-            yield from kernel.legal(operation)
+    listed = [one for kernel in kernels() if kernel.is_listed for one in kernel.legal(operation)]
+    others = [one.name for one in listed if one.name != chosen.name]
+    for one in listed:  # the best ones first, of which ``default`` is one
+        yield replace(one, is_proposed=one.name in others[:_PROPOSED])
 
 
 def is_hopper(target: Target) -> bool:

@@ -188,7 +188,7 @@ class TorchProvider(BaseProvider):
         s = operation.signature
         is_blas = s.kind in _BLAS_KINDS and not (s.lhs.is_integer or s.lhs.is_fp8)
         if target.kind is TargetKind.CUDA and is_blas:
-            yield Configuration("cublaslt", {"library": "cublaslt"})
+            yield Configuration("cublaslt", {"library": "cublaslt"}, is_proposed=False)
 
     def targets(self) -> Sequence[Target]:
         found = [Target(TargetKind.CPU)]

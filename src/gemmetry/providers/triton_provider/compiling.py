@@ -1,5 +1,6 @@
 """Compiles the kernel for an architecture, stores the compiler's output, reads the machine code,
-and launches it on torch tensors. Importing this module imports triton and torch.
+and launches it on torch tensors. Importing this module imports triton; torch is imported where a
+kernel is loaded, so that processes that only compile start two seconds earlier.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -24,13 +24,17 @@ from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError, LaunchError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
 from gemmetry.providers.base import matrix_instruction, written_files
 from gemmetry.providers.kernels.triton_block_scaled import matmul_kernel_block_scaled
 from gemmetry.providers.kernels.triton_descriptors import matmul_kernel_descriptors
 from gemmetry.providers.kernels.triton_matmul import matmul_kernel
 from gemmetry.providers.triton_provider.block_scaled import Architecture
 from gemmetry.providers.triton_provider.plan import ALIGNMENT, KernelPlan
+
+if TYPE_CHECKING:
+    import torch
+
+    from gemmetry.hardware.torch_device import TorchDevice
 
 KERNELS: dict[str, Any] = {
     "matmul_kernel": matmul_kernel,
@@ -231,6 +235,9 @@ class TritonExecutable:
         device: TorchDevice,
         facts: BuildFacts,
     ) -> None:
+        from gemmetry.hardware.torch_device import TORCH_ERRORS
+
+        self._errors = TORCH_ERRORS
         self.device: Device = device
         self.facts = facts
         self._name = dispatch.name
@@ -249,7 +256,7 @@ class TritonExecutable:
         arguments[self._output] = self._argument(self._output, output)
         try:
             self._launch(*arguments)
-        except TORCH_ERRORS as error:
+        except self._errors as error:
             raise self._torch_device.translate(error, f"running {self._name}") from error
         return output
 
@@ -287,6 +294,8 @@ def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice
 
 def _resident_programs(plan: KernelPlan, built: Built, device: TorchDevice) -> int:
     """How many programs the device runs at once, at most one for each tile."""
+    import torch
+
     limits = torch.cuda.get_device_properties(device.torch_device)
     registers = 32 * plan.warps * max(int(built.kernel.n_regs), 1)
     shared = int(built.kernel.metadata.shared) + _RESERVED_SHARED_BYTES
@@ -299,6 +308,8 @@ def _resident_programs(plan: KernelPlan, built: Built, device: TorchDevice) -> i
 
 def interpreted(dispatch: Dispatch, plan: KernelPlan, device: TorchDevice) -> Executable:
     """The kernel in Triton's interpreter, on CPU tensors."""
+    import torch
+
     facts = BuildFacts(matrix_instruction="none", notes=("ran in Triton's interpreter",))
     interpret = KERNELS[plan.kernel][(plan.programs,)]
     types = list(plan.pointers.values())

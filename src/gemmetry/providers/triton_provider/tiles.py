@@ -95,9 +95,15 @@ _NAME = re.compile(
     r"(_parts2)?"
 )
 _LARGEST_BLOCK = 1024
-_FEWEST_TILES = 100
+_FEWEST_TILES = 90
 """`choose` uses smaller tiles until there are at least this many programs: about one per
-multiprocessor of a large GPU (H200: 132)."""
+multiprocessor of a large GPU (H200: 132). On an H200 64x128x128 with 96 programs took 0.79 of the
+time of 64x64x64 with 192 (tests/data/tuning/h200_triton.json, 128x6144x4096)."""
+_PROPOSED = 1
+"""Tiles that take part next to ``default`` where none are requested."""
+_WHOLE = 16
+"""Triton knows of an extent only whether it is a multiple of 16 (its specialisation of arguments);
+of rows that are not, plain tiles load one element at a time."""
 _SLIVER = 64
 """Tiles with fewer rows or columns are only for matrices that are not larger."""
 _ACCUMULATOR_SHARE = 0.55
@@ -271,8 +277,9 @@ def _make(*rows: tuple[int, ...]) -> tuple[TritonTile, ...]:
 _SIXTEEN_BIT = _make(
     (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 4), (256, 128, 64, 8, 3),
     (128, 128, 64, 4, 3), (128, 128, 64, 4, 4), (128, 128, 64, 8, 3), (64, 256, 64, 4, 4),
-    (128, 256, 64, 8, 3, 4), (128, 256, 64, 8, 3, 16), (128, 128, 32, 4, 4), (64, 128, 64, 4, 4),
-    (128, 64, 64, 4, 4), (64, 64, 64, 4, 4), (64, 64, 128, 4, 4), (32, 64, 128, 4, 4),
+    (128, 256, 64, 8, 3, 4), (128, 256, 64, 8, 3, 16), (128, 128, 32, 4, 4), (64, 128, 128, 4, 4),
+    (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 64, 128, 4, 4), (64, 64, 64, 4, 4),
+    (32, 64, 128, 4, 4),
     (16, 64, 256, 4, 3), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3),
 )  # fmt: skip
 _FP8 = _make(
@@ -317,6 +324,7 @@ _DESCRIBED_SIXTEEN_BIT = tuple(
     for tile, parts in (
         (TritonTile(128, 256, 64, 8, 3), 1), (TritonTile(128, 256, 64, 8, 4), 2),
         (TritonTile(256, 128, 64, 8, 4), 2), (TritonTile(128, 128, 64, 4, 3), 2),
+        (TritonTile(64, 128, 128, 4, 4), 1),
     )
 )  # fmt: skip
 # One program a tile with halves of 128x128 spills: 255 registers (Triton 3.9, sm_90).
@@ -380,11 +388,21 @@ def valid_tiles(operation: Operation, architecture: Architecture | None) -> list
 
 
 def choose(operation: Operation, architecture: Architecture | None) -> TritonTile:
-    """The tile of ``default``: a persistent one where it is known to be faster, else the first one
-    that is not much larger than C and results in about one program per multiprocessor, else the one
-    with the most programs."""
+    """The tile of ``default``."""
+    return next(iter(ranked(operation, architecture)), _SMALLEST)
+
+
+def ranked(operation: Operation, architecture: Architecture | None) -> list[TritonTile]:
+    """The valid tiles, those first that are predicted to be the fastest: a persistent one where it
+    is known to be faster, those that are not much larger than C and result in about one program per
+    multiprocessor, and then those with the most programs."""
     tiles = valid_tiles(operation, architecture)
     s = operation.signature
+    if any(spec.storage_shape[-1] % _WHOLE for spec in operation.inputs[:2]):
+        # The copies of tensor descriptors need rows of a multiple of 16 bytes only: 10 µs against
+        # 39 µs at 1000³ on an H100. Without them 64x64x64 took 2.1 ms of bf16 at 4095x4097x4093,
+        # 128x128x64 with 8 warps 3.2 ms, and all others more.
+        tiles.sort(key=lambda tile: (not tile.describes, tile.name.find("tile_64x64x64_") < 0))
     if s.rhs_layout is Layout.COLUMN and s.lhs.itemsize == 2:
         # A column-major B: on an H200 256x128x64 ran at 764 TFLOP/s in bf16, 128x256x64 at 569.
         tiles.sort(key=lambda tile: tile.block_n > 128)
@@ -395,14 +413,20 @@ def choose(operation: Operation, architecture: Architecture | None) -> TritonTil
     persistent = _PERSISTENT.get(s.lhs.itemsize)
     is_hopper = architecture is not None and architecture.has_wgmma and architecture.number < 100
     is_along_k = (s.lhs_layout, s.rhs_layout) == (Layout.ROW, Layout.COLUMN)
-    if persistent in tiles and is_hopper and is_along_k and min(m, n) >= _PERSISTENT_FROM:
-        return persistent
-    fitting = [tile for tile in tiles if _fits(tile.block_m, m) and _fits(tile.block_n, n)]
-    fitting = fitting or [tile for tile in tiles if _fits(tile.block_m, m)] or tiles
-    for tile in fitting:
-        if tile.tiles(operation) >= _FEWEST_TILES:
-            return tile
-    return max(fitting, key=lambda tile: tile.tiles(operation), default=_SMALLEST)
+    is_large = is_hopper and is_along_k and min(m, n) >= _PERSISTENT_FROM
+
+    def place(tile: TritonTile) -> tuple[bool, bool, bool, int]:
+        fits = _fits(tile.block_m, m)
+        programs = tile.tiles(operation)
+        enough = programs >= _FEWEST_TILES
+        return (
+            not (is_large and tile == persistent),
+            not (fits and _fits(tile.block_n, n)),
+            not fits,
+            -_FEWEST_TILES if enough else -programs,
+        )
+
+    return sorted(tiles, key=place)
 
 
 def _fits(block: int, size: int) -> bool:
@@ -414,10 +438,13 @@ def _fits(block: int, size: int) -> bool:
 def configurations(
     operation: Operation, architecture: Architecture | None
 ) -> Iterator[Configuration]:
-    """``default`` (with its actual parameters), then every valid tile."""
-    yield Configuration(DEFAULT_CONFIGURATION, choose(operation, architecture).parameters)
+    """``default`` (with its actual parameters), then every valid tile; of these the next best are
+    proposed, all of them to the interpreter."""
+    best, *others = ranked(operation, architecture) or [_SMALLEST]
+    proposed = others if architecture is None else others[:_PROPOSED]
+    yield Configuration(DEFAULT_CONFIGURATION, best.parameters)
     for tile in valid_tiles(operation, architecture):
-        yield tile.configuration
+        yield replace(tile.configuration, is_proposed=tile in proposed)
 
 
 def tile_of(

@@ -222,7 +222,7 @@ def _each(context: Context, *, cases: _Cases, timed: _Timed, companions: Compani
         launcher.device.synchronize()
         began = time.perf_counter()
         launch = launcher.launch_again(placed, output)
-        timed.add(time.perf_counter() - began)
+        timed.add((time.perf_counter() - began) / launcher.shared_by)
         result = _judged(context, name, case, launch)
         if result.is_failure:
             return replace(result, detail=f"{case.label}: {result.detail}")

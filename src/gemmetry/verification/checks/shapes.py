@@ -203,6 +203,7 @@ class Affordable:
         """`limit_s`: seconds that all attempts may take together."""
         self._rng = np.random.default_rng([context.seed % 2**64, 7])
         self._limit_s = limit_s
+        self._shared_by = context.launcher.shared_by
         self._made = self.left_out = 0
 
     def of(self, attempts: Iterable[Item], costs: Sequence[float]) -> Iterator[Item]:
@@ -227,7 +228,7 @@ class Affordable:
             began = time.monotonic()
             yield item
             # The fastest decide, so that a busy machine does not; waiting counts.
-            seconds = max(time.monotonic() - began, 1e-6)
+            seconds = max((time.monotonic() - began) / self._shared_by, 1e-6)
             least_s, per_cost_s = min(least_s, seconds), min(per_cost_s, seconds / cost)
 
     def stated(self, result: CheckResult) -> CheckResult:
@@ -322,8 +323,9 @@ def _try_all(
     shapes, tried, spent, builds_s = 0, 0, Spent(), 0.0
     refused: list[str] = []
     for candidates in options:
-        is_late = spent.seconds > LONGEST_S[context.thorough]
-        if is_late or builds_s > LONGEST_BUILDS_S[context.thorough]:
+        shared_by = context.launcher.shared_by
+        is_late = spent.seconds > LONGEST_S[context.thorough] * shared_by
+        if is_late or builds_s > LONGEST_BUILDS_S[context.thorough] * shared_by:
             late = f"stopped after {tried} of them, as they take long"
             stopped = _passed(name, shapes, refused, late)
             return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
