@@ -10,6 +10,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -319,19 +320,23 @@ def test_submissions_that_do_not_work(tmp_path, monkeypatch, source, ruling) -> 
     assert found.ruling is ruling, str(found)
 
 
-def test_what_a_confined_process_cannot_do(tmp_path) -> None:
+@pytest.mark.parametrize("is_gpu", [False, True])
+def test_what_a_confined_process_cannot_do(tmp_path, is_gpu) -> None:
     """In a forked process; what the kernel does not grant is listed."""
     receiving, sending = os.pipe()
     pid = os.fork()
     if pid == 0:  # pragma: no cover - another process
         try:
-            missing = confine(tmp_path)
+            missing = confine(tmp_path, is_gpu=is_gpu)
+            thread = f"/proc/self/task/{threading.get_native_id()}"
             found = {"missing": missing}
             for name, attempt in (
                 ("scratch", lambda: (tmp_path / "x").write_text("1")),
                 ("elsewhere", lambda: (tmp_path.parent / "evil").write_text("1")),
                 ("shared", lambda: Path("/dev/shm/evil").write_text("1")),
                 ("null", lambda: Path("/dev/null").write_text("1")),
+                ("own", lambda: Path(thread, "comm").write_text("named")),
+                ("system", lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_RDWR))),
                 ("network", lambda: socket.create_connection(("127.0.0.1", 1), 0.2)),
             ):
                 try:
@@ -349,7 +354,8 @@ def test_what_a_confined_process_cannot_do(tmp_path) -> None:
     os.close(receiving)
     assert found["scratch"] == found["null"] == "done"
     if not any("Landlock" in one for one in found["missing"]):
-        assert found["elsewhere"] == found["shared"] == "PermissionError"
+        assert found["elsewhere"] == found["shared"] == found["system"] == "PermissionError"
+        assert found["own"] == ("done" if is_gpu else "PermissionError")
     if not found["missing"]:
         assert found["network"] != "done" and found["processes"] == 1
 

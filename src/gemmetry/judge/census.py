@@ -1,12 +1,8 @@
 """What a submission ran: kernels and operators, libraries, and machine code.
 
-=================  ================================================================================
-account            how far it can be trusted
-=================  ================================================================================
-its own            torch's profiler in the submission's process, which may report anything
-machine code       cubins that the submission's compilers left in its folder, read here
-the judge's        code of libraries that got into the memory of its processes (proc(5), smaps)
-=================  ================================================================================
+* *its own* account: torch's profiler in the submission's process, which may report anything;
+* *machine code*: cubins that the submission's compilers left in its folder, read here;
+* *the judge's*: libraries whose code got into the memory of its processes (proc(5), smaps).
 """
 
 from __future__ import annotations

@@ -593,8 +593,8 @@ class _Judging:
         return found
 
     def _check_clocks(self, batches: Mapping[str, Sequence[Took]]) -> None:
-        """Both clocks see the same launches. What else the judge's sees is the way to the process
-        and back, which is as long for a rival, whose clock is right."""
+        """Both clocks see the same launches. The judge's also sees the way to the process and back:
+        so it does for a rival, whose clock is right."""
         self._checks.append("clocks agree")
         mine, *rivals = batches.values()
         took, own = min(mine, key=lambda one: one.ns - one.own_ns)

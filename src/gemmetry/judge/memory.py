@@ -1,17 +1,12 @@
 """Memory through which the judge and a submission exchange inputs and results.
 
-=========  ===================================================================================
-transport  what both processes see
-=========  ===================================================================================
-host       one memory file, for submissions on the CPU
-device     memory of a GPU: the judge creates it, and the submission's process gets a file
-           descriptor of it (CUDA Driver API, virtual memory management:
-           cuMemCreate, cuMemExportToShareableHandle, cuMemImportFromShareableHandle)
-upload     where that is refused: the memory file, from which the submission's process copies
-           to its GPU; it sees inputs before the clock starts
-=========  ===================================================================================
+* *host*: one memory file, for submissions on the CPU.
+* *device*: memory of a GPU, which the judge creates; the submission's process gets a descriptor of
+  it (CUDA Driver API: cuMemCreate, cuMemExportToShareableHandle, cuMemImportFromShareableHandle).
+* *upload*: the memory file, where that is refused. The submission's process copies inputs to its
+  GPU, and sees them before the clock starts.
 
-The judge writes inputs to host memory. With ``device`` it copies them to the same offsets of the
+The judge writes inputs to host memory. With *device* it copies them to the same offsets of the
 GPU's memory itself, and copies results back itself.
 """
 

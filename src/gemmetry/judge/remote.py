@@ -252,8 +252,8 @@ class Remote:
         """Run the announced calls.
 
         Args:
-            looks_at: chooses buffers after the reply. The clock stops when they are copied, so that
-                work that is not done by then is not in the copies.
+            looks_at: chooses buffers after the reply. The clock stops when they are copied:
+                the copies lack work that is not done by then.
 
         Returns:
             The time, and the copies.

@@ -61,8 +61,7 @@ FILE_BYTES = 2**32
 
 
 RELAXED: tuple[tuple[str, ...], ...] = (
-    (), ("limit on sizes of files",), ("Landlock",), ("namespaces",), ("Landlock", "namespaces"),
-    ("limit on sizes of files", "Landlock", "namespaces"),
+    (), ("Landlock",), ("namespaces",), ("Landlock", "namespaces"),
 )  # fmt: skip
 """Layers to leave out, in this order, until a GPU's driver starts."""
 
@@ -107,7 +106,7 @@ def confine(
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for which, most in (
         (resource.RLIMIT_CPU, CPU_S),
-        *(() if RELAXED[1][0] in without else ((resource.RLIMIT_FSIZE, FILE_BYTES),)),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, PROCESSES),
         *(() if memory_bytes is None else ((_limit_of_memory(is_gpu), memory_bytes),)),
@@ -115,7 +114,7 @@ def confine(
         _, hard = resource.getrlimit(which)
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (least, least))
-    problem = "" if "Landlock" in without else _restrict_files(libc, scratch)
+    problem = "" if "Landlock" in without else _restrict_files(libc, scratch, is_gpu)
     return missing + ([problem] if problem else [])
 
 
@@ -145,8 +144,9 @@ def _become_first(libc: ctypes.CDLL) -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _restrict_files(libc: ctypes.CDLL, scratch: Path) -> str:
-    """Apply Landlock; returns why it could not be, or "" ."""
+def _restrict_files(libc: ctypes.CDLL, scratch: Path, is_gpu: bool) -> str:
+    """Apply Landlock; returns why it could not be, or "". CUDA's driver writes below /proc when it
+    starts: of all that is there, a GPU's process may write what is about itself."""
     abi = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
     if abi < 1:
         reason = os.strerror(ctypes.get_errno())
@@ -161,6 +161,8 @@ def _restrict_files(libc: ctypes.CDLL, scratch: Path) -> str:
         return f"Landlock refuses its rules ({os.strerror(ctypes.get_errno())})"
     try:
         allowed = [(Path("/"), _READING), (scratch, handled)]
+        if is_gpu:
+            allowed.append((Path("/proc/self").resolve(), handled))
         for pattern in _DEVICES:
             allowed += [(path, handled) for path in Path("/dev").glob(pattern)]
         for path, access in allowed:
