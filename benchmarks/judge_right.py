@@ -32,7 +32,7 @@ def main() -> int:
             found = judge(task, submission, level=options.level, time_it=False, memory_bytes=2**34)
         if found.ruling is not Ruling.OK:
             wrong += 1
-            print(found, flush=True)
+            print(f"{one.name}: {found}", flush=True)
     print(f"{len(chosen) - wrong} of {len(chosen)} right submissions are ok")
     return int(wrong > 0)
 

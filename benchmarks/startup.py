@@ -1,4 +1,5 @@
-"""CPU time of starting: ``gemmetry --help``, ``import gemmetry`` and a bare interpreter.
+"""CPU time of starting: ``gemmetry --help``, ``import gemmetry`` and a bare interpreter; and what
+``do_bench`` and ``compare`` add to the import of torch.
 
 ``python benchmarks/startup.py`` prints medians of ten runs each, in turns.
 """
@@ -15,8 +16,14 @@ COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "import gemmetry": [sys.executable, "-c", "import gemmetry"],
     "gemmetry --help": [sys.executable, "-m", "gemmetry", "--help"],
-}
-LIMIT_MS = {"gemmetry --help": 150}
+    "import torch": [sys.executable, "-c", "import torch"],
+    "import torch, do_bench and compare": [
+        sys.executable, "-c",
+        "import torch; from gemmetry.testing import do_bench; from gemmetry import compare",
+    ],
+}  # fmt: skip
+ADDED = "do_bench and compare on top of torch"
+LIMIT_MS = {"gemmetry --help": 150, ADDED: 150}
 
 
 def cpu_ms(command: list[str]) -> float:
@@ -34,6 +41,8 @@ def main() -> None:
     for _ in range(RUNS):
         for name, command in COMMANDS.items():
             samples[name].append(cpu_ms(command))
+    with_torch, more = (samples[name] for name in list(COMMANDS)[-2:])
+    samples[ADDED] = [statistics.median(more) - statistics.median(with_torch)]
     print(f"{'CPU time, median of ' + str(RUNS):<44} {'measured':>12} {'limit':>10}")
     for name, values in samples.items():
         limit = f"{LIMIT_MS[name]} ms" if name in LIMIT_MS else ""

@@ -156,3 +156,16 @@ def histories() -> ModuleType:
 def counter_launches() -> ModuleType:
     """Makes synthetic launches with hardware counters: the module ``counter_launches.py``."""
     return sys.modules.get("counter_launches") or _load("counter_launches")
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str, str], None]:
+    """Compares a text with ``data/outputs/NAME.txt``; GEMMETRY_GOLDEN=1 stores it anew."""
+
+    def check(name: str, text: str) -> None:
+        target = Path(__file__).parent / "data" / "outputs" / f"{name}.txt"
+        if os.environ.get("GEMMETRY_GOLDEN"):
+            target.write_text(text, "utf-8")
+        assert text == target.read_text("utf-8")
+
+    return check

@@ -9,6 +9,7 @@ A case is one or more command lines in an empty folder. Its exit statuses, stdou
 are stored as lines: JSON by key, workbooks by cell, pages as text. What differs between ``before``
 and ``again`` varies by itself, and is left out of the comparison. ``--data`` adds cases on larger
 recordings: a folder with ``traces/``, ``sweep_h200x4/``, ``counters/`` and ``reports/``.
+``cli/test_outputs.py`` keeps what the cases marked ``golden`` print.
 
 Exit status of ``compare``: 1 if there are differences.
 """
@@ -18,8 +19,11 @@ from __future__ import annotations
 import argparse
 import csv
 import fnmatch
+import gzip
 import html.parser
+import importlib.util
 import io
+import itertools
 import json
 import os
 import re
@@ -62,11 +66,17 @@ def _cases(data: Path | None) -> Iterator[tuple[str, str]]:
     yield (
         "data_sweep",
         (
-            f"!copy {sweep} sweep\nsweep analyze sweep\nsweep analyze sweep --json\n"
-            f"!copy {sweep}/256thread a/256thread\n!copy {sweep}/512thread b/256thread\n"
+            f"!copy sweep {sweep}\nsweep analyze sweep\nsweep analyze sweep --json\n"
+            f"!copy a/256thread {sweep}/256thread\n!copy b/256thread {sweep}/512thread\n"
             "sweep compare a b -o c.html -o c.json -o c.csv -o c.xlsx -o c.md\n"
         ),
     )
+
+
+def golden_cases() -> dict[str, set[str]]:
+    """Case that the suite runs -> what its heading says after the name."""
+    heads = re.findall(r"^\[(\w+): (.*)\]$", CASES.read_text("utf-8"), re.M)
+    return {name: set(words.split()) for name, words in heads}
 
 
 def _read_cases() -> dict[str, str]:
@@ -75,7 +85,7 @@ def _read_cases() -> dict[str, str]:
     for line in CASES.read_text("utf-8").splitlines():
         line = re.sub(r"{(\w+)}", lambda match: str(words.get(match[1], match[0])), line)
         if line.startswith("["):
-            name = line.strip("[]")
+            name = line.strip("[]").partition(":")[0]
             found[name] = []
         elif found and line:
             found[name].append(line)
@@ -112,18 +122,16 @@ def store(folder: Path, data: Path | None, only: str) -> None:
             place.mkdir()
             found: dict[str, list[str]] = {}
             for number, line in enumerate(lines.strip().splitlines(), 1):
-                if line.startswith("!copy "):
-                    source, target = line.split()[1:]
-                    shutil.copytree(source, place / target)
+                if prepare(line, place):
                     continue
-                status, out, err = _run(_arguments(line), place, Path(scratch))
+                status, out, err = _run(arguments(line), place, Path(scratch))
                 head = f"{number} gemmetry {line}"
                 found[f"{head} status"] = [str(status)]
                 found[f"{head} stdout"] = _text(out)
                 found[f"{head} stderr"] = _text(err)
             for path in sorted(place.rglob("*")):
                 if path.is_file():
-                    found[f"file {path.relative_to(place)}"] = list(_content(path))
+                    found[f"file {path.relative_to(place)}"] = list(content(path))
             text = json.dumps(found, indent=1, ensure_ascii=False)
             text = text.replace(str(place), "{here}").replace(str(ROOT), "{root}")
         target = folder / f"{name}.json"
@@ -132,16 +140,76 @@ def store(folder: Path, data: Path | None, only: str) -> None:
         print(name, flush=True)
 
 
-def _arguments(line: str) -> list[str]:
-    found: list[str] = []
-    for word in shlex.split(line):
-        matches = (
-            sorted(str(path) for path in Path("/").glob(word[1:]))
-            if "*/" in word or (word.startswith("/") and "*" in word)
-            else []
-        )
-        found += matches or [word]
-    return found
+def arguments(line: str) -> list[str]:
+    """The words of a command line, patterns of paths expanded."""
+    words = shlex.split(line)
+    return [
+        name
+        for word in words
+        for name in ("*" in word and "/" in word and sorted(map(str, _matching(word)))) or [word]
+    ]
+
+
+def _matching(pattern: str) -> Iterator[Path]:
+    root = Path(pattern[0]) if pattern.startswith("/") else Path()
+    return root.glob(pattern.lstrip("/"))
+
+
+def prepare(line: str, place: Path) -> bool:
+    """Make what a line requests that begins with ``!``, below `place`; whether it is one."""
+    if not line.startswith("!"):
+        return False
+    action, target, given = (*line.split(" ", 2), "")[:3]
+    path = place / target
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match action:
+        case "!write":
+            path.write_bytes(given.encode("latin-1").decode("unicode_escape").encode("latin-1"))
+        case "!copy" if Path(given).is_dir():
+            shutil.copytree(given, path)
+        case "!copy":
+            shutil.copy(given, path)
+        case "!unpack":
+            source, _, count = given.partition(" ")
+            path.write_bytes(gzip.decompress(Path(source).read_bytes())[: int(count or 1 << 40)])
+        case "!folder":
+            path.mkdir()
+        case "!sweep":
+            module = helper("sweeps")
+            names, values = zip(*json.loads(given).items(), strict=True)
+            module.write_sweep(path, [
+                module.MadePoint(**_slowed(dict(zip(names, one, strict=True)), module))
+                for one in itertools.product(*(v if isinstance(v, list) else [v] for v in values))
+            ])  # fmt: skip
+        case "!history":
+            module = helper("histories")
+            values = json.loads(given)
+            slow, lost = values.pop("slow", ()), values.pop("lost", ())
+            made = module.SyntheticHistory(**values, lost={tuple(one) for one in lost})
+            for factor, first, provider, shape in slow:
+                made.slow(factor, first, provider=provider, shape=shape)
+            from gemmetry.history.folder import append
+
+            append(path, made.entries())
+        case _:
+            raise ValueError(line)
+    return True
+
+
+def _slowed(values: dict[str, Any], module: Any) -> dict[str, Any]:
+    factor = values.pop("slow", None)
+    return values if factor is None else {**values, "slowdown": {module.UP.kernel: factor}}
+
+
+def helper(name: str) -> Any:
+    """A module of this folder."""
+    if name not in sys.modules:
+        path = Path(__file__).with_name(f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
 
 
 def _run(arguments: list[str], place: Path, scratch: Path) -> tuple[int, str, str]:
@@ -231,7 +299,7 @@ class _PageText(html.parser.HTMLParser):
         self.lines += [line.strip() for line in data.splitlines() if line.strip()]
 
 
-def _content(path: Path) -> Iterator[str]:
+def content(path: Path) -> Iterator[str]:
     """The comparable lines of a file: of binary formats without a reader only that they exist."""
     match path.suffix:
         case ".json":

@@ -62,8 +62,8 @@ provider that works on the device, in less than a minute on a laptop; on a GPU i
 profiler's own set instead: IREE for CUDA sm_80, 109 dispatches of 17 operations. (The dispatch
 profiler wrote them to 13 files, because the slices of a split-k overwrote each other.) With
 `--device cpu`, `hip-gfx942` or another target, the same 17 operations get that target's
-configurations. Shapes that you specify replace that set, with every configuration that the provider
-has; `--shapes legacy,768x512x1024` keeps the old matmul shapes too.
+configurations. Shapes that you specify replace that set, with the configurations that the provider
+proposes; `--shapes legacy,768x512x1024` keeps the old matmul shapes too.
 
 With `--generated-dir` and no problem of their own, `gemmetry compile`, `profile` and `verify run`
 use what `gemmetry generate` wrote there

@@ -6,8 +6,11 @@ import pytest
 
 from gemmetry.domain.dispatch import TargetKind
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.engine.catalogue import InstalledCatalogue
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import OperationKind
+from gemmetry.engine.catalogue import SAMPLES, InstalledCatalogue, support_rows
 from gemmetry.providers import registry
+from gemmetry.providers.base import support_places
 
 
 def test_answers_come_from_the_registry():
@@ -30,3 +33,14 @@ def test_a_broken_plugin_is_listed_as_unavailable(monkeypatch, tmp_path):
     assert "KeyError: 'surprise'" in (catalogue.unavailable("broken", {}) or "")
     assert list(catalogue.targets("broken", {})) == []
     assert catalogue.provider("broken").name == "broken"
+
+
+def test_the_matrix_covers_every_kind_and_provider():
+    assert {parse_operation(name).kind for _, name in SAMPLES} == set(OperationKind)
+    providers = {provider for provider, _ in support_places()}
+    assert providers == {"numpy", "torch", "cublaslt", "iree", "triton", "cuda"}
+
+
+def test_every_row_is_supported_somewhere():
+    for row in support_rows():
+        assert "" in row.refusals.values(), row.operation

@@ -99,15 +99,6 @@ def test_overrides_replace_what_the_decorator_specified(module, requests):
     assert how == {"experiment": "x", "fresh": True}
 
 
-def test_explicit_configurations_are_used_unchanged(module, requests):
-    text = KERNEL.replace("tile=[16, 32]", 'configurations=[{"tile": 1, "fast": True}]')
-    module(text).my_gemm.run(against="numpy")
-    assert requests[0][0]["providers"] == [
-        {"name": "user", "configurations": [{"tile": 1, "fast": True}]},
-        {"name": "numpy"},
-    ]
-
-
 def test_the_baseline_is_torch_where_it_is_installed(module, requests, monkeypatch):
     function = module(KERNEL).my_gemm
     for missing, expected in ((None, "torch"), ("torch is not installed", "numpy")):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.dispatches.profile import prepare, profile, read_spec, stored_baseline
+from gemmetry.dispatches.profile import profile, read_spec, stored_baseline
 from gemmetry.domain.errors import RequestError, SpecError, StorageError
 from gemmetry.domain.record import DispatchFinished, PlanReady
 from gemmetry.domain.specs.model import ProfileSpec
@@ -39,16 +39,6 @@ def test_sources_of_a_spec():
         read_spec({"nonsense": 1})
     with pytest.raises(RequestError):
         read_spec("missing.yaml")
-
-
-def test_the_folder_is_named_after_the_plan():
-    prepared = prepare(ProfileSpec(providers="null", name="mine"))
-    assert str(prepared.experiment) == f"gemmetry-out/mine-{prepared.plan.hash}"
-    assert prepare(ProfileSpec(providers="null", experiment="here")).experiment.name == "here"
-    assert prepare(ProfileSpec(providers="null", generated_dir="d")).generated.parts == (
-        "d",
-        "generated",
-    )
 
 
 def test_mistakes_in_a_call_are_reported_by_the_keys_name(tmp_path):

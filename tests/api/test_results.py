@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from gemmetry.dispatches.results import Results, load
-from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError
+from gemmetry.dispatches.results import Results
+from gemmetry.domain.errors import Outcome, RequestError
 
 
 @pytest.fixture
@@ -38,13 +38,6 @@ def test_best_is_the_fastest_of_each_operation(results):
 def test_samples_are_those_of_the_record(results):
     assert len(results.samples(results[0])) == 60
     assert results.samples(results.failures[0]) == []
-
-
-def test_frames(results):
-    pytest.importorskip("polars")
-    assert results.to_polars(["provider", "gflops"]).columns == ["note", "provider", "gflops"]
-    with pytest.raises(UnknownNameError):
-        results.to_polars(["providre"])
 
 
 def test_pandas_frame(results):
@@ -81,8 +74,3 @@ def test_compare_with_itself_shows_nothing(results):
     comparison = results.compare(results)
     assert not comparison.has_regression
     assert comparison.candidates[0].geometric_mean == pytest.approx(1.0)
-
-
-def test_loading_from_no_experiment_is_reported(tmp_path):
-    with pytest.raises(RequestError, match="no experiment"):
-        load(tmp_path)

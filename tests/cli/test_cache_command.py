@@ -47,9 +47,3 @@ def test_clear_of_a_folder_whose_caches_others_made(cli, trace, monkeypatch, tmp
     assert cli("cache", "clear").stdout.startswith("removed 0")
     assert cli("cache", "clear", str(trace.parent)).stdout.startswith("removed 1 cache,")
     assert caches_of(trace) == []
-
-
-def test_clear_of_a_missing_path(cli, trace, tmp_path):
-    ended = cli("cache", "clear", str(tmp_path / "lost"))
-    assert ended.status == 2
-    assert "lost does not exist" in ended.stderr

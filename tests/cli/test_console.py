@@ -3,11 +3,29 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
+from gemmetry.cli.console import (
+    Rendering,
+    Source,
+    check_outputs,
+    check_rendering,
+    command_line,
+    emit,
+    given_values,
+    note,
+    plan_request,
+    read_request,
+    rendering_of,
+    stderr_console,
+    stdout_console,
+)
 from gemmetry.cli.main import run
+from gemmetry.domain.errors import RequestError, SpecError, StorageError, UnknownNameError
+from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.domain.tables import Column, ColumnType, Table
 
 COMMAND = "gemmetry trace report gemmetry-out/profile-0123456789 -o report.html"
 
@@ -58,3 +76,122 @@ def test_piped_tables_are_wide_unless_a_width_is_given(monkeypatch):
 def test_the_command_line_can_be_copied(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/bin/gemmetry", "profile", "--dispatches", "a* b"])
     assert command_line() == "gemmetry profile --dispatches 'a* b'"
+
+
+def test_options_win_over_settings_and_settings_over_the_file(tmp_path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("seed: 1\nname: file\ntags: {a: b}\n")
+    source = Source(given={"seed": "3"}, spec=spec, settings=["seed=2", "name=set"])
+    request = read_request(source, generated_dir="here", tags={"other": "x"})
+    assert (request.seed, request.name, request.generated_dir) == (3, "set", "here")
+    assert request.tags == {"a": "b"}
+
+
+def test_mistakes_of_set_and_of_options_stand_where_they_were_made():
+    with pytest.raises(SpecError) as raised:
+        read_request(Source(given={"dtypes": ["f99"]}, settings=["foo=1", "deadlines.nap=1"]))
+    places = {text.partition(":")[0] for text in raised.value.mistakes}
+    assert places == {"--set foo", "--set deadlines.nap", "--dtypes"}
+    assert "gemmetry help specs" in raised.value.hint
+    with pytest.raises(SpecError) as raised:
+        read_request(Source(given={"seed": "x"}, settings=["seed=y"]))
+    assert raised.value.mistakes[0].startswith("--seed: ")
+    assert "--help" in raised.value.hint
+
+
+def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    (folder / "shapes.txt").write_text("2x3x4\n")
+    (tmp_path / "shapes.txt").write_text("5x6x7\n")
+    spec = folder / "spec.yaml"
+    spec.write_text("shapes: shapes.txt\nproviders: null\n")
+    monkeypatch.chdir(tmp_path)
+
+    def operations(**given):
+        source = Source(given=given, spec=spec)
+        return [str(o) for o in plan_request(read_request(source), source).plan.operations]
+
+    assert operations() == ["matmul_2x3x4_f32t_f32t_f32t"]
+    assert operations(shapes=["shapes.txt"]) == ["matmul_5x6x7_f32t_f32t_f32t"]
+    assert "device: null:0" in capsys.readouterr().err
+
+
+def test_a_spec_that_cannot_be_saved_is_reported(tmp_path):
+    with pytest.raises(StorageError, match="spec"):
+        read_request(Source(given={}, save=tmp_path / "missing" / "spec.yaml"))
+
+
+def test_lists_become_one_text_but_patterns_stay_apart():
+    assert given_values({"dtypes": ["a,b", "c"], "dispatches": ["x{1,2}", "y"], "seed": "1"}) == {
+        "dtypes": "a,b,c",
+        "dispatches": ["x{1,2}", "y"],
+        "seed": "1",
+    }
+
+
+def test_a_spec_says_what_is_rendered():
+    spec = ProfileSpec(output=["a.csv"], columns="all,gflops", html="r.html", format="md")
+    rendering = rendering_of(spec, json=True)
+    assert rendering.outputs == (Path("a.csv"),)
+    assert rendering.columns == ("gemmetry", "gflops")
+    assert rendering.html == Path("r.html")
+    assert rendering.json
+    assert rendering_of(ProfileSpec(), json=False).html is None
+
+
+def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path):
+    check_rendering(Rendering(outputs=(Path("a.csv"),), columns=("summary",)))
+    with pytest.raises(RequestError, match="suffix"):
+        check_rendering(Rendering(outputs=(Path("a.pdf"),)))
+    with pytest.raises(UnknownNameError):
+        check_rendering(Rendering(columns=("nope",)))
+    folder = tmp_path / "a.csv"
+    folder.mkdir()
+    with pytest.raises(RequestError, match="folder"):
+        check_rendering(Rendering(outputs=(folder,)))
+
+
+def test_a_place_that_takes_no_file_is_refused_before_anything_runs(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        check_rendering(Rendering(outputs=(blocked / "a.csv",)))
+    check_rendering(Rendering(outputs=(tmp_path / "new" / "folder" / "a.csv",)))
+    assert sorted(tmp_path.iterdir()) == [blocked]
+
+
+def test_other_columns_to_append_to_are_refused_before_anything_runs(tmp_path):
+    old = tmp_path / "a.csv"
+    old.write_text("note,gflops\n")
+    rendering = Rendering(outputs=(old,), columns=("gflops",), append=True)
+    check_rendering(rendering, tags=["note"])
+    with pytest.raises(RequestError, match="columns differ"):
+        check_rendering(rendering, tags=[])
+
+
+COLUMNS = (
+    Column("name"), Column("ok", ColumnType.BOOLEAN), Column("many", ColumnType.TEXTS),
+    Column("none"), Column("parts", ColumnType.MAPPING),
+)  # fmt: skip
+THINGS = Table(
+    "things",
+    COLUMNS,
+    [("a|b", True, ["1", "2"], None, {"k": 1}), ("<i>", False, [], "x", {})],
+)
+
+
+def test_an_empty_table_is_still_a_table(tmp_path, capsys):
+    emit(Table("things", COLUMNS), as_json=False, outputs=[tmp_path / "t.csv"])
+    assert (tmp_path / "t.csv").read_text() == "name,ok,many,none,parts\n"
+    assert capsys.readouterr().out.split() == ["name", "ok", "many", "none", "parts"]
+
+
+def test_files_that_cannot_be_written_are_refused_before_anything_is_printed(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for name, error in (("t.pdf", RequestError), ("file/t.csv", StorageError)):
+        with pytest.raises(error):
+            emit(THINGS, as_json=True, outputs=[tmp_path / name])
+        with pytest.raises(error):
+            check_outputs([tmp_path / name])
+    assert capsys.readouterr().out == ""

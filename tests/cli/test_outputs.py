@@ -1,4 +1,4 @@
-"""Texts, tables and errors of commands on the fixtures: golden outputs, one file a case of
+"""Texts, tables, documents and errors of commands: golden outputs, one file a case of
 ``tests/outputs.txt``. ``GEMMETRY_GOLDEN=1 pytest tests/cli/test_outputs.py`` stores them anew."""
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ import errno
 import importlib.util
 import os
 import re
-import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,47 +19,73 @@ outputs = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(outputs)
 
 GOLDEN = outputs.FIXTURES / "outputs"
-CASES = [
-    "metrics", "diagnose_planted",
-    "counters_compare", "trace_fsdp", "collectives", "workbooks", "cpu_grid", "straggler",
-    "sweep_plan", "sweep_commands", "sweep_compare", "rocprof_input", "errors",
-    "kernels",
-]  # fmt: skip
-FILES = {".md", ".csv", ".yaml", ".xml", ".conf"}
-_TIMES = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b[0-9a-f]{8,64}\b")
+ERRORS = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+CASES = outputs.golden_cases()
+SHOWN = {".md", ".csv", ".yaml", ".xml", ".conf", ".json"}
+_TIMES = re.compile(
+    r"--seed \d{5,}|\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b(?=\d*[a-f])[0-9a-f]{8,64}\b"
+)
 
 
-def _shown(text: str, here: Path) -> list[str]:
-    """The first lines of a text; of a JSON document only its keys."""
-    if text.lstrip().startswith("{"):
-        keys = (line.split(" = ")[0] for line in outputs._text(text))
-        return list(dict.fromkeys(re.sub(r"\[\d+\]", "[]", key) for key in keys))
+def _values(value: Any, path: str = "") -> Iterator[str]:
+    """Each value with its path; of a list its length, and its first and last item."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _values(item, f"{path}.{key}")
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        yield f"{path} has {len(value)}"
+        for number in sorted({0, len(value) - 1}):
+            yield from _values(value[number], f"{path}[{number}]")
+    else:
+        yield f"{path} = {value:.6g}" if isinstance(value, float) else f"{path} = {value!r}"
+
+
+def _shown(text: str, here: Path, words: set[str], most: int = 80) -> list[str]:
+    """The first lines of a text; of a JSON document its keys, or its values on request."""
     masks = {sys.executable: "{python}", str(here): "{here}", str(outputs.ROOT): "{root}",
-             os.strerror(errno.ENOENT): "{no such file}"}  # fmt: skip
+             **{os.strerror(one): f"{{{errno.errorcode[one]}}}" for one in ERRORS}}  # fmt: skip
     for found, mask in masks.items():
         text = text.replace(found, mask)
-    return [_TIMES.sub("*", line.rstrip())[:300] for line in text.splitlines()[:80]]
+    lines = text.splitlines()[:most]
+    if text.startswith("{") and "values" in words:
+        lines = list(_values(outputs.json.loads(text)))[:150]
+    elif text.startswith("{"):
+        keys = (line.split(" = ")[0] for line in outputs._text(text))
+        return list(dict.fromkeys(re.sub(r"\[\d+\]", "[]", key) for key in keys))
+    return [_TIMES.sub("*", line.rstrip())[:300] for line in lines]
 
 
 def _run(cli, case: str, here: Path) -> str:
-    found = []
+    found, given = [], set()
     for line in outputs._read_cases()[case].replace(str(outputs.ROOT), "root").splitlines():
-        if line.startswith("!copy "):
-            source, target = line.split()[1:]
-            shutil.copytree(source, target)
+        if outputs.prepare(line, here):
+            given = set(here.rglob("*"))
             continue
-        ended = cli(*outputs._arguments(line))
+        ended = cli(*outputs.arguments(line))
         found += [f"$ gemmetry {line}", f"= {ended.status}"]
-        found += [*_shown(ended.stdout, here), "---", *_shown(ended.stderr, here)]
-    for path in sorted(here.rglob("*")):
-        if path.suffix in FILES and path.is_file():
-            found += [f"# {path.relative_to(here)}", *_shown(path.read_text("utf-8"), here)]
+        if ended.status in (2, 3):
+            assert re.match("(?s)(.*\n)?error: .*\nhint: ", ended.stderr), line
+        if "80" in CASES[case] and not ended.stdout.startswith("{"):
+            assert [
+                one for one in ended.stdout.splitlines() if len(one) > 80 < one.rfind(" ")
+            ] == []
+        found += [*_shown(ended.stdout, here, CASES[case]), "---"]
+        found += _shown(ended.stderr, here, CASES[case])
+    for path in sorted(set(here.rglob("*")) - given):
+        is_stored = any((folder / "journal.sqlite").exists() for folder in path.parents)
+        if path.is_file() and not is_stored:
+            found.append(f"# {path.relative_to(here)}")
+            if path.suffix in SHOWN:
+                found += _shown(path.read_text("utf-8"), here, CASES[case])
+            elif path.suffix == ".html" and "pages" in CASES[case]:
+                found += _shown("\n".join(outputs.content(path)), here, CASES[case], 600)
     return "\n".join(found) + "\n"
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_output(cli, case, tmp_path, monkeypatch):
-    for name, value in {"COLUMNS": "100", "NO_COLOR": "1", "GEMMETRY_SEED": "1"}.items():
+    width = next(filter(str.isdigit, CASES[case]), "100")
+    for name, value in {"COLUMNS": width, "NO_COLOR": "1", "GEMMETRY_SEED": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     here = tmp_path / "run"

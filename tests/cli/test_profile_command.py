@@ -42,20 +42,6 @@ def test_json_is_one_document_with_every_column(done):
     assert len(document["environments"]) == 1
 
 
-def test_progress_goes_to_stderr_one_line_per_dispatch(done):
-    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert len(lines) == 2
-    assert "ok null:matmul_64x64x64_f32t_f32t_f32t_default" in lines[0]
-
-
-def test_the_same_command_resumes(cli, done):
-    again = cli(*NULL, "--experiment", "here")
-    assert again.status == 0
-    assert "2 from an earlier run are kept" in again.stderr
-    fresh = cli(*NULL, "--experiment", "here", "--fresh")
-    assert "kept" not in fresh.stderr
-
-
 def test_a_quick_look_is_marked_in_every_output(cli):
     ended = cli(*NULL, "--quick", "--experiment", "here", "--json", "-o", "a.csv")
     assert ended.status == 0
@@ -72,61 +58,6 @@ def test_a_quick_look_is_marked_in_every_output(cli):
     thorough = cli(*NULL, "--quick", "--verification-level", "standard", "--json")
     for record in json.loads(thorough.stdout)["records"]:
         assert "integers" in record["checks_passed"]
-
-
-def test_another_plan_in_the_folder_is_refused(cli, done):
-    other = cli(*NULL, "--experiment", "here", "--seed", "7")
-    assert other.status == 2
-    assert "another folder with --experiment" in other.stderr
-
-
-def test_the_old_csv_begins_with_tags(cli):
-    arguments = (*NULL, "--columns", "dispatch-profiler", "--output=data.csv", "--tags=Commit:abc")
-    assert cli(*arguments).status == 0
-    assert cli(*arguments, "--append").status == 0
-    lines = Path("data.csv").read_text().splitlines()
-    assert lines[0] == (
-        "Commit,Provider,op_kind,Operation,bytes,flops,batch_count,m,n,k,lhs,rhs,result,"
-        "split_k_mode,split_k_slices,Tile config,Core class,Instruction class,Verification,"
-        "Runtime(ms),GFLOPs"
-    )
-    assert len(lines) == 5
-    assert lines[1].startswith("abc,")
-
-
-def test_the_old_console_block(cli):
-    ended = cli(*NULL, "--format", "block", "--seed=1")
-    lines = ended.stdout.splitlines()
-    assert lines[1] == "Dispatch      : matmul_64x64x64_f32t_f32t_f32t_default"
-    assert lines[6:8] == [
-        "Arguments     : --batch_count=1 --m=64 --n=64 --k=64 --lhs=f32t --rhs=f32t --result=f32t",
-        "                --split_k_mode=N/A --split_k_slices=N/A",
-    ]
-    assert lines[8] == "Verification  : SUCCESS"
-
-
-def test_outcomes_are_rows_and_set_the_exit_status(cli):
-    names = [
-        f"matmul_64x64x64_f32t_f32t_f32t_{name}" for name in ("default", "wrong", "compile_error")
-    ]
-    ended = cli("profile", "--providers", "null", "--dispatches", ",".join(names), "--json")
-    assert ended.status == 1
-    outcomes = {r["configuration"]: r["outcome"] for r in json.loads(ended.stdout)["records"]}
-    assert outcomes["default"] == "ok"
-    assert outcomes["wrong"] == "wrong"
-    assert outcomes["compile_error"] == "compile_error"
-
-
-def test_not_verified_is_stated(cli):
-    ended = cli(*NULL, "--verification-enabled=false", "--json")
-    records = json.loads(ended.stdout)["records"]
-    assert {record["verification"] for record in records} == {"not_verified"}
-
-
-def test_a_pattern_that_selects_nothing_next_to_others_is_reported(cli):
-    ended = cli("profile", "--providers", "null", "--dispatches", "*fast,*slowest", "--dry-run")
-    assert ended.status == 0
-    assert ended.stderr.splitlines()[-1] == "warning: the pattern '*slowest' matches no dispatch"
 
 
 def test_a_spec_says_what_the_flags_say(cli):
@@ -164,71 +95,12 @@ def test_an_empty_standard_input_is_not_a_request(cli, monkeypatch):
     assert not list(Path().iterdir())
 
 
-@pytest.mark.parametrize(
-    ("make", "cause"),
-    [
-        (lambda path: None, "the file of shapes a.csv does not exist"),
-        (Path.mkdir, "the file of shapes a.csv is a directory, not a file"),
-        (lambda path: path.write_bytes(b"\x89PNG\r\n"), "it is not UTF-8 text (byte 1)"),
-    ],
-)
-def test_a_file_of_shapes_that_cannot_be_read_is_named_with_its_cause(cli, make, cause):
-    make(Path("a.csv"))
-    ended = cli("profile", "--shapes", "a.csv")
-    assert (ended.status, ended.stdout) == (2, "")
-    first, second = ended.stderr.splitlines()
-    assert first.startswith("error: ") and first.endswith(cause)
-    assert second.startswith("hint: ") and "a file (.csv, .yaml, .txt, .log)" in second
-
-
 def test_files_of_an_output_may_be_listed(cli):
     ended = cli(*NULL, "-o", "a.csv,b.json", "--output=c,d.csv")
     assert ended.status == 0
     assert all(Path(name).stat().st_size for name in ("a.csv", "b.json", "c,d.csv"))
     assert cli("list", "dtypes", "-o", "e.csv,f.md").status == 0
     assert Path("e.csv").is_file() and Path("f.md").is_file()
-
-
-def test_squares_may_be_listed_with_spaces(cli):
-    ended = cli("list", "operations", "--providers", "null", "--shapes", "8", "16", "24")
-    assert [f"matmul_{n}x{n}x{n}" in ended.stdout for n in (8, 16, 24)] == [True] * 3
-    grid = cli("trace", "record", "--matrix-sizes", "8", "16", "24", "--precisions", "fp32",
-               "--dry-run")  # fmt: skip
-    assert grid.stdout.startswith("3 dispatches of 3 operations")
-
-
-def test_the_documents_regular_expressions_are_read_as_such(cli):
-    ended = cli(*NULL, "--dispatches", "matmul_.*_f32t_.*fast", "--dry-run")
-    assert ended.status == 0
-    assert ended.stdout.startswith("1 dispatch of 1 operation")
-    assert "is read as a regular expression, as re:matmul_.*_f32t_.*fast would be" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--dtypes", "f61"], "Did you mean f64"),
-        (["--layouts", "xx"], "xx"),
-        (["--providers", "tourch"], "Did you mean torch"),
-        (["--providers", "null", "--dispatches", "matmul_9x9*"], "most similar names: matmul_"),
-        (["--providers", "null", "--dispatches", "matmul_9x8x7_*"], "--shapes 9x8x7 adds it"),
-        (["--problem-m", "64:64:1"], "is empty"),
-        (["--problem-m", "0"], "below 1"),
-        (["--shapes", "0x1x1"], "sizes start at 1"),
-        (["--providers", "null", "--columns", "gflop"], "Did you mean gflops"),
-        (["--providers", "null", "-o", "a.pdf"], "unknown suffix"),
-        (["--providers", "null", "--baseline", "nobody", "--format", "table"], "nobody"),
-        (["--spec", "missing.yaml"], "missing.yaml"),
-        (["--set", "seed"], "key=value"),
-        (["--kernel", "k.py"], "file.py:function"),
-        (["--format", "pdf", "--providers", "null"], "pdf"),
-    ],
-)
-def test_wrong_requests_are_reported_and_end_with_2(cli, arguments, message):
-    ended = cli("profile", *arguments)
-    assert ended.status == 2
-    assert message in ended.stderr
-    assert ended.stdout == ""
 
 
 def test_an_unwritable_folder_ends_with_3(cli):
@@ -245,55 +117,12 @@ def test_an_unwritable_folder_ends_with_3(cli):
     assert not (folder / "here").exists()
 
 
-def test_a_place_that_is_not_a_folder_ends_with_3(cli):
-    Path("file").write_text("")
-    ended = cli(*NULL, "--experiment", "file/here")
-    assert ended.status == 3
-    assert "error: " in ended.stderr
-
-
 def test_a_damaged_journal_is_reported_and_kept(cli, done):
     journal = Path("here/journal.sqlite")
     journal.write_bytes(b"no database" * 100)
     ended = cli(*NULL, "--experiment", "here")
     assert ended.status == 3
     assert journal.read_bytes().startswith(b"no database")
-
-
-def records_of(ended):
-    return {record["dispatch"]: record for record in json.loads(ended.stdout)["records"]}
-
-
-def test_an_experiment_grows_with_what_its_commands_name(cli):
-    first = cli(*NULL, "--experiment", "e", "--json")
-    more = cli(
-        "profile", "--providers", "null", "--shapes", "64x64x64,32x64x64", "--experiment", "e",
-        "--json",
-    )  # fmt: skip
-    assert (first.status, more.status) == (0, 0)
-    old, new = records_of(first), records_of(more)
-    assert (len(old), len(new)) == (2, 4)
-    assert {name: new[name] for name in old} == old, "what was measured is as it was"
-    refused = cli(*NULL, "--experiment", "e", "--seed", "7")
-    assert refused.status == 2
-    assert "they differ in settings.seed (42, now 7)" in refused.stderr
-    assert "--fresh" in refused.stderr
-    assert records_of(cli(*NULL, "--experiment", "e", "--json")) == new
-    for command in (("report", "e", "-o", "r.csv"), ("compare", "e", "e", "--undecided", "pass")):
-        assert cli(*command).status == 0
-    assert len(Path("r.csv").read_text().splitlines()) == 5
-    assert cli(*NULL, "--experiment", "other").status == 0
-    assert cli("merge", "e", "other", "--into", "both").status == 0
-
-
-def test_a_disturbed_prediction_leaves_nothing_out(cli):
-    Path("disturbed.yaml").write_text(
-        "providers: [{name: 'null', options: {predicted_seconds: 81.8}}]\n"
-        "shapes: ['64x64x64']\nexperiment: e\n"
-    )
-    ended = cli("profile", "--spec", "disturbed.yaml", "--json")
-    assert ended.status == 0, ended.stderr
-    assert {record["outcome"] for record in records_of(ended).values()} == {"ok"}
 
 
 def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
@@ -381,36 +210,6 @@ def test_blocks_with_scale_factors_are_verified_and_measured(cli, options, opera
     assert record["operation"] == operation
     assert (record["outcome"], record["verification"]) == ("ok", "passed")
     assert ("--cluster-shape-mn has no effect" in ended.stderr) is ("cluster" in options)
-
-
-def test_energy_that_cannot_be_measured_has_its_reason(cli):
-    ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--energy", "--json")
-    assert ended.status == 0, ended.stderr
-    for record in json.loads(ended.stdout)["records"]:
-        assert record["energy_reason"] == "the simulated device uses no energy"
-        assert (record["energy_j"], record["flops_per_j"]) == (None, None)
-    silent = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--json")
-    assert all(one["energy_reason"] is None for one in json.loads(silent.stdout)["records"])
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (("--executor", "slurm"), "--shard"),
-        (("--listen", "127.0.0.1"), "--shard"),
-        (("--set", "token_file=x"), "--shard"),
-        (("--shard", "3/2"), "1 to N"),
-        (("--executor", "ray", "--devices", "all"), "--executor"),
-        (("--executor", "ray", "--executor-options", "num_gpu=1"), "num_gpus"),
-    ],
-)
-def test_executors_and_shards_that_do_not_exist_are_refused_before_anything_is_stored(
-    cli, options, error
-):
-    ended = cli(*NULL, *options, "--experiment", "refused")
-    assert ended.status == 2
-    assert error in ended.stderr
-    assert not Path("refused").exists()
 
 
 def test_a_slow_candidate_leaves_the_race_and_is_verified_as_well(cli):

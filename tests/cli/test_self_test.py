@@ -73,18 +73,3 @@ def test_it_resumes_and_starts_over(cli):
     fresh = cli("verify", "self-test", *PART, "--json", "--experiment", "e", "--fresh")
     assert "kept" not in fresh.stderr
     assert json.loads(again.stdout)["matrix"] == json.loads(first.stdout)["matrix"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reported"),
-    [
-        (("--level", "sloppy"), "verification level"),
-        (("--vehicle", "horse"), "carrier"),
-        (("--mutants", "x99"), "x99"),
-        (("-o", "matrix.docx"), "unknown suffix"),
-    ],
-)
-def test_wrong_requests_end_with_2(cli, arguments, reported):
-    ended = cli("verify", "self-test", *arguments)
-    assert ended.status == 2
-    assert reported in ended.stderr

@@ -33,46 +33,34 @@ def test_only_some_metrics():
     assert launch.metrics() == {"gpu__time_duration.sum": 180_992}
 
 
+PRINTED = """\
+==PROF== Connected
+  k (1, 1, 1)x(256, 1, 1), Context 1
+    Section: GPU Speed Of Light Throughput
+    ------- ----- -----
+    Metric Name       Metric Unit Metric Value
+    ------- ----- -----
+    Elapsed Cycles          cycle      1187722
+"""
+
+
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"traceEvents": []}', "PK\x03\x04", "\0" * 99]
-)
-def test_other_files(content, tmp_path):
-    file = tmp_path / "a"
-    file.write_text(content)
-    with pytest.raises(RequestError, match="no hardware counters of kernels"):
-        read_counters(file)
-
-
-def test_what_ncu_prints_for_people(tmp_path):
-    file = tmp_path / "a.txt"
-    file.write_text(
-        "==PROF== Connected\n  k (1, 1, 1)x(256, 1, 1), Context 1\n"
-        "    Section: GPU Speed Of Light Throughput\n    ------- ----- -----\n"
-        "    Metric Name       Metric Unit Metric Value\n    ------- ----- -----\n"
-        "    Elapsed Cycles          cycle      1187722\n"
-    )
+    ("content", "name", "hint"),
+    [*[(text, "a", "")
+       for text in ("", "{}", "[]", '{"traceEvents": []}', "PK\x03\x04", "\0" * 99)],
+     (PRINTED, "a.txt", "--csv"), (PRINTED, "a.txt", "for people"), ("a,b\n1,2\n", "a.csv", ""),
+     ("a,b\n1,2\n", "a.ncu-rep", "named like one")],
+)  # fmt: skip
+def test_what_is_no_report_is_refused(content, name, hint, tmp_path):
+    (tmp_path / name).write_text(content)
     with pytest.raises(RequestError, match="no hardware counters of kernels") as error:
-        read_counters(file)
-    assert "--csv" in error.value.hint and "for people" in error.value.hint
-
-
-def test_no_file_and_an_empty_folder(tmp_path):
-    with pytest.raises(RequestError, match="cannot be read"):
-        read_counters(tmp_path / "absent")
+        read_counters(tmp_path / name)
+    assert hint in error.value.hint
+    (tmp_path / name).unlink()
     with pytest.raises(RequestError, match="no hardware counters of kernels"):
         read_counters(tmp_path)
-
-
-def test_a_file_that_is_no_report(tmp_path):
-    file = tmp_path / "a.csv"
-    file.write_text("a,b\n1,2\n")
-    with pytest.raises(RequestError, match="no hardware counters of kernels") as error:
-        read_counters(file)
-    assert error.value.hint
-    file = file.rename(tmp_path / "a.ncu-rep")
-    with pytest.raises(RequestError, match="no hardware counters of kernels") as error:
-        read_counters(file)
-    assert "named like one" in error.value.hint
+    with pytest.raises(RequestError, match="cannot be read"):
+        read_counters(tmp_path / name)
 
 
 @pytest.fixture

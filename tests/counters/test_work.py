@@ -130,13 +130,47 @@ def test_a_part_of_the_operations_is_not_less_work(checked):
     assert checked({"sm__ops_path_tensor_src_fp8.sum": 64.0})["operations"].verdict == "skipped"
 
 
-def test_bytes_of_another_tile(checked):
-    tiles = 512 * (256 + 128) * 4096 * 2
-    assert checked({TMA: tiles})["bytes of tiles"].verdict == "ok"
-    assert checked({TMA: 2.0 * tiles})["bytes of tiles"].verdict == "recompute"
-    assert checked({TMA: 1.5 * tiles})["bytes of tiles"].verdict == "other_tile"
-    unknown = checked({TMA: 1.5 * tiles}, name="my_gemm")["bytes of tiles"]
-    assert (unknown.verdict, unknown.measured) == ("skipped", 1.5 * tiles)
+TILES = 512 * (256 + 128) * 4096 * 2
+ELEMENTS = 4096 * 4096
+LEAST = 3 * ELEMENTS * 2.0
+REDUCED, ATOMIC = (
+    "lts__t_sectors_srcunit_tex_op_red.sum",
+    "lts__t_sectors_srcunit_tex_op_atom.sum",
+)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "values", "verdict", "reason"),
+    [
+        ("tiles", {TMA: TILES}, "ok", ""),
+        ("tiles", {TMA: 2.0 * TILES}, "recompute", ""),
+        ("tiles", {TMA: 1.5 * TILES}, "other_tile", ""),
+        # Slices of k write partial sums.
+        ("results", {STORES: ELEMENTS * 2.0}, "ok", ""),
+        ("results", {SECTORS: ELEMENTS * 2 / 32.0}, "ok", ""),
+        ("results", {STORES: ELEMENTS * 4.0}, "wider_result", ""),
+        ("results", {STORES: 3 * ELEMENTS * 4.0}, "split_k", "3 slices"),
+        ("results", {STORES: ELEMENTS * 1.0}, "less_work", ""),
+        ("results", {STORES: 0.0, REDUCED: 1e6, ATOMIC: 0.0}, "split_k", ""),
+        ("results", {STORES: ELEMENTS * 1.0, REDUCED: 190.0, ATOMIC: 0.0}, "less_work",
+         "narrower format"),
+        # Copies by the tensor memory accelerator may have written the rest.
+        ("results", {SECTORS: ELEMENTS / 32.0}, "skipped", ""),
+        ("results", {SECTORS: 0.0}, "skipped", ""),
+        ("results", {SECTORS: 0.0, STORES: 0.0}, "less_work", ""),
+        *[("device memory", {"dram__bytes_read.sum": factor * LEAST, "dram__bytes_write.sum": 0.0},
+           verdict, "")
+          for factor, verdict in ((1.05, "ok"), (0.4, "cached"), (2.5, "reread"))],
+    ],
+)  # fmt: skip
+def test_bytes(checked, quantity, values, verdict, reason):
+    found = checked(values)[f"bytes of {quantity}"]
+    assert (found.verdict, reason in found.reason) == (verdict, True)
+
+
+def test_bytes_of_an_unknown_tile(checked):
+    unknown = checked({TMA: 1.5 * TILES}, name="my_gemm")["bytes of tiles"]
+    assert (unknown.verdict, unknown.measured) == ("skipped", 1.5 * TILES)
     assert "square tiles of 114" in unknown.reason
 
 
@@ -152,37 +186,6 @@ def test_loads_of_a_kernel_without_copies(checked):
     # Scale factors are loaded, tiles are copied, but the bytes of copies were not collected.
     few = {loads: 1e3, "sm__pipe_tma_cycles_active.avg.pct_of_peak_sustained_elapsed": 1.1}
     assert checked(few)["bytes of tiles"].verdict == "skipped"
-
-
-def test_slices_of_k_write_partial_sums(checked):
-    elements = 4096 * 4096
-    assert checked({STORES: elements * 2.0})["bytes of results"].verdict == "ok"
-    assert checked({SECTORS: elements * 2 / 32.0})["bytes of results"].verdict == "ok"
-    assert checked({STORES: elements * 4.0})["bytes of results"].verdict == "wider_result"
-    split = checked({STORES: 3 * elements * 4.0})["bytes of results"]
-    assert (split.verdict, "3 slices" in split.reason) == ("split_k", True)
-    assert checked({STORES: elements * 1.0})["bytes of results"].verdict == "less_work"
-    # Copies by the tensor memory accelerator may have written the rest.
-    assert checked({SECTORS: elements / 32.0})["bytes of results"].verdict == "skipped"
-    atomic = {STORES: 0.0, "lts__t_sectors_srcunit_tex_op_red.sum": 1e6,
-              "lts__t_sectors_srcunit_tex_op_atom.sum": 0.0}  # fmt: skip
-    assert checked(atomic)["bytes of results"].verdict == "split_k"
-    counter = {STORES: elements * 1.0, "lts__t_sectors_srcunit_tex_op_red.sum": 190.0,
-               "lts__t_sectors_srcunit_tex_op_atom.sum": 0.0}  # fmt: skip
-    few = checked(counter)["bytes of results"]
-    assert (few.verdict, "narrower format" in few.reason) == ("less_work", True)
-
-
-def test_results_that_copies_may_have_written_are_not_missing(checked):
-    assert checked({SECTORS: 0.0})["bytes of results"].verdict == "skipped"
-    assert checked({SECTORS: 0.0, STORES: 0.0})["bytes of results"].verdict == "less_work"
-
-
-def test_bytes_of_device_memory(checked):
-    least = 3 * 4096 * 4096 * 2.0
-    for factor, verdict in ((1.05, "ok"), (0.4, "cached"), (2.5, "reread")):
-        values = {"dram__bytes_read.sum": factor * least, "dram__bytes_write.sum": 0.0}
-        assert checked(values)["bytes of device memory"].verdict == verdict
 
 
 def test_kernels_that_are_no_gemms_are_skipped(checked):

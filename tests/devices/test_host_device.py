@@ -289,10 +289,6 @@ def test_the_number_of_threads_can_be_set_and_read():
         blas_threads.set_blas_threads(before)
 
 
-def test_the_blas_is_named():
-    assert blas_threads.blas_name()
-
-
 def test_libraries_are_found_in_the_maps_with_numpys_first(tmp_path):
     maps = tmp_path / "maps"
     maps.write_text(

@@ -18,7 +18,6 @@ from gemmetry.hardware.torch_device import (
     open_device,
     stored_shape,
     to_host,
-    torch_dtype,
 )
 from gemmetry.numerics.storage import numpy_dtype, to_float64
 
@@ -26,11 +25,6 @@ from gemmetry.numerics.storage import numpy_dtype, to_float64
 @pytest.fixture
 def device():
     return TorchDevice("cpu")
-
-
-def test_torchs_names_of_the_formats(device):
-    for dtype in DTYPES.values():
-        assert device.allocate(TensorSpec("lhs", (4, 6), dtype)).dtype == torch_dtype(dtype)
 
 
 def test_e2m1_is_stored_in_pairs_with_the_first_in_the_lower_half(device):

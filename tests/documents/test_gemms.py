@@ -4,52 +4,10 @@ import ast
 
 import pytest
 
-from gemmetry.documents.operator_models import gemm_model
 from gemmetry.documents.operator_tables import gemm_calls, performance_tables, transposes
-from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.gemms import gemm_shape
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
 BF16 = "c10::BFloat16"
-
-
-def _model(name, shapes, dtypes, strides="[]"):
-    recorded = OperatorArguments(shapes=shapes, dtypes=dtypes, strides=strides)
-    shape = gemm_shape(name, recorded)
-    assert shape is not None
-    return gemm_model(name, recorded, shape)
-
-
-def test_flops_and_bytes_of_a_bias_and_of_a_batch():
-    linear = _model("aten::addmm", "[[30],[10,20],[20,30]]", f'["{BF16}","{BF16}","{BF16}"]')
-    assert linear.gflops == pytest.approx((2 * 10 * 20 * 30 + 10 * 30) / 1e9)
-    assert linear.bytes == 2 * (10 * 20 + 20 * 30 + 10 * 30 + 30)
-    assert linear.spec == "matrix_bf16"
-    batched = _model("aten::bmm", "[[4,10,20],[4,20,30]]", '["float","float"]')
-    assert batched.gflops == pytest.approx(4 * 2 * 10 * 20 * 30 / 1e9)
-    assert batched.bytes == 4 * 4 * (10 * 20 + 20 * 30 + 10 * 30)
-    assert batched.intensity == pytest.approx(batched.gflops * 1e9 / batched.bytes)
-    assert batched.mebibytes == batched.bytes / 2**20
-
-
-def test_narrow_operands_give_two_byte_results():
-    model = _model(
-        "aten::_scaled_mm", "[[16,32],[32,16]]", '["c10::Float8_e4m3fn","c10::Float8_e4m3fn"]'
-    )
-    assert model.bytes == 2 * 16 * 32 + 2 * 16 * 16
-    assert model.spec == "matrix_fp8"
-
-
-def test_unknown_types_have_no_bytes():
-    model = _model("aten::mm", "[[16,32],[32,16]]", "[]")
-    assert (model.bytes, model.mebibytes, model.intensity, model.spec) == (None,) * 4
-
-
-def test_damaged_strides_are_left_out():
-    model = _model("aten::mm", "[[16,32],[32,16]]", f'["{BF16}","{BF16}"]', '[["x"],[32,1]]')
-    assert model.cells["stride_A"] is None
-    assert model.cells["stride_B"] == "(32, 1)"
-    assert ast.literal_eval(model.params)["stride_B"] == (32, 1)
 
 
 def test_a_call_with_a_fill_is_one_row_whose_first_kernel_multiplies(recording):

@@ -62,11 +62,6 @@ def test_candidates_of_one_operation_follow_each_other(make_plan):
     assert refused == []
 
 
-def test_default_configurations_only(make_plan):
-    names, _, _ = enumerated(make_plan(("wrong",), plan={"default_configurations_only": True}))
-    assert [name for _, _, name in names] == [f"{SMALL}_default"]
-
-
 def test_a_pair_that_is_not_supported_is_one_finished_row(make_plan):
     plan = make_plan(providers=(ProviderRequest(name="numpy"), ProviderRequest(name="null")))
     names, refused, finished = enumerated(plan)

@@ -69,7 +69,7 @@ CHANGED = RunSettings(
     launches_per_sample=2, cold_cache=False, max_seconds_per_launch=20.5,
     deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 300.0, Stage.COMPILE: 0.5},
     memory_budget_bytes=1 << 30, threads=2, timing_method="events", processes=4, warmup_s=0.5,
-    race=False,
+    race=False, launches="back_to_back",
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from gemmetry.domain.errors import (
     DeviceLostError,
     EmptySelectionError,
     Outcome,
-    PlanMismatchError,
     RequestError,
     Stage,
     StorageError,
@@ -129,17 +128,6 @@ class Only:
 
     def matches(self, provider, name, operation):
         return name.endswith(f"_{self.configuration}")
-
-
-def test_a_lost_device_stops_the_run_and_the_rest_stays(make_plan, run_plan):
-    plan = make_plan(("device_lost",), sizes=(8, 16))
-    ran = run_plan(plan)
-    assert ran.summary.exit_status == 3
-    assert "is gone" in ran.summary.failure
-    assert ran.summary.finished < ran.summary.total == 6
-    assert ran.of(Message)[-1].level == "warning"
-    again = run_plan(plan)
-    assert again.summary.exit_status == 3, "the other size loses it for the first time"
 
 
 def test_a_lost_device_costs_no_verdict_and_the_plan_ends(make_plan, run_plan):
@@ -273,14 +261,6 @@ def test_without_verification_records_say_so(make_plan, run_plan):
     assert ran["wrong"].measurement is not None
 
 
-def test_verification_alone(make_plan, run_plan):
-    ran = run_plan(make_plan(("wrong",), measure=False))
-    assert ran["wrong"].outcome is Outcome.WRONG
-    assert ran["default"].outcome is Outcome.OK
-    assert ran["default"].measurement is None
-    assert ran["default"].verdict.status is Verification.PASSED
-
-
 def test_compiling_ahead_costs_a_bad_configuration_its_own_row(make_plan, run_plan):
     plan = make_plan(
         ("compile_error", "compile_crash", "hang_compile", "factor_3"),
@@ -311,18 +291,6 @@ def test_compile_only_targets_compile_and_run_nothing(make_plan, run_plan):
     assert ran["wrong"].target == "null-sm_80"
     ran = run_plan(make_plan(targets=(target,)), fresh=True)
     assert {str(record.outcome) for record in ran.records} == {"unsupported"}
-
-
-def test_unsupported_pairs_are_rows_at_once(make_plan, run_plan):
-    plan = make_plan(
-        providers=(ProviderRequest(name="null"), ProviderRequest(name="numpy")), sizes=(8, 16)
-    )
-    ran = run_plan(plan)
-    unsupported = [r for r in ran.records if r.provider == "numpy"]
-    assert [str(r.outcome) for r in unsupported] == ["unsupported", "unsupported"]
-    assert all(r.reason for r in unsupported)
-    assert len(ran.of(DispatchFinished)) == 6
-    assert ran.summary.exit_status == 0
 
 
 def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
@@ -403,13 +371,6 @@ def test_a_changed_environment_is_reported_and_recorded(make_plan, run_plan, mon
     again = run_plan(plan)
     assert any("MKL_DEBUG_CPU_TYPE" in m.text for m in again.of(Message) if m.level == "warning")
     assert again.records == first.records
-
-
-def test_another_plan_in_the_folder_is_refused(make_plan, run_plan):
-    run_plan(make_plan())
-    with pytest.raises(PlanMismatchError):
-        run_plan(make_plan(sizes=(9,)))
-    assert run_plan(make_plan(sizes=(9,)), fresh=True).summary.total == 2
 
 
 def test_wrong_requests_leave_nothing(make_plan, run_plan, tmp_path):

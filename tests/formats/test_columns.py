@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +59,6 @@ def test_gives_back_what_was_added_in_memory_or_not(most_bytes):
     assert spool.rows == 76
 
 
-def test_no_rows_at_all():
-    assert Spool(GpuRows).all().grid.shape == (0, 3)
-
-
 def many_calls(begin: int, count: int) -> CallRows:
     numbers = np.arange(begin, begin + count)
     return CallRows(
@@ -110,22 +105,6 @@ def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
     let_go(rows)
     assert resident() - before < held / 4
     assert int(rows.calls.start_ns.sum() + rows.calls.duration_ns.sum()) == total
-
-
-def test_columns_in_memory_stay_there():
-    rows, expected = trace(many_calls(0, 10)), many_calls(0, 10)
-    let_go(rows)
-    assert rows.calls.start_ns.tolist() == expected.start_ns.tolist()
-    assert rows.calls.start_ns.flags.writeable, "they are no map of a file"
-
-
-def test_a_full_disk_is_reported(monkeypatch):
-    def refuse(*args, **options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    with pytest.raises(OSError, match="No space left"):
-        mapped(many_calls(0, 3))
 
 
 def column(values, dtype=np.int64):
@@ -181,15 +160,6 @@ OPERATORS = [
     (400, 410, 0, 11, -1, -1),  # launched a kernel whose call is missing
     (500, 510, 0, 12, 3, -1),  # nothing
 ]
-
-
-def test_all_rows_of_a_file_of_usual_size():
-    found_calls, found_operators, left_out = host_rows(
-        gpu([1], [5]), calls(CALLS), operators(OPERATORS)
-    )
-    assert len(found_calls.start_ns) == 4
-    assert len(found_operators.start_ns) == 8
-    assert left_out == 0
 
 
 def test_of_too_many_those_that_led_to_work_on_a_gpu(monkeypatch):

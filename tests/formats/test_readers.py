@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import importlib
 import random
-import sqlite3
 import sys
 from pathlib import Path
 
@@ -76,14 +75,6 @@ def test_a_file_in_the_folder_is_a_format(tmp_path: Path) -> None:
     with pytest.raises(RequestError) as caught:
         read_trace(traces / "c.json")
     assert "lines of times (.lines)" in caught.value.hint
-
-
-def test_without_the_file_there_is_no_such_format(tmp_path: Path) -> None:
-    file = tmp_path / "a.lines"
-    file.write_text("LINES\n3\n5\n")
-    with pytest.raises(RequestError, match="begins with"):
-        read_trace(file)
-    assert "lines" not in supported()
 
 
 def test_each_module_declares_a_format_of_its_own() -> None:
@@ -157,14 +148,6 @@ def test_a_compressed_file_that_ends_before_its_key_is_cut(tmp_path):
     assert format_of(path) is Content.CUT
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + head)[:150_000])
     assert format_of(path) is KINETO
-
-
-def test_a_database_of_something_else(tmp_path):
-    path = tmp_path / "file.db"
-    opened = sqlite3.connect(path)
-    opened.execute("CREATE TABLE x (y)")
-    opened.close()
-    assert format_of(path) is Content.OTHER
 
 
 @pytest.mark.parametrize(

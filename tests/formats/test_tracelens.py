@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +70,6 @@ def test_a_sheet_without_rows(tmp_path):
     )
     assert len(report.sheet("nccl_summary_long")) == 0
     assert list(report.sheet("nccl_summary_long").columns) == ["rank", "dtype"]
-
-
-def test_cells_of_mixed_types(tmp_path, caplog):
-    rows = [["name", "value", "none"], ["a", 1.5], ["b", "text"], ["c", None], [None, math.nan]]
-    path = workbook(tmp_path / "r.xlsx", kernel_summary=rows)
-    columns = read_tracelens_report(path).sheet("kernel_summary").columns
-    assert columns["name"][:3] == ["a", "b", "c"]
-    assert columns["value"][1] == "text"
-    assert columns["value"][2] is None
-    assert columns["none"] == [None] * 4
-    assert caplog.records == []
 
 
 def test_files_that_are_not_reports(tmp_path):

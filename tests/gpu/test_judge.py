@@ -85,8 +85,7 @@ def test_a_right_submission_is_timed() -> None:
 @pytest.mark.parametrize("attack", GPU_ATTACKS, ids=lambda one: one.name)
 def test_no_attack_is_ok(attack: object) -> None:
     text = attack.text  # type: ignore[attr-defined]
-    task = attack.task  # type: ignore[attr-defined]
-    found = _judged(text, task, libraries=attack.name != "calls_a_library")  # type: ignore[attr-defined]
+    found = _judged(text, libraries=attack.name != "calls_a_library")  # type: ignore[attr-defined]
     assert found.ruling in (Ruling.WRONG, Ruling.CHEATED)
 
 

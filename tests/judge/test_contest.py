@@ -166,7 +166,7 @@ def test_on_this_host_twice_the_work_is_slower() -> None:
         return np.sort(values)
 
     found = gemmetry.compare(
-        {"once": np.sort, "twice": twice}, inputs=(array,), budget=4, until=0.05, verify=np.sort
+        {"once": np.sort, "twice": twice}, inputs=(array,), budget=30, until=0.05, verify=np.sort
     )
     assert found.pairs[0].verdict == "slower" and found.pairs[0].ratio > 1.3
     assert all(one.is_right for one in found.checked)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import functools
+import ctypes
+import fcntl
 import json
 import mmap
 import os
+import resource
 import shutil
+import signal
 import socket
 import sys
-import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.hardware.cuda_plans import cuda_tools
 from gemmetry.hardware.roofline import SpeedLimit
+from gemmetry.judge import sandbox
 from gemmetry.judge.census import compiled, reported
 from gemmetry.judge.judging import Ruling, judge
 from gemmetry.judge.memory import Arena, DeviceArena
@@ -41,26 +45,8 @@ def _judged(task, submission, **options):
     return judge(task, submission, limit_s=20, memory_bytes=MEMORY, seed=3, **options)
 
 
-@functools.cache
-def _not_granted() -> str:
-    """What the kernel does not grant to a confined process, which ends at once."""
-    receiving, sending = os.pipe()
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover - another process
-        try:
-            os.write(sending, "; ".join(confine(Path(tempfile.mkdtemp()))).encode())
-        finally:
-            os._exit(0)
-    os.close(sending)
-    os.waitpid(pid, 0)
-    with os.fdopen(receiving) as file:
-        return file.read()
-
-
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda one: one.name)
 def test_no_attack_is_ok(attack) -> None:
-    if attack.name == "kills_parent" and "no namespaces" in _not_granted():
-        pytest.skip("it would end this process")
     task = read_task(TASK)
     submission = Submission(
         name=attack.name, files={"attack.py": attack.text}, main="attack.py", entry="f"
@@ -70,6 +56,16 @@ def test_no_attack_is_ok(attack) -> None:
     assert found.findings and all(one.what for one in found.findings)
     assert found.speed is None
     assert len(json.dumps(found.result(is_brief=True).document()).encode()) <= 4096
+
+
+@pytest.mark.parametrize("name", ["cache_by_pointer", "cache_by_object", "cache_by_version"])
+def test_a_result_kept_by_identity_is_found_without_timing(name) -> None:
+    attack = next(one for one in ATTACKS if one.name == name)
+    submission = Submission(
+        name=name, files={"attack.py": attack.text}, main="attack.py", entry="f"
+    )
+    found = _judged(read_task(TASK), submission, level="quick", time_it=False)
+    assert found.ruling is Ruling.WRONG
 
 
 @pytest.mark.parametrize("kind", sorted({one.kind for one in RIGHT}))
@@ -320,44 +316,96 @@ def test_submissions_that_do_not_work(tmp_path, monkeypatch, source, ruling) -> 
     assert found.ruling is ruling, str(found)
 
 
-@pytest.mark.parametrize("is_gpu", [False, True])
-def test_what_a_confined_process_cannot_do(tmp_path, is_gpu) -> None:
-    """In a forked process; what the kernel does not grant is listed."""
+def _forked(function: Callable[[], object]) -> Any:
+    """What `function` returns in a forked process, which may be confined."""
     receiving, sending = os.pipe()
     pid = os.fork()
     if pid == 0:  # pragma: no cover - another process
         try:
-            missing = confine(tmp_path, is_gpu=is_gpu)
-            thread = f"/proc/self/task/{threading.get_native_id()}"
-            found = {"missing": missing}
-            for name, attempt in (
-                ("scratch", lambda: (tmp_path / "x").write_text("1")),
-                ("elsewhere", lambda: (tmp_path.parent / "evil").write_text("1")),
-                ("shared", lambda: Path("/dev/shm/evil").write_text("1")),
-                ("null", lambda: Path("/dev/null").write_text("1")),
-                ("own", lambda: Path(thread, "comm").write_text("named")),
-                ("system", lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_RDWR))),
-                ("network", lambda: socket.create_connection(("127.0.0.1", 1), 0.2)),
-            ):
-                try:
-                    attempt()
-                    found[name] = "done"
-                except OSError as error:
-                    found[name] = type(error).__name__
-            found["processes"] = sum(p.name.isdigit() for p in Path("/proc").iterdir())
-            os.write(sending, json.dumps(found).encode())
+            os.write(sending, json.dumps(function()).encode())
         finally:
             os._exit(0)
     os.close(sending)
     os.waitpid(pid, 0)
-    found = json.loads(os.read(receiving, 65536))
-    os.close(receiving)
-    assert found["scratch"] == found["null"] == "done"
+    with os.fdopen(receiving) as file:
+        return json.load(file)
+
+
+def _attempts(folder: Path, is_gpu: bool = False) -> dict[str, Any]:
+    """What a confined process can do, and what the kernel did not grant."""
+    judge = os.getppid()
+    found: dict[str, Any] = {"missing": confine(folder, is_gpu=is_gpu)}
+    thread = f"/proc/self/task/{threading.get_native_id()}"
+    for name, attempt in (
+        ("scratch", lambda: (folder / "x").write_text("1")),
+        ("elsewhere", lambda: (folder.parent / "evil").write_text("1")),
+        ("shared", lambda: Path("/dev/shm/evil").write_text("1")),
+        ("null", lambda: Path("/dev/null").write_text("1")),
+        ("own", lambda: Path(thread, "comm").write_text("named")),
+        ("system", lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_RDWR))),
+        ("network", lambda: socket.create_connection(("127.0.0.1", 1), 0.2)),
+        ("files", lambda: socket.socketpair()[0].close()),
+        ("another's signal", lambda: os.kill(judge, 0)),
+        ("all signals", lambda: os.kill(-1, 0)),
+        ("owned signal", lambda: fcntl.fcntl(0, fcntl.F_SETOWN, judge)),
+        ("another's limit", lambda: resource.prlimit(judge, resource.RLIMIT_CPU)),
+        ("own limit", lambda: resource.prlimit(0, resource.RLIMIT_CPU)),
+        ("own signal", lambda: os.kill(os.getpid(), 0)),
+        ("raise", lambda: signal.raise_signal(signal.SIGCHLD)),
+    ):
+        try:
+            attempt()
+            found[name] = "done"
+        except OSError as error:
+            found[name] = type(error).__name__
+    found["processes"] = sum(p.name.isdigit() for p in Path("/proc").iterdir())
+    return found
+
+
+@pytest.mark.parametrize("is_gpu", [False, True])
+def test_what_a_confined_process_cannot_do(tmp_path, is_gpu) -> None:
+    found = _forked(lambda: _attempts(tmp_path, is_gpu))
+    assert all(
+        found[name] == "done" for name in ("scratch", "null", "files", "own signal", "raise")
+    )
     if not any("Landlock" in one for one in found["missing"]):
         assert found["elsewhere"] == found["shared"] == found["system"] == "PermissionError"
         assert found["own"] == ("done" if is_gpu else "PermissionError")
     if not found["missing"]:
         assert found["network"] != "done" and found["processes"] == 1
+
+
+def test_without_namespaces_and_landlock_the_judge_is_safe(tmp_path, monkeypatch) -> None:
+    """A filter denies both, as kernels and containers do that grant neither."""
+    machine, numbers = sandbox._MACHINES.get(os.uname().machine, (0, {}))
+    if not numbers:
+        pytest.skip("no numbers of system calls are known for this machine")
+    unshare = {"x86_64": 272, "aarch64": 97}[os.uname().machine]
+
+    def denied(then: Callable[[], object]) -> object:
+        libc = ctypes.CDLL(None)
+        libc.prctl(sandbox._PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        with monkeypatch.context() as patched:
+            calls = {"unshare": unshare, "landlock_create_ruleset": sandbox._LANDLOCK_CREATE}
+            patched.setitem(sandbox._MACHINES, os.uname().machine, (machine, calls))
+            assert not sandbox._restrict_calls(libc)
+        return then()
+
+    found = _forked(lambda: denied(lambda: _attempts(tmp_path)))
+    assert [one.partition(" (")[0] for one in found["missing"]] == ["no namespaces", LANDLOCK]
+    for name in ("network", "another's signal", "all signals", "owned signal", "another's limit"):
+        assert found[name] == "PermissionError", name
+    for name in ("scratch", "files", "own limit", "own signal", "raise"):
+        assert found[name] == "done", name
+    killer = next(one for one in ATTACKS if one.name == "kills_parent")
+    (tmp_path / "attack.py").write_text(killer.text)
+    task = read_task(TASK)
+    submission = read_submission(f"{tmp_path}/attack.py:f", task)
+    ruling = _forked(lambda: denied(lambda: _judged(task, submission, time_it=False).ruling))
+    assert ruling == Ruling.WRONG
+
+
+LANDLOCK = "no Landlock, so files can be written wherever the user may"
 
 
 def test_operands_of_other_formats_reach_the_submission(tmp_path) -> None:

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from pathlib import Path
 
 import pytest
 
 from gemmetry.domain import contracts
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
+from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.base import BaseProvider, compute_capability
+from gemmetry.providers.base import (
+    BaseProvider,
+    compute_capability,
+    locked,
+    output_folder,
+    write_atomically,
+)
 
 CPU = Target(TargetKind.CPU)
 OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
@@ -80,3 +89,36 @@ def test_without_ahead_of_time_work_compile_reports_no_error(tmp_path):
 )
 def test_compute_capabilities_are_numbers(architecture, number):
     assert compute_capability(architecture) == number
+
+
+def test_files_are_written_whole(tmp_path: Path) -> None:
+    path = write_atomically(tmp_path / "a" / "b.txt", b"content")
+    assert path.read_bytes() == b"content"
+    assert [entry.name for entry in path.parent.iterdir()] == ["b.txt"]
+    with pytest.raises(StorageError, match=r"b\.txt"):
+        write_atomically(path / "c.txt", b"")
+
+
+def test_a_folder_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
+    order = []
+
+    def change(name: str) -> None:
+        with locked(tmp_path / "a"):
+            order.append(name)
+
+    with locked(tmp_path / "a"):
+        second = threading.Thread(target=change, args=("second",))
+        second.start()
+        second.join(0.05)
+        order.append("first")
+    second.join()
+    assert order == ["first", "second"]
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot write"), locked(tmp_path / "file"):
+        pass
+
+
+def test_each_provider_and_operation_has_a_folder(tmp_path: Path) -> None:
+    name = "matmul_4x4x4_f32t_f32t_f32t"
+    dispatch = Dispatch(parse_operation(name), Configuration(), "mine", parse_target("cpu"))
+    assert output_folder(tmp_path, dispatch) == tmp_path / "mine" / "matmul" / name

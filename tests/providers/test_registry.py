@@ -7,9 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.cli.options import LEGACY_DEFAULTS
+from gemmetry.cli.trace import DEFAULTS
+from gemmetry.domain.contracts import ProviderTraits
+from gemmetry.domain.dispatch import Target, TargetKind, parse_target
 from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.specs.operations import legacy
 from gemmetry.providers import registry
+from gemmetry.providers.base import (
+    baseline_names,
+    builtin_names,
+    kernel_provider,
+    legacy_provider,
+    recording_provider,
+    support_places,
+    traits_of,
+)
+from gemmetry.providers.registry import IsolatedPlugin
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "provider_plugin"
 CPU = Target(TargetKind.CPU)
@@ -54,18 +69,6 @@ def test_each_knows_its_own_name_and_gets_its_options(name):
     assert provider.options == {"some": "option"}  # type: ignore[attr-defined]
 
 
-def test_listing_and_loading_import_no_heavy_library():
-    code = (
-        "import sys\n"
-        "from gemmetry.providers.registry import load_provider, provider_names\n"
-        "provider_names()\n"
-        "for name in ('null', 'numpy', 'user'): load_provider(name)\n"
-        "print([m for m in ('torch', 'triton', 'iree', 'polars') if m in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_an_unknown_provider_suggests_the_nearest():
     with pytest.raises(UnknownNameError, match="Did you mean numpy"):
         registry.load_provider("numpi")
@@ -83,22 +86,6 @@ def test_the_example_plugin_is_found_and_computes(declare, monkeypatch, launch):
             launched = launch(provider, name, configuration, CPU)
             assert launched.executable.device.red_zones_intact(launched.output)
             assert launched.worst_error() < 1e-6
-
-
-def test_what_the_example_plugin_refuses_has_a_reason(declare, monkeypatch):
-    from gemmetry.domain.names import parse_operation
-
-    monkeypatch.syspath_prepend(PLUGIN)
-    declare(**_declared_by(PLUGIN / "pyproject.toml"))
-    provider = registry.load_provider("einsum")
-    for name in (
-        "matmul_8x8x8_f16t_f16t_f16t",
-        "matmul_8x8x8_f32t_f32t_f32t_bias",
-        "matmul_splitk_8x8x8_f32t_f32t_f32t_slices2",
-    ):
-        assert provider.supports(parse_operation(name), CPU)
-    cuda = Target(TargetKind.CUDA, "sm_90")
-    assert provider.supports(parse_operation("matmul_8x8x8_f32t_f32t_f32t"), cuda)
 
 
 @pytest.mark.parametrize("value", ["no_such_package_at_all:Thing", "json:NoSuchProvider"])
@@ -150,3 +137,131 @@ def _declared_by(pyproject):
     return tomllib.loads(pyproject.read_text())["project"]["entry-points"][
         registry.ENTRY_POINT_GROUP
     ]
+
+
+OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+
+
+class Plugin:
+    """Works, unless a method is configured to raise."""
+
+    description = "a plug-in"
+
+    def __init__(self, **errors: BaseException) -> None:
+        self.errors = errors
+        self.requests: list[str] = []
+
+    def _answer(self, name, value):
+        self.requests.append(name)
+        if name in self.errors:
+            raise self.errors[name]
+        return value
+
+    def available(self):
+        return self._answer("available", None)
+
+    def targets(self):
+        return self._answer("targets", (CPU,))
+
+    def supports(self, operation, target):
+        return self._answer("supports", None)
+
+    def versions(self):
+        return self._answer("versions", {"plugin": "1"})
+
+    def doctor_notes(self):
+        return self._answer("doctor_notes", ("a note",))
+
+    def build(self, dispatch, workspace):
+        return self._answer("build", "executable")
+
+
+def test_a_plugin_that_works_answers_itself():
+    plugin = Plugin()
+    isolated = IsolatedPlugin("mine", plugin)
+    assert isolated.name == "mine"
+    assert isolated.description == "a plug-in"
+    assert isolated.available() is None
+    assert isolated.targets() == (CPU,)
+    assert isolated.supports(OPERATION, CPU) is None
+    assert isolated.versions() == {"plugin": "1"}
+    assert isolated.doctor_notes() == ("a note",)
+    assert isolated.build(None, None) == "executable"
+    assert plugin.requests.count("targets") == 1
+    with pytest.raises(AttributeError):
+        _ = isolated.no_such_thing
+
+
+@pytest.mark.parametrize("error", [KeyError("surprise"), SystemExit("surprise")])
+@pytest.mark.parametrize("method", ["available", "targets"])
+def test_what_it_raises_makes_it_unavailable(method, error):
+    isolated = IsolatedPlugin("mine", Plugin(**{method: error}))
+    reason = isolated.available()
+    assert reason is not None
+    assert reason.startswith(f"its {method}() raised {type(error).__name__}: ")
+    assert "surprise" in reason
+    assert isolated.targets() == (() if method == "targets" else (CPU,))
+
+
+def test_what_it_raises_elsewhere_is_a_reason_too():
+    errors = {name: ValueError("no") for name in ("supports", "versions", "doctor_notes")}
+    isolated = IsolatedPlugin("mine", Plugin(**errors))
+    assert isolated.available() is None
+    assert isolated.supports(OPERATION, CPU) == "its supports() raised ValueError: no"
+    assert isolated.versions() == {}
+    assert isolated.doctor_notes() == ("its doctor_notes() raised ValueError: no",)
+
+
+def test_its_own_objection_is_reported_unchanged():
+    isolated = IsolatedPlugin("mine", Plugin(available=RequestError("give it a device")))
+    assert isolated.available() == "give it a device"
+
+
+def test_workers_see_what_it_raises():
+    with pytest.raises(ZeroDivisionError):
+        IsolatedPlugin("mine", Plugin(build=ZeroDivisionError())).build(None, None)
+
+
+def test_interrupts_are_not_held_back():
+    with pytest.raises(KeyboardInterrupt):
+        IsolatedPlugin("mine", Plugin(available=KeyboardInterrupt())).available()
+
+
+def test_what_others_know_of_a_provider_it_declares_itself() -> None:
+    assert baseline_names(["iree", "numpy", "theirs", "torch"]) == ["torch", "numpy"]
+    assert kernel_provider() == "user"
+    assert recording_provider() == "torch"
+    assert legacy_provider() == "iree"
+    assert traits_of("theirs") == ProviderTraits()
+    assert [name for name in builtin_names() if not traits_of(name).is_default] == [
+        "mutant", "null", "user",
+    ]  # fmt: skip
+    colours = [traits_of(name).colour for name in builtin_names()]
+    assert None not in colours
+    assert len(set(colours)) == len(colours)
+
+
+def test_help_names_the_providers_that_the_traits_name() -> None:
+    assert LEGACY_DEFAULTS["providers"] == legacy_provider()
+    assert LEGACY_DEFAULTS["device"] == legacy(legacy_provider()).device
+    assert DEFAULTS["providers"] == recording_provider()
+
+
+def test_the_support_matrix_shows_the_places_that_providers_declare() -> None:
+    places = support_places()
+    assert places[:2] == [("torch", "cpu"), ("numpy", "cpu")]
+    assert ("triton", "cuda-sm_90") in places
+    kinds = [parse_target(target).kind for _, target in places]
+    assert kinds == sorted(kinds, key=list(TargetKind).index)
+    assert {name for name, _ in places} == {
+        n for n in builtin_names() if traits_of(n).support_targets
+    }
+
+
+def test_traits_are_known_before_a_provider_is_loaded() -> None:
+    program = (
+        "import sys; from gemmetry.providers.base import builtin_names, traits_of\n"
+        "for name in builtin_names(): traits_of(name)\n"
+        "sys.exit(any(name.endswith('.provider') or name == 'numpy' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=300).returncode == 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import html
 import io
 import json
+import re
 import shutil
 import zlib
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import gemmetry
 from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import (
@@ -65,63 +68,37 @@ def make_record(
     """A record with a plausible measurement, whose numbers depend on its arguments alone."""
     parsed, _ = split_dispatch_name(operation)
     dispatch = f"{operation}_{configuration}"
-    measurement = None
+    measurement = fraction = None
+    name = parsed.signature.lhs.name
     if outcome is Outcome.OK and gflops is not None:
         median = parsed.flops / gflops
         measurement = Measurement(
-            median_ns=median,
-            ci_low_ns=median * 0.991,
-            ci_high_ns=median * 1.013,
-            min_ns=median * 0.97,
-            p95_ns=median * 1.08,
-            sample_count=60,
-            launches_per_sample=4,
-            rounds=3,
-            method="wall_clock",
-            stop_reason="interval",
-            input_sets=5,
-            first_launch_ns=median * 3,
-            telemetry=Telemetry(load_average=0.4),
+            median_ns=median, ci_low_ns=median * 0.991, ci_high_ns=median * 1.013,
+            min_ns=median * 0.97, p95_ns=median * 1.08, sample_count=60, launches_per_sample=4,
+            rounds=3, method="wall_clock", stop_reason="interval", input_sets=5,
+            first_launch_ns=median * 3, telemetry=Telemetry(load_average=0.4),
             marks=tuple(fields.pop("marks", ())),
-        )
-    name = parsed.signature.lhs.name
-    fraction = None
-    if measurement is not None and name in PEAK_FLOPS_PER_S:
-        allowed = min(PEAK_FLOPS_PER_S[name], parsed.flops / parsed.bytes * BYTES_PER_S)
-        fraction = gflops * 1e9 / allowed
-    defaults = {
-        "target": "cpu",
-        "device": "cpu",
-        "stage": None,
-        "reason": "",
-        "distribution": "offset_uniform",
-        "seed": 42,
-        "verdict": Verdict(
-            status=Verification.PASSED if measurement else Verification.NOT_VERIFIED,
-            checks={"values": "passed", "repeat": "passed", "red_zones": "not applicable: host"},
-            max_error_ratio=0.031,
-            relative_frobenius_error=2.1e-7,
-            signed_bias=-1.2e-9,
-            accuracy_class="f32 accumulation",
-            zero_share=0.0,
-        ),
-        "facts": BuildFacts(),
-        "roofline_fraction": fraction,
+        )  # fmt: skip
+        if name in PEAK_FLOPS_PER_S:
+            allowed = min(PEAK_FLOPS_PER_S[name], parsed.flops / parsed.bytes * BYTES_PER_S)
+            fraction = gflops * 1e9 / allowed
+    verdict = Verdict(
+        status=Verification.PASSED if measurement else Verification.NOT_VERIFIED,
+        checks={"values": "passed", "repeat": "passed", "red_zones": "not applicable: host"},
+        max_error_ratio=0.031, relative_frobenius_error=2.1e-7, signed_bias=-1.2e-9,
+        accuracy_class="f32 accumulation", zero_share=0.0,
+    )  # fmt: skip
+    values = {
+        "target": "cpu", "device": "cpu", "stage": None, "reason": "", "verdict": verdict,
+        "distribution": "offset_uniform", "seed": 42, "facts": BuildFacts(),
+        "roofline_fraction": fraction, "environment_id": ENVIRONMENT_ID,
         "roofline_source": "measured on this machine" if fraction else "",
-        "reproduce": f"gemmetry profile --providers {provider} --dispatches {dispatch}",
-        "environment_id": ENVIRONMENT_ID,
-    }
+        "reproduce": f"gemmetry profile --providers {provider} --dispatches {dispatch}", **fields,
+    }  # fmt: skip
     return Record(
-        dispatch=dispatch,
-        provider=provider,
-        operation=operation,
-        configuration=configuration,
-        outcome=outcome,
-        flops=parsed.flops,
-        bytes=parsed.bytes,
-        measurement=measurement,
-        **{**defaults, **fields},
-    )
+        dispatch=dispatch, provider=provider, operation=operation, configuration=configuration,
+        outcome=outcome, flops=parsed.flops, bytes=parsed.bytes, measurement=measurement, **values,
+    )  # fmt: skip
 
 
 def fake_samples(record: Record) -> list[float]:
@@ -264,27 +241,20 @@ def small_result_set() -> ResultSet:
 @pytest.fixture
 def failed_result_set(small_result_set):
     """One wrong dispatch with everything that verification leaves behind."""
-    record = make_record(
-        "matmul_512x512x512_f32t_f32t_f32t",
-        "bad",
-        outcome=Outcome.WRONG,
-        stage=Stage.VERIFY,
-        reason="values: 7 elements are wrong (tail); first at [511, 0]: got 0",
-        verdict=Verdict(
-            status=Verification.FAILED,
-            checks={
-                "form": "passed",
-                "written": "not applicable: the provider allocates its own output",
-                "values": "failed: 7 elements are wrong (tail)",
-                "integers": "failed: 9 elements are wrong",
-                "alpha_beta": "not applicable: the operation has neither alpha nor beta",
-            },
-            reason="values: 7 elements are wrong (tail); first at [511, 0]: got 0",
-            first_bad="[511, 0]: got 0",
-            error_map=("each character is a tile of 64 x 64", "....", "###1"),
-            evidence_path="artifacts/failures/cpu/torch/bad",
-        ),
-    )
+    reason = "values: 7 elements are wrong (tail); first at [511, 0]: got 0"
+    checks = {
+        "form": "passed", "written": "not applicable: the provider allocates its own output",
+        "values": "failed: 7 elements are wrong (tail)",
+        "integers": "failed: 9 elements are wrong",
+        "alpha_beta": "not applicable: the operation has neither alpha nor beta",
+    }  # fmt: skip
+    verdict = Verdict(
+        status=Verification.FAILED, checks=checks, reason=reason, first_bad="[511, 0]: got 0",
+        error_map=("each character is a tile of 64 x 64", "....", "###1"),
+        evidence_path="artifacts/failures/cpu/torch/bad",
+    )  # fmt: skip
+    record = make_record("matmul_512x512x512_f32t_f32t_f32t", "bad", outcome=Outcome.WRONG,
+                         stage=Stage.VERIFY, reason=reason, verdict=verdict)  # fmt: skip
     return dataclasses.replace(small_result_set, records=[record], path="run")
 
 
@@ -309,6 +279,49 @@ def console_text_fixture():
         print_to(console)
         lines = console.file.getvalue().splitlines()
         return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    return run
+
+
+_HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1>", re.DOTALL)
+_BREAKS = re.compile(r"</(?:tr|p|h\d|li|div|section|summary|pre|ul|title|figcaption|dd)>")
+
+
+def _rounded(value):
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.fixture(name="dumped", scope="session")
+def dumped_fixture():
+    """The values as lines of JSON, with floats of five digits."""
+
+    def run(*values) -> str:
+        return "".join(f"{json.dumps(_rounded(one), ensure_ascii=False)}\n" for one in values)
+
+    return run
+
+
+@pytest.fixture(name="page_data", scope="session")
+def page_data_fixture():
+    """The data that a page's scripts read."""
+    return lambda page: json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+@pytest.fixture(name="page_text", scope="session")
+def page_text_fixture():
+    """The texts of a page's elements, each after its class; without scripts and styles."""
+
+    def run(page: str) -> str:
+        body = _BREAKS.sub("\n", _HIDDEN.sub("", page))
+        body = re.sub(r"<svg\b.*?</svg>|<wbr>", "", body, flags=re.DOTALL)
+        body = re.sub(r'<\w+\b[^>]*?\bclass="([^"]*)"[^>]*>', r" .\1. ", body)
+        lines = (" ".join(line.split()) for line in re.sub(r"<[^>]*>", " ", body).splitlines())
+        text = html.unescape("".join(f"{line}\n" for line in lines if line))
+        return text.replace(f"gemmetry {gemmetry.__version__}", "gemmetry {version}")
 
     return run
 
@@ -404,6 +417,14 @@ def found_fixture(kernels, trace):
     from gemmetry.traces.collectives.matching import analyse_jobs
 
     return lambda shift=500: analyse_jobs([trace(0, kernels(0)), trace(1, kernels(shift))])
+
+
+@pytest.fixture(scope="session")
+def scripts():
+    """The scripts of ``browser.js`` by name."""
+    text = Path(__file__).with_name("browser.js").read_text("utf-8")
+    shared, *parts = re.split(r"^// == (.+)$", text, flags=re.MULTILINE)
+    return {name: shared + body for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from gemmetry.engine.opaque import (
@@ -40,31 +39,21 @@ def finished(number, title, outcome="ok", seconds=10.0, reason=""):
 
 def test_each_job_gets_a_line_with_the_time_left():
     text = shown(
-        JobsPlanned(total=12, kept=1),
-        JobStarted(job("a"), 2),
-        finished(2, "a"),
+        JobsPlanned(total=12, kept=1), JobStarted(job("a"), 2), finished(2, "a"),
         finished(3, "b\x1b", "failed", 50.0, "exit status 1: ValueError: no"),
-        finished(12, "c"),
-    )
+        JobWarning("the driver changed"), finished(12, "c"),
+    )  # fmt: skip
     assert text.splitlines() == [
         "12 points in my-sweep; 1 from an earlier run kept",
         "[ 2/12] ok  a  10 s  about 1 min 40 s left",
         "[ 3/12] failed  b�  50 s  exit status 1: ValueError: no  about 4 min 30 s left",
+        "warning: the driver changed",
         "[12/12] ok  c  10 s",
     ]
-
-
-def test_nothing_is_left_after_an_interrupt():
-    text = shown(JobsPlanned(total=2, kept=0), finished(1, "a", "interrupted"))
-    assert text.splitlines() == ["2 points in my-sweep", "[1/2] interrupted  a  10 s"]
-
-
-def test_warnings():
-    assert shown(JobWarning("the driver changed")) == "warning: the driver changed\n"
-
-
-def test_one_job_is_no_plural():
-    assert shown(JobsPlanned(total=1, kept=0)) == "1 point in my-sweep\n"
+    # Nothing is left after an interrupt.
+    assert shown(JobsPlanned(total=1, kept=0), finished(1, "a", "interrupted")).splitlines() == [
+        "1 point in my-sweep", "[1/1] interrupted  a  10 s",
+    ]  # fmt: skip
 
 
 def test_a_terminal_shows_what_runs_and_for_how_long():
@@ -74,10 +63,7 @@ def test_a_terminal_shows_what_runs_and_for_how_long():
     assert "[1/2] 256 threads  3.0 s" in text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.44, "0.4 s"), (9.96, "10 s"), (59.4, "59 s"), (60, "1 min 00 s"), (3599.6, "1 h 00 min"),
-     (7500, "2 h 05 min")],
-)  # fmt: skip
-def test_durations(seconds, text):
-    assert format_duration(seconds) == text
+def test_durations():
+    shown = {0.44: "0.4 s", 9.96: "10 s", 59.4: "59 s", 60: "1 min 00 s", 3599.6: "1 h 00 min",
+             7500: "2 h 05 min"}  # fmt: skip
+    assert {seconds: format_duration(seconds) for seconds in shown} == shown

@@ -8,204 +8,154 @@ from gemmetry.selftest.kill_matrix import kill_matrix
 from gemmetry.selftest.provider import Carrier, Mutant
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
+FAILS = {"values": "failed: 3 wrong"}
+PASSES = {"values": "passed"}
 
 
-def mutant(
-    number, *, is_bug=True, killed_by=("values",), carrier=Carrier.HOST, declared=(),
-    is_unseen=False,
-):  # fmt: skip
-    return Mutant(
-        number, "something", "what is wrong", carrier, OPERATION, is_bug=is_bug,
-        killed_by=killed_by if is_bug else (), declared=declared, is_unseen=is_unseen,
-    )  # fmt: skip
+def mutant(number=1, carrier=Carrier.HOST, **fields):
+    fields = {"is_bug": True, "killed_by": ("values",), **fields}
+    if not fields["is_bug"]:
+        fields["killed_by"] = ()
+    return Mutant(number, "something", "what is wrong", carrier, OPERATION, **fields)
 
 
 @pytest.fixture
-def record_of(make_record):
-    """A record of a kernel; `checks` are texts of a verdict."""
+def matrix_of(make_record):
+    """The matrix of these kernels, each with its outcome and the texts of its checks."""
 
-    def make(item, outcome=Outcome.OK, *, device="cpu", rivals=None, **checks):
-        failed = [name for name, text in checks.items() if text.startswith("failed")]
-        warned = [name for name, text in checks.items() if text.startswith("warned")]
+    def record(item, outcome, checks, device="cpu", rivals=None):
+        found = {text.partition(":")[0] for text in checks.values()}
         status = (
-            Verification.FAILED if failed else Verification.WARNED if warned
+            Verification.FAILED if "failed" in found else Verification.WARNED if "warned" in found
             else Verification.PASSED if checks else Verification.NOT_VERIFIED
         )  # fmt: skip
+        is_ok = outcome is Outcome.OK
         return make_record(
             OPERATION, item.configuration, provider="mutant", gflops=None, outcome=outcome,
-            reason="" if outcome is Outcome.OK else f"{outcome}: why",
-            stage=None if outcome is Outcome.OK else Stage.VERIFY,
+            reason="" if is_ok else f"{outcome}: why", stage=None if is_ok else Stage.VERIFY,
             verdict=Verdict(status=status, checks=checks, rivals=rivals or {}), device=device,
         )  # fmt: skip
+
+    def make(*rows, missing=(), **options):
+        items = list(dict.fromkeys([*(row[0] for row in rows), *missing]))
+        return kill_matrix(items, [record(*row) for row in rows], **options)
 
     return make
 
 
-def test_a_failed_check_kills(record_of):
-    item = mutant(1)
-    record = record_of(item, Outcome.WRONG, form="passed", values="failed: 3 wrong", repeat="w")
-    matrix = kill_matrix([item], [record])
-    (result,) = matrix.results
-    assert result.is_killed
-    assert result.is_killed_as_planned
-    assert result.killed_by == ("values",)
-    assert result.cells == {"form": "passed", "values": "failed", "repeat": "w"}
-    assert (matrix.mutants_total, matrix.mutants_killed, matrix.is_perfect) == (1, 1, True)
-    assert matrix.kills == {"form": 0, "values": 1, "repeat": 0}
-    assert matrix.sole_kills["values"] == 1
+def score(matrix):
+    """Mutants, killed mutants, right kernels, flagged ones, and whether all is as it should be."""
+    return (matrix.mutants_total, matrix.mutants_killed, matrix.correct_total,
+            len(matrix.false_alarms), matrix.is_perfect)  # fmt: skip
+
+
+RIGHT = mutant(is_bug=False)
+VARIES = mutant(is_bug=False, declared=(Trait.NONDETERMINISTIC,))
+ENDINGS = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_MEMORY)
 
 
 @pytest.mark.parametrize(
-    "outcome", [Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_MEMORY]
+    ("row", "expected"),
+    [
+        ((mutant(), Outcome.WRONG, FAILS), (1, 1, 0, 0, True)),
+        *[((mutant(killed_by=()), ending, {}), (1, 1, 0, 0, True)) for ending in ENDINGS],
+        ((mutant(), Outcome.OK, PASSES), (1, 0, 0, 0, False)),
+        ((mutant(), Outcome.OK, {"values": "warned: errs more"}), (1, 0, 0, 0, False)),
+        ((RIGHT, Outcome.OK, PASSES), (0, 0, 1, 0, True)),
+        ((RIGHT, Outcome.OK, {"repeat": "warned: x"}), (0, 0, 1, 1, False)),
+        ((VARIES, Outcome.OK, {"repeat": "warned: x"}), (0, 0, 1, 0, True)),
+        ((VARIES, Outcome.WRONG, {"repeat": "failed: x"}), (0, 0, 1, 1, False)),
+        ((RIGHT, Outcome.CRASH, PASSES), (0, 0, 1, 1, False)),
+    ],
 )
-def test_an_outcome_without_a_verdict_kills_under_its_own_name(record_of, outcome):
-    item = mutant(17, killed_by=())
-    matrix = kill_matrix([item], [record_of(item, outcome)])
-    assert matrix.results[0].killed_by == (str(outcome),)
-    assert matrix.checks == (str(outcome),)
-    assert matrix.mutants_killed == 1
-    assert matrix.results[0].is_killed_as_planned
+def test_a_mutant_must_be_killed_and_a_right_kernel_must_pass(matrix_of, row, expected):
+    assert score(matrix_of(row)) == expected
 
 
-def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(record_of):
-    bug, right = (mutant(5, is_bug=is_bug, carrier=Carrier.TRITON) for is_bug in (True, False))
-    other = mutant(6)
-    crashed = [record_of(item, Outcome.CRASH) for item in (bug, right)]
-    matrix = kill_matrix(
-        [bug, right, other], [*crashed, record_of(other, Outcome.WRONG, values="failed: 1 wrong")]
-    )
-    assert (matrix.mutants_total, matrix.mutants_killed) == (1, 1)
-    assert matrix.false_alarms == []
+def test_which_checks_killed(matrix_of):
+    """In the order in which they run; an ending counts under its own name."""
+    checks = {"form": "passed", "written": "passed", **FAILS, "repeat": "w"}
+    crash = mutant(9, killed_by=("tail_shapes",))
+    matrix = matrix_of((mutant(2), Outcome.WRONG, {"form": "passed", **FAILS}),
+                       (mutant(3), Outcome.WRONG, checks),
+                       (crash, Outcome.CRASH, {"form": "passed"}))  # fmt: skip
+    assert matrix.checks == ("form", "written", "values", "repeat", "crash")
+    assert matrix.kills == {"form": 0, "written": 0, "values": 2, "repeat": 0, "crash": 1}
+    assert (matrix.sole_kills["values"], matrix.sole_kills["crash"]) == (2, 1)
+    assert [one.is_killed_as_planned for one in matrix.results] == [True, True, False]
+    assert matrix.results[1].cells == {"form": "passed", "written": "passed", "values": "failed",
+                                       "repeat": "w"}  # fmt: skip
+
+
+def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(matrix_of):
+    bug, right = (mutant(5, Carrier.TRITON, is_bug=is_bug) for is_bug in (True, False))
+    other = (mutant(6), Outcome.WRONG, FAILS)
+    matrix = matrix_of((bug, Outcome.CRASH, {}), (right, Outcome.CRASH, {}), other)
+    assert score(matrix) == (1, 1, 0, 0, False)
     assert {item.name for item in matrix.broken} == {bug.configuration, right.configuration}
     assert "triton does not work on cpu" in matrix.broken[0].reason
-    assert not matrix.is_perfect
     # Where one of them reached a check, the others failed for reasons of their own.
-    passed = record_of(right, values="passed")
-    assert kill_matrix([bug, right], [crashed[0], passed]).mutants_killed == 1
+    assert matrix_of((bug, Outcome.CRASH, {}), (right, Outcome.OK, PASSES)).mutants_killed == 1
 
 
-def test_unseen_kernels_are_scored_apart(record_of):
-    seen = mutant(1)
+def test_unseen_kernels_are_scored_apart(matrix_of):
+    seen = (mutant(), Outcome.WRONG, FAILS)
     killed, survivor = (mutant(n, is_unseen=True, killed_by=()) for n in (1, 2))
-    flagged = mutant(1, is_unseen=True, is_bug=False)
-    records = [
-        record_of(seen, Outcome.WRONG, values="failed: x"),
-        record_of(killed, Outcome.WRONG, later="failed: x"),
-        record_of(survivor, values="passed"),
-        record_of(flagged, Outcome.WRONG, values="failed: x"),
-    ]
-    matrix = kill_matrix([seen, killed, survivor, flagged], records)
-    assert (matrix.mutants_total, matrix.mutants_killed, matrix.correct_total) == (1, 1, 0)
+    flagged = mutant(is_unseen=True, is_bug=False)
+    matrix = matrix_of(seen, (killed, Outcome.WRONG, {"later": "failed: x"}),
+                       (survivor, Outcome.OK, PASSES), (flagged, Outcome.WRONG, FAILS))  # fmt: skip
+    assert score(matrix) == (1, 1, 0, 0, True)
     assert matrix.kills == {"values": 1, "later": 0}
-    assert matrix.is_perfect
-    assert (matrix.unseen.mutants_total, matrix.unseen.mutants_killed) == (2, 1)
+    assert score(matrix.unseen)[:2] == (2, 1)
     assert [result.name for result in matrix.unseen.survivors] == ["u02_something_host"]
     assert [result.name for result in matrix.unseen.false_alarms] == ["uok01_something_host"]
-    assert kill_matrix([seen], records[:1]).unseen is None
-
-
-@pytest.mark.parametrize("text", ["passed", "warned: errs more than usual"])
-def test_a_warning_kills_nobody(record_of, text):
-    item = mutant(36)
-    matrix = kill_matrix([item], [record_of(item, values=text)])
-    assert [r.name for r in matrix.survivors] == [item.configuration]
-    assert (matrix.mutants_killed, matrix.is_perfect) == (0, False)
+    assert matrix_of(seen).unseen is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR])
-def test_what_did_not_run_is_neither_killed_nor_counted(record_of, outcome):
-    item, other = mutant(1), mutant(2)
-    killed = record_of(other, Outcome.WRONG, values="failed: x")
-    matrix = kill_matrix([item, other], [record_of(item, outcome), killed])
-    assert (matrix.mutants_total, matrix.mutants_killed) == (1, 1)
+def test_what_did_not_run_is_neither_killed_nor_counted(matrix_of, outcome):
+    matrix = matrix_of((mutant(1), outcome, {}), (mutant(2), Outcome.WRONG, FAILS))
+    assert score(matrix) == (1, 1, 0, 0, False)
     (missing,) = matrix.not_run
-    assert (missing.name, missing.is_broken) == (item.configuration, True)
+    assert (missing.name, missing.is_broken) == (mutant(1).configuration, True)
     assert str(outcome) in missing.reason
-    assert not matrix.is_perfect
 
 
-def test_absent_carriers_and_bugs_without_a_kernel_are_listed_with_their_reasons(record_of):
-    here, there = mutant(1), mutant(2, carrier=Carrier.CUDA)
-    matrix = kill_matrix(
-        [here, there],
-        [record_of(here, Outcome.WRONG, values="failed: x")],
-        absent={there.configuration: "no CUDA device"},
-        without_mutant={53: "right results"},
-    )
+def test_kernels_that_are_not_here_are_listed_with_their_reasons(matrix_of):
+    """One that the run did not reach is broken."""
+    there = mutant(2, Carrier.CUDA)
+    here = (mutant(1), Outcome.WRONG, FAILS)
+    matrix = matrix_of(here, missing=[there], absent={there.configuration: "no CUDA device"},
+                       without_mutant={53: "right results"})  # fmt: skip
     assert [(item.number, item.reason) for item in matrix.not_run] == [
         (2, "no CUDA device"), (53, "right results"),
     ]  # fmt: skip
-    assert matrix.is_perfect
-    assert matrix.mutants_total == 1
-
-
-def test_a_kernel_that_the_run_did_not_reach_is_broken_not_killed(record_of):
-    here, later = mutant(1), mutant(2)
-    matrix = kill_matrix([here, later], [record_of(here, Outcome.WRONG, values="failed: x")])
-    assert [item.name for item in matrix.broken] == [later.configuration]
+    assert score(matrix) == (1, 1, 0, 0, True)
+    matrix = matrix_of(here, missing=[there])
+    assert [item.name for item in matrix.broken] == [there.configuration]
     assert not matrix.is_perfect
 
 
-@pytest.mark.parametrize(
-    ("outcome", "text", "declared", "is_alarm"),
-    [
-        (Outcome.OK, "passed", (), False),
-        (Outcome.OK, "warned: x", (), True),
-        (Outcome.OK, "warned: x", (Trait.NONDETERMINISTIC,), False),
-        (Outcome.WRONG, "failed: x", (Trait.NONDETERMINISTIC,), True),
-        (Outcome.CRASH, "passed", (), True),
-    ],
-)
-def test_a_right_kernel_must_pass(record_of, outcome, text, declared, is_alarm):
-    item = mutant(2, is_bug=False, declared=declared)
-    matrix = kill_matrix([item], [record_of(item, outcome, repeat=text)])
-    assert (matrix.correct_total, len(matrix.false_alarms)) == (1, int(is_alarm))
-    assert matrix.is_perfect is not is_alarm
-    assert matrix.mutants_total == 0
-
-
-def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(record_of):
-    item = mutant(3, carrier=Carrier.TRITON)
-    records = [
-        record_of(item, Outcome.WRONG, device="cpu", values="failed: x"),
-        record_of(item, device="cuda:0", values="passed"),
-    ]
-    matrix = kill_matrix([item], records)
-    assert (matrix.mutants_total, matrix.mutants_killed) == (1, 0)
+def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(matrix_of):
+    item = mutant(3, Carrier.TRITON)
+    matrix = matrix_of((item, Outcome.WRONG, FAILS, "cpu"), (item, Outcome.OK, PASSES, "cuda:0"))
+    assert score(matrix)[:2] == (1, 0)
     assert [result.record.device for result in matrix.survivors] == ["cuda:0"]
 
 
-def test_a_mutant_killed_by_an_unexpected_check_is_reported(record_of):
-    item = mutant(9, killed_by=("tail_shapes",))
-    matrix = kill_matrix([item], [record_of(item, Outcome.CRASH, form="passed")])
-    assert matrix.results[0].is_killed
-    assert not matrix.results[0].is_killed_as_planned
-
-
-def test_checks_keep_the_order_in_which_they_run(record_of):
-    items = [mutant(number) for number in (1, 2)]
-    records = [
-        record_of(items[0], Outcome.WRONG, form="passed", values="failed: x"),
-        record_of(items[1], Outcome.WRONG, form="passed", written="passed", values="passed",
-                  repeat="failed: x"),
-    ]  # fmt: skip
-    assert kill_matrix(items, records).checks == ("form", "written", "values", "repeat")
-
-
-def test_other_harnesses_are_scored_on_the_available_results(record_of):
+def test_other_harnesses_are_scored_on_the_available_results(matrix_of):
     bugs = [mutant(number) for number in (1, 2, 3)]
-    right = mutant(1, is_bug=False)
-    records = [
-        record_of(bugs[0], Outcome.WRONG, values="failed: x", rivals={"loose": True, "abs": False}),
-        record_of(bugs[1], Outcome.WRONG, values="failed: x", rivals={"loose": True, "abs": True}),
-        record_of(bugs[2], Outcome.TIMEOUT),
-        record_of(right, values="passed", rivals={"loose": True, "abs": False}),
-    ]
-    scores = kill_matrix([*bugs, right], records).rivals
+    loose, strict = {"loose": True, "abs": False}, {"loose": True, "abs": True}
+    scores = matrix_of(
+        (bugs[0], Outcome.WRONG, FAILS, "cpu", loose),
+        (bugs[1], Outcome.WRONG, FAILS, "cpu", strict),
+        (bugs[2], Outcome.TIMEOUT, {}), (RIGHT, Outcome.OK, PASSES, "cpu", loose),
+    ).rivals  # fmt: skip
     assert scores["loose"].judged == scores["abs"].judged == 2
     assert len(scores["loose"].let_through) == 2
     assert scores["abs"].let_through == (bugs[1].configuration,)
-    assert scores["loose"].false_alarms == ()
-    assert scores["abs"].false_alarms == (right.configuration,)
+    assert (scores["loose"].false_alarms, scores["abs"].false_alarms) == (
+        (), (RIGHT.configuration,),
+    )  # fmt: skip
     assert scores["abs"].correct_judged == 1
     assert (scores["abs"].wrong_judged, len(scores["abs"].wrong_let_through)) == (2, 1)

@@ -45,27 +45,24 @@ def events(make_record):
     ]
 
 
-def test_a_recorded_dispatch_names_its_folder(make_record):
-    facts = TraceFacts(
-        folder="traces_matmul/config_0007", files=("CPU_trace.json",), operators=20, kernels=0,
-        input_sha256={}, output_sha256="",
-    )  # fmt: skip
-    console = _console()
-    with ProgressListener(console) as listener:
-        listener(DispatchFinished(make_record(SQUARE, gflops=None, trace=facts)))
-        facts = dataclasses.replace(facts, kernels=5)
-        listener(DispatchFinished(make_record(SQUARE, gflops=None, trace=facts)))
-    first, second = console.file.getvalue().splitlines()
-    assert "  traces_matmul/config_0007  20 operators  " in first
-    assert "  traces_matmul/config_0007  5 kernels  " in second
-
-
-def test_piped_output_is_one_plain_line_per_dispatch(events):
-    console = _console()
-    with ProgressListener(console) as listener:
+def _printed(*events, terminal=False, width=100, **options):
+    """What is printed of these events."""
+    console = Console(file=io.StringIO(), width=width, height=25, highlight=False,
+                      force_terminal=terminal, color_system=None)  # fmt: skip
+    with ProgressListener(console, **options) as listener:
         for event in events:
             listener(event)
-    assert console.file.getvalue().splitlines() == [
+    return console.file.getvalue()
+
+
+def test_piped_output_is_one_plain_line_per_dispatch(events, make_record):
+    facts = TraceFacts(folder="traces_matmul/config_0007", files=("CPU_trace.json",), operators=20,
+                       kernels=0, input_sha256={}, output_sha256="")  # fmt: skip
+    recorded = [
+        DispatchFinished(make_record(SQUARE, gflops=None, trace=one))
+        for one in (facts, dataclasses.replace(facts, kernels=5), None)
+    ]
+    assert _printed(*events, *recorded).splitlines() == [
         "12 dispatches in gemmetry-out/demo; 8 from an earlier run are kept (400 samples)",
         "compile: 2 of 2 dispatches",
         f"[ 9/12] ok torch:{SQUARE}_default  2.68 ms  100 GFLOP/s  passed",
@@ -73,6 +70,9 @@ def test_piped_output_is_one_plain_line_per_dispatch(events):
         "warning: clock is low\ufffd[31m",
         f"[11/12] wrong torch:{SQUARE}_bad: [b]wrong[/b]",
         f"[12/12] ok torch:{SQUARE}_slow  5.37 ms  50.0 GFLOP/s  passed",
+        f"[13/12] ok torch:{SQUARE}_default  traces_matmul/config_0007  20 operators  not_verified",
+        f"[14/12] ok torch:{SQUARE}_default  traces_matmul/config_0007  5 kernels  not_verified",
+        f"[15/12] ok torch:{SQUARE}_default  not_verified",
     ]
 
 
@@ -81,12 +81,8 @@ def test_verbose_lists_choices_and_commands_line_by_line(make_record):
     record = dataclasses.replace(
         make_record(SQUARE), facts=facts, reproduce="gemmetry profile \x1b[31m"
     )
-    console = _console(force_terminal=True, color_system=None)
-    with ProgressListener(console, verbose=True) as listener:
-        listener(PlanReady(1, 0, 0, "e"))
-        listener(StageProgress(Stage.VERIFY, 1, 1))
-        listener(DispatchFinished(record))
-    first, stage, done, *reported = console.file.getvalue().splitlines()
+    events = (PlanReady(1, 0, 0, "e"), StageProgress(Stage.VERIFY, 1, 1), DispatchFinished(record))
+    first, stage, done, *reported = _printed(*events, terminal=True, verbose=True).splitlines()
     assert first == "1 dispatch in e"
     assert stage == "verify: 1 of 1 dispatch"
     assert done.startswith("[1/1] ok ")
@@ -119,19 +115,15 @@ def test_live_view_shows_share_best_stage_and_failures(events):
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_lines_above_the_live_view_break_between_words(make_record, width):
-    console = Console(
-        file=io.StringIO(), width=width, height=25, force_terminal=True, color_system=None
-    )
     reason = "values: " + " ".join(f"element{number} is wrong" for number in range(12))
     wrong = make_record(SQUARE, outcome=Outcome.WRONG, reason=reason)
-    with ProgressListener(console, live=True) as listener:
-        listener(Message(f"It was not run: {reason}", level="warning"))
-        listener(DispatchFinished(wrong))
-    lines = console.file.getvalue().splitlines()
-    assert len(lines) > 6
-    assert all(len(line) <= width for line in lines)
-    words = " ".join(console.file.getvalue().split())
-    assert words == (f"warning: It was not run: {reason} wrong torch:{SQUARE}_default: {reason}")
+    events = (Message(f"It was not run: {reason}", level="warning"), DispatchFinished(wrong))
+    text = _printed(*events, terminal=True, width=width, live=True)
+    assert len(text.splitlines()) > 6
+    assert all(len(line) <= width for line in text.splitlines())
+    assert " ".join(text.split()) == (
+        f"warning: It was not run: {reason} wrong torch:{SQUARE}_default: {reason}"
+    )
 
 
 def test_progress_goes_to_stderr(capsys, make_record):
@@ -149,14 +141,6 @@ def test_an_error_ends_the_live_view_and_continues():
     with pytest.raises(KeyboardInterrupt), listener:
         raise KeyboardInterrupt
     assert listener._live is None
-
-
-def test_unmeasured_dispatches_show_their_verdict(make_record):
-    console = _console()
-    with ProgressListener(console) as listener:
-        listener(PlanReady(1, 0, 0, "x"))
-        listener(DispatchFinished(make_record(SQUARE, gflops=None)))
-    assert console.file.getvalue().endswith(f"[1/1] ok torch:{SQUARE}_default  not_verified\n")
 
 
 def test_a_finished_run_that_is_repeated_draws_no_bar():

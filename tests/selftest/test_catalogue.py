@@ -56,6 +56,12 @@ def test_configurations_are_unique() -> None:
     assert len(mutants_by_configuration()) == len(all_mutants())
 
 
+def test_every_kind_of_factor_has_mutants() -> None:
+    signatures = [parse_operation(item.operation).signature for item in all_mutants()]
+    scalings = {str(one.scaling) for one in signatures if one.blocks}
+    assert scalings >= {"vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128"}
+
+
 @pytest.mark.parametrize("item", ALL)
 def test_a_kernel_is_described_completely(item: Mutant) -> None:
     operation = parse_operation(item.operation)

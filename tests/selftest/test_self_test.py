@@ -27,12 +27,6 @@ def test_every_kernel_of_the_catalogue_is_in_the_plan_or_absent_with_a_reason():
     assert reasons == {"this machine has no CUDA device that torch can use"}
 
 
-def test_enough_bugs_of_the_list_run_on_a_cpu():
-    (names,) = prepare_self_test().plan.document["planted"].values()
-    assert sum(name.startswith("m") for name in names) >= 40
-    assert sum(name.startswith("ok") for name in names) >= 14
-
-
 def test_on_a_gpu_each_carrier_runs_wherever_it_can(monkeypatch):
     monkeypatch.setattr(module, "_targets", lambda: (CPU, GPU))
     from gemmetry.selftest import provider

@@ -1,8 +1,20 @@
 from __future__ import annotations
 
-from gemmetry.domain.settings import Form, plain
+import json
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from gemmetry.domain.columns import COLUMNS, result_schema
+from gemmetry.domain.errors import Stage
+from gemmetry.domain.settings import Form, RunSettings, declarations, plain
+from gemmetry.domain.specs.fields import setting_values
 from gemmetry.domain.specs.keys import ALIASES, KEYS, PANELS, RETIRED, canonical_key
-from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.domain.specs.model import ProfileSpec, spec_schema
+from gemmetry.domain.specs.planning import run_settings
 
 
 def test_the_table_and_the_model_have_the_same_keys():
@@ -46,3 +58,138 @@ def test_a_command_may_have_a_default_of_its_own():
     assert KEYS["enable_rectangular"].help(False).endswith("Default: off.")
     assert KEYS["seed"].help(None) == KEYS["seed"].help()
     assert KEYS["problem_n"].help() == "Sizes of N."
+
+
+ONE_MORE_SETTING = """
+import contextlib, io, json, sys
+from dataclasses import dataclass, replace
+
+from gemmetry.domain import settings
+from gemmetry.domain.settings import setting
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings(settings.RunSettings):
+    pause_s: float = setting(
+        0.25, "Pause between rounds.", key="pause", aliases=("rest",), metavar="TIME")
+
+settings.RunSettings = RunSettings
+
+from gemmetry.cli.main import run
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.engine.candidates import reproduction_command
+from gemmetry.domain.specs.planning import run_settings
+from gemmetry.domain.specs.model import spec_schema
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.engine.schema import Lane
+
+def printed(*arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as out, \\
+            contextlib.redirect_stderr(io.StringIO()) as err:
+        status = run(list(arguments))
+    return status, out.getvalue() + err.getvalue()
+
+dry = "profile", "--providers", "null", "--device", "null:0", "--dry-run", "--json"
+print(json.dumps({
+    "help": printed("profile", "--help"),
+    "schema": spec_schema()["properties"]["pause"],
+    "default": run_settings(make_spec({})).pause_s,
+    "plan": json.loads(printed(*dry, "--rest", "500ms")[1])["plan"]["settings"]["pause_s"],
+    "mistake": printed(*dry, "--pause", "soon"),
+    "again": reproduction_command(
+        Lane(1, "null", {}, Target(TargetKind.NULL, "", 0)), "x", RunSettings(pause_s=0.5)),
+}))
+"""
+
+
+def test_a_setting_is_added_by_its_declaration_alone():
+    found = subprocess.run(
+        [sys.executable, "-c", ONE_MORE_SETTING], capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 0, found.stderr
+    seen = json.loads(found.stdout)
+    status, text = seen["help"]
+    assert (status, " ".join(text.split()).count("--pause TIME")) == (0, 1)
+    assert "Pause between rounds. Default: 0.25. (also --rest)" in " ".join(text.split())
+    assert seen["schema"] == {
+        "anyOf": [{"type": "number"}, {"type": "string"}],
+        "default": 0.25,
+        "description": "Pause between rounds.",
+        "title": "Pause",
+    }
+    assert (seen["default"], seen["plan"]) == (0.25, 0.5)
+    assert seen["mistake"][0] == 2
+    assert "--pause: " in seen["mistake"][1]
+    assert seen["again"].endswith(" --pause 0.5s --fresh")
+
+
+def test_every_field_of_a_run_but_the_schedule_of_traces_is_declared():
+    names = [name for name in RunSettings.__slots__ if name != "trace"]
+    assert list(declarations(RunSettings)) == names
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        ("benchmark_repetitions", 1, 0),
+        ("warmup_time", None, 0),
+        ("processes", 12, 13),
+        ("interval_width", None, 1.0),
+        ("verification_level", "paranoid", "thorough"),
+        ("distribution", "normal", "gauss"),
+        ("sanitizers", "all", "valgrind"),
+        ("jobs", -1, -2),
+        ("memory_budget", "2GiB", -1),
+        ("deadlines", {"compile": "1min"}, {"lunch": 3}),
+        ("tags", "a:b", "a"),
+    ],
+)
+def test_limits_and_names_are_those_of_the_declaration(key, good, bad):
+    ProfileSpec(**{key: good})
+    with pytest.raises(ValidationError):
+        ProfileSpec(**{key: bad})
+
+
+def test_choices_of_the_schema_and_of_completion_are_the_same():
+    field = ProfileSpec.model_fields["timing_method"]
+    assert (
+        get_args(field.annotation) == KEYS["timing_method"].choices == ("auto", "graph", "events")
+    )
+    assert not KEYS["seed"].choices
+
+
+def test_nothing_means_the_default_and_parts_of_a_mapping_are_added_to_it():
+    values = setting_values(dict(ProfileSpec(deadlines={"compile": 7}, tags="a:b")))
+    assert values["deadlines_s"] == {**RunSettings().deadlines_s, Stage.COMPILE: 7.0}
+    assert values["tags"] == {"a": "b"}
+    assert values["warmup_s"] == 0.0
+    assert run_settings(ProfileSpec()) == RunSettings()
+
+
+def test_the_spec_schema_has_every_key_with_its_text():
+    properties = spec_schema()["properties"]
+    assert set(properties) == set(KEYS) | set(ALIASES)
+    for name, key in KEYS.items():
+        assert properties[name]["description"] == key.text
+    assert spec_schema()["additionalProperties"] is False
+
+
+def test_the_result_schema_has_every_column():
+    record = result_schema()["properties"]["records"]["items"]
+    assert list(record["properties"]) == record["required"] == [c.name for c in COLUMNS]
+    for column in COLUMNS:
+        assert column.description in record["properties"][column.name]["description"]
+
+
+def test_measured_values_may_be_null_and_identity_may_not():
+    properties = result_schema()["properties"]["records"]["items"]["properties"]
+    assert properties["median_ns"]["type"] == ["number", "null"]
+    assert properties["flops"]["type"] == "integer"
+    for name in ("effective_samples", "harness_overhead_ns", "others_cpu_share", "run_delay_share"):
+        assert properties[name]["type"] == ["number", "null"]
+    assert properties["marks"] == {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": properties["marks"]["description"],
+    }
+    assert None in properties["stage"]["enum"]
+    assert "ok" in properties["outcome"]["enum"]

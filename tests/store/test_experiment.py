@@ -115,15 +115,6 @@ def test_rounds_are_distinguished_by_their_turn(tmp_path, open_experiment, make_
         assert experiment.samples(record) == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_the_same_plan_resumes(tmp_path, open_experiment, make_record):
-    with open_experiment(tmp_path) as experiment:
-        experiment.finish({1: make_record()})
-    with open_experiment(tmp_path, command="gemmetry profile again") as experiment:
-        assert not experiment.is_new
-        assert [row.id for row in experiment.remaining()] == [2, 3, 4]
-        assert experiment.manifest.commands == ("gemmetry profile", "gemmetry profile again")
-
-
 def test_rounds_of_another_environment_are_dropped_but_not_those_of_records(
     tmp_path, open_experiment, make_record, make_round
 ):
@@ -302,12 +293,6 @@ def test_a_second_writer_is_refused(tmp_path, open_experiment):
     open_experiment(tmp_path).close()
 
 
-def test_a_file_in_the_way_is_a_storage_error(tmp_path, open_experiment):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="--experiment"):
-        open_experiment(tmp_path / "file" / "exp")
-
-
 def test_an_enumeration_that_fails_leaves_nothing(tmp_path, open_experiment, make_plan):
     def fail():
         raise RequestError("nothing selected")
@@ -342,10 +327,3 @@ def test_moving_the_folder_keeps_it_readable(tmp_path, open_experiment, make_rec
     shutil.move(tmp_path / "a", tmp_path / "b #?%")
     with Experiment.open(tmp_path / "b #?%") as reader:
         assert len(list(reader.records())) == 1
-
-
-def test_a_folder_that_is_not_there_is_distinguished_from_one_without_a_journal(tmp_path):
-    with pytest.raises(RequestError, match="there is no such folder"):
-        Experiment.open(tmp_path / "missing")
-    with pytest.raises(RequestError, match=r"it has no journal\.sqlite"):
-        Experiment.open(tmp_path)

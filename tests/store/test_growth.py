@@ -54,12 +54,6 @@ def test_what_is_missing_comes_behind_what_is_there(journal, make_record):
     assert stored == [("null", '{"configurations":[1]}'), ("numpy", "{}")]
 
 
-def test_nothing_is_added_twice(journal):
-    for _ in range(2):
-        add_plan(journal, [NULL], [FIRST], {}, "here")
-    assert [row[0] for row in planned(journal)] == [1, 2]
-
-
 def test_what_is_wanted_again_keeps_its_verdict_and_loses_its_record(journal, make_record):
     verdict = Verdict(status=Verification.PASSED)
     record = make_record(outcome=Outcome.SKIPPED, reason="slow", measurement=None)

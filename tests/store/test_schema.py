@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.errors import JournalDamagedError, RequestError, StorageError
+from gemmetry.domain.errors import JournalDamagedError, StorageError
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.schema import (
     JOURNAL_NAME,
@@ -57,15 +57,6 @@ def test_experiments_of_one_second_differ_in_when_they_were_created(tmp_path):
         create(folder, Manifest(name="n", plan_hash="h"), "", lambda connection: None)
     first, second = (read_manifest(folder).created for folder in made)
     assert first < second
-
-
-def test_one_holder_at_a_time(tmp_path):
-    lock = FolderLock(tmp_path)
-    with pytest.raises(RequestError, match="in use by process"):
-        FolderLock(tmp_path)
-    lock.release()
-    lock.release()
-    FolderLock(tmp_path).release()
 
 
 def test_a_dead_process_holds_no_lock(tmp_path):

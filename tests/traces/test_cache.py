@@ -98,11 +98,6 @@ def test_the_key_knows_size_time_beginning_end_and_version(trace, monkeypatch):
     assert cache_key([trace.with_name("none")]) is None
 
 
-def test_another_key_finds_nothing(trace, rows):
-    save(trace, "one", rows)
-    assert load(trace, "two") is None
-
-
 def test_damage_anywhere_is_noticed(trace, rows):
     place = save(trace, "key", rows)
     good = place.read_bytes()

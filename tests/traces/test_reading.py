@@ -17,7 +17,6 @@ from gemmetry.traces import reading
 from gemmetry.traces.reading import CACHE_SUFFIX, find_traces, read_trace
 
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)
@@ -34,22 +33,6 @@ def large(folder: Path) -> Path:
     path = folder / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
     return path
-
-
-@pytest.mark.parametrize(
-    ("name", "format", "kernels"),
-    [
-        ("h200_matmul.pt.trace.json.gz", "kineto", 2),
-        ("v100_resnet50_2021_part.json.gz", "kineto", 201),
-        ("mi350x_908_part_results.json.gz", "rocprofv3-json", 200),
-        ("sdk2025_kernel_trace.csv", "rocprofv3-csv", 4),
-        ("hk_b64_bank_test_counter_collection.csv", "rocprofv3-csv", 3),
-    ],
-)
-def test_every_format(name, format, kernels):
-    rows = read_trace(SAMPLES / name)
-    assert rows.format == format
-    assert len(rows.gpu.start_ns) == kernels
 
 
 def test_a_rocpd_database(tmp_path):
@@ -211,26 +194,12 @@ def test_a_full_disk_is_not_a_damaged_trace(tmp_path, monkeypatch):
         read_trace(large(tmp_path))
 
 
-@pytest.mark.parametrize("table", ["kernel_trace", "counter_collection"])
-def test_any_table_of_a_process_stands_for_all_of_it(table):
-    # The counters of 2024 have no times; those of the kernels in the table next to them count.
-    assert len(read_trace(SAMPLES / f"sdk2024_{table}.csv").gpu.start_ns) == 7
-
-
 def test_tables_without_any_times_are_refused_with_the_reason(tmp_path):
     for table in ("hk_b64_bank_test_agent_info", "sdk2024_counter_collection"):
         path = tmp_path / f"{table}.csv"
         shutil.copy(SAMPLES / path.name, path)
         with pytest.raises(RequestError, match="has kernels with their times"):
             read_trace(path)
-
-
-def test_a_pattern_of_names_may_hold_caches(tmp_path):
-    path = large(tmp_path)
-    read_trace(path)
-    named = sorted(tmp_path.glob("trace*"))
-    assert [file.name for file in named] == [path.name, path.name + CACHE_SUFFIX]
-    assert find_traces(named) == [path]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from gemmetry.formats import events as mapping
 from gemmetry.formats import events as spool
 from gemmetry.traces.gemms import Gemms, link_gemms, row_major_layout, workload
 from gemmetry.traces.model import Trace
-from gemmetry.traces.names import KernelKind, is_gemm
+from gemmetry.traces.names import is_gemm
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 
@@ -152,16 +152,6 @@ def test_steps_of_a_training_job_hold_its_backward_pass(read):
     steps = summarize_steps(read("sweep_h200x4/256thread/nccl_8channels/torch_profiler/"
                                  "rank0.pt.trace.json.gz"))  # fmt: skip
     assert [(step.step.number, step.gemm_kernels) for step in steps] == [(3, 72), (4, 72), (5, 72)]
-
-
-def test_the_shapes_of_a_small_recording(read):
-    trace = read("committed/h200_matmul.pt.trace.json.gz")
-    (row,) = Gemms([trace]).rows()
-    assert row.shape is not None
-    assert row.shape[:6] == (2048, 2048, 2048, 1, "bf16", "tt")
-    assert (row.count, row.linked, row.facts.kind) == (2, 2, KernelKind.GEMM)
-    assert row.tflops == pytest.approx(2 * 2048**3 / row.median_ns / 1000)
-    assert 0.5 < row.peak_fraction < 0.9
 
 
 @pytest.mark.parametrize(

@@ -227,21 +227,6 @@ def points(order="given", **options):
     return plan(command="true", order=order, library="nccl", **options).points
 
 
-def test_folders_and_titles():
-    one, other = points(threads=(256,), channels=(28,), axes=ALGORITHMS)
-    assert one.folder == "256thread/nccl_28channels/NCCL_ALGO=Ring"
-    assert other.folder == "256thread/nccl_28channels/NCCL_ALGO=^NVLS"
-    assert one.title == "256 threads, 28 channels, NCCL_ALGO=Ring"
-    assert [(one.folder, one.title) for one in points(channels=(1,))] == [
-        ("nccl_1channels", "1 channel")
-    ]
-    assert [one.folder for one in points()] == ["repeat_01"]
-    axes = {"NCCL_TOPO_FILE": ("/a b/c.xml", "..")}
-    assert [one.folder for one in points(axes=axes)] == [
-        "NCCL_TOPO_FILE=%2Fa%20b%2Fc.xml", "NCCL_TOPO_FILE=.."
-    ]  # fmt: skip
-
-
 def test_each_repeat_is_shuffled_anew_and_complete():
     many = {"threads": (256, 512), "channels": (1, 2, 4, 8), "order": "random", "repeats": 3}
     found = points(**many, seed=1)

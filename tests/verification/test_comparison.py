@@ -1,20 +1,33 @@
 from __future__ import annotations
 
+import dataclasses
+import threading
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import accuracy_class, bound_rule, half_ulp
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference, to_storage
-from gemmetry.numerics.storage import quantize, round_to_tf32, to_float64
+from gemmetry.numerics.storage import numpy_dtype, quantize, round_to_tf32, same_bytes, to_float64
 from gemmetry.verification import comparison
-from gemmetry.verification import comparison as threads
-from gemmetry.verification.comparison import compare, compare_exactly, outside_bound
+from gemmetry.verification.comparison import (
+    ARRAYS_NAME,
+    ErrorStatistics,
+    Evidence,
+    RoundingBias,
+    compare,
+    compare_exactly,
+    in_order,
+    load,
+    outside_bound,
+    save,
+)
 
 
 @pytest.fixture
@@ -176,7 +189,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch, name, is_wrong):
     monkeypatch.setattr(comparison, "_BLOCK", 10_000)
     found = []
     for cores in (1, 7):
-        monkeypatch.setattr(threads, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(comparison, "usable_cores", lambda cores=cores: cores)
         found.append(compare(operation, result, reference))
     masks = [statistics.bad for statistics in (whole, *found)]
     assert all((mask is None) is (not is_wrong) for mask in masks)
@@ -317,3 +330,140 @@ def test_errors_show_the_arithmetic_that_made_them(formats, multiply, expected):
         result = quantize(np.asarray(multiply(a, b), float), operation.output.dtype)
     errors = compare(operation, result, reference)
     assert accuracy_class(operation, errors.largest_error) == expected
+
+
+def test_parts_add_up():
+    whole = ErrorStatistics(elements=10)
+    whole.add(ErrorStatistics(4, bad_count=1, max_ratio=2.0, squared_error=1.0, first_bad="one"))
+    whole.add(
+        ErrorStatistics(6, warned_count=3, max_ratio=0.5, squared_reference=4.0, first_bad="two")
+    )
+    assert (whole.elements, whole.bad_count, whole.warned_count) == (10, 1, 3)
+    assert whole.max_ratio == 2.0
+    assert whole.first_bad == "one"
+    assert whole.relative_frobenius == 0.5
+    assert ErrorStatistics(1).relative_frobenius == 0.0
+    assert ErrorStatistics(1, squared_error=1.0).relative_frobenius is None
+
+
+@pytest.mark.parametrize(
+    ("outward", "upward", "words"),
+    [(0.0, 0.0, ""), (29.0, -29.0, ""), (-5000.0, 0.0, "-0.5 ulp away from zero"),
+     (0.0, 5000.0, "+0.5 ulp upward")],
+)  # fmt: skip
+def test_bias_of_stochastic_rounding(outward, upward, words):
+    bias = RoundingBias(count=10_000, upward=upward, outward=outward, drift=10.0)
+    assert (bias.problem == "") is (words == "")
+    assert words in bias.problem
+    statistics = ErrorStatistics(10_000)
+    assert statistics.bias_problem == ""
+    statistics.add(ErrorStatistics(10_000, rounding=bias))
+    assert statistics.bias_problem == bias.problem
+
+
+def test_scatter_of_the_accumulation_is_granted():
+    assert RoundingBias(count=100, outward=50.0).problem
+    assert not RoundingBias(count=100, outward=50.0, squared_scatter=400.0).problem
+
+
+def evidence_of(name):
+    operation = parse_operation(name)
+    spec = operation.output
+    output = np.arange(spec.elements, dtype=np.float64).reshape(spec.storage_shape)
+    return Evidence(
+        check="values",
+        operation=operation,
+        inputs=make_inputs(operation, distribution="normal", seed=3),
+        output=output.astype(numpy_dtype(spec.dtype)),
+        expected=output + 1,
+        bad=output % 2 == 0,
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_3x5x7_f32t_f32t_f32t",
+        "matmul_3x5x7_bf16t_bf16n_bf16t_bias",
+        "matmul_16x16x16_e4m3t_e5m2n_bf16t_scalerow",
+        "matmul_16x16x16_e4m3fnuzt_e4m3fnuzn_bf16t",
+        "matmul_4x4x4_s8t_s8t_s32t",
+    ],
+)
+def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
+    saved = evidence_of(name)
+    save(tmp_path / "a" / "b", saved)
+    found = load(tmp_path / "a" / "b")
+    assert (found.check, found.operation) == (saved.check, saved.operation)
+    for one, other in zip(found.inputs, saved.inputs, strict=True):
+        assert same_bytes(one, other)
+    assert same_bytes(found.output, saved.output)
+    assert same_bytes(found.expected, saved.expected)
+    assert np.array_equal(found.bad, saved.bad)
+
+
+def test_expectation_and_mask_may_be_missing_and_the_output_of_another_form(tmp_path):
+    saved = dataclasses.replace(
+        evidence_of("matmul_3x5x7_f32t_f32t_f32t"),
+        expected=None, bad=None, output=np.ones((2, 2), np.float16),
+    )  # fmt: skip
+    save(tmp_path, saved)
+    found = load(tmp_path)
+    assert found.expected is None
+    assert found.bad is None
+    assert found.output.dtype == np.float16
+
+
+def test_numpy_reads_the_file_without_us(tmp_path):
+    path = save(tmp_path, evidence_of("matmul_3x5x7_bf16t_bf16t_f32t"))
+    with np.load(path, allow_pickle=False) as arrays:
+        assert {"header", "input_lhs", "input_rhs", "output", "expected", "bad"} == set(arrays)
+        assert arrays["input_lhs"].dtype == np.uint16
+
+
+def test_bytes_count_every_array():
+    found = evidence_of("matmul_3x5x7_f32t_f32t_f32t")
+    assert found.nbytes == 4 * (3 * 7 + 7 * 5 + 3 * 5) + 8 * 15 + 15
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_args, **_more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space"):
+        save(tmp_path, evidence_of("matmul_3x5x7_f32t_f32t_f32t"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_and_damaged_files_are_reported(tmp_path):
+    with pytest.raises(RequestError, match="contains no"):
+        load(tmp_path)
+    (tmp_path / ARRAYS_NAME).write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises(StorageError, match="cannot be read"):
+        load(tmp_path)
+
+
+def test_results_come_in_the_order_of_the_items(monkeypatch):
+    monkeypatch.setattr(comparison, "usable_cores", lambda: 4)
+    release = threading.Event()
+
+    def square(number):
+        if number == 0:
+            release.wait(10)  # The first item ends last.
+        elif number == 3:
+            release.set()
+        return number**2
+
+    assert list(in_order(square, range(4))) == [0, 1, 4, 9]
+
+
+def test_one_processor_works_in_the_calling_thread(monkeypatch):
+    monkeypatch.setattr(comparison, "usable_cores", lambda: 1)
+    names = set(in_order(lambda _: threading.current_thread().name, range(3)))
+    assert names == {threading.current_thread().name}
+
+
+def test_a_single_item_needs_no_count_of_processors(monkeypatch):
+    monkeypatch.setattr(comparison, "usable_cores", lambda: 1 / 0)
+    assert list(in_order(str, [7])) == ["7"]

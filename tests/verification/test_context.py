@@ -1,9 +1,20 @@
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from gemmetry.domain.errors import OutOfMemoryError
+from gemmetry.hardware.host_device import HostDevice
+from gemmetry.numerics.bounds import ErrorSums
+from gemmetry.numerics.storage import as_bits
+from gemmetry.verification import context as contexts
+from gemmetry.verification.after_timing import digest
+from gemmetry.verification.comparison import compare
 from gemmetry.verification.inputs.exact import integers
 from gemmetry.verification.inputs.scaled import selects_lhs
+from gemmetry.verification.protocol import verify
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 
@@ -52,3 +63,105 @@ def test_no_reference_is_made_where_the_first_was_too_expensive(context_of):
     assert context.reference_of(context.inputs) is None
     assert context.first_errors is context.first_sums.statistics
     assert context_of(NAME).reference_of(context.inputs) is not None
+
+
+class _Comparing(HostDevice):
+    """Compares with the host's code, as far as the contract goes."""
+
+    def __init__(self, operation):
+        super().__init__()
+        self.operation, self.uploads, self.compared = operation, 0, 0
+
+    def upload_reference(self, reference):
+        self.uploads += 1
+        return reference
+
+    def error_sums(self, result, spec, reference, rule):
+        self.compared += 1
+        found = compare(self.operation, result, reference)
+        if found.warned_count or found.bad is not None:
+            return None
+        return ErrorSums(*(getattr(found, name) for name in ErrorSums._fields))
+
+
+@pytest.fixture
+def comparing_context(context_of, monkeypatch):
+    """A context whose device compares; the host must not where `device_only`."""
+
+    def make(name=NAME, *, device_only=True, **more):
+        context = context_of(name, **more)
+        context.launcher.executable.device = context.launcher.device = _Comparing(context.operation)
+        if device_only:
+            monkeypatch.setattr(contexts, "compare", lambda *_, **__: 1 / 0)
+        return context
+
+    return make
+
+
+def test_a_right_result_is_compared_on_the_device_alone(comparing_context, context_of):
+    host = context_of(NAME).first_errors
+    context = comparing_context()
+    assert context.first_errors == host
+    assert context.judge_by_bound("x", context.second, context.reference).text == "passed"
+    assert (context.launcher.device.uploads, context.launcher.device.compared) == (1, 2)
+
+
+def test_another_reference_replaces_the_first(comparing_context):
+    context = comparing_context()
+    other = replace(context.reference)
+    for reference in (context.reference, other, other):
+        context.compare(context.first, reference)
+    assert context.launcher.device.uploads == 2
+
+
+def test_the_host_finds_out_what_is_wrong(comparing_context, context_of):
+    def wrong(operation, tensors):
+        result = np.asarray(tensors["lhs"] @ tensors["rhs"])
+        result[3, 4] += 1
+        return result
+
+    context = comparing_context(kernel=wrong, device_only=False)
+    result = context.judge_by_bound("x", context.first, context.reference)
+    host = context_of(NAME, kernel=wrong)
+    assert result == host.judge_by_bound("x", host.first, host.reference)
+    assert result.is_failure and context.evidence["x"].bad[3, 4]
+
+
+def test_short_memory_and_integers_are_left_to_the_host(comparing_context, monkeypatch):
+    context = comparing_context(device_only=False)
+
+    def short(*_):
+        raise OutOfMemoryError("none left")
+
+    monkeypatch.setattr(context.launcher.device, "error_sums", short)
+    assert context.first_errors.bad is None
+    integers = comparing_context("matmul_8x6x16_s8t_s8t_s32t", device_only=False)
+    assert integers.first_errors.bad is None and integers.launcher.device.uploads == 0
+
+
+class _Digesting(HostDevice):
+    def digest(self, buffer, negated=()):
+        return f"device {as_bits(buffer).tobytes().hex()}"
+
+
+@pytest.mark.parametrize("kind", [HostDevice, _Digesting])
+def test_the_digest_of_a_right_result_is_the_devices_if_it_has_one(kind, context_of):
+    context = context_of(NAME)
+    context.launcher.executable.device = kind()
+    found = []
+    verify(
+        context.executable, context.operation, context.inputs, context.reference, level="quick",
+        on_right=found.append,
+    )  # fmt: skip
+    output = context.first.output
+    assert found == [digest(output) if kind is HostDevice else kind().digest(output)]
+
+
+def test_the_digest_is_that_of_the_result_as_it_was_judged(context_of):
+    """A kernel may return the same memory again, with another result in it."""
+    context = context_of(NAME)
+    context.wants_digest = True
+    assert context.first_errors.bad is None
+    expected = digest(context.first.output)
+    context.first.result[...] = 0
+    assert context.first_digest == expected

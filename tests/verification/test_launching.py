@@ -81,15 +81,6 @@ def test_no_copies_where_memory_is_short(launcher, monkeypatch):
     assert launch_with.place(inputs).copies is None
 
 
-def test_output_holds_the_sentinel_before_the_launch(launcher):
-    held = []
-    launch_with, inputs = launcher(kernel=lambda operation, tensors: np.zeros((8, 6)))
-    run = launch_with.executable.run
-    launch_with.executable.run = lambda i, o: (held.append(o.copy()), run(i, o))[1]
-    launch_with.launch(launch_with.place(inputs), sentinel=0xFF)
-    assert np.isnan(held[0]).all()
-
-
 def test_zones_are_a_tile_high_and_hold_nan(launcher):
     launch_with, inputs = launcher("matmul_8x600x4_f32t_f32t_f32t", tile=(64, 32, 16))
     placed = launch_with.place(inputs, offset=Offset(16))
@@ -99,20 +90,6 @@ def test_zones_are_a_tile_high_and_hold_nan(launcher):
         assert np.isnan(after[:4].view(np.float32)).all()
         assert buffer.ctypes.data % 256 == 16
     assert red_zones(placed.output)[1].size >= 64 * 600 * 4
-
-
-def test_a_write_into_a_zone_is_reported(launcher):
-    def overrun(inputs, output, launch):
-        red_zones(inputs[0])[0][-4096] = 0
-
-    launch_with, inputs = launcher(meddle=overrun)
-    assert launch_with.launch(launch_with.place(inputs), sentinel=0).broken_zones == ("lhs",)
-
-
-def test_returned_view_of_an_input_is_reported(launcher):
-    launch_with, inputs = launcher(meddle=lambda i, o, n: i[1].reshape(-1))
-    launch = launch_with.launch(launch_with.place(inputs), sentinel=0)
-    assert launch.returned_input == "rhs"
 
 
 def test_a_result_of_another_type_is_reported(launcher):

@@ -83,6 +83,12 @@ def note(text: str, *, command: str = "") -> None:
         print_line(Text(text), stderr_console(), indent=_INDENT)
 
 
+def notes(texts: Iterable[str], kind: str = "note") -> None:
+    """Print on stderr what is not empty, after ``note:``, or ``warning:``."""
+    for text in filter(None, texts):
+        note(f"{kind}: {text}")
+
+
 def print_json(document: Any, *, indent: int = 0) -> None:
     """One JSON document on stdout; `indent` as in :func:`gemmetry.results.json_text.encoded`."""
     from gemmetry.results.json_text import encoded
@@ -277,16 +283,16 @@ class Rendering:
     html: Path | None = None
 
 
-def rendering_of(spec: ProfileSpec, *, json: bool) -> Rendering:
-    """The rendering that a spec's keys request."""
+def rendering_of(request: Any, *, json: bool) -> Rendering:
+    """The rendering that the keys of a spec request, or the options of the same names."""
     return Rendering(
-        outputs=tuple(Path(path) for path in spec.output),
-        append=spec.append,
-        columns=columns_of(spec.columns, spec.format),
-        baseline=spec.baseline,
-        format=spec.format,
+        outputs=tuple(Path(path) for path in request.output),
+        append=request.append,
+        columns=columns_of(request.columns, request.format),
+        baseline=request.baseline,
+        format=request.format,
         json=json,
-        html=Path(spec.html) if spec.html else None,
+        html=Path(request.html) if request.html else None,
     )
 
 
@@ -337,8 +343,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
     else:
         _print(result_set, rendering)
     if rendering.json or rendering.format != "table" or rendering.columns:
-        for remark in result_set.remarks:  # A table of one's own has no place for them.
-            note(f"warning: {remark}")
+        notes(result_set.remarks, "warning")  # A table of one's own has no place for them.
     for path in rendering.outputs:
         suffix = path.suffix.lower()
         note(f"Writing performance report to {path}")

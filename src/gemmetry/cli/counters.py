@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import typer
 
-from gemmetry.cli.console import Found, note, print_facts, print_json, say, stdout_console
+from gemmetry.cli.console import Found, note, notes, print_facts, print_json, say, stdout_console
 from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
     Drawn,
@@ -151,12 +151,10 @@ def collect(options: Collect) -> None:
     if options.dry_run:
         _show_plan(planned, as_json=options.json)
         return
-    for text in planned.notes:
-        note(f"note: {text}")
+    notes(planned.notes)
     note(f"{planned.profiler.name} {planned.profiler.version} runs {shlex.join(request.command)}")
     collected = run(planned, run_command, replace=options.force)
-    for text in collected.notes[len(planned.notes) :]:
-        note(f"warning: {text}")
+    notes(collected.notes[len(planned.notes) :], "warning")
     if options.json:
         from json import loads
 
@@ -179,8 +177,7 @@ def _show_plan(planned: Collection, *, as_json: bool) -> None:
         say(f"# {planned.files.passes}")
         say(planned.input.text)
     say(shlex.join(planned.argv))
-    for text in planned.notes:
-        note(f"note: {text}")
+    notes(planned.notes)
 
 
 def _show(collected: Collected) -> None:
@@ -214,8 +211,7 @@ class OfKernels(Drawn):
         self, found: Found, problems: Iterable[str], show: Callable[[Console], None], hidden: int
     ) -> None:
         """Warn of problems, and print and write what was found; `hidden` kernels are not shown."""
-        for problem in problems:
-            note(f"warning: {problem}")
+        notes(problems, "warning")
         self.deliver(found, show)
         if hidden and not self.json:
             note(f"{hidden} more kernels took less time; --kernel REGEX selects, --json has all")
@@ -352,8 +348,7 @@ def import_(options: Import) -> int:
     files = Result(rows={"launches": reports.wide}, whole=reports.document)
     has_metrics = bool(options.metric)
     options.deliver(files, lambda console: _print(reports, console, with_metrics=has_metrics))
-    for problem in reports.problems():
-        note(f"warning: {problem}")
+    notes(reports.problems(), "warning")
     return int(bool(reports.errors))
 
 

@@ -15,7 +15,6 @@ from gemmetry.cli.console import (
     Rendering,
     Source,
     check_rendering,
-    columns_of,
     command_line,
     note,
     plan_request,
@@ -24,6 +23,7 @@ from gemmetry.cli.console import (
     print_plan,
     read_request,
     render,
+    rendering_of,
     say,
     stderr_console,
     stdout_console,
@@ -317,15 +317,7 @@ def report(options: Report) -> None:
     formats = ("table", "block", "csv", "md", "none")
     if options.format not in formats:
         raise UnknownNameError("format", options.format, formats)
-    rendering = Rendering(
-        outputs=tuple(options.output),
-        append=options.append,
-        columns=columns_of(options.columns, options.format),
-        baseline=options.baseline,
-        format=options.format,
-        json=options.json,
-        html=options.html,
-    )
+    rendering = rendering_of(options, json=options.json)
     check_rendering(rendering)
     with Experiment.open(options.experiment) as stored:
         results = stored.result_set()

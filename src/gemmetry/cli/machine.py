@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -31,7 +31,7 @@ from gemmetry.cli.console import (
 )
 from gemmetry.cli.main import COMMANDS, app, group_app, pages
 from gemmetry.cli.options import Printed, Restartable, Written, argument, option, request
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, Table, plain_columns
 from gemmetry.domain.units import counted
 
 if TYPE_CHECKING:
@@ -40,26 +40,13 @@ if TYPE_CHECKING:
 
 def providers(options: Written) -> None:
     """Providers: on which devices each works here, or why it does not."""
-    from gemmetry.engine.catalogue import InstalledCatalogue
-
-    columns = (
-        Column("provider"),
-        Column("available", ColumnType.BOOLEAN),
-        Column("devices", ColumnType.TEXTS),
-        Column("compiles_for", ColumnType.TEXTS),
-        Column("description"),
-        Column("reason"),
+    columns = plain_columns(
+        "provider available:boolean devices:texts compiles_for:texts description reason"
     )
-    catalogue = InstalledCatalogue()
-    rows = []
-    for name in catalogue.provider_names():
-        provider = catalogue.provider(name)
-        reason = provider.available()
-        targets = provider.targets() if reason is None else ()
-        devices = [t.device for t in targets if t.index is not None]
-        ahead = [t.name for t in targets if t.index is None]
-        description = str(getattr(provider, "description", ""))
-        rows.append((name, reason is None, devices, ahead, description, reason))
+    rows = [
+        (name, reason is None, devices, ahead, str(getattr(one, "description", "")), reason)
+        for name, one, reason, devices, ahead in _providers()
+    ]
     options.emit(Table("providers", columns, rows))
 
 
@@ -80,24 +67,13 @@ def dtypes(options: Written) -> None:
     """Number formats and their aliases."""
     from gemmetry.domain.operation import DTYPE_ALIASES, DTYPES
 
-    columns = (
-        Column("dtype"),
-        Column("bits", ColumnType.INTEGER),
-        Column("significand_bits", ColumnType.INTEGER),
-        Column("maximum", ColumnType.NUMBER),
-        Column("also", ColumnType.TEXTS),
-        Column("description"),
+    columns = plain_columns(
+        "dtype bits:integer significand_bits:integer maximum:number also:texts description"
     )
+    also = {name: [a for a, of in DTYPE_ALIASES.items() if of == name] for name in DTYPES}
     rows = [
-        (
-            dtype.name,
-            dtype.storage_bits,
-            dtype.significand_bits or None,
-            dtype.maximum,
-            [alias for alias, name in DTYPE_ALIASES.items() if name == dtype.name],
-            dtype.description,
-        )
-        for dtype in DTYPES.values()
+        (name, d.storage_bits, d.significand_bits or None, d.maximum, also[name], d.description)
+        for name, d in DTYPES.items()
     ]
     options.emit(Table("dtypes", columns, rows))
 
@@ -106,7 +82,7 @@ def columns(options: Written) -> None:
     """Columns of tables, CSV and JSON records."""
     from gemmetry.domain.columns import COLUMNS
 
-    columns = tuple(map(Column, ("column", "unit", "description")))
+    columns = plain_columns("column unit description")
     rows = [(c.name, c.unit or None, c.description) for c in COLUMNS]
     options.emit(Table("columns", columns, rows))
 
@@ -129,12 +105,7 @@ def operations(options: Listed) -> None:
 
     from gemmetry.domain.operation import operation_name
 
-    columns = (
-        Column("operation"),
-        Column("kind"),
-        Column("flops", ColumnType.INTEGER, "FLOP"),
-        Column("bytes", ColumnType.INTEGER, "B"),
-    )
+    columns = plain_columns("operation kind flops:integer:FLOP bytes:integer:B")
     rows = [
         (operation_name(operation), str(operation.kind), operation.flops, operation.bytes)
         for operation in islice(options.plan().operations, options.limit or None)
@@ -148,7 +119,7 @@ def configurations(options: Listed) -> None:
 
     from gemmetry.engine.catalogue import list_dispatches
 
-    columns = tuple(map(Column, ("provider", "target", "operation", "configuration", "refusal")))
+    columns = plain_columns("provider target operation configuration refusal")
     rows = [
         (d.provider, d.target.name, d.operation, d.configuration, d.refusal or None)
         for d in islice(list_dispatches(options.plan()), options.limit or None)
@@ -174,12 +145,7 @@ def doctor(options: Written) -> None:
     """Report what this machine can do, and why it cannot do the rest. Nothing runs."""
     from gemmetry.hardware.doctor import doctor_rows
 
-    columns = (
-        Column("capability"),
-        Column("available", ColumnType.BOOLEAN),
-        Column("detail"),
-        Column("next_step"),
-    )
+    columns = plain_columns("capability available:boolean detail next_step")
     rows = [(r.capability, r.available, r.detail, r.next_step or None) for r in doctor_rows()]
     rows += [*_provider_rows(), *_dispatcher_rows()]
     options.emit(Table("capabilities", columns, rows), _print)
@@ -223,22 +189,28 @@ def _print(table: Table) -> None:
     console.print(grid)
 
 
-def _provider_rows() -> list[tuple[Any, ...]]:
+def _providers() -> Iterator[tuple[str, Any, str | None, list[str], list[str]]]:
+    """Each provider: its name, itself, why it does not work here, its devices, and the targets it
+    only compiles for."""
     from gemmetry.engine.catalogue import InstalledCatalogue
 
     catalogue = InstalledCatalogue()
-    rows: list[tuple[Any, ...]] = []
     for name in catalogue.provider_names():
         provider = catalogue.provider(name)
         reason = provider.available()
+        targets = provider.targets() if reason is None else ()
+        devices = [t.device for t in targets if t.index is not None]
+        yield name, provider, reason, devices, [t.name for t in targets if t.index is None]
+
+
+def _provider_rows() -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for name, provider, reason, devices, ahead in _providers():
         detail = reason or ""
         if reason is None:
-            targets = provider.targets()
-            devices = ", ".join(t.device for t in targets if t.index is not None)
-            ahead = ", ".join(t.name for t in targets if t.index is None)
             versions = ", ".join(f"{k} {v}" for k, v in provider.versions().items())
-            parts = [f"runs on {devices}" if devices else "",
-                     f"compiles for {ahead}" if ahead else "", versions,
+            parts = [f"runs on {', '.join(devices)}" if devices else "",
+                     f"compiles for {', '.join(ahead)}" if ahead else "", versions,
                      *provider.doctor_notes()]  # fmt: skip
             detail = "; ".join(part for part in parts if part)
         # What a provider lacks is a sentence that ends with what to do.
@@ -295,7 +267,7 @@ def help_(options: Help) -> None:
     found, topic = pages(), options.topic
     if not topic:
         rows = [[name, _title(path)] for name, path in found.items()]
-        emit(Table("topics", (Column("topic"), Column("title")), rows), as_json=options.json)
+        emit(Table("topics", plain_columns("topic title"), rows), as_json=options.json)
         return
     text = found[topic].read_text("utf-8") if topic in found else _help_of(topic, found)
     if options.json:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gemmetry.cli.console import (
     command_line,
     note,
+    notes,
     print_facts,
     print_json,
     say,
@@ -250,8 +251,7 @@ def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> 
     if below:
         counts = ", ".join(f"{name} ({count})" for name, count in below.items())
         note(f"wrote below {folder}: {counts}")
-    for problem in problems:
-        note(f"warning: {problem}")
+    notes(problems, "warning")
 
 
 @dataclass(kw_only=True)
@@ -352,8 +352,7 @@ def tuner_config(options: TunerConfig) -> int:
         print_tuned(tuned, stdout_console())
     write_atomically(options.output, found.tuner_config().encode())
     note(f"wrote {options.output}")
-    for problem in found.problems:
-        note(f"warning: {problem}")
+    notes(found.problems, "warning")
     return int(all(one.obstacle for one in tuned))
 
 
@@ -407,8 +406,8 @@ def rocprof_input(options: RocprofInput) -> None:
     if preset not in PRESETS:
         raise UnknownNameError("preset of counters", preset, PRESETS)
     kernels = kernel_names(options.source)
-    if foreign := nvidia_note(kernels):
-        note(f"warning: {foreign}")
+    foreign = nvidia_note(kernels)
+    notes([foreign], "warning")
     chip = options.chip if options.chip is None else check_chip(options.chip)
     made = make_rocprof_input(kernels, [*PRESETS[preset], *options.counters], chip=chip)
     written = write_rocprof_input(made, kernels, options.output)
@@ -448,8 +447,7 @@ def run(options: Run) -> int:
     planned = SweepPlan(plan_sweep(options))
     if options.no_aggregate:
         note("note: --no-aggregate has no effect: gemmetry sweep analyze is a separate command")
-    for text in planned.notes:
-        note(f"note: {text}")
+    notes(planned.notes)
     if options.dry_run:
         _show_sweep(planned, as_json=options.json)
         return 0

@@ -17,6 +17,7 @@ from gemmetry.cli.console import (
     check_outputs,
     command_line,
     note,
+    notes,
     plan_request,
     print_facts,
     print_json,
@@ -131,7 +132,7 @@ def summary(options: Summary) -> int:
 
             table = step_table(found.steps) if steps else summary_table(found.files)
             write_outputs(of_table(table), options.output)
-    print_notes(traces.without_gpu_note(), found.no_steps_note() if steps else "")
+    notes([traces.without_gpu_note(), found.no_steps_note() if steps else ""])
     return finish(traces, options.timings)
 
 
@@ -176,7 +177,7 @@ def gemms(options: Gemms) -> int:
 
         print_gemms(rows, stdout_console(), top=options.top)
     write_outputs(of_table(table), options.output)
-    print_notes(traces.convolutions_note(), traces.without_gpu_note())
+    notes([traces.convolutions_note(), traces.without_gpu_note()])
     return finish(traces, options.timings)
 
 
@@ -207,7 +208,7 @@ def shapes(options: Shapes) -> int:
     from gemmetry.traces.report import shapes_table
 
     instead = "these are the products that the operators recorded, with times on the host"
-    print_notes(traces.without_gpu_note(instead if rows else ""))
+    notes([traces.without_gpu_note(instead if rows else "")])
     load = workload(rows)
     failure = no_shape(traces.names, load) if tables and not load.gemms else None
     text = ""
@@ -243,16 +244,9 @@ def _spec(load: Workload, names: Sequence[str], top: int) -> tuple[str, RequestE
         return "", error
 
 
-def print_notes(*texts: str) -> None:
-    """Print those that are not empty on stderr."""
-    for text in filter(None, texts):
-        note(f"note: {text}")
-
-
 def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     """Report what could not be read and, unless that is done, what is missing; the exit status."""
-    for warning in traces.warnings if warn else ():
-        note(f"warning: {warning}")
+    notes(traces.warnings if warn else (), "warning")
     for error in traces.errors.values():
         print_error(error)
     if wants_timings:
@@ -395,9 +389,8 @@ def report(options: Report) -> int:
             write_report(found, path, command=command_line())
             note(f"wrote {path}")
     warnings = [*found.file_warnings, *found.job_warnings]
-    for warning in warnings:
-        note(f"warning: {warning}")
-    print_notes(*found.remarks)
+    notes(warnings, "warning")
+    notes(found.remarks)
     files = list(map(str, options.output))
     if is_brief:
         _print_json(found.result(files=files), is_brief=True)

@@ -159,8 +159,8 @@ def compare(
     Dispatches are joined on (target, provider, name). Relative differences up to `threshold` count
     as no difference (None: :func:`default_threshold`). All comparisons of one candidate are judged
     together (Bonferroni), so that all their intervals hold together with `confidence`, and the
-    chance of a single false verdict among them stays below 1 - `confidence`. A change is a
-    regression if it is shown to be slower, or if a dispatch that was ok no longer is.
+    chance of a single false verdict among them stays below 1 - `confidence`. A regression is a
+    change that is shown to be slower, or a dispatch that is no longer ok.
 
     Raises:
         RequestError: fewer than two experiments, none with a dispatch of the first, or inputs of

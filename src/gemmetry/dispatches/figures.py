@@ -1,5 +1,5 @@
-"""The figures of a run, described once as plain JSON values, from which the page draws by its
-script, and a picture (PNG, SVG) by matplotlib.
+"""The figures of a run, described once as plain JSON values. The page draws them by its script, and
+a picture (PNG, SVG) by matplotlib.
 
 Speeds are in 10⁹ FLOP/s, durations in ns, intensities in FLOP/byte.
 """

@@ -200,8 +200,8 @@ _Cell = Callable[[Rung], str]
 
 
 def print_ladder(ladder: Ladder, console: Console) -> None:
-    """Print the rungs of each problem, their speeds first and then what they use, and the planned
-    phases next to what was measured."""
+    """Print the rungs of each problem: their speeds, then what they use. The planned phases follow,
+    next to what was measured."""
     for operation, rungs in groupby(ladder.rungs, key=lambda one: one.record.operation):
         found = list(rungs)
         _print_problem(operation, found, ladder, console)

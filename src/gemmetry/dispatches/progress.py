@@ -149,8 +149,8 @@ def _bar(console: Console, left: ProgressColumn | None = None) -> Progress:
 class ProgressListener(LiveLines):
     """Listens to a run's events and shows them; use it as a context manager around the run.
 
-    A terminal shows a bar, the share that is done, the estimated time left, the current stage,
-    failures so far, and the best dispatch of the latest operations. Elsewhere each finished
+    A terminal shows a bar with the share that is done and the estimated time left. Below it are the
+    stage, failures, and the best dispatch of the latest operations. Elsewhere each finished
     dispatch gets one line.
     """
 

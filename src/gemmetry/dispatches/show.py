@@ -468,8 +468,8 @@ def source_excerpt(text: str, name: str) -> tuple[int, list[str]]:
 
 
 def _print_histogram(console: Console, samples: Sequence[float]) -> None:
-    """Print a histogram of the samples over equal bins, one line per bin, and one line for those
-    that lie far above the others, which would leave most bins empty."""
+    """Print a histogram of the samples over equal bins, one line per bin. Samples far above the
+    others, which would leave most bins empty, are one line."""
     if len(samples) < 2:
         return
     ordered = sorted(samples)

@@ -122,7 +122,9 @@ def find_launchers(trace: Trace, *, whole: Callable[[str], bool] | None = None) 
         categories=categories,
         computes=np.bincount(of_row[counted], minlength=count) > 0,
         direct_ns=direct,
-        subtree_ns=_subtrees(trace, keys, of_row, count),
+        subtree_ns=busy_by_owner(
+            *_members(trace, keys, of_row), gpu.start_ns, gpu.duration_ns, count
+        ),
     )
     trace.let_go()
     return found
@@ -157,44 +159,47 @@ def _past_marks(trace: Trace) -> Int64:
 
 def _outermost(trace: Trace, operator: Int64, whole: Callable[[str], bool]) -> Int64:
     """From each of `operator` outwards to the last one that is `whole`; itself where none is."""
-    parent, names = trace.launches.parent, trace.rows.operators.name
     is_whole = np.array([whole(name) for name in trace.rows.names], bool)
     result = operator.copy()
     row = np.flatnonzero(operator != NONE)
-    at = operator[row]
-    while len(row):
-        found = is_whole[names[at]]
-        result[row[found]] = at[found]
-        at = parent[at]
-        inside = at != NONE
-        row, at = row[inside], at[inside]
+    for found, at in _outwards(
+        trace.launches, row, operator[row], is_whole[trace.rows.operators.name]
+    ):
+        result[found] = at
     return result
 
 
-def _subtrees(trace: Trace, keys: Int64, of_row: Int64, count: int) -> Int64:
-    owner, row = _members(trace, keys, of_row)
-    return busy_by_owner(owner, row, trace.rows.gpu.start_ns, trace.rows.gpu.duration_ns, count)
+def _outwards(
+    launches: JoinedLaunches, row: Int64, at: Int64, wanted: Bools
+) -> Iterator[tuple[Int64, Int64]]:
+    """From the operators `at` of `row` outwards: the rows and operators that are `wanted`."""
+    while len(row):
+        chosen = wanted[at]
+        yield row[chosen], at[chosen]
+        at = launches.parent[at]
+        inside = at != NONE
+        row, at = row[inside], at[inside]
+
+
+def _pairs(found: Iterator[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
+    """Rows and operators of all levels."""
+    rows, operators = zip((np.zeros(0, np.int64),) * 2, *found, strict=True)
+    return np.concatenate(rows), np.concatenate(operators)
 
 
 def _members(trace: Trace, keys: Int64, of_row: Int64) -> tuple[Int32, Int32]:
     """Pairs of launchers and the rows launched by them or by operators called from them."""
     launches = trace.launches
-    width = len(trace.rows.operators.name)
-    number = np.full(width, NONE, np.int32)
-    is_operator = keys < width
+    number = np.full(len(trace.rows.operators.name), NONE, np.int32)
+    is_operator = keys < len(number)
     number[keys[is_operator]] = np.flatnonzero(is_operator)
-    row = np.flatnonzero(of_row != NONE).astype(np.int32)
-    owners, members = [of_row[row].astype(np.int32)], [row]
+    own = np.flatnonzero(of_row != NONE).astype(np.int32)
     row = np.flatnonzero(launches.operator != NONE).astype(np.int32)
-    at = launches.parent[launches.operator[row]] if len(row) else row
-    while len(at):
-        inside = at != NONE
-        row, at = row[inside], at[inside]
-        is_launcher = number[at] != NONE
-        owners.append(number[at[is_launcher]])
-        members.append(row[is_launcher])
-        at = launches.parent[at]
-    return np.concatenate(owners), np.concatenate(members)
+    outer = launches.parent[launches.operator[row]] if len(row) else row
+    row, outer = row[outer != NONE], outer[outer != NONE]
+    members, at = _pairs(_outwards(launches, row, outer, number != NONE))
+    owners = np.concatenate([of_row[own].astype(np.int32), number[at]])
+    return owners, np.concatenate([own, members.astype(np.int32)])
 
 
 _LOOKED_AT = 512
@@ -408,25 +413,16 @@ def operator_calls(trace: Trace) -> ModelledCalls:
 def backward_calls(trace: Trace) -> ModelledCalls:
     """The forward calls whose arguments determine the work of their backward pass, with the GPU
     work of that pass."""
-    rows, operators, parent = trace.rows, trace.rows.operators, trace.launches.parent
+    rows, operators = trace.rows, trace.rows.operators
     nothing = _calls(trace, *np.zeros((2, 0), np.int64), backward=True)
     wanted = np.array([has_backward_model(name) for name in rows.names], bool)
     of_engine = np.array([name.startswith(_BACKWARD_NODE) for name in rows.names], bool)
     if not wanted.any() or not of_engine.any():
         return nothing
-    node, at = _forward_of(trace, np.flatnonzero(of_engine[operators.name]))
-    nodes, forward = [], []
-    while len(node):
-        is_wanted = wanted[operators.name[at]]
-        nodes.append(node[is_wanted])
-        forward.append(at[is_wanted])
-        at = parent[at]
-        inside = at != NONE
-        node, at = node[inside], at[inside]
-    if not nodes:
-        return nothing
-    by_node = np.argsort(np.concatenate(nodes), kind="stable")
-    linked, of_linked = np.concatenate(nodes)[by_node], np.concatenate(forward)[by_node]
+    forward = _forward_of(trace, np.flatnonzero(of_engine[operators.name]))
+    node, at = _pairs(_outwards(trace.launches, *forward, wanted[operators.name]))
+    by_node = np.argsort(node, kind="stable")
+    linked, of_linked = node[by_node], at[by_node]
     is_linked = np.zeros(len(operators.name), bool)
     is_linked[linked] = True
     row, launched_in = _around(trace.launches, is_linked)
@@ -461,16 +457,12 @@ def _forward_of(trace: Trace, node: Int64) -> tuple[Int64, Int64]:
 def _around(launches: JoinedLaunches, wanted: Bools) -> tuple[Int64, Int64]:
     """All pairs of rows of GPU work and the `wanted` operators around them."""
     row = np.flatnonzero(launches.operator != NONE)
-    at = launches.operator[row]
-    rows, operators = [row[:0]], [at[:0]]
-    while len(row):
-        chosen = wanted[at]
-        rows.append(row[chosen])
-        operators.append(at[chosen])
-        at = launches.parent[at]
-        inside = at != NONE
-        row, at = row[inside], at[inside]
-    return np.concatenate(rows), np.concatenate(operators)
+    return _pairs(_outwards(launches, row, launches.operator[row], wanted))
+
+
+def _recorded(trace: Trace, index: int) -> OperatorArguments:
+    """Arguments by their index; -1: none."""
+    return trace.rows.arguments[index] if index >= 0 else OperatorArguments()
 
 
 def _calls(trace: Trace, row: Int64, operator: Int64, *, backward: bool = False) -> ModelledCalls:
@@ -479,39 +471,37 @@ def _calls(trace: Trace, row: Int64, operator: Int64, *, backward: bool = False)
     called = np.unique(operator)
     called = called[np.argsort(operators.start_ns[called], kind="stable")]
     distinct, which = distinct_rows(operators.name[called], operators.arguments[called])
-    numbers: dict[tuple[str, OperatorModel], int] = {}
-    model_of = np.full(len(distinct), NONE, np.int64)
-    for place, (name, arguments) in enumerate(distinct.tolist()):
-        recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
-        model = operator_model(rows.names[name], recorded, backward=backward)
-        if model is not None:
-            model_of[place] = numbers.setdefault((rows.names[name], model), len(numbers))
-    model_of = model_of[which]
+    found = [
+        (
+            rows.names[name],
+            operator_model(rows.names[name], _recorded(trace, of), backward=backward),
+        )
+        for name, of in distinct.tolist()
+    ]
+    models = tuple(dict.fromkeys((name, one) for name, one in found if one is not None))
+    numbers: dict[tuple[str, OperatorModel | None], int] = {m: n for n, m in enumerate(models)}
+    model_of = np.array([numbers.get(one, NONE) for one in found], np.int64)[which]
     called = called[model_of != NONE]
     number = np.full(len(operators.name), NONE, np.int64)
     number[called] = np.arange(len(called))
     call = number[operator]
     row, call = row[call != NONE], call[call != NONE]
     busy = busy_by_owner(call, row, gpu.start_ns, gpu.duration_ns, len(called))
-    return ModelledCalls(called, model_of[model_of != NONE], tuple(numbers), busy, row, call)
+    return ModelledCalls(called, model_of[model_of != NONE], models, busy, row, call)
 
 
 def joined(parts: Sequence[ModelledCalls]) -> ModelledCalls:
     """The calls of all parts, in order."""
-    numbers: dict[tuple[str, OperatorModel], int] = {}
-    models, calls, before = [], [], 0
-    for part in parts:
-        number = [numbers.setdefault(model, len(numbers)) for model in part.models]
-        models.append(np.array(number, np.int64)[part.model])
-        calls.append(part.call + before)
-        before += len(part.operator)
+    numbers = {one: i for i, one in enumerate(dict.fromkeys(m for p in parts for m in p.models))}
+    model = [np.array([numbers[m] for m in p.models], np.int64)[p.model] for p in parts]
+    before = np.cumsum([0, *(len(part.operator) for part in parts)]).tolist()
     return ModelledCalls(
         np.concatenate([part.operator for part in parts]),
-        np.concatenate(models),
+        np.concatenate(model),
         tuple(numbers),
         np.concatenate([part.busy_ns for part in parts]),
         np.concatenate([part.row for part in parts]),
-        np.concatenate(calls),
+        np.concatenate([part.call + past for part, past in zip(parts, before, strict=False)]),
     )
 
 
@@ -536,8 +526,7 @@ def performance_tables(
     for place in np.lexsort((first, -times.sum)).tolist():
         name, model = calls.models[place]
         row = int(first[place])
-        index = operators.arguments[row]
-        arguments = rows.arguments[index] if index >= 0 else OperatorArguments()
+        arguments = _recorded(trace, operators.arguments[row])
         cells = {**model.cells, **(more or {}).get(place, {})}
         found[model.sheet].append((
             name, *(cells.get(parameter) for parameter in parameters[model.sheet]),
@@ -547,8 +536,7 @@ def performance_tables(
             *lists[place],
             *(argument_text(text, as_tuple=False) for text in
               (arguments.shapes, arguments.dtypes, arguments.strides, arguments.values)),
-            *(_number(getattr(times, a)[place])
-              for a in ("mean", "median", "std", "min", "max", "sum")),
+            *(_number(value) for value in _figures(times, place)),
             int(times.count[place]), _identity(operators.external_id[row]),
         ))  # fmt: skip
     return [sheet.table(found[sheet.name]) for sheet in PERFORMANCE_SHEETS]
@@ -608,14 +596,12 @@ def gemm_calls(trace: Trace) -> ModelledCalls:
     inside = np.flatnonzero(of_row != NONE)
     busy = busy_by_owner(of_row[inside], inside, gpu.start_ns, gpu.duration_ns, len(called))
     distinct, which = distinct_rows(operators.name[called], operators.arguments[called], shape)
-    numbers: dict[tuple[str, OperatorModel], int] = {}
-    model_of = []
-    for name, arguments, place in distinct.tolist():
-        text = rows.names[name]
-        recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
-        model = gemm_model(text, recorded, links.shapes[place])
-        model_of.append(numbers.setdefault((text, model), len(numbers)))
-    models = np.array(model_of, np.int64)[which] if model_of else shape[:0]
+    found = [
+        (rows.names[name], gemm_model(rows.names[name], _recorded(trace, of), links.shapes[place]))
+        for name, of, place in distinct.tolist()
+    ]
+    numbers = {one: number for number, one in enumerate(dict.fromkeys(found))}
+    models = np.array([numbers[one] for one in found], np.int64)[which]
     return ModelledCalls(called, models, tuple(numbers), busy, inside, of_row[inside])
 
 
@@ -793,11 +779,9 @@ class _Maker:
         """``kernel_summary``."""
         rows, launchers = self.trace.rows, self.launchers
         kernel = np.flatnonzero(self.trace.is_kernel)
-        launcher = launchers.of_row[kernel]
-        known = launcher != NONE
+        launcher = launchers.of_row[kernel]  # -1, the last of what is appended: none
         words, codes = launchers.categories, np.append(launchers.category, NONE)
-        parent = np.full(len(kernel), NONE, np.int64)
-        parent[known] = launchers.name[launcher[known]]
+        parent = np.append(launchers.name, NONE)[launcher]
         gpu = rows.gpu
         distinct, group = distinct_rows(
             codes[launcher], parent, gpu.name[kernel], gpu.stream[kernel]
@@ -825,10 +809,8 @@ class _Maker:
         counts, edges = np.histogram(gpu.duration_ns[short] / 1000, bins=HISTOGRAM_BINS)
         histogram = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
         launcher = launchers.of_row[short]
-        known = launcher != NONE
-        parent, arguments_of = (np.full(len(short), NONE, np.int64) for _ in range(2))
-        parent[known] = launchers.name[launcher[known]]
-        arguments_of[known] = launchers.arguments[launcher[known]]
+        parent = np.append(launchers.name, NONE)[launcher]
+        arguments_of = np.append(launchers.arguments, NONE)[launcher]
         texts, number = self._short_arguments()
         distinct, group = distinct_rows(parent, number[arguments_of], gpu.name[short])
         times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
@@ -903,8 +885,7 @@ class _Arguments:
 
     def uid(self, place: int) -> int | None:
         """External id of the first call."""
-        identity = int(self.launchers.external_id[self._first[place]])
-        return identity if identity > 0 else None
+        return _identity(self.launchers.external_id[self._first[place]])
 
     def rows(self) -> Iterator[tuple[int, tuple[Any, ...], float | None, float]]:
         """Index, cells up to ``Concrete Inputs``, and shares of the time; those with the most
@@ -912,7 +893,7 @@ class _Arguments:
         rows, launchers = self.trace.rows, self.launchers
         for place, _, share, reached in _longest_first(self.direct):
             name, arguments, thread = self.distinct[place].tolist()
-            recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
+            recorded = _recorded(self.trace, arguments)
             category = launchers.categories[launchers.category[self._first[place]]]
             head = (
                 rows.names[name], category, None, None, rows.threads[thread],
@@ -926,10 +907,14 @@ def _direct_and_subtree(
     direct: GroupStatistics, subtree: GroupStatistics, place: int
 ) -> list[float | None]:
     """Mean, median, std, min, max and sum in µs, alternating between direct and subtree."""
-    cells = []
-    for name in ("mean", "median", "std", "min", "max", "sum"):
-        cells += [_us(getattr(direct, name)[place]), _us(getattr(subtree, name)[place])]
-    return cells
+    pairs = zip(_figures(direct, place), _figures(subtree, place), strict=True)
+    return [_us(value) for pair in pairs for value in pair]
+
+
+def _figures(found: GroupStatistics, place: int) -> list[float]:
+    """Mean, median, std, min, max and sum of a group."""
+    columns = (found.mean, found.median, found.std, found.min, found.max, found.sum)
+    return [column[place] for column in columns]
 
 
 def _unified(
@@ -944,9 +929,7 @@ def _unified(
     amounts: tuple[Any, ...] = (None,) * 4
     if model is not None:
         amounts = (model.gflops, model.mebibytes, model.intensity, model.spec)
-    host_us, kernel_us = ([_us(getattr(found, name)[place]) for name in
-                           ("mean", "median", "std", "min", "max", "sum")]
-                          for found in (host, kernels))  # fmt: skip
+    host_us, kernel_us = (list(map(_us, _figures(found, place))) for found in (host, kernels))
     mean, median, std, low, high, total = range(6)
     return (
         host_us[total], host_us[mean], host_us[std], *amounts,

@@ -1,38 +1,20 @@
-"""What the files of a sweep's analysis are made from, whether it was read from traces or from
-TraceLens' workbooks.
+"""What the files of a sweep's analysis are made from: its points, read from traces or from
+TraceLens' workbooks, and the tables of collectives, times and varying GEMMs.
 
-Columns that several tables of a sweep share.
-
-The collectives of all points in one table, with the columns of the sweep analysis document.
-
-A sweep of which only TraceLens' workbooks are left, as a document that can be compared.
-
-It has the keys of ``analysis.json``. Workbooks show no steps, and not which instances of a GEMM ran
-next to communication: these figures are None, and the times of whole traces and of all instances
-take their place.
-
-The durations of all GEMMs of a sweep on one scale, so that long and short ones can be shown in
-one picture: as multiples of the time that the same GEMM takes alone.
-
-How the time of the GPUs is divided at each point: means over ranks, their spread, and the
-slowest rank, which decides how long a step takes.
-
-The points of a sweep that was read from traces.
-
-The GEMMs whose times vary most: when their shortest and longest instance ran, and next to what.
-
-The tables begin with the columns of the scripts of the sweep analysis document, and have ours after
-them. Unlike there, a row is a kernel with a shape, so that all its times are of the same problem,
-and a kernel that only fills or adds up is never listed.
+Tables begin with the columns of the scripts of the sweep analysis document, and have ours after
+them. Unlike there, a row is a kernel with a shape, so that all its times are of the same problem.
+A kernel that only fills or adds up is never listed.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -49,6 +31,9 @@ from gemmetry.sweeps.ranks import RankFacts
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics, SweepConfiguration, configuration_entry
 from gemmetry.sweeps.workers import RankAnalysis, gemm_rows
 from gemmetry.traces.collectives.summary import operation_name
+
+_T = TypeVar("_T")
+_K = TypeVar("_K")
 
 Timeline = Mapping[str, tuple[float, float]]
 """Row of ``gpu_timeline`` -> its time in ms, and its share of the whole time in %."""
@@ -111,7 +96,8 @@ class ProductPoint:
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders of its reports: ``256thread``, then one per further axis, then the repeat."""
-        axes = (_file_name(f"{name}={value}") for name, value in self.configuration.axes)
+        # The name of a folder cannot have a slash.
+        axes = (re.sub(r"[/\\]", "_", f"{name}={value}") for name, value in self.configuration.axes)
         repeat = () if self.repeat is None else (f"repeat_{self.repeat:02d}",)
         return tuple(filter(None, (self.thread_config, *axes, *repeat)))
 
@@ -159,13 +145,15 @@ def comparable_gemms(point: ProductPoint) -> list[RankGemm]:
     return [gemm for gemm in gemms if gemm.kind.m is not None] or gemms
 
 
+def _by(key: Callable[[_T], _K], found: Iterable[_T]) -> dict[_K, list[_T]]:
+    groups: dict[_K, list[_T]] = {}
+    for one in found:
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
 def _named(number: int | None, word: str) -> str:
     return "" if number is None else f"{number}{word}"
-
-
-def _file_name(text: str) -> str:
-    """`text` without what a name of a folder cannot have."""
-    return text.replace("/", "_").replace("\\", "_")
 
 
 def text(name: str, description: str) -> Column:
@@ -189,29 +177,24 @@ AXES = (
 )
 FULL_CONFIG = text("full_config", "point of the sweep: thread_config, channel_config, then further "
                    "axes and the repeat")  # fmt: skip
-CONFIGURATION: dict[str, Column] = {
-    column.name: column
-    for column in (
-        FULL_CONFIG,
-        integer("threads_num", "threads per block of a collective, as requested"),
-        text("thread_config", "the same as the name of a folder"),
-        integer("channels_num", "channels of a collective, as requested"),
-        text("channel_config", "the same as in the names of files"),
-    )
-}
+_OF_POINT: tuple[tuple[Column, Callable[[ProductPoint], Any]], ...] = (
+    (FULL_CONFIG, lambda point: point.full_config),
+    (integer("threads_num", "threads per block of a collective, as requested"),
+     lambda point: point.configuration.threads),
+    (text("thread_config", "the same as the name of a folder"), lambda point: point.thread_config),
+    (integer("channels_num", "channels of a collective, as requested"),
+     lambda point: point.configuration.channels),
+    (text("channel_config", "the same as in the names of files"),
+     lambda point: point.channel_config),
+    (AXES[0], lambda point: point.axes_text),
+    (AXES[1], lambda point: point.repeat),
+)  # fmt: skip
+CONFIGURATION = {column.name: column for column, _ in _OF_POINT[:5]}
 
 
 def configuration_cells(point: ProductPoint) -> dict[str, Any]:
     """The values of :data:`CONFIGURATION` and :data:`AXES`."""
-    return {
-        "full_config": point.full_config,
-        "threads_num": point.configuration.threads,
-        "thread_config": point.thread_config,
-        "channels_num": point.configuration.channels,
-        "channel_config": point.channel_config,
-        "axes": point.axes_text,
-        "repeat": point.repeat,
-    }
+    return {column.name: value(point) for column, value in _OF_POINT}
 
 
 SOURCE = "nccl_summary_implicit_sync"
@@ -232,8 +215,7 @@ MASTER = (
          "= 2²⁰ bytes)"),
     _OF_SHEET[_SIZE],
     _OF_SHEET["In msg nelems"],
-    *(CONFIGURATION[name] for name in ("threads_num", "thread_config", "channels_num",
-                                       "channel_config", "full_config")),
+    *(column for column, _ in _OF_POINT[1:5]), FULL_CONFIG,
     *(_OF_SHEET[name] for name in (_OPERATION, "dtype", "Group size", "count")),
     *_four("comm_latency"),
     _OF_SHEET["Total comm latency (ms)"],
@@ -248,8 +230,6 @@ MASTER = (
 
 TINY_MB, MEDIUM_MB = 0.01, 100
 """Bounds of the sizes that the document's script calls tiny and medium."""
-
-_LARGEST = float("inf")
 
 
 def master_table(of_points: Iterable[tuple[ProductPoint, str, Table]]) -> Table:
@@ -285,7 +265,7 @@ def operation_size(megabytes: float | None) -> str:
 def _key(row: Mapping[str, Any]) -> tuple[float, str, str]:
     """What distinguishes an operation; those of unknown size come last."""
     size = row.get(_SIZE)
-    return _LARGEST if size is None else size, str(row.get(_OPERATION)), str(row.get("dtype"))
+    return math.inf if size is None else size, str(row.get(_OPERATION)), str(row.get("dtype"))
 
 
 _PARTS = {
@@ -311,11 +291,11 @@ def workbook_document(sweep: ProductSweep, folder: str) -> Entry:
         "gemms": [],
         "pooled_gemms": [entry for one in sweep.points for entry in _gemms(one)],
         "collectives": [
-            {**_keys(one), **entry}
+            {**_keys(one), **_collective(row)}
             for one in sweep.points
             for table in sweep.collectives(one)
             if table.name == SOURCE
-            for entry in _collectives(table.records())
+            for row in table.records()
         ],
         "best": {"step_ms": None},
         "problems": list(sweep.problems),
@@ -327,7 +307,6 @@ def _keys(one: ProductPoint) -> Entry:
 
 
 def _point(one: ProductPoint) -> Entry:
-    nothing = dict.fromkeys((*_PARTS, "slowed_compute_ms"))
     return {
         **_keys(one),
         "world_size": None,
@@ -338,7 +317,7 @@ def _point(one: ProductPoint) -> Entry:
         "versions": {},
         "settings": [],
         "step_ms": {"median": None, "ci_low": None, "ci_high": None, "n": 0},
-        **nothing,
+        **dict.fromkeys((*_PARTS, "slowed_compute_ms")),
         "stragglers": [],
         "whole_trace": _slowest(one.timelines.values()),
         "problems": [],
@@ -356,16 +335,13 @@ def _slowest(timelines: Iterable[Timeline]) -> Entry | None:
 
 
 def _gemms(one: ProductPoint) -> Iterable[Entry]:
-    by_kind: dict[GemmKind, list[RankGemm]] = {}
-    for gemm in comparable_gemms(one):
-        by_kind.setdefault(gemm.kind, []).append(gemm)
     unknown = (
         "overlapped_count", "alone_count", "overlapped_median_us", "alone_median_us", "slowdown",
         "slowdown_ci_low", "slowdown_ci_high", "cost_ms_per_step", "full_overlap_slowdown",
         "full_overlap_ci_low", "full_overlap_ci_high", "full_overlap_note", "highest_overlap_share",
         "note",
     )  # fmt: skip
-    for kind, gemms in by_kind.items():
+    for kind, gemms in _by(lambda gemm: gemm.kind, comparable_gemms(one)).items():
         yield {
             **_keys(one),
             **kind.record(),
@@ -378,20 +354,19 @@ def _gemms(one: ProductPoint) -> Iterable[Entry]:
         }
 
 
-def _collectives(rows: Iterable[Mapping[str, Any]]) -> Iterable[Entry]:
-    for row in rows:
-        size = row["Full msg size (MB)"]
-        yield {
-            "op": operation_name(row["Collective name"]) or row["Collective name"],
-            "dtype": row["dtype"],
-            "bytes": None if size is None else round(size * _MIB),
-            "group_size": row["Group size"],
-            "count": row["count"],
-            "latency_us": row["comm_latency_median"],
-            "busbw_gbps": None,
-            "duration_us": None,
-            "is_complete": True,
-        }
+def _collective(row: Mapping[str, Any]) -> Entry:
+    size = row["Full msg size (MB)"]
+    return {
+        "op": operation_name(row["Collective name"]) or row["Collective name"],
+        "dtype": row["dtype"],
+        "bytes": None if size is None else round(size * _MIB),
+        "group_size": row["Group size"],
+        "count": row["count"],
+        "latency_us": row["comm_latency_median"],
+        "busbw_gbps": None,
+        "duration_us": None,
+        "is_complete": True,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,32 +401,26 @@ class SweepSamples:
         return sum(len(one.alone) + len(one.overlapped) for one in self.ranks)
 
 
-class _Instances(NamedTuple):
-    """One GEMM of one rank of a point."""
-
-    gemm: RankGemm
-    is_overlapped: Bools
+_Instances = tuple[RankGemm, Bools]
+"""One GEMM of one rank of a point, and which instances ran next to communication."""
 
 
 def sweep_samples(points: Sequence[ProductPoint]) -> SweepSamples:
     """Of all points; it has no ranks where no GEMM was recorded."""
     of_points = [
-        (point, [_Instances(gemm, _overlapped(gemm)) for gemm in comparable_gemms(point)])
-        for point in points
+        (point, [(gemm, _overlapped(gemm)) for gemm in comparable_gemms(point)]) for point in points
     ]
     everything = [one for _, found in of_points for one in found]
-    is_of_alone = any(
-        one.gemm.traced is not None and not one.is_overlapped.all() for one in everything
-    )
+    is_of_alone = any(gemm.traced and not together.all() for gemm, together in everything)
     units = _units(everything, only_alone=is_of_alone)
     ranks = []
     for point, found in of_points:
-        by_rank: dict[int | None, list[_Instances]] = {}
-        for one in found:
-            if one.gemm.kind in units:
-                by_rank.setdefault(one.gemm.rank, []).append(one)
-        ranks += [_of_rank(point, rank, ones, units) for rank, ones in by_rank.items()]
-    kinds = {one.gemm.kind for one in everything}
+        known = [one for one in found if one[0].kind in units]
+        for rank, ones in _by(lambda one: one[0].rank, known).items():
+            multiples = np.concatenate([gemm.durations_us / units[gemm.kind] for gemm, _ in ones])
+            together = np.concatenate([one for _, one in ones])
+            ranks.append(RelativeDurations(point, rank, multiples[~together], multiples[together]))
+    kinds = {gemm.kind for gemm, _ in everything}
     return SweepSamples(ranks, len(units), len(kinds - set(units)), is_of_alone)
 
 
@@ -465,30 +434,18 @@ def _overlapped(gemm: RankGemm) -> Bools:
 
 def _units(found: Sequence[_Instances], *, only_alone: bool) -> dict[GemmKind, float]:
     """The time that counts as 1, by GEMM, in µs."""
-    pooled: dict[GemmKind, list[Floats]] = {}
-    for one in found:
-        durations = one.gemm.durations_us
-        chosen = durations[~one.is_overlapped] if only_alone else durations
-        pooled.setdefault(one.gemm.kind, []).append(chosen)
-    joined = {kind: np.concatenate(parts) for kind, parts in pooled.items()}
+    joined = {
+        kind: np.concatenate([
+            gemm.durations_us[~together | (not only_alone)] for gemm, together in ones
+        ])
+        for kind, ones in _by(lambda one: one[0].kind, found).items()
+    }  # fmt: skip
     medians = {kind: median(one) for kind, one in joined.items() if len(one)}
     # Only damaged traces have durations of 0.
     return {kind: middle for kind, middle in medians.items() if middle > 0}
 
 
-def _of_rank(
-    point: ProductPoint,
-    rank: int | None,
-    found: Sequence[_Instances],
-    units: Mapping[GemmKind, float],
-) -> RelativeDurations:
-    multiples = np.concatenate([one.gemm.durations_us / units[one.gemm.kind] for one in found])
-    is_overlapped = np.concatenate([one.is_overlapped for one in found])
-    return RelativeDurations(point, rank, multiples[~is_overlapped], multiples[is_overlapped])
-
-
 TIME, PERCENT = "time ms", "percent"
-
 ALL_DATA = (
     *CONFIGURATION.values(),
     integer("num_ranks", "ranks with work on a GPU"),
@@ -513,14 +470,11 @@ SUMMARY = (
     *AXES,
     text("outcome", "ok, failed, no_traces or not_run"),
     text("reason", "why it is not ok"),
-    integer(
-        "slowest_rank",
-        "rank with the longest computation_time; a rank that waits for it is "
-        "busy with communication meanwhile, so that busy_time does not show who is slow",
-    ),
+    integer("slowest_rank", "rank with the longest computation_time; a rank that waits for it is "
+            "busy with communication meanwhile, so that busy_time does not show who is slow"),
     number("slowest_rank_computation_time_ms", "ms", "its computation_time"),
     number("computation_time_spread_ms", "ms", "largest less smallest computation_time of a rank"),
-)
+)  # fmt: skip
 
 
 def timeline_tables(points: Sequence[ProductPoint], *, geometric: bool = False) -> list[Table]:
@@ -530,12 +484,11 @@ def timeline_tables(points: Sequence[ProductPoint], *, geometric: bool = False) 
     Args:
         geometric: geometric means over the ranks. The mean of times of which one is 0 is 0.
     """
-    mean = geometric_mean if geometric else _arithmetic_mean
+    mean = geometric_mean if geometric else fmean
     rows = [row for point in points for row in _rows(point, mean)]
-    records = [[row.get(column.name) for column in ALL_DATA] for row in rows]
     summaries = [_summary(point, rows) for point in points]
     return [
-        Table("All_Data", ALL_DATA, records),
+        Table("All_Data", ALL_DATA, [[row.get(c.name) for c in ALL_DATA] for row in rows]),
         _pivot("Pivot_Time_ms", points, rows, TIME, "ms"),
         _pivot("Pivot_Percent", points, rows, PERCENT, "%"),
         Table("Summary_By_Config", SUMMARY, [[row.get(c.name) for c in SUMMARY]
@@ -548,10 +501,6 @@ def geometric_mean(values: Sequence[float]) -> float:
     if not all(value > 0 for value in values):
         return 0.0
     return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def _arithmetic_mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def _rows(
@@ -589,11 +538,7 @@ def _pivot(
         *(number(config, unit, "mean over the ranks of this point") for config in configs),
     )
     found = [[kind, *(cells.get((kind, config)) for config in configs)] for kind in kinds]
-    return Table(name, _distinct(columns), found)
-
-
-def _distinct(columns: Sequence[Column]) -> tuple[Column, ...]:
-    return tuple({column.name: column for column in columns}.values())
+    return Table(name, tuple({column.name: column for column in columns}.values()), found)
 
 
 def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -633,28 +578,16 @@ def product_sweep(analysis: SweepAnalysis) -> ProductSweep:
     )
 
 
-def bare_point(
-    point: Point,
-    *,
-    has_repeats: bool,
-    gemms: tuple[RankGemm, ...] = (),
-    timelines: Mapping[int | None, Timeline] | None = None,
-) -> ProductPoint:
-    """A point with these contents; without any, it names files."""
-    return ProductPoint(
-        configuration=point.configuration,
-        repeat=point.repeat if has_repeats else None,
-        outcome=point.outcome,
-        reason=point.reason,
-        gemms=gemms,
-        timelines=timelines or {},
-    )
+def bare_point(point: Point, *, has_repeats: bool, **contents: Any) -> ProductPoint:
+    """A point with these `contents` (`gemms`, `timelines`); without any, it names files."""
+    repeat = point.repeat if has_repeats else None
+    return ProductPoint(configuration=point.configuration, repeat=repeat, outcome=point.outcome,
+                        reason=point.reason, **contents)  # fmt: skip
 
 
 def _traces_gemms(rank: RankAnalysis) -> Iterator[RankGemm]:
     facts = rank.facts
-    members = members_of(facts)
-    sheet = gemm_rows(rank.gemm_sheet)
+    members, sheet = members_of(facts), gemm_rows(rank.gemm_sheet)
     for found in rank.gemms:
         yield RankGemm(
             rank=facts.rank,
@@ -699,9 +632,8 @@ def _timeline(facts: RankFacts) -> Timeline:
 
 def collective_sheets(point: PointAnalysis) -> list[Table]:
     """The sheets of TraceLens' report on the collectives of all ranks; [] without collectives."""
-    if not any(one.collectives for one in point.job.job.ranks):
-        return []
-    return job_sheets(point.job)
+    has_any = any(one.collectives for one in point.job.job.ranks)
+    return job_sheets(point.job) if has_any else []
 
 
 HEAD = (
@@ -771,10 +703,7 @@ def varying_gemms(points: Iterable[ProductPoint], top_k: int) -> list[VaryingGem
     of all first."""
     found = []
     for point in points:
-        by_rank: dict[int | None, list[RankGemm]] = {}
-        for gemm in comparable_gemms(point):
-            by_rank.setdefault(gemm.rank, []).append(gemm)
-        for gemms in by_rank.values():
+        for gemms in _by(lambda gemm: gemm.rank, comparable_gemms(point)).values():
             gemms.sort(key=lambda gemm: -gemm.spread_us)
             found += [VaryingGemm(point, gemm) for gemm in gemms[:top_k]]
     return sorted(found, key=lambda one: -one.gemm.spread_us)
@@ -793,12 +722,8 @@ def varying_table(end: str, rows: Sequence[VaryingGemm]) -> Table:
     """Which GEMMs vary by how much: one of :data:`VARYING`."""
     name, more = VARYING[end]
     of_operator = sorted({key for one in rows for key in one.gemm.row})
-    columns = (
-        *HEAD,
-        *(Column(OPERATOR_PREFIX + key, _type(key, rows)) for key in of_operator),
-        *ROBUST,
-        *more,
-    )
+    operators = [Column(OPERATOR_PREFIX + key, _type(key, rows)) for key in of_operator]
+    columns = (*HEAD, *operators, *ROBUST, *more)
     names = [column.name for column in columns]
     records = [_record(*one, with_moments=bool(more)) for one in rows]
     return Table(name, columns, [[record.get(key) for key in names] for record in records])
@@ -841,7 +766,7 @@ def _moments(traced: TracedGemm) -> Iterator[tuple[str, Any]]:
     facts, cause = traced.facts, traced.statistics.cause
     gemms = facts.gemms
     chosen = np.flatnonzero(gemms.kind == traced.statistics.index)
-    duration = gemms.duration_ns[chosen]
+    duration, pairs = gemms.duration_ns[chosen], gemms.overlapping
     shortest, longest = int(chosen[duration.argmin()]), int(chosen[duration.argmax()])
     starts = [(int(gemms.start_ns[one]) - facts.base_ns) / 1e6 for one in (shortest, longest)]
     yield "min_duration_timestamp_ms", starts[0]
@@ -849,9 +774,8 @@ def _moments(traced: TracedGemm) -> Iterator[tuple[str, Any]]:
     yield "time_between_min_max_ms", abs(starts[1] - starts[0])
     yield "min_duration_found_us", int(gemms.duration_ns[shortest]) / 1000
     yield "max_duration_found_us", int(gemms.duration_ns[longest]) / 1000
-    pairs = gemms.overlapping
-    pairs = pairs[pairs[:, 0] == longest]
-    yield from _next_to(traced, pairs, int(gemms.duration_ns[longest]))
+    own = pairs[pairs[:, 0] == longest]
+    yield from _next_to(traced, own, int(gemms.duration_ns[longest]))
     yield "total_overlap_duration_ms", int(gemms.overlap_ns[longest]) / 1e6
     yield "slowdown_ci_low", cause.low
     yield "slowdown_ci_high", cause.high
@@ -869,10 +793,7 @@ def _next_to(traced: TracedGemm, pairs: Int64, duration_ns: int) -> Iterator[tup
     names = [traced.facts.communication[index].written for index in pairs[:, 1].tolist()]
     yield "overlapping_collective_count", len(names)
     yield "overlapping_collective_names", ";".join(names)
-    if names:
-        most = int(pairs[:, 2].argmax())
-        yield "max_overlap_percentage", 100 * int(pairs[most, 2]) / max(duration_ns, 1)
-        yield "max_overlap_collective", names[most]
-    else:
-        yield "max_overlap_percentage", 0.0
-        yield "max_overlap_collective", ""
+    most = int(pairs[:, 2].argmax()) if names else 0
+    longest = int(pairs[most, 2]) if names else 0
+    yield "max_overlap_percentage", 100 * longest / max(duration_ns, 1)
+    yield "max_overlap_collective", names[most] if names else ""

@@ -226,8 +226,8 @@ class StressDevice(Protocol):
     """A device that can make launches harder than they are on an idle device with clean memory."""
 
     def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
-        """Within the context, memory that a launch has not written itself holds the byte 0xFF,
-        which is NaN in every float format: its allocations and, on a GPU, shared memory and
+        """Within the context, memory that no launch has written holds the byte 0xFF, which is NaN
+        in every float format: its allocations and, on a GPU, shared memory and
         registers, which are zeroed on exit unless the launch raised.
 
         Args:
@@ -373,7 +373,7 @@ class Provider(Protocol):
         building it; None where it is not."""
 
     def targets(self) -> Sequence[Target]:
-        """The devices of this machine that the provider can run on, and the architectures it can
+        """The devices of this machine that the provider runs on. Also the architectures it can
         compile for (those with ``index`` None)."""
 
     def prepare(self, target: Target) -> None:

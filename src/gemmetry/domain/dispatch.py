@@ -152,8 +152,7 @@ class Configuration:
     name: str = DEFAULT_CONFIGURATION
     parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)
     is_proposed: bool = field(default=True, compare=False)
-    """Whether it takes part where nobody requests configurations: the default one and those that
-    are predicted to be among the fastest do."""
+    """Whether it takes part where nobody requests configurations."""
 
     @property
     def tile(self) -> tuple[int, int, int] | None:

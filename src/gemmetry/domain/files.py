@@ -62,7 +62,7 @@ def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
 def remove(path: Path, *, inside: Path) -> None:
     """Remove a file, a link or a folder with its content; nothing happens where there is none.
 
-    Every folder from `inside` to `path` is opened without following links, and what is removed is
+    Folders from `inside` to `path` are opened without following links, and what is removed is
     found from the opened folder: neither a link nor another process that exchanges a folder for one
     leads out of `inside`. A link is removed itself, not what it refers to.
 

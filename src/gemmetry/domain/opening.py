@@ -323,7 +323,7 @@ class _Raw(io.RawIOBase):
 
 
 class _Gunzip(io.RawIOBase):
-    """Decompresses gzip three times as fast as the small reads of :class:`gzip.GzipFile`, and
+    """Decompresses gzip three times as fast as the small reads of :class:`gzip.GzipFile`. It
     returns the data before a truncation or damage."""
 
     def __init__(self, file: BinaryIO) -> None:

@@ -93,6 +93,13 @@ class Column:
         return str(value)
 
 
+def plain_columns(text: str) -> tuple[Column, ...]:
+    """Columns from their names, each with its type and unit if it has any: ``dtype bits:integer
+    flops:integer:FLOP``."""
+    parts = ((*one.split(":"), "", "")[:3] for one in text.split())
+    return tuple(Column(name, ColumnType(kind or "text"), unit) for name, kind, unit in parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Columns and rows under a name.

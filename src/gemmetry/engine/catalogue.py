@@ -174,11 +174,7 @@ _CHECKED = (
     Column("local_bytes", ColumnType.INTEGER, "B", "local memory of a thread"),
     Column("shared_bytes", ColumnType.INTEGER, "B", "shared memory of a block"),
     Column("expected_instructions", ColumnType.TEXTS, required=True),
-    Column(
-        "missing_instructions",
-        ColumnType.TEXTS,
-        description="expected ones that the machine code lacks; no value: not disassembled",
-    ),
+    Column("missing_instructions", ColumnType.TEXTS, "", "expected ones that the code lacks"),
     Column("not_disassembled", description="why not"),
     Column("problems", ColumnType.TEXTS, description="why it failed", required=True),
 )
@@ -247,6 +243,9 @@ def _kernels_names(kernel: CudaKernel) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+_USAGE = ("registers", "spill_bytes", "local_bytes", "shared_bytes")
+
+
 def _row(checked: CheckedVariant) -> tuple[object, ...]:
     variant, usage = checked.variant, checked.usage
     kernel, compilation = variant.kernel, variant.compilation
@@ -259,10 +258,7 @@ def _row(checked: CheckedVariant) -> tuple[object, ...]:
         compilation.entry,
         dict(compilation.macros),
         "failed" if checked.problems else "ok",
-        usage.registers if usage else None,
-        usage.spill_bytes if usage else None,
-        usage.local_bytes if usage else None,
-        usage.shared_bytes if usage else None,
+        *(getattr(usage, name, None) for name in _USAGE),
         list(variant.expected),
         None if checked.missing is None else list(checked.missing),
         checked.unchecked or None,

@@ -310,8 +310,7 @@ class DeviceSession:
                 waiting.extend(self._drop_crew(requested[0].lane.id))
 
     def _open_ahead(self, group: Sequence[Candidate]) -> None:
-        """On a GPU, build and verify the candidates of all lanes at the same time: only sampling,
-        and what precedes it, needs the device alone."""
+        """On a GPU, build and verify the candidates of all lanes at the same time."""
         lanes = [members for _, members in _by_lane(group)]
         if not (self._slot.target.is_gpu and self._job.samples and len(lanes) > 1):
             return

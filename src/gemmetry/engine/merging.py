@@ -197,18 +197,13 @@ def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, 
                 for one in shard.planned()
             ]
     rows.sort()
-    operations = {name: number for number, name in enumerate(dict.fromkeys(r[2] for r in rows), 1)}
-    configurations = {
-        name: number for number, name in enumerate(dict.fromkeys(r[4] for r in rows), 1)
-    }
-    batch = PlanBatch(
-        [(number, name) for name, number in operations.items()],
-        [(number, name) for name, number in configurations.items()],
-        [
-            (number, operations[operation], lane, configurations[configuration])
-            for number, (_, _, operation, lane, configuration) in enumerate(rows, 1)
-        ],
-    )
+    names = [list(dict.fromkeys(some)) for some in ((r[2] for r in rows), (r[4] for r in rows))]
+    operations, configurations = ({n: i for i, n in enumerate(some, 1)} for some in names)
+    dispatches = [
+        (number, operations[operation], lane, configurations[configuration])
+        for number, (_, _, operation, lane, configuration) in enumerate(rows, 1)
+    ]
+    batch = PlanBatch(list(enumerate(names[0], 1)), list(enumerate(names[1], 1)), dispatches)
     store_plan(new, lanes, [batch])
     return {(index, old): number for number, (old, index, *_) in enumerate(rows, 1)}
 

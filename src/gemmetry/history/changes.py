@@ -1,9 +1,9 @@
 """Finds the changes of the dispatches of a device class, and judges the cause of each.
 
 The runs of a device class are series: one for each dispatch, in arrays of series × runs. A change
-is a shift of the level from the runs before it to those after it. Why a level changed follows from
-rules about a dispatch, its reference of the same run, the other dispatches of that run, and what
-changed around them (docs/history.md lists the rules).
+is a shift of the level from the runs before it to those after it. Rules judge why a level changed:
+by the dispatch, its reference, the other dispatches of that run, and what changed around them.
+docs/history.md lists them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each call is timed apart: before it, outside the timed region, runs what the caller passes as
 `before`: a flush of the caches, or on a GPU a small kernel. Calls of several functions are given in
-one sequence, so that no function follows itself, and none that starts early overlaps with another.
+one sequence. No function follows itself, and none that starts early overlaps with another.
 """
 
 from __future__ import annotations

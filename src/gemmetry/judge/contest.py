@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import math
 import random
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -196,7 +197,8 @@ class Contest:
 
     def __str__(self) -> str:
         heads, rows = self._cells()
-        return "\n".join([*_aligned([heads, *rows]), "", *self._notes()])
+        notes = (textwrap.fill(line, 80, subsequent_indent="  ") for line in self._notes())
+        return "\n".join([*_aligned([heads, *rows]), "", *notes])
 
     def _repr_html_(self) -> str:
         heads, rows = self._cells()
@@ -364,7 +366,8 @@ def _tried(name: str, function: Callable[..., object], arguments: Sequence[Any])
     except Exception as error:  # the function is foreign code
         raise LaunchError(
             f"{name} fails: {type(error).__name__}: {error}",
-            hint="compare() calls each function with what inputs() returns.",
+            hint="compare() calls each function with what inputs() returns; the items of a tuple "
+            "or list are the arguments: return ([1, 2],) where one list is the only one.",
         ) from error
 
 
@@ -597,8 +600,10 @@ def _late_marks(
     if isinstance(reasons, tuple) and reasons:
         marks.append(f"clocks were held down ({', '.join(map(str, reasons))}): compare ratios only")
     if width > until:
-        reached = f"±{100 * width:.2g} %" if math.isfinite(width) else "no interval"
-        marks.append(f"the budget ended at {reached} of the ±{100 * until:.2g} % wanted")
+        reached = f"at ±{100 * width:.2g} %, not the ±{100 * until:.2g} % wanted"
+        if math.isinf(width):
+            reached = f"after {len(plan.rounds)} rounds, too few for an interval"
+        marks.append(f"the budget ended {reached}")
     return marks
 
 

@@ -277,6 +277,8 @@ class _Judging:
                     self._check_by_reference(remote)
                 else:
                     self._check_operation(remote, self._task.operation)
+                if not self._findings:
+                    self._check_same_objects(remote)
                 self._check_ended(remote)
                 if not self._findings:
                     self._count(remote)
@@ -485,6 +487,39 @@ class _Judging:
                 self._checks.append("launches of a batch")
                 self._note(checked, "launches of a batch")
 
+    def _check_same_objects(self, remote: Remote) -> None:
+        """The same objects with other content, which a result that is kept by identity misses."""
+        arguments = self._task.make(self._seed())
+        outputs = [self._arena._allocate(*one) for one in self._shapes(arguments)]
+        calls = [(self._placed(arguments), outputs)]
+        remote.prepare(calls)
+        for _ in range(3):
+            arguments = self._task.make(self._seed())
+            self._refill(remote, calls, [tuple(map(_host, arguments))])
+            _, copies = remote.go(lambda: outputs)
+            self._check_launch(arguments, copies, "the same objects", Ruling.WRONG)
+
+    def _refill(
+        self, remote: Remote, calls: Sequence[Any], kept: Sequence[Any], *, looks: bool = False
+    ) -> None:
+        """New inputs and empty outputs for prepared calls, while the submission is stopped.
+
+        Args:
+            kept: tuples of host arrays and plain values, which repeat.
+            looks: whether the GPU is idle then.
+        """
+        stopped = remote.stop()
+        self._arena.place(
+            (buffer, array)
+            for place, (placed, _) in enumerate(calls)
+            for buffer, array in zip(placed, kept[place % len(kept)], strict=True)
+            if isinstance(buffer, np.ndarray)
+        )
+        self._arena.spoil(output for _, outputs in calls for output in outputs)
+        if looks:
+            self._check_idle(remote)
+        remote.go_on(stopped)
+
     def _launch(self, remote: Remote, calls: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> None:
         """Run calls; find changed inputs, and results that change after the reply."""
         before = [[np.array(x) for x in inputs if isinstance(x, np.ndarray)] for inputs, _ in calls]
@@ -689,17 +724,7 @@ class _Judging:
             ]
             calls.append((placed, [self._arena._allocate(*one) for one in shapes]))
         remote.prepare(calls)
-        stopped = remote.stop()
-        self._arena.place(
-            (buffer, array)
-            for place, (placed, _) in enumerate(calls)
-            for buffer, array in zip(placed, kept[place % sets], strict=True)
-            if isinstance(buffer, np.ndarray)
-        )
-        self._arena.spoil(output for _, outputs in calls for output in outputs)
-        if is_mine:
-            self._check_idle(remote)
-        remote.go_on(stopped)
+        self._refill(remote, calls, kept, looks=is_mine)
         chosen: list[int] = []
 
         def choose() -> list[HostBuffer]:
@@ -709,7 +734,7 @@ class _Judging:
         took, copies = remote.go(choose)
         for turn, place in enumerate(chosen[: 1 if is_large else None] if is_mine else ()):
             mine = copies[turn * len(shapes) : (turn + 1) * len(shapes)]
-            self._check_timed(drawn[place % sets], mine)
+            self._check_launch(drawn[place % sets], mine, "timed launches", Ruling.CHEATED)
         return took
 
     def _shapes(self, arguments: tuple[Any, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -727,9 +752,11 @@ class _Judging:
             self._known_shapes = found
         return self._known_shapes
 
-    def _check_timed(self, arguments: tuple[Any, ...], outputs: Sequence[Any]) -> None:
-        """Compare a launch that was timed."""
-        task, name = self._task, "timed launches"
+    def _check_launch(
+        self, arguments: tuple[Any, ...], outputs: Sequence[Any], name: str, ruling: Ruling
+    ) -> None:
+        """Compare a launch whose kind was right when it was checked before."""
+        task = self._task
         self._checks.append(name)
         if task.operation is not None:
             got: Any = np.array(outputs[0])
@@ -740,8 +767,7 @@ class _Judging:
             got = tuple(_tensor(o, one) for o, one in zip(outputs, wanted, strict=True))
             (checked,) = check_results(task.reference, arguments, {task.name: got})
         if not checked.is_right:
-            what = f"right when it was checked, wrong when it was timed: {checked.detail}"
-            self._find(Ruling.CHEATED, what, name)
+            self._find(ruling, f"right before, and wrong for {name}: {checked.detail}", name)
 
 
 _MINE = "submission"

@@ -4,8 +4,10 @@ Layers, each used where the kernel grants it:
 
 * user, network, process, mount and IPC namespaces (unshare(2)): no network, no other process
   visible, and every descendant ends with the first process of the namespace;
-* Landlock (landlock(7)): the file system is read-only except for the scratch folder and devices,
-  processes outside cannot be traced or signalled (so their memory cannot be read through /proc);
+* Landlock (landlock(7)): the file system is read-only except for the scratch folder and devices.
+  Processes outside cannot be traced or signalled, so their memory cannot be read through /proc;
+* seccomp(2) where there are no namespaces: no sockets but those of files, no signals, limits or
+  memory of other processes, no new session;
 * resource limits (setrlimit(2)): processor time, size of files, no core files;
 * no new privileges, and the end of the parent ends this process (prctl(2)).
 
@@ -15,19 +17,22 @@ Layers, each used where the kernel grants it:
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import os
 import resource
 import signal
+import socket
 import struct
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER = 0x0002_0000, 0x0800_0000, 0x1000_0000
 _CLONE_NEWPID, _CLONE_NEWNET = 0x2000_0000, 0x4000_0000
 """From sched.h of the Linux kernel."""
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 1, 38, 22, 2
 _MS_PRIVATE, _MS_REC = 1 << 18, 1 << 14
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
@@ -47,6 +52,30 @@ _READING = _EXECUTE | _READ_FILE | _READ_DIR
 
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
 """The rights that apply to a file: also truncating, and ioctl."""
+
+_MACHINES = {
+    "x86_64": (0xC000003E, {
+        "kill": 62, "tkill": 200, "tgkill": 234, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297,
+        "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "prlimit64": 302,
+        "socket": 41, "setsid": 112, "fcntl": 72, "ioctl": 16,
+    }),
+    "aarch64": (0xC00000B7, {
+        "kill": 129, "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240,
+        "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "prlimit64": 261,
+        "socket": 198, "setsid": 157, "fcntl": 25, "ioctl": 29,
+    }),
+}  # fmt: skip
+"""Machine -> its number in linux/audit.h, and those of system calls in its unistd.h."""
+_EVERYWHERE = {"pidfd_send_signal": 424, "io_uring_setup": 425, "pidfd_getfd": 438}
+_FIRST_OF_X32 = 0x4000_0000
+"""On x86-64, the same calls have other numbers from here on."""
+
+_F_SETOWN_EX, _FIOSETOWN, _SIOCSPGRP = 15, 0x8901, 0x8902
+"""Ask for signals to another process (asm-generic/fcntl.h, asm-generic/sockios.h)."""
+
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
+"""From linux/bpf_common.h and linux/seccomp.h."""
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "kfd", "dri")
 """Files below /dev that may be opened for writing."""
@@ -92,18 +121,18 @@ def confine(
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     uid, gid = os.getuid(), os.getgid()
     spaces = _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC
-    if "namespaces" in without:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    elif libc.unshare(spaces) == 0:
+    if "namespaces" not in without and libc.unshare(spaces) == 0:
         _map_ids(uid, gid)
         _become_first(libc)
         libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
         if libc.mount(b"proc", b"/proc", b"proc", 0, None) != 0:
             missing.append("/proc shows other processes")
     else:
-        reason = os.strerror(ctypes.get_errno())
-        missing.append(f"no namespaces, so the network is not cut off ({reason})")
+        reason = "left out" if "namespaces" in without else os.strerror(ctypes.get_errno())
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        missing.append(f"no namespaces ({reason}): it sees other processes")
+        if problem := _restrict_calls(libc):
+            missing.append(f"{problem}: it has the network, and can end any process of this user")
     for which, most in (
         (resource.RLIMIT_CPU, CPU_S),
         (resource.RLIMIT_FSIZE, FILE_BYTES),
@@ -142,6 +171,51 @@ def _become_first(libc: ctypes.CDLL) -> None:
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
+
+
+def _restrict_calls(libc: ctypes.CDLL) -> str:
+    """Filter system calls for this process and what it starts; returns why it could not, or ""."""
+    if os.uname().machine not in _MACHINES:
+        return f"no seccomp rules for {os.uname().machine}"
+    code = _filter(*_MACHINES[os.uname().machine], os.getpid())
+    buffer = ctypes.create_string_buffer(code)
+    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
+    if libc.prctl(_PR_SET_SECCOMP, _FILTER, program, 0, 0) != 0:
+        return f"no seccomp ({os.strerror(ctypes.get_errno())})"
+    return ""
+
+
+def _filter(machine: int, numbers: Mapping[str, int], own: int) -> bytes:
+    """The instructions (struct sock_filter) of the filter for the process `own`."""
+    numbers = {**numbers, **_EVERYWHERE}
+    # Call -> argument, its values, whether these alone are allowed (else these alone are denied).
+    rules: dict[str, tuple[int, tuple[int, ...], bool]] = {
+        **dict.fromkeys(
+            ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), (0, (own,), True)
+        ),
+        "prlimit64": (0, (0, own), True),
+        "socket": (0, (socket.AF_UNIX,), True),
+        "fcntl": (1, (fcntl.F_SETOWN, fcntl.F_SETSIG, _F_SETOWN_EX), False),
+        "ioctl": (1, (_FIOSETOWN, _SIOCSPGRP), False),
+    }
+    wrong_machine = [
+        (_LOAD, 0, 0, 4),
+        (_EQUAL, 1, 0, machine),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+    ]
+    found = [*wrong_machine, (_LOAD, 0, 0, 0)]
+    if machine == _MACHINES["x86_64"][0]:
+        found += [(_AT_LEAST, 0, 1, _FIRST_OF_X32), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    for name, number in numbers.items():
+        # A new session would hide a process from the judge; the call does nothing, successfully.
+        denied = (_RETURN, 0, 0, _ERRNO | (0 if name == "setsid" else errno.EPERM))
+        argument, values, are_allowed = rules.get(name, (0, (), True))
+        left = range(len(values), 0, -1)
+        block = [(_LOAD, 0, 0, 16 + 8 * argument)]
+        block += [(_EQUAL, jump, 0, value) for jump, value in zip(left, values, strict=True)]
+        block += [denied] if are_allowed else [(_RETURN, 0, 0, _ALLOW), denied]
+        found += [(_LOAD, 0, 0, 0), (_EQUAL, 0, len(block), number), *block]
+    return b"".join(struct.pack("=HBBI", *one) for one in [*found, (_RETURN, 0, 0, _ALLOW)])
 
 
 def _restrict_files(libc: ctypes.CDLL, scratch: Path, is_gpu: bool) -> str:

@@ -15,6 +15,7 @@ import contextlib
 import hmac
 import json
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -51,6 +52,8 @@ MOST_FLOPS = 2**36
 
 _MOST_READING = 64
 """Requests whose bodies are read at the same time."""
+_MOST_CONNECTIONS = 512
+"""Connections that are open at the same time, of which each takes a descriptor."""
 _MOST_OUTPUT = 2**22
 """Bytes of what a process prints that are kept."""
 _BUSY = {"retry-after": "5"}
@@ -360,6 +363,32 @@ async def _body(request: Request, most: int) -> bytes:
     return bytes(found)
 
 
+def _bounded_protocol() -> type[asyncio.Protocol]:
+    """The protocol of a connection. Too many connections end the oldest without a request, so that
+    silent clients cannot keep others out."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    held: dict[H11Protocol, None] = {}
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(_MOST_CONNECTIONS, soft // 2)
+
+    class Bounded(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            held[self] = None
+            if len(held) > most:
+                silent = (one for one in held if not one.cycle or one.cycle.response_complete)
+                ended = next(silent, self)
+                del held[ended]
+                ended.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            held.pop(self, None)
+            super().connection_lost(exc)
+
+    return Bounded
+
+
 def serve_forever(
     limits: Limits, host: str, port: int, token: str, note: Callable[[str], None]
 ) -> None:
@@ -390,7 +419,7 @@ def serve_forever(
     note(f"listening on http://{host}:{listening.getsockname()[1]}")
     config = uvicorn.Config(
         application(limits, token), log_level="warning", access_log=False, ws="none",
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=1, http=_bounded_protocol(), backlog=128,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listening])
 

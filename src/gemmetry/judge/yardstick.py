@@ -2,10 +2,9 @@
 where the reference is one, else by the reference's own error.
 
 The yardstick of other functions is empirical. x is the reference in float64, y the reference in
-the format of the inputs, r the tested result. Where x changes more than by |y - x| when the inputs
-change by the unit roundoff u of the results, that change takes its place: no algorithm with a small
-backward error avoids it (N. Higham, "Accuracy and Stability of Numerical Algorithms", 1.5). r is
-right where
+the format of the inputs, r the tested result. Inputs that change by MOST_MEAN·u change x too; where
+this, over MOST_MEAN, is more than |y - x|, it takes its place. No algorithm with a small backward
+error avoids it (N. Higham, "Accuracy and Stability of Numerical Algorithms", 1.5). r is right where
 
 * it is infinite or NaN exactly where x is (beyond the range of its format, x counts as infinite);
 * every |r - x| is at most MOST·(max|y - x| + u·|x|), u the unit roundoff of r's format;
@@ -80,15 +79,24 @@ def check_results(
             hint="Leave out conversions to a narrower format in it.",
         )
     unit = max(_precision(one.dtype)[0] for one in usual)
-    moved = _called(reference, [_moved(_widened(one), unit) for one in arguments], "in float64")
+    step = MOST_MEAN * unit  # a result may err so often; where the change is no line, this counts
+    moved = [
+        _called(reference, [_moved(_widened(one), step, seed) for one in arguments], "in float64")
+        for seed in (0, 1)
+    ]
     with np.errstate(invalid="ignore"):
         yardstick = [
-            (_float64(x), _float64(y), np.abs(_float64(z) - x) if x.shape == z.shape else 0)
-            for x, y, z in zip(exact, usual, moved, strict=True)
+            (_float64(x), _float64(y), np.maximum(_change(x, z), _change(x, w)))
+            for x, y, z, w in zip(exact, usual, *moved, strict=True)
         ]
     for (x, y, _), kept in zip(yardstick, usual, strict=True):
         _check_consistent(x, y, kept.dtype)
     return [_by_reference(name, yardstick, found) for name, found in results.items()]
+
+
+def _change(exact: npt.NDArray[np.float64], moved: npt.NDArray[Any]) -> Any:
+    """The change of a result for one unit roundoff."""
+    return np.abs(_float64(moved) - exact) / MOST_MEAN if exact.shape == moved.shape else 0
 
 
 def _check_consistent(
@@ -97,8 +105,8 @@ def _check_consistent(
     """A reference that is wrong itself would allow any error.
 
     Raises:
-        RequestError: in its own format it loses half of the digits (the root mean square of its
-            errors is above sqrt(u) / 2, of integers above 1/16), or has another shape.
+        RequestError: in its own format it has another shape, or loses half of the digits: the
+            root mean square of its errors is above sqrt(u) / 2, of integers above 1/16.
     """
     if exact.shape != usual.shape:
         raise RequestError(f"the reference gives {usual.shape}, and in float64 {exact.shape}")
@@ -329,13 +337,12 @@ def _float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return to_float64(array)
 
 
-def _moved(value: Any, unit: float) -> Any:
-    """Floats changed by the relative size `unit` to either side at random, always
-    the same."""
+def _moved(value: Any, unit: float, seed: int) -> Any:
+    """Floats changed by the relative size `unit` to either side at random, by the seed."""
     if getattr(value, "ndim", 0) == 0 or "float64" not in str(value.dtype):
         return value
     count = math.prod(value.shape)
-    signs = np.random.default_rng(count).choice((-unit, unit), value.shape) + 1
+    signs = np.random.default_rng((count, seed)).choice((-unit, unit), value.shape) + 1
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return value * torch.from_numpy(signs).to(value.device)

@@ -7,12 +7,12 @@ warn   6·√n·u + (n/16)·2u, at most E of fail       unusual; may still be ri
 fail   γ_n(2u) = 2nu / (1 - 2nu)                   no right kernel does this
 =====  ==========================================  ============================================
 
-n counts the roundings of one element (K products and sums, the sums over split-k slices), u is
-the unit roundoff of the accumulator. Sources:
+n counts the roundings of one element (K products and sums, the sums over split-k slices).
+u is the unit roundoff of the accumulator. Sources:
 
 * γ_n holds for any order of summation: Higham, "Accuracy and Stability of Numerical Algorithms",
-  2nd ed., section 3.1. 2u instead of u because tensor cores truncate instead of rounding
-  (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021).
+  2nd ed., section 3.1. Tensor cores truncate instead of rounding, hence 2u.
+  Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021.
 * λ·√n·u with λ = 6 is exceeded with a probability of 2·exp(-λ²/2) = 3e-8 per element: Higham &
   Mary, "A new approach to probabilistic rounding error analysis", SISC 2019, theorem 2.4.
 * (n/16)·2u is the drift of truncation on same-sign data, one truncation for each block of 16
@@ -21,8 +21,8 @@ the unit roundoff of the accumulator. Sources:
   at K = 4096, 16384 and 65536, against 5.3e-5, 1.7e-4 and 5.8e-4 from this formula. An H200
   drifts more: at K = 4096 on [0.1, 1.1) the mean error / M of cuBLAS was -1.2e-5 for bf16 and
   -2.8e-5 for tf32, whose instructions add 8 products, so that n/16 is n/8 there.
-* Products of two bf16, f16, tf32 or fp8 numbers are exact in float32 (at most 22 significand bits),
-  so inputs add no term. Inputs of tf32 operations are already tf32 numbers. A kernel that rounds
+* Products of two bf16, f16, tf32 or fp8 numbers are exact in float32 (at most 22 significand bits).
+  So inputs add no term. Inputs of tf32 operations are already tf32 numbers. A kernel that rounds
   f32 inputs to tf32 does not compute an f32 operation unless it declares so
   (:func:`tf32_input_error`).
 * Products of blocks are exact too before their factors apply; a kernel may round three times where
@@ -194,10 +194,10 @@ def folded_error(terms: int, unit: float) -> float:
     by alpha or a scale factor before the sum, or begins the sum with beta·C. In units of the
     largest possible partial sum; 0 for no terms.
 
-    It consists of two roundings of the operand, to nearest or truncated, and those of the sum by
-    the warn tier's formula. That formula is relative to M, the sum of all magnitudes; the largest
-    partial sum of terms with random signs is smaller, which leaves room for one truncation per
-    term.
+    It consists of two roundings of the operand, to nearest or truncated.
+    Those of the sum come on top, by the warn tier's formula. That formula is relative to M, the sum
+    of all magnitudes; the largest partial sum of terms with random signs is smaller, which leaves
+    room for one truncation per term.
     """
     if not terms:
         return 0.0

@@ -126,9 +126,6 @@ class ComparedKeys(Row):
 _NO_KEYS = ComparedKeys()
 
 
-_NO_KEYS = ComparedKeys()
-
-
 class SweepRow(Row):
     """One figure of a candidate compared with the same figure of the first sweep."""
 
@@ -511,9 +508,10 @@ class _Pair:
                 yield _Figure(one, part, "ms", a, b, spread, base=bases[one])
 
     def _rest_of_step(self, configuration: SweepConfiguration, part: Sequence[float]) -> float:
-        """The first sweep's step without the part, in ms. A millionth of the step is left of one
-        that has no other part, because the part may be 0 in another run, and a ratio needs
-        positive times."""
+        """The first sweep's step without the part, in ms. A step without other parts keeps a
+        millionth.
+
+        The part may be 0 in another run, and ratios need positive times."""
         step = geometric_mean(self.steps[0][configuration])
         return max(step - _mean(part), step * 1e-6)
 

@@ -106,9 +106,9 @@ def left_out_text(points: Sequence[Entry]) -> str:
 
 
 def gemm_label(entry: Entry, among: Iterable[Entry] = ()) -> str:
-    """The sizes of a GEMM, and whether the kernel only sums what others multiplied; the kernel's
-    name where the sizes are not known, and after them where `among` has another kernel of them.
-    So for the format and the layouts, where `among` has the same sizes with others."""
+    """The sizes of a GEMM, and whether the kernel only sums what others multiplied. Without sizes
+    it is the kernel's name, which follows sizes that another kernel of `among` has too. Format and
+    layouts follow where `among` has the same sizes with others."""
     kernel, sizes = entry["kernel"], KIND[1:5]
     shape = GemmKind(kernel=kernel, **{name: entry[name] for name in sizes}).shape
     if not shape:

@@ -248,21 +248,22 @@ def spread(config: WorkloadConfig, ranks: Ranks) -> Parallel:
     if ranks.size == 1:
         return Parallel(model, "none", lambda _: nullcontext(), forward)
     if config.distributed.mode == "ddp":
-        ddp = _ddp(model, config.distributed, ranks)
-        return Parallel(ddp, "DDP", _reduction_of(ddp, config.distributed), forward)
+        keys = config.distributed
+        names = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph",
+                 "find_unused_parameters")  # fmt: skip
+        ddp = nn.parallel.DistributedDataParallel(
+            model,
+            device_ids=[ranks.device.index] if ranks.on_gpu else None,
+            **{name: getattr(keys, name) for name in names},
+        )
+        return Parallel(ddp, "DDP", _reduction_of(ddp, keys), forward)
     _shard(model, config.fsdp, ranks, half=half)
-    return Parallel(model, "FSDP2", lambda is_last: _reduced(model, is_last), nullcontext)
 
+    def micro_batch(is_last: bool) -> AbstractContextManager[Any]:
+        model.set_requires_gradient_sync(is_last)
+        return nullcontext()
 
-def _ddp(model: nn.Module, keys: DistributedKeys, ranks: Ranks) -> Any:
-    return nn.parallel.DistributedDataParallel(
-        model,
-        device_ids=[ranks.device.index] if ranks.on_gpu else None,
-        bucket_cap_mb=keys.bucket_cap_mb,
-        gradient_as_bucket_view=keys.gradient_as_bucket_view,
-        static_graph=keys.static_graph,
-        find_unused_parameters=keys.find_unused_parameters,
-    )
+    return Parallel(model, "FSDP2", micro_batch, nullcontext)
 
 
 def _reduction_of(ddp: Any, keys: DistributedKeys) -> Callable[[bool], AbstractContextManager[Any]]:
@@ -300,12 +301,6 @@ def _shard(model: Transformer, keys: FsdpKeys, ranks: Ranks, *, half: bool) -> N
         if ahead > 1:  # By itself FSDP2 gathers one layer ahead.
             before = layers[max(0, number - ahead) : number]
             layer.set_modules_to_backward_prefetch(before[::-1])
-
-
-@contextlib.contextmanager
-def _reduced(model: Any, is_last: bool) -> Any:
-    model.set_requires_gradient_sync(is_last)
-    yield
 
 
 _FIRST_NCCL = {"symmetric": (2, 27), "copy_engine": (2, 28)}
@@ -418,38 +413,29 @@ class RegisteredAllGather:
         return self._gather(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
-class ConfiguredPath:
-    """The path that was requested, and what was configured for it."""
-
-    def __init__(self, path: str, model: nn.Module, keys: FsdpKeys) -> None:
-        """Registers the all-gathers of the model, unless kernels move the bytes."""
-        self.requested = path
-        self._gather: RegisteredAllGather | None = None
-        if path != "kernel":
-            # A layer's parameters are copied out of one buffer while the next layers' are gathered.
-            self._gather = RegisteredAllGather(slots=keys.prefetch_layers + 2)
-            _use(self._gather, model)
-
-    def facts(self) -> dict[str, Any]:
-        """What was configured. Whether NCCL followed it, only the trace shows."""
-        if self._gather is None:
-            return {"requested": self.requested, "registered_buffers": 0}
-        return {
-            "requested": self.requested,
-            "registered_buffers": len(self._gather.windows),
-            "registered_collectives": ["all_gather"],
-            "nccl_cta_policy": os.environ.get("NCCL_CTA_POLICY", ""),
-        }
-
-
-def _use(gather: RegisteredAllGather, model: nn.Module) -> None:
+def register(path: str, model: nn.Module, keys: FsdpKeys) -> RegisteredAllGather | None:
+    """The all-gathers of the model, registered; None where kernels move the bytes."""
     from torch.distributed.fsdp import FSDPModule
 
+    if path == "kernel":
+        return None
+    # A layer's parameters are copied out of one buffer while the next layers' are gathered.
+    gather = RegisteredAllGather(slots=keys.prefetch_layers + 2)
     # The communicator must exist before a buffer is registered with it.
     dist.barrier()
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_custom_all_gather(gather)
+    return gather
+
+
+def path_facts(path: str, gather: RegisteredAllGather | None) -> dict[str, Any]:
+    """What was configured for `path`. Whether NCCL followed it, only the trace shows."""
+    if gather is None:
+        return {"requested": path, "registered_buffers": 0}
+    policy = os.environ.get("NCCL_CTA_POLICY", "")
+    return {"requested": path, "registered_buffers": len(gather.windows),
+            "registered_collectives": ["all_gather"], "nccl_cta_policy": policy}  # fmt: skip
 
 
 LATER_S = 2.0
@@ -553,39 +539,32 @@ class Straggle:
         return found
 
 
-class PlantedWait:
-    """Waits on its rank: on a GPU in a kernel, so that the host does not notice; else asleep."""
+def planted_wait(straggle: Straggle | None, ranks: Ranks) -> Callable[[], None]:
+    """What each step calls: on the rank that waits, a kernel, so that the host does not notice;
+    on the CPU it sleeps.
 
-    def __init__(self, straggle: Straggle | None, ranks: Ranks) -> None:
-        """Measures the GPU's clock on the rank that waits.
+    Raises:
+        RequestError: there is no such rank.
+    """
+    if straggle is not None and straggle.rank >= ranks.size:
+        raise RequestError(
+            f"--straggle names rank {straggle.rank}, but there "
+            f"{'is' if ranks.size == 1 else 'are'} {ranks.size}",
+            hint="Ranks count from 0.",
+        )
+    if straggle is None or straggle.rank != ranks.rank:
+        return lambda: None
+    seconds = straggle.milliseconds / 1e3
+    cycles = int(seconds * _cycles_per_s()) if ranks.on_gpu else 0
 
-        Raises:
-            RequestError: there is no such rank.
-        """
-        if straggle is not None and straggle.rank >= ranks.size:
-            raise RequestError(
-                f"--straggle names rank {straggle.rank}, but there "
-                f"{'is' if ranks.size == 1 else 'are'} {ranks.size}",
-                hint="Ranks count from 0.",
-            )
-        self._straggle = straggle
-        waits = straggle is not None and straggle.rank == ranks.rank
-        self._seconds = straggle.milliseconds / 1e3 if straggle is not None and waits else 0.0
-        self._cycles = int(self._seconds * _cycles_per_s()) if waits and ranks.on_gpu else 0
-
-    def facts(self) -> dict[str, float] | None:
-        """Which rank waits how long; None if none does."""
-        return dataclasses.asdict(self._straggle) if self._straggle is not None else None
-
-    def wait(self) -> None:
-        """Wait, if this is the rank."""
-        if not self._seconds:
-            return
+    def wait() -> None:
         with torch.profiler.record_function(LABEL):
-            if self._cycles:
-                torch.cuda._sleep(self._cycles)
+            if cycles:
+                torch.cuda._sleep(cycles)
             else:
-                time.sleep(self._seconds)
+                time.sleep(seconds)
+
+    return wait
 
 
 def _cycles_per_s() -> float:
@@ -611,12 +590,9 @@ def train(
     on the device. The host does not wait for the device."""
     model, keys = parallel.model, config.optimizer
     optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=keys.lr,
-        betas=keys.betas,
-        eps=keys.eps,
+        model.parameters(), lr=keys.lr, betas=keys.betas, eps=keys.eps,
         weight_decay=keys.weight_decay,
-    )
+    )  # fmt: skip
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(config.scheduler))
     batches = draw_batches(config, ranks.device, ranks.rank)
     for _ in range(config.training.max_steps):
@@ -706,16 +682,13 @@ def recorded(
         # Warnings that only the last recording is kept (each is written when it ends), and that a
         # schedule without warm-up skews results (which was requested).
         warnings.filterwarnings("ignore", message=".*Profiler ", category=UserWarning)
+        when = {name: getattr(keys, name) for name in ("wait", "warmup", "active", "repeat")}
+        what = ("record_shapes", "profile_memory", "with_stack", "with_flops")
         profiler = profile(
             activities=activities,
-            schedule=schedule(
-                wait=keys.wait, warmup=keys.warmup, active=keys.active, repeat=keys.repeat
-            ),
+            schedule=schedule(**when),
             on_trace_ready=write,
-            record_shapes=keys.record_shapes,
-            profile_memory=keys.profile_memory,
-            with_stack=keys.with_stack,
-            with_flops=keys.with_flops,
+            **{name: getattr(keys, name) for name in what},
         )
         profiler.preset_metadata_json(METADATA_KEY, json.dumps(about))
         with profiler:
@@ -773,13 +746,11 @@ def check_memory(config: WorkloadConfig, ranks: Ranks) -> None:
     with torch.device("meta"):
         parameters = count_parameters(Transformer(config.model))
     needed = needed_bytes(config, parameters, ranks.size)
-    free = (
-        torch.cuda.mem_get_info(ranks.device)[0]
-        if ranks.on_gpu
-        else free_memory_bytes() // ranks.local_size
-    )
+    if ranks.on_gpu:
+        free, where = torch.cuda.mem_get_info(ranks.device)[0], "the GPU"
+    else:
+        free, where = free_memory_bytes() // ranks.local_size, "the host, for each rank,"
     if needed > free:
-        where = "the GPU" if ranks.on_gpu else "the host, for each rank,"
         raise too_little_memory(
             f"rank {ranks.rank} needs at least {format_bytes(needed)}, and {where} has "
             f"{format_bytes(free)} free"
@@ -802,9 +773,7 @@ def collect_facts(config: WorkloadConfig, parallel: Parallel, ranks: Ranks) -> d
     dist.all_gather_object(each, own)
     packages = {"torch": str(torch.__version__)}
     if ranks.on_gpu:
-        packages["rccl" if torch.version.hip else "nccl"] = ".".join(
-            map(str, torch.cuda.nccl.version())
-        )
+        packages["rccl" if torch.version.hip else "nccl"] = _dotted(torch.cuda.nccl.version())
     return {
         "schema_version": SCHEMA_VERSION,
         "world_size": ranks.size,
@@ -840,38 +809,39 @@ def run(
     prepare(path, config.distributed)
     ranks = join(config)
     with explained():
-        _train(config, output, ranks, path, PlantedWait(straggle, ranks))
+        _train(config, output, ranks, path, straggle)
         # Not after an error: the others may never arrive, and torchrun ends them.
         dist.barrier()
     dist.destroy_process_group()
 
 
 def _train(
-    config: WorkloadConfig, output: Path, ranks: Ranks, path: str, planted: PlantedWait
+    config: WorkloadConfig, output: Path, ranks: Ranks, path: str, straggle: Straggle | None
 ) -> None:
+    wait = planted_wait(straggle, ranks)
     check_memory(config, ranks)
     parallel = spread(config, ranks)
-    configured = ConfiguredPath(path, parallel.model, config.fsdp)
+    gather = register(path, parallel.model, config.fsdp)
     facts = collect_facts(config, parallel, ranks)
-    facts |= {"path": configured.facts(), "straggle": planted.facts()}
+    late = None if straggle is None else dataclasses.asdict(straggle)
+    facts |= {"path": path_facts(path, gather), "straggle": late}
     if ranks.is_first:
         _announce(facts)
         write_json(output / FACTS, facts)
     about = {"rank": ranks.rank, "world_size": ranks.size, "parallel": parallel.name}
     losses = []
     with recorded(config.profiling, output, ranks, about) as end_step:
-        steps = train(config, parallel, ranks, start_step=planted.wait, end_step=end_step)
+        steps = train(config, parallel, ranks, start_step=wait, end_step=end_step)
         for number, loss in enumerate(steps):
             losses.append(loss)
             if ranks.is_first and number % config.training.log_interval == 0:
                 _say(f"step {number}: loss {float(loss):.6f} on rank 0")
     means = mean_over_ranks(losses, ranks.size)
     if ranks.is_first:
-        facts["path"] = configured.facts()
+        facts["path"] = path_facts(path, gather)
         write_json(output / FACTS, facts)
-        write_json(
-            output / LOSSES, {"schema_version": 1, "seed": config.dataset.seed, "losses": means}
-        )
+        seed = config.dataset.seed
+        write_json(output / LOSSES, {"schema_version": 1, "seed": seed, "losses": means})
         _conclude(config, output, means, facts)
 
 

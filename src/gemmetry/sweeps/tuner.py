@@ -320,8 +320,6 @@ def _next(one: TunedCollective) -> str:
     comparison = one.rival.comparison if one.rival is not None else None
     if comparison is None:
         return "-"
-    text = f"{100 * (comparison.ratio - 1):+.0f}"
-    if comparison.interval is None:
-        return text
-    low, high = (100 * (end - 1) for end in comparison.interval)
-    return f"{text} ({low:+.0f} to {high:+.0f})"
+    middle, *ends = (f"{100 * (one - 1):+.0f}"
+                     for one in (comparison.ratio, *(comparison.interval or ())))  # fmt: skip
+    return f"{middle} ({ends[0]} to {ends[1]})" if ends else middle

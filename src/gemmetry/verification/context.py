@@ -358,11 +358,9 @@ class Context:
         """
         if run.errors is None:
             return failed(name, run.problem)
-        expected = run.case.expected
-        if expected is None:
-            assert run.case.reference is not None
-            expected = run.case.reference.value
-        return self.judge(name, run.launch, expected, run.errors, only_failures=True, guess=guess)
+        return self.judge(
+            name, run.launch, run.case.value, run.errors, only_failures=True, guess=guess
+        )
 
     def judge(
         self,

@@ -144,8 +144,8 @@ class Launcher:
         self._zoned_device = self.device if isinstance(self.device, RedZoneDevice) else None
         self._inputs, self._output = operation.inputs, operation.output
         self.shared_by: int = getattr(executable, "shared_by", 1)
-        """Processes that use the device at the same time: in time limits of checks a second that
-        so many share counts as that part of it, so that no check does less."""
+        """Processes that use the device at the same time. Time limits of checks count a second that
+        so many share as that part of it."""
         self.fastest_s = math.inf
         """Duration of the fastest launch so far, in seconds: the others may have compiled, or
         waited for a processor."""

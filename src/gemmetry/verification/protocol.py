@@ -137,14 +137,19 @@ CHECKS: tuple[Check, ...] = (
 comes before all of them, and ends the verification if it fails."""
 
 
+def checks_of(level: str) -> list[Check]:
+    """The checks that run at `level`."""
+    wanted = LEVELS.index(level)
+    return [check for check in CHECKS if LEVELS.index(check.level) <= wanted]
+
+
 _WITH_REASON = (CheckOutcome.NOT_APPLICABLE, CheckOutcome.INCOMPLETE, CheckOutcome.PROPERTY)
 
 
 def missing_checks(verdict: Verdict, level: str) -> tuple[str, ...]:
     """Names of the checks of `level` without a result in `verdict`, which has not failed: each must
     be listed as passed or warned, or as not applicable, incomplete or a property with a reason."""
-    wanted = LEVELS.index(level)
-    names = ("form", *(one.name for one in CHECKS if LEVELS.index(one.level) <= wanted))
+    names = ("form", *(one.name for one in checks_of(level)))
     return tuple(name for name in names if not _has_result(verdict, name))
 
 
@@ -164,13 +169,12 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
     `seconds_per_launch`; 0 for an unknown level."""
     if level not in LEVELS:
         return 0
-    wanted, total = LEVELS.index(level), 0
-    for check in CHECKS:
-        if LEVELS.index(check.level) <= wanted:
-            most = check.launches + (check.more_at_paranoid if level == LEVELS[-1] else 0)
-            if most and check.fewest is not None:
-                most = calls.calls(seconds_per_launch, most, check.fewest)
-            total += most
+    total = 0
+    for check in checks_of(level):
+        most = check.launches + (check.more_at_paranoid if level == LEVELS[-1] else 0)
+        if most and check.fewest is not None:
+            most = calls.calls(seconds_per_launch, most, check.fewest)
+        total += most
     return total
 
 
@@ -228,8 +232,7 @@ def verify(
     )
     results = [memory.check_form(context)]
     if not results[0].is_failure:
-        wanted = LEVELS.index(level)
-        results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
+        results += [check.run(context) for check in checks_of(level)]
         if row_invariance != contents.OFF:
             results.append(contents.check_row_invariance(context, row_invariance))
     verdict = reduce(with_check, results, Verdict(status=Verification.PASSED))

@@ -7,7 +7,7 @@ import pytest
 
 from gemmetry.dispatches.comparison import compare
 from gemmetry.domain.errors import Outcome, RequestError, Stage
-from gemmetry.domain.record import Environment, ResultSet
+from gemmetry.domain.record import ResultSet
 from gemmetry.statistics.comparison import Difference
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
@@ -23,23 +23,34 @@ def _experiment(title, records, **fields):
     return ResultSet(title=title, records=records, samples=_samples, **fields)
 
 
-def test_a_slower_dispatch_is_a_regression_and_a_faster_one_is_not(make_record):
-    before = _experiment("a", [make_record(SQUARE), make_record(ODD)])
-    after = _experiment("b", [make_record(SQUARE, gflops=150.0), make_record(ODD, gflops=300.0)])
-    comparison = compare([before, after])
-    slower, faster = comparison.candidates[0].changes
-    assert slower.verdict == "slower"
-    assert slower.ratio == pytest.approx(200 / 150, rel=0.02)
-    assert slower.comparison.ratio_low > 1
-    assert slower.is_regression
-    assert faster.verdict == "faster"
-    assert not faster.is_regression
-    assert comparison.has_regression
+def _pair(make_record, *speeds, **fields):
+    """Experiments of one record each, with these speeds."""
+    return [_experiment(title, [make_record(SQUARE, gflops=speed, **fields)])
+            for title, speed in zip("abc", speeds, strict=False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("speeds", "verdict", "is_regression", "note"),
+    [
+        ((200.0, 150.0), "slower", True, ""),
+        ((200.0, 300.0), "faster", False, ""),
+        ((100.0, 98.8), "no difference shown", False,
+         "differs, but not demonstrably by more than 0.02"),
+    ],
+)  # fmt: skip
+def test_a_slower_dispatch_is_a_regression(make_record, speeds, verdict, is_regression, note):
+    comparison = compare(_pair(make_record, *speeds))
+    [change] = comparison.candidates[0].changes
+    assert (change.verdict, change.is_regression, change.note) == (verdict, is_regression, note)
+    assert change.ratio == pytest.approx(speeds[0] / speeds[1], rel=0.02)
+    assert change.comparison.ratio_low < change.ratio < change.comparison.ratio_high
+    assert comparison.has_regression is is_regression
+    assert compare(_pair(make_record, 100.0, 98.8), threshold=0.0).has_regression
 
 
 def test_an_experiment_against_itself_shows_no_difference(result_set):
     comparison = compare([result_set, result_set])
-    candidate = comparison.candidates[0]
+    (candidate,) = comparison.candidates
     assert not comparison.has_regression
     assert candidate.geometric_mean == pytest.approx(1.0)
     assert candidate.counted(Difference.NONE_SHOWN) == 152
@@ -47,42 +58,27 @@ def test_an_experiment_against_itself_shows_no_difference(result_set):
     assert candidate.only_first == candidate.only_candidate == ()
 
 
-def test_a_slowdown_below_the_threshold_is_reported_but_is_not_a_regression(make_record):
-    before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
-    after = _experiment("b", [make_record(SQUARE, gflops=98.8)])
-    comparison = compare([before, after])
-    [change] = comparison.candidates[0].changes
-    assert change.verdict == "no difference shown"
-    assert change.note == "differs, but not demonstrably by more than 0.02"
-    assert not comparison.has_regression
-    assert compare([before, after], threshold=0.0).has_regression
-
-
 def test_a_dispatch_that_is_no_longer_ok_is_a_regression(make_record):
-    before = _experiment("a", [make_record(SQUARE)])
-    broken = make_record(SQUARE, outcome=Outcome.CRASH, stage=Stage.VERIFY, reason="signal 11")
-    comparison = compare([before, _experiment("b", [broken])])
-    change = comparison.candidates[0].changes[0]
-    assert change.verdict == "ok → crash"
-    assert change.note == "signal 11"
+    (before,) = _pair(make_record, 200.0)
+    (broken,) = _pair(make_record, None, outcome=Outcome.CRASH, reason="signal 11",
+                      stage=Stage.VERIFY)  # fmt: skip
+    comparison = compare([before, broken])
+    [change] = comparison.candidates[0].changes
+    assert (change.verdict, change.note) == ("ok → crash", "signal 11")
     assert comparison.has_regression
-    assert not compare([_experiment("b", [broken]), before]).has_regression
+    assert not compare([broken, before]).has_regression
 
 
-def test_missing_dispatches_are_reported_per_side(make_record):
+def test_dispatches_of_one_side_and_several_candidates(make_record):
     before = _experiment("a", [make_record(SQUARE), make_record(ODD)])
     after = _experiment("b", [make_record(SQUARE), make_record(ODD, provider="iree")])
     candidate = compare([before, after]).candidates[0]
     assert [key[2:] for key in candidate.only_first] == [("torch", f"{ODD}_default")]
     assert [key[2:] for key in candidate.only_candidate] == [("iree", f"{ODD}_default")]
-
-
-def test_several_candidates_are_each_compared_with_the_first(make_record):
-    sets = [_experiment(t, [make_record(SQUARE, gflops=g)]) for t, g in
-            (("a", 100.0), ("b", 120.0), ("c", 80.0))]  # fmt: skip
-    candidates = compare(sets).candidates
-    assert [candidate.label for candidate in candidates] == ["B", "C"]
-    assert [candidate.changes[0].verdict for candidate in candidates] == ["faster", "slower"]
+    candidates = compare(_pair(make_record, 100.0, 120.0, 80.0)).candidates
+    assert [(one.label, one.changes[0].verdict) for one in candidates] == [
+        ("B", "faster"), ("C", "slower"),
+    ]  # fmt: skip
 
 
 def test_other_input_distributions_are_refused_unless_requested(make_record):
@@ -108,47 +104,18 @@ def test_launches_apart_are_not_compared_with_launches_back_to_back(make_record)
     assert compare([after, _experiment("c", [apart])]).candidates
 
 
-def test_differing_environments_are_reported(make_record):
-    old, new = Environment(hostname="x", driver="550"), Environment(hostname="x", driver="560")
-    before = _experiment("a", [make_record(SQUARE, environment_id=old.id)],
-                         environments={old.id: old})  # fmt: skip
-    after = _experiment("b", [make_record(SQUARE, environment_id=new.id)],
-                        environments={new.id: new})  # fmt: skip
-    candidate = compare([before, after]).candidates[0]
-    assert candidate.environment_differences == ("driver: 550 vs 560",)
+def test_devices_are_joined_separately_unless_runs_are_distributed_over_them(make_record):
+    def on(device, gflops=100.0, dispatch=SQUARE):
+        return make_record(dispatch, target="cuda-sm_90", device=device, gflops=gflops)
 
-
-def test_without_samples_a_ratio_is_reported_but_nothing_is_decided(make_record):
-    before = _experiment("a", [make_record(SQUARE)])
-    after = dataclasses.replace(_experiment("b", [make_record(SQUARE, gflops=20.0)]),
-                                samples=lambda record: ())  # fmt: skip
-    comparison = compare([before, after])
-    change = comparison.candidates[0].changes[0]
-    assert change.verdict == "undecided"
-    assert change.note == "raw samples are missing, so there is no interval"
-    assert change.ratio == pytest.approx(10.0)
-    assert not comparison.has_regression
-    assert comparison.has_undecided
-
-
-def test_several_devices_are_joined_separately(make_record):
-    def on(device, gflops):
-        return make_record(SQUARE, target="cuda-sm_90", device=device, gflops=gflops)
-
-    before = _experiment("a", [on("cuda:0", 100.0), on("cuda:1", 200.0)])
-    after = _experiment("b", [on("cuda:1", 200.0), on("cuda:0", 100.0)])
+    before = _experiment("a", [on("cuda:0"), on("cuda:1", 200.0)])
+    after = _experiment("b", [on("cuda:1", 200.0), on("cuda:0")])
     changes = compare([before, after]).candidates[0].changes
     assert [change.before.device for change in changes] == ["cuda:0", "cuda:1"]
     assert [change.ratio for change in changes] == pytest.approx([1.0, 1.0])
-
-
-def test_runs_distributed_over_devices_are_joined_whatever_each_chose(make_record):
-    def on(device, dispatch):
-        return make_record(dispatch, target="cuda-sm_90", device=device)
-
-    before = _experiment("a", [on("cuda:0", SQUARE), on("cuda:1", ODD)])
-    after = _experiment("b", [on("cuda:1", SQUARE), on("cuda:0", ODD)])
-    assert len(compare([before, after]).candidates[0].changes) == 2
+    distributed = [_experiment("x", [on(one), on(other, dispatch=ODD)])
+                   for one, other in (("cuda:0", "cuda:1"), ("cuda:1", "cuda:0"))]  # fmt: skip
+    assert len(compare(distributed).candidates[0].changes) == 2
 
 
 def test_one_experiment_or_nothing_in_common_is_refused(make_record):

@@ -65,32 +65,12 @@ def test_only_operations_that_both_sides_measured_ok_count(make_record, leader_o
     assert found.ratio == pytest.approx(2.0)
 
 
-def test_equal_speeds_show_nothing(make_record, leader_of):
-    found = leader_of(speeds(make_record, {"torch": (100, 100, 100), "iree": (100, 100, 100)}))
-    assert (found.shown, found.undecided) == (0, 0)
-    assert found.ratio == pytest.approx(1.0, rel=0.01)
-
-
-def test_too_few_measurements_are_undecided(make_record):
-    records = speeds(make_record, {"torch": (400, 100, 100), "iree": (10, 100, 100)})
-    few = ResultSet(title="x", records=records, rounds=lambda r: dict(list(rounds(r).items())[:3]))
-    found = find_leader(few, find_run_marks(records))
-    assert (found.name, found.shown, found.undecided) == ("torch", 0, found.fastest)
-
-
 def test_configurations_compete_where_there_is_one_provider(make_record, leader_of):
     records = [make_record(NAMES[0], name, gflops=speed)
                for name, speed in (("tile32", 100.0), ("tile64", 150.0))]  # fmt: skip
     found = leader_of(records)
     assert (found.name, found.is_configuration, found.shown) == ("tile64", True, 1)
     assert found.ratio == pytest.approx(1.5)
-
-
-def test_nothing_to_compare(make_record, leader_of):
-    assert leader_of([]) is None
-    assert leader_of(speeds(make_record, {"torch": (100, 100, 100)})) is None
-    apart = {"torch": (100, None, None), "iree": (None, 100, None)}
-    assert leader_of(speeds(make_record, apart)) is None
 
 
 def test_what_weakens_the_answer_is_counted(make_record, leader_of):

@@ -70,37 +70,7 @@ def test_a_column_is_declared_in_one_line(analysis):
     assert page.columns[-1].text(page.rows[0][-1]) == "4,096"
 
 
-def test_what_is_not_known_is_null(document):
-    by_channels = {(point["channels"], *point["axes"]): point for point in document["points"]}
-    lost = by_channels[(16,)]
-    assert lost["outcome"] == "no_traces"
-    assert lost["step_ms"] == {"median": None, "ci_low": None, "ci_high": None, "n": 0}
-    assert lost["compute_ms"] is None is lost["world_size"]
-    assert by_channels[(8, "NCCL_ALGO")]["axes"] == {"NCCL_ALGO": "Ring"}
-
-
-def test_figures_are_those_of_the_analysis(document, analysis, sweeps):
-    (slow,) = [gemm for gemm in document["gemms"] if gemm["axes"] and gemm["rank"] == 1
-               and gemm["kernel"] == sweeps.UP.kernel]  # fmt: skip
-    assert (slow["m"], slow["n"], slow["k"], slow["batch"]) == (1024, 4096, 1024, 1)
-    assert (slow["dtype"], slow["count"], slow["verdict"]) == ("bf16", 36, "slower")
-    assert slow["slowdown_ci_low"] < slow["slowdown"] < slow["slowdown_ci_high"]
-    assert slow["by_collective"][0]["op"] == "all_gather"
-    best = document["best"]
-    assert best["verdict"] == "undecided"
-    assert best["next"]["ratio"] > 1
-    assert document["problems"] == analysis.all_problems
-
-
 def test_a_sweep_without_steps_has_no_best_point(tmp_path, sweeps):
     sweeps.write_sweep(tmp_path, [sweeps.MadePoint(steps=0)])
     best = sweep_result(analyse_sweep(tmp_path)).document()["best"]
     assert (best["verdict"], best["threads"], best["next"]) == ("no steps", None, None)
-
-
-def test_columns_hold_the_values_of_the_entries(document, analysis):
-    result = sweep_result(analysis)
-    steps = [one["step_ms"]["median"] for one in document["points"]]
-    assert result.table("points").values("step_ms") == steps
-    slowdowns = [one["slowdown"] for one in document["gemms"]]
-    assert result.table("gemms").values("slowdown") == slowdowns

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.sweeps.folder import analysis_folder, read_sweep
-from gemmetry.sweeps.rows import SweepConfiguration
-
-LAYOUTS = (
-    "torch_profiler/rank{rank}/a.pt.trace.json.gz",
-    "torch_profiler/rank{rank}.pt.trace.json.gz",
-    "torch_profiler/rank{rank}/trace/pt.trace.json",
-    "torch_profiler/rank{rank}/customer_trace.json",
-)
 
 
 @pytest.fixture
@@ -26,80 +16,6 @@ def point(sweeps):
         return sweeps.MadePoint(**{"steps": 1, "layers": 1, **chosen})
 
     return make
-
-
-def _by_label(sweep):
-    return {point.label: point for point in sweep.points}
-
-
-@pytest.mark.parametrize("file", LAYOUTS)
-def test_traces_are_found_in_every_layout(tmp_path, sweeps, point, file):
-    sweeps.write_sweep(tmp_path, [point(channels=c) for c in (4, 16)], file=file)
-    found = read_sweep(tmp_path)
-    assert [p.label for p in found.points] == [
-        "256 threads, 4 channels", "256 threads, 16 channels"
-    ]  # fmt: skip
-    for one in found.points:
-        assert [(trace.rank, trace.rank_source) for trace in one.traces] == [
-            (0, "name"), (1, "name")
-        ]  # fmt: skip
-        assert (one.outcome, one.repeat) == ("ok", 1)
-    assert found.problems == ()
-
-
-def test_axes_and_repeats_come_from_the_path(tmp_path, sweeps, point):
-    axes = {"NCCL_ALGO": "Ring"}
-    sweeps.write_sweep(tmp_path, [point(axes=axes), point(axes=axes, repeat=2)])
-    found = read_sweep(tmp_path)
-    labels = ["256 threads, 8 channels, NCCL_ALGO=Ring"]
-    assert [p.label for p in found.points] == [*labels, f"{labels[0]}, repeat 2"]
-    assert found.repeats == 2
-
-
-def test_one_channel_is_singular():
-    labels = [SweepConfiguration(channels=channels).label for channels in (1, 2)]
-    assert labels == ["1 channel", "2 channels"]
-
-
-def test_a_point_missing_from_the_grid_is_listed_as_not_run(tmp_path, sweeps, point):
-    grid = [(256, 4), (256, 8), (512, 4)]
-    sweeps.write_sweep(tmp_path, [point(threads=t, channels=c) for t, c in grid])
-    missing = read_sweep(tmp_path).points[-1]
-    assert (missing.label, missing.outcome) == ("512 threads, 8 channels", "not_run")
-
-
-def test_points_of_the_manifest_replace_the_grid(tmp_path, sweeps, point):
-    planned = [{"threads": 256, "channels": 8, "axes": {}, "repeat": r} for r in (1, 2)]
-    sweeps.write_sweep(tmp_path, [point()], manifest={"points": planned})
-    points = read_sweep(tmp_path).points
-    assert [(p.repeat, p.outcome) for p in points] == [(1, "ok"), (2, "not_run")]
-
-
-def test_point_json_has_precedence_over_the_path(tmp_path, sweeps, point):
-    facts = {"outcome": "ok", "threads": 256, "channels": 8, "axes": {"path": "a/b"}, "repeat": 3}
-    sweeps.write_sweep(tmp_path, [point(axes={"path": "a%2Fb"}, facts=facts)])
-    (found,) = read_sweep(tmp_path).points
-    assert found.configuration == SweepConfiguration(256, 8, (("path", "a/b"),))
-    assert (found.repeat, found.facts) == (3, facts)
-
-
-def test_failed_points_say_why(tmp_path, sweeps, point):
-    crash = "step 3\nTraceback (most recent call last):\n  ...\nValueError: loss is nan\n"
-    sweeps.write_sweep(
-        tmp_path,
-        [
-            point(channels=4, log=crash),
-            point(channels=8, missing=(0, 1), log="training\ndone\n"),
-            point(channels=16, missing=(0, 1)),
-            point(channels=32, facts={"outcome": "timeout", "reason": "60 s exceeded"}),
-        ],
-    )
-    found = [(p.outcome, p.reason) for p in read_sweep(tmp_path).points]
-    assert found[0] == ("failed", "run_output.log shows a crash: ValueError: loss is nan")
-    assert found[1][0] == found[2][0] == "no_traces"
-    assert "although it has a log" in found[1][1]
-    assert "although it has a log" not in found[2][1]
-    assert found[3] == ("failed", "60 s exceeded")
 
 
 def test_further_recordings_of_a_rank_belong_to_its_trace(tmp_path, sweeps, point):
@@ -146,24 +62,3 @@ def test_the_folder_of_the_analysis(tmp_path, sweeps, point):
         p.folder for p in read_sweep(tmp_path).points
     ]
     assert len(read_sweep(tmp_path).points) == 1
-
-
-def test_a_generated_trace_is_read_as_planted(tmp_path, sweeps, point):
-    from gemmetry.traces.collectives.summary import collectives_of
-    from gemmetry.traces.model import Trace
-    from gemmetry.traces.reading import read_trace
-
-    sweeps.write_sweep(tmp_path, [point(ranks=2, layers=2, steps=2, cut=(1,))])
-    (made,) = read_sweep(tmp_path).points
-    whole, cut = (Trace(one.path, read_trace(one.path)) for one in made.traces)
-    assert (whole.rows.rank, whole.rows.world_size, whole.rows.partial) == (0, 2, False)
-    assert int(whole.is_gemm.sum()) == 2 * 2 * 4
-    assert [one.op for one in collectives_of(whole)] == ["all_gather"] * 4
-    assert cut.rows.partial
-
-
-def test_a_manifest_of_other_shape_does_no_harm(tmp_path, sweeps, point):
-    sweeps.write_sweep(tmp_path, [point()], manifest={"points": [7, {"threads": "many"}]})
-    assert json.loads((tmp_path / "sweep.json").read_text())
-    labels = [(p.label, p.outcome) for p in read_sweep(tmp_path).points]
-    assert labels == [("256 threads, 8 channels", "ok")]

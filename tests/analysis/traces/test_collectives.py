@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,43 +9,9 @@ from gemmetry.traces.collectives.summary import kernel_durations
 from gemmetry.traces.report import (
     collectives_document,
     kernels_table,
-    kinds_table,
-    matched_table,
-    ranks_table,
 )
 
-SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
-
-
-def test_one_jobs_document(found):
-    document = collectives_document(found())
-    assert list(document)[:5] == [
-        "schema_version",
-        "per_rank",
-        "matched",
-        "stragglers",
-        "unmatched",
-    ]
-    first = document["per_rank"][1]["collectives"][0]
-    assert list(first)[:7] == [
-        "op", "elements", "dtype", "bytes", "group", "start_ns", "duration_ns",
-    ]  # fmt: skip
-    assert list(first.values())[:7] == ["all_reduce", 1000, "Half", 2000, "0", 10**18 + 500, 2000]
-    matched = document["matched"][0]
-    assert list(matched)[:8] == [
-        "op", "elements", "dtype", "start_skew_us", "end_skew_us", "last_rank", "algbw_gbps",
-        "busbw_gbps",
-    ]  # fmt: skip
-    assert list(matched.values())[:8] == ["all_reduce", 1000, "Half", 0.5, 0.5, 1, 1.0, 1.0]
-    assert matched["waits_us"] == {"0": 0.5, "1": 0.0}
-    assert document["stragglers"] == [
-        {"rank": 0, "last_count": 0, "last_share": 0.0, "waited_us": 1.0},
-        {"rank": 1, "last_count": 2, "last_share": 1.0, "waited_us": 0.0},
-    ]
-    assert document["unmatched"] == {"0": 0, "1": 0}
-    assert document["groups"] == [{"name": "0", "ranks": [0, 1], "size": 2}]
-    json.dumps(document, allow_nan=False)
 
 
 def test_several_jobs_and_files_that_could_not_be_read(kernels, trace):
@@ -95,21 +60,6 @@ def test_the_page_names_every_key_of_the_document(kernels, trace, found):
             assert all(tuple(entry) == reported[name] for entry in entries), name
             assert entries or name == "mismatches"
     assert document["mismatches"]
-
-
-def test_rows_for_files(found):
-    jobs = found()
-    assert matched_table(jobs).values("start_skew_us") == [0.5, 0.5]
-    assert matched_table(jobs).values("corrected_start_skew_us") == [None, None]
-    assert kernels_table(jobs).select(("rank", "collective", "wait_us")).rows == [
-        [0, 0, 0.5], [0, 1, 0.5], [1, 0, 0.0], [1, 1, 0.0],
-    ]  # fmt: skip
-    (kind,) = kinds_table(jobs).records()
-    assert (kind["count"], kind["latency_us_median"], kind["busbw_gbps_median"]) == (2, 2.0, 1.0)
-    columns = ("rank", "unmatched", "clock_applied_us")
-    assert [tuple(row[name] for name in columns) for row in ranks_table(jobs).records()] == [
-        (0, 0, 0.0), (1, 0, 0.0),
-    ]  # fmt: skip
 
 
 def test_unmatched_kernels_have_no_number(kernels, trace):

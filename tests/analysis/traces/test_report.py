@@ -1,69 +1,18 @@
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
 import pytest
 
-from gemmetry.documents.trace_report import OUR_SHEETS, TraceLensSheets
-from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.page import trace_page
-from gemmetry.traces.reading import read_all
-from gemmetry.traces.report import ONLY_ON, build_report, summary_table
+from gemmetry.traces.report import ONLY_ON
 
 DATA = Path(__file__).parents[2] / "data"
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
-RANK1 = "traces/h200_fsdp_rank1of4_part.pt.trace.json.gz"
 GRID = "cpu_grid"
 MATMUL = "traces/h200_matmul.pt.trace.json.gz"
-
-
-def test_one_file_has_tracelens_columns_and_ours_next_to_them(report_of):
-    report = report_of(RANK0)
-    names = [table.name for table in report.tables]
-    theirs = [name for name in names if name in BY_NAME]
-    assert theirs[0] == "gpu_timeline"
-    assert names == theirs + [name for name in OUR_SHEETS if name in names]
-    for name in theirs:
-        assert report.table(name).names == BY_NAME[name].table(()).names
-    summary = report.table("summary")
-    assert summary.names == summary_table(()).names
-
-
-def test_all_gemm_time_is_in_the_sheet_of_gemms(report_of):
-    report = report_of(RANK0)
-    gemms = report.table("gemms")
-    total = sum(row[gemms.names.index("sum_us")] for row in gemms.rows)
-    assert round(total * 1000) == report.summaries[0].gemm_kernel_ns > 0
-
-
-def test_several_files_have_a_column_that_distinguishes_them(report_of):
-    report = report_of(RANK0, RANK1)
-    timeline = report.table("gpu_timeline")
-    assert timeline.names == ("file", *BY_NAME["gpu_timeline"].table(()).names)
-    assert len({row[0] for row in timeline.rows}) == 2
-    assert len(timeline.rows) == 16
-    assert report.table("straggler_summary").names[0] == "rank"
-
-
-def test_several_jobs_have_a_column_too_and_ranks_of_both(report_of):
-    report = report_of("collectives/h200x4", "collectives/hta_2of128")
-    wide = report.table("nccl_implicit_sync")
-    assert wide.names[0] == "job"
-    jobs = {row[0] for row in wide.rows}
-    assert len(jobs) >= 1
-    stragglers = report.table("straggler_summary")
-    assert stragglers.names[0] == "job"
-    assert all(len(row) == len(wide.names) for row in wide.rows)
-
-
-def test_a_job_is_matched_and_its_ranks_are_compared(job_report):
-    assert len(job_report.table("ranks").rows) == 4
-    assert len(job_report.table("straggler_summary").rows) == 4
-    matched = len(job_report.jobs[0].matching.matched)
-    assert len(job_report.table("nccl_implicit_sync").rows) == matched > 50
 
 
 def test_what_cannot_be_read_is_reported_and_the_rest_is_there(report_of, tmp_path):
@@ -77,63 +26,11 @@ def test_what_cannot_be_read_is_reported_and_the_rest_is_there(report_of, tmp_pa
     assert len(report.summaries) == 1
 
 
-def test_a_trace_that_ends_early_is_reported(report_of, tmp_path):
-    text = gzip.decompress((DATA / MATMUL).read_bytes())
-    cut = tmp_path / "cut.json"
-    cut.write_bytes(text[: len(text) * 3 // 4])
-    report = report_of(cut)
-    assert any("partial" in note for note in report.notes)
-
-
 def test_a_rank_twice_is_refused(report_of, tmp_path):
     for name in ("one", "again"):
         (tmp_path / f"{name}.pt.trace.json.gz").write_bytes((DATA / RANK0).read_bytes())
     with pytest.raises(RequestError, match="rank 0 occurs twice"):
         report_of(tmp_path)
-
-
-def test_lanes_are_gathered_only_if_they_are_requested(report_of):
-    assert report_of(MATMUL, with_lanes=False).lanes == []
-    assert len(report_of(MATMUL).lanes) == 1
-
-
-def test_stages_add_up(tmp_path):
-    errors, times = {}, {}
-    traces = read_all([DATA / RANK0], errors, use_cache=False, timings=times)
-    build_report(traces, errors, sheets=TraceLensSheets(), times=times)
-    assert set(times) == {"read", "join", "tables"}
-    assert all(seconds > 0 for seconds in times.values())
-
-
-def test_a_single_trace_without_communication_has_no_notes_of_ranks(report_of):
-    assert report_of(MATMUL).notes == []
-
-
-def test_a_trace_of_a_cpu_has_a_sheet_of_its_operators(report_of):
-    report = report_of(GRID)
-    assert not report.has_gpu_work
-    assert [table.name for table in report.tables] == [
-        name for name in OUR_SHEETS if name in ("summary", "shapes", "host_operators")]  # fmt: skip
-    sheet = report.table("host_operators")
-    rows = [dict(zip(sheet.names, row, strict=True)) for row in sheet.rows]
-    assert len({row["file"] for row in rows}) == 3
-    for file in {row["file"] for row in rows}:
-        mine = [row for row in rows if row["file"] == file]
-        assert sum(row["self_share"] for row in mine) == pytest.approx(1)
-        (product,) = (row for row in mine if row["m"] is not None)
-        assert product["name"] == "aten::mm"
-        assert [product[key] for key in ("m", "n", "k", "batch")] == [256, 256, 256, 1]
-        tflops = 2 * 256**3 / product["median_us"] / 1e6
-        assert product["tflops"] == pytest.approx(tflops)
-        assert product["total_us"] >= product["self_us"] > 0
-    layouts = {(row["dtype"], row["layout"]) for row in rows if row["m"]}
-    assert layouts == {("f32", "tn"), ("bf16", "tt")}
-    (shape, other) = (dict(zip(report.table("shapes").names, row, strict=True))
-                      for row in report.table("shapes").rows)  # fmt: skip
-    assert {shape["operation"], other["operation"]} == {
-        "matmul_256x256x256_f32t_f32n_f32t", "matmul_256x256x256_bf16t_bf16t_bf16t"}  # fmt: skip
-    assert "none of 3 traces has work on a GPU" in report.notes[0]
-    assert report.warnings == []
 
 
 def test_with_gpu_work_in_other_traces_kernels_are_the_workload(report_of):
@@ -144,16 +41,6 @@ def test_with_gpu_work_in_other_traces_kernels_are_the_workload(report_of):
     assert len(files) == 3 and not any("h200_matmul" in file for file in files)
     assert "3 of 4 traces have no work on a GPU" in report.notes[0]
     assert report_of(MATMUL).table("host_operators") is None
-
-
-def test_pages_show_operators_of_all_files_together(report_of):
-    report = report_of(GRID)
-    together = report.page_table("host_operators")
-    assert len(together.rows) < len(report.table("host_operators").rows)
-    products = report.page_table("host_products")
-    count = products.names.index("count")
-    assert sorted(row[count] for row in products.rows) == [1, 2]
-    assert report.page_table("gemms") is None
 
 
 def test_a_trace_of_nothing_is_reported(report_of, tmp_path):

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from gemmetry.domain.tables import Column, Table
 from gemmetry.traces.report import ONLY_ON, sum_over_files
+from gemmetry.traces.summary import spanned_ns, steps_overlap
+from gemmetry.traces.text import steps_text
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
@@ -17,23 +21,6 @@ def _table(name, headings, rows):
 
 def _rows(table):
     return [dict(zip(table.names, row, strict=True)) for row in table.rows]
-
-
-def test_operators_of_several_files_are_grouped(report_of):
-    sheet = report_of(*RANKS).table("ops_summary")
-    together = sum_over_files(sheet)
-    names = [row["name"] for row in _rows(together)]
-    assert len(names) == len(set(names)) < len(sheet.rows)
-    assert "file" not in together.names
-    for row in _rows(together):
-        parts = [part for part in _rows(sheet) if part["name"] == row["name"]]
-        assert row["Count"] == sum(part["Count"] for part in parts)
-        assert row["total_direct_kernel_time_ms"] == pytest.approx(
-            sum(part["total_direct_kernel_time_ms"] for part in parts)
-        )
-    times = [row["total_direct_kernel_time_ms"] for row in _rows(together)]
-    assert times == sorted(times, reverse=True)
-    assert sum(row["Percentage (%)"] for row in _rows(together)) == pytest.approx(100)
 
 
 def test_kernels_of_several_files_keep_their_mean():
@@ -67,17 +54,39 @@ def test_rows_of_few_files_name_the_files():
     assert ONLY_ON not in sum_over_files(table).names
 
 
-def test_no_time_at_all_causes_no_division_by_zero():
-    table = _table("ops_summary_by_category",
-                   ("file", "op category", "Count", "total_direct_kernel_time_ms",
-                    "Percentage (%)"),
-                   [("a", "GEMM", 1, 0.0, None), ("b", "GEMM", 1, 0.0, None)])  # fmt: skip
+def test_one_file_other_sheets_and_no_time(report_of):
+    """What needs no sum is left as it is; a sum of nothing has no share."""
+    for sheet in (
+        report_of(RANKS[0]).table("ops_summary"),
+        report_of(*RANKS).table("gpu_timeline"),
+    ):
+        assert sum_over_files(sheet) is sheet
+    headings = ("file", "op category", "Count", "total_direct_kernel_time_ms", "Percentage (%)")
+    rows = [("a", "GEMM", 1, 0.0, None), ("b", "GEMM", 1, 0.0, None)]
+    table = _table("ops_summary_by_category", headings, rows)
     assert _rows(sum_over_files(table))[0]["Percentage (%)"] == 0
 
 
-@pytest.mark.parametrize("name", ["ops_summary", "kernel_summary", "gpu_timeline"])
-def test_one_file_and_other_sheets_are_left_as_they_are(report_of, name):
-    one = report_of(RANKS[0]).table(name)
-    assert sum_over_files(one) is one
-    other = report_of(*RANKS).table("gpu_timeline")
-    assert sum_over_files(other) is other
+def moved(summary, by_ns):
+    step = summary.step
+    start, end = step.start_ns + by_ns, step.end_ns + by_ns
+    return dataclasses.replace(summary, step=dataclasses.replace(step, start_ns=start, end_ns=end))
+
+
+def test_steps_that_overlap_span_less_than_their_sum(report_of):
+    report = report_of(RANKS[0])
+    (step,) = report.steps
+    half = step.window_ns // 2
+    two = [step, moved(step, half)]
+    assert spanned_ns(two) == step.window_ns + half
+    assert steps_text(report.summaries, two).startswith("windows overlap: ")
+    assert steps_overlap(two, 0.01)
+    assert not steps_overlap([step, moved(step, step.window_ns)], 0.01)
+
+
+def test_a_step_overlaps_with_work_that_is_not_its_own(report_of):
+    (step,) = report_of(RANKS[0]).steps
+    busy = dataclasses.replace(step, others_ns=step.window_ns // 10)
+    assert steps_overlap([busy], 0.1 - 1e-6)
+    assert not steps_overlap([busy], 0.2)
+    assert not steps_overlap([dataclasses.replace(busy, window_ns=0)], 0.0)

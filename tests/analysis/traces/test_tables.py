@@ -19,7 +19,6 @@ from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import (
     build_report,
     gemms_table,
-    host_operators_table,
     shapes_table,
     step_table,
     summary_table,
@@ -83,46 +82,6 @@ def test_cells_of_sheets_have_the_types_of_their_columns(path):
         # TraceLens writes Unknown where the number of elements is not known.
         is_mixed = table.name == "nccl_summary_implicit_sync"
         check_types(table, ("In msg nelems",) if is_mixed else ())
-
-
-def test_summaries_have_every_time_in_microseconds(traces):
-    summaries = [summarize(trace) for trace in traces]
-    for row, summary in zip(summary_table(summaries).records(), summaries, strict=True):
-        assert row["file"] == str(summary.file)
-        times = [name for name in row if name.endswith("_us")]
-        assert len(times) == 11
-        for name in times:
-            assert round(row[name] * 1000) == getattr(summary, name.replace("_us", "_ns"))
-
-
-def test_shares_of_gemms_add_up(traces):
-    names = ("v100_resnet50_2021_part.json.gz", "mi350_aorta_misc.json.gz")
-    others = read_all([DATA / "traces" / name for name in names], {}, use_cache=False)
-    found = Gemms([*traces, *others]).rows()
-    rows = gemms_table(found).records()
-    assert sum(row["share"] for row in rows) == pytest.approx(1)
-    by_kernel = {row["kernel"]: row for row in rows}
-    for one in found:
-        row = by_kernel[one.kernel]
-        assert row["tile"] == (
-            None if one.facts.tile is None else "x".join(map(str, one.facts.tile))
-        )
-    unknown = next(row for row in rows if row["linked"] == row["inferred"] == 0)
-    assert unknown["m"] is unknown["n"] is unknown["k"] is unknown["tflops"] is None
-
-
-def test_shapes(traces):
-    load = workload(Gemms(traces).rows())
-    table = shapes_table(load)
-    assert table.values("operation") == [gemm.operation for gemm in load.gemms]
-    assert all(isinstance(kernels, list) for kernels in table.values("kernels"))
-
-
-@pytest.mark.parametrize("make", [gemms_table, step_table, summary_table, host_operators_table])
-def test_a_table_without_rows_has_its_columns(make):
-    table = make([])
-    assert not table.rows
-    assert len(table.names) > 10
 
 
 class Wider(Summary):

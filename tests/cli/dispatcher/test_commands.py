@@ -75,12 +75,6 @@ def test_documents_of_a_table(cli, folders):
     }  # fmt: skip
 
 
-def test_the_table_that_comes_with_gemmetry(cli):
-    shown = cli("dispatcher", "show")
-    assert shown.status == 0
-    assert shown.stdout.startswith("NVIDIA H200 (cuda-sm_90)")
-
-
 def test_mistakes(cli, folders):
     Path("bad.json").write_text("{")
     damaged = cli("dispatcher", "evaluate", "held-out", "--table", "bad.json")

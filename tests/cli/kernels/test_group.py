@@ -50,17 +50,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
     return use
 
 
-def test_every_kernel_is_listed_the_ladder_first(cli, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    ended = cli("kernels", "list")
-    lines = ended.stdout.splitlines()
-    assert ended.status == 0 and max(map(len, lines)) <= 80
-    assert lines[:3] == ["r00_naive (rung 0)", "    one thread computes everything", "    r00"]
-    rows = json.loads(cli("kernels", "list", "--json").stdout)["kernels"]
-    assert {row["name"] for row in rows} == {kernel.name for kernel in catalogue.kernels()}
-    assert all(row["adds"] and row["configurations"] for row in rows)
-
-
 def test_a_good_kernel_passes(cli, compiled):
     compiled(0, ())
     ended = cli("kernels", "check", "--kernel", "r01*")
@@ -108,12 +97,6 @@ def test_instructions_that_were_not_checked_have_no_value(cli, compiled, monkeyp
     assert "FFMA" not in ended.stdout
     compiled(0, ("FFMA", "LDC"))
     assert "FFMA" in cli("kernels", "check").stdout
-
-
-@pytest.mark.parametrize("name", ["nothing*", "r0", "r07_"])
-def test_a_name_that_no_kernel_has_is_refused(cli, name):
-    ended = cli("kernels", "check", name)
-    assert ended.status == 2 and "gemmetry kernels list" in ended.stderr
 
 
 def test_names_are_those_of_the_list_and_only_they_are_compiled(cli, compiled):

@@ -6,6 +6,10 @@ import json
 
 import pytest
 
+from gemmetry.cli.sweep import parse_numbers
+from gemmetry.domain.errors import RequestError
+from gemmetry.sweeps.options import parse_counts
+
 pytestmark = pytest.mark.usefixtures("without_plots_and_workbooks")
 
 
@@ -17,31 +21,6 @@ def folder(tmp_path, sweeps):
         for channels in (4, 8)
     ]
     return sweeps.write_sweep(tmp_path / "sweep", points)
-
-
-def test_the_first_screen_and_the_file(cli, folder):
-    ended = cli("sweep", "analyze", "sweep")
-    assert ended.status == 0, ended.stderr
-    assert "2 of 2 points have traces: 4 in all." in ended.stdout
-    assert "Shortest step:" in ended.stdout
-    assert "1024x4096x1024" in ended.stdout
-    assert "256 threads, 4 channels" in ended.stdout
-    lines = ended.stderr.splitlines()
-    assert [line.partition(" read ")[0] for line in lines[:4]] == [
-        "[1/4]",
-        "[2/4]",
-        "[3/4]",
-        "[4/4]",
-    ]
-    assert lines[4] == "wrote sweep/analysis/analysis.json"
-    written = json.loads((folder / "analysis" / "analysis.json").read_text())
-    assert len(written["points"]) == 2
-
-
-def test_json_is_the_file(cli, folder):
-    ended = cli("sweep", "analyze", "sweep", "--json")
-    assert ended.status == 0
-    assert json.loads(ended.stdout) == json.loads((folder / "analysis/analysis.json").read_text())
 
 
 def test_the_selection_and_the_folder(cli, folder):
@@ -84,28 +63,23 @@ def test_a_point_that_did_not_run_is_shown_as_missing(cli, tmp_path, sweeps):
     assert "512 threads, 8 channels (not run)" in ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "no sweep was given"),
-        (["nowhere"], "nowhere does not exist"),
-        (["."], "has no point of a sweep; these folders in it have: sweep"),
-        (["sweep", "--channels", "many"], "--channels takes whole numbers"),
-        (["sweep", "--threads", "1024"], "no point with the selected threads and channels"),
-        (["sweep", "--sweep-dir", "other"], "name different sweeps: sweep, other"),
-    ],
-)
-def test_mistakes_name_what_is_wrong_and_write_nothing(cli, folder, arguments, message):
-    ended = cli("sweep", "analyze", *arguments)
-    assert ended.status == 2
-    assert message in ended.stderr
-    assert "hint: " in ended.stderr
-    assert not (folder / "analysis").exists()
-
-
 def test_a_folder_that_cannot_be_written_is_refused_before_reading(cli, folder):
     (folder / "analysis").write_text("a file")
     ended = cli("sweep", "analyze", "sweep")
     assert ended.status == 3
     assert "cannot write" in ended.stderr
     assert ended.stdout == ""
+
+
+def test_numbers():
+    assert parse_numbers("28, 42,", "--channels") == (28, 42)
+    for bad in ("", "4-8", "x"):
+        with pytest.raises(RequestError, match="whole numbers"):
+            parse_numbers(bad, "--channels")
+
+
+@pytest.mark.parametrize("parse", [parse_counts, parse_numbers])
+def test_numbers_that_nothing_has_are_refused(parse):
+    digits = "9" * 5000
+    with pytest.raises(RequestError):
+        parse([digits] if parse is parse_counts else digits, "--threads")

@@ -76,13 +76,6 @@ def test_one_step_alone(cli, folder):
     assert [row["verdict"] == "slower" for row in rows] == [True] * 4 + [False] * 4
 
 
-def test_an_unknown_step_is_refused_before_anything_is_read(cli, folder):
-    ended = cli("sweep", "analyze", "sweep", "--only", "plots,violins")
-    assert ended.status == 2
-    assert "no step 'violins'" in ended.stderr
-    assert not (folder / "analysis").exists()
-
-
 def test_from_workbooks_alone(cli, folder, without_plots):
     assert cli("sweep", "analyze", "sweep").status == 0
     before = (folder / "analysis" / f"{TOP}.csv").read_text()
@@ -102,11 +95,3 @@ def test_from_workbooks_alone(cli, folder, without_plots):
         for name in ("threads", "channel", "rank", "kernel_name", "time_diff_us", "m", "count"):
             assert old[name] == new[name]
     assert "analysis.json" not in files(left)
-
-
-def test_workbooks_are_not_enough_for_json(cli, folder):
-    left = folder.parent / "left"
-    (left / "tracelens_analysis").mkdir(parents=True)
-    ended = cli("sweep", "analyze", "left", "--json")
-    assert ended.status == 2
-    assert "no point of a sweep" in ended.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import json
 from pathlib import Path
@@ -40,88 +39,11 @@ def folders(tmp_path, sweeps):
     return tmp_path
 
 
-def test_equal_runs_are_no_regression(cli, folders):
-    ended = cli("sweep", "compare", "a", "b")
-    assert ended.status == 0, ended.stderr
-    assert "B = b  against  A = a" in ended.stdout
-    assert "Of 1 point that both have: 1 no difference shown." in ended.stdout
-    assert not (folders / "a" / "analysis").exists()
-
-
-def test_a_slower_sweep_fails_and_says_what_changed(cli, folders):
-    ended = cli("sweep", "compare", "a", "slow", "--label", "Base", "--label", "Test")
-    assert ended.status == 1
-    assert "nccl_version: 2.28.9 vs 2.30.7" in ended.stdout
-    assert "1 slower" in ended.stdout
-    assert "The GEMM that changed most is 1024x4096x1024" in ended.stdout
-    assert "The collective that changed most is all-gather of 32 MiB" in ended.stdout
-    assert "Test" in ended.stdout
-    assert "Base" in ended.stdout
-
-
-@pytest.mark.parametrize(("options", "status"), [((), 1), (("--undecided", "pass"), 0)])
-def test_undecided_fails_unless_it_may_pass(cli, folders, options, status):
-    ended = cli("sweep", "compare", "single", "another", *options)
-    assert "repeat the runs" in ended.stdout
-    assert ended.status == status
-
-
-def test_a_sweep_against_itself_passes_even_with_single_runs(cli, folders):
-    ended = cli("sweep", "compare", "single", "single")
-    assert "B holds the same runs as A: nothing can differ." in ended.stdout
-    assert ended.status == 0
-
-
-def test_files_in_every_format(cli, folders):
-    pytest.importorskip("plotly")
-    ended = cli("sweep", "compare", "a", "slow", "b", "--json", "-o", "c.html,c.json,c.csv")
-    assert ended.status == 1
-    document = json.loads(ended.stdout)
-    assert document == json.loads((folders / "c.json").read_text())
-    assert [one["label"] for one in document["candidates"]] == ["B", "C"]
-    assert document["has_regression"]
-    step = next(row for row in document["candidates"][0]["rows"] if row["group"] == "step")
-    assert (step["channels"], step["verdict"], step["runs_before"]) == (8, "slower", 3)
-    assert step["ratio_ci_low"] < step["ratio"] < step["ratio_ci_high"]
-    with (folders / "c.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == sum(len(one["rows"]) for one in document["candidates"])
-    page = (folders / "c.html").read_text()
-    assert "B compared with A" in page
-    assert "C compared with A" in page
-
-
-def test_as_the_old_script_names_its_arguments(cli, folders):
-    ended = cli("sweep", "compare", "--sweep1", "a", "--sweep2", "b", "--label1", "Base",
-                "--label2", "Test", "--output", "old.json")  # fmt: skip
-    assert ended.status == 0
-    assert "Test = b  against  Base = a" in ended.stdout
-    assert json.loads((folders / "old.json").read_text())["first"]["label"] == "Base"
-
-
 def test_an_analysis_is_compared_without_its_traces(cli, folders):
     (folders / "kept.json").write_text(json.dumps(analyze(folders / "a").document()))
     ended = cli("sweep", "compare", "kept.json", "b")
     assert ended.status == 0
     assert "Of 1 point that both have: 1 no difference shown." in ended.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a"], "nothing to compare with"),
-        ([], "nothing to compare with"),
-        (["a", "missing"], "missing does not exist"),
-        (["a", "b", "--label", "X", "--label", "X"], "same label: X, X"),
-        (["a", "b", *["--label", "X"] * 3], "3 labels were given for 2 sweeps"),
-        (["a", "b", "-o", "c.pdf"], "unknown format of c.pdf"),
-        (["a", "b", "--threshold", "much"], "much"),
-    ],
-)
-def test_bad_requests(cli, folders, arguments, message):
-    ended = cli("sweep", "compare", *arguments)
-    assert ended.status == 2
-    assert message in ended.stderr
 
 
 @pytest.fixture(scope="module")

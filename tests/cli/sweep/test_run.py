@@ -9,17 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-import typer
-
-from gemmetry.cli import sweep as group
 from gemmetry.sweeps.run import JobProgress
 
 TRACE = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}]}'
 PATIENCE_S = 60.0
 
 GOOD = shlex.join(["sh", "-c", f"echo '{TRACE}' > $GEMMETRY_TRACE_DIR/rank0.pt.trace.json"])
-BAD = shlex.join(["sh", "-c", "echo RuntimeError: no >&2; exit 1"])
 OPTIONS = ("--threads", "256,512", "--channels", "1,2", "--library", "nccl", "-o", "sweep")
 
 
@@ -33,33 +28,6 @@ def test_a_sweep_and_what_is_kept_of_it(cli):
     again = cli("sweep", "run", *OPTIONS, "--command", GOOD)
     assert again.status == 0
     assert again.stderr.splitlines()[0] == "4 points in sweep; 4 from an earlier run kept"
-
-
-def test_a_point_that_fails_is_exit_status_1_and_a_line_with_the_reason(cli):
-    ended = cli("sweep", "run", *OPTIONS, "--command", BAD)
-    assert ended.status == 1
-    assert ended.stderr.count("failed  ") == 4
-    assert "exit status 1: RuntimeError: no" in ended.stderr
-    assert "4 of 4 points failed; the same command with -o sweep runs them again" in (ended.stderr)
-    assert "analyse it" not in ended.stderr
-
-
-def test_a_dry_run_writes_nothing(cli):
-    command = (*OPTIONS, "--order", "given", "--command", "true {threads}", "--dry-run")
-    ended = cli("sweep", "run", *command)
-    assert ended.status == 0
-    lines = ended.stdout.splitlines()
-    assert lines[:3] == [
-        "4 points would run, in this order:",
-        "  256thread/nccl_1channels",
-        "  256thread/nccl_2channels",
-    ]
-    assert "  NCCL_NTHREADS=256" in lines
-    assert "  true 256" in lines
-    assert list(Path().iterdir()) == []
-    points = json.loads(cli("sweep", "run", *command, "--json").stdout)["points"]
-    assert points[0]["command"][1:] == ["256"]
-    assert points[3]["environment"]["NCCL_MAX_CTAS"] == "2"
 
 
 def test_a_dry_run_of_an_existing_sweep_marks_what_is_kept(cli):
@@ -88,31 +56,6 @@ def test_a_dry_run_of_an_existing_sweep_marks_what_is_kept(cli):
     assert lines[1] == "  256thread/nccl_1channels"
     before.pop(Path("sweep/256thread/nccl_1channels/torch_profiler/rank0.pt.trace.json"))
     assert before == {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-
-
-def test_lists_with_spaces_and_the_documents_short_options(cli):
-    ended = cli("sweep", "run", "-c", "28,42", "-t", "256", "--axis", "NCCL_ALGO=Ring", "A=1",
-                "--command", "true", "-p", "4", "-o", "x", "-s", "-n", "--dry-run")  # fmt: skip
-    assert ended.status == 0
-    assert "256thread/nccl_42channels/NCCL_ALGO=Ring/A=1" in ended.stdout
-    assert "--no-aggregate has no effect" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--channels", "many"), "--channels"),
-        (("--axis", "nccl_algo=Ring", "--config", "tiny"), "letters: --axis NCCL_ALGO="),
-    ],
-)
-def test_a_wrong_request_is_exit_status_2(cli, arguments, message):
-    ended = cli("sweep", "run", *arguments, *(() if "--config" in arguments else
-                                              ("--command", "true")))  # fmt: skip
-    assert ended.status == 2
-    assert ended.stderr.startswith("error: ")
-    assert message in ended.stderr
-    assert "hint: " in ended.stderr
-    assert list(Path().iterdir()) == []
 
 
 def test_an_interrupt_names_what_is_there_and_how_to_continue(cli, monkeypatch):
@@ -155,9 +98,3 @@ def test_a_signal_ends_the_training_and_keeps_the_rest(spawn, tmp_path):
     if sys.platform.startswith("linux"):
         stat = Path("/proc", pid.read_text().strip(), "stat")
         assert not stat.exists()
-
-
-def test_the_group_makes_every_command():
-    command = typer.main.get_command(group.app)
-    for name in command.list_commands(None):
-        assert command.get_command(None, name).name == name

@@ -51,20 +51,6 @@ def files_below(folder):
     return sorted(path for path in Path(folder).rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("command", ["summary", "gemms", "collectives", "shapes", "report"])
-@pytest.mark.parametrize("name", ["out.xyz", "out.tar.gz", "out.docx", "out."])
-def test_an_unknown_suffix_is_refused_before_anything_is_read(cli, command, name):
-    ended = cli("trace", command, "missing.json", "-o", name)
-    if name == "out." and command == "report":
-        # A name without a suffix is a folder.
-        assert "missing.json" in ended.stderr
-        return
-    assert ended.status == 2
-    assert f"unknown format of {name}: unknown suffix" in ended.stderr
-    assert "hint: Give a name that ends in one of " in ended.stderr
-    assert "missing.json" not in ended.stderr
-
-
 @writing
 @pytest.mark.parametrize(
     ("place", "cause"),
@@ -259,11 +245,3 @@ def test_files_that_only_look_like_caches_stay(cli, monkeypatch, tmp_path):
     assert len(list(folder.iterdir())) == 5
     ledger.write_bytes(b"\xff\xfe\x00")
     assert cli("cache", "clear").status == 0
-
-
-def test_a_missing_path(cli):
-    for path in ("lost", "x" * 300):
-        ended = cli("cache", "clear", path)
-        assert ended.status == 2
-        assert f"error: {path}" in ended.stderr
-        assert "hint: Give the path of a trace, or of a folder." in ended.stderr

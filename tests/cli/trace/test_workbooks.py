@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import zipfile
@@ -16,82 +15,6 @@ xlsxwriter = pytest.importorskip("xlsxwriter")
 
 DATA = Path(__file__).parents[2] / "data"
 MATMUL = str(DATA / "tracelens_workbooks" / "h200_matmul.xlsx")
-RANK0 = str(DATA / "tracelens_workbooks" / "h200_fsdp_rank0of4_part.xlsx")
-TRACE = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
-GRID = str(DATA / "cpu_grid")
-
-
-def test_summary_of_a_workbook(cli):
-    ended = cli("trace", "summary", MATMUL)
-    assert ended.status == 0
-    assert "2 kernels in 0.144 ms\n" in ended.stdout
-    assert "overlapping GEMMs" not in ended.stdout
-    assert "sum of 2 GEMM kernels" in ended.stdout
-
-
-def test_workbooks_and_traces_are_in_the_order_given(cli):
-    files = (RANK0, TRACE, MATMUL)
-    document = json.loads(cli("trace", "summary", *files, "--json", "--no-cache").stdout)
-    assert [entry["file"] for entry in document["files"]] == list(files)
-    assert [entry["events"] for entry in document["files"]] == [None, 79, None]
-    reported = cli("trace", "summary", *files, "--no-cache").stdout
-    assert "h200_fsdp_rank0of4_part.xlsx " in reported
-
-
-def test_traces_of_one_workbook_are_distinguished(cli):
-    pair = [DATA / "traces" / f"h200_fsdp_rank{rank}of4_part.pt.trace.json.gz" for rank in (0, 1)]
-    assert cli("trace", "report", *map(str, pair), "--no-cache", "-o", "both.xlsx").status == 0
-    reported = cli("trace", "summary", "both.xlsx").stdout
-    files = [
-        f["file"]
-        for f in json.loads(cli("trace", "summary", "both.xlsx", "--json").stdout)["files"]
-    ]
-    assert files == [f"both.xlsx: {path}" for path in pair]
-    assert (
-        reported.count("h200_fsdp_rank0of4_part.pt")
-        == reported.count("h200_fsdp_rank1of4_part.pt")
-        == 1
-    )
-    assert "both.xlsx" in cli("trace", "summary", "both.xlsx", MATMUL).stdout
-
-
-def test_gemms_and_shapes_of_a_workbook(cli):
-    ended = cli("trace", "gemms", RANK0)
-    assert "16384x16384x4096 bf16 tn  aten::addmm" in ended.stdout
-    rows = json.loads(cli("trace", "gemms", RANK0, TRACE, "--json", "--no-cache").stdout)["gemms"]
-    assert [row["m"] for row in rows] == [16384, 16384, 16384, 16384, 2048]
-    assert rows[0]["mad_us"] is rows[0]["p95_us"] is rows[0]["overlapped_share"] is None
-    assert rows[-1]["mad_us"] is not None
-    ended = cli("trace", "shapes", RANK0, "-o", "shapes.yaml")
-    assert ended.status == 0
-    planned = cli("profile", "--spec", "shapes.yaml", "--providers", "null", "--dry-run")
-    assert planned.status == 0, planned.stderr
-    assert "matmul_16384x4096x16384_bf16t_bf16n_bf16t" in planned.stdout
-
-
-def test_times_of_a_host_are_not_added_to_those_of_a_workbook(cli):
-    both = cli("trace", "shapes", MATMUL, GRID, "--json", "--no-cache")
-    assert both.status == 0, both.stderr
-    alone = cli("trace", "shapes", MATMUL, "--json")
-    assert json.loads(both.stdout)["shapes"] == json.loads(alone.stdout)["shapes"] != []
-    assert "no work on a GPU; `gemmetry trace report" in both.stderr
-    assert json.loads(cli("trace", "shapes", GRID, "--json", "--no-cache").stdout)["shapes"] != []
-
-
-@pytest.mark.parametrize("command", ["summary", "gemms", "shapes"])
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet", "xlsx", "md", "html"])
-def test_tables_as_files(cli, command, suffix):
-    ended = cli("trace", command, MATMUL, "-o", f"out.{suffix}")
-    assert ended.status == 0, ended.stderr
-    assert Path(f"out.{suffix}").stat().st_size > 0
-
-
-@pytest.mark.parametrize("words", [("collectives",), ("report", "-o", "r.xlsx")])
-def test_commands_that_need_the_trace_itself_state_so(cli, words):
-    ended = cli("trace", *words, MATMUL)
-    assert ended.status == 2
-    assert f"error: {MATMUL} is not a trace: it is a workbook" in ended.stderr
-    assert "Only gemmetry trace summary, gemms and shapes read workbooks" in ended.stderr
 
 
 def _cut(path):

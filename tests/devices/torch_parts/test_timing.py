@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch")
 
 from gemmetry.domain.errors import LaunchError  # noqa: E402
 from gemmetry.hardware import torch_timing  # noqa: E402
-from gemmetry.hardware.host_device import time_on_host  # noqa: E402
 from gemmetry.hardware.torch_timing import StreamTimer  # noqa: E402
 
 
@@ -259,10 +258,3 @@ def test_a_failed_capture_leaves_nothing_behind(cuda, error, monkeypatch):
 
     timer.captured(works)()
     assert output.item() == 1.0
-
-
-def test_the_host_times_each_call():
-    durations = time_on_host([lambda: time.sleep(0.003), *[lambda: None] * 20])
-    assert durations[0] >= 3e6
-    # Any of them may be interrupted; not all of them.
-    assert 0 <= min(durations[1:]) < durations[0]

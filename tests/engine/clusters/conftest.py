@@ -51,18 +51,20 @@ def slurm(slurm_cluster: Any) -> Any:
 def ray_cluster() -> Iterator[Any]:
     """A head without GPUs, to which :func:`ray_nodes` adds nodes."""
     utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray: pip install gemmetry[ray]")
-    cluster = utils.Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 0, "num_gpus": 0, **_SMALL, "include_dashboard": False,
-            # A lost node is noticed after 2.5 s instead of 15 s.
-            "_system_config": {"health_check_period_ms": 500},
-        },
-    )  # fmt: skip
-    try:
-        yield cluster
-    finally:
-        cluster.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # Else other tests leave tasks no time.
+        cluster = utils.Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 0, "num_gpus": 0, **_SMALL, "include_dashboard": False,
+                # A lost node is noticed after 2.5 s instead of 15 s.
+                "_system_config": {"health_check_period_ms": 500},
+            },
+        )  # fmt: skip
+        try:
+            yield cluster
+        finally:
+            cluster.shutdown()
 
 
 _SMALL = {"object_store_memory": 80 * 2**20}

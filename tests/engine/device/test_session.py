@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError, Verification
 from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import TraceSchedule
@@ -20,7 +20,6 @@ from gemmetry.engine.protocol import (
     Closed,
     Entered,
     Failure,
-    LeftBehind,
     Open,
     Opened,
     Ready,
@@ -84,24 +83,6 @@ def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered(measure, me
     failed = journal.records[1]
     assert (failed.outcome, failed.stage) == (Outcome.LAUNCH_ERROR, Stage.VERIFY)
     assert failed.reason == "not here"
-
-
-def test_a_dispatch_that_is_too_slow_is_skipped(measure, memory_workers):
-    def reply_to(wire):
-        *_, opened = memory_workers.opened(wire)
-        return [Opened(wire.id, opened.facts, None, None, "one launch took 99 s", 0)]
-
-    (record,) = measure(["default"], executor=opening(memory_workers, reply_to)).records.values()
-    assert (record.outcome, record.reason) == (Outcome.SKIPPED, "one launch took 99 s")
-    assert record.measurement is None
-
-
-def test_processes_left_running_are_in_the_record(measure, memory_workers):
-    def reply_to(wire):
-        return [LeftBehind(wire.id, ("sleep (process 7)",)), *memory_workers.opened(wire)]
-
-    (record,) = measure(["default"], executor=opening(memory_workers, reply_to)).records.values()
-    assert any("sleep (process 7)" in mark for mark in record.measurement.marks)
 
 
 @pytest.mark.parametrize(("broken", "expected"), [(9, [(1, 2), (2, 2)]), (1, [(1, 2), (1, 1)]),
@@ -216,24 +197,6 @@ def test_devices_compute_their_results_one_after_another(measure, memory_journal
     assert memory_journal.records
 
 
-ENOUGH = {"interval_width": 1e-9, "min_samples": 5, "max_samples": 20}
-
-
-def test_every_dispatch_of_a_group_is_sampled_in_each_round(measure, memory_workers):
-    executor = memory_workers.MemoryExecutor()
-    journal = measure(["default", "fast", "factor_2"], executor=executor, **ENOUGH)
-    (channel,) = executor.channels
-    rounds = [message.requests for message in channel.sent if isinstance(message, Sample)]
-    assert all(sorted(key for key, _ in requests) == [0, 1, 2] for requests in rounds)
-    for number, record in journal.records.items():
-        requested = sum(count for requests in rounds for key, count in requests if key == number)
-        assert requested == record.measurement.sample_count == 20
-
-
-NAME = "matmul_8x8x8_f32t_f32t_f32t"
-TARGET = Target(TargetKind.NULL)
-
-
 def outcomes(journal):
     return {r.configuration: str(r.outcome) for r in journal.records.values()}
 
@@ -253,32 +216,6 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
     turns = {number: {t for t, n, _ in journal.turns if n == number} for number in range(3)}
     assert all(len(found) == 1 for found in turns.values()), "one turn for all of a pass"
     assert len(set.union(*turns.values())) == 3
-
-
-def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypatch):
-    """A worker dies while sampling: the dispatch that it sampled is blamed, and the others
-    continue."""
-    monkeypatch.setattr("gemmetry.engine.device.STORE_EVERY_S", 0.0)
-    killed = []
-
-    class Killing(device_session.StopPolicy):
-        def next_count(self, rounds, seconds_spent, sample_s):
-            if len(rounds) == 1 and not killed:
-                killed.append(workers[0].pid)
-                workers[0]._process.end()
-            return super().next_count(rounds, seconds_spent, sample_s)
-
-    monkeypatch.setattr(device_session, "StopPolicy", Killing)
-    journal = measure(
-        ["default", "fast", "factor_2"], interval_width=1e-9, min_samples=5, max_samples=20
-    )
-    assert killed
-    assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
-    assert len(workers) == 2
-    ok = [r for r in journal.records.values() if r.outcome is Outcome.OK]
-    assert all(r.measurement.sample_count == 20 for r in ok)
-    rounds = [one for transaction in journal.transactions for one in transaction]
-    assert len(set(rounds)) == len(rounds)
 
 
 def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
@@ -327,12 +264,6 @@ def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monke
     journal = measure(["default", "fast"], start=start_worker)
     assert outcomes(journal) == {"default": "crash", "fast": "crash"}
     assert "status 1" in journal.records[0].reason
-
-
-def test_a_wrong_result_after_timing_is_reported(measure):
-    journal = measure(["default", "late"], start=start_worker)
-    assert outcomes(journal) == {"default": "ok", "late": "wrong"}
-    assert journal.records[1].measurement is None
 
 
 def changed_reply(monkeypatch, workers, number, kind, change):
@@ -428,22 +359,38 @@ def test_a_dispatch_that_does_not_fit_a_second_time_is_sampled_by_the_others(
     assert {p for _, p, _ in journal.processes} == {workers[0].started_ns, workers[2].started_ns}
 
 
+@pytest.fixture
+def kill(workers, monkeypatch):
+    """Ends a worker when a dispatch has so many rounds, once."""
+
+    def at(rounds_stored, worker):
+        killed = []
+
+        class Killing(device_session.StopPolicy):
+            def next_count(self, rounds, seconds_spent, sample_s):
+                if len(rounds) == rounds_stored and not killed:
+                    killed.append(worker)
+                    workers[worker]._process.end()
+                return super().next_count(rounds, seconds_spent, sample_s)
+
+        monkeypatch.setattr(device_session, "StopPolicy", Killing)
+        return killed
+
+    return at
+
+
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_lost_process_costs_what_it_sampled(measure, workers, monkeypatch, number):
-    killed = []
-
-    class Killing(device_session.StopPolicy):
-        def next_count(self, rounds, seconds_spent, sample_s):
-            if len(rounds) == number and not killed:
-                killed.append(number)
-                workers[number]._process.end()
-            return super().next_count(rounds, seconds_spent, sample_s)
-
-    monkeypatch.setattr(device_session, "StopPolicy", Killing)
+def test_a_lost_process_costs_what_it_sampled(measure, workers, kill, monkeypatch, number):
+    monkeypatch.setattr(device_session, "STORE_EVERY_S", 0.0)
+    killed = kill(number, number)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert killed
     assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
     assert len(workers) == 6, "the others of the lane are replaced with it"
+    ok = [r for r in journal.records.values() if r.outcome is Outcome.OK]
+    assert all(r.measurement.sample_count == 120 for r in ok)
+    rounds = [one for transaction in journal.transactions for one in transaction]
+    assert len(set(rounds)) == len(rounds)
 
 
 def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, workers, monkeypatch):
@@ -462,7 +409,7 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
 
 
 def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_left(
-    measure, workers, monkeypatch
+    measure, workers, kill, monkeypatch
 ):
     refused = Failure("LaunchError", "not here")
     changed_reply(
@@ -474,16 +421,7 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
         changed_reply(
             monkeypatch, workers, number, Opened, lambda reply: opened.append(reply.id) or reply
         )
-    killed = []
-
-    class Killing(device_session.StopPolicy):
-        def next_count(self, rounds, seconds_spent, sample_s):
-            if len(rounds) == 2 and not killed:
-                killed.append(2)
-                workers[2]._process.end()
-            return super().next_count(rounds, seconds_spent, sample_s)
-
-    monkeypatch.setattr(device_session, "StopPolicy", Killing)
+    kill(2, 2)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert journal.records[0].reason == "not here"
     assert sorted(outcomes(journal).values()) == ["crash", "launch_error", "ok"]

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import dataclasses
+import math
+import signal
+
+import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import Stage
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.bench import Bench
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.engine import bench as inputs_and_references
+from gemmetry.engine.bench import Bench, HangWatch, InputsAndReferences
+from gemmetry.engine.candidates import LEAST_TRIAL_S, PROBE_DOUBT, LaunchBudget, job_of
 from gemmetry.engine.protocol import Hello, Open, Sample, Trying, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.numpy_provider.provider import NumpyProvider
+from gemmetry.verification import cache as reference_cache
+from gemmetry.verification.protocol import launches
 
 NULL = Target(TargetKind.NULL)
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
@@ -103,3 +112,139 @@ def test_sampling_begins_without_what_verification_kept_on_the_device(serve, mon
     monkeypatch.setattr(serving._on_device, "clear", lambda: cleared.append(True))
     serving.handle(Sample(((7, 1),)))
     assert cleared == [True]
+
+
+SETTINGS = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
+VERIFIED = LaunchBudget(job_of(SETTINGS), verifies=True)
+UNVERIFIED = LaunchBudget(job_of(SETTINGS), verifies=False)
+
+
+def test_verification_that_would_pass_its_deadline_is_objected_to():
+    fewest = launches("standard", 100.0)
+    assert VERIFIED.limit_s == 20 / fewest
+    assert VERIFIED.objection(0.9 * 20 / launches("standard", 0.0)) == ""
+    reason = VERIFIED.objection(4.5)
+    assert f"took 4.5 s, so that the {fewest} launches of standard verification" in reason
+    assert f"--set deadlines.verify={9 * fewest} or --verification-level quick" in reason
+    assert "took 11 s, more than the 10 s allowed" in VERIFIED.objection(11)
+    assert UNVERIFIED.objection(9.9) == ""
+
+
+def test_traces_that_would_pass_their_deadline_are_objected_to():
+    budget = LaunchBudget(job_of(RunSettings(verify=False, trace=TraceSchedule())), verifies=False)
+    assert budget.objection(4.7) == ""
+    assert "--set deadlines.trace=250 or fewer repeats" in budget.objection(5.0)
+    assert budget.limit_s == pytest.approx(120 / 25)
+
+
+def test_a_prediction_that_leaves_doubt_asks_for_a_trial():
+    most = launches("standard", 0.0)
+    assert VERIFIED.is_doubtful(20 / launches("standard", 100.0) / PROBE_DOUBT * 1.01)
+    assert not VERIFIED.is_doubtful(20 / most / PROBE_DOUBT * 0.99)
+    assert UNVERIFIED.is_doubtful(10.1 / PROBE_DOUBT)
+    assert not UNVERIFIED.is_doubtful(9.9 / PROBE_DOUBT)
+    assert not VERIFIED.is_doubtful(None), "nothing is predicted"
+
+
+@pytest.mark.parametrize("budget", [VERIFIED, UNVERIFIED])
+def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
+    assert budget.objection(budget.trial_s * 1.01) != ""
+    assert f"did not end within {budget.trial_s:.3g} s" in budget.overrun()
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "first_s", "later_s"),
+    [(1e-3, 10.0, 10.0), (0.2, 40.0, 40.0), (None, None, 30.0)],
+)
+def test_a_launch_has_hung_by_what_is_expected_or_was_before(expected_s, first_s, later_s):
+    watch = HangWatch(expected_s, 1e6, 120.0)
+    assert watch.limit_s(1) == (math.inf if first_s is None else pytest.approx(first_s))
+    with watch.watching():
+        assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (first_s is not None)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert watch.limit_s(1) == pytest.approx(later_s)
+    assert watch.limit_s(10**6) > watch.limit_s(1)
+    larger = watch.of_companion(1e9)
+    assert larger.limit_s(1) == (
+        math.inf if expected_s is None else pytest.approx(max(10.0, 200 * expected_s * 1e3))
+    )
+
+
+def test_a_trial_is_no_shorter_than_starting_another_worker():
+    hasty = LaunchBudget(
+        job_of(dataclasses.replace(SETTINGS, max_seconds_per_launch=1e-3)), verifies=False
+    )
+    assert hasty.limit_s == 1e-3
+    assert hasty.trial_s == LEAST_TRIAL_S
+    assert "more than the 0.001 s allowed" in hasty.overrun()
+
+
+SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+OTHER = parse_operation("matmul_9x8x8_f32t_f32t_f32t")
+
+
+class FakeExecutable:
+    """Its device offers a float64 product and counts its use."""
+
+    def __init__(self):
+        self.device = self
+        self.products = 0
+
+    def float64_matmul(self):
+        def multiply(a, b):
+            self.products += 1
+            return a.astype(np.float64) @ b.astype(np.float64)
+
+        return multiply
+
+
+def test_inputs_are_made_once_and_dropped_when_too_many(tmp_path, monkeypatch):
+    known = InputsAndReferences(tmp_path, RunSettings())
+    first = known.inputs(SMALL)
+    assert known.inputs(SMALL) is first
+    monkeypatch.setattr(inputs_and_references, "KEPT_BYTES", 1)
+    other = known.inputs(OTHER)
+    assert known.inputs(OTHER) is other, "the latest stay"
+    again = known.inputs(SMALL)
+    assert again is not first
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("providers", [("numpy",), ("device",)])
+@pytest.mark.parametrize("limit", [1e12, 10.0])
+def test_the_device_computes_references_that_are_large_or_on_request(
+    tmp_path, monkeypatch, providers, limit
+):
+    monkeypatch.setattr(inputs_and_references, "HOST_REFERENCE_FLOPS", limit)
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", 0)
+    known = InputsAndReferences(tmp_path, RunSettings(verification_providers=providers))
+    executable = FakeExecutable()
+    reference = known.reference(SMALL, executable)
+    a, b = (array.astype(np.float64) for array in known.inputs(SMALL))
+    assert np.allclose(reference.value, a @ b, rtol=1e-12)
+    assert (executable.products > 0) == (providers == ("device",) or limit == 10.0)
+    before = executable.products
+    assert (
+        InputsAndReferences(tmp_path, RunSettings()).reference(SMALL, executable) is not reference
+    )
+    assert executable.products == before, "the experiment's folder had it"
+
+
+def test_no_reference_where_the_host_would_take_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs_and_references, "HOST_REFERENCE_FLOPS", 10.0)
+    monkeypatch.setattr(inputs_and_references, "host_flops_per_second", lambda: 1.0)
+    known = InputsAndReferences(tmp_path, RunSettings())
+    assert known.reference(SMALL, FakeExecutable()) is not None, "the device computes it"
+    host = FakeExecutable()
+    host.float64_matmul = lambda: None
+    assert known.reference(OTHER, host) is None
+    monkeypatch.setattr(inputs_and_references, "host_flops_per_second", lambda: 1e9)
+    assert known.reference(OTHER, host) is not None
+
+
+def test_the_host_is_measured():
+    assert 1e8 < inputs_and_references.host_flops_per_second() < 1e14
+    assert (
+        inputs_and_references.host_flops_per_second()
+        == inputs_and_references.host_flops_per_second()
+    )

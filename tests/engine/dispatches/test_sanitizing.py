@@ -73,33 +73,22 @@ def dispatch_of(configuration="default", operation=SMALL):
     return Dispatch(operation, Configuration(configuration), "null", NULL)
 
 
-def test_a_clean_launch_passes(tool, tmp_path):
-    tool()
-    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
-    assert (found.name, found.outcome) == ("memcheck", CheckOutcome.PASSED), found.detail
-
-
-def test_a_finding_fails(tool, tmp_path):
-    tool(FINDS)
-    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
-    assert found.outcome is CheckOutcome.FAILED
-    assert found.detail.startswith(
-        "3 found, first: Invalid __global__ read of size 4 bytes at gemm"
-    )
-
-
-def test_a_launch_that_fails_for_itself_says_nothing(tool, tmp_path):
-    tool()
-    found = sanitize(dispatch_of("launch_error"), hello_of(tmp_path), "initcheck")
-    assert found.outcome is CheckOutcome.NOT_APPLICABLE
-    assert "launch 1 was rejected" in found.detail
-
-
-def test_what_cannot_be_built_is_reported(tool, tmp_path):
-    tool()
-    found = sanitize(dispatch_of("compile_error"), hello_of(tmp_path), "memcheck")
-    assert found.outcome is CheckOutcome.NOT_APPLICABLE
-    assert "requests that the compiler reject it" in found.detail
+@pytest.mark.parametrize(
+    ("configuration", "after", "outcome", "detail"),
+    [
+        ("default", "pass", CheckOutcome.PASSED, ""),
+        ("default", FINDS, CheckOutcome.FAILED,
+         "3 found, first: Invalid __global__ read of size 4 bytes at gemm"),
+        ("launch_error", "pass", CheckOutcome.NOT_APPLICABLE, "launch 1 was rejected"),
+        ("compile_error", "pass", CheckOutcome.NOT_APPLICABLE,
+         "requests that the compiler reject it"),
+    ],
+)  # fmt: skip
+def test_what_the_tool_finds_is_the_check(tool, tmp_path, configuration, after, outcome, detail):
+    tool(after)
+    found = sanitize(dispatch_of(configuration), hello_of(tmp_path), "memcheck")
+    assert (found.name, found.outcome) == ("memcheck", outcome), found.detail
+    assert detail in found.detail
 
 
 def test_a_launch_that_hangs_is_ended_with_its_tool(tool, tmp_path):

@@ -82,12 +82,6 @@ def test_a_file_that_is_cut_before_its_table_is_no_file_without_counters(tmp_pat
         read_ncu_csv(file)
 
 
-def test_a_table_without_rows_has_no_launches(tmp_path):
-    file = tmp_path / "a.csv"
-    file.write_text(RAW.splitlines()[0])
-    assert len(read_ncu_csv(file)) == 0
-
-
 HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
 TWO_LAUNCHES = {
     "raw": '"ID","Process ID","Kernel Name","a","b"\n"","","","us","Kbyte"\n'

@@ -11,7 +11,6 @@ import pytest
 from gemmetry.counters.catalogue import reading_of
 from gemmetry.counters.collector import read_counters
 from gemmetry.formats.counters.launches import DURATION
-from gemmetry.hardware.amd_counters import METRICS
 
 REPLAYED = Path(__file__).parents[2] / "data" / "reports" / "12"
 COUNTERS = ("SQ_WAVES", "SQ_BUSY_CU_CYCLES", "GRBM_GUI_ACTIVE")
@@ -49,16 +48,6 @@ def test_every_format_has_the_same_launch(form, as_folder, recorded, rocprofv3):
              "accum_vgpr_count": 64, "sgpr_count": 96, DURATION: 500}  # fmt: skip
     assert {name: launch.value(name) for name in facts} == facts
     assert (launch.unit(DURATION), launch.unit("lds_block_size")) == ("ns", "byte")
-
-
-def test_the_facts_are_those_that_the_formulas_need(recorded):
-    launch = read_counters(recorded["csv"])[0]
-    busy = next(one for one in METRICS if one.name == "cu_busy_percent")
-
-    class Gpu:
-        units, xccs = launch.value("cu_count"), launch.value("num_xcc")
-
-    assert busy.formula(launch.metrics(), Gpu) == pytest.approx(80)
 
 
 def test_grids_by_dimension(rocprofv3, tmp_path):

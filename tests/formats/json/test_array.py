@@ -94,24 +94,6 @@ def test_a_damaged_object_is_left_out_alone():
     assert "bad" in problem.what
 
 
-def test_a_lost_quote_costs_one_event_and_is_reported():
-    good = [{"name": f"event {i}"} for i in range(50)]
-    parts = [json.dumps(event) for event in good]
-    parts[20] = '{"name": "no end}'
-    found, reader = read(('{"events": [' + ", ".join(parts) + "]}").encode())
-    assert found[:20] == good[:20]
-    assert found[-29:] == good[-29:]
-    assert reader.text.is_partial
-    assert "has no end" in str(reader.text.problems[0])
-
-
-def test_text_between_events_is_reported():
-    found, reader = read(b'{"events": [{"a": 1}, 7, "x", {"a": 2} null]}')
-    assert found == [{"a": 1}, {"a": 2}]
-    assert reader.text.left_out == 2
-    assert "7" in reader.text.problems[0].what
-
-
 def test_an_extra_brace_is_reported_and_reading_continues():
     found, reader = read(b'{"events": [{"a": 1}}, {"a": 2}]}')
     assert found == [{"a": 1}, {"a": 2}]

@@ -35,15 +35,6 @@ def test_tables_of_three_generations(file, pid, first, is_timed, tmp_path):
     assert ("accum_vgpr_count" in one.facts) == ("2024" not in file)
 
 
-def test_counters_with_the_gpus_of_the_node():
-    (found,) = read_counted(SAMPLES / "hk_b64_bank_test_counter_collection.csv", "csv")
-    assert len(found.gpus) == 8
-    assert (found.gpus[0].chip, found.gpus[0].units, found.gpus[0].xccs) == ("gfx950", 256, 8)
-    last = found.dispatches[-1]
-    assert (last.kernel, last.device) == ("micro_tk(micro_globals)", 0)
-    assert last.values == {"SQ_INSTS_LDS": 1.0, "SQ_LDS_BANK_CONFLICT": 0.0}
-
-
 def test_values_that_are_not_numbers_are_left_out(tmp_path):
     path = tmp_path / "counter_collection.csv"
     path.write_text(
@@ -81,13 +72,6 @@ def test_the_rank_of_a_command_line(command, rank, rocprofv3, tmp_path):
     (process,) = read_counted(path, "json")
     assert process.rank == rank
     assert process.rank_source == ("" if rank is None else "command line")
-
-
-def test_a_recorded_trace():
-    (process,) = read_counted(SAMPLES / "mi350x_908_part_results.json.gz", "json")
-    assert (process.pid, process.rank, process.gpus[0].chip) == (908, None, "gfx950")
-    assert process.dispatches and not process.has_counters
-    assert all(one.facts["vgpr_count"] > 0 for one in process.dispatches)
 
 
 def test_a_database_with_values_of_unknown_events_and_counters(rocprofv3, tmp_path):

@@ -150,11 +150,3 @@ def test_a_real_document_whatever_the_size_of_a_piece():
         assert parts is not None
         assert np.array_equal(rows.gpu.start_ns, parts.gpu.start_ns)
         assert (names(parts), parts.problems) == (names(rows), ())
-
-
-def test_keys_in_any_order_as_programs_sort_them():
-    """The names of kernels and agents then come after the records."""
-    text = json.dumps(json.loads(document(dispatch(1))), sort_keys=True)
-    rows = read_rocprofv3_json(io.BytesIO(text.encode()))
-    assert rows is not None
-    assert (names(rows), rows.gpu.device.tolist()) == (["gemm"], [0])

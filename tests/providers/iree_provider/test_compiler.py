@@ -24,7 +24,6 @@ from gemmetry.providers.iree_provider.compiler import (
     find_program,
     find_ptxas,
     function_of,
-    host_cpu,
     read_machine_code,
     shared_memory,
     split_kernels,
@@ -387,12 +386,3 @@ def test_an_attribute_with_braces_ends_at_its_own():
     assert chosen_configuration(text) == (
         "lowering_config = #iree_gpu.lowering_config<{reduction = [0], a = [[1, 2], [0]]}>"
     )
-
-
-def test_nothing_chosen_is_none():
-    assert chosen_configuration("func.func @f() {}") is None
-    assert host_cpu("") is None
-
-
-def test_the_host_is_named():
-    assert host_cpu(CONFIGURED) == "znver5"

@@ -164,20 +164,10 @@ def test_a_search_elsewhere_has_the_listed_tiles():
         assert list(search_tiles(operation, target)) == list(tiles_for(operation, target))
 
 
-def test_vulkan_has_the_compilers_choice_only():
-    assert list(tiles_for(F32, VULKAN)) == [DEFAULT]
-
-
 def test_tiles_far_larger_than_the_matrix_are_not_listed():
     small = parse_operation("matmul_32x32x64_f32t_f32t_f32t")
     names = [tile.name for tile in tiles_for(small, CPU)]
     assert not any(name.startswith("tile_config_128x128") for name in names)
-
-
-def test_data_tiling_is_a_flag():
-    lowering = DATA_TILING.lowering(F32)
-    assert lowering.flags == ("--iree-opt-data-tiling",)
-    assert lowering.compilation_info is None
 
 
 MATMULS = [

@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
-from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider
@@ -61,12 +61,6 @@ def test_convolutions_return_a_new_tensor(launch: Any) -> None:
     launched = launch(PROVIDER(), "matmul_33x17x65_s8t_s8n_s32t", "default", CPU,
                       distribution="offset_uniform")  # fmt: skip
     assert launched.executable.writes_output and launched.worst_error() == 0
-
-
-def test_building_what_is_unsupported_raises(workspace: Workspace) -> None:
-    operation = parse_operation("matmul_8x8x8_f16t_f16t_f32t")
-    with pytest.raises(UnsupportedError, match="f32"):
-        PROVIDER().build(Dispatch(operation, Configuration(), "torch", CPU), workspace)
 
 
 def test_a_refused_launch_is_a_launch_error(launch: Any) -> None:

@@ -12,7 +12,6 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider.block_scaled import architecture_of
-from gemmetry.providers.triton_provider.plan import make_plan
 from gemmetry.providers.triton_provider.provider import TritonProvider
 from gemmetry.providers.triton_provider.tiles import TritonTile, parse_tile, valid_tiles
 
@@ -83,22 +82,6 @@ def test_steps_stay_within_a_block_of_fp8(depth):
     operation = parse_operation(f"matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x{depth}")
     tiles = valid_tiles(operation, architecture_of(HOPPER))
     assert tiles and all(depth % tile.block_k == 0 and tile.block_k <= 128 for tile in tiles)
-
-
-def test_the_plan_counts_bytes_of_packed_elements():
-    operation = parse_operation("batch_matmul_2x48x40x96_e2m1t_e4m3n_f32t_vs32_e8m0")
-    plan = make_plan(operation, TritonTile(32, 32, 64, 4, 2, method="widened"))
-    assert plan.kernel == "matmul_kernel_block_scaled"
-    wanted = {
-        "lda": 48, "ldb": 96, "stride_a": 48 * 48, "stride_b": 40 * 96, "stride_c": 48 * 40,
-        "line_a": 3, "block_a": 1, "line_b": 3, "block_b": 1, "stride_scale_a": 144,
-    }  # fmt: skip
-    assert {key: plan.integers[key] for key in wanted} == wanted
-    assert plan.pointers["a"] == plan.pointers["scale_b"] == "*u8"
-    fp8 = make_plan(parse_operation(FP8), TritonTile(64, 64, 128, 4, 2, method="promoted"))
-    wanted = {"line_a": 1, "block_a": 512, "line_b": 4, "block_b": 1}
-    assert {key: fp8.integers[key] for key in wanted} == wanted
-    assert fp8.pointers["scale_a"] == "*fp32"
 
 
 def test_a_method_that_does_not_know_the_blocks_is_unsupported_before_anything_compiles(tmp_path):

@@ -1,34 +1,21 @@
-"""Tests of what is passed to the kernel."""
+"""What is passed to the kernel, and the files of tuned configurations."""
 
 from __future__ import annotations
 
+import ast
 import json
 
+import pytest
+
+from gemmetry.domain.contracts import TunedDispatch
+from gemmetry.domain.dispatch import Dispatch, parse_target
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.triton_provider.plan import make_plan
+from gemmetry.providers.triton_provider.plan import make_plan, tuned_text
+from gemmetry.providers.triton_provider.provider import TritonProvider
 from gemmetry.providers.triton_provider.tiles import TritonTile
 
 NAMES = ("a", "b", "c", "addend", "bias", "m", "k", "lda", "stride_a", "EVEN_M", "ALPHA", "STEP_1")
-
-
-def test_absent_tensors_are_constants() -> None:
-    plan = make_plan(
-        parse_operation("matmul_64x32x48_f16n_f16t_f32t"), TritonTile(64, 32, 32, 4, 2)
-    )
-    signature = plan.signature(NAMES)
-    assert signature["a"] == "*fp16" and signature["c"] == "*fp32"
-    assert signature["addend"] == signature["bias"] == signature["ALPHA"] == "constexpr"
-    assert plan.integers["lda"] == 64
-    assert plan.constants["EVEN_M"] and not plan.constants["EVEN_K"]
-    assert plan.arguments(NAMES)[:5] == [None] * 5
-
-
-def test_divisible_arguments_are_declared() -> None:
-    plan = make_plan(
-        parse_operation("matmul_33x32x48_f16t_f16t_f32t"), TritonTile(32, 32, 32, 4, 2)
-    )
-    divisible = {NAMES[position[0]] for position in plan.attributes(NAMES)}
-    assert divisible == {"a", "b", "c", "k", "lda", "stride_a"}
 
 
 def test_large_strides_take_64_bits() -> None:
@@ -41,10 +28,49 @@ def test_large_strides_take_64_bits() -> None:
     assert plan.programs == 2 * 2048
 
 
-def test_an_epilogue_keeps_its_order() -> None:
-    name = "batch_matmul_2x64x32x48_e4m3t_e4m3n_bf16n_scalerow_alpha2_beta1_relu_bias"
-    plan = make_plan(parse_operation(name), TritonTile(64, 32, 128, 4, 2))
-    assert [plan.constants[f"STEP_{i}"] for i in (1, 2, 3, 4)] == ["relu", "bias", None, None]
-    assert plan.constants["ROW_SCALING"] and plan.constants["IMPRECISE_STEPS"] == 128
-    assert plan.inputs == {"a": 0, "b": 1, "addend": 2, "scale_a": 3, "scale_b": 4, "bias": 5}
-    assert json.loads(json.dumps(plan.document()))["constants"]["ALPHA"] == 2
+SQUARE = "matmul_4096x4096x4096_bf16t_bf16n_bf16t"
+WINNER = "persistent_tile_128x256x64_warps8_stages4_group8_parts2"
+
+
+def tuned(configuration, name=SQUARE, ns=2e5):
+    operation, target = parse_operation(name), parse_target("cuda-sm_90")
+    found = TritonProvider().parse_configuration(configuration, operation, target)
+    return TunedDispatch(dispatch=Dispatch(operation, found, "triton", target), median_ns=ns)
+
+
+SHAPES = [[tuned(WINNER), tuned("tile_128x128x64_warps4_stages3_group8")]]
+
+
+def test_the_module_has_a_list_of_configs_for_each_operation():
+    text = tuned_text(SHAPES, "NVIDIA H200", ".py")
+    compile(text, "configs.py", "exec")
+    body = ast.parse(text).body
+    assert ast.get_docstring(ast.parse(text)).endswith("NVIDIA H200.")
+    (configs,) = [one.value for one in body if isinstance(one, ast.Assign)]
+    assert [key.value for key in configs.keys] == [SQUARE]
+    first, second = configs.values[0].elts
+    assert ast.literal_eval(first.args[0]) == {
+        "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "PARTS": 2,
+        "PERSISTENT": True,
+    }  # fmt: skip
+    assert {one.arg: one.value.value for one in second.keywords} == {
+        "num_warps": 4, "num_stages": 3,
+    }  # fmt: skip
+
+
+def test_triton_takes_the_module():
+    triton = pytest.importorskip("triton")
+    names: dict[str, object] = {}
+    exec(tuned_text(SHAPES, "NVIDIA H200", ".py"), names)
+    winner = names["CONFIGS"][SQUARE][0]
+    assert isinstance(winner, triton.Config)
+    assert (winner.num_warps, winner.num_stages, winner.kwargs["BLOCK_N"]) == (8, 4, 256)
+
+
+def test_the_same_as_json():
+    found = json.loads(tuned_text(SHAPES, "NVIDIA H200", ".json"))
+    assert found["device"] == "NVIDIA H200"
+    first = found["configurations"][SQUARE][0]
+    assert (first["name"], first["kernel"]) == (WINNER, "matmul_kernel_descriptors")
+    with pytest.raises(RequestError, match="no configuration"):
+        tuned_text([], "", ".py")

@@ -1,26 +1,30 @@
-"""Tests of configuration names, the validity filter and the choice behind ``default``."""
+"""Names of tiles, which are valid, what a search tries, and the choice behind ``default``."""
 
 from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.triton_provider.block_scaled import (
     Architecture,
     architecture_of,
     cross_targets,
 )
+from gemmetry.providers.triton_provider.provider import PROVIDER, search_space
 from gemmetry.providers.triton_provider.tiles import (
-    PERSISTENT,
     TritonTile,
-    choose,
     parse_tile,
     shared_memory_bytes,
     tile_of,
     valid_tiles,
+    why_invalid,
 )
 
 BF16 = parse_operation("matmul_4096x4096x4096_bf16t_bf16t_bf16t")
@@ -79,40 +83,92 @@ def test_default_is_one_of_the_valid_tiles() -> None:
     assert tile_of(named, BF16, architecture("sm_90")) == TritonTile(64, 64, 64, 4, 4)
 
 
-@pytest.mark.parametrize(
-    ("shape", "largest_m", "largest_n"),
-    [
-        ("16x4096x4096", 16, 64),
-        ("64x4096x4096", 64, 256),
-        ("512x512x512", 64, 64),
-        ("1x1x1", 16, 64),
-    ],
+SEARCHED = (
+    "matmul_4096x4096x4096_bf16t_bf16n_bf16t",
+    "matmul_16x14336x4096_f16t_f16n_f16t",
+    "matmul_4096x4096x4096_e4m3t_e4m3n_bf16t",
+    "matmul_512x512x512_f32t_f32t_f32t",
+    "matmul_512x512x512_s8t_s8n_s32t",
+    "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128",
+    "batch_matmul_4x512x512x512_bf16t_bf16t_bf16t",
 )
-def test_default_fits_the_shape(shape: str, largest_m: int, largest_n: int) -> None:
-    operation = parse_operation(f"matmul_{shape}_bf16t_bf16n_bf16t")
-    tile = choose(operation, architecture("sm_90"))
-    assert tile.block_m <= largest_m and tile.block_n <= largest_n
 
 
-def test_default_is_persistent_where_that_was_measured_to_be_faster() -> None:
-    def method(name: str, where: str = "sm_90") -> tuple[str, int]:
-        tile = choose(parse_operation(f"matmul_{name}"), architecture(where))
-        return tile.method, tile.block_n
-
-    for dtype in ("bf16", "f16"):
-        assert method(f"2048x4096x4096_{dtype}t_{dtype}n_{dtype}t") == (PERSISTENT, 256)
-    assert method("2048x4096x4096_e4m3t_e4m3n_bf16t") == (PERSISTENT, 128)
-    for other in (
-        "2048x4096x4096_bf16t_bf16t_bf16t",  # B is contiguous along N
-        "1024x4096x4096_bf16t_bf16n_bf16t",
-        "2048x4096x4097_bf16t_bf16n_bf16t",  # rows of no multiple of 16 bytes
-        "2048x4096x4096_tf32t_tf32n_f32t",
-        "2048x4096x4096_s8t_s8n_s32t",
-    ):
-        assert method(other)[0] != PERSISTENT, other
-    for where in ("sm_80", "sm_100"):
-        assert method("2048x4096x4096_bf16t_bf16n_bf16t", where)[0] != PERSISTENT
+@pytest.mark.parametrize("name", SEARCHED)
+@pytest.mark.parametrize("target", ["cuda-sm_80", "cuda-sm_90", "hip-gfx942"])
+def test_every_configuration_is_valid_and_its_name_parses_back(name, target):
+    operation, where = parse_operation(name), parse_target(target)
+    architecture = architecture_of(where)
+    found = list(search_space(operation, architecture))
+    assert len({one.name for one in found}) == len(found)
+    for one in found:
+        tile = parse_tile(one.name)
+        assert tile is not None and tile.configuration == one
+        assert why_invalid(tile, operation, architecture) is None
+    listed = valid_tiles(operation, architecture)
+    assert [one.name for one in found[: len(listed)]] == [tile.name for tile in listed]
 
 
-def test_interpreted_tiles_are_small() -> None:
-    assert choose(BF16, None).block_m <= 32
+def test_the_space_is_larger_than_the_list_where_a_search_is_worth_it():
+    operation = parse_operation(SEARCHED[0])
+    hopper = architecture_of(parse_target("cuda-sm_90"))
+    found = list(search_space(operation, hopper))
+    assert len(found) > 5 * len(valid_tiles(operation, hopper))
+    assert len({one.parameters.get("method") for one in found}) == 3
+
+
+def test_tiles_much_larger_than_the_product_are_left_out():
+    few = parse_operation("matmul_16x4096x4096_bf16t_bf16n_bf16t")
+    hopper = architecture_of(parse_target("cuda-sm_90"))
+    listed = {tile.name for tile in valid_tiles(few, hopper)}
+    found = [one for one in search_space(few, hopper) if one.name not in listed]
+    assert found
+    assert {one.parameters["block_m"] for one in found} == {16}
+
+
+def test_the_interpreter_has_only_the_listed_ones():
+    operation = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
+    names = [one.name for one in search_space(operation, None)]
+    assert names == [tile.name for tile in valid_tiles(operation, None)]
+
+
+ALIGNED = "matmul_256x512x384_bf16t_bf16n_bf16t"
+ALIGNED_FP8 = "matmul_256x512x384_e4m3t_e4m3n_bf16t_scaletensor"
+WIDE = TritonTile(128, 256, 64, 8, 4, method="persistent", parts=2)
+FP8_WIDE = TritonTile(256, 128, 128, 8, 3, method="persistent", parts=2)
+
+
+def test_names_of_persistent_tiles_parse_back() -> None:
+    assert WIDE.name == "persistent_tile_128x256x64_warps8_stages4_group8_parts2"
+    assert parse_tile(WIDE.name) == WIDE and WIDE.parameters["parts"] == 2
+    assert parse_tile("tile_128x256x64_warps8_stages4_group8_parts2") is None
+    assert parse_tile(WIDE.name.replace("parts2", "parts3")) is None
+
+
+def test_the_pointer_kernel_remains_where_descriptors_do_not_apply() -> None:
+    hopper = architecture_of(parse_target("cuda-sm_90"))
+    assert any(tile.describes for tile in valid_tiles(parse_operation(ALIGNED), hopper))
+    odd = valid_tiles(parse_operation("matmul_257x129x65_bf16t_bf16n_bf16t"), hopper)
+    assert odd and not any(tile.describes for tile in odd)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("operation", "tile"), [(ALIGNED, WIDE), (ALIGNED_FP8, replace(FP8_WIDE, stages=4))]
+)
+def test_bulk_copies_feed_the_tensor_cores(
+    workspace: Workspace, operation: str, tile: TritonTile
+) -> None:
+    target = parse_target("cuda-sm_90")
+    dispatch = Dispatch(parse_operation(operation), tile.configuration, "triton", target)
+    (compiled,) = PROVIDER().compile([dispatch], workspace)
+    assert compiled.error is None
+    assert compiled.facts.matrix_instruction == "wgmma"
+    assert compiled.facts.assembly_path is not None
+    assert compiled.facts.spill_bytes == 0
+    path = workspace.generated.parent / compiled.facts.assembly_path
+    assembly = path.read_text()
+    assert "cp.async.bulk.tensor.2d.shared" in assembly
+    assert "cp.async.bulk.tensor.2d.global" in assembly
+    assert "ld.global.v4" not in assembly
+    assert (path.parent / "triton_descriptors.py").is_file()

@@ -179,17 +179,6 @@ def test_split_k_and_convolutions_need_their_keywords(kernel, launch):
     assert "slices" in (kernel(source, "conv").supports(parse_operation(split), CPU) or "")
 
 
-def test_a_kernel_can_ask_for_the_results_dtype(kernel, launch):
-    source = """
-    def f(a, b, *, out_dtype):
-        return (a.astype("f4") @ b.astype("f4")).astype(out_dtype)
-    """
-    for result in ("f16", "f32"):
-        name = f"matmul_17x13x11_f16t_f16t_{result}t"
-        launched = launch(kernel(source), name, "default", CPU)
-        assert launched.worst_error() < 2e-3
-
-
 def test_configurations_of_the_module_and_of_the_request(kernel, launch):
     source = """
     CONFIGURATIONS = [{"tile": 4}, {"tile": 8, "order": "i-k/j"}]

@@ -11,7 +11,6 @@ from gemmetry.dispatches.figures import (
     is_grid,
     roofline_figures,
     sample_figures,
-    speed_figures,
 )
 from gemmetry.domain.names import parse_operation
 from gemmetry.results.palette import colour_at, contrast
@@ -50,34 +49,6 @@ def test_a_crowded_roofline_keeps_each_providers_best(make_record):
     assert sorted(point["y"] for point in many["points"]) == pytest.approx([7.0, 2001.0])
 
 
-def test_speed_takes_each_providers_best_with_its_interval(make_record):
-    name = "matmul_512x512x512_f32t_f32t_f32t"
-    records = [
-        make_record(name, "a", provider="iree", gflops=100.0),
-        make_record(name, "b", provider="iree", gflops=200.0),
-        make_record("matmul_8x8x8_f32t_f32t_f32t", provider="torch", gflops=1.0),
-    ]
-    figure = speed_figures(records)[0]
-    assert figure["operations"] == ["8×8×8", "512×512×512"]
-    iree, torch = figure["series"]
-    assert iree["best"][0] is None
-    assert iree["best"][1]["configuration"] == "b"
-    assert iree["best"][1]["y"] == pytest.approx(200.0)
-    assert iree["best"][1]["low"] < 200.0 < iree["best"][1]["high"]
-    assert torch["best"][1] is None
-
-
-def test_heat_map_has_the_best_of_each_cell(make_record):
-    def at(m, n, gflops, configuration="default"):
-        return make_record(f"matmul_{m}x{n}x64_f32t_f32t_f32t", configuration, gflops=gflops)
-
-    figure = heat_figures([at(8, 16, 1.0), at(8, 16, 2.0, "b"), at(32, 8, 3.0)])[0]
-    assert (figure["m"], figure["n"]) == ([8, 32], [8, 16])
-    assert figure["gflops"] == [[None, pytest.approx(2.0)], [pytest.approx(3.0), None]]
-    assert figure["best"][0] == ["", "torch b"]
-    assert figure["cells"] == 2
-
-
 def test_heat_maps_do_not_mix_k_or_layouts_and_leave_convolutions_out(result_set):
     figures = heat_figures(result_set.records)
     assert figures[0]["cells"] == 16
@@ -103,21 +74,6 @@ def test_a_heat_map_with_lonely_cells_is_none(make_record):
     square = [make_record(f"matmul_{m}x{n}x64_f32t_f32t_f32t") for m in (8, 16) for n in (8, 16)]
     assert [is_grid(figure) for figure in heat_figures(square)] == [True]
     assert [is_grid(figure) for figure in heat_figures(square[:2])] == [False]
-
-
-def test_a_grid_holds_configurations_against_the_fastest_of_each_operation(make_record):
-    small, large = "matmul_8x8x8_f32t_f32t_f32t", "matmul_64x64x64_f32t_f32t_f32t"
-    records = [
-        make_record(large, "a", provider="iree", gflops=50.0),
-        make_record(large, provider="torch", gflops=100.0),
-        make_record(small, "a", provider="iree", gflops=4.0),
-        make_record(small, "b", provider="iree", gflops=1.0),
-    ]
-    (figure,) = grid_figures(records)
-    assert figure["columns"] == ["8×8×8", "64×64×64"]
-    assert figure["rows"] == ["torch default", "iree a", "iree b"]
-    assert figure["share"] == [[None, 1.0], [1.0, 0.5], [0.25, None]]
-    assert figure["hidden"] == 0
 
 
 def test_cells_say_what_can_be_read_on_them(make_record):

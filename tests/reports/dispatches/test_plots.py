@@ -61,13 +61,6 @@ def test_the_title_and_the_footer_mention_marked_measurements(few, drawn, make_r
     assert "! 2 less trustworthy: 2 noisy" in noisy
 
 
-def test_cells_of_a_heat_map_show_their_speed(make_record, few):
-    records = [make_record(f"matmul_{m}x64x64_f32t_f32t_f32t", gflops=speed)
-               for m, speed in ((64, 12.34), (128, 5678.0), (256, 20.0), (512, 30.0))]  # fmt: skip
-    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
-    assert {"12.3", "5,678.0"} <= set(texts)
-
-
 def _colours(picture):
     found = re.findall(rb"(?:fill|stroke): (#[0-9a-f]{6})", picture)
     return {colour.decode() for colour in found}
@@ -80,20 +73,6 @@ def test_a_provider_has_its_colour_of_the_page_whoever_else_was_measured(make_re
         used = _colours(render_picture(dataclasses.replace(few, records=records), "svg"))
         places = provider_places(["iree", "numpy", "torch"])
         assert {p for p in places if COLOURS[places[p]] in used} == set(providers)
-
-
-def test_configurations_are_compared_with_the_fastest(make_record, few):
-    name = "matmul_64x64x64_f32t_f32t_f32t"
-    records = [make_record(name, "a", gflops=30.0), make_record(name, "b", gflops=40.0)]
-    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
-    assert "Configurations: f32 on cpu" in texts
-    assert {"torch a", "torch b", "75%", "100%"} <= set(texts)
-
-
-def test_intensities_within_a_decade_have_several_ticks(make_record, few):
-    records = [make_record("matmul_64x64x64_f32t_f32t_f32t")]
-    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
-    assert {"8", "10", "12", "15"} <= set(texts)
 
 
 def test_dollar_signs_are_not_mathematics(few):

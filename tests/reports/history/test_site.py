@@ -1,18 +1,22 @@
-"""The static site: what is in its files, and that no name becomes markup."""
+"""What is shown of histories: texts, files and the static site, whose names are no markup."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import math
 import re
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from gemmetry.domain.errors import StorageError
 from gemmetry.history.api import load
 from gemmetry.history.folder import SCHEMA, Annotation, StoredHistory
-from gemmetry.history.show import write_site
+from gemmetry.history.rows import check_document, check_junit, check_markdown
+from gemmetry.history.show import BARS, print_check, sparkline, write_site
 from gemmetry.results.palette import contrast
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -39,27 +43,28 @@ def site(histories, tmp_path):
     return tmp_path / "site"
 
 
-def data_of(page: str):
-    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])
-
-
-def test_the_page_answers_what_changed(site):
+def test_a_check_is_shown_as_reviewed(histories, site, page_text, page_data, dumped, golden):
+    """Changes that dispatches share are one row; a lost dispatch is an alarm; noise is counted."""
+    parts = []
+    for latest, factor in ((15, 1.1), (30, 1.01)):
+        synthetic = histories.SyntheticHistory(shapes=5, runs=60, noise=0.001, host_noise=0.001)
+        if factor > 1.05:
+            synthetic.slow(1.06, 20)
+            synthetic.slow(1.1, 50, provider="iree", shape=3)
+            synthetic.lost = {("iree", 0, 59)}
+        synthetic.slow(factor, 50, provider="triton", shape=2)
+        stored = StoredHistory(runs={histories.DEVICE: synthetic.entries()})
+        check = load(stored, latest=latest, threshold=0.02)
+        printed = io.StringIO()
+        print_check(check, Console(file=printed, width=80))
+        document = check_document(check)
+        parts += [printed.getvalue(), check_markdown(check), check_junit(check).decode(),
+                  dumped(*document.pop("changes"), document)]  # fmt: skip
     page = (site / "index.html").read_text()
-    assert "<title>Nights &amp; days</title>" in page
-    for part in ("health", "changes", "trends", "board", "latest"):
-        assert f'id="{part}"' in page
-    assert "1 alarm<" in page, "the dispatch that was lost; the slower kernel is acknowledged"
-    assert "it was ok and is crash now" in page
-    assert "being &lt;i&gt;seen" in page
-    assert "x.jsonl:3 &lt;b&gt;" in page
-    together = max(int(count) for count in re.findall(r" and (\d+) more<", page))
-    assert together >= 40, "what all dispatches share is one row"
-    data = data_of(page)
-    assert len(data["series"]) == 60
-    [changed] = [one for one in data["series"] if len(one["changes"]) == 2]
-    assert changed["name"] == "triton:matmul_128x256x256_bf16t_bf16t_f32t_default"
-    assert [change["cause"] for change in changed["changes"]] == ["host", "kernel"]
-    assert changed["changes"][1]["remarks"] == ["being <i>seen"]
+    data = page_data(page)
+    changed = [one for one in data["series"] if len(one["changes"]) == 2]
+    parts += [page_text(page), dumped(*changed)]
+    golden("history", "\f\n".join(parts))
 
 
 def test_points_are_in_scripts_next_to_the_page(site, histories):
@@ -82,7 +87,7 @@ def test_nothing_comes_from_the_network(site):
     assert set(re.findall(r"https?://[^\s\"'`)]+", page)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_no_name_becomes_markup(histories, tmp_path):
+def test_no_name_becomes_markup(histories, tmp_path, page_data):
     runs = histories.SyntheticHistory(shapes=1, runs=20).entries()
     hostile = [
         msgspec.structs.replace(
@@ -96,7 +101,7 @@ def test_no_name_becomes_markup(histories, tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert "<img" not in page
     assert page.count("</script>") == 2
-    assert data_of(page)["series"][0]["name"] == f"torch:{HOSTILE}"
+    assert page_data(page)["series"][0]["name"] == f"torch:{HOSTILE}"
     assert "<" not in (tmp_path / "points" / "0.js").read_text()
 
 
@@ -105,23 +110,6 @@ def test_a_folder_that_cannot_be_written_is_an_error(histories, tmp_path):
     check = checked(histories, histories.SyntheticHistory(shapes=1, runs=6).entries())
     with pytest.raises(StorageError, match="cannot write"):
         write_site(check, tmp_path / "file", "GEMM history")
-
-
-@pytest.mark.browser
-def test_the_trends_are_drawn_in_a_browser(site, browser):
-    browser.get(f"file://{site}/index.html")
-    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
-    drawn = "return document.querySelectorAll('#detail svg circle').length"
-    for _ in range(100):
-        if browser.execute_script(drawn):
-            break
-        browser.execute_async_script("setTimeout(arguments[0], 50)")
-    assert browser.execute_script(drawn) == 60
-    assert browser.execute_script("return document.querySelectorAll('.trend').length") == 40
-    browser.find_element("id", "filter").send_keys("triton 128x")
-    assert browser.execute_script("return document.getElementById('count').textContent") == (
-        "1 of 60"
-    )
 
 
 @pytest.fixture
@@ -146,15 +134,21 @@ def open_with_a_series(browser, site):
 
 
 @pytest.mark.browser
-def test_nothing_is_wider_than_a_phone(site, phone):
+def test_the_trends_are_drawn_in_a_browser(site, browser):
+    open_with_a_series(browser, site)
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+    drawn = "return document.querySelectorAll('#detail svg circle').length"
+    assert browser.execute_script(drawn) == 59, "the last run lost it"
+    assert browser.execute_script("return document.querySelectorAll('.trend').length") == 40
+    browser.find_element("id", "filter").send_keys("triton 128x")
+    count = browser.execute_script("return document.getElementById('count').textContent")
+    assert count == "1 of 60"
+
+
+@pytest.mark.browser
+def test_nothing_is_wider_than_a_phone(site, phone, scripts):
     open_with_a_series(phone, site)
-    wide = phone.execute_script(
-        """
-        return [...document.querySelectorAll('body *')]
-          .filter((one) => one.getBoundingClientRect().right > 391 || one.scrollWidth > 391)
-          .map((one) => one.outerHTML.slice(0, 80));
-        """
-    )
+    wide = phone.execute_script(scripts["wider than a phone"])
     assert wide == []
     assert phone.execute_script("return document.documentElement.scrollWidth") == 390
 
@@ -173,27 +167,13 @@ def test_the_labels_of_the_times_are_round(site, browser):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_colours_are_those_that_the_reader_prefers(site, browser, scheme):
+def test_the_colours_are_those_that_the_reader_prefers(site, browser, scheme, scripts):
     """Texts have the contrast of 4.5 that WCAG 2.1 requires, on a background of the scheme."""
     prefers = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", prefers)
     try:
         open_with_a_series(browser, site)
-        found = browser.execute_script(
-            """
-            const solid = (one) => {
-              for (let at = one; at; at = at.parentElement) {
-                const colour = getComputedStyle(at).backgroundColor;
-                if (!/, 0\\)$/.test(colour)) return colour;
-              }
-              return '';
-            };
-            const shown = [...document.querySelectorAll('main *')].filter((one) => one.offsetParent
-              && [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()));
-            return shown.map((one) =>
-              [getComputedStyle(one).color, solid(one), one.outerHTML.slice(0, 80)]);
-            """
-        )
+        found = browser.execute_script(scripts["colours of texts"])
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert len(found) > 100
@@ -208,3 +188,16 @@ def rgb(colour):
 
 def hexed(colour):
     return "#" + "".join(f"{part:02x}" for part in rgb(colour))
+
+
+def test_a_line_of_bars_spans_its_values():
+    assert sparkline([1, 2, 3, 4, 5, 6, 7, 8], 8) == BARS
+    assert sparkline([5.0] * 4, 8) == BARS[0] * 4
+    assert sparkline([1.0, math.nan, 2.0], 8) == f"{BARS[0]}·{BARS[-1]}"
+    assert sparkline([], 8) == ""
+    assert sparkline([math.nan] * 3, 8) == "···"
+
+
+def test_neighbours_share_a_bar_where_there_are_too_many():
+    assert sparkline([1.0] * 50 + [2.0] * 50, 10) == BARS[0] * 5 + BARS[-1] * 5
+    assert len(sparkline(list(range(1000)), 33)) == 33

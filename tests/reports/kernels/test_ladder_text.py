@@ -54,45 +54,21 @@ def printed(make_record):
     return text
 
 
-@pytest.fixture
-def text(printed):
-    """Next to torch alone."""
-    return printed()
+def test_the_ladder(printed, golden):
+    """Alone, and next to the best of the library's algorithms."""
+    best = dataclasses.replace(FACTS, algorithms_tried=8)
+    texts = [printed(), printed((LARGE, "best", "cublaslt", 790e3, best))]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 80
+    golden("ladder", "\f\n".join(texts))
 
 
-def test_each_rung_is_a_line_of_each_table(text):
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80
+def test_each_rung_is_a_line_of_each_table(printed):
+    lines = printed().splitlines()
     for step in ladder_steps():
         name = f"{step.number} {step.name.partition('_')[2].replace('_', ' ')} "
         assert sum(line.lstrip().startswith(name) for line in lines) == (
             4 if step.number == 2 else 2
         )
-
-
-def test_gains_and_shares_have_their_intervals(text):
-    line = next(line for line in text.splitlines() if line.startswith(" 3 register"))
-    assert "21.0 ±1.1% ✓" in line and "3.96× [" in line and "2.84% [" in line
     # An interval within the last digit, or of a tiny share, is not printed.
-    naive = next(line for line in text.splitlines() if line.startswith(" 0 naive"))
+    naive = next(line for line in lines if line.startswith(" 0 naive"))
     assert naive.endswith("0.000111%")
-    assert "torch:cublaslt: 90.0 TFLOP/s" in text and "torch:default: 740 TFLOP/s" in text
-
-
-def test_planned_gains_stand_next_to_the_measured_ones(text):
-    planned = text.partition("Planned gains")[2]
-    for part in ("100–200×", "5–10×", "2–3×", "1.5–2×", "more", "less", "0 → 2", "6 → 8"):
-        assert part in planned
-
-
-def test_the_best_of_the_librarys_algorithms_is_a_second_baseline(printed):
-    best = dataclasses.replace(FACTS, algorithms_tried=8)
-    text = printed((LARGE, "best", "cublaslt", 790e3, best))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "cublaslt:best (best of 8): 790 TFLOP/s" in text
-    shares = [line for line in text.splitlines() if line.startswith("11 best") and "%" in line]
-    (both,) = (line for line in shares if line.count("% [") == 2)
-    assert "103% [" in both and "96.8% [" in both
-    small, _, large = text.partition("16384")
-    assert "of the best of its algorithms" in large
-    assert "of the best of its algorithms" not in small

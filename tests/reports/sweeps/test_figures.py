@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.results.pages import text_of
 from gemmetry.sweeps.comparison import LabelledSweep
 from gemmetry.sweeps.page import collective_figure, dose_figure, slowdown_forest, split_figure
 
@@ -65,7 +64,3 @@ def test_an_undecided_interval_does_not_hide_the_others(other, right):
 @pytest.mark.parametrize("figure", [collective_figure, dose_figure, split_figure])
 def test_nothing_to_draw_is_no_figure(figure):
     assert figure([sweep()]) is None
-
-
-def test_markup_in_names_stays_text():
-    assert text_of("<b>a</b> & b") == "&lt;b&gt;a&lt;/b&gt; &amp; b"

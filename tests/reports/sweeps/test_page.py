@@ -10,9 +10,7 @@ import re
 import pytest
 
 import gemmetry
-from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
-from gemmetry.sweeps.page import environments_of, sweep_page
-from gemmetry.sweeps.report import sentences
+from gemmetry.sweeps.page import sweep_page
 
 pytest.importorskip("plotly")
 
@@ -31,14 +29,6 @@ def plain(page):
     """The page without plotly, whose source holds addresses."""
     start = page.index("<script>", page.index('id="data"'))
     return page[:start]
-
-
-def test_the_first_screen_answers_in_the_sentences_of_the_terminal(documents):
-    page = sweep_page(documents[0])
-    for sentence in sentences(documents[0]):
-        assert sentence in page
-    assert page.index("Shortest step") < page.index("Where the time of a step goes")
-    assert sections_of(page) == ["step", "map", "gemms", "settings", "stragglers", "collectives"]
 
 
 def test_a_checkout_that_is_not_installed_gives_its_version(documents, monkeypatch):
@@ -62,16 +52,6 @@ def test_parts_in_the_figure_add_up_to_the_step(documents):
     ]  # fmt: skip
 
 
-def test_a_point_that_did_not_run_is_empty_on_the_map(documents):
-    figures = data_of(sweep_page(documents[0]))["figures"]
-    (grid,) = [one for one in figures if one["traces"][0]["type"] == "heatmap"]
-    assert grid["layout"]["xaxis"]["ticktext"] == ["4", "8"]
-    assert grid["layout"]["yaxis"]["ticktext"] == ["256", "512"]
-    assert grid["traces"][0]["z"][1][1] is None
-    (text,) = [t for t in grid["layout"]["annotations"] if (t["x"], t["y"]) == (1, 1)]
-    assert text["text"] == "not run"
-
-
 def test_intervals_of_the_forest_are_those_of_the_analysis(documents):
     figures = data_of(sweep_page(documents[0]))["figures"]
     forest = next(one for one in figures if one["layout"].get("line_at") == 1)
@@ -81,36 +61,6 @@ def test_intervals_of_the_forest_are_those_of_the_analysis(documents):
     assert sorted(x + more for x, more in ends) == pytest.approx(
         sorted(one["slowdown_ci_high"] for one in gemms)
     )
-
-
-def test_a_comparison_has_environments_on_top_then_changes_then_each_sweep(compared_page):
-    assert compared_page.index("nccl_version: 2.28.9 vs 2.30.7") < compared_page.index(
-        "The best point takes"
-    )
-    assert sections_of(compared_page)[:2] == ["environment", "changes-0"]
-    assert "B compared with A" in compared_page
-    assert "<h3>Steps and their parts</h3>" in compared_page
-    assert "<h3>GEMMs and collectives</h3>" in compared_page
-    figures = data_of(compared_page)["figures"]
-    steps = figures[0]
-    assert [trace["name"] for trace in steps["traces"]] == ["slower"]
-    assert len(steps["traces"][0]["x"]) == 3
-    assert len([one for one in figures if one["traces"][0]["type"] == "heatmap"]) == 2
-
-
-def test_environments_of_several_sweeps_have_a_column_each(documents):
-    """Under the labels of the sweeps."""
-    third = {**documents[1], "environment": {"environment.packages.torch": "2.13"}}
-    sweeps = [
-        LabelledSweep(label=name, document=one)
-        for name, one in zip(("Base", "New", "Newer"), (*documents, third), strict=True)
-    ]
-    table = environments_of(compare_sweeps(sweeps))
-    assert [column.label for column in table.columns] == ["fact", "Base", "New", "Newer"]
-    assert table.rows == [
-        ["nccl_version", "2.28.9", "2.30.7", "2.30.7"],
-        ["environment.packages.torch", "not recorded", "not recorded", "2.13"],
-    ]
 
 
 def test_pictures_of_the_analysis_are_embedded(documents, tmp_path):
@@ -128,13 +78,6 @@ def test_names_are_text(documents):
     page = sweep_page(document)
     assert HOSTILE not in plain(page)
     assert "&lt;script&gt;" in page
-
-
-def test_tables_have_numbers_to_sort_by(documents):
-    page = sweep_page(documents[0])
-    rows = re.search(r'id="points".*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]
-    values = re.findall(r'data-value="([\d.]+)"', rows.partition("</tr>")[0])
-    assert float(values[0]) == documents[0]["points"][0]["step_ms"]["median"]
 
 
 def test_records_of_nccl_stand_next_to_the_collectives(documents):

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from gemmetry.sweeps.points import analyse_sweep
-from gemmetry.sweeps.tuner import evidence, tuned_collectives, tuned_sentences, tuner_text
+from gemmetry.sweeps.tuner import (
+    evidence,
+    tuned_collectives,
+    tuned_entry,
+    tuned_sentences,
+    tuner_text,
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +53,14 @@ def test_the_file_has_a_line_for_what_is_shown_and_comments_for_the_rest(tuned):
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert lines == ["allgather,16777216,67108864,ring,simple,16,-1,2,-1,-1"]
     assert "# all-gather of 1 MiB on 2 ranks" in text
+
+
+def test_the_entry_of_a_document(tuned):
+    entry = tuned_entry(tuned)
+    assert entry["is_set"] is True
+    assert (entry["runs"], entry["next_runs"], entry["count"]) == (3, 3, 9)
+    assert entry["ratio_ci_low"] < entry["ratio"] < entry["ratio_ci_high"]
+    assert entry["ratio"] == pytest.approx(4 / 3, rel=0.01)
 
 
 def test_sentences_count(tuned):

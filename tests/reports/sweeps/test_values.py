@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.units import format_change
 from gemmetry.statistics.comparison import compare_pairs
-from gemmetry.sweeps.report import _stragglers, gemm_label, interval_text, longer
+from gemmetry.sweeps.report import gemm_label, interval_text, longer
 
 
 @pytest.mark.parametrize(
@@ -45,21 +45,6 @@ def test_the_kernel_is_named_where_a_shape_has_two():
         True, True, False,
     ]  # fmt: skip
     assert gemm_label(entries[0]) == labels[0].partition(" by ")[0]
-
-
-def test_every_straggler_is_named_with_its_point_and_what_it_costs():
-    def point(threads, *ranks):
-        found = [
-            {"rank": rank, "is_straggler": True, "lost_us": lost, "last_share": 0.9,
-             "since_step": None, "lost_in": "all-reduce", "collectives": 40}
-            for rank, lost in ranks
-        ]  # fmt: skip
-        return {"threads": threads, "channels": 8, "axes": {}, "repeat": 1, "stragglers": found}
-
-    worst, others = _stragglers([point(256, (3, 4200.0)), point(512, (3, 1500.0), (5, 900.0))])
-    assert "rank 3" in worst and "4.20 ms" in worst
-    for text in ("rank 3 with 512", "1.50 ms", "rank 5 with 512", "0.90 ms"):
-        assert text in others
 
 
 def test_the_layout_is_named_where_a_kernel_has_two_of_a_shape():

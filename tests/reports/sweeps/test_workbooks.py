@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import openpyxl
 
 from gemmetry.documents.sweep_workbooks import RANK_HOOK
@@ -32,13 +30,3 @@ def test_a_folder_that_cannot_be_written_costs_the_workbook_only(tmp_path, sweep
     assert found.workbook == ""
     assert len(found.problems) == 1
     assert "perf_8ch_rank0.xlsx" in found.problems[0]
-
-
-def test_a_trace_of_unknown_rank_gives_its_own_name(tmp_path, sweeps):
-    point = sweeps.MadePoint(steps=1, layers=1, ranks=1)
-    document = json.loads(sweeps.point_traces(point)[0])
-    del document["distributedInfo"]
-    trace = tmp_path / "host_17.pt.trace.json"
-    trace.write_text(json.dumps(document))
-    found = analyse_rank(RankTask(str(trace), None, "", f"{tmp_path}/perf_"), hook_of(RANK_HOOK))
-    assert found.workbook == str(tmp_path / "perf_host_17.xlsx")

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import csv
-import json
-import re
 
 import pytest
 
-from gemmetry.documents.trace_report import SUFFIXES, check_reports, report_json, write_report
+from gemmetry.documents.trace_report import SUFFIXES, check_reports, write_report
 from gemmetry.domain.errors import RequestError, StorageError
 
 
@@ -31,14 +29,6 @@ def test_a_folder_gets_a_csv_of_each_sheet(hostile_report, tmp_path):
     assert len(rows) == len(hostile_report.table("kernel_summary").rows)
 
 
-def test_json_holds_every_sheet(job_report):
-    document = json.loads(report_json(job_report))
-    assert set(document["sheets"]) == {table.name for table in job_report.tables}
-    long = document["sheets"]["nccl_long"]
-    assert len(long) == len(job_report.table("nccl_long").rows)
-    assert document["errors"] == []
-
-
 def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
     with pytest.raises(RequestError, match="unknown suffix") as caught:
         check_reports([tmp_path / "r.csv"])
@@ -46,10 +36,3 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         check_reports([tmp_path / "file" / "r.html"])
-
-
-def test_a_page_shows_its_command_and_its_date(job_report, tmp_path):
-    write_report(job_report, tmp_path / "x.html", command="gemmetry trace report run -o x.html")
-    page = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert "<code>gemmetry trace report run -o x.html</code>" in page
-    assert re.search(r" · 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00</p>", page)

@@ -181,13 +181,6 @@ def test_a_writer_waits_for_another(tmp_path, entries):
     assert sum(map(len, read_history(tmp_path).runs.values())) == len(entries)
 
 
-def test_a_missing_or_empty_history_is_an_error_with_the_next_step(tmp_path):
-    for folder in (tmp_path / "missing", tmp_path):
-        with pytest.raises(RequestError, match="no history in") as caught:
-            read_history(folder)
-        assert "history add" in caught.value.hint
-
-
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, entries):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot append to the history"):

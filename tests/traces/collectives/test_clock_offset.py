@@ -82,36 +82,6 @@ def test_operations_that_do_not_synchronise_are_ignored(job):
     ] * 3
 
 
-def test_contradicting_collectives_bound_nothing(rank, collective):
-    # The first two begin one after the other, the other two the other way round.
-    times = [(0, 1000), (5000, 6000)]
-    traces = [
-        rank(r, [collective(start_ns=i * 10**6 + times[(r + i) % 2][0], duration_ns=1000)
-                 for i in range(2)])
-        for r in range(2)
-    ]  # fmt: skip
-    (made,) = group_jobs(traces)
-    found = offsets(made)[1]
-    assert (found.lower_ns, found.upper_ns, found.applied_ns) == (None, None, 0)
-
-
-def test_ranks_that_share_a_group_with_others_only(rank, collective):
-    # 0-1 and 1-2: the clock of rank 2 is known over rank 1.
-    def one(ranks, end):
-        return collective(group=Group(str(ranks), ranks, 2), start_ns=end - 1000, duration_ns=1000)
-
-    traces = [
-        rank(0, [one((0, 1), 5000)]),
-        rank(1, [one((0, 1), 5300), one((1, 2), 9000)]),
-        rank(2, [one((1, 2), 9100)]),
-        rank(3),
-    ]
-    (made,) = group_jobs(traces)
-    found = offsets(made)
-    assert [clock.offset_ns for clock in found] == [0, -300, -400, 0]
-    assert found[3].collectives == 0
-
-
 def test_nodes_by_host_or_by_device(job):
     assert node_numbers(job(devices=(0, 1, 0, 1))) == {0: 0, 1: 0, 2: 1, 3: 1}
     assert node_numbers(job(devices=(0, 0, 0, 0))) == {0: 0, 1: 1, 2: 2, 3: 3}

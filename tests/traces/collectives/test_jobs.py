@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
@@ -37,89 +36,6 @@ def made(rank, collective):
         )
 
     return make
-
-
-def test_stragglers(made):
-    (found,) = made()
-    assert [
-        (one.rank, one.last_count, one.last_share, one.waited_ns) for one in found.stragglers()
-    ] == [(0, 1, 1 / 3, 30_000), (1, 2, 2 / 3, 5_000)]
-    assert found.offsets_ns == {}
-    assert found.notes == ()
-
-
-def test_the_time_of_a_job(made, rank):
-    (found,) = made()
-    assert found.span_ns == 250_000
-    assert analyse_jobs([rank(0), rank(1)])[0].span_ns == 0
-    spans = {0: (0, 100), 1: (150, 300), 2: (90, 160)}
-    (chained,) = analyse_jobs(rank(r, span=span) for r, span in spans.items())
-    assert chained.span_ns == 300
-    (apart,) = analyse_jobs(rank(r, span=spans[r]) for r in (0, 1))
-    assert apart.span_ns is None
-
-
-def test_without_groups_a_complete_job_says_what_it_takes_them_for(rank, collective):
-    kernels = [collective(group=None), collective(group=None, start_ns=1000)]
-    (found,) = analyse_jobs(rank(r, kernels, world_size=2) for r in (0, 1))
-    assert found.notes == (
-        "the traces name no group for 2 matched collectives, assumed to be of all 2 ranks",
-    )
-    assert [one.bus_bandwidth for one in found.matching.matched] == [40.0, 40.0]
-
-
-def test_a_rank_that_was_never_part_of_anything(rank, collective):
-    (found,) = analyse_jobs([rank(0, [collective()]), rank(1, [collective()]), rank(2)])
-    assert [(one.last_count, one.last_share) for one in found.stragglers()] == [
-        (1, 1),
-        (0, 0),
-        (0, 0),
-    ]
-
-
-def test_kinds_are_what_was_done_with_the_most_time_first(rank, collective):
-    def ones():
-        return [
-            collective(elements=n, start_ns=i * 1000, duration_ns=n)
-            for i, n in enumerate((10, 500, 10))
-        ]
-
-    (found,) = analyse_jobs([rank(0, ones()), rank(1, ones())])
-    assert [(kind.op, kind.elements, len(kind.ones)) for kind in found.kinds] == [
-        ("all_reduce", 500, 1),
-        ("all_reduce", 10, 2),
-    ]
-
-
-def test_notes_list_missing_ranks_mismatches_and_clocks(rank, collective):
-    group = Group("0", tuple(range(12)), 12)
-
-    def ones(shift, size):
-        return [
-            collective(start_ns=shift + i * 10**7, duration_ns=1000, group=group,
-                       elements=size if i == 3 else 1000)
-            for i in range(6)
-        ]  # fmt: skip
-
-    (found,) = analyse_jobs([rank(0, ones(0, 7)), rank(4, ones(50_000, 8))])
-    missing, mismatch, clocks = found.notes
-    assert missing == ("ranks 1-3, 5-11 of 12 have no file: times are those of the other ranks")
-    assert mismatch == (
-        "group '0', after 3 matched: rank 0: all_reduce of 7 Float; rank 4: all_reduce of 8 Float"
-    )
-    assert clocks.startswith("clocks differ from rank 0's: rank 4 by -50.0 µs")
-    assert found.offsets_ns == {0: 0, 4: -50_000}
-    assert [one.waited_ns for one in found.stragglers()] == [250_000, 0]
-    assert [one.waited_ns for one in found.stragglers(corrected=True)] == [0, 0]
-
-
-def test_collectives_that_cannot_have_run_together_are_reported(rank, collective):
-    def at(*starts):
-        return [collective(op="broadcast", start_ns=start, duration_ns=1000) for start in starts]
-
-    (found,) = analyse_jobs([rank(0, at(0, 10_000)), rank(1, at(500, 13_000))])
-    (note,) = found.notes
-    assert note.startswith("1 of 2 matched collectives did not run at the same time")
 
 
 def test_many_mismatches_are_counted(rank, collective):
@@ -181,19 +97,6 @@ def test_a_real_job_against_its_json():
     assert sum(one.last_count for one in found.stragglers()) == 82
     assert all(one.applied_ns == 0 for one in found.clocks)
     assert all(one.lower_ns <= 0 <= one.upper_ns for one in found.clocks)
-
-
-def test_a_real_job_with_two_of_128_ranks():
-    files = sorted((SAMPLES / "hta_2of128").glob("*.json.gz"))
-    traces = [rank_trace(Trace(file, read_trace(file, use_cache=False))) for file in files]
-    (found,) = analyse_jobs(traces)
-    assert found.job.missing == tuple(range(2, 128))
-    ops = Counter(one.op for one in found.matching.matched)
-    assert ops == {"all_reduce": 2, "all_gather": 2, "all_to_all": 2}
-    gathers = [one for one in found.matching.matched if one.op == "all_gather"]
-    # 1073741824 bytes out of 16777216 in: groups of 64.
-    assert [one.group_size for one in gathers] == [64, 64]
-    assert gathers[0].bus_bandwidth == pytest.approx(1073741824 / gathers[0].latency_ns * 63 / 64)
 
 
 # nccl-tests, `doc/PERFORMANCE.md` and `getBw` of `src/*.cu`: the whole message, and the factor.

@@ -16,28 +16,6 @@ from gemmetry.formats.events import (
 from gemmetry.traces import joins
 from gemmetry.traces.joins import NONE, enclosing
 
-
-def names_of(trace, rows):
-    names = trace.rows.names
-    return [None if row == NONE else names[trace.rows.operators.name[row]] for row in rows]
-
-
-def test_the_innermost_operator_around_the_launch_is_the_kernels(recording):
-    made = recording()
-    made.operator("aten::linear", 100, 900)
-    made.operator("aten::t", 110, 50)
-    made.operator("aten::addmm", 200, 700)
-    made.call(1, 300)
-    made.call(2, 950)
-    made.call(3, 5000)
-    for number in (1, 2, 3):
-        made.kernel("k", 10_000 * number, 10, correlation=number)
-    trace = made.trace()
-    assert names_of(trace, trace.launches.operator) == ["aten::addmm", "aten::linear", None]
-    assert trace.launches.call.tolist() == [0, 1, 2]
-    assert names_of(trace, trace.launches.parent) == [None, "aten::linear", "aten::linear"]
-
-
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=1, max_size=25)
 """Of a correlation number and a start."""
 
@@ -70,74 +48,6 @@ def test_of_several_calls_with_one_number_the_last_one_begun_before_is_the_launc
             assert calls[row][1] == max(calls[i][1] for i in before)
         else:
             assert calls[row][1] == min(calls[i][1] for i in same)
-
-
-def test_of_several_launches_with_one_number_none_is_certain(recording):
-    """Of processes that have the same number, too, as in containers."""
-    made = recording()
-    for place in range(2):
-        made.operator(f"aten::mm{place}", 100 + place, 50)
-        made.call(7, 110 + place)
-        made.kernel("k", 1000 + place, 10, correlation=7, device=place)
-    made.launch("other", 8, at=2000, lasts=10)
-    trace = made.trace()
-    assert trace.launches.call.tolist() == [NONE, NONE, 2]
-    assert joins.calls_of(trace.rows)[1].tolist() == [0, 1]
-
-
-def test_operators_of_another_thread_are_not_around_a_launch(recording):
-    made = recording()
-    made.operator("aten::mm", 100, 900, thread=2)
-    made.call(1, 300, thread=1)
-    made.kernel("k", 5000, 10, correlation=1)
-    assert made.trace().launches.operator.tolist() == [NONE]
-
-
-def test_of_equal_intervals_the_smaller_external_number_is_outside(recording):
-    made = recording()
-    made.operator("aten::addmm", 1000, 1000, external=12)
-    made.operator("aten::linear", 1000, 1000, external=11)
-    made.call(1, 1000)
-    made.kernel("k", 5000, 10, correlation=1)
-    trace = made.trace()
-    assert names_of(trace, trace.launches.operator) == ["aten::addmm"]
-    assert names_of(trace, trace.launches.parent) == ["aten::linear", None]
-
-
-def test_the_external_number_is_the_second_way(recording):
-    made = recording()
-    made.operator("aten::mm", 100, 50, external=77)
-    made.kernel("lost", 5000, 10, correlation=9, **{"External id": 77})
-    made.kernel("unknown", 6000, 10, correlation=10, **{"External id": 78})
-    made.call(3, 20_000, **{"External id": 77})
-    made.kernel("by its call", 21_000, 10, correlation=3)
-    trace = made.trace()
-    assert names_of(trace, trace.launches.operator) == ["aten::mm", None, "aten::mm"]
-    assert trace.launches.call.tolist() == [NONE, NONE, 0]
-
-
-def test_numbers_of_zero_and_below_link_nothing(recording):
-    made = recording()
-    made.call(0, 100)
-    made.kernel("k", 3000, 10, correlation=0)
-    made.kernel("without", 3000, 10)
-    assert made.trace().launches.call.tolist() == [NONE, NONE]
-
-
-@pytest.mark.parametrize("name", ["cudaGraphLaunch", "hipGraphLaunch"])
-def test_kernels_of_graphs_are_marked(recording, name):
-    made = recording()
-    made.call(1, 100, name=name)
-    made.launch("single", 2, at=500, lasts=5)
-    made.kernel("of the graph", 300, 10, correlation=1)
-    assert made.trace().launches.from_graph.tolist() == [False, True]
-
-
-def test_a_trace_without_host_events_links_nothing(recording):
-    made = recording()
-    made.kernel("k", 3000, 10, correlation=4)
-    launches = made.trace().launches
-    assert launches.call.tolist() == launches.operator.tolist() == [NONE]
 
 
 def operators(intervals):

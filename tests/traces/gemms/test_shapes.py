@@ -11,8 +11,6 @@ from gemmetry.traces.gemms import Gemms, spec_text, workload
 
 NVJET = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
 SGEMM = "volta_sgemm_64x64_tn"
-S1688 = "cutlass_80_tensorop_s1688gemm_64x64_32x4_nn_align4"
-SPLIT = "void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float>(float*)"
 
 
 class Made:
@@ -39,32 +37,6 @@ def made(recording):
     return Made(recording)
 
 
-def test_products_are_counted_over_kernels_and_operators(made):
-    shapes = [[64, 32], [32, 16]]
-    made.add(shapes, 100)
-    made.add(shapes, 50, kernel=NVJET.replace("192x192", "128x128"))
-    made.add([[16], *shapes], 20, name="aten::addmm")
-    made.add([[64, 32], [32, 24]], 400)
-    load = made.workload()
-    first, second = load.gemms
-    assert (first.n, first.count, first.sum_ns) == (24, 1, 400)
-    assert (second.m, second.n, second.k, second.count, second.sum_ns) == (64, 16, 32, 3, 170)
-    assert second.share == pytest.approx(170 / 570)
-    assert len(second.kernels) == 2
-    assert (load.sum_ns, load.unknown_ns, load.unknown_count) == (570, 0, 0)
-
-
-def test_helper_passes_are_time_of_their_gemm_and_no_calls(made):
-    made.add([[64, 32], [32, 16]], dtype="float", kernel=S1688)
-    made.recording.call(50, 10_030)
-    made.recording.kernel(SPLIT, 11_000, 30, correlation=50)
-    made.recording.kernel(SPLIT, 12_000, 5, correlation=51, grid=[1, 1, 1])
-    load = made.workload()
-    (gemm,) = load.gemms
-    assert (gemm.dtype, gemm.count, gemm.sum_ns) == ("tf32", 1, 130)
-    assert (load.unknown_ns, load.unknown_count) == (5, 0)
-
-
 @pytest.mark.parametrize(
     ("tensors", "dtype", "strides", "operation"),
     [
@@ -84,12 +56,6 @@ def test_operations_are_named_as_gemmetry_names_them(made, tensors, dtype, strid
     (gemm,) = made.workload().gemms
     assert gemm.operation == operation
     assert parse_operation(operation).shape[:3] == (64, 16, 32)
-
-
-def test_the_kernels_name_shows_the_layout_where_strides_do_not(made):
-    made.add([[64, 32], [32, 16]], dtype="float", kernel=SGEMM)
-    (gemm,) = made.workload().gemms
-    assert gemm.operation == "matmul_64x16x32_f32t_f32n_f32t"
 
 
 @pytest.mark.parametrize("dtype", ["c10::complex<float>", "unsigned char", "Unknown"])

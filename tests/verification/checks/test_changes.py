@@ -281,18 +281,3 @@ class TestVersions:
         wanted[3] *= -1
         assert device.download(buffer, spec).tobytes() == wanted.tobytes()
         assert buffer._version == version
-
-
-def test_launches_of_a_plain_product():
-    wanted = changes.changes_of(parse_operation(NAME))
-    assert len(wanted) == changes.MOST_CHANGES
-    assert {place for _, place in wanted[: changes.FEWEST_CHANGES]} == {0, 1}
-
-
-def test_whatever_is_added_counts(context_of):
-    name = "matmul_24x16x32_f32t_f32t_f32t_bias"
-    result = changes.check_follows_changes(
-        context_of(name, meddle=keeping(lambda inputs: [x.tobytes() for x in inputs[:2]]))
-    )
-    assert "of the bias swapped" in result.detail
-    assert "found again by what did not change" in result.detail

@@ -42,31 +42,6 @@ def check(context_of, executable_of):
     return run
 
 
-@pytest.mark.parametrize("which", CHECKS)
-@pytest.mark.parametrize(
-    "name",
-    [
-        NAME,
-        "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
-        "matmul_32x32x32_f16t_f16n_f16t_alpha0p1_betam1p7_residual",
-        "matmul_32x32x32_f32t_f32n_f32t_relu_residual",
-        "matmul_32x32x32_bf16t_bf16n_f32t_gelu",
-        "matmul_splitk_32x32x32_f16t_f16n_f16t_slices4",
-        "matmul_32x32x32_e4m3t_e4m3n_e4m3t_scalerow",
-        "matmul_32x32x32_e5m2t_e5m2n_bf16t_scaletensor",
-        "matmul_32x32x32_f64t_f64n_f64t_alpham1_beta1",
-    ],
-)
-def test_right_kernels_pass(check, which, name):
-    assert check(which, name=name).text == "passed"
-
-
-def test_integers_have_structures_alone(check):
-    name = "matmul_32x32x32_s8t_s8n_s32t_beta1"
-    assert check("structures", name=name).text == "passed"
-    assert check("special_numbers", name=name).outcome is CheckOutcome.NOT_APPLICABLE
-
-
 def changed(role, change):
     """The kernel whose operand `role` is changed first."""
 
@@ -95,11 +70,6 @@ def test_half_of_the_smallest_numbers_round(check):
     ).is_failure
 
 
-def test_nothing_is_tried_without_companions(context_of):
-    for one in CHECKS.values():
-        assert one(context_of(NAME)).outcome is CheckOutcome.NOT_APPLICABLE
-
-
 def test_refused_sizes_are_rounded(context_of, executable_of):
     built = []
 
@@ -112,3 +82,53 @@ def test_refused_sizes_are_rounded(context_of, executable_of):
     context = context_of(NAME, companions=Companions(build, TILE))
     assert contents.check_structures(context).text == "passed"
     assert built
+
+
+ROWS = (
+    "matmul_37x24x65_f32t_f32n_f32t",
+    "batch_matmul_2x37x24x65_bf16n_bf16t_bf16n_bias_residual",
+    "matmul_37x24x64_e4m3t_e4m3n_bf16t_scalerow",
+)
+
+
+def split(operation, tensors, by_rows):
+    """A right product in as many parts of K as the number of rows has remainders, if `by_rows`."""
+    parts = 1 + operation.matmul_shape.m % 5 if by_rows else 3
+    a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+    for some in np.array_split(np.arange(a.shape[-1]), parts):
+        total += np.stack([a[..., k, None] * b[..., k, None, :] for k in some]).sum(axis=0)
+    if "scale_a" in tensors:
+        total = total * to_float32(tensors["scale_a"]) * to_float32(tensors["scale_b"])
+    return apply_epilogue(operation, to_float64(total), tensors)
+
+
+def judged(context_of, executable_of, name, by_rows, wanted=contents.REPORT):
+    def kernel(operation, tensors):
+        return split(operation, tensors, by_rows)
+
+    def build(operation):
+        return executable_of(operation, kernel)
+
+    context = context_of(name, kernel=kernel, companions=Companions(build, (16, 16, 8)))
+    return contents.check_row_invariance(context, wanted)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_keep_their_bits_pass(context_of, executable_of, name):
+    result = judged(context_of, executable_of, name, by_rows=False)
+    assert result.outcome is CheckOutcome.PASSED, result.detail
+    assert result.detail.endswith(" 2, 1 rows")
+
+
+def test_rows_that_depend_on_their_number_are_a_property_or_wrong_if_demanded(
+    context_of, executable_of
+):
+    result = judged(context_of, executable_of, ROWS[0], by_rows=True)
+    assert result.outcome is CheckOutcome.PROPERTY
+    assert "the bits of a row depend on the number of rows: with 36 instead of 37" in result.detail
+    assert judged(context_of, executable_of, ROWS[0], True, contents.DEMAND).is_failure
+
+
+def test_where_it_does_not_apply(context_of):
+    assert "cannot be built" in contents.check_row_invariance(context_of(ROWS[0])).detail

@@ -1,13 +1,19 @@
+"""Results that are known to the bit, powers of two along K, and the explanation of a failure."""
+
 from __future__ import annotations
+
+import functools
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.numerics.references import apply_epilogue, gelu
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import apply_epilogue, compute_reference, gelu
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, exact
+from gemmetry.verification.inputs.scaled import HONEST_SPAN
 
 
 def operands(tensors):
@@ -54,20 +60,6 @@ def cached(key):
         return found
 
     return kernel
-
-
-def test_results_kept_by_pointer_show_in_place(context_of):
-    by_pointer = cached(lambda tensors: tensors["lhs"].ctypes.data)
-    context = context_of("matmul_12x10x64_f32t_f32n_f32t", kernel=by_pointer)
-    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
-    assert exact.check_in_place_change(context).detail.endswith("remembered by pointer")
-
-
-def test_results_kept_by_shape_show_in_new_buffers(context_of):
-    by_shape = cached(lambda tensors: tensors["lhs"].shape)
-    context = context_of("matmul_12x10x64_f32t_f32n_f32t", kernel=by_shape)
-    assert context.first.output.any()
-    assert "result of the first launch's inputs" in exact.check_integers(context).detail
 
 
 def test_pointers_show_without_exact_inputs_too(context_of):
@@ -208,3 +200,154 @@ def test_factors_of_any_size_are_right_in_any_order(context_of, scaling, result)
     for kernel in ({}, {"kernel": columns_first}):
         outcome = exact.check_scale_factors(context_of(name, **kernel))
         assert outcome.outcome is CheckOutcome.PASSED, outcome.detail
+
+
+PLAIN = "matmul_64x48x32_f32t_f32t_f32t"
+
+
+def keeping_by_address():
+    answers = {}
+
+    def meddle(inputs, output, launch):
+        key = tuple(array.ctypes.data for array in inputs)
+        output[...] = answers.setdefault(key, output.copy())
+
+    return meddle
+
+
+def test_a_kept_result_is_known_again(context_of):
+    context = context_of(PLAIN, meddle=keeping_by_address())
+    assert exact.check_integers(context).text == "passed"
+    result = exact.check_selects_lhs(context)
+    assert "kept: it is the result of the inputs of integers" in result.detail
+    assert "other numbers" not in result.detail
+
+
+def test_the_result_of_the_first_launch_is_known_again(context_of):
+    first = []
+
+    def always_the_first(inputs, output, launch):
+        first.append(np.array(output))
+        output[...] = first[0]
+
+    context = context_of(PLAIN, meddle=always_the_first)
+    assert context.first.output.any()
+    result = exact.check_integers(context)
+    assert "kept: it is the result of the first launch's inputs" in result.detail
+
+
+@pytest.mark.parametrize("name", [PLAIN, "matmul_64x48x32_bf16t_bf16n_bf16n"])
+def test_what_was_never_written_is_known(context_of, name):
+    """Zeros that are left out, over an output that is not zero."""
+    held = []
+
+    def leaves_zeros(inputs, output, launch):
+        zero = output == 0
+        output[zero] = held[-1][zero]
+
+    context = context_of(name, meddle=leaves_zeros)
+    fill = context.launcher.device.fill_bytes
+
+    def watched(buffer, value):
+        fill(buffer, value)
+        held.append(np.array(buffer))
+
+    context.launcher.device.fill_bytes = watched
+    result = exact.check_selects_lhs(context)
+    assert "unwritten: every wrong element has the previous value of the output" in result.detail
+
+
+def test_a_shared_scale_is_not_explained_as_an_index(context_of):
+    def shares_an_exponent(operation, tensors):
+        a, b = (tensors[role].astype(np.float64) for role in ("lhs", "rhs"))
+        unit = np.abs(a).max(1, keepdims=True) * 2.0**-24
+        return (np.round(a / unit) * unit) @ b
+
+    context = context_of(PLAIN, kernel=shares_an_exponent)
+    assert not context.first_errors.bad_count
+    result = exact.check_scaled_along_k(context)
+    assert "numbers share a scale" in result.detail
+    assert "index" not in result.detail and "other numbers" not in result.detail
+
+
+F32 = "matmul_20x24x64_f32t_f32n_f32t"
+BF16 = "matmul_20x24x64_bf16t_bf16n_bf16t"
+F16 = "matmul_20x24x64_f16t_f16n_f16t"
+
+
+def on_inputs(change):
+    """A kernel that changes both operands, in float32 or float64, before it multiplies."""
+
+    def kernel(operation, tensors):
+        widen = to_float64 if operation.signature.lhs.storage_bits == 64 else to_float32
+        a, b = change(widen(tensors["lhs"]), 1), change(widen(tensors["rhs"]), 0)
+        return apply_epilogue(operation, to_float64(a @ b), tensors)
+
+    return kernel
+
+
+def plain(values, axis):
+    return values
+
+
+def below_largest(values, axis):
+    """24 bits below the largest number of a line, as with a shared exponent."""
+    largest = np.abs(values).max(axis=axis, keepdims=True)
+    step = np.exp2(np.floor(np.log2(largest))) * values.dtype.type(2.0**-24)
+    return np.rint(values / step) * step
+
+
+def epsilon(values, axis):
+    return np.where(np.abs(values) < 1e-9, 0, values)
+
+
+def flushed(values, axis):
+    return np.where(np.abs(values) < 2.0**-14, 0, values)
+
+
+def test_where_no_sum_is_exact_the_bound_decides(context_of):
+    name = "matmul_20x24x4096_bf16t_bf16n_bf16t_accbf16"
+    right = exact.check_scaled_along_k(context_of(name, kernel=on_inputs(plain)))
+    assert right.outcome is CheckOutcome.PASSED
+    context = context_of(name, kernel=on_inputs(epsilon))
+    context.inputs = make_inputs(context.operation, distribution="offset_uniform", seed=1)
+    context.reference = compute_reference(context.operation, context.inputs)
+    assert exact.check_scaled_along_k(context).is_failure
+
+
+def test_a_kernel_that_is_declared_normwise_is_exempt(context_of):
+    facts = BuildFacts(declared=(Trait.NORMWISE,))
+    result = exact.check_scaled_along_k(
+        context_of(F32, kernel=on_inputs(below_largest), facts=facts)
+    )
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "normwise" in result.detail
+
+
+def test_subnormal_inputs_of_f16_count(context_of):
+    assert exact.check_subnormals(context_of(F16, kernel=on_inputs(flushed))).is_failure
+    facts = BuildFacts(declared=(Trait.FLUSHES_SUBNORMALS,))
+    allowed = exact.check_subnormals(context_of(F16, kernel=on_inputs(flushed), facts=facts))
+    assert allowed.outcome is CheckOutcome.NOT_APPLICABLE
+
+
+def by_largest(operation, tensors, threshold=0.0):
+    """Divides both operands by powers of two near their largest numbers, in float32."""
+    scaled, factor = [], 1.0
+    for role in ("lhs", "rhs"):
+        values = to_float32(tensors[role])
+        largest = np.float32(2.0 ** np.floor(np.log2(np.abs(values).max())))
+        values = np.where(np.abs(values) < threshold, np.float32(0), values)
+        scaled.append(values / largest)
+        factor *= float(largest)
+    return apply_epilogue(operation, to_float64(scaled[0] @ scaled[1]) * factor, tensors)
+
+
+@pytest.mark.parametrize("name", [F32, BF16])
+def test_scaling_by_the_largest_number_is_a_property_and_a_threshold_is_wrong(context_of, name):
+    context = context_of(name, kernel=by_largest)
+    result = exact.check_scaled_along_k(context)
+    assert result.outcome is CheckOutcome.PROPERTY, result.detail
+    assert f"2^{HONEST_SPAN}" in result.detail
+    context = context_of(name, kernel=functools.partial(by_largest, threshold=2.0**-60))
+    assert exact.check_scaled_along_k(context).is_failure

@@ -4,68 +4,16 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, special
 
 CHECKS = (special.check_nan_spreads, special.check_inf_spreads)
 NAME = "matmul_12x10x64_f32t_f32n_f32t"
 
-NAMES = [
-    NAME,
-    "matmul_12x10x64_f16n_f16t_f16n",
-    "batch_matmul_3x12x10x64_bf16t_bf16n_bf16n_alpha0p5_beta2_bias",
-    "matmul_12x10x64_f32t_f32n_f32t_bias_relu",
-    "matmul_12x10x64_f32t_f32n_f32t_residual_gelu",
-    "matmul_12x10x64_f32t_f32n_f32t_gelu_residual",
-    "matmul_12x10x64_bf16t_bf16n_f32t_alpha2_beta1_bias_relu_residual",
-    "matmul_12x10x64_e5m2t_e5m2n_e4m3t_scalerow",
-    "matmul_1x1x1_f32t_f32n_f32t",
-    "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc",
-    "conv2d_1x5x5x3_3x3x4_stride1x1_pad1x1_f16nhwc_f16hwcf_f16nhwc_relu",
-]
-
-
-def test_positions_without_sorted_ones():
-    rng = np.random.default_rng(3)
-    for _ in range(50):
-        left_out = np.flatnonzero(rng.random(40) < 0.3)[:30]
-        left_out = left_out if left_out.size else np.array([39])
-        positions = np.flatnonzero(rng.random(40) < rng.random())
-        expected = [int(i) for i in positions if i not in left_out]
-        assert special._without(positions, left_out).tolist() == expected
-
 
 def product(tensors):
     with np.errstate(all="ignore"):
         return to_float32(tensors["lhs"]) @ to_float32(tensors["rhs"])
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("conv")])
-@pytest.mark.parametrize("check", CHECKS)
-def test_right_kernels_pass(context_of, name, check):
-    assert check(context_of(name)).outcome is CheckOutcome.PASSED
-
-
-def convolve(operation, tensors):
-    """By im2col, which multiplies the padding with zero."""
-    s = operation.shape
-    lhs, rhs = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
-    padded = np.pad(lhs, ((0, 0), (s.pad_h, s.pad_h), (s.pad_w, s.pad_w), (0, 0)))
-    rows = [
-        padded[:, p * s.stride_h : p * s.stride_h + s.r, q * s.stride_w : q * s.stride_w + s.s]
-        for p in range(s.p)
-        for q in range(s.q)
-    ]
-    columns = np.stack(rows, axis=1).reshape(s.n, s.p, s.q, -1)
-    with np.errstate(all="ignore"):
-        return apply_epilogue(operation, columns @ rhs.reshape(-1, s.f), tensors)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("conv")])
-@pytest.mark.parametrize("check", CHECKS)
-def test_right_convolutions_pass(context_of, name, check):
-    assert check(context_of(name, kernel=convolve)).outcome is CheckOutcome.PASSED
 
 
 def swallowing(operation, tensors):

@@ -393,9 +393,10 @@ def choose(operation: Operation, architecture: Architecture | None) -> TritonTil
 
 
 def ranked(operation: Operation, architecture: Architecture | None) -> list[TritonTile]:
-    """The valid tiles, those first that are predicted to be the fastest: a persistent one where it
-    is known to be faster, those that are not much larger than C and result in about one program per
-    multiprocessor, and then those with the most programs."""
+    """The valid tiles by predicted speed.
+
+    A persistent one comes first where it is known to be faster. Then follow those that are not much
+    larger than C and result in about one program per multiprocessor, then those with the most."""
     tiles = valid_tiles(operation, architecture)
     s = operation.signature
     if any(spec.storage_shape[-1] % _WHOLE for spec in operation.inputs[:2]):
@@ -438,8 +439,8 @@ def _fits(block: int, size: int) -> bool:
 def configurations(
     operation: Operation, architecture: Architecture | None
 ) -> Iterator[Configuration]:
-    """``default`` (with its actual parameters), then every valid tile; of these the next best are
-    proposed, all of them to the interpreter."""
+    """``default`` (with its actual parameters), then every valid tile, of which the next best are
+    proposed."""
     best, *others = ranked(operation, architecture) or [_SMALLEST]
     proposed = others if architecture is None else others[:_PROPOSED]
     yield Configuration(DEFAULT_CONFIGURATION, best.parameters)

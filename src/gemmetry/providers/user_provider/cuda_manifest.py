@@ -46,7 +46,7 @@ from gemmetry.hardware.cuda_plans import (
     Tiles,
     read_cubin,
 )
-from gemmetry.providers.user_provider.kernel import name_configurations
+from gemmetry.providers.user_provider.kernel import existing_file, name_configurations
 
 _OPERATORS: Mapping[type[ast.AST], Callable[..., int]] = {
     ast.Add: operator.add,
@@ -324,6 +324,7 @@ _STRUCT_KEYS = ("struct", "int64")
 _REQUIRED = ("operations", "arguments", "grid", "block")
 _SMALLEST = "128x128x128"
 """A shape with which every signature is valid; the manifest states none."""
+_HINT = "`gemmetry help my-kernel` shows a manifest."
 _EXAMPLE = (
     'operations = ["bf16t_bf16n_bf16t"], arguments = ["A", "B", "C", "M", "N", "K"], '
     'grid = ["ceil(N, 16)", "ceil(M, 16)"], block = [16, 16]'
@@ -433,12 +434,7 @@ def load_manifest(text: str, *, configurations: Any = None, prefix: bool = False
         UnknownNameError: the manifest has no such kernel, key or argument.
     """
     file_text, _, entry = text.rpartition(":")
-    source = Path(file_text)
-    if not source.is_file():
-        raise RequestError(
-            f"there is no kernel file {file_text!r}",
-            hint="The path is relative to the directory in which gemmetry was started.",
-        )
+    source = existing_file(file_text)
     tables = _tables(source, entry)
     if entry not in tables:
         raise UnknownNameError("kernel", entry, tables, where=manifest_path(source).name)
@@ -454,15 +450,9 @@ def _tables(source: Path, entry: str) -> dict[str, dict[str, Any]]:
             hint=f"Write {path.name} with a table [{entry}]: {_EXAMPLE}.",
         )
     try:
-        text = read_text_file(
-            path, "the manifest", hint="`gemmetry help my-kernel` shows a manifest."
-        )
-        document = tomllib.loads(text)
+        document = tomllib.loads(read_text_file(path, "the manifest", hint=_HINT))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise RequestError(
-            f"the manifest {path} is not valid TOML: {error}",
-            hint="`gemmetry help my-kernel` shows a manifest.",
-        ) from None
+        raise RequestError(f"the manifest {path} is not valid TOML: {error}", hint=_HINT) from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     if stray := [name for name in document if name not in tables]:
         raise RequestError(
@@ -663,9 +653,7 @@ class _Reader:
         return Trait(self._one_of("declaration", text, [str(trait) for trait in Trait]))
 
     def _mistake(self, key: str, problem: str) -> RequestError:
-        return RequestError(
-            f"{self._where}: {key}: {problem}", hint="`gemmetry help my-kernel` shows a manifest."
-        )
+        return RequestError(f"{self._where}: {key}: {problem}", hint=_HINT)
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:

@@ -170,12 +170,7 @@ def load_kernel(
         raise RequestError(
             f"{text!r} does not name a kernel", hint="Write path/to/file.py:function."
         )
-    path = Path(file_text)
-    if not path.is_file():
-        raise RequestError(
-            f"there is no kernel file {file_text!r}",
-            hint="The path is relative to the directory in which gemmetry was started.",
-        )
+    path = existing_file(file_text)
     module = import_file(path)
     function = getattr(module, function_name, None)
     if function is None:
@@ -201,6 +196,19 @@ def load_kernel(
     )
     kernel.check_configurations()
     return kernel
+
+
+def existing_file(text: str) -> Path:
+    """Raises:
+    RequestError: there is no such file.
+    """
+    path = Path(text)
+    if not path.is_file():
+        raise RequestError(
+            f"there is no kernel file {text!r}",
+            hint="The path is relative to the directory in which gemmetry was started.",
+        )
+    return path
 
 
 def _declared(module: ModuleType, file_text: str) -> tuple[Trait, ...]:
@@ -435,12 +443,8 @@ def inspect_kernels(
     """
     if configurations is not None:
         name_configurations(configurations)  # refuses here what JSON cannot carry
-    request = {
-        "kernels": list(texts),
-        "arrays": arrays,
-        "configurations": configurations,
-        "prefix": prefix,
-    }
+    options = {"arrays": arrays, "configurations": configurations, "prefix": prefix}
+    request = {"kernels": list(texts), "options": options}
     return [_read(document) for document in _ask(json.dumps(request).encode(), texts)]
 
 
@@ -548,17 +552,8 @@ def _write(kernel: KernelFacts) -> dict[str, Any]:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    texts = request["kernels"]
     try:
-        kernels = [
-            load_kernel(
-                text,
-                configurations=request["configurations"],
-                arrays=request["arrays"],
-                prefix=request["prefix"],
-            )
-            for text in texts
-        ]
+        kernels = [load_kernel(text, **request["options"]) for text in request["kernels"]]
     except GemmetryError as error:
         return {"message": error.message, "hint": error.hint}
     return {"kernels": [_write(kernel) for kernel in kernels]}

@@ -62,25 +62,32 @@ def calls(seconds: float, most: int = CALLS, fewest: int = FEWEST_CALLS) -> int:
 
 def check_second_launch(context: Context) -> CheckResult:
     """A launch over another sentinel, in another output, is correct too."""
-    name = "second_launch"
-    problem = context.launcher.form_problem(context.second)
-    if not problem and context.second.changed_inputs:
-        problem = f"the launch changed {', '.join(context.second.changed_inputs)}"
-    problem = problem or zone_problem(context.second)
+    how = "launches on the same inputs differ", "it adds to the old output, or keeps state"
+    return _judge_again(context, "second_launch", context.second, how)
+
+
+def _judge_again(
+    context: Context, name: str, launch: Launch, how: tuple[str, str], detail: str = ""
+) -> CheckResult:
+    """The result of another launch on the caller's inputs.
+
+    Args:
+        how: why it may be wrong after a correct first launch, where launches differ and where not.
+        detail: what a passed check left out.
+    """
+    problem = context.launcher.form_problem(launch)
+    if not problem and launch.changed_inputs:
+        problem = f"the launch changed {', '.join(launch.changed_inputs)}"
+    problem = problem or zone_problem(launch)
     if problem:
         return failed(name, problem)
-    if context.second.same_as(context.first):
-        return passed(name)
-    result = context.judge_by_bound(name, context.second, context.reference)
-    was_right = context.first_errors.bad_count == 0
-    if result.is_failure and was_right:
-        why = "the first launch was correct: " + (
-            "launches on the same inputs differ"
-            if context.differs_between_launches
-            else "it adds to the old output, or keeps state"
-        )
-        return result.because(why)
-    return result
+    if launch.same_as(context.first):
+        return passed(name, detail)
+    result = context.judge_by_bound(name, launch, context.reference)
+    if not result.is_failure or context.first_errors.bad_count:
+        return result
+    why = how[0] if context.differs_between_launches else how[1]
+    return result.because(f"the first launch was correct: {why}")
 
 
 def check_repeat(context: Context) -> CheckResult:
@@ -437,27 +444,16 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
     launcher, device = context.launcher, context.launcher.device
     if not isinstance(device, StressDevice):
         return not_applicable(name, "this device cannot overwrite the memory that a launch finds")
-    first = context.first
+    assert context.first is not None  # it is made before memory is overwritten
     specs = (*context.operation.inputs, context.operation.output)
-    launch = launcher.launch(
-        context.main,
-        within=device.spoiled_scratch(max(spec.bytes for spec in specs)),
+    size = max(spec.bytes for spec in specs)
+    launch = launcher.launch(context.main, within=device.spoiled_scratch(size))
+    how = (
+        "launches differ even if memory is left as it is: a race, or state that is kept between "
+        "launches",
+        "it uses memory that it never wrote (shared memory, registers or a workspace)",
     )
-    problem = launcher.form_problem(launch) or zone_problem(launch)
-    if problem:
-        return failed(name, problem)
-    if launch.same_as(first):
-        return passed(name, device.stress_limits())
-    result = context.judge_by_bound(name, launch, context.reference)
-    if result.is_failure and context.first_errors.bad_count == 0:
-        why = "the first launch was correct: " + (
-            "launches differ even if memory is left as it is: a race, or state that is kept "
-            "between launches"
-            if context.differs_between_launches
-            else "it uses memory that it never wrote (shared memory, registers or a workspace)"
-        )
-        return result.because(why)
-    return result
+    return _judge_again(context, name, launch, how, device.stress_limits())
 
 
 def check_under_load(context: Context) -> CheckResult:

@@ -466,10 +466,7 @@ def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
         return None
     if not is_homogeneous(operation) or not {F16, E4M3, E5M2}.issuperset((lhs.dtype, rhs.dtype)):
         return None
-    sizes = [max(map(abs, finite_range(array))) for array in case.inputs[:2]]
-    up = [
-        math.floor(math.log2(d.dtype.maximum / r)) for d, r in zip((lhs, rhs), sizes, strict=True)
-    ]
+    _, up = _sizes_and_room(operation, case)
     # Integers times the smallest subnormal number are exact, whatever their size.
     down = [round(-math.log2(smallest_subnormal(d.dtype))) for d in (lhs, rhs)]
     up = [min(up[0], down[1]), min(up[1], down[0])]
@@ -485,6 +482,13 @@ def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
     return _shifted(operation, case, (a, b, *case.inputs[2:]), np.float64(total))
 
 
+def _sizes_and_room(operation: Operation, case: ExactCase) -> tuple[list[float], list[int]]:
+    """The largest magnitudes of A and B, and the powers of two by which each may be multiplied."""
+    sizes = [max(map(abs, finite_range(array))) for array in case.inputs[:2]]
+    pairs = zip(operation.inputs, sizes, strict=False)
+    return sizes, [math.floor(math.log2(spec.dtype.maximum / size)) for spec, size in pairs]
+
+
 def _is_finite(case: ExactCase) -> bool:
     """Whether the result of `case` is finite, where every bit of it is known."""
     return case.expected is None or bool(np.isfinite(to_float64(case.expected)).all())
@@ -492,11 +496,7 @@ def _is_finite(case: ExactCase) -> bool:
 
 def _room_below(dtype: DType, case: ExactCase) -> int:
     """Powers of two by which the result may be divided so that it stays normal."""
-    if case.expected is not None:
-        values = np.abs(to_float64(case.expected))
-    else:
-        assert case.reference is not None
-        values = np.abs(to_float64(case.reference.value))
+    values = np.abs(to_float64(case.value))
     least = float(np.min(values, where=values > 0, initial=1.0))
     return math.floor(math.log2(least) - math.log2(smallest_normal(dtype)))
 
@@ -511,10 +511,7 @@ def overflowing(operation: Operation, case: ExactCase) -> ExactCase | None:
     lhs, rhs = operation.inputs[:2]
     if len(lhs.shape) > 3 or s.result not in (F16, E4M3, E5M2) or not _is_finite(case):
         return None
-    sizes = [max(map(abs, finite_range(array))) for array in case.inputs[:2]]
-    up = [
-        math.floor(math.log2(d.dtype.maximum / r)) for d, r in zip((lhs, rhs), sizes, strict=True)
-    ]
+    sizes, up = _sizes_and_room(operation, case)
     # B is the same for all rows: the unchanged rows are divided by its factor.
     for_b = min(up[1], round(-math.log2(smallest_normal(lhs.dtype))))
     if for_b < 0:

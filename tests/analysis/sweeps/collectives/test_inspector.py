@@ -7,7 +7,6 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats import nccl as inspector
 from gemmetry.sweeps.points import analyse_sweep
-from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture
@@ -42,30 +41,10 @@ def test_next_to_the_traces(point):
     assert kind.traced_busbw_gbps == pytest.approx((1 << 24) / 2 / 260e3, rel=0.01)
 
 
-def test_other_sizes_and_missing_ranks(point):
-    (kind,) = point([250] * 6, size=1 << 20).points[0].recorded
-    assert (kind.traced_count, kind.traced_latency_us) == (0, None)
-    assert not kind.is_complete
-
-
 def test_a_damaged_file_is_a_problem_of_its_point(point):
     found = point([250] * 6, [250] * 6, cut=20)
     assert found.points[0].recorded[0].count == 5
     assert sum("NCCL Inspector" in one for one in found.points[0].problems) == 2
-
-
-def test_in_the_document(point):
-    entry = sweep_result(point([250] * 6, [240] * 6)).document()["points"][0]["nccl_records"][0]
-    assert entry["latency_us"] == 240
-    assert entry["timing"] == "kernel_gpu"
-    assert entry["traced_count"] == 6
-    assert entry["channels"] is None
-
-
-def test_without_records(point):
-    found = point()
-    assert found.points[0].recorded == ()
-    assert sweep_result(found).document()["points"][0]["nccl_records"] == []
 
 
 def test_a_file_that_cannot_be_opened_is_a_problem(point, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -10,8 +11,6 @@ import numpy as np
 import pytest
 
 from gemmetry.sweeps.collectives import (
-    EVERYWHERE,
-    IDLE,
     Lateness,
     delays_since,
     lower_bound,
@@ -24,6 +23,11 @@ from gemmetry.sweeps.ranks import KernelTimes, StepFacts
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
 
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[3] / "cases.py")
+cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cases)
+
+CASES = Path(__file__).with_name("stragglers.txt")
 STEP_NS = 10_000_000
 
 
@@ -51,33 +55,11 @@ def test_a_rank_that_sleeps_is_named_with_the_kernel(found):
     assert all(one.lost_in is None and one.since_step is None for one in ranks if one is not late)
 
 
-def test_since_when(found):
-    ranks = found(delay_ns={1: 200_000}, steps=6, delayed_from=2)
-    assert [(one.is_straggler, one.since_step) for one in ranks] == [(False, None), (True, 5)]
-
-
-def test_a_slow_gemm_on_one_rank_is_named(found, sweeps):
-    ranks = found(ranks=3, rank_factor={0: 1.6}, steps=4)
-    assert [one.is_straggler for one in ranks] == [True, False, False]
-    assert ranks[0].lost_in.endswith("1024x1024x4096")
-    assert ranks[0].lost_in.startswith(sweeps.DOWN.kernel[:20])
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_a_kernel_that_is_slow_from_the_first_step_on(found, layers):
-    """The others wait at the next collective: after the last layer, in the next step."""
-    assert found(ranks=2, layers=layers, rank_factor={1: 1.6}, steps=4)[1].since_step == 3
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_without_a_straggler_nobody_is_named(found, seed):
     ranks = found(ranks=2 + seed % 3, steps=3 + seed, noise=0.02, channels=8 + seed)
     assert not any(one.is_straggler or one.lost_in for one in ranks)
     assert sum(one.last_share for one in ranks) == pytest.approx(1)
-
-
-def test_one_rank_alone(found):
-    assert found(ranks=1) == ()
 
 
 @pytest.mark.skipif(not (FOLDER / "sweep_h200x4").is_dir(), reason="needs sweep_h200x4")
@@ -134,72 +116,14 @@ def _in_step(one, step):
                      step=step)  # fmt: skip
 
 
-LATE = [[0] * 6, [900, 1000, 1100, 950, 1050, 1000]]
-MORE = [[0] * 6, [950, 1000, 1050, 980, 1020, 1000]]
-
-
-def test_a_host_that_is_late(ranks_of):
-    late = _stragglers(ranks_of(LATE, idle=MORE))[1]
-    assert (late.is_straggler, late.lost_in) == (True, IDLE)
-
-
-def test_a_gpu_that_is_slow_throughout(ranks_of):
-    assert _stragglers(ranks_of(LATE, compute=MORE))[1].lost_in == EVERYWHERE
-
-
-def test_a_kernel_has_precedence(ranks_of):
-    late = _stragglers(ranks_of(LATE, kernels=MORE, idle=MORE, compute=MORE))[1]
-    assert (late.lost_in, late.lost_us) == ("gemm", pytest.approx(1000))
-
-
-def test_a_straggler_without_a_cause(ranks_of):
-    late = _stragglers(ranks_of(LATE))[1]
-    assert (late.is_straggler, late.lost_in, late.lost_us) == (True, None, None)
-
-
-def test_a_kernel_shows_what_varying_delays_do_not(ranks_of):
-    late = [[0, 800, 0, 0], [2500, 0, 300, 2400]]
-    assert not any(one.is_straggler for one in _stragglers(ranks_of(late)))
-    found = _stragglers(ranks_of(late, kernels=[[0] * 4, [1000, 1010, 990, 1000]]))
-    assert [(one.is_straggler, one.lost_in) for one in found] == [(False, None), (True, "gemm")]
-
-
-def test_two_steps_show_a_kernel_that_no_other_rank_runs(ranks_of):
-    """As on a CPU that other processes use, where nothing takes the same time twice."""
-    late = [[0, 0], [1000, 2600]]
-    kernels = [[0, 0], [1000, 1500]]
-    assert [one.verdict for one in _stragglers(ranks_of(late))] == ["no delay shown", "undecided"]
-    found = _stragglers(ranks_of(late, kernels=kernels))
-    assert [one.lost_in for one in found] == [None, "gemm"]
-    assert (found[1].verdict, found[1].since_step) == ("delays the others", 0)
-    assert found[1].lost_us == pytest.approx(1250)
-
-
-def test_a_kernel_of_its_own_has_precedence_over_an_idle_gpu(ranks_of):
-    """Though its times vary so much that no interval shows it."""
-    late = [[0] * 5, [100, 1000, 1010, 990, 1000]]
-    idle = [[0] * 5, [900] * 5]
-    kernels = [[0] * 5, [600, 600, 3000, 600, 600]]
-    found = _stragglers(ranks_of(late, kernels=kernels, idle=idle))[1]
-    assert (found.lost_in, found.since_step) == ("gemm", 0)
-    shared = [[1] * 5, kernels[1]]
-    found = _stragglers(ranks_of(late, kernels=shared, idle=idle))[1]
-    assert (found.lost_in, found.since_step) == (IDLE, 0)
-
-
-@pytest.mark.parametrize(
-    ("late", "kernels"),
-    [
-        ([[0, 0], [1000, 2600]], [[1, 0], [1000, 1500]]),  # The other rank runs it, too.
-        ([[0, 0], [1000, 2600]], [[0, 0], [1000, 500]]),  # Less than half of the second delay.
-        ([[0, 900], [1000, 0]], [[0, 0], [1000, 1500]]),  # The other rank is last once.
-        ([[0], [1000]], [[0], [1000]]),
-    ],
-)
-def test_what_two_steps_do_not_show(ranks_of, late, kernels):
-    found = _stragglers(ranks_of(late, kernels=kernels))
-    assert not any(one.is_straggler or one.lost_in for one in found)
-    assert found[1].verdict == "undecided"
+@pytest.mark.parametrize("title", cases.read(CASES))
+def test_verdicts(title, ranks_of):
+    """Of delays, kernels, idle and busy times that are chosen step by step."""
+    found = []
+    for line in cases.read(CASES)[title][0]:
+        ranks = _stragglers(ranks_of(**cases.arguments(line)[2]))
+        found += [cases.shown(f"rank {one.rank}", one.record()) for one in ranks]
+    cases.check(CASES, title, found)
 
 
 def test_kernels_with_a_rank_in_their_name_show_nothing(ranks_of):
@@ -212,28 +136,6 @@ def test_kernels_with_a_rank_in_their_name_show_nothing(ranks_of):
         for one in ranks
     ]
     assert not any(one.is_straggler for one in _stragglers(named))
-
-
-def test_ranks_that_hardly_differ_do_not_delay_each_other(ranks_of):
-    """A delay of 1 % of a step is excluded."""
-    late = [[0, 4, 0, 3, 0, 5], [3, 0, 4, 0, 2, 0]]
-    found = _stragglers(ranks_of(late))
-    assert [one.verdict for one in found] == ["no delay shown"] * 2
-    assert [one.collectives for one in found] == [6, 6]
-
-
-def test_two_steps_alone_show_nothing(ranks_of):
-    """However little the delays differ."""
-    assert [one.verdict for one in _stragglers(ranks_of([[0] * 2, [1000, 1001]]))] == [
-        "no delay shown", "undecided"
-    ]  # fmt: skip
-    assert _stragglers(ranks_of([[0] * 3, [1000, 1001, 1000]]))[1].is_straggler
-
-
-def test_delays_too_small_to_matter(ranks_of):
-    """Half a percent of a step."""
-    small = [[0] * 6, [50, 51, 49, 50, 50, 50]]
-    assert not any(one.is_straggler for one in _stragglers(ranks_of(small)))
 
 
 def test_delays_since():

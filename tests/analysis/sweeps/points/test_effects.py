@@ -48,14 +48,6 @@ def test_an_axis_is_a_setting():
     assert str(effect.comparison.verdict) == "slower"
 
 
-def test_repeats_of_a_point_are_one_observation():
-    runs = grid(lambda t, c: 100.0)
-    runs[SweepConfiguration(512, 4)] = [[80.0], [100.0], [125.0]]
-    effect = by_name(runs)["threads", "512"]
-    assert effect.pairs == 4
-    assert effect.comparison.ratio == pytest.approx(1)
-
-
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_too_few_pairs_have_no_effect(count):
     runs = dict(list(grid(lambda t, c: 100.0).items())[:count])

@@ -41,32 +41,10 @@ def test_the_parts_add_up_and_name_the_slowed_compute(point_of, sweeps):
     assert summary.exposed_comm_ms == pytest.approx(6 * 0.040, rel=0.1)
 
 
-def test_the_longest_window_of_any_rank_decides(point_of):
-    found = point_of(ranks=3, delay_ns={2: 200_000}, noise=0.02)
-    windows = {
-        step.number: max(
-            one.window_ns for rank in found.ranks for one in rank.facts.steps
-            if one.number == step.number
-        )
-        for step in found.steps
-    }  # fmt: skip
-    assert {step.number: step.window_ns for step in found.steps} == windows
-
-
-def test_without_an_effect_nothing_is_slowed(point_of):
-    assert point_of(steps=6).summary.slowed_compute_ms == 0
-
-
 def test_what_could_not_be_judged_is_not_called_zero(point_of):
     summary = point_of(has_control=False).summary
     assert summary.slowed_compute_ms is None
     assert _parts(summary) == pytest.approx(summary.step_ms.median, rel=1e-12)
-
-
-def test_steps_that_one_rank_lacks_do_not_count(point_of):
-    found = point_of(steps=3, steps_of={1: 2})
-    assert [step.number for step in found.steps] == [3, 4]
-    assert found.problems == ("ranks differ in their numbers of steps: 2, 3",)
 
 
 def test_an_interval_needs_six_steps():

@@ -47,14 +47,3 @@ def test_the_whole_trace_is_that_of_the_slowest_rank(document, products):
         assert whole["window_ms"] == pytest.approx(longest)
         parts = sum(ms for part, ms in whole.items() if ms is not None and part != "window_ms")
         assert parts == pytest.approx(longest)
-
-
-def test_the_same_points_from_traces(document, products):
-    """Compared with a sweep of which only workbooks are left."""
-    made = workbook_document(products, "made")
-    assert [one["whole_trace"] for one in made["points"]] == [
-        pytest.approx(one["whole_trace"]) for one in document["points"]
-    ]
-    assert [one["bytes"] for one in made["collectives"]] == [
-        one["bytes"] for one in document["collectives"]
-    ]

@@ -13,8 +13,6 @@ import pytest
 from gemmetry.documents.sweep_files import (
     product_sweep,
     timeline_tables,
-    varying_gemms,
-    varying_table,
 )
 from gemmetry.sweeps.points import PointSelection, analyse_sweep
 
@@ -85,23 +83,3 @@ def test_means_over_ranks(products, events):
         # Sums of floats of the size of 10¹² µs.
         assert record["time ms"] == pytest.approx(np.mean(of_ranks), abs=0.01)
         assert record["max ms"] == pytest.approx(max(of_ranks), abs=0.01)
-
-
-def test_collectives_next_to_the_longest_instances(products, events):
-    records = varying_table("_with_collective_overlap", varying_gemms(products.points, 5)).records()
-    assert len(records) == 5 * len(RANKS)
-    for record in records:
-        own = [one for one in events[record["rank"]] if one[0] == record["kernel_name"]]
-        start = record["max_duration_timestamp_ms"] * 1000
-        (longest,) = [one for one in own if abs(one[2] - start) < 0.01]
-        duration = longest[3] - longest[2]
-        assert duration == pytest.approx(record["kernel_time_max_us"], abs=0.01)
-        shared = [
-            min(longest[3], one[3]) - max(longest[2], one[2])
-            for one in events[record["rank"]]
-            if one[0].startswith("nccl")
-        ]
-        shared = [us for us in shared if us > 0]
-        assert record["overlapping_collective_count"] == len(shared)
-        share = 100 * max(shared, default=0) / duration
-        assert record["max_overlap_percentage"] == pytest.approx(share, abs=0.01)

@@ -52,15 +52,6 @@ def test_the_slowed_gemm_is_found_and_the_other_is_not(gemms_of, sweeps):
     assert abs(down.cause.cost_ms_per_step) < 0.01
 
 
-def test_the_response_to_the_dose_and_the_collective(gemms_of, sweeps):
-    cause = gemms_of(slowdown={sweeps.UP.kernel: 1.3})[sweeps.UP.kernel].cause
-    assert cause.dose.full_overlap_slowdown == pytest.approx(1.3, rel=0.01)
-    assert cause.dose.low < 1.3 < cause.dose.high
-    (only,) = cause.by_collective
-    assert (only.op, only.count, only.verdict) == ("all_gather", 18, "slower")
-    assert only.slowdown == cause.slowdown
-
-
 def test_a_gemm_that_always_overlaps_has_no_control_group(gemms_of, sweeps):
     cause = gemms_of(has_control=False)[sweeps.UP.kernel].cause
     assert (cause.verdict, cause.slowdown, cause.low) == (NO_CONTROL, None, None)

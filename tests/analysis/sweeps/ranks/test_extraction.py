@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from gemmetry.domain.errors import RequestError
 from gemmetry.sweeps.folder import RankFile
 from gemmetry.sweeps.ranks import read_facts
 
@@ -23,14 +22,6 @@ def planted(tmp_path, sweeps):
     """Rank 1 of a point: 2 steps of 2 layers, with UP slowed next to the all-gather."""
     point = sweeps.MadePoint(steps=2, layers=2, noise=0.0, slowdown={sweeps.UP.kernel: 1.25})
     return _facts(tmp_path, sweeps.point_traces(point)[1], 1)
-
-
-def test_what_the_trace_states(planted, sweeps):
-    assert (planted.rank, planted.rank_source, planted.world_size) == (1, "trace", 2)
-    assert (planted.device, planted.on_gpu, planted.partial) == ("NVIDIA H200", True, False)
-    assert planted.versions["nccl_version"] == "2.28.9"
-    assert planted.problems == ()
-    assert planted.base_ns == sweeps.BASE_NS
 
 
 def test_gemms_with_their_overlap(planted, sweeps):
@@ -158,10 +149,3 @@ def test_a_trace_of_a_cpu_with_gloo(tmp_path):
     assert (first.number, first.source, first.window_ns) == (2, "host", 100_000)
     assert (first.compute_ns, first.exposed_comm_ns, first.idle_ns) == (27_000, 35_000, 38_000)
     assert (second.number, second.idle_ns) == (3, 100_000)
-
-
-def test_a_file_that_is_no_trace_is_refused(tmp_path):
-    path = tmp_path / "rank0.json"
-    path.write_text('{"answer": 42}')
-    with pytest.raises(RequestError, match="not a trace"):
-        read_facts(RankFile(path, 0, "name"))

@@ -122,10 +122,6 @@ def test_a_hook_that_cannot_write_is_a_problem_of_the_trace(tasks, tmp_path, hoo
     assert found.workbook == ""
 
 
-def test_nothing_to_read():
-    assert analyse_ranks([]) == []
-
-
 @pytest.fixture
 def counted(tmp_path, rocprofv3):
     """Tasks of three points: two with counters of a process each, and one without a folder."""

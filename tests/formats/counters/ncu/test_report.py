@@ -90,12 +90,6 @@ def test_launches_of_all_ranges_which_may_differ_in_their_metrics(report, ncu_re
     assert [one.info.number for one in table] == [0, 1, 2]
 
 
-def test_metrics_keep_their_order(report, ncu_report):
-    names = [f"metric{number}" for number in range(50)]
-    launch = ncu_report.Action("k", {name: ncu_report.Metric(1) for name in names})
-    assert list(read_ncu_rep(report, ncu_report.library([launch])).values) == names
-
-
 def test_only_the_required_metrics(report, ncu_report):
     launch = ncu_report.Action("k", {name: ncu_report.Metric(1) for name in "abc"})
     table = read_ncu_rep(report, ncu_report.library([launch]), ["b", "d"])

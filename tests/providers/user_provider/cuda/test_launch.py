@@ -9,7 +9,7 @@ from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.cuda_plans import Grid, Pointer
 from gemmetry.providers.user_provider import cuda_kernel as launch
-from gemmetry.providers.user_provider.cuda_kernel import macros_for, plan_of, why_not
+from gemmetry.providers.user_provider.cuda_kernel import plan_of, why_not
 from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0)
@@ -46,10 +46,6 @@ def test_sizes_are_those_of_the_expressions(kernel) -> None:
     )
     assert launch.compilation.entry == "f"
     assert launch.compilation.options == ("-DIN_F32=1", "-DOUT_F32=1", "-DTILE=16", "-DFAST=1")
-
-
-def test_macros_are_the_configuration_and_the_formats(kernel) -> None:
-    assert macros_for(OPERATION, VALUES) == {"IN_F32": 1, "OUT_F32": 1, "TILE": 16, "FAST": 1}
 
 
 def test_arguments_are_addresses_integers_and_factors(kernel) -> None:

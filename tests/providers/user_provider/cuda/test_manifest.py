@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,17 @@ import pytest
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.providers.user_provider.cuda_manifest import entries_of, kernels_of, load_manifest
+from gemmetry.hardware.cuda_plans import Boxes, Pointer, Tiles
+from gemmetry.providers.user_provider.cuda_manifest import (
+    MapArgument,
+    StructArgument,
+    argument_bytes,
+    argument_for,
+    entries_of,
+    kernels_of,
+    load_manifest,
+    parse_expression,
+)
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -37,16 +48,6 @@ def write(tmp_path):
         return f"{tmp_path / 'k.cu'}:f"
 
     return written
-
-
-def test_the_example_says_how_it_is_launched() -> None:
-    kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
-    assert str(kernel) == "my_gemm.cu:tiled"
-    assert dict(kernel.configurations) == {"TILE16": {"TILE": 16}, "TILE32": {"TILE": 32}}
-    assert kernel.arguments == ("A", "B", "C", *kernel.arguments[3:])
-    assert [item.text for item in kernel.grid] == ["ceil(N, TILE)", "ceil(M, TILE)"]
-    assert kernel.cluster == ()
-    assert kernel.shared_bytes.value({}) == 0
 
 
 def test_names_of_configurations_are_those_of_python_functions(write) -> None:
@@ -244,3 +245,135 @@ def test_a_file_that_is_no_machine_code_is_named(copied, tmp_path) -> None:
         (tmp_path / "nvcc_gemm.cubin").write_bytes(content)
         with pytest.raises(RequestError, match=rf"nvcc_gemm\.cubin is not machine code.*{reason}"):
             load_manifest(text)
+
+
+NAMES = {"M": 1000, "N": 64, "K": 33, "TILE": 32}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (7, 7),
+        ("TILE", 32),
+        ("ceil(M, TILE)", 32),
+        ("ceil(N, TILE) * ceil(M, TILE) + 1", 65),
+        ("2 * (M + K) // TILE % 10", 4),
+        ("min(M, N) - max(K, TILE, 1)", 31),
+        ("-K", -33),
+        ("K % 8 == 0", 0),
+        ("0 < N <= 64 and not M == N or K < 0", 1),
+    ],
+)
+def test_expressions_have_the_values_of_integer_arithmetic(text, value) -> None:
+    found = parse_expression(text).value(NAMES)
+    assert found == value
+    assert type(found) is int
+
+
+def test_the_names_that_an_expression_mentions_are_known() -> None:
+    assert parse_expression("ceil(M, TILE) * min(N, 2)").names == {"M", "N", "TILE"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "M +", "M ** N", "M / N", "M << 2", "1.5", "'M'", "True", "f(M)", "min", "M.real",
+        "[M]", "ceil(M, step=2)", "(lambda: M)()", "__import__('os')", "M if N else K", "M := 2",
+        None, 1.5, True, ["M"],
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(text) -> None:
+    if text == "min":  # a name like any other, which the manifest does not know
+        assert parse_expression(text).names == set()
+        return
+    with pytest.raises(ValueError, match=r"expression|made of"):
+        parse_expression(text)
+
+
+def test_a_plain_division_is_refused_with_the_one_to_write() -> None:
+    with pytest.raises(ValueError, match="// divides"):
+        parse_expression("M / 2")
+
+
+@pytest.mark.parametrize("text", ["M // (N - 64)", "M % 0", "ceil(M)", "min()"])
+def test_an_expression_without_a_value_names_itself(text) -> None:
+    with pytest.raises(ValueError, match="has no value"):
+        parse_expression(text).value(NAMES)
+
+
+SIZES = {"M": 96, "N": 64, "K": 40, "BATCH": 1, "SLICES": 1}
+OPERATION = parse_operation("matmul_96x64x40_bf16n_bf16n_f32t")
+
+
+def _box(*sizes):
+    return tuple(map(parse_expression, sizes))
+
+
+def _struct(*members):
+    return StructArgument(tuple((kind, parse_expression(text)) for kind, text in members))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "role", "element", "extents"),
+    [
+        ("A", "lhs", "bf16", (96, 40)),  # column-major: neighbours differ in their row
+        ("B", "rhs", "bf16", (40, 64)),
+        ("C", "result", "f32", (64, 96)),
+    ],
+)
+def test_the_contiguous_axis_of_a_map_comes_first(tensor, role, element, extents) -> None:
+    argument = MapArgument(tensor, _box(8, "K // 10"), 64, 128)
+    boxes = Boxes(
+        element=element, extents=extents, box=(8, 4), swizzle_bytes=64, promotion_bytes=128
+    )
+    assert argument_for(argument, OPERATION, SIZES) == Tiles(role, boxes)
+
+
+def test_a_map_may_have_an_axis_for_the_batch() -> None:
+    operation = parse_operation("batch_matmul_3x96x64x48_e4m3t_e4m3n_f32t")
+    batched = argument_for(MapArgument("B", _box(16, 8, 1)), operation, SIZES)
+    assert isinstance(batched, Tiles)
+    assert (batched.boxes.element, batched.boxes.extents) == ("u8", (48, 64, 3))
+    single = argument_for(MapArgument("B", _box(16, 8, 1)), OPERATION, SIZES)
+    assert isinstance(single, Tiles) and single.boxes.extents == (40, 64, 1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "operation", "reason"),
+    [
+        (MapArgument("bias", _box(8)), OPERATION, "does not have"),
+        (MapArgument("A", _box(8)), OPERATION, "lacks an axis"),
+        (MapArgument("A", _box(8, 257)), OPERATION, "8 × 257; 1 to 256"),
+        (MapArgument("A", _box(64, 8), 64), OPERATION, "has 128 bytes, and the swizzle 64"),
+        (
+            MapArgument("A", _box(8, 8)),
+            parse_operation("matmul_96x64x41_bf16t_bf16n_f32t"),
+            "multiple of 16 bytes; they have 82",
+        ),
+        (
+            MapArgument("A", _box(8, 8)),
+            parse_operation("matmul_96x64x64_e2m1t_e2m1n_f32t_vs32_e8m0"),
+            "no tensor maps of e2m1",
+        ),
+        (_struct(("int", "M * 100000000")), OPERATION, "does not fit an int"),
+        (_struct(("int64", "M * 10000000000 * 10000000000")), OPERATION, "fit an int64"),
+    ],
+)
+def test_what_cannot_be_passed_is_refused(argument, operation, reason) -> None:
+    with pytest.raises(ValueError, match=reason):
+        argument_for(argument, operation, SIZES)
+
+
+def test_integers_of_a_struct_lie_as_in_c() -> None:
+    mixed = _struct(("int", "M"), ("int64", "N * 4294967296"), ("int", "K"))
+    assert argument_bytes(mixed) == 24
+    assert argument_for(mixed, OPERATION, SIZES) == struct.pack("<iiqii", 96, 0, 64 << 32, 40, 0)
+    assert argument_for(_struct(("int64", "K")), OPERATION, SIZES) == struct.pack("<q", 40)
+    assert argument_bytes(_struct(("int", "M"), ("int", "N"), ("int", "K"))) == 12
+
+
+def test_sizes_are_those_of_the_parameters() -> None:
+    kinds = ["A", "alpha", parse_expression("M"), MapArgument("A", _box(8, 8))]
+    assert [argument_bytes(one) for one in kinds] == [8, 4, 4, 128]
+    assert argument_for("A", OPERATION, SIZES) == Pointer("lhs")
+    assert argument_for("bias", OPERATION, SIZES) is None

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.errors import Outcome, StorageError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import DispatchFinished, Message
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.engine import recording as tracing
+from gemmetry.engine import run
+from gemmetry.engine.candidates import job_of
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.planning import Resolver, make_lanes
+from gemmetry.engine.recording import Recording, digest, record_traces
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.providers.registry import load_provider
+from gemmetry.providers.torch_provider.provider import TorchProvider
+
+
+@pytest.fixture
+def store(make_plan, tmp_path):
+    plan = make_plan(("wrong",), sizes=(8, 16), verify=False, measure=False)
+    run(plan, tmp_path)
+    with Experiment.open(tmp_path) as experiment:
+        yield plan, experiment
+
+
+def entries(path):
+    return json.loads((path / "traces_matmul" / "manifest.json").read_text())["configurations"]
+
+
+def test_folders_are_numbered_in_plan_order(store):
+    plan, experiment = store
+    job = job_of(RunSettings(trace=TraceSchedule()))
+    folders = job.outputs(experiment, "here", fresh=False)
+    (lane,) = make_lanes(plan, load_provider)
+    candidates = list(Resolver({1: lane}).candidates(experiment.planned()))
+    for candidate in candidates:
+        folders.assign(candidate)
+    found = [candidate.trace_folder for candidate in candidates]
+    assert {candidate.trace_kept for candidate in candidates} == {0}
+    root = experiment.path.resolve() / "traces_matmul"
+    assert found == [str(root / f"config_000{number}") for number in range(1, len(found) + 1)]
+    reported = [(one["dispatch"], one["device"]) for one in entries(experiment.path)]
+    assert reported == [(candidate.name, "null:0") for candidate in candidates]
+    assert candidates[0].lane.target == Target(TargetKind.NULL)
+
+
+def test_the_manifest_follows_what_the_listener_hears(store):
+    _, experiment = store
+    job = job_of(RunSettings(trace=TraceSchedule()))
+    folders = job.outputs(experiment, "here", fresh=False)
+    heard = []
+    listen = folders.noting(heard.append)
+    records = list(experiment.records())
+    events = [Message("x"), *map(DispatchFinished, records)]
+    for event in events:
+        listen(event)
+    assert heard == events
+    folders.close()
+    assert [one["outcome"] for one in entries(experiment.path)] == [
+        str(record.outcome) for record in records
+    ]
+    assert records[0].outcome is Outcome.OK
+
+
+pytest.importorskip("torch")
+
+JOB = Recording(RunSettings(), TraceSchedule(wait_steps=0, warmup_steps=1, repeats=2))
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_8x6x4_f32n_f32t_f32t", "matmul_8x8x8_s8t_s8t_s32t",
+             "matmul_8x6x4_bf16t_bf16t_bf16t_bias"],
+)  # fmt: skip
+def test_facts_show_files_and_checksums(name, tmp_path):
+    operation = parse_operation(name)
+    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
+    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    folder = tmp_path / "config_0001"
+    folder.mkdir()
+    (folder / "left over").touch()
+    facts = record_traces(executable, dispatch, inputs, JOB, folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(facts.files)
+    assert facts.folder == str(folder)
+    assert set(facts.input_sha256) == {spec.role for spec in operation.inputs}
+    device = executable.device
+    buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
+    output = executable.run(buffers, device.allocate(operation.output))
+    expected = device.download(output, operation.output)
+    assert facts.output_sha256 == hashlib.sha256(expected.tobytes()).hexdigest()
+
+
+def test_a_recording_that_fails_leaves_no_half_a_trace(tmp_path, monkeypatch):
+    def half(launch, synchronize, folder, *_arguments, **_options):
+        (folder / "repeat_01.pt.trace.json").write_text('{"traceEvents": [')
+        raise StorageError("full")
+
+    monkeypatch.setattr(tracing, "record", half)
+    operation = parse_operation("matmul_8x6x4_f32t_f32t_f32t")
+    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
+    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    folder = tmp_path / "config_0001"
+    with pytest.raises(StorageError):
+        record_traces(executable, dispatch, inputs, JOB, folder)
+    assert not folder.exists()
+
+
+def test_further_repeats_are_added_and_a_failure_costs_only_them(tmp_path, monkeypatch):
+    operation = parse_operation("matmul_8x6x4_f32t_f32t_f32t")
+    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
+    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    folder = tmp_path / "config_0001"
+    more = Recording(RunSettings(), TraceSchedule(wait_steps=0, warmup_steps=1, repeats=4))
+    first = record_traces(executable, dispatch, inputs, JOB, folder)
+    times = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+    def half(launch, synchronize, folder, *_arguments, **_options):
+        (folder / "repeat_03.pt.trace.json").write_text('{"traceEvents": [')
+        raise StorageError("full", hint="Free some space.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tracing, "record", half)
+        with pytest.raises(StorageError):
+            record_traces(executable, dispatch, inputs, more, folder, 2)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == times
+
+    grown = record_traces(executable, dispatch, inputs, more, folder, 2)
+    assert grown.repeats == 4
+    assert grown.files[:3] == first.files
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
+    assert (grown.input_sha256, grown.output_sha256) == (first.input_sha256, first.output_sha256)
+
+    (folder / "repeat_01.pt.trace.json").unlink()
+    whole = record_traces(executable, dispatch, inputs, more, folder, 2)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(whole.files)
+    assert (folder / "CPU_trace.json").stat().st_mtime_ns not in times.values()
+
+
+def test_a_digest_is_over_the_bytes_as_they_are_stored():
+    array = np.arange(6, dtype=np.int16).reshape(2, 3)
+    assert digest(array) == hashlib.sha256(array.tobytes()).hexdigest()
+    assert digest(array.T) == hashlib.sha256(array.T.tobytes()).hexdigest()
+    assert digest(array) != digest(array.T)

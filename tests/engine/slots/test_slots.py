@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.record import Environment
+from gemmetry.engine.planning import LaneProvider
+from gemmetry.engine.process import RunStopped
+from gemmetry.engine.schema import Lane, StoredRound
+from gemmetry.engine.slots import Group, GroupQueue, Slot, device_id, serving_devices
+from gemmetry.providers.registry import load_provider
+
+
+def _lanes(*targets, devices=3):
+    options = {"devices": devices}
+    provider = load_provider("null", options)
+    return [
+        LaneProvider(Lane(number, "null", options, target), provider, None)
+        for number, target in enumerate(targets, 1)
+    ]
+
+
+NULL = [Target(TargetKind.NULL, "", index) for index in range(3)]
+
+
+def test_named_devices_and_all_of_the_kind():
+    lanes = _lanes(NULL[0])
+    assert serving_devices((), lanes) == []
+    assert serving_devices(["null:2", "null:1", "null:2"], lanes) == [NULL[2], NULL[1]]
+    assert serving_devices(["all"], lanes) == NULL
+    assert serving_devices(["null:1"], lanes) == [NULL[1]], "the plan's own need not take part"
+
+
+def test_what_cannot_serve_is_refused_with_what_can():
+    with pytest.raises(RequestError, match="no device null:7") as refused:
+        serving_devices(["null:7"], _lanes(NULL[0]))
+    assert "null:0, null:1, null:2" in refused.value.hint
+    with pytest.raises(RequestError, match="no device cpu that can serve null"):
+        serving_devices(["cpu"], _lanes(NULL[0]))
+    with pytest.raises(RequestError, match="serves one target"):
+        serving_devices(["all"], _lanes(*NULL[:2]))
+    compiled = Target(TargetKind.CUDA, "sm_90", None)
+    assert serving_devices(["cuda-sm_90"], _lanes(compiled)) == []
+    with pytest.raises(RequestError, match="only compiles"):
+        serving_devices(["all"], _lanes(Target(TargetKind.CUDA, "sm_90", None)))
+
+
+PATIENCE_S = 60
+
+
+class One:
+    """What a queue reads of a candidate."""
+
+    def __init__(self, operation_name):
+        self.operation_name = operation_name
+
+
+def _group(*operations):
+    return [One(name) for name in operations]
+
+
+def _queue(*groups):
+    return GroupQueue(iter(groups), threading.Event())
+
+
+def _next(queue, slot):
+    """The next group of a slot that has finished those it had."""
+    for _ in range(len(queue._held.get(slot, ()))):
+        queue.finish(slot)
+    return queue.take(slot)
+
+
+def _nothing(group: Group) -> Iterator[Group]:
+    yield from ()
+
+
+def test_groups_go_to_whoever_asks_in_plan_order():
+    a, b, c = _group("a"), _group("b"), _group("c")
+    queue = _queue(a, b, c)
+    assert _next(queue, "1") is a
+    assert _next(queue, "2") is b
+    assert _next(queue, "2") is c
+    queue.leave("2", _nothing)
+    assert _next(queue, "1") is None
+
+
+def test_all_groups_of_an_operation_go_to_one_device():
+    first, second, other = _group("a"), _group("a"), _group("b")
+    queue = _queue(first, second, other)
+    assert _next(queue, "1") is first
+    assert _next(queue, "2") is other, "the second part waits for the device that has the first"
+    assert _next(queue, "1") is second
+
+
+def test_a_device_waits_rather_than_draw_a_huge_operation_for_another():
+    groups = [_group("a") for _ in range(5)]
+    drawn = []
+
+    def draw():
+        for number, group in enumerate([*groups, _group("b")]):
+            drawn.append(number)
+            yield group
+
+    queue = GroupQueue(draw(), threading.Event())
+    assert _next(queue, "1") is groups[0]
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(_next(queue, "2")))
+    waiting.start()
+    for group in groups[1:]:
+        assert _next(queue, "1") is group
+        assert len(drawn) <= 6
+    waiting.join(PATIENCE_S)
+    assert [one.operation_name for one in found[0]] == ["b"]
+
+
+def test_what_a_lost_device_left_goes_to_another_that_waits_for_it():
+    a, rest = _group("a", "a"), _group("a")
+    queue = _queue(a)
+    assert _next(queue, "1") is a
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(_next(queue, "2")))
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive(), "the first device may still return its group"
+    assert queue.leave("1", lambda group: [rest])
+    waiting.join(PATIENCE_S)
+    assert found == [rest]
+
+
+def test_waiting_parts_of_an_operation_continue_elsewhere_when_their_device_is_lost():
+    first, second, other = _group("a"), _group("a"), _group("b")
+    queue = _queue(first, second, other)
+    _next(queue, "1")
+    _next(queue, "2")
+    queue.leave("1", lambda group: [group])
+    assert _next(queue, "2") is first
+    assert _next(queue, "2") is second
+    assert _next(queue, "2") is None
+
+
+def test_the_last_device_that_leaves_is_known():
+    queue = _queue(_group("a"))
+    _next(queue, "1")
+    assert not queue.leave("1", lambda group: [group])
+
+
+def test_a_run_that_is_being_ended_ends_the_waiting():
+    queue = _queue(_group("a"))
+    _next(queue, "1")
+    queue._stop.set()
+    with pytest.raises(RunStopped):
+        _next(queue, "2")
+
+
+CUDA = Target(TargetKind.CUDA, "sm_90", 1)
+
+
+def _environment(visible=None, ids=("GPU-aa", "GPU-bb", "GPU-cc")):
+    variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    return Environment(hostname="node7", device_ids=ids, variables=variables)
+
+
+@pytest.mark.parametrize(
+    ("target", "environment", "expected"),
+    [
+        (CUDA, _environment(), "GPU-bb"),
+        (CUDA, _environment(visible="2,0"), "GPU-aa"),
+        (CUDA, _environment(visible="GPU-cc,GPU-b"), "GPU-bb"),
+        (CUDA, _environment(visible="2"), "node7/cuda:1"),
+        (CUDA, _environment(ids=()), "node7/cuda:1"),
+        (Target(TargetKind.CPU), _environment(), "node7/cpu"),
+        (Target(TargetKind.NULL, "", 3), _environment(), "node7/null:3"),
+    ],
+)
+def test_a_device_differs_from_others_of_its_kind(target, environment, expected):
+    assert device_id(target, environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "device", "continues"),
+    [
+        ("env", "mine", True),
+        ("env", "", True),
+        ("env", "another", False),
+        ("other", "mine", False),
+    ],
+)
+def test_rounds_continue_only_where_they_were_taken(environment, device, continues):
+    slot = Slot(CUDA, "mine", "env", context=None, alike=["env"])
+    document = {"device_id": device} if device else {}
+    rounds = [StoredRound(1, 0, np.ones(1), 1.0, document, environment)]
+    assert slot.continues(rounds) is continues

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import (
+    CompileError,
+    DeviceLostError,
+    LaunchError,
+    Outcome,
+    OutOfMemoryError,
+    Stage,
+    UnknownNameError,
+    UnsupportedError,
+    Verification,
+)
+from gemmetry.domain.record import BuildFacts, Message, Record, Verdict
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.engine.candidates import Compiling, Measuring, Verifying, job_of
+from gemmetry.engine.journal import Journal, save_commands
+from gemmetry.engine.protocol import (
+    HUNG_REASON,
+    describe,
+    ending_of,
+    ending_of_death,
+    first_useful_line,
+    timeout_reason,
+)
+from gemmetry.engine.recording import Recording
+from gemmetry.engine.session import RunSummary
+
+GPU = Target(TargetKind.CUDA, "sm_90", 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({}, Measuring),
+        ({"verify": False}, Measuring),
+        ({"measure": False}, Verifying),
+        ({"measure": False, "verify": False}, Compiling),
+        ({"measure": False, "trace": TraceSchedule()}, Recording),
+        ({"measure": False, "verify": False, "trace": TraceSchedule()}, Recording),
+    ],
+)
+def test_settings_decide_on_the_job(settings, kind):
+    job = job_of(RunSettings(processes=3, **settings))
+    assert type(job) is kind
+    assert job.samples is (kind is Measuring)
+    assert job.uses_device is (kind is not Compiling)
+    assert job.process_count(GPU) == (3 if kind is Measuring else 1)
+
+
+RECORD = SimpleNamespace(verdict=Verdict(status=Verification.PASSED))
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.calls = []
+
+    def finish(self, records):
+        self.calls.append(("finish", dict(records)))
+
+    def add_rounds(self, rounds, verdicts):
+        self.calls.append(("rounds", list(rounds)))
+
+    def __call__(self, event):
+        self.calls.append(("event", event))
+
+
+def test_a_record_is_durable_before_it_is_reported():
+    recorder = Recorder()
+    Journal(recorder, recorder).finish({1: RECORD})
+    (first, stored), (second, event) = recorder.calls
+    assert (first, stored) == ("finish", {1: RECORD})
+    assert (second, event.record) == ("event", RECORD)
+
+
+def test_no_rounds_need_no_transaction():
+    recorder = Recorder()
+    journal = Journal(recorder, recorder)
+    journal.add_rounds([], {})
+    assert recorder.calls == []
+    journal.warn("careful")
+    assert recorder.calls == [("event", Message("careful", "warning"))]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "without_ok", "failure", "status"),
+    [
+        ({Outcome.OK: 3}, 0, "", 0),
+        ({Outcome.OK: 1, Outcome.COMPILE_ERROR: 1, Outcome.LAUNCH_ERROR: 1}, 0, "", 0),
+        ({Outcome.OK: 1, Outcome.UNSUPPORTED: 1, Outcome.SKIPPED: 1}, 0, "", 0),
+        ({Outcome.OK: 1, Outcome.COMPILE_ERROR: 1}, 1, "", 1),
+        ({Outcome.OK: 1, Outcome.WRONG: 1}, 0, "", 1),
+        ({Outcome.OK: 1, Outcome.CRASH: 1}, 0, "", 1),
+        ({Outcome.OK: 1, Outcome.TIMEOUT: 1}, 0, "", 1),
+        ({Outcome.OK: 1, Outcome.OUT_OF_MEMORY: 1}, 0, "", 1),
+        ({Outcome.OK: 1, Outcome.WRONG: 1}, 0, "device lost", 3),
+        ({}, 0, "", 0),
+    ],
+)
+def test_exit_status(outcomes, without_ok, failure, status):
+    summary = RunSummary(
+        experiment=Path("x"),
+        total=9,
+        outcomes=outcomes,
+        operations_without_ok=without_ok,
+        failure=failure,
+    )
+    assert summary.exit_status == status
+    assert summary.finished == sum(outcomes.values())
+
+
+def make_record(dispatch: str) -> Record:
+    return Record(
+        dispatch=dispatch, provider="iree", target="cpu", device="cpu", operation="o",
+        configuration="c", outcome=Outcome.COMPILE_ERROR, reason="error: bad tile",
+        output_tail="more", distribution="normal", seed=1, flops=1, bytes=1,
+        facts=BuildFacts(compile_command="iree-compile x", run_command="iree-benchmark-module x"),
+        reproduce="gemmetry profile x",
+    )  # fmt: skip
+
+
+def test_the_file_holds_every_command_and_what_was_printed(tmp_path):
+    path = save_commands(tmp_path / "commands", make_record("matmul_x"), tmp_path)
+    assert path == tmp_path / "commands" / "cpu" / "iree" / "matmul_x.txt"
+    assert [entry.name for entry in path.parent.iterdir()] == ["matmul_x.txt"]
+    assert path.read_text() == (
+        "# again with gemmetry\ngemmetry profile x\n\n# compile\niree-compile x\n\n"
+        "# run\niree-benchmark-module x\n\n# outcome: compile_error\n\n"
+        "# output\nerror: bad tile\nmore\n"
+    )
+
+
+def test_the_output_of_tools_lies_next_to_the_commands(tmp_path):
+    (tmp_path / "generated").mkdir()
+    (tmp_path / "generated" / "x.log").write_bytes(b"// $ iree-compile x\nerror: \xff bad tile\n")
+    record = make_record("matmul_x")
+    facts = dataclasses.replace(record.facts, tool_output_path="generated/x.log")
+    record = dataclasses.replace(record, facts=facts)
+    path = save_commands(tmp_path / "commands", record, tmp_path)
+    kept = path.with_name("matmul_x.stdout")
+    assert kept.read_bytes() == b"// $ iree-compile x\nerror: \xff bad tile\n"
+    assert path.read_text().endswith("\n# what the tools printed: matmul_x.stdout\n")
+    (tmp_path / "generated" / "x.log").unlink()
+    kept.unlink()
+    save_commands(tmp_path / "commands", record, tmp_path)
+    assert not kept.exists()
+
+
+def test_long_names_are_shortened_and_stay_different(tmp_path):
+    paths = {save_commands(tmp_path, make_record("m" * 300 + tail), tmp_path) for tail in "ab"}
+    assert len(paths) == 2
+    assert all(len(path.name) < 255 for path in paths)
+
+
+class _OwnCompileError(CompileError):
+    """A provider's own."""
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (CompileError("x"), Outcome.COMPILE_ERROR),
+        (_OwnCompileError("x"), Outcome.COMPILE_ERROR),
+        (LaunchError("x"), Outcome.LAUNCH_ERROR),
+        (OutOfMemoryError("x"), Outcome.OUT_OF_MEMORY),
+        (MemoryError(), Outcome.OUT_OF_MEMORY),
+        (UnsupportedError("x"), Outcome.UNSUPPORTED),
+        (UnknownNameError("configuration", "x", []), Outcome.UNSUPPORTED),
+        (ZeroDivisionError("x"), Outcome.CRASH),
+    ],
+)
+def test_exceptions_become_outcomes(error, outcome):
+    ending = ending_of(describe(error), "")
+    assert ending.outcome is outcome
+    assert ending.reason
+
+
+def test_the_hint_is_kept_and_a_long_message_goes_to_the_tail():
+    error = CompileError("command failed\nin.mlir:3:5: error: bad tile\nmore", hint="Fix it.")
+    ending = ending_of(describe(error), "printed")
+    assert ending.reason == "in.mlir:3:5: error: bad tile (Fix it.)"
+    assert ending.output_tail == "printed\ncommand failed\nin.mlir:3:5: error: bad tile\nmore"
+
+
+def test_an_unexpected_exception_keeps_its_traceback():
+    try:
+        raise ZeroDivisionError("division by zero")
+    except ZeroDivisionError as error:
+        ending = ending_of(describe(error), "")
+    assert ending.reason == "ZeroDivisionError: division by zero"
+    assert "test_candidates_and_records.py" in ending.output_tail
+
+
+def test_a_lost_device_keeps_its_kind():
+    assert describe(DeviceLostError("gone")).kind == "DeviceLostError"
+
+
+@pytest.mark.parametrize(
+    ("status", "tail", "memory_ran_out", "outcome", "reason"),
+    [
+        (-11, "", False, Outcome.CRASH, "the worker process died of SIGSEGV"),
+        (-9, "", True, Outcome.OUT_OF_MEMORY, "the system killed the worker, as memory ran out"),
+        (-9, "", False, Outcome.CRASH, "the worker process died of SIGKILL"),
+        (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
+         "the worker process was ended by its own code, which called abort() (SIGABRT): Fatal "
+         "Python error: Aborted"),
+        (-14, "File x", False, Outcome.TIMEOUT, HUNG_REASON),
+        (3, "", False, Outcome.CRASH, "the worker process ended with status 3"),
+    ],
+)  # fmt: skip
+def test_deaths_become_outcomes(status, tail, memory_ran_out, outcome, reason):
+    ending = ending_of_death(status, tail, memory_ran_out=memory_ran_out)
+    assert (ending.outcome, ending.reason, ending.output_tail) == (outcome, reason, tail)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        ("\n  \n", ""),
+        ("one\ntwo", "one"),
+        ("note\nx: error: bad\nerror: later", "x: error: bad"),
+        ("compile_error is a name\nreal", "compile_error is a name"),
+    ],
+)
+def test_first_useful_line(text, line):
+    assert first_useful_line(text) == line
+
+
+def test_a_missed_deadline_explains_how_to_raise_it():
+    assert timeout_reason(Stage.VERIFY, "verifying", 120.0, 120.0) == (
+        "verifying took longer than 120 s (raise it with --set deadlines.verify=240)"
+    )

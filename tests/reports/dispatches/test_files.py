@@ -1,0 +1,215 @@
+"""Files of results: columns, formats, and what is refused; their texts are golden outputs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import errno
+import io
+import json
+import os
+import re
+import zipfile
+from xml.etree import ElementTree
+
+import fastexcel
+import polars
+import pytest
+
+from gemmetry.dispatches import results
+from gemmetry.dispatches.results import (
+    CSV_HEADER,
+    PRESETS,
+    csv_row,
+    format_block,
+    record_table,
+    select_columns,
+    to_json_document,
+    to_junit,
+    to_workbook,
+    write,
+)
+from gemmetry.domain import columns as schema
+from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn, result_schema
+from gemmetry.domain.errors import Outcome, RequestError, StorageError, UnknownNameError
+from gemmetry.domain.record import ResultSet
+from gemmetry.domain.tables import ColumnType
+from gemmetry.results.emit import every_form
+from gemmetry.results.json_text import json_file
+from gemmetry.results.tables import csv_text, frame
+
+NAME = "matmul_8x8x8_f32t_f32t_f32t"
+MAGIC = {
+    ".csv": b"note,dispatch,", ".json": b"{\n", ".parquet": b"PAR1", ".xlsx": b"PK\x03\x04",
+    ".md": b"# ", ".html": b"<!doctype html>", ".xml": b"<?xml", ".png": b"\x89PNG",
+    ".svg": b"<?xml",
+}  # fmt: skip
+DOCUMENTED = """\
+---------------------------------------------------------------- 
+Dispatch      : matmul_3456x1024x2048_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync
+Provider      : IREE Codegen
+OpKind        : OperationKind.Matmul
+Operation     : matmul_3456x1024x2048_f16t_f16t_f16t
+Configuration : tile_config_128x128_32x5_tensorcore_mmasync
+Arguments     : --batch_count=1 --m=3456 --n=1024 --k=2048 --lhs=f16t --rhs=f16t --result=f16t
+                --split_k_mode=N/A --split_k_slices=N/A
+Verification  : SUCCESS
+Runtime(ms)   : 0.062
+GFLOPs        : 233798.62
+"""  # noqa: W291 (the tool printed a blank behind the dashes)
+
+
+@pytest.mark.parametrize("suffix", every_form())
+def test_the_suffix_picks_the_format_and_a_failed_write_leaves_the_old_file(
+    result_set, small_result_set, tmp_path, monkeypatch, suffix
+):
+    if suffix == ".svg":  # drawn as .png is
+        result_set = small_result_set
+    path = tmp_path / f"out{suffix.upper() if suffix == '.csv' else suffix}"
+    write(result_set, path)
+    written = path.read_bytes()
+    assert written.startswith(MAGIC[suffix])
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError):
+        write(small_result_set, path)
+    assert path.read_bytes() == written
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_file_shows_an_interval_that_there_is_none_of(make_record, tmp_path):
+    """For a single sample: empty cells and null."""
+    record = make_record(NAME)
+    single = dataclasses.replace(
+        record.measurement, ci_low_ns=None, ci_high_ns=None, sample_count=1
+    )
+    one = ResultSet(title="x", records=[dataclasses.replace(record, measurement=single)])
+    for suffix in (".csv", ".json", ".parquet", ".xlsx"):
+        write(one, tmp_path / f"out{suffix}")
+    [row] = csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text()))
+    assert (row["ci_low_ns"], float(row["median_ns"])) == ("", single.median_ns)
+    assert '"ci_low_ns":null' in (tmp_path / "out.json").read_text().replace(" ", "")
+    assert polars.read_parquet(tmp_path / "out.parquet")["ci_high_ns"].to_list() == [None]
+    sheet = fastexcel.read_excel(tmp_path / "out.xlsx").load_sheet("records").to_polars()
+    assert sheet["ci_low_ns\n[ns]"].to_list() == [None]
+    assert sheet["median_ns\n[ns]"].to_list() == [pytest.approx(single.median_ns)]
+
+
+def test_what_takes_effect_and_what_is_refused(small_result_set, tmp_path):
+    for options in ({"suffix": "json", "columns": ["provider"]}, {"suffix": "json", "append": True},
+                    {"suffix": "csv", "columns": ["providre"]},
+                    {"suffix": "html", "baseline": "cublas"}):  # fmt: skip
+        with pytest.raises((RequestError, UnknownNameError)):
+            write(small_result_set, tmp_path / f"out.{options.pop('suffix')}", **options)
+    assert list(tmp_path.iterdir()) == []
+    path = tmp_path / "out.csv"
+    for _ in range(2):
+        write(small_result_set, path, append=True, columns=["provider", "seed"])
+    first, *rows = path.read_text().splitlines()
+    assert first == "provider,seed"
+    assert rows == 2 * rows[: len(small_result_set.records)]
+
+
+def test_columns_are_chosen_by_name_and_preset():
+    assert [c.name for c in select_columns(None)] == [c.name for c in COLUMNS]
+    headings = [c.name for c in select_columns(["gflops", "summary", "gflops", "seed"])]
+    assert (headings[0], headings.count("gflops"), headings[-1]) == ("gflops", 1, "seed")
+    assert all(len(select_columns([preset])) > 5 for preset in PRESETS)
+    with pytest.raises(UnknownNameError, match="median_ns"):
+        select_columns(["median"])
+
+
+def test_tags_lead_and_replace_their_column(make_record):
+    table = record_table([make_record(NAME, tags=tags) for tags in ({"run": "1"}, {"host": "a"})])
+    assert table.names[:3] == ("run", "host", "dispatch")
+    assert "tags" not in table.names
+    assert (table.values("run"), table.values("host")) == (["1", None], [None, "a"])
+    # A tag called like a column keeps both.
+    record = make_record(NAME, tags={"provider": "mine"})
+    table = record_table([record], ["provider"])
+    assert table.records() == [{"tag:provider": "mine", "provider": "torch"}]
+    assert record_table([record], ["provider"], has_tags=False).names == ("provider",)
+
+
+def test_a_column_is_one_declaration(make_record, monkeypatch):
+    """The promise of docs/map.md: the schema and every format follow."""
+    volume = RecordColumn("volume", ColumnType.INTEGER, value=lambda r, o: o.matmul_shape.m**3)
+    for module in (results, schema):
+        monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, volume))
+    table = record_table([make_record(NAME)])
+    assert table.values("volume") == [512]
+    assert csv_text(table.select(["provider", "volume"])) == "provider,volume\ntorch,512\n"
+    assert frame(table)["volume"].to_list() == [512]
+    properties = result_schema()["properties"]["records"]["items"]["properties"]
+    assert properties["volume"]["type"] == ["integer", "null"]
+
+
+def test_records_are_what_the_published_schema_says(result_set):
+    kinds = {"integer": int, "number": (int, float), "array": list, "object": dict,
+             "string": str, "null": type(None)}  # fmt: skip
+    rules = result_schema()["properties"]["records"]["items"]
+    document = json.loads(json_file(to_json_document(result_set)))
+    assert document["schema_version"] == SCHEMA_VERSION
+    assert list(document["environments"]) == list(result_set.environments)
+    assert len(document["records"]) == len(result_set.records)
+    for record in document["records"]:
+        assert list(record) == rules["required"] == [column.name for column in COLUMNS]
+        for name, rule in rules["properties"].items():
+            allowed = rule["type"] if isinstance(rule["type"], list) else [rule["type"]]
+            assert any(isinstance(record[name], kinds[kind]) for kind in allowed), name
+            assert "enum" not in rule or record[name] in rule["enum"], name
+
+
+def test_a_workbook_has_sheets_of_values_and_no_formulas(result_set):
+    book = to_workbook(result_set)
+    names = fastexcel.read_excel(book).sheet_names
+    assert names == ["records", "failures", "environment", "columns"]
+    records, failures, environment, columns = (
+        fastexcel.read_excel(book).load_sheet(name).to_polars().to_dicts() for name in names
+    )
+    median = result_set.records[0].measurement.median_ns
+    assert records[0]["median_ns\n[ns]"] == pytest.approx(median, rel=1e-14)
+    assert len(records) == len(result_set.records)
+    assert len(failures) == sum(r.outcome is not Outcome.OK for r in result_set.records)
+    assert '=HYPERLINK("http://x")' in [row["reason"] for row in failures]
+    fields = {row["field"]: row["value"] for row in environment}
+    assert fields["cpu"] == "Example CPU @ 2.80GHz"
+    assert [row["column"] for row in columns] == [c.name for c in COLUMNS]
+    with zipfile.ZipFile(io.BytesIO(book)) as archive:
+        sheets = [archive.read(n).decode() for n in archive.namelist() if "xl/worksheets/s" in n]
+    assert not any("<f>" in text or "<hyperlink" in text for text in sheets)
+    for part in ('state="frozen"', "<autoFilter", 'type="dataBar"'):
+        assert part in sheets[0]
+
+
+def test_junit_counts_its_cases(result_set, make_record):
+    root = ElementTree.fromstring(to_junit(result_set))
+    # crash, timeout, out_of_memory; rejected ones have an ok dispatch of the same operation.
+    assert [root.get(key) for key in ("tests", "failures", "errors", "skipped")] == [
+        str(len(result_set.records)), "1", "3", "6",
+    ]  # fmt: skip
+    for suite in root:
+        assert int(suite.get("tests")) == len(suite.findall("testcase"))
+        assert int(suite.get("errors")) == len(suite.findall("testcase/error"))
+    rejected = make_record(NAME, "big", outcome=Outcome.COMPILE_ERROR, reason="too big")
+    for records, counts in (([rejected], ("1", "0")), ([rejected, make_record(NAME)], ("0", "1"))):
+        root = ElementTree.fromstring(to_junit(ResultSet(title="t", records=records)))
+        assert (root.get("errors"), root.get("skipped")) == counts
+
+
+def test_the_dispatch_profilers_block_and_columns(small_result_set, make_record):
+    assert format_block(small_result_set.records[:1]) == DOCUMENTED
+    assert CSV_HEADER == (
+        "Provider", "op_kind", "Operation", "bytes", "flops", "batch_count", "m", "n", "k",
+        "lhs", "rhs", "result", "split_k_mode", "split_k_slices", "Tile config", "Core class",
+        "Instruction class", "Verification", "Runtime(ms)", "GFLOPs",
+    )  # fmt: skip
+    assert csv_row(make_record(NAME))["Tile config"] == "Default"
+    row = csv_row(make_record(NAME, "bm64_bn64"))
+    assert (row["Tile config"], row["Core class"]) == ("bm64_bn64", "N/A")
+    # Very short launches keep three digits.
+    runtime = csv_row(make_record(NAME, gflops=8.3))["Runtime(ms)"]
+    assert re.fullmatch(r"0\.000123\d*", runtime)

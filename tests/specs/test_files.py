@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.errors import RequestError, SpecError
+from gemmetry.domain.opening import MOST_TEXT_BYTES, read_text_file
+from gemmetry.domain.specs import yaml_text
+from gemmetry.domain.specs.yaml_text import read_yaml
+
+
+def test_reads_a_file_and_where_it_may_standard_input(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfeins \xc3\xa4")
+    assert read_text_file(path, "the file", hint="") == "eins ä"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"zwei")))
+    assert read_text_file(Path("-"), "the file", hint="", standard_input=True) == "zwei"
+    with pytest.raises(RequestError, match="the file - does not exist"):
+        read_text_file(Path("-"), "the file", hint="")
+
+
+def test_every_cause_has_its_words(tmp_path, monkeypatch):
+    """An error names the file, the cause and the next step; none shows an error number."""
+    (tmp_path / "binary").write_bytes(b"ab\xff\xfe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "secret").write_text("x")
+
+    def refused(name):
+        with pytest.raises(RequestError) as caught:
+            read_text_file(tmp_path / name, "the file", hint="Do this.")
+        assert caught.value.hint == "Do this."
+        assert "Errno" not in caught.value.message and "codec" not in caught.value.message
+        return caught.value.message.replace(f"{tmp_path}{os.sep}", "")
+
+    assert refused("none") == "the file none does not exist"
+    assert refused("secret/none") == "the file secret/none does not exist"
+    assert "binary" in (message := refused("binary")) and "byte 3" in message
+    assert "the file folder" in (message := refused("folder")) and "not a file" in message
+    assert refused("x" * 400).endswith(os.strerror(errno.ENAMETOOLONG))
+    (tmp_path / "large").write_bytes(bytes(MOST_TEXT_BYTES + 1))
+    assert "the file large" in (message := refused("large")) and "4 MiB" in message
+
+    def forbid(*_arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", forbid)
+    assert "the file secret" in (message := refused("secret")) and "permission" in message
+
+
+def test_a_pipe_is_read_to_its_end_and_waits_for_nobody(tmp_path):
+    """Shells pass what a program prints as a pipe: ``--spec <(program)``."""
+    os.mkfifo(tmp_path / "pipe")
+    assert read_text_file(tmp_path / "pipe", "the file", hint="") == ""
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY)
+    os.close(reader)
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(read_text_file(tmp_path / "pipe", "the file", hint=""))
+    )
+    thread.start()
+    time.sleep(0.1)
+    for part in (b"a: ", b"1"):
+        os.write(writer, part)
+    os.close(writer)
+    thread.join(10)
+    assert found == ["a: 1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("on", "on"),
+        ("12:30", "12:30"),
+        ("64:1024:128", "64:1024:128"),
+        ("1e5", 100000.0),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("0o17", 15),
+        ("0x10", 16),
+        ("010", 10),
+        ("-3", -3),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("2024-01-01", "2024-01-01"),
+        ("[1, a]", [1, "a"]),
+        ("", {}),
+    ],
+)
+def test_scalars(text, value):
+    read = read_yaml(text, "f").value
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_places_of_keys_and_values():
+    document = read_yaml("a: 1\nb:\n  - x\n  - y: 2\n", "f.yaml")
+    assert document.value == {"a": 1, "b": ["x", {"y": 2}]}
+    assert document.place(("a",)) == "f.yaml:1:4"
+    assert document.place(("a",), of_key=True) == "f.yaml:1:1"
+    assert document.place(("b", 1, "y")) == "f.yaml:4:8"
+    assert document.place(("b", 0, "deeper")) == "f.yaml:3:5"
+    assert document.place(("missing",)) == "f.yaml:1:1"
+
+
+def test_a_repeated_key_is_reported():
+    document = read_yaml("seed: 1\nSEED: 2\n", "f.yaml", str.lower)
+    assert document.mistakes == [
+        "f.yaml:2:1: the key 'SEED' (or seed) appears twice; it is first at 1:1"
+    ]
+    assert document.value == {"seed": 1}
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a:\n\t- b", "a: 'x", "*missing", "a: b: c", "\x00"])
+def test_what_is_not_yaml_is_reported_with_its_place(text):
+    with pytest.raises(SpecError, match=r"f\.yaml:\d+:\d+: not YAML"):
+        read_yaml(text, "f.yaml")
+
+
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.getcwd []", "!!python/name:os.x ''"])
+def test_tags_cannot_make_objects(tag):
+    with pytest.raises(SpecError):
+        read_yaml(tag, "f.yaml")
+
+
+def test_aliases_are_values_but_no_bombs(monkeypatch):
+    monkeypatch.setattr(yaml_text, "MAX_NODES", 10_000)
+    assert read_yaml("a: &x [1]\nb: *x\n", "f.yaml").value == {"a": [1], "b": [1]}
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 8)]
+    with pytest.raises(SpecError, match="more than 10,000"):
+        read_yaml("\n".join(lines), "f.yaml")
+    with pytest.raises(SpecError, match="itself"):
+        read_yaml("a: &a [*a]", "f.yaml")
+
+
+NESTED = {
+    "brackets": lambda depth: "[" * depth + "]" * depth,
+    "brackets over lines": lambda depth: "[\n" * depth + "]" * depth,
+    "braces": lambda depth: "{a: " * depth + "}" * depth,
+    "lists": lambda depth: "- " * depth + "x",
+    "mappings": lambda depth: "\n".join(" " * level + "a:" for level in range(depth)),
+}
+
+
+@pytest.mark.parametrize("how", NESTED)
+def test_nesting_ends_at_our_own_limit_whatever_the_loader_allows(how):
+    read_yaml(NESTED[how](yaml_text.MAX_DEPTH), "f.yaml")
+    for depth in (yaml_text.MAX_DEPTH + 1, 5000):
+        with pytest.raises(SpecError) as caught:
+            read_yaml(NESTED[how](depth), "f.yaml")
+        (mistake,) = caught.value.mistakes
+        assert re.match(rf"f\.yaml:\d+:\d+: .*more than {yaml_text.MAX_DEPTH} deep", mistake)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(max_size=30))
+def test_any_text_reads_or_is_our_error(text):
+    try:
+        read_yaml(text, "f.yaml")
+    except SpecError as error:
+        assert error.mistakes

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.dispatch import TargetKind
+from gemmetry.domain.errors import EmptySelectionError, RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import MatmulShape, Operation, OperationKind
+from gemmetry.domain.specs.fields import canonical_dtypes
+from gemmetry.domain.specs.keys import split_files
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.domain.specs.operations import (
+    FIRST_RUN_CPU,
+    FIRST_RUN_GPU,
+    OperationBlock,
+    Operations,
+    SignatureAxes,
+    SizeGrid,
+    divide,
+    expand,
+    first_run,
+    grid_axes,
+    legacy,
+    make_signatures,
+)
+from gemmetry.domain.specs.shapes import (
+    PRESETS,
+    parse_shape,
+    parse_shapes,
+    parse_sizes,
+    print_shape,
+    read_shapes,
+)
+
+
+def test_equal_requests_have_equal_documents():
+    rest = {"problem_n": 64, "problem_k": 64}
+    one = expand(make_spec({"problem_m": "64:256:64", "dtypes": "fp32", **rest}), FIRST_RUN_CPU)
+    same = expand(make_spec({"problem_m": [64, 128, 192], "dtypes": "f32", **rest}), FIRST_RUN_CPU)
+    other = expand(make_spec({"problem_m": "64:257:64", "dtypes": "fp32", **rest}), FIRST_RUN_CPU)
+    assert one.document == same.document
+    assert one.document != other.document
+
+
+LEGACY = legacy("iree")
+
+
+@pytest.mark.parametrize("defaults", [FIRST_RUN_CPU, FIRST_RUN_GPU, LEGACY])
+def test_every_kind_has_shapes_and_formats(defaults):
+    for kind in OperationKind:
+        assert parse_shapes(defaults.shapes[kind])
+        for dtypes in defaults.dtypes[kind]:
+            assert canonical_dtypes(dtypes) == dtypes
+
+
+def test_a_first_run_suits_its_device():
+    assert first_run(TargetKind.CPU) is first_run(TargetKind.NULL) is FIRST_RUN_CPU
+    assert first_run(TargetKind.CUDA) is first_run(TargetKind.HIP) is FIRST_RUN_GPU
+
+
+def test_a_grid_is_a_product_that_reads_twice():
+    grid = SizeGrid((1, 2), (3,), (4, 5))
+    expected = [MatmulShape(1, 3, 4), MatmulShape(1, 3, 5), MatmulShape(2, 3, 4),
+                MatmulShape(2, 3, 5)]  # fmt: skip
+    assert list(grid) == list(grid) == expected
+    assert len(grid) == 4
+    assert MatmulShape(2, 3, 5) in grid
+    assert MatmulShape(2, 3, 6) not in grid
+    assert MatmulShape(2, 3, 5, 2) not in grid
+
+
+def test_operations_are_lazy_and_without_duplicates():
+    (signature,), _ = make_signatures(OperationKind.MATMUL, SignatureAxes(dtypes=("f32",)))
+    single = parse_operation("matmul_1x1x1_f16t_f16t_f16t")
+    inside = Operation(signature, MatmulShape(1, 2, 3))
+    operations = Operations(
+        [OperationBlock((signature,), SizeGrid((1,), (2,), (3, 4)))], [single, inside, single]
+    )
+    assert [str(operation) for operation in operations] == [
+        "matmul_1x2x3_f32t_f32t_f32t",
+        "matmul_1x2x4_f32t_f32t_f32t",
+        "matmul_1x1x1_f16t_f16t_f16t",
+    ]
+    assert len(operations) == len(list(operations)) == 3
+
+
+def test_slices_that_do_not_divide_are_left_out():
+    signatures, _ = make_signatures(
+        OperationKind.MATMUL_SPLITK, SignatureAxes(dtypes=("f32",)), (2, 3, 18)
+    )
+    blocks, notes = divide(signatures, SizeGrid((8,), (8,), (12, 36)))
+    found = {block.signatures[0].split_k_slices: [s.k for s in block.shapes] for block in blocks}
+    assert found == {2: [12, 36], 3: [12, 36], 18: [36]}
+    assert len(notes) == 1
+    assert "1 shape(s)" in notes[0]
+    assert "18 slices" in notes[0]
+    listed, _ = divide(signatures, (MatmulShape(8, 8, 36),))
+    assert sum(len(block) for block in listed) == 3
+    with pytest.raises(EmptySelectionError):
+        divide(signatures[2:], (MatmulShape(8, 8, 8),))
+
+
+def test_a_million_operations_take_little_time():
+    (signature,), _ = make_signatures(OperationKind.MATMUL, SignatureAxes(dtypes=("f32",)))
+    sizes = tuple(range(1, 101))
+    operations = Operations([OperationBlock((signature,), SizeGrid(sizes, sizes, sizes))])
+    start = time.process_time()
+    count = sum(1 for _ in operations)
+    assert count == len(operations) == 1_000_000
+    # 0.5 s on the development machine; the bound leaves room for slow ones.
+    assert time.process_time() - start < 3
+
+
+def axes(**values):
+    return grid_axes(make_spec(values))
+
+
+def test_blocks_are_read_along_k_unless_layouts_are_given():
+    assert axes(scaling="vs1x128").layouts == ("tn",)
+    assert axes(scaling="row").layouts == axes().layouts == ()
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 500))
+def test_ranges_agree_with_python(start, stop, step):
+    expected = tuple(range(start, stop, step))
+    if expected:
+        assert parse_sizes(f"{start}:{stop}:{step}") == expected
+    else:
+        with pytest.raises(EmptySelectionError):
+            parse_sizes(f"{start}:{stop}:{step}")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text("0123456789:,- log2", max_size=12))
+def test_any_text_gives_positive_sizes_or_our_error(text):
+    try:
+        sizes = parse_sizes(text)
+    except RequestError:
+        return
+    assert sizes
+    assert min(sizes) >= 1
+    assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("a.csv", ["a.csv"]),
+        ("a.csv,b.json", ["a.csv", "b.json"]),
+        ("out/a.csv, b.xlsx,c.md", ["out/a.csv", "b.xlsx", "c.md"]),
+        ("a,b.csv", ["a,b.csv"]),
+        ("folder", ["folder"]),
+        ("run 1,5.csv", ["run 1,5.csv"]),
+    ],
+)
+def test_commas_divide_files_that_all_have_suffixes(text, files):
+    assert split_files(text) == files
+
+
+def test_every_preset_reads_and_has_a_source():
+    for name, preset in PRESETS.items():
+        assert parse_shapes([name])
+        assert preset.source
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("a.csv", b'm,n,k\n"' + b"1" * 200_000, "a.csv:2:1: not CSV: field larger"),
+        ("a.yaml", b"- [1, 2\n- 3", r"a.yaml:\d:\d: not YAML: "),
+        ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: "),
+    ],
+)
+def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, content, cause):
+    csv.field_size_limit(131_072)  # of the process; readers of traces raise it
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RequestError, match=cause) as caught:
+        read_shapes(tmp_path / name)
+    assert caught.value.hint
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text("0123456789x_padstride", max_size=20))
+def test_any_text_gives_a_shape_or_our_error(text):
+    try:
+        shape = parse_shape(text)
+    except RequestError:
+        return
+    assert parse_shape(print_shape(shape)) == shape or shape.batch == 1
+
+
+REPORTS = Path(__file__).parents[1] / "data" / "reports" / "30"
+LOGGED = ["2048x28672x4096", "32x2048x64x128"]
+
+
+@pytest.mark.parametrize(("name", "place", "shapes"), [
+    *((name, place, shapes)
+      for name, shapes in (("rocblas.log", LOGGED[:1]), ("hipblaslt.log", LOGGED),
+                           ("hipblaslt_profile.log", LOGGED))
+      for place in ("30/{}", "./30/{}", "@{}", "1.{}.yaml", "{}.txt", "30.csv", "2026-09-01")),
+    *(("tunableop_results0.csv", place,
+       ["2048x28672x4096", "2048x4096x11008", "32x2048x128x64", "1024x8192x4096"])
+      for place in ("30/{}", "2026-09-01/{}", "{}")),
+])  # fmt: skip
+def test_shapes_of_a_librarys_log_wherever_it_lies(name, place, shapes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    item = place.format(name)
+    path = Path(item.removeprefix("@"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text((REPORTS / name).read_text())
+    for written in (item, [item]):
+        spec = ProfileSpec.model_validate({"shapes": written})
+        assert [print_shape(shape) for shape in parse_shapes(spec.shapes)] == shapes
