@@ -24,28 +24,28 @@ BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 BUDGETS = {
     "cli": 2920,
     "counters": 4620,
-    "dispatches": 4250,
+    "dispatches": 4240,
     "documents": 2900,
-    "domain": 4900,
-    "engine": 6500,
+    "domain": 4920,
+    "engine": 6620,
     "formats": 4860,
-    "hardware": 3400,
+    "hardware": 3420,
     "history": 1920,
     "judge": 3330,
-    "measurement": 1850,
-    "numerics": 1350,
-    "providers": 9250,
+    "measurement": 1930,
+    "numerics": 1320,
+    "providers": 9270,
     "results": 940,
-    "selftest": 3800,
-    "statistics": 1150,
+    "selftest": 3790,
+    "statistics": 1140,
     "sweeps": 7250,
     "traces": 6580,
-    "tuning": 3450,
-    "verification": 6075,
+    "tuning": 3440,
+    "verification": 6070,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 59_000
+TESTS = 56_400
 FILES = 347
 
 

@@ -10,7 +10,7 @@
 #   strategies.txt       how the strategies do on it: the table of docs/tuner.md
 #   log.txt              how long each part took
 #
-# It has 2120 configurations of 12 shapes. Compiling takes 0.3 s each on one core, while others are
+# It has 2146 configurations of 12 shapes. Compiling takes 0.3 s each on one core, while others are
 # measured. A sample takes 25 to 75 ms, of which 15 to 50 ms are load before it
 # (docs/measurement.md), and verifying and opening a configuration about 0.1 s: 0.2 to 0.3 s each
 # with SAMPLES=3, 7 to 11 minutes of one H200. Within 350 s it measures 1200 to 1700

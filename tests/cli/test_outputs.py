@@ -51,7 +51,7 @@ def _shown(text: str, here: Path, words: set[str], most: int = 80) -> list[str]:
         lines = list(_values(outputs.json.loads(text)))[:150]
     elif text.startswith("{"):
         keys = (line.split(" = ")[0] for line in outputs._text(text))
-        return list(dict.fromkeys(re.sub(r"\[\d+\]", "[]", key) for key in keys))
+        return list(dict.fromkeys(_TIMES.sub("*", re.sub(r"\[\d+\]", "[]", key)) for key in keys))
     return [_TIMES.sub("*", line.rstrip())[:300] for line in lines]
 
 

@@ -186,14 +186,14 @@ def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_pa
         run(plan, folder)
     with Experiment.open(folder) as experiment:
         assert [r.configuration for r in experiment.records()] == ["wrong"]
-    monkeypatch.setattr(DeviceSession, "_take_verified", original)
+    monkeypatch.setattr(DeviceSession, "_is_right", original)
     opened.clear()
 
-    def watch(self, worker, candidate, reply, failure):
+    def watch(self, worker, candidate, reply):
         opened.append((candidate.configuration.name, reply.verdict is not None))
-        original(self, worker, candidate, reply, failure)
+        return original(self, worker, candidate, reply)
 
-    monkeypatch.setattr(DeviceSession, "_take_verified", watch)
+    monkeypatch.setattr(DeviceSession, "_is_right", watch)
     assert run(plan, folder).outcomes == {Outcome.OK: 3, Outcome.WRONG: 1}
     assert opened == [("default", False), ("fast", False), ("factor_2", True)], "verified once"
     with Experiment.open(folder) as experiment:

@@ -43,7 +43,8 @@ def use(gpu: Target) -> Iterator[Use]:
         digest = source_digest(provider, dispatch)
         passed = Certificate(
             signature=signature, candidate=candidate, level="standard", classes=("any",),
-            operation=name, digest=digest, device=gpu.product, date="",
+            operation=name, digest=digest, versions=provider.versions(), device=gpu.product,
+            date="",
         )  # fmt: skip
         entries = tuple(
             TunedShape(signature=signature, shape=shape, choice=candidate, verdict="faster",

@@ -275,7 +275,7 @@ def test_short_launches_are_replayed_from_graphs(kit, launches, event_ns, graphs
     assert device.captures == captures == graphs, "graphs are kept from round to round"
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     launch_ns=st.floats(1e3, 1e6), neighbour_ns=st.floats(10.0, 2e4),
     settings=st.fixed_dictionaries(
