@@ -31,7 +31,7 @@ BUDGETS = {
     "formats": 4860,
     "hardware": 3420,
     "history": 1920,
-    "judge": 2680,
+    "judge": 3330,
     "measurement": 1930,
     "numerics": 1320,
     "providers": 9270,
@@ -45,8 +45,8 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 56_120
-FILES = 345
+TESTS = 56_400
+FILES = 347
 
 
 class Size(NamedTuple):

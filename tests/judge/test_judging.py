@@ -5,25 +5,33 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
+import mmap
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import OutOfMemoryError, RequestError
+from gemmetry.hardware.cuda_plans import cuda_tools
+from gemmetry.hardware.roofline import SpeedLimit
 from gemmetry.judge import sandbox
+from gemmetry.judge.census import compiled, reported
 from gemmetry.judge.judging import Ruling, judge
+from gemmetry.judge.memory import Arena, DeviceArena
+from gemmetry.judge.remote import Remote
 from gemmetry.judge.sandbox import confine
 from gemmetry.judge.submissions import Submission, read_submission
-from gemmetry.judge.tasks import read_task
+from gemmetry.judge.tasks import Task, read_task
 from gemmetry.selftest.attacks import ATTACKS, TASK
 from gemmetry.selftest.right_submissions import RIGHT
 
@@ -31,6 +39,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="submissions are confined on Linux")
 
 MEMORY = 16 * 2**30
+CUBINS = Path(__file__).parents[2] / "examples" / "cubins"
 
 
 def _judged(task, submission, **options):
@@ -300,7 +309,7 @@ def test_a_reference_that_is_wrong_is_the_task_s_fault(tmp_path, old, new) -> No
      (".cu", Ruling.REFUSED)],  # does not compile
 )  # fmt: skip
 def test_submissions_that_do_not_work(tmp_path, monkeypatch, source, ruling) -> None:
-    monkeypatch.setattr("gemmetry.judge.remote.START_S", 8.0)
+    monkeypatch.setattr("gemmetry.judge.remote.START_S", 20.0)
     path = _hostile(tmp_path / ("mine.cu" if source == ".cu" else "mine.py"), source)
     task = read_task(TASK)
     submission = read_submission(f"{path}:f", task)
@@ -323,15 +332,18 @@ def _forked(function: Callable[[], object]) -> Any:
         return json.load(file)
 
 
-def _attempts(folder: Path) -> dict[str, Any]:
+def _attempts(folder: Path, is_gpu: bool = False) -> dict[str, Any]:
     """What a confined process can do, and what the kernel did not grant."""
     judge = os.getppid()
-    found: dict[str, Any] = {"missing": confine(folder)}
+    found: dict[str, Any] = {"missing": confine(folder, is_gpu=is_gpu)}
+    thread = f"/proc/self/task/{threading.get_native_id()}"
     for name, attempt in (
         ("scratch", lambda: (folder / "x").write_text("1")),
         ("elsewhere", lambda: (folder.parent / "evil").write_text("1")),
         ("shared", lambda: Path("/dev/shm/evil").write_text("1")),
         ("null", lambda: Path("/dev/null").write_text("1")),
+        ("own", lambda: Path(thread, "comm").write_text("named")),
+        ("system", lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_RDWR))),
         ("network", lambda: socket.create_connection(("127.0.0.1", 1), 0.2)),
         ("files", lambda: socket.socketpair()[0].close()),
         ("another's signal", lambda: os.kill(judge, 0)),
@@ -351,13 +363,15 @@ def _attempts(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_what_a_confined_process_cannot_do(tmp_path) -> None:
-    found = _forked(lambda: _attempts(tmp_path))
+@pytest.mark.parametrize("is_gpu", [False, True])
+def test_what_a_confined_process_cannot_do(tmp_path, is_gpu) -> None:
+    found = _forked(lambda: _attempts(tmp_path, is_gpu))
     assert all(
         found[name] == "done" for name in ("scratch", "null", "files", "own signal", "raise")
     )
     if not any("Landlock" in one for one in found["missing"]):
-        assert found["elsewhere"] == found["shared"] == "PermissionError"
+        assert found["elsewhere"] == found["shared"] == found["system"] == "PermissionError"
+        assert found["own"] == ("done" if is_gpu else "PermissionError")
     if not found["missing"]:
         assert found["network"] != "done" and found["processes"] == 1
 
@@ -404,3 +418,148 @@ def test_operands_of_other_formats_reach_the_submission(tmp_path) -> None:
     found = _judged(task, read_submission(f"{tmp_path}/mine.py:f", task), time_it=False)
     assert found.ruling is Ruling.OK, str(found)
     assert np.isfinite(found.seconds)
+
+
+class Pretended(DeviceArena):
+    """The memory of a GPU, played by a memory file: what is written to the host has to be pushed,
+    and what the submission wrote to be pulled."""
+
+    def _created(self, index):
+        descriptor = os.memfd_create("pretended")
+        os.ftruncate(descriptor, self.size_bytes)
+        mapped = mmap.mmap(descriptor, self.size_bytes)
+        return descriptor, self._torch.frombuffer(mapped, dtype=self._torch.uint8)
+
+    def setup(self):
+        return {**super().setup(), "transport": "host"}
+
+    def _wait(self):
+        """Nothing runs behind the caller's back."""
+
+    def is_idle(self):
+        return self.idle.pop() if self.idle else True
+
+    idle: ClassVar[list[bool]] = []
+
+    def close(self):
+        os.close(self.descriptor)
+
+
+def _mine(source, task=TASK, **options):
+    submission = Submission(name="mine", files={"m.py": source}, main="m.py", entry="f")
+    settings = {"level": "quick", "time_it": False} | options
+    return _judged(task if isinstance(task, Task) else read_task(task), submission, **settings)
+
+
+PRODUCT = "def f(a, b):\n    return a @ b\n"
+
+
+@pytest.mark.parametrize("transport", ["upload", "pretended"])
+def test_inputs_travel_in_other_ways(monkeypatch, transport) -> None:
+    if transport == "pretended":
+        monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: Pretended("cpu"))
+    options = {"transport": transport, "level": "standard", "time_it": True}
+    found = _mine(PRODUCT, **options)
+    assert found.ruling is Ruling.OK, str(found)
+    assert found.memory == {"upload": "upload", "pretended": "device"}[transport]
+    assert found.speed is not None
+    assert {"red_zones", "unordered_work", "timed launches", "clocks agree"} <= set(found.checks)
+    changes = "def f(a, b):\n    c = a @ b\n    a.zero_()\n    return c\n"
+    assert _mine(changes, transport=transport).ruling is Ruling.CHEATED
+    late = next(one for one in ATTACKS if one.name == "writes_later")
+    assert _mine(late.text, transport=transport).ruling is not Ruling.OK
+
+
+@pytest.mark.parametrize(
+    ("idle", "rulings"), [([True, False], {"cheated"}), ([False, False], {"refused"}), ([], set())]
+)
+def test_a_gpu_that_is_busy_between_batches(monkeypatch, idle, rulings) -> None:
+    """Idle once the submission has been ended: its kernels ran; still busy: another program's."""
+    arena = Pretended("cpu")
+    monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: arena)
+    monkeypatch.setattr(Pretended, "idle", list(idle))
+    found = _mine(PRODUCT)
+    assert {one.ruling for one in found.findings} == rulings
+
+
+def test_memory_that_the_process_cannot_open_is_uploaded(monkeypatch) -> None:
+    class Unopened(Pretended):
+        def setup(self):
+            return {**super().setup(), "transport": "device", "device": "cpu"}
+
+    def opened(device, transport):
+        return Arena(device, transport=transport) if transport else Unopened("cpu")
+
+    monkeypatch.setattr("gemmetry.judge.judging.open_arena", opened)
+    found = _mine(PRODUCT)
+    assert found.ruling is Ruling.OK, str(found)
+    assert found.memory.startswith("upload (")
+
+
+@pytest.mark.parametrize("kind", [Arena, Pretended])
+def test_batches_are_as_long_as_the_shared_memory_allows(monkeypatch, kind) -> None:
+    monkeypatch.setattr("gemmetry.judge.memory.ARENA_BYTES", 2**23)
+    arena, lengths = kind("cpu"), []
+    monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: arena)
+    prepare = Remote.prepare
+    monkeypatch.setattr(
+        Remote, "prepare", lambda self, calls: (lengths.append(len(calls)), prepare(self, calls))
+    )
+    found = _mine(PRODUCT, "matmul_128x128x128_f32t_f32t_f32t", time_it=True)
+    assert found.ruling is Ruling.OK, str(found)
+    assert found.speed is not None and max(lengths) == 2**22 // (3 * (2**16 + 768)) == 21
+    with pytest.raises(OutOfMemoryError, match="cpu"):
+        arena._allocate((3, 2**20), np.dtype(np.float32))
+
+
+def test_a_clock_that_stands_still_is_a_finding() -> None:
+    source = f"import time\ntime.perf_counter_ns = lambda: 0\n\n{PRODUCT}"
+    found = _mine(source, "matmul_512x512x512_f32t_f32t_f32t", time_it=True)
+    assert found.ruling is Ruling.CHEATED
+    assert [one.check for one in found.findings] == ["clocks agree"]
+
+
+def test_faster_than_the_arithmetic_allows_is_a_finding(monkeypatch) -> None:
+    monkeypatch.setattr(
+        "gemmetry.judge.judging.speed_limit", lambda *a: SpeedLimit(1e3, "a limit for this test")
+    )
+    found = _mine(PRODUCT, time_it=True)
+    assert [one.check for one in found.findings] == ["no faster than possible"]
+    assert found.ruling is Ruling.CHEATED
+
+
+@pytest.mark.parametrize(
+    ("body", "account"),
+    [("return a @ b", "its own"),
+     ("import numpy; x = numpy.ones((300, 300)); x @ x\n"
+      "    return (a[:, :, None] * b).sum(1)", "the judge's"),
+     ("return (a[:, :, None] * b).sum(1)", "")],
+)  # fmt: skip
+def test_libraries_that_a_task_forbids(body, account) -> None:
+    task = replace(read_task(TASK), allows_libraries=False)
+    found = _mine(f"def f(a, b):\n    {body}\n", task)
+    assert found.ruling is (Ruling.CHEATED if account else Ruling.OK), str(found)
+    assert {one.account for one in found.ran if one.library} == ({account} if account else set())
+
+
+def test_what_a_process_reports_to_have_run_is_read_with_care() -> None:
+    nvjet = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
+    rows = [["kernel", nvjet, 3], ["operator", "aten::mm", 1], ["operator", "aten::add", 1],
+            ["kernel", 5, 1], None, ["other", "x", 1], ["kernel", "mine", 2]]  # fmt: skip
+    found = reported(rows)
+    assert [(one.name, one.library, one.count) for one in found] == [
+        (nvjet, "nvjet", 3), ("aten::mm", "torch's", 1), ("mine", "", 2),
+    ]  # fmt: skip
+    assert reported({"kernel": 1}) == reported(None) == []
+
+
+def test_machine_code_in_the_submission_s_folder(tmp_path) -> None:
+    for name in ("nvcc", "cute"):
+        shutil.copy(CUBINS / f"{name}_gemm.cubin", tmp_path)
+    (tmp_path / "damaged.cubin").write_bytes(b"\x7fELF")
+    os.mkfifo(tmp_path / "pipe.cubin")
+    found = {one.name: one for one in compiled(tmp_path)}
+    assert "gemm" in found and len(found) == 2
+    assert all(one.local_bytes is not None for one in found.values())
+    if any(cuda_tools("nvdisasm")):
+        assert found["gemm"].accumulator == "F32" and "HGMMA" in found["gemm"].instructions

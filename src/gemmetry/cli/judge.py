@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmetry.cli.console import note
@@ -47,6 +47,12 @@ class Judge(Brief, Written):
         parse=_parse_bytes,
     )
     threads: int = option("Threads of torch, for the submission and the baseline.", "N", default=1)
+    device: str = option("Where submissions run: cpu, cuda:0.", "NAME", default="cpu")
+    libraries: bool = option(
+        "Vendors' libraries, such as cuBLAS, and torch's products may be called.",
+        "--libraries/--no-libraries",
+        default=True,
+    )
 
 
 def judge(options: Judge) -> int:
@@ -63,11 +69,13 @@ def judge(options: Judge) -> int:
 
     options.check()
     task = read_task(options.task, options.workloads)
+    task = replace(task, allows_libraries=options.libraries)
     submission = read_submission(options.submission, task)
     memory = free_memory_bytes() // 2 if options.memory is None else options.memory
     found = judged(
         task, submission, level=options.level, seed=options.seed, time_it=options.time,
         limit_s=options.limit, memory_bytes=memory, threads=options.threads,
+        device=options.device,
         command=shlex.join(["gemmetry", *sys.argv[1:]]),
     )  # fmt: skip
     options.deliver(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
+import re
 import select
 import signal
 import subprocess
@@ -13,26 +13,31 @@ import sys
 import tempfile
 import threading
 import time
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer, Device
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError, WrongResultError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.hardware.host_device import HostBuffer, HostDevice
+from gemmetry.hardware.host_device import HostBuffer
+from gemmetry.judge.memory import Arena
 from gemmetry.judge.submissions import Submission
-from gemmetry.judge.tasks import ARENA_BYTES
+
+Calls = Sequence[tuple[Sequence[Any], Sequence[HostBuffer]]]
+"""Each call's arguments, and the buffers of its results."""
 
 MOST_REPLY_BYTES = 2**20
 
+_CODE = re.compile(
+    r"^[0-9a-f]+-[0-9a-f]+ r-x\S* .* (/\S+)\n(?:[A-Z]\w+:.*\n)*?Rss: +(\d+) kB", re.M
+)
+"""A mapping of executable code in /proc/PID/smaps, and how much of it is in memory (proc(5))."""
+
 START_S = 120.0
 """Time to import or compile a submission."""
-
-_ALIGNED = 256
 
 _POISON = 0x73
 """Fills what malloc hands out in the child (mallopt(3), M_PERTURB), so that a result that was never
@@ -43,56 +48,17 @@ class Died(LaunchError):
     """The submission's process ended, or did not answer in time."""
 
 
-class Arena(HostDevice):
-    """Host memory that the child maps too; a :class:`gemmetry.domain.contracts.Device`."""
+class NotShared(LaunchError):
+    """The submission's process cannot open the memory; none of the submission's code has run."""
 
-    def __init__(self, size_bytes: int = ARENA_BYTES) -> None:
-        super().__init__()
-        self.descriptor = os.memfd_create("gemmetry-judge", os.MFD_CLOEXEC)
-        os.ftruncate(self.descriptor, size_bytes)
-        self._map = mmap.mmap(self.descriptor, size_bytes)
-        self._bytes = np.frombuffer(self._map, np.uint8)
-        self._start = self._bytes.ctypes.data
-        self._free = [(0, size_bytes)]
-        self._lock = threading.Lock()
 
-    def room(self, size_bytes: int) -> HostBuffer:
-        """Bytes of the arena: the first gap that is large enough after the one used last, so that
-        addresses change."""
-        size = max(_ALIGNED, math.ceil(size_bytes / _ALIGNED) * _ALIGNED)
-        with self._lock:
-            place = next((i for i, (_, length) in enumerate(self._free) if length >= size), None)
-            if place is None:
-                raise MemoryError
-            start, length = self._free.pop(place)
-            if length > size:
-                # Last, so that the next buffers come from elsewhere before this gap is used again.
-                self._free.append((start + size, length - size))
-        found = self._bytes[start : start + size_bytes]
-        weakref.finalize(found, self._release, start, size)
-        return found
+class Took(NamedTuple):
+    """Times of a batch in ns."""
 
-    def _release(self, start: int, size: int) -> None:
-        with self._lock:
-            gaps = sorted([*self._free, (start, size)])
-            merged: list[tuple[int, int]] = []
-            for begin, length in gaps:
-                if merged and sum(merged[-1]) == begin:
-                    merged[-1] = merged[-1][0], merged[-1][1] + length
-                else:
-                    merged.append((begin, length))
-            self._free = merged
-
-    def offset(self, buffer: HostBuffer) -> int:
-        """Where a buffer begins in the arena.
-
-        Raises:
-            WrongResultError: it is not in the arena.
-        """
-        offset = int(buffer.ctypes.data) - self._start
-        if not 0 <= offset <= self._bytes.size - buffer.nbytes:
-            raise WrongResultError("a buffer outside of the arena was passed on")
-        return offset
+    ns: float
+    """By this process's clock."""
+    own_ns: float
+    """By the submission's process, which nobody trusts: events of the GPU, or its clock."""
 
 
 class Remote:
@@ -103,6 +69,7 @@ class Remote:
         style: ``torch`` or ``numpy``: what its function takes.
         poisons: fill the memory that it allocates.
         limit_s: seconds for a batch of calls.
+        without: layers of the sandbox that are left out.
     """
 
     def __init__(
@@ -118,6 +85,7 @@ class Remote:
         poisons: bool = False,
         limit_s: float = 60.0,
         memory_bytes: int | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         """Start the process, and import the submission in it.
 
@@ -126,18 +94,26 @@ class Remote:
         """
         self.arena, self.limit_s, self._lock = arena, limit_s, threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="gemmetry-judge-")
-        folder = Path(self._scratch.name)
+        self.folder = folder = Path(self._scratch.name)
+        """Where the submission may write."""
+        self.reply: dict[str, Any] = {}
+        """What its process has answered to the last launch."""
         for name, text in submission.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        self._start(folder, poisons, memory_bytes)
+        self._start(folder, poisons, {"memory_bytes": memory_bytes, "without": without})
         try:
             self.missing = list(self._read(START_S).get("missing", ()))
+            try:
+                self.ask({"do": "open", "style": style, "threads": threads}, limit_s=START_S)
+            except LaunchError as error:
+                raise NotShared(f"{arena.device}: {error}") from error
+            self.code_before = self.code()
             self.ask(
                 {
-                    "do": "load", "style": style, "path": str(folder / submission.main),
-                    "entry": submission.entry, "seed": seed, "threads": threads, "packs": packs,
+                    "do": "load", "path": str(folder / submission.main),
+                    "entry": submission.entry, "seed": seed, "packs": packs,
                     "initial": [{"value": one} for one in initial],
                 },
                 limit_s=START_S,
@@ -146,14 +122,19 @@ class Remote:
             self.close()
             raise
 
-    def _start(self, folder: Path, poisons: bool, memory_bytes: int | None) -> None:
+    def _start(self, folder: Path, poisons: bool, limits: Mapping[str, Any]) -> None:
         requests, self._to_child = os.pipe()
         self._from_child, replies = os.pipe()
         passed = (requests, replies, self.arena.descriptor)
-        setup = {"scratch": str(folder), "memory_bytes": memory_bytes, "descriptors": passed}
-        kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "PYTHONPATH")
+        setup = {
+            "scratch": str(folder), "descriptors": passed, **limits, **self.arena.setup(),
+        }  # fmt: skip
+        kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
+                "PYTHONPATH")  # fmt: skip
         environment = {name: os.environ[name] for name in kept if name in os.environ}
+        paths = environment.get("PYTHONPATH", "").split(os.pathsep)  # it starts in another folder
         environment |= {
+            "PYTHONPATH": os.pathsep.join(str(Path(one).resolve()) for one in paths if one),
             "HOME": str(folder), "TMPDIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton"),
             "TORCH_EXTENSIONS_DIR": str(folder / "extensions"), "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -242,7 +223,7 @@ class Remote:
             "offset": self.arena.offset(value),
         }  # fmt: skip
 
-    def prepare(self, calls: Sequence[tuple[Sequence[Any], Sequence[HostBuffer]]]) -> None:
+    def prepare(self, calls: Calls) -> None:
         """Announce calls, each with its arguments and the buffers of its results."""
         self.ask(
             {
@@ -255,20 +236,47 @@ class Remote:
             }
         )  # fmt: skip
 
-    def go(self) -> float:
-        """Run the announced calls. Returns their time in ns by this process's clock."""
+    def run(self, calls: Calls, **request: Any) -> None:
+        """Announce calls, hand over what was written to their buffers, run them, and read what
+        they wrote."""
+        self.prepare(calls)
+        buffers = [one for inputs, outputs in calls for one in (*inputs, *outputs)]
+        self.arena.push(buffers)
+        self.go(**request)
+        if self.arena.transport == "upload":
+            self.ask({"do": "return"})
+        self.arena.pull(buffers)
+
+    def go(
+        self, looks_at: Callable[[], Sequence[HostBuffer]] = tuple, **request: Any
+    ) -> tuple[Took, list[HostBuffer]]:
+        """Run the announced calls.
+
+        Args:
+            looks_at: chooses buffers after the reply. The clock stops when they are copied:
+                the copies lack work that is not done by then.
+
+        Returns:
+            The time, and the copies.
+        """
+        if self.arena.transport == "upload":
+            self.ask({"do": "upload"})
         with self._lock:
             before = time.perf_counter_ns()
-            self._send({"do": "go"})
-            found = self._read(self.limit_s)
+            self._send({"do": "go", **request})
+            self.reply = found = self._read(self.limit_s)
+            frozen = self.arena.freeze(looks_at())
             took = time.perf_counter_ns() - before
         self._checked(found)
-        return float(took)
+        own = found.get("own_ns")
+        if not isinstance(own, (int, float)) or not math.isfinite(own):
+            own = 0.0
+        return Took(float(took), float(own)), frozen()
 
     def members(self) -> list[int]:
         """Processes of the submission: all in its process namespace, or in its session where
-        namespaces are not granted."""
-        found = []
+        namespaces are not granted; the first of them is its own."""
+        found, is_first_inside = [], False
         own = _namespace("self")
         session = self._process.pid
         for entry in Path("/proc").iterdir():
@@ -279,9 +287,12 @@ class Remote:
             except OSError:
                 continue
             space = _namespace(entry.name)
-            if int(parts[3]) == session or (space and space != own and self._owns(space, session)):
+            is_inside = bool(space) and space != own and self._owns(space, session)
+            is_first_inside |= is_inside
+            if is_inside or int(parts[3]) == session:
                 found.append(int(entry.name))
-        return [pid for pid in found if pid != session]
+        # With a namespace, the process that was started only waits for the one inside.
+        return [pid for pid in found if pid != session or not is_first_inside]
 
     def _owns(self, space: str, session: int) -> bool:
         try:
@@ -289,6 +300,19 @@ class Remote:
         except OSError:
             return False
         return any(_namespace(pid) == space for pid in tasks)
+
+    def code(self) -> dict[str, int]:
+        """File -> bytes of its machine code in memory, for the libraries of the submission's
+        processes: code gets there when it runs."""
+        found: dict[str, int] = {}
+        for pid in self.members():
+            try:
+                text = Path(f"/proc/{pid}/smaps").read_text(errors="replace")
+            except OSError:
+                continue
+            for name, size in _CODE.findall(text):
+                found[name] = found.get(name, 0) + 1024 * int(size)
+        return found
 
     def stop(self) -> list[int]:
         """Stop all processes of the submission; returns them for :meth:`go_on`."""
@@ -355,8 +379,7 @@ class RemoteExecutable:
             OutOfMemoryError: it had not enough memory.
         """
         try:
-            self._remote.prepare([(inputs, [output])])
-            self._remote.go()
+            self._remote.run([(inputs, [output])])
         except Died:
             raise
         except LaunchError as error:

@@ -25,7 +25,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER = 0x0002_0000, 0x0800_0000, 0x1000_0000
@@ -89,13 +89,27 @@ FILE_BYTES = 2**32
 """Limit on the size of one file: compilers of kernels write to the scratch folder."""
 
 
-def confine(scratch: Path, *, memory_bytes: int | None = None) -> list[str]:
+RELAXED: tuple[tuple[str, ...], ...] = (
+    (), ("Landlock",), ("namespaces",), ("Landlock", "namespaces"),
+)  # fmt: skip
+"""Layers to leave out, in this order, until a GPU's driver starts."""
+
+
+def confine(
+    scratch: Path,
+    *,
+    memory_bytes: int | None = None,
+    is_gpu: bool = False,
+    without: Collection[str] = (),
+) -> list[str]:
     """Confine this process and all that it starts. Forks: only the confined process returns, and
     the one that called waits for it and exits with its status.
 
     Args:
         scratch: the only folder in which files may be written.
-        memory_bytes: limit on the address space; None where a GPU's driver reserves terabytes.
+        memory_bytes: limit on the address space.
+        is_gpu: limit what is written instead: a GPU's driver reserves terabytes of addresses.
+        without: layers that are left out, of :data:`RELAXED`.
 
     Returns:
         What the kernel did not grant, in words; empty where everything holds.
@@ -103,18 +117,18 @@ def confine(scratch: Path, *, memory_bytes: int | None = None) -> list[str]:
     if sys.platform != "linux":
         return [f"nothing is confined on {sys.platform}"]
     libc = ctypes.CDLL(None, use_errno=True)
-    missing = []
+    missing = [f"no {one}: the GPU's driver does not start with it" for one in without]
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     uid, gid = os.getuid(), os.getgid()
     spaces = _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC
-    if libc.unshare(spaces) == 0:
+    if "namespaces" not in without and libc.unshare(spaces) == 0:
         _map_ids(uid, gid)
         _become_first(libc)
         libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
         if libc.mount(b"proc", b"/proc", b"proc", 0, None) != 0:
             missing.append("/proc shows other processes")
     else:
-        reason = os.strerror(ctypes.get_errno())
+        reason = "left out" if "namespaces" in without else os.strerror(ctypes.get_errno())
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         missing.append(f"no namespaces ({reason}): it sees other processes")
         if problem := _restrict_calls(libc):
@@ -124,13 +138,17 @@ def confine(scratch: Path, *, memory_bytes: int | None = None) -> list[str]:
         (resource.RLIMIT_FSIZE, FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, PROCESSES),
-        *(() if memory_bytes is None else ((resource.RLIMIT_AS, memory_bytes),)),
+        *(() if memory_bytes is None else ((_limit_of_memory(is_gpu), memory_bytes),)),
     ):
         _, hard = resource.getrlimit(which)
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (least, least))
-    problem = _restrict_files(libc, scratch)
+    problem = "" if "Landlock" in without else _restrict_files(libc, scratch, is_gpu)
     return missing + ([problem] if problem else [])
+
+
+def _limit_of_memory(is_gpu: bool) -> int:
+    return resource.RLIMIT_DATA if is_gpu else resource.RLIMIT_AS
 
 
 def _map_ids(uid: int, gid: int) -> None:
@@ -200,8 +218,9 @@ def _filter(machine: int, numbers: Mapping[str, int], own: int) -> bytes:
     return b"".join(struct.pack("=HBBI", *one) for one in [*found, (_RETURN, 0, 0, _ALLOW)])
 
 
-def _restrict_files(libc: ctypes.CDLL, scratch: Path) -> str:
-    """Apply Landlock; returns why it could not be, or "" ."""
+def _restrict_files(libc: ctypes.CDLL, scratch: Path, is_gpu: bool) -> str:
+    """Apply Landlock; returns why it could not be, or "". CUDA's driver writes below /proc when it
+    starts: of all that is there, a GPU's process may write what is about itself."""
     abi = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
     if abi < 1:
         reason = os.strerror(ctypes.get_errno())
@@ -216,6 +235,8 @@ def _restrict_files(libc: ctypes.CDLL, scratch: Path) -> str:
         return f"Landlock refuses its rules ({os.strerror(ctypes.get_errno())})"
     try:
         allowed = [(Path("/"), _READING), (scratch, handled)]
+        if is_gpu:
+            allowed.append((Path("/proc/self").resolve(), handled))
         for pattern in _DEVICES:
             allowed += [(path, handled) for path in Path("/dev").glob(pattern)]
         for path, access in allowed:

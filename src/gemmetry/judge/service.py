@@ -94,7 +94,7 @@ class Limits:
     """Seconds for a judgement."""
 
 
-def arguments_of(order: Order, file: Path, tasks: Path | None) -> list[str]:
+def arguments_of(order: Order, file: Path, tasks: Path | None, device: str = "cpu") -> list[str]:
     """The words after ``gemmetry`` that judge the submission in `file`.
 
     Raises:
@@ -106,8 +106,8 @@ def arguments_of(order: Order, file: Path, tasks: Path | None) -> list[str]:
     seed = [] if order.seed is None else [f"--seed={order.seed}"]
     return [
         "judge", "run", f"--task={_task(order.task, tasks)}", f"--level={order.level}", *seed,
-        f"--limit={order.limit}", "--time" if order.time else "--no-time", "--brief", "--json",
-        "--", named,
+        f"--limit={order.limit}", f"--device={device}", "--time" if order.time else "--no-time",
+        "--brief", "--json", "--", named,
     ]  # fmt: skip
 
 
@@ -229,7 +229,10 @@ class Service:
         folder = self._folder / key
         file = folder / f"submission.{order.form}"
         device = order.device or self.limits.devices[0]
-        job = _Job(key, folder, arguments_of(order, file, self.limits.tasks), device)
+        # The process sees its own GPU alone, which is then the first.
+        visible = "cpu" if device == "cpu" else "cuda:0"
+        arguments = arguments_of(order, file, self.limits.tasks, visible)
+        job = _Job(key, folder, arguments, device)
         if queue.full():
             raise asyncio.QueueFull
         folder.mkdir()

@@ -56,6 +56,8 @@ class Task:
     source: str = field(default="", repr=False)
     """Python of the function that submissions are compared with; "": there is none."""
     source_entry: str = ""
+    allows_libraries: bool = True
+    """Whether a submission may call a vendor's library, such as cuBLAS, or torch's products."""
     seed: int = 0
     """Seed before the submission's class is made, so that its weights are the reference's."""
 
@@ -180,6 +182,38 @@ def _product(operation: Operation) -> str:
     )
     result = f"(a{a} @ b{b}){c}" + (".contiguous()" if c else "")
     return f"def product(a, b):\n    return {result}\n"
+
+
+_CUBLASLT = """\
+from pathlib import Path
+
+import torch
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.torch_device import gpu_targets, stored_shape, torch_dtype
+from gemmetry.providers.cublaslt_provider.provider import CublasLtProvider
+
+operation = parse_operation("{name}")
+provider, target = CublasLtProvider({{}}), gpu_targets()[torch.cuda.current_device()]
+if reason := provider.supports(operation, target):
+    raise ValueError(reason)
+configuration = provider.parse_configuration("best", operation, target)
+executable = provider.build(
+    Dispatch(operation, configuration, provider.name, target), Workspace(generated=Path.cwd())
+)
+shape, dtype = stored_shape(operation.output), torch_dtype(operation.output.dtype)
+
+
+def product(*operands):
+    return executable.run(operands, torch.empty(shape, dtype=dtype, device=operands[0].device))
+"""
+
+
+def cublaslt_source(name: str) -> str:
+    """Python of the best algorithm of cuBLASLt for an operation, in a function ``product``."""
+    return _CUBLASLT.format(name=name)
 
 
 def _module(path: Path, text: str, needed: Sequence[str]) -> Any:
@@ -338,7 +372,7 @@ def variations(arguments: Sequence[Any], rng: np.random.Generator) -> list[tuple
 
     def with_zeros(x: Any) -> Any:
         generator = torch.Generator().manual_seed(mask_seed)
-        return x * (torch.rand(x.shape, generator=generator) < 0.5)
+        return x * (torch.rand(x.shape, generator=generator) < 0.5).to(x.device)
 
     return [
         changed(lambda x: x.double() / 64),

@@ -29,13 +29,16 @@ class Attack:
         return f"import torch\n\n{self.source}"
 
 
-def _attacks() -> Iterator[Attack]:
-    """Those of ``attacks.txt``: a heading with name and description, and the source below it."""
-    text = Path(__file__).with_suffix(".txt").read_text("utf-8")
+def _attacks(file: str) -> Iterator[Attack]:
+    """Those of a text file: a heading with name and description, and the source below it."""
+    text = Path(__file__).with_name(file).read_text("utf-8")
     for part in text.removeprefix("## ").split("\n## "):
         heading, source = part.split("\n", 1)
         name, what = heading.split(": ", 1)
         yield Attack(name, what, f"{source.rstrip()}\n")
 
 
-ATTACKS = tuple(_attacks())
+ATTACKS = tuple(_attacks("attacks.txt"))
+
+GPU_ATTACKS = tuple(_attacks("gpu_attacks.txt"))
+"""Those that need a GPU; ``calls_a_library`` needs a task that forbids libraries."""
