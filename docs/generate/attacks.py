@@ -29,7 +29,7 @@ This page is generated: `python docs/generate/attacks.py > docs/attacks.md`, on 
 `--kernelbench`, `--gpumode` and `--flashinfer` for checkouts of the other projects:
 {commits}.
 Each row is a submission that claims to compute `{task}`
-(`gemmetry/selftest/attacks.txt`).
+(`gemmetry/selftest/attacks.txt`). Attacks that need a GPU are not here (`gpu_attacks.txt`).
 
 * *In one process* is what many harnesses do: three trials with random inputs, `torch.allclose`
   within 1 %, then a loop timed by `time.perf_counter` in the process of the submission.
