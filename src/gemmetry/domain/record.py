@@ -307,11 +307,14 @@ class Record:
         return self.measurement is not None and self.measurement.method == IMPORTED
 
     @property
+    def median_ns(self) -> float | None:
+        """Median duration of one launch; None without a measurement."""
+        return None if self.measurement is None else self.measurement.median_ns
+
+    @property
     def gflops(self) -> float | None:
         """10⁹ FLOP/s at the median; None without a measurement."""
-        if self.measurement is None or self.measurement.median_ns <= 0:
-            return None
-        return self.flops / self.measurement.median_ns
+        return self.flops / self.median_ns if self.median_ns else None
 
     @property
     def flops_per_j(self) -> float | None:
@@ -323,9 +326,7 @@ class Record:
     @property
     def bandwidth_gb_per_s(self) -> float | None:
         """Compulsory bytes over the median time, in 10⁹ bytes/s."""
-        if self.measurement is None or self.measurement.median_ns <= 0:
-            return None
-        return self.bytes / self.measurement.median_ns
+        return self.bytes / self.median_ns if self.median_ns else None
 
 
 _LIMITS = ("device_memory_bytes", "power_limits_w")
