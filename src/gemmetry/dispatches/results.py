@@ -295,12 +295,17 @@ PRESETS: dict[str, str] = {
 }
 """Preset -> the columns it holds, for people."""
 
+
+def _of_profiler(heading: str, record: Record, _operation: Operation) -> str | int:
+    return csv_row(record)[heading]
+
+
 _PRESETS: dict[str, tuple[RecordColumn, ...]] = {
     "gemmetry": COLUMNS,
     "summary": tuple(COLUMNS_BY_NAME[name] for name in SUMMARY),
     "dispatch-profiler": tuple(
         RecordColumn(heading, ColumnType.INTEGER if heading in INTEGERS else ColumnType.TEXT,
-                     value=lambda record, _, heading=heading: csv_row(record)[heading])
+                     value=partial(_of_profiler, heading))
         for heading in CSV_HEADER
     ),
 }  # fmt: skip
@@ -340,12 +345,14 @@ def select_columns(names: Sequence[str] | None, *, tags: Iterable[str] = ()) -> 
     leading: dict[str, RecordColumn] = {}
     for tag in tags:
         heading = f"tag:{tag}" if tag in chosen else tag
-        leading[heading] = RecordColumn(
-            heading, value=lambda record, _operation, tag=tag: record.tags.get(tag)
-        )  # fmt: skip
+        leading[heading] = RecordColumn(heading, value=partial(_tag, tag))
     if leading:
         chosen.pop("tags", None)
     return [*leading.values(), *chosen.values()]
+
+
+def _tag(name: str, record: Record, _operation: Operation) -> str | None:
+    return record.tags.get(name)
 
 
 def tag_names(records: Iterable[Record]) -> list[str]:

@@ -382,7 +382,7 @@ class Environment:
     def differences(self, other: Environment) -> list[str]:
         """One readable line for each field that differs, and for each differing key of a
         mapping."""
-        mine, theirs = _flat(asdict(self)), _flat(asdict(other))
+        mine, theirs = flat_fields(asdict(self)), flat_fields(asdict(other))
         return [
             f"{name}: {shown(mine.get(name))} vs {shown(theirs.get(name))}"
             for name in sorted(mine.keys() | theirs.keys())
@@ -390,14 +390,15 @@ class Environment:
         ]
 
 
-def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, with each entry of a mapping as a field of its own: ``packages.torch``."""
+def flat_fields(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The fields after `prefix`, with each entry of a mapping as a field of its own:
+    ``packages.torch``; lists as tuples."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": item for key, item in value.items()}
+            found |= flat_fields(value, f"{prefix}{name}.")
         else:
-            found[name] = value
+            found[f"{prefix}{name}"] = tuple(value) if isinstance(value, list) else value
     return found
 
 
