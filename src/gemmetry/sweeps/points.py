@@ -20,7 +20,6 @@ from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestErr
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.statistics.comparison import (
     LEAST_PAIRS,
-    Comparison,
     Difference,
     compare_pairs,
     compare_runs,
@@ -45,14 +44,16 @@ from gemmetry.sweeps.rows import (
     PointCollective,
     PointStraggler,
     PooledGemm,
+    Ranked,
     RecordedCollective,
-    RocprofKernel,
     SettingEffect,
     SettingVerdict,
     StepMedian,
     StepSummary,
+    StepTime,
     SweepConfiguration,
     SweepSetting,
+    configuration_entry,
 )
 from gemmetry.sweeps.workers import (
     Progress,
@@ -67,24 +68,6 @@ from gemmetry.traces.collectives.matching import JobCollectives
 
 Runs: TypeAlias = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
 """Configuration -> times of the steps of each run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
-    """One step of a point: that of its slowest rank, in ns. The parts add up to the window."""
-
-    number: int
-    rank: int | None
-    """The slowest rank."""
-    window_ns: int
-    compute_ns: int
-    """Computing, as if nothing were slowed."""
-    slowed_ns: int | None
-    """By how much communication lengthened GEMMs (an estimate); None where no GEMM could be judged,
-    so that `compute_ns` may include it."""
-    exposed_comm_ns: int
-    exposed_copy_ns: int
-    idle_ns: int
 
 
 def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> tuple[StepTime, ...]:
@@ -138,7 +121,7 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
     """The median step; None without steps."""
     if not steps:
         return None
-    windows = [step.window_ns / 1e6 for step in steps]
+    windows = [step.window_ms for step in steps]
     low, high = median_interval(windows) or (None, None)
     ordered = sorted(steps, key=lambda step: step.window_ns)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
@@ -156,27 +139,6 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
         exposed_copy_ms=mean("exposed_copy_ns"),
         idle_ms=mean("idle_ns"),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """One configuration compared with the best one."""
-
-    configuration: SweepConfiguration
-    mean_ms: float
-    """Geometric mean over its runs of the run's median step, so that quotients are the ratios that
-    are compared."""
-    runs: int
-    steps: int
-    comparison: Comparison | None
-    """Its time compared with that of the best one; None of the best one itself."""
-
-    @property
-    def verdict_of_best(self) -> str:
-        """How the best compares with it: ``faster``, ``no difference shown``, ``undecided``."""
-        assert self.comparison is not None  # the best itself is not compared
-        found = self.comparison.verdict
-        return Difference.FASTER if found is Difference.SLOWER else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +194,11 @@ def find_best(runs: Runs) -> Best | None:
         comparison = None if one is order[0] else compare_runs(
             medians[order[0]], medians[one], spread, relevant=RELEVANT, family=family
         )  # fmt: skip
-        steps = sum(map(len, runs[one]))
-        ranked.append(Ranked(one, means[one], len(medians[one]), steps, comparison))
+        ranked.append(Ranked.of_comparison(
+            comparison, **configuration_entry(one), configuration=one, mean_ms=means[one],
+            runs=len(medians[one]), steps=sum(map(len, runs[one])),
+            note=comparison.note if comparison else None,
+        ))  # fmt: skip
     return Best(tuple(ranked))
 
 
@@ -469,11 +434,6 @@ class PointAnalysis:
         return point_collectives(self.job)
 
     @property
-    def rocprof_kernels(self) -> tuple[RocprofKernel, ...]:
-        """The kernels that rocprofv3 recorded."""
-        return self.rocprof.kernels
-
-    @property
     def is_complete(self) -> bool:
         """Whether the run ended well, or there was none, and everything of it could be read."""
         is_whole = not self.unreadable and not any(
@@ -583,7 +543,7 @@ def analyse_sweep(
     runs: dict[SweepConfiguration, list[list[float]]] = {}
     for one in points:
         if one.is_compared:
-            times = [step.window_ns / 1e6 for step in one.steps]
+            times = [step.window_ms for step in one.steps]
             runs.setdefault(one.point.configuration, []).append(times)
     verdicts = [(one.point, one.settings, [rank.facts for rank in one.ranks]) for one in points]
     return SweepAnalysis(

@@ -53,6 +53,11 @@ _COLLECTIVE_OPERATOR = "record_param_comms"
 _HOST_COLLECTIVE = re.compile(r"\A(?:gloo|mpi|ucc|nccl):(\w+)")
 
 
+def _numbers(field: str) -> cached_property[Int64]:
+    """The bytes of a field as an array."""
+    return cached_property(lambda one: np.frombuffer(getattr(one, field), np.int64))
+
+
 class GemmInstances(msgspec.Struct, frozen=True, dict=True):
     """The GEMMs of a trace by start; fields are the bytes of int64 arrays."""
 
@@ -63,30 +68,16 @@ class GemmInstances(msgspec.Struct, frozen=True, dict=True):
     steps: bytes = b""
     pairs: bytes = b""
 
-    @cached_property
-    def kind(self) -> Int64:
-        """Indices into :attr:`RankFacts.gemm_kinds`."""
-        return np.frombuffer(self.kinds, np.int64)
-
-    @cached_property
-    def start_ns(self) -> Int64:
-        """Starts, in ns since 1970 where the trace records the origin of its times."""
-        return np.frombuffer(self.starts, np.int64)
-
-    @cached_property
-    def duration_ns(self) -> Int64:
-        """Durations in ns."""
-        return np.frombuffer(self.durations, np.int64)
-
-    @cached_property
-    def overlap_ns(self) -> Int64:
-        """Part of the duration during which communication ran on the same device, in ns."""
-        return np.frombuffer(self.overlaps, np.int64)
-
-    @cached_property
-    def step(self) -> Int64:
-        """Number of the step; -1: in no step."""
-        return np.frombuffer(self.steps, np.int64)
+    kind = _numbers("kinds")
+    """Indices into :attr:`RankFacts.gemm_kinds`."""
+    start_ns = _numbers("starts")
+    """Starts, in ns since 1970 where the trace records the origin of its times."""
+    duration_ns = _numbers("durations")
+    """Durations in ns."""
+    overlap_ns = _numbers("overlaps")
+    """Part of the duration during which communication ran on the same device, in ns."""
+    step = _numbers("steps")
+    """Number of the step; -1: in no step."""
 
     @cached_property
     def overlapping(self) -> Int64:
