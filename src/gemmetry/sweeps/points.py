@@ -50,7 +50,6 @@ from gemmetry.sweeps.rows import (
     SettingVerdict,
     StepMedian,
     StepSummary,
-    StepTime,
     SweepConfiguration,
     SweepSetting,
     configuration_entry,
@@ -68,6 +67,24 @@ from gemmetry.traces.collectives.matching import JobCollectives
 
 Runs: TypeAlias = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
 """Configuration -> times of the steps of each run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """One step of a point: that of its slowest rank, in ns. The parts add up to the window."""
+
+    number: int
+    rank: int | None
+    """The slowest rank."""
+    window_ns: int
+    compute_ns: int
+    """Computing, as if nothing were slowed."""
+    slowed_ns: int | None
+    """By how much communication lengthened GEMMs (an estimate); None where no GEMM could be judged,
+    so that `compute_ns` may include it."""
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
 
 
 def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> tuple[StepTime, ...]:
@@ -121,7 +138,7 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
     """The median step; None without steps."""
     if not steps:
         return None
-    windows = [step.window_ms for step in steps]
+    windows = [step.window_ns / 1e6 for step in steps]
     low, high = median_interval(windows) or (None, None)
     ordered = sorted(steps, key=lambda step: step.window_ns)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
@@ -543,7 +560,7 @@ def analyse_sweep(
     runs: dict[SweepConfiguration, list[list[float]]] = {}
     for one in points:
         if one.is_compared:
-            times = [step.window_ms for step in one.steps]
+            times = [step.window_ns / 1e6 for step in one.steps]
             runs.setdefault(one.point.configuration, []).append(times)
     verdicts = [(one.point, one.settings, [rank.facts for rank in one.ranks]) for one in points]
     return SweepAnalysis(

@@ -4,12 +4,12 @@ these declarations. None: the traces do not show it. Times are in µs or ms, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
-from gemmetry.domain.rows import Row, Rows, derived, fact, inline
+from gemmetry.domain.rows import Row, Rows, fact, inline
 from gemmetry.domain.units import counted, format_change, format_memory, format_percent
 from gemmetry.hardware.amd_counters import METRICS
 from gemmetry.results.emit import Result
@@ -142,6 +142,11 @@ class GemmKind(_Row):
     layout: str | None = fact("of A and B: t row-major, n column-major", default=None)
     is_helper: bool = False
     """A helper pass, such as the sum over the slices of split-k."""
+
+    @classmethod
+    def of_shape(cls, shape: Sequence[Any] | None, **names: Any) -> GemmKind:
+        """The kernel with the sizes that a shape begins with; without them where it is None."""
+        return cls(**dict(zip(("m", "n", "k", "batch"), shape or (), strict=False)), **names)
 
     @property
     def shape(self) -> str:
@@ -518,25 +523,12 @@ class StepSummary(_Row):
     idle_ms: float | None = _ms("nothing runs", "idle ms")
 
 
-class StepTime(_Row):
-    """One step of a point: that of its slowest rank, in ns. The parts add up to the window."""
+class StepRow(_Row):
+    """One step of a point: that of its slowest rank."""
 
-    number: int = fact("number", key="step")
-    rank: int | None = fact("the rank with the longest window", key="slowest_rank")
-    window_ns: int
-    compute_ns: int
-    """Computing, as if nothing were slowed."""
-    slowed_ns: int | None
-    """By how much communication lengthened GEMMs (an estimate); None where no GEMM could be judged,
-    so that `compute_ns` may include it."""
-    exposed_comm_ns: int
-    exposed_copy_ns: int
-    idle_ns: int
-
-    @derived("its window", "ms")
-    def window_ms(self) -> float:
-        """Length of the step."""
-        return self.window_ns / 1e6
+    step: int = fact("number")
+    slowest_rank: int | None = fact("the rank with the longest window")
+    window_ms: float = fact("its window", "ms")
 
 
 class PointRow(PointKeys):
@@ -552,7 +544,7 @@ class PointRow(PointKeys):
     versions: dict[str, str] = fact("versions that the traces record", column="")
     settings: tuple[SettingVerdict, ...] = fact("whether settings took effect")
     parts: StepSummary = inline()
-    steps: tuple[StepTime, ...] = fact("each step")
+    steps: tuple[StepRow, ...] = fact("each step")
     stragglers: tuple[PointStraggler, ...] = fact("each rank")
     nccl_records: tuple[RecordedCollective, ...] = fact("what NCCL Inspector recorded")
     problems: tuple[str, ...] = fact("what is missing or damaged", column="")
@@ -639,7 +631,10 @@ def _point(one: PointAnalysis) -> PointRow:
         versions=first.versions if first else {},
         settings=one.settings,
         parts=one.summary or StepSummary(step_ms=StepMedian(n=0)),
-        steps=one.steps,
+        steps=tuple(
+            StepRow(step=step.number, slowest_rank=step.rank, window_ms=step.window_ns / 1e6)
+            for step in one.steps
+        ),
         stragglers=one.stragglers,
         nccl_records=one.recorded,
         problems=one.problems,
