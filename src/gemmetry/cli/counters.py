@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import typer
 
 from gemmetry.cli.console import Found, note, notes, print_facts, print_json, say, stdout_console
-from gemmetry.cli.main import group_app
+from gemmetry.cli.main import group_app, named
 from gemmetry.cli.options import (
     Drawn,
     DryRun,
@@ -21,8 +21,8 @@ from gemmetry.cli.options import (
     Written,
     argument,
     option,
-    parse_share,
     split_names,
+    threshold,
     values,
 )
 
@@ -230,12 +230,7 @@ class Compare(OfKernels):
         "NAMES",
         parse=split_names,
     )
-    threshold: float = option(
-        "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
-        "SHARE",
-        default="1%",
-        parse=parse_share,
-    )
+    threshold: float = threshold("1%", default="1%")
     operation: str | None = option(
         "What the GEMMs compute: matmul_4096x4096x4096_bf16t_bf16n_bf16t.", "NAME"
     )
@@ -261,11 +256,9 @@ def compare(options: Compare) -> None:
         threshold=options.threshold,
     )
     options.report(
-        found,
-        found.problems,
-        lambda console: print_comparison(found, console),
+        found, found.problems, lambda console: print_comparison(found, console),
         hidden_kernels(found),
-    )
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -448,11 +441,5 @@ def _print_metrics(table: Table) -> None:
 
 app = group_app(
     "Collect, read and diagnose the hardware counters of kernels.",
-    {
-        "collect": collect,
-        "import": import_,
-        "diagnose": diagnose,
-        "compare": compare,
-        "metrics": metrics,
-    },
+    named(collect, import_, diagnose, compare, metrics),
 )

@@ -45,9 +45,9 @@ from gemmetry.cli.options import (
     Written,
     argument,
     option,
-    parse_share,
     request,
     split_names,
+    threshold,
 )
 from gemmetry.domain.specs.keys import KEYS
 
@@ -390,12 +390,7 @@ class Compare(Brief, Compared):
     experiments: list[Path] = argument(
         "Folders of experiments; the others are compared with A.", "A [B...]"
     )
-    threshold: float | None = option(
-        "Relative differences up to this are ignored: 5% or 0.05. Default: 2%; with --baseline "
-        "0.5% on a GPU.",
-        "SHARE",
-        parse=parse_share,
-    )
+    threshold: float | None = threshold("2%; with --baseline 0.5% on a GPU")
     baseline: str | None = option(
         "With one experiment: compare its dispatches with those of this provider, or "
         "provider:configuration, for the same problem.",

@@ -17,7 +17,6 @@ import typer
 
 from gemmetry.cli.console import (
     Source,
-    emit,
     note,
     plan_request,
     print_facts,
@@ -29,7 +28,7 @@ from gemmetry.cli.console import (
     stdout_console,
     watched,
 )
-from gemmetry.cli.main import COMMANDS, app, group_app, pages
+from gemmetry.cli.main import COMMANDS, app, group_app, named, pages
 from gemmetry.cli.options import Printed, Restartable, Written, argument, option, request
 from gemmetry.domain.tables import Column, Table, plain_columns
 from gemmetry.domain.units import counted
@@ -130,14 +129,7 @@ def configurations(options: Listed) -> None:
 list_app = group_app(
     "List providers, support, configurations, operations, dtypes or columns, without running "
     "anything.",
-    {
-        "providers": providers,
-        "support": support,
-        "dtypes": dtypes,
-        "columns": columns,
-        "operations": operations,
-        "configurations": configurations,
-    },
+    named(providers, support, dtypes, columns, operations, configurations),
 )
 
 
@@ -267,7 +259,7 @@ def help_(options: Help) -> None:
     found, topic = pages(), options.topic
     if not topic:
         rows = [[name, _title(path)] for name, path in found.items()]
-        emit(Table("topics", plain_columns("topic title"), rows), as_json=options.json)
+        options.emit(Table("topics", plain_columns("topic title"), rows))
         return
     text = found[topic].read_text("utf-8") if topic in found else _help_of(topic, found)
     if options.json:

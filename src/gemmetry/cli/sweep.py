@@ -6,6 +6,7 @@ Their arguments may be written as the scripts of the sweep analysis document wri
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from gemmetry.cli.console import (
     stderr_console,
     stdout_console,
 )
-from gemmetry.cli.main import group_app
+from gemmetry.cli.main import group_app, named
 from gemmetry.cli.options import (
     DryRun,
     Printed,
@@ -31,8 +32,8 @@ from gemmetry.cli.options import (
     argument,
     option,
     output_files,
-    parse_share,
     split_names,
+    threshold,
     values,
 )
 from gemmetry.domain.errors import RequestError
@@ -60,16 +61,13 @@ def _joined(args: Iterable[str]) -> list[str]:
     result: list[str] = []
     in_list = False
     for word in args:
-        if in_list and result[-1] not in LISTS and _is_numbers(word):
+        is_numbers = word and all(part.strip().isdecimal() for part in word.split(",") if part)
+        if in_list and is_numbers and result[-1] not in LISTS:
             result[-1] += f",{word}"
             continue
         result.append(word)
-        in_list = word in LISTS or (in_list and _is_numbers(word))
+        in_list = word in LISTS or bool(in_list and is_numbers)
     return result
-
-
-def _is_numbers(word: str) -> bool:
-    return bool(word) and all(part.strip().isdecimal() for part in word.split(",") if part)
 
 
 def parse_numbers(text: str, option: str) -> tuple[int, ...]:
@@ -217,8 +215,7 @@ def analyze(options: Analyze) -> int:
     products: dict[str, Any] = {
         "top_k": options.top_k, "geometric": options.geo_mean, "plots": options.output_dir,
     }  # fmt: skip
-    workbooks = None if options.json else sweeps.read_workbooks(place, **selected)
-    if workbooks is not None:
+    if not options.json and (workbooks := sweeps.read_workbooks(place, **selected)) is not None:
         note(f"{place} has no traces; its files are made from the workbooks in {workbooks.folder}")
         written = workbooks.write(steps, **products)
         _report(written, workbooks.folder, written.problems)
@@ -241,13 +238,12 @@ def analyze(options: Analyze) -> int:
 
 def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> None:
     """List the files in the folder itself, count those below it, and state the problems."""
-    below: dict[str, int] = {}
     for path in written.paths:
         if path.parent == folder:
             note(f"wrote {path}")
-        else:
-            name = f"{path.parent.name}/*{path.suffix}"
-            below[name] = below.get(name, 0) + 1
+    below = Counter(
+        f"{path.parent.name}/*{path.suffix}" for path in written.paths if path.parent != folder
+    )
     if below:
         counts = ", ".join(f"{name} ({count})" for name, count in below.items())
         note(f"wrote below {folder}: {counts}")
@@ -280,11 +276,7 @@ class Compare(Written, OldComparison):
         ".parquet and .md have the compared figures."
     )
     label: list[str] = option("Name of a sweep, once per sweep. Default: A, B, C ...", "NAME")
-    threshold: float | None = option(
-        "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
-        "SHARE",
-        parse=parse_share,
-    )
+    threshold: float | None = threshold("1%")
     undecided: Undecided = option(
         "Whether a point whose step is undecided, because too few runs were recorded, makes the "
         "exit status 1.",
@@ -420,8 +412,9 @@ def rocprof_input(options: RocprofInput) -> None:
             files=list(map(str, written)), kernels=kernels, jobs=list(made.jobs),
             warnings=[foreign] if foreign else [],
         )  # fmt: skip
-    output = shlex.quote(str(options.output))
-    note("use it:", command=f"gemmetry sweep run --rocprof-input {output}")
+    note(
+        "use it:", command=f"gemmetry sweep run --rocprof-input {shlex.quote(str(options.output))}"
+    )
 
 
 @dataclass(kw_only=True)
@@ -478,8 +471,7 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
         ) from None
     if as_json:
         print_json(found.document(), indent=1)
-    failed = len(found.failed)
-    if failed:
+    if failed := len(found.failed):
         again = f"{again} runs {noun_for(failed, 'it', 'them')} again"
         note(f"{failed} of {counted(count, 'point')} failed; {again}")
         for point in found.failed[:_MOST_LOGS]:
@@ -489,7 +481,7 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     note(f"sweep: {planned.folder}")
     if failed < count:
         note("analyse it:", command=f"gemmetry sweep analyze {folder}")
-    return 1 if failed else 0
+    return int(failed > 0)
 
 
 def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
@@ -497,7 +489,14 @@ def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(planned.document(), indent=1)
         return
-    say(_heading(planned))
+    count, kept = len(planned.jobs), len(planned.kept)
+    heading = f"{counted(count, 'point')} would run, in this order"
+    if 0 < kept < count:
+        rest = f"{kept} {noun_for(kept, 'has', 'have')} succeeded earlier"
+        heading = f"{count - kept} of {heading}; {rest}"
+    elif kept:
+        heading = f"no point would run: {noun_for(count, 'it has', 'all have')} succeeded earlier"
+    say(f"{heading}:")
     for job in planned.jobs:
         say(f"  {job.name}" + ("  (kept)" if job.name in planned.kept else ""))
     waiting = [job for job in planned.jobs if job.name not in planned.kept]
@@ -509,24 +508,7 @@ def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
     say(f"sweep: {planned.folder}")
 
 
-def _heading(planned: SweepPlan) -> str:
-
-    count, kept = len(planned.jobs), len(planned.kept)
-    if not kept:
-        return f"{counted(count, 'point')} would run, in this order:"
-    if kept == count:
-        return f"no point would run: {noun_for(count, 'it has', 'all have')} succeeded earlier:"
-    rest = f"{kept} {noun_for(kept, 'has', 'have')} succeeded earlier"
-    return f"{count - kept} of {counted(count, 'point')} would run, in this order; {rest}:"
-
-
 app = group_app(
     "Run, analyse and compare sweeps of training runs over settings of communication.",
-    {
-        "run": run,
-        "analyze": analyze,
-        "compare": compare,
-        "tuner-config": tuner_config,
-        "rocprof-input": rocprof_input,
-    },
+    named(run, analyze, compare, tuner_config, rocprof_input),
 )

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -25,7 +25,7 @@ from gemmetry.cli.console import (
     stdout_console,
     write_outputs,
 )
-from gemmetry.cli.main import group_app, print_error
+from gemmetry.cli.main import group_app, named, print_error
 from gemmetry.cli.options import (
     Brief,
     Planned,
@@ -36,15 +36,11 @@ from gemmetry.cli.options import (
     output_files,
     request,
 )
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gemmetry.domain.errors import RequestError
-    from gemmetry.results.emit import Result
     from gemmetry.traces.api import Summaries, Traces, Workbooks
-    from gemmetry.traces.gemms import Workload
 
 
 _THREADS = "OPENBLAS_NUM_THREADS"
@@ -78,12 +74,14 @@ class Reads(Printed):
     no_cache: bool = option("Read the files again, and write no caches next to them.")
     timings: bool = option("Report on stderr how long each stage took.")
 
-    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
-        """The traces, of which nothing is read yet."""
+    def traces(self) -> Traces:
+        """The traces, of which nothing is read yet, and where they may be given, workbooks."""
         _import_numpy_alone()
         from gemmetry.traces.api import Traces
 
-        return Traces(self.files, use_cache=not self.no_cache, workbooks=workbooks)
+        return Traces(self.files, use_cache=not self.no_cache, workbooks=self.workbooks)
+
+    workbooks: ClassVar[Any] = None
 
 
 @dataclass(kw_only=True)
@@ -94,15 +92,12 @@ class ReadsWorkbooks(Reads):
         f"{_FILES} Also reports of TraceLens (xlsx).", "FILE...", readable=False
     )
 
-    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
-        """The traces and workbooks, of which nothing is read yet."""
-        return super().traces(workbooks or _tracelens_workbooks)
+    @staticmethod
+    def workbooks() -> Workbooks:
+        """What reads the reports."""
+        from gemmetry.documents import tracelens_workbooks
 
-
-def _tracelens_workbooks() -> Workbooks:
-    from gemmetry.documents import tracelens_workbooks
-
-    return tracelens_workbooks
+        return tracelens_workbooks
 
 
 _SPEC_SUFFIXES = (".yaml", ".yml")
@@ -123,7 +118,7 @@ def summary(options: Summary) -> int:
     found = traces.summaries(steps=steps)
     with traces.stage("output"):
         if options.json:
-            _print_json(traces.result(found.rows(steps=steps)))
+            print_json(traces.result(found.rows(steps=steps)).document(), indent=-1)
         else:
             _print_summaries(found)
         if options.output:
@@ -137,17 +132,14 @@ def summary(options: Summary) -> int:
 
 
 def _print_summaries(found: Summaries) -> None:
-    from gemmetry.traces.text import print_summaries, print_summary
+    from gemmetry.traces.text import print_steps, print_summaries, print_summary
 
     console = stdout_console()
     if len(found.files) == 1:
         print_summary(found.files[0], console)
     else:
         print_summaries(found.files, console)
-    if found.steps:
-        from gemmetry.traces.text import print_steps
-
-        print_steps(found.files, found.steps, found.outside, console)
+    print_steps(found.files, found.steps, found.outside, console)
 
 
 @dataclass(kw_only=True)
@@ -171,7 +163,7 @@ def gemms(options: Gemms) -> int:
 
     table = gemms_table(rows)
     if options.json:
-        _print_json(traces.result({"gemms": Rows(GemmRow, with_shares(rows))}))
+        print_json(traces.result({"gemms": Rows(GemmRow, with_shares(rows))}).document(), indent=-1)
     else:
         from gemmetry.traces.text import print_gemms
 
@@ -204,7 +196,7 @@ def shapes(options: Shapes) -> int:
     rows = traces.gemm_rows(or_products=True)
     from gemmetry.domain.rows import Rows
     from gemmetry.results.emit import of_table, write_atomically
-    from gemmetry.traces.gemms import WorkloadGemm, no_shape, workload
+    from gemmetry.traces.gemms import WorkloadGemm, no_shape, spec_text, workload
     from gemmetry.traces.report import shapes_table
 
     instead = "these are the products that the operators recorded, with times on the host"
@@ -213,9 +205,12 @@ def shapes(options: Shapes) -> int:
     failure = no_shape(traces.names, load) if tables and not load.gemms else None
     text = ""
     if options.spec or specs:
-        text, failure = _spec(load, traces.names, options.top)
+        try:
+            text, failure = spec_text(load, traces.names, top=options.top), None
+        except RequestError as error:
+            failure = error
     if options.json:
-        _print_json(traces.result({"shapes": Rows(WorkloadGemm, load.gemms)}))
+        print_json(traces.result({"shapes": Rows(WorkloadGemm, load.gemms)}).document(), indent=-1)
     elif options.spec:
         typer.echo(text, nl=False)
     else:
@@ -233,17 +228,6 @@ def shapes(options: Shapes) -> int:
     return status
 
 
-def _spec(load: Workload, names: Sequence[str], top: int) -> tuple[str, RequestError | None]:
-    """The text of the spec; "" and the error where no GEMM can be in it."""
-    from gemmetry.domain.errors import RequestError
-    from gemmetry.traces.gemms import spec_text
-
-    try:
-        return spec_text(load, names, top=top), None
-    except RequestError as error:
-        return "", error
-
-
 def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     """Report what could not be read and, unless that is done, what is missing; the exit status."""
     notes(traces.warnings if warn else (), "warning")
@@ -253,10 +237,6 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
         for name, seconds in traces.times.items():
             typer.echo(f"{name:>10} {seconds:8.3f} s", err=True)
     return 1 if traces.errors else 0
-
-
-def _print_json(result: Result, *, is_brief: bool = False) -> None:
-    print_json(result.brief() if is_brief else result.document(), indent=-1)
 
 
 class Rows(StrEnum):
@@ -369,7 +349,6 @@ def report(options: Report) -> int:
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.documents.trace_report import MOMENT, TraceLensSheets, check_reports, write_report
-    from gemmetry.domain.errors import RequestError
     from gemmetry.results.emit import HTML
 
     is_brief = options.brief and options.json
@@ -393,7 +372,7 @@ def report(options: Report) -> int:
     notes(found.remarks)
     files = list(map(str, options.output))
     if is_brief:
-        _print_json(found.result(files=files), is_brief=True)
+        print_json(found.result(files=files).brief(), indent=-1)
     elif options.json:
         print_facts(files=files, warnings=warnings, remarks=list(found.remarks))
     return finish(traces, options.timings, warn=False)
@@ -401,12 +380,5 @@ def report(options: Report) -> int:
 
 app = group_app(
     "Record and read traces.",
-    {
-        "record": record,
-        "summary": summary,
-        "gemms": gemms,
-        "shapes": shapes,
-        "collectives": collectives,
-        "report": report,
-    },
+    named(record, summary, gemms, shapes, collectives, report),
 )

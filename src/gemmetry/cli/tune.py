@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 from gemmetry.cli.console import (
     Source,
     check_outputs,
-    emit,
     note,
     print_facts,
     print_failure,
@@ -159,15 +158,15 @@ def tune(options: Tune) -> int:
     else:
         _print(done)
     note(f"experiment: {prepared.experiment}")
-    refused: GemmetryError | None = None
+    refused: list[GemmetryError] = []
     for path in options.output:
         try:
             export(done.result, path, options.format)
             note(f"wrote {path}")
         except GemmetryError as error:  # The other files are written all the same.
-            refused = refused or error
+            refused.append(error)
     if refused:
-        raise refused
+        raise refused[0]
     if done.failure:
         print_failure(done.failure)
     return done.exit_status
@@ -208,13 +207,8 @@ def _print(done: TuningRun) -> None:
 
 def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
     rows = [
-        [
-            str(space.operation),
-            len(space),
-            prepared.limit.of(space),
-            prepared.refusals.get(str(space.operation)),
-        ]
-        for space in prepared.spaces
+        (name := str(one.operation), len(one), prepared.limit.of(one), prepared.refusals.get(name))
+        for one in prepared.spaces
     ]
     columns = (
         Column("operation"),
@@ -222,7 +216,7 @@ def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
         Column("evaluations", ColumnType.INTEGER, description="that the search may make"),
         Column("reason", description="why there are none"),
     )
-    emit(Table("spaces", columns, rows), as_json=as_json)
+    Printed(json=as_json).emit(Table("spaces", columns, rows))
 
 
 _SPACE = "space"
@@ -268,7 +262,7 @@ def simulate_strategies(options: Tune, source: Path) -> None:
             f"{'that it tried' if space.partial_strategy else 'in all'}, "
             f"{counted(options.runs, 'run')} of each strategy"
         )
-    emit(simulation_table(found), as_json=options.json, outputs=options.output)
+    options.emit(simulation_table(found))
 
 
 _TABLE = "A file of gemmetry dispatcher tune or build. Default: the one for the H200."

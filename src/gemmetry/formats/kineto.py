@@ -111,11 +111,8 @@ class _CollectiveArguments(msgspec.Struct, gc=False):
 
     def collective_key(self) -> tuple[object, ...]:
         """A key that is equal for events with the same information about their collectives."""
-        lists = (bytes(self.group_ranks), bytes(self.in_splits), bytes(self.out_splits))
-        return (
-            self.operation, self.element_type, self.in_elements, self.out_elements,
-            self.group_size, self.group_name, *lists, self.destination, self.source, self.number,
-        )  # fmt: skip
+        values = map(self.__getattribute__, _CollectiveArguments.__struct_fields__)
+        return tuple(bytes(one) if isinstance(one, msgspec.Raw) else one for one in values)
 
     def collective(self) -> CollectiveCall:
         """The event's information about a collective."""
@@ -315,10 +312,8 @@ def with_parts(
     processes = {pid for pid, _ in threads}
     if all(pid.isdecimal() for pid in processes.union(lanes)) and len(processes - {*lanes}) < 2:
         return dataclasses.replace(gpu, part=alone), ()
-    columns = [rows.thread for rows in calls.pieces()]
-    columns += [rows.thread for rows in operators.pieces()]
-    used = {thread for column in columns for thread in np.unique(column).tolist()}
-    hosts = sorted({threads[thread][0] for thread in used})
+    columns = [one.thread for one in calls.pieces()] + [one.thread for one in operators.pieces()]
+    hosts = sorted({threads[thread][0] for one in columns for thread in np.unique(one).tolist()})
     for pattern in _LABELS:
         on_gpu, on_host = ([_label(pattern, pid) for pid in pids] for pids in (lanes, hosts))
         names = sorted({*on_gpu, *on_host})
@@ -331,11 +326,9 @@ def with_parts(
     of_row = _by_numbers(gpu, hosts, threads, calls) if len(hosts) > 1 else None
     if of_row is None:
         return dataclasses.replace(gpu, part=alone), ()
-    part = of_row.astype(np.int16)
-    return dataclasses.replace(gpu, part=part), tuple(
-        TracePart(f"process {pid}", None, _indices([pid for pid, _ in threads], pid))
-        for pid in hosts
-    )
+    pids = [pid for pid, _ in threads]
+    parts = (TracePart(f"process {pid}", None, _indices(pids, pid)) for pid in hosts)
+    return dataclasses.replace(gpu, part=of_row.astype(np.int16)), tuple(parts)
 
 
 def _parts(names: Sequence[str], of_thread: Sequence[str]) -> tuple[TracePart, ...]:
@@ -346,13 +339,10 @@ def _parts(names: Sequence[str], of_thread: Sequence[str]) -> tuple[TracePart, .
     if MISSING in ranks or len(set(ranks)) < len(ranks):
         ranks = list(range(len(names)))
     return tuple(
-        TracePart(
-            name.strip(" \t[]()_-:/.,"),
-            rank if all(numbers) else None,
-            _indices(of_thread, name),
-        )
+        TracePart(name.strip(" \t[]()_-:/.,"), rank if all(numbers) else None,
+                  _indices(of_thread, name))
         for name, rank in zip(names, ranks, strict=True)
-    )
+    )  # fmt: skip
 
 
 def _indices(of_thread: Sequence[str], name: str) -> tuple[int, ...]:
@@ -473,9 +463,7 @@ class _KinetoBuilder:
         self._calls = Spool(CallRows)
         self._operators = Spool(OperatorRows)
         self._annotations = Spool(AnnotationRows)
-        self._launched: list[Int64] = [np.zeros(0, np.int64)]
-        self._grids: list[Int32] = [np.zeros((0, 3), np.int32)]
-        self._blocks: list[Int32] = [np.zeros((0, 3), np.int32)]
+        self._launched: list[LaunchGrids] = []
         self._of_graphs: list[Int64] = [np.zeros((0, 3), np.int64)]
         """Process, graph and correlation of the kernels of graphs."""
         self._faults: dict[str, tuple[_Fault, int]] = {}
@@ -585,9 +573,9 @@ class _KinetoBuilder:
         correlation = _wholes([a.correlation for a in args])
         recorded = np.array([i for i, a in enumerate(args) if a.grid is not None], np.intp)
         if len(recorded):
-            self._launched.append(correlation[recorded])
-            self._grids.append(_triples([args[i].grid for i in recorded]))
-            self._blocks.append(_triples([args[i].block for i in recorded]))
+            grid, block = (_triples([getattr(args[i], size) for i in recorded])
+                           for size in ("grid", "block"))  # fmt: skip
+            self._launched.append(LaunchGrids(correlation[recorded], grid, block))
         self._calls.add(
             CallRows(
                 start_ns=start,
@@ -650,11 +638,13 @@ class _KinetoBuilder:
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)
-        launches = LaunchGrids(
-            correlation=np.concatenate(self._launched),
-            grid=np.concatenate(self._grids),
-            block=np.concatenate(self._blocks),
-        )
+        launches = LaunchGrids(*(
+            np.concatenate([empty, *(getattr(one, name) for one in self._launched)])
+            for name, empty in (
+                ("correlation", np.zeros(0, np.int64)), ("grid", np.zeros((0, 3), np.int32)),
+                ("block", np.zeros((0, 3), np.int32)),
+            )
+        ))  # fmt: skip
         threads = [(_process_name(pid), _process_name(tid)) for pid, tid in self._threads]
         lanes = list(map(_process_name, self._lanes))
         gpu, parts = with_parts(self._gpu.all(), lanes, threads, self._calls, self._operators)
@@ -695,16 +685,13 @@ class _KinetoBuilder:
     def _graph_problems(self) -> list[TraceProblem]:
         """Launches of graphs that have fewer kernels than other launches of the same graph."""
         found: list[TraceProblem] = []
-        if len(self._of_graphs) == 1:
-            return found
         every = np.concatenate(self._of_graphs)
         every = every[(every[:, 1:] > 0).all(axis=1)]
         launches, kernels = np.unique(every, axis=0, return_counts=True)
         for graph in sorted(set(map(tuple, launches[:, :2].tolist()))):
             counts = kernels[(launches[:, :2] == graph).all(axis=1)]
             most = int(counts.max())
-            lost = int((most - counts).sum())
-            if lost:
+            if lost := int((most - counts).sum()):
                 short, whole = int((counts < most).sum()), len(counts)
                 what = (
                     f"{short:,} of {counted(whole, 'launch', 'launches')} have fewer kernels than "
@@ -787,10 +774,8 @@ def _versions(outer: dict[str, Any], distributed: dict[str, Any]) -> dict[str, s
 
 
 def _devices(properties: object) -> dict[int, str]:
-    if not isinstance(properties, list):
-        return {}
     return {
         int(one["id"]): str(one["name"])
-        for one in properties
+        for one in (properties if isinstance(properties, list) else ())
         if isinstance(one, dict) and isinstance(one.get("id"), int) and "name" in one
     }
