@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from gemmetry.cli.console import (
     Source,
     note,
     plan_request,
-    print_facts,
     print_failure,
     print_json,
     read_request,
@@ -29,7 +27,7 @@ from gemmetry.cli.console import (
     watched,
 )
 from gemmetry.cli.main import COMMANDS, app, group_app, named, pages
-from gemmetry.cli.options import Printed, Restartable, Written, argument, option, request
+from gemmetry.cli.options import Options, Printed, Restartable, Written, argument, option, request
 from gemmetry.domain.tables import Column, Table, plain_columns
 from gemmetry.domain.units import counted
 
@@ -86,7 +84,6 @@ def columns(options: Written) -> None:
     options.emit(Table("columns", columns, rows))
 
 
-@dataclass(kw_only=True)
 class Listed(Written):
     """The options of a list of what a request plans."""
 
@@ -198,13 +195,13 @@ def _providers() -> Iterator[tuple[str, Any, str | None, list[str], list[str]]]:
 def _provider_rows() -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for name, provider, reason, devices, ahead in _providers():
-        detail = reason or ""
+        parts = [reason]
         if reason is None:
-            versions = ", ".join(f"{k} {v}" for k, v in provider.versions().items())
             parts = [f"runs on {', '.join(devices)}" if devices else "",
-                     f"compiles for {', '.join(ahead)}" if ahead else "", versions,
+                     f"compiles for {', '.join(ahead)}" if ahead else "",
+                     ", ".join(f"{k} {v}" for k, v in provider.versions().items()),
                      *provider.doctor_notes()]  # fmt: skip
-            detail = "; ".join(part for part in parts if part)
+        detail = "; ".join(filter(None, parts))
         # What a provider lacks is a sentence that ends with what to do.
         rows.append((f"provider {name}", reason is None, detail, None))
     return rows
@@ -213,8 +210,7 @@ def _provider_rows() -> list[tuple[Any, ...]]:
 _KINDS = ("spec", "results")
 
 
-@dataclass(kw_only=True)
-class Schema:
+class Schema(Options):
     kind: str = argument(
         "spec (of spec files) or results (of --json).", "KIND", default="spec", complete=_KINDS
     )
@@ -243,7 +239,6 @@ def _topics(incomplete: str) -> list[str]:
     return [name for name in dict.fromkeys((*pages(), *COMMANDS)) if name.startswith(incomplete)]
 
 
-@dataclass(kw_only=True)
 class Help(Printed):
     topic: str = argument(
         "A page, or a command. Default: all pages.", "[TOPIC]", default="", complete=_topics
@@ -288,7 +283,6 @@ def _title(path: Path) -> str:
     return next((line.lstrip("# ") for line in lines if line.startswith("# ")), path.stem)
 
 
-@dataclass(kw_only=True)
 class Clear(Printed):
     paths: list[Path] = argument(
         "Traces, or folders to search, whose caches are removed too, even if another user wrote "
@@ -318,16 +312,13 @@ def clear(options: Clear) -> None:
             raise RequestError(what, hint=hint) from error
     removed = clear_cache(options.paths), clear_user_cache("kernels")
     count, size = map(sum, zip(*removed, strict=True))
-    if options.json:
-        print_facts(caches=count, bytes=size)
-        return
-    typer.echo(f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB")
+    text = f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB"
+    options.state(text, caches=count, bytes=size)
 
 
 cache_app = group_app("Manage the caches that make reading a trace again fast.", {"clear": clear})
 
 
-@dataclass(kw_only=True)
 class Check(Written):
     names: list[str] = argument(
         "Kernels and configurations as `gemmetry kernels list` prints them, or globs: r07, "
@@ -388,14 +379,14 @@ def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
     first = rows[0]
     failed = sum(row["status"] == "failed" for row in rows)
     verdict = f"{failed} of {len(rows)} failed" if failed else "ok"
-    head = f"{first['name']}: {verdict}, {counted(len(rows), 'compilation')}"
+    lines = [f"{first['name']}: {verdict}, {counted(len(rows), 'compilation')}"]
     registers = [row["registers"] for row in rows if row["registers"] is not None]
     if not registers:
-        return [head]
+        return lines
     shared = max(row["shared_bytes"] or 0 for row in rows)
     memory = f"up to {format_bytes(shared)} of shared memory" if shared else "no shared memory"
-    facts = [f"{_range(registers)} registers", memory]
-    lines = [head, f"    {', '.join(facts)}"]
+    span = " to ".join(map(str, sorted({min(registers), max(registers)})))
+    lines.append(f"    {span} registers, {memory}")
     expecting = [row for row in rows if row["expected_instructions"]]
     if expecting and all(row["missing_instructions"] == [] for row in expecting):
         names = dict.fromkeys(name for row in expecting for name in row["expected_instructions"])
@@ -403,12 +394,6 @@ def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _range(values: Sequence[int]) -> str:
-    least, most = min(values), max(values)
-    return str(least) if least == most else f"{least} to {most}"
-
-
-@dataclass(kw_only=True)
 class LadderOptions(Written, Restartable):
     folder: Path | None = argument(
         "A folder with results, which are shown; nothing runs. Default: run the ladder.",

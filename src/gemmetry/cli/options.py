@@ -15,7 +15,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from typing import (
     ClassVar,
     Optional,
     TypeAlias,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -39,7 +40,9 @@ from gemmetry.cli.console import (
     Source,
     check_outputs,
     note,
+    print_facts,
     print_json,
+    say,
     stdout_console,
     write_outputs,
 )
@@ -140,6 +143,17 @@ def _parameter(declared: Declared, name: str, kind: Any) -> inspect.Parameter:
     )
 
 
+@dataclass_transform(kw_only_default=True)
+class Options:
+    """Base class of options structs. A subclass is a dataclass with keyword-only fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(kw_only=True)(cls)
+
+
 def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool = True) -> Any:
     """A field of an options struct that receives a request: the command has the options of spec
     files, and one for every key of a spec that is no option of its own.
@@ -151,8 +165,7 @@ def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool =
     return field(metadata={DECLARED: Request(defaults, saves)})
 
 
-@dataclass(kw_only=True)
-class SpecFiles:
+class SpecFiles(Options):
     """The options of spec files."""
 
     PANEL: ClassVar = "Spec files"
@@ -326,11 +339,17 @@ def output_files(help: str, **more: Any) -> Any:
     return option(help, "-o FILE", parse=split_outputs, **more)
 
 
-@dataclass(kw_only=True)
-class Printed:
+class Printed(Options):
     """The options of a command that prints something."""
 
     json: bool = option("Print one JSON document, and nothing else, on stdout.")
+
+    def state(self, text: str, /, **facts: Any) -> None:
+        """Print what was done: `text`, or a document of `facts`."""
+        if self.json:
+            print_facts(**facts)
+        else:
+            say(text)
 
     def emit(self, table: Table, show: Callable[[Table], None] | None = None) -> None:
         """Print `table`, as a table unless `show` does, and write it to each file.
@@ -361,7 +380,6 @@ class Printed:
         write_outputs(found, getattr(self, "output", ()))
 
 
-@dataclass(kw_only=True)
 class Written(Printed):
     """The options of a command that prints something, and writes it to files."""
 
@@ -372,56 +390,48 @@ class Written(Printed):
         check_outputs(self.output, suffixes, draws=draws)
 
 
-@dataclass(kw_only=True)
-class Brief:
+class Brief(Options):
     """The option of a command whose document may be long."""
 
     brief: bool = option("With --json: at most 4 KB, what matters most.")
 
 
-@dataclass(kw_only=True)
 class Compared(Written):
     """The options of a command whose result may be a JUnit file."""
 
     output: list[Path] = outputs("xml (JUnit)")
 
 
-@dataclass(kw_only=True)
 class Drawn(Written):
     """The options of a command whose result may be a picture."""
 
     output: list[Path] = outputs("png", "svg")
 
 
-@dataclass(kw_only=True)
-class WithBaseline:
+class WithBaseline(Options):
     """The option of a command that compares dispatches with a baseline."""
 
     baseline: str | None = option(KEYS["baseline"].help(), "NAME", complete=COMPLETERS["baseline"])
 
 
-@dataclass(kw_only=True)
-class Restartable:
+class Restartable(Options):
     """The option of a command that resumes what it began."""
 
     fresh: bool = option("Start over instead of resuming the experiment in the folder.")
 
 
-@dataclass(kw_only=True)
-class DryRun:
+class DryRun(Options):
     """The option of a command that can show what it would do."""
 
     dry_run: bool = option("Show what would run, and stop.")
 
 
-@dataclass(kw_only=True)
-class Verbose:
+class Verbose(Options):
     """The option of a command that reports what it does."""
 
     verbose: bool = option("Also report stages, choices and commands.", "--verbose -v")
 
 
-@dataclass(kw_only=True)
 class Planned(DryRun, Restartable, Printed, Verbose):
     """The options of a command that runs a plan."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +24,7 @@ from gemmetry.cli.console import (
 from gemmetry.cli.main import group_app, named
 from gemmetry.cli.options import (
     DryRun,
+    Options,
     Printed,
     Undecided,
     WorkbenchCommand,
@@ -127,8 +127,7 @@ def _sweep_of(path: Path) -> tuple[Path, Path | None]:
 _OLD = "Names of the sweep in the old scripts"
 
 
-@dataclass(kw_only=True)
-class OldNames:
+class OldNames(Options):
     """The sweep, as the old scripts name it."""
 
     PANEL: ClassVar = _OLD
@@ -140,8 +139,7 @@ class OldNames:
     csv_path: Path | None = option("A file in its tracelens_analysis.", "FILE")
 
 
-@dataclass(kw_only=True)
-class OldPlots:
+class OldPlots(Options):
     """Where the old script writes plots."""
 
     PANEL: ClassVar = _OLD
@@ -151,8 +149,7 @@ class OldPlots:
     )
 
 
-@dataclass(kw_only=True)
-class Points:
+class Points(Options):
     """The options of a command about some points of a sweep."""
 
     command_class: ClassVar = SweepCommand
@@ -165,7 +162,6 @@ class Points:
     )
 
 
-@dataclass(kw_only=True)
 class Analyze(Points, Printed, OldNames, OldPlots):
     folder: Path | None = argument(
         "The sweep: <T>thread/nccl_<C>channels/torch_profiler/ below it hold a trace per rank.",
@@ -250,8 +246,7 @@ def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> 
     notes(problems, "warning")
 
 
-@dataclass(kw_only=True)
-class OldComparison:
+class OldComparison(Options):
     """Sweeps and labels, as the old script names them."""
 
     PANEL: ClassVar = _OLD
@@ -262,7 +257,6 @@ class OldComparison:
     label2: str | None = option("Label of B.", "NAME")
 
 
-@dataclass(kw_only=True)
 class Compare(Written, OldComparison):
     command_class: ClassVar = SweepCommand
 
@@ -315,7 +309,6 @@ def compare(options: Compare) -> int:
     return int(comparison.has_regression or is_unsure)
 
 
-@dataclass(kw_only=True)
 class TunerConfig(Points, Printed):
     folder: Path = argument("The sweep; its points must have been repeated.", "DIR")
     output: Path = option(
@@ -352,7 +345,6 @@ _PRESETS = ("trace", "utilization", "gemm")
 """Keys of :data:`~gemmetry.sweeps.rocprof_input.PRESETS`, without its import."""
 
 
-@dataclass(kw_only=True)
 class RocprofInput(Printed):
     command_class: ClassVar = SweepCommand
 
@@ -417,7 +409,6 @@ def rocprof_input(options: RocprofInput) -> None:
     )
 
 
-@dataclass(kw_only=True)
 class Run(SweepOptions, DryRun, Printed):
     command_class: ClassVar = SweepCommand
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -65,7 +64,6 @@ def _import_numpy_alone() -> None:
 _FILES = "Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are searched."
 
 
-@dataclass(kw_only=True)
 class Reads(Printed):
     """The options of a command that reads traces."""
 
@@ -84,7 +82,6 @@ class Reads(Printed):
     workbooks: ClassVar[Any] = None
 
 
-@dataclass(kw_only=True)
 class ReadsWorkbooks(Reads):
     """The options of a command that also reads what remains of traces."""
 
@@ -103,7 +100,6 @@ class ReadsWorkbooks(Reads):
 _SPEC_SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(kw_only=True)
 class Summary(ReadsWorkbooks, Written):
     steps: bool = option("Also show each step that the profiler marked.")
 
@@ -142,7 +138,6 @@ def _print_summaries(found: Summaries) -> None:
     print_steps(found.files, found.steps, found.outside, console)
 
 
-@dataclass(kw_only=True)
 class Gemms(ReadsWorkbooks, Written):
     top: int = option("Show at most this many rows; 0: all.", min=0, default=20)
 
@@ -173,7 +168,6 @@ def gemms(options: Gemms) -> int:
     return finish(traces, options.timings)
 
 
-@dataclass(kw_only=True)
 class Shapes(ReadsWorkbooks, Written):
     output: list[Path] = output_files(
         "Write a file: a spec for gemmetry profile (yaml), or a table (csv, json, parquet, xlsx, "
@@ -248,7 +242,6 @@ class Rows(StrEnum):
     RANKS = "ranks"
 
 
-@dataclass(kw_only=True)
 class Collectives(Reads, Written):
     rows: Rows = option(
         "What each row of the file describes: a matched collective, a kernel of a rank, a kind of "
@@ -306,7 +299,6 @@ DEFAULTS = {
 given."""
 
 
-@dataclass(kw_only=True)
 class Record(Planned):
     source: Source = request(DEFAULTS)
 
@@ -329,7 +321,6 @@ def record(options: Record) -> int:
     return options.run(recording(plan_request(wanted, options.source)))
 
 
-@dataclass(kw_only=True)
 class Report(Brief, Reads):
     output: list[Path] = output_files(
         "Write a file; the suffix picks xlsx, html, json, md, or trace.json.gz: the moment most "

@@ -4,7 +4,6 @@ about tables of fast kernels, ``gemmetry dispatcher``."""
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,6 +22,7 @@ from gemmetry.cli.console import (
 )
 from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
+    Options,
     Printed,
     Restartable,
     Written,
@@ -55,8 +55,7 @@ def split_commas(texts: list[str], option: str) -> list[str]:
     return [part for text in texts for part in text.split(",") if part]
 
 
-@dataclass(kw_only=True)
-class Search:
+class Search(Options):
     PANEL: ClassVar = "Search"
 
     strategy: str = option(
@@ -104,8 +103,7 @@ class Search:
     )
 
 
-@dataclass(kw_only=True)
-class Exports:
+class Exports(Options):
     PANEL: ClassVar = "Results"
 
     output: list[Path] = output_files(
@@ -121,7 +119,6 @@ class Exports:
     )
 
 
-@dataclass(kw_only=True)
 class Tune(Search, Exports, Restartable, Printed):
     dry_run: bool = option("Show what would be searched, and stop.")
     source: Source = request()
@@ -268,7 +265,6 @@ def simulate_strategies(options: Tune, source: Path) -> None:
 _TABLE = "A file of gemmetry dispatcher tune or build. Default: the one for the H200."
 
 
-@dataclass(kw_only=True)
 class Build(Printed):
     experiments: list[Path] = argument(
         "Folders of experiments on one device, with torch among the providers. Of a shape in "
@@ -293,10 +289,9 @@ def build(options: Build) -> None:
     with ExitStack() as stack:
         opened = [stack.enter_context(Experiment.open(path)) for path in options.experiments]
         built = build_table([one.result_set() for one in opened], load_provider)
-    _write_built(built, options.output, as_json=options.json)
+    _write_built(built, options.output, options)
 
 
-@dataclass(kw_only=True)
 class TuneTable(Restartable, Printed):
     minutes: float = option("How long it may take.", "COUNT", min=0, default=10.0)
     output: Path | None = option(
@@ -322,10 +317,10 @@ def tune_table(options: TuneTable) -> None:
     for text in prepared.notes:
         note(text)
     built = watched(making.tune_table, prepared, *prepared.folders, fresh=options.fresh)
-    _write_built(built, output, as_json=options.json)
+    _write_built(built, output, options)
 
 
-def _write_built(built: BuiltTable, output: Path, *, as_json: bool) -> None:
+def _write_built(built: BuiltTable, output: Path, options: Printed) -> None:
     from gemmetry.domain.units import counted
     from gemmetry.tuning.dispatcher.evaluation import library_name
     from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
@@ -336,19 +331,16 @@ def _write_built(built: BuiltTable, output: Path, *, as_json: bool) -> None:
     entries = built.table.entries
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)
-    if as_json:
-        print_facts(**built.table.document())
-    else:
-        library = library_name(built.table.target)
-        say(
-            f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
-            f"that is shown to be faster than {library}, {undecided} undecided"
-        )
-        say(f"{counted(len(built.table.certificates), 'verified candidate')}")
+    library = library_name(built.table.target)
+    options.state(
+        f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
+        f"that is shown to be faster than {library}, {undecided} undecided\n"
+        f"{counted(len(built.table.certificates), 'verified candidate')}",
+        **built.table.document(),
+    )
     note(f"wrote {output}")
 
 
-@dataclass(kw_only=True)
 class Evaluate(Written):
     experiment: Path = argument(
         "Folder of an experiment with shapes that the table does not have, in which all "
@@ -414,7 +406,6 @@ def _print_evaluation(found: Evaluation, library: str) -> None:
         )
 
 
-@dataclass(kw_only=True)
 class Show(Written):
     table: Path | None = argument(_TABLE, "[TABLE]")
 
