@@ -84,9 +84,9 @@ def note(text: str, *, command: str = "") -> None:
 
 
 def notes(texts: Iterable[str], kind: str = "note") -> None:
-    """Print on stderr what is not empty, after ``note:``, or ``warning:``."""
+    """Print on stderr what is not empty, after ``note:``, or ``warning:``, or nothing."""
     for text in filter(None, texts):
-        note(f"{kind}: {text}")
+        note(f"{kind}: {text}" if kind else text)
 
 
 def print_json(document: Any, *, indent: int = 0) -> None:
@@ -218,8 +218,7 @@ def plan_request(
     has_own = bool({"shapes", "kernel"} & set(source.given))
     base = None if source.spec is None or has_own else source.spec.parent
     prepared = prepare(spec, defaults=defaults, base=base, takes_generated=takes_generated)
-    for text in prepared.notes if shows_notes else ():
-        note(text)
+    notes(prepared.notes if shows_notes else (), "")
     return prepared
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -253,7 +254,9 @@ def help_(options: Help) -> None:
     """
     found, topic = pages(), options.topic
     if not topic:
-        rows = [[name, _title(path)] for name, path in found.items()]
+        titles = (re.search(r"^# +(.*)", path.read_text("utf-8"), re.M) for path in found.values())
+        rows = [(name, title[1] if title else name)
+                for name, title in zip(found, titles, strict=True)]  # fmt: skip
         options.emit(Table("topics", plain_columns("topic title"), rows))
         return
     text = found[topic].read_text("utf-8") if topic in found else _help_of(topic, found)
@@ -276,11 +279,6 @@ def _help_of(name: str, topics: Iterable[str]) -> str:
     with contextlib.redirect_stdout(shown):
         group.main(args=[name, "--help"], prog_name="gemmetry", standalone_mode=False)
     return shown.getvalue()
-
-
-def _title(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("# ")), path.stem)
 
 
 class Clear(Printed):

@@ -11,6 +11,7 @@ from gemmetry.cli.console import (
     Source,
     check_outputs,
     note,
+    notes,
     print_facts,
     print_failure,
     print_json,
@@ -183,8 +184,7 @@ def _prepare(options: Tune) -> PreparedTuning:
         finalists=options.finalists,
         seeds=options.seeds,
     )
-    for text in prepared.notes:
-        note(text)
+    notes(prepared.notes, "")
     return prepared
 
 
@@ -314,8 +314,7 @@ def tune_table(options: TuneTable) -> None:
     output = options.output or prepared.experiment / "table.json"
     if options.output:
         check_writable(options.output)
-    for text in prepared.notes:
-        note(text)
+    notes(prepared.notes, "")
     built = watched(making.tune_table, prepared, *prepared.folders, fresh=options.fresh)
     _write_built(built, output, options)
 
@@ -326,8 +325,7 @@ def _write_built(built: BuiltTable, output: Path, options: Printed) -> None:
     from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
 
     write_table(built.table, output)
-    for text in built.notes:
-        note(text)
+    notes(built.notes, "")
     entries = built.table.entries
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -117,8 +118,7 @@ def _launch(provider: Provider, request: CountedRequest, number: int) -> None:
         launch()
     device.synchronize()
     kind = hello.target.kind
-    # The driver, whose calls to start and stop ncu watches for.
-    profiler = ctypes.CDLL("libcuda.so.1") if kind is TargetKind.CUDA else None
+    profiler = _profiler(kind)
     # Of a single dispatch, every launch is its own.
     named = _range(kind, range_name(number)) if len(request.dispatches) > 1 else nullcontext()
     with named:
@@ -147,6 +147,11 @@ def _range(kind: TargetKind, name: str) -> AbstractContextManager[object]:
         raise DispatchError(f"NVTX ranges need torch: {error}") from error
     opened: AbstractContextManager[object] = nvtx.range(name)
     return opened
+
+
+def _profiler(kind: TargetKind) -> Any:
+    """The driver, whose calls to start and stop ncu watches for; None on other devices."""
+    return ctypes.CDLL("libcuda.so.1") if kind is TargetKind.CUDA else None
 
 
 COUNTERS = "counters"

@@ -211,10 +211,8 @@ class TraceManifest(Outputs):
         """Assign a folder to a candidate, and the number of repeats to keep."""
         target = candidate.lane.target
         key = (target.device or target.name, candidate.lane.provider, candidate.name)
-        entry = self._entries[key]
-        candidate.trace_folder = str(self._experiment.resolve() / entry.folder)
-        # The repeats recorded earlier are kept while it waits for more.
-        candidate.trace_kept = _repeats(entry) if entry.outcome is None else 0
+        candidate.trace_folder = str(self._experiment.resolve() / self.folder(key))
+        candidate.trace_kept = self.kept(key)
 
     def noting(self, listener: Listener) -> Listener:
         """`listener`, preceded by updates of the manifest for its events."""
@@ -231,6 +229,15 @@ class TraceManifest(Outputs):
         found = {key: asdict(one) for key, one in self._environments().items()}
         self._document.environments |= found
         self.write()
+
+    def kept(self, key: Key) -> int:
+        """Number of repeats of `key` recorded earlier, which are kept while it waits for more."""
+        entry = self._entries[key]
+        return _repeats(entry) if entry.outcome is None else 0
+
+    def folder(self, key: Key) -> str:
+        """The folder for the traces of `key`, relative to the experiment."""
+        return self._entries[key].folder
 
     def add(self, record: Record) -> None:
         """Add a finished dispatch; its folder is removed if nothing was recorded.

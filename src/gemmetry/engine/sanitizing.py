@@ -19,7 +19,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -142,9 +142,7 @@ def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:
     if program is None:
         return not_applicable(tool, f"{PROGRAM} is neither on PATH nor in CUDA_HOME/bin")
     seconds = DEADLINE_SHARE * hello.settings.deadlines_s[Stage.VERIFY]
-    companions = Companions(build=lambda _: None, tile=dispatch.configuration.tile)
-    tails = next(tail_operations(dispatch.operation, companions, thorough=False), ())
-    names = tuple(map(operation_name, (*tails, dispatch.operation)))  # the best candidate first
+    names = tuple(operation_name(operation) for operation in _operations(dispatch))
     request = SanitizedRequest(hello, names, dispatch.configuration, seconds)
     process = subprocess.Popen(
         sanitizer_command(program, tool, [sys.executable, "-m", "gemmetry.engine.sanitizing"]),
@@ -167,6 +165,13 @@ def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:
     return sanitizer_result(
         SanitizedRun(tool=tool, output=output, status=status, launched=launched, seconds=seconds)
     )
+
+
+def _operations(dispatch: Dispatch) -> Iterator[Operation]:
+    """What to launch, the best candidate first."""
+    companions = Companions(build=lambda _: None, tile=dispatch.configuration.tile)
+    yield from next(tail_operations(dispatch.operation, companions, thorough=False), ())
+    yield dispatch.operation
 
 
 if __name__ == "__main__":
