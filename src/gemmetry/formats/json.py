@@ -325,6 +325,8 @@ class Objects(Generic[T]):
         used = structure.spans[-1][1] if structure.spans else 0
         if structure.end is not None:
             self._note_between(used, structure.end)
+            if self._has_ended:
+                return objects, True
             closes = text.buffer[structure.end : structure.end + 1] == b"]"
             if not closes:
                 text.note(text.offset + structure.end, "a brace is closed that was never opened")

@@ -457,7 +457,7 @@ class _KinetoBuilder:
         self._threads: Numbers[tuple[bytes, bytes]] = Numbers()
         self._lanes: Numbers[bytes] = Numbers()
         self._arguments: Numbers[tuple[bytes, bytes, bytes, bytes]] = Numbers()
-        self._collectives: dict[tuple[Any, ...], int] = {}
+        self._collectives: Numbers[tuple[object, ...]] = Numbers()
         self._calls_of_collectives: list[CollectiveCall] = []
         self._gpu = Spool(GpuRows)
         self._calls = Spool(CallRows)
@@ -487,8 +487,8 @@ class _KinetoBuilder:
                 self._adders[table](group)
         self._events += len(events)
 
-    def _times(self, events: list[Event]) -> tuple[list[Event], Int64, Int64]:
-        """The events that have a time, with start and duration in ns."""
+    def _timed(self, events: list[Event]) -> tuple[list[Event], dict[str, Any]]:
+        """The events that have a time, and the columns that all tables of the host have."""
         start, duration, untimed = _start_and_duration(events)
         if untimed:
             keep = np.ones(len(events), bool)
@@ -499,7 +499,8 @@ class _KinetoBuilder:
         if duration.size and duration.min() < 0:
             self._fault("a negative duration: taken as 0", events, duration < 0)
             duration = np.maximum(duration, 0)
-        return events, start, duration
+        columns = {"start_ns": start, "duration_ns": duration, "name": self._name_ids(events)}
+        return events, {**columns, "thread": self._thread_ids(events)}
 
     def _fault(self, what: str, events: Sequence[Event], where: Any) -> None:
         """Record the first event with a fault and the number of such events."""
@@ -518,20 +519,18 @@ class _KinetoBuilder:
         return np.array(list(map(self._names.__getitem__, found)), np.int32)
 
     def _thread_ids(self, events: list[Event]) -> Any:
-        threads = self._threads
         pids, tids = texts([e.pid for e in events]), texts([e.tid for e in events])
-        return np.array([threads[pair] for pair in zip(pids, tids, strict=True)], np.int32)
+        return np.array(
+            list(map(self._threads.__getitem__, zip(pids, tids, strict=True))), np.int32
+        )
 
     def _collective_ids(self, args: Sequence[GpuArgs | OperatorArgs]) -> Any:
         ids = np.full(len(args), MISSING, np.int32)
         for index, one in enumerate(args):
             if one.operation is not None:
-                key = one.collective_key()
-                number = self._collectives.get(key)
-                if number is None:
-                    number = self._collectives[key] = len(self._calls_of_collectives)
+                number = ids[index] = self._collectives[one.collective_key()]
+                if number == len(self._calls_of_collectives):
                     self._calls_of_collectives.append(one.collective())
-                ids[index] = number
         return ids
 
     def _add_gpu(self, events: list[Event]) -> None:
@@ -568,7 +567,7 @@ class _KinetoBuilder:
         )
 
     def _add_calls(self, events: list[Event]) -> None:
-        events, start, duration = self._times(events)
+        events, columns = self._timed(events)
         args = _decode_args(events, CallArgs)
         correlation = _wholes([a.correlation for a in args])
         recorded = np.array([i for i, a in enumerate(args) if a.grid is not None], np.intp)
@@ -578,17 +577,14 @@ class _KinetoBuilder:
             self._launched.append(LaunchGrids(correlation[recorded], grid, block))
         self._calls.add(
             CallRows(
-                start_ns=start,
-                duration_ns=duration,
-                name=self._name_ids(events),
-                thread=self._thread_ids(events),
+                **columns,
                 correlation=correlation,
                 external_id=_external_ids(args),
             )
         )
 
     def _add_operators(self, events: list[Event]) -> None:
-        events, start, duration = self._times(events)
+        events, columns = self._timed(events)
         args = _decode_args(events, OperatorArgs)
         number = self._arguments
         recorded_of = (
@@ -597,10 +593,7 @@ class _KinetoBuilder:
         )  # fmt: skip
         self._operators.add(
             OperatorRows(
-                start_ns=start,
-                duration_ns=duration,
-                name=self._name_ids(events),
-                thread=self._thread_ids(events),
+                **columns,
                 external_id=_wholes([a.external for a in args]),
                 sequence=_wholes([a.sequence for a in args]),
                 forward_thread=_wholes([a.forward_thread for a in args]),
@@ -617,13 +610,10 @@ class _KinetoBuilder:
         collectives = [e for e in events if e.cat == _ON_HOST and str(e.name)[:5] == "nccl:"]
         if collectives:
             self._add_operators(collectives)
-        events, start, duration = self._times(events)
+        events, columns = self._timed(events)
         self._annotations.add(
             AnnotationRows(
-                start_ns=start,
-                duration_ns=duration,
-                name=self._name_ids(events),
-                thread=self._thread_ids(events),
+                **columns,
                 on_gpu=np.array([_ANNOTATIONS[e.cat or ""] for e in events], np.int8),
             )
         )

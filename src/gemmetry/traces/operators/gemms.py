@@ -243,9 +243,7 @@ def _letter(tensor: _Tensor) -> str | None:
 
 
 def _dtypes(a: _Tensor, b: _Tensor) -> str | None:
-    if a.dtype is None or b.dtype is None:
-        return a.dtype or b.dtype
-    return a.dtype if a.dtype == b.dtype else f"{a.dtype}:{b.dtype}"
+    return ":".join(dict.fromkeys(filter(None, (a.dtype, b.dtype)))) or None
 
 
 def _transposed(tensor: _Tensor) -> _Tensor:
