@@ -149,17 +149,18 @@ class OldPlots(Options):
     )
 
 
+def _only(what: str) -> Any:
+    """An option that takes a list of numbers."""
+    return option(f"Only {what}.", "LIST", parse=parse_numbers)
+
+
 class Points(Options):
     """The options of a command about some points of a sweep."""
 
     command_class: ClassVar = SweepCommand
 
-    threads: tuple[int, ...] | None = option(
-        "Only these numbers of threads: 256,512.", "LIST", parse=parse_numbers
-    )
-    channels: tuple[int, ...] | None = option(
-        "Only these numbers of channels: 28,42.", "LIST", parse=parse_numbers
-    )
+    threads: tuple[int, ...] | None = _only("these numbers of threads: 256,512")
+    channels: tuple[int, ...] | None = _only("these numbers of channels: 28,42")
 
 
 class Analyze(Points, Printed, OldNames, OldPlots):
@@ -168,9 +169,7 @@ class Analyze(Points, Printed, OldNames, OldPlots):
         "DIR",
     )
     top_k: int = option("GEMMs that the tables list of each rank and point.", min=1, default=5)
-    ranks: tuple[int, ...] | None = option(
-        "Only the traces of these ranks: 0,1.", "LIST", parse=parse_numbers
-    )
+    ranks: tuple[int, ...] | None = _only("the traces of these ranks: 0,1")
     analysis_dir: str | None = option(
         "Where the files are written: a folder below DIR, or a path. Default: the one that is "
         "named, tracelens_analysis if DIR has it, else analysis.",
