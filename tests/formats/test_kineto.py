@@ -102,6 +102,8 @@ def everything_read(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
 @example('{"traceEvents": [{"name":"}, {\\"ph\\""}, 5, "}, {", [{}], {"ph":NaN}, 6, "]"]}', 31)
 @example("\ufeff[{}]", 1)
 @example('{"traceEvents": [{}] ]', 64)
+# An array that is cut short where another document begins, with a quote too few before it.
+@example('[schemaVersion": 1, "traceEvents": [{"ph":"X","name":"}, {\\"ph\\"","ts":1},]', 1)
 def test_documents_of_odd_values(text, chunk_bytes):
     content = text.encode()
     assert everything_read(content, chunk_bytes) == everything_read(content, 1 << 20)
