@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, F32, DType, Scaling, TensorSpec
 from gemmetry.hardware.host_device import HostBuffer
-from gemmetry.numerics.references import logical_view
+from gemmetry.numerics.references import to_logical
 from gemmetry.numerics.storage import numpy_dtype, quantize, round_to_tf32, to_float32, to_float64
 from gemmetry.selftest.emulator import (
     Array,
@@ -241,7 +241,7 @@ class DecodesFp8(TiledGemm):
 
     def decoded(self, spec: TensorSpec) -> Array:
         """The operand in float32, in its logical shape."""
-        codes = logical_view(self.problem.buffers[spec.role], spec).view(np.uint8)
+        codes = to_logical(self.problem.buffers[spec.role], spec).view(np.uint8)
         return self.table(spec.dtype)[codes]
 
     def table(self, dtype: DType) -> Array:

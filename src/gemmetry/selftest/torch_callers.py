@@ -257,7 +257,6 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
         require_interpreter()
     from gemmetry.hardware.torch_device import TORCH_ERRORS, open_device
     from gemmetry.providers.kernels.triton_mutants import mutant_matmul
-    from gemmetry.selftest.torch_callers import TorchMutant
 
     recipe: TritonRecipe = item.recipe
     device = open_device(dispatch.target)

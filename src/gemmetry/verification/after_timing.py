@@ -181,9 +181,8 @@ class _Judge:
         if errors.bad is None:
             return "", ""
         guess = guess_bug(self.operation, output, reference.value, errors.bad)
-        return f"{errors.bad_count} of {errors.elements} elements are wrong ({guess})", (
-            errors.first_bad
-        )
+        text = f"{errors.bad_count} of {errors.elements} elements are wrong ({guess})"
+        return text, errors.first_bad
 
     def _lines_problem(self, output: Array, reference: Reference, change: InputChange) -> str:
         """Compare the lines that the change affects."""

@@ -318,17 +318,12 @@ class Context:
 
     def run_exact(self, name: str, case: ExactCase, placed: Placed | None = None) -> ExactRun:
         """Launch on `case` in the other buffers, or in those of `placed`."""
-        launch = self.launcher.launch(
-            self.put(case.inputs) if placed is None else placed,
-            sentinel=self._sentinel_of(name),
-            output=self.launcher.new_output() if name == INTEGERS else None,
-        )
-        return self.judged(case, launch)
-
-    def _sentinel_of(self, name: str) -> int:
+        placed = self.put(case.inputs) if placed is None else placed
+        sentinel, output = PLAUSIBLE[name == "selects_rhs"], None
         if name == INTEGERS:
-            return self.launcher.sentinels[1]
-        return PLAUSIBLE[name == "selects_rhs"]
+            sentinel, output = self.launcher.sentinels[1], self.launcher.new_output()
+        launch = self.launcher.launch(placed, sentinel=sentinel, output=output)
+        return self.judged(case, launch)
 
     def judged(self, case: ExactCase, launch: Launch) -> ExactRun:
         """`launch`, made on the inputs of `case`, with its errors."""
@@ -392,23 +387,18 @@ class Context:
         """One phrase that describes the wrong elements: they are the output's earlier contents or
         the result of another launch, else where and how they are wrong."""
         mask = sentinel_mask(launch.output, launch.sentinel)
-        if (
-            launch.sentinel
-            and to_logical(mask, self.operation.output).reshape(bad.shape)[bad].all()
-        ):
+        left = to_logical(mask, self.operation.output).reshape(bad.shape)
+        if launch.sentinel and left[bad].all():
             return "unwritten: every wrong element has the previous value of the output"
         source = self._kept_from(launch)
         if source:
             return f"kept: it is the result of {source}, remembered by address, shape or a part"
         tile = self.companions.tile if self.companions is not None else None
+        differs = self.differs_between_launches
         return guess_bug(
-            self.operation,
-            launch.output,
-            expected,
-            bad,
-            tile=tile,
-            differs_between_launches=self.differs_between_launches,
-        )
+            self.operation, launch.output, expected, bad, tile=tile,
+            differs_between_launches=differs,
+        )  # fmt: skip
 
     def _kept_from(self, launch: Launch) -> str:
         """Which earlier, correct launch on other inputs gave exactly this result; "" if none."""

@@ -32,6 +32,7 @@ accumulator.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -335,14 +336,10 @@ class SanitizedRun:
 
 def find_sanitizer(environment: Mapping[str, str]) -> Path | None:
     """The program on PATH, or in ``bin`` of CUDA_HOME or CUDA_PATH; None if it is not found."""
-    found = shutil.which(PROGRAM, path=environment.get("PATH"))
-    if found:
-        return Path(found)
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        root = environment.get(name)
-        if root and (path := shutil.which(PROGRAM, path=str(Path(root) / "bin"))):
-            return Path(path)
-    return None
+    roots = filter(None, map(environment.get, ("CUDA_HOME", "CUDA_PATH")))
+    folders = [environment.get("PATH", os.defpath), *(str(Path(root) / "bin") for root in roots)]
+    found = shutil.which(PROGRAM, path=os.pathsep.join(folders))
+    return Path(found) if found else None
 
 
 def sanitizer_command(program: Path, tool: str, command: Sequence[str]) -> list[str]:

@@ -369,8 +369,8 @@ def _cases(context: Context) -> dict[str, ExactCase]:
         "second": lambda operation, seed, *how: exact_inputs.integers(operation, seed + 1, *how),
     }
     for role in ("lhs", "rhs"):
-        makers[role] = partial(scaled.nudged, role, 0)
-        makers[f"{role} nudged"] = partial(scaled.nudged, role, 1)
+        makers[role] = partial(scaled.selection, role, 0)
+        makers[f"{role} nudged"] = partial(scaled.selection, role, 1)
     made = {name: context.case(f"{NAME} {name}", make) for name, make in makers.items()}
     return {name: case for name, case in made.items() if case is not None}
 

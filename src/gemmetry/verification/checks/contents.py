@@ -76,7 +76,7 @@ def check_structures(context: Context) -> CheckResult:
     tried: list[tuple[Sizes, _Cases]] = [(square, contents.structures)]
     halves = [partial(looked_at, parity=parity) for parity in (0, 1)]
     tried += zip(others, halves, strict=False)
-    return _check(context, "structures", tried)
+    return shapes.shared(context, "structures", partial(_try_all, context, "structures", tried))
 
 
 def check_ends_of_formats(context: Context) -> CheckResult:
@@ -88,7 +88,8 @@ def check_ends_of_formats(context: Context) -> CheckResult:
         codes = "lhs" if sizes.m < sizes.n else "rhs"
         is_short = sizes.k < _LONG[1][0]
         tried.append((sizes, partial(_at_the_ends, codes, is_short, by_norm)))
-    return _check(context, "ends_of_formats", tried)
+    name = "ends_of_formats"
+    return shapes.shared(context, name, partial(_try_all, context, name, tried))
 
 
 def check_special_numbers(context: Context) -> CheckResult:
@@ -98,7 +99,8 @@ def check_special_numbers(context: Context) -> CheckResult:
     reason = objection("nan_spreads", context.operation, context.declared)
     if reason:
         return not_applicable(name, reason)
-    return _check(context, name, [(sizes, contents.specials) for sizes in _sizes(context).specials])
+    tried = [(sizes, contents.specials) for sizes in _sizes(context).specials]
+    return shapes.shared(context, name, partial(_try_all, context, name, tried))
 
 
 class ContentsSizes(NamedTuple):
@@ -149,17 +151,13 @@ def _at_the_ends(
     yield from (one for one in (small, found) if one is not None)
 
 
-def _check(context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]]) -> CheckResult:
-    return shapes.shared(context, name, partial(_try_all, context, name, tried))
-
-
 def _try_all(
     context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]], companions: Companions
 ) -> CheckResult:
     refused, left_out, timed = [], [], _Timed()
     for sizes, cases in tried:
         options = rounded_options(context.operation, sizes, as_batch=True)
-        if options and timed.predicted_s(shapes.steps(options[0], companions)) > LAUNCH_S:
+        if options and timed.per_step_s * shapes.steps(options[0], companions) > LAUNCH_S:
             left_out.append("x".join(map(str, sizes)))
             continue
         if not options:
@@ -195,10 +193,6 @@ class _Timed:
         share = seconds / self.steps
         self.per_step_s = share if not self.count else min(self.per_step_s, share)
         self.count += 1
-
-    def predicted_s(self, steps: int) -> float:
-        """Seconds of a launch of so many steps."""
-        return steps * self.per_step_s
 
 
 def _each(context: Context, *, cases: _Cases, timed: _Timed, companions: Companions) -> CheckResult:

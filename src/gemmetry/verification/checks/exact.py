@@ -40,8 +40,6 @@ from gemmetry.verification.launching import Launch
 UNKNOWN_SEED = int.from_bytes(os.urandom(4), "little") >> 1
 """The seed of one pair of inputs in this process."""
 
-_IN_PLACE = ("selects_lhs", "selects_rhs")
-
 
 def check_integers(context: Context) -> CheckResult:
     """Products of small integers, whose sums are exact in the promised accumulator, in new buffers
@@ -126,8 +124,7 @@ def check_fp8_promotion(context: Context) -> CheckResult:
     result = context.verdict_of_exact(name, run)
     if not result.is_failure or run.errors is None:
         return result
-    why = "sums of more than 128 products lose bits, as in a 14-bit accumulator"
-    return result.because(why)
+    return result.because("sums of more than 128 products lose bits, as in a 14-bit accumulator")
 
 
 def check_scale_factors(context: Context) -> CheckResult:
@@ -162,11 +159,8 @@ def check_addend_cancels(context: Context) -> CheckResult:
     why = "the product is rounded to the result's format before C is added"
     late = factor_inputs.added_late(context.operation, run.case.inputs, context.matmul)
     if np.array_equal(to_logical(run.launch.output, context.operation.output), late):
-        return warned(
-            name,
-            f"{why} (declare {Trait.ROUNDS_BEFORE_ADDING} if this is intended, "
-            "as with two kernels)",
-        )
+        how = f"declare {Trait.ROUNDS_BEFORE_ADDING} if this is intended, as with two kernels"
+        return warned(name, f"{why} ({how})")
     return failed(name, f"{why}, in a part of the result; {result.detail}", result.first_bad)
 
 
@@ -177,9 +171,7 @@ def check_in_place_change(context: Context) -> CheckResult:
     in new buffers: if it is correct there, the kernel has remembered something by pointer.
     """
     name = "in_place_change"
-    makers = dict(
-        zip(_IN_PLACE, (factor_inputs.selects_lhs, factor_inputs.selects_rhs), strict=True)
-    )
+    makers = {"selects_lhs": factor_inputs.selects_lhs, "selects_rhs": factor_inputs.selects_rhs}
     runs = {key: context.exact(key, make) for key, make in makers.items()}
     if all(run is None for run in runs.values()):
         return _negated_in_place(name, context)
@@ -218,9 +210,8 @@ def _on_exact(context: Context, name: str, make: ExactInputs) -> CheckResult:
 
 def _rung(context: Context, limit: int) -> bool | None:
     """Whether integers up to ±`limit` give exact results; None where they cannot."""
-    if context.operation.signature.lhs.is_integer or limit >= exact_integer_limit(
-        context.operation
-    ):
+    operation = context.operation
+    if operation.signature.lhs.is_integer or limit >= exact_integer_limit(operation):
         return None
     run = context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
     return None if run is None else run.is_right

@@ -180,12 +180,6 @@ def check_tail_shapes(context: Context) -> CheckResult:
     return shared(context, name, find)
 
 
-def _multiprocessors(context: Context) -> int | None:
-    """Number of the device's multiprocessors, where it reports them."""
-    count = getattr(context.launcher.device, "multiprocessors", 0)
-    return count if isinstance(count, int) and count > 0 else None
-
-
 def steps(operation: Operation, companions: Companions) -> int:
     """Total number of steps along K over all tiles."""
     m, n, k, batch = operation.matmul_shape
@@ -251,7 +245,8 @@ def check_many_shapes(context: Context) -> CheckResult:
     name = "many_shapes"
 
     def find(companions: Companions) -> CheckResult:
-        known = replace(companions, processors=_multiprocessors(context))
+        processors = getattr(context.launcher.device, "multiprocessors", None) or None
+        known = replace(companions, processors=processors)
         options = list(covering_operations(context.operation, known, context.seed))
         affordable = Affordable(context, MANY_S[context.thorough])
         costs = [float(steps(candidates[0], companions)) for candidates in options]
@@ -390,10 +385,13 @@ def attempt(
         inputs, reference = _answer(operation, context.seed) if seed is None else ((), None)
         own_seed = context.seed if seed is None else seed
         inner = Context(launcher, operation, inputs, reference, own_seed, thorough=context.thorough)
-        result = _first_failure(inner, checks)
-        if result is not None and result.is_failure:
-            for evidence in inner.evidence.values():
-                context.evidence[name] = replace(evidence, check=name)
+        result = None
+        for check in checks:
+            result = check(inner)
+            if result.is_failure:
+                for evidence in inner.evidence.values():
+                    context.evidence[name] = replace(evidence, check=name)
+                break
         return Attempt(operation, result, build_seconds=build_seconds)
     except (DispatchError, *LIMITS, *BUGS) as error:
         is_kernels = isinstance(error, DispatchError) or Launcher.raised_by_run(error)
@@ -429,18 +427,6 @@ def first_accepted(
         if not found.refusal:
             break
     return replace(found, build_seconds=builds_s)
-
-
-def _first_failure(
-    context: Context, checks: Sequence[Callable[[Context], CheckResult]]
-) -> CheckResult | None:
-    """Result of the first of `checks` that fails, else of the last one."""
-    result = None
-    for check in checks:
-        result = check(context)
-        if result.is_failure:
-            break
-    return result
 
 
 @lru_cache(maxsize=24)

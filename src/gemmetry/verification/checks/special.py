@@ -38,7 +38,16 @@ def check_nan_spreads(context: Context) -> CheckResult:
     (maximum)."""
     name = "nan_spreads"
     result = _check(context, name, math.nan).result
-    return _nothing_stays(context, name) if result.outcome is CheckOutcome.PASSED else result
+    if result.outcome is not CheckOutcome.PASSED:
+        return result
+    # A launch on the caller's inputs immediately after one with NaN is as correct as before.
+    launch = context.launcher.launch(context.main, sentinel=context.launcher.sentinels[1])
+    if launch.same_as(context.first) or context.launcher.form_problem(launch):
+        return passed(name)
+    result = context.judge_by_bound(name, launch, context.reference)
+    if not result.is_failure or context.first_errors.bad_count:
+        return passed(name)
+    return result.because("the launch after one on inputs with NaN is wrong: part of it was kept")
 
 
 def check_inf_spreads(context: Context) -> CheckResult:
@@ -117,18 +126,6 @@ def _what(value: float) -> str:
     return "NaN" if math.isnan(value) else "infinity"
 
 
-def _nothing_stays(context: Context, name: str) -> CheckResult:
-    """A launch on the caller's inputs immediately after one with NaN is as correct as before."""
-    launch = context.launcher.launch(context.main, sentinel=context.launcher.sentinels[1])
-    if launch.same_as(context.first) or context.launcher.form_problem(launch):
-        return passed(name)
-    result = context.judge_by_bound(name, launch, context.reference)
-    if not result.is_failure or context.first_errors.bad_count:
-        return passed(name)
-    why = "the launch after one on inputs with NaN is wrong: part of it was kept"
-    return result.because(why)
-
-
 def _judge(context: Context, name: str, launch: Launch, case: Spread, value: float) -> CheckResult:
     got, before = launch.output.reshape(-1), context.first.output.reshape(-1)
     what = _what(value)
@@ -136,23 +133,18 @@ def _judge(context: Context, name: str, launch: Launch, case: Spread, value: flo
     shows, is_turned = shown(
         context.operation, got[case.must], steps, case.signs, is_infinite=math.isinf(value)
     )
-    swallowed, turned = case.must[~shows], case.must[is_turned]
-    if swallowed.size:
-        detail = (
-            f"{what} is swallowed: {swallowed.size} of {case.must.size} elements that depend on "
-            "it do not show it"
-        )
-        return _failed(context, name, launch, swallowed, detail)
-    if turned.size:
-        detail = f"{turned.size} of {case.must.size} infinite elements have the wrong sign"
-        return _failed(context, name, launch, turned, detail)
     # Bits may differ between launches, but there must be no new NaN or infinity.
     others = _without(_different(got, before), case.may)
     is_new = ~np.isfinite(to_float64(got[others])) & np.isfinite(to_float64(before[others]))
-    leaked = others[is_new]
-    if leaked.size:
-        detail = f"{what} leaks: {leaked.size} elements that do not depend on it show it"
-        return _failed(context, name, launch, leaked, detail)
+    count = case.must.size
+    for at, where in (
+        (case.must[~shows], f"{what} is swallowed: {{}} of {count} elements that depend on it do "
+         "not show it"),
+        (case.must[is_turned], f"{{}} of {count} infinite elements have the wrong sign"),
+        (others[is_new], f"{what} leaks: {{}} elements that do not depend on it show it"),
+    ):  # fmt: skip
+        if at.size:
+            return _failed(context, name, launch, at, where.format(at.size))
     return _others_right(context, name, launch, others, what)
 
 

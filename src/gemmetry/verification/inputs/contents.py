@@ -126,6 +126,11 @@ def _two_of_four(base: Float64Array, axis: int) -> Float64Array:
     return np.moveaxis(lines, 0, axis)
 
 
+def _resized(base: Float64Array, columns: int) -> Float64Array:
+    """The first columns of `base`, again and again."""
+    return base[:, np.arange(base.shape[1]) % columns]
+
+
 STRUCTURES: Mapping[str, _Draw] = {
     "zero": lambda base, _: np.zeros_like(base),
     "one number": lambda base, _: np.full_like(base, base[0, 0]),
@@ -144,9 +149,7 @@ STRUCTURES: Mapping[str, _Draw] = {
     "pairs of equal rows": lambda base, _: np.repeat(base[::2], 2, 0)[: len(base)],
     "pairs of equal columns": lambda base, _: np.repeat(base[:, ::2], 2, 1)[:, : base.shape[1]],
     "rows that repeat after sixteen": lambda base, _: np.resize(base[:16], base.shape),
-    "columns that repeat after sixteen": lambda base, _: np.resize(
-        base.T[:16], base.T.shape
-    ).T.copy(),
+    "columns that repeat after sixteen": lambda base, _: _resized(base, 16),
     "of rank one": lambda base, _: np.outer(np.sign(base[:, 0]), base[0]),
     "rows that add up to zero": lambda base, _: _paired(base, 1),
     "columns that add up to zero": lambda base, _: _paired(base, 0),
@@ -161,9 +164,9 @@ STRUCTURES: Mapping[str, _Draw] = {
     "zero in the second half of columns": lambda base, _: np.where(
         np.arange(base.shape[1]) < base.shape[1] // 2, base, 0.0
     ),
-    "a half that is equal to the other in a row": lambda base, _: np.resize(
-        base.T[: len(base.T) // 2 or 1], base.T.shape
-    ).T.copy(),
+    "a half that is equal to the other in a row": lambda base, _: _resized(
+        base, base.shape[1] // 2 or 1
+    ),
     "a half that is equal to the other in a column": lambda base, _: np.resize(
         base[: len(base) // 2 or 1], base.shape
     ),
@@ -531,65 +534,29 @@ def specials(operation: Operation, seed: int) -> Iterator[Contents]:
     specs = operation.inputs
     is_convolution = isinstance(operation.shape, Conv2dShape)
     for is_infinite in (False, True):
-        made: list[_Spoiled] = []
+        made: list[tuple[int, Contents]] = []
         for at, spec in enumerate(specs):
             if spec.role in ("lhs", "rhs") and (is_convolution or spec.dtype is E2M1):
                 continue
             if is_infinite and _without_infinity(operation, spec):
                 continue
             for first in (0, 1):
-                spoiled = _spoiled(operation, base, at, first, is_infinite, rng)
-                made.append(spoiled)
-                yield spoiled.contents(operation, base)
+                made.append((at, _spoiled(operation, base, at, first, is_infinite, rng)))
+                yield made[-1][1]
         if len(made) > 2:
-            yield _joined(operation, base, made[::2])
+            inputs, each = list(base), [one for _, one in made[::2]]
+            for at, one in made[::2]:
+                inputs[at] = one.inputs[at]
+            affected = np.logical_or.reduce([one.affected for one in each])
+            steps = max((one.steps for one in each), key=len)
+            label = f"{'infinities' if is_infinite else 'NaN'} in all operands"
+            yield Contents(label, tuple(inputs), affected, None, is_infinite, steps)
 
 
 def _without_infinity(operation: Operation, spec: TensorSpec) -> bool:
     if spec.dtype in FORMATS_WITHOUT_INFINITY:
         return True
     return spec.role.startswith("scale_") and operation.signature.blocks is not None
-
-
-@dataclass(frozen=True)
-class _Spoiled:
-    """Operand `at` with special numbers, and what depends on them."""
-
-    at: int
-    array: Array
-    affected: Mask
-    signs: npt.NDArray[np.int8] | None
-    is_infinite: bool
-
-    def contents(self, operation: Operation, base: Inputs) -> Contents:
-        spec = operation.inputs[self.at]
-        return Contents(
-            f"{'infinities' if self.is_infinite else 'NaN'} in {spec.role}",
-            (*base[: self.at], self.array, *base[self.at + 1 :]),
-            self.affected,
-            self.signs,
-            self.is_infinite,
-            _steps_after(operation, spec.role),
-        )
-
-
-def _joined(operation: Operation, base: Inputs, made: Sequence[_Spoiled]) -> Contents:
-    """All of `made` at once."""
-    inputs = list(base)
-    affected = np.zeros(operation.output.shape, dtype=np.bool_)
-    for one in made:
-        inputs[one.at] = one.array
-        affected |= one.affected
-    steps = max((_steps_after(operation, operation.inputs[one.at].role) for one in made), key=len)
-    is_infinite = made[0].is_infinite
-    what = "infinities" if is_infinite else "NaN"
-    return Contents(f"{what} in all operands", tuple(inputs), affected, None, is_infinite, steps)
-
-
-def _steps_after(operation: Operation, role: str) -> tuple[EpilogueStep, ...]:
-    """The steps of the epilogue from where the operand `role` enters."""
-    steps = operation.signature.epilogue
-    return steps[steps.index(EpilogueStep(role)) :] if role in map(str, steps) else steps
 
 
 def _spoiled(
@@ -599,8 +566,9 @@ def _spoiled(
     first: int,
     is_infinite: bool,
     rng: np.random.Generator,
-) -> _Spoiled:
-    spec = operation.inputs[at]
+) -> Contents:
+    """`base` with special numbers in the operand `at`."""
+    spec, steps = operation.inputs[at], operation.signature.epilogue
     array = np.array(base[at])
     logical = to_logical(array, spec)
     where: Mask = np.zeros(spec.shape, dtype=np.bool_)
@@ -619,10 +587,13 @@ def _spoiled(
         if is_infinite
         else nan_codes(spec.dtype, count)
     )
-    inputs = (*base[:at], array, *base[at + 1 :])
+    if spec.role in map(str, steps):  # the steps from where the operand enters
+        steps = steps[steps.index(EpilogueStep(spec.role)) :]
+    inputs = _with(base, at, lambda: array)
     affected = affected_by(operation, spec, where)
     signs = _signs(operation, inputs, spec, where) if is_infinite else None
-    return _Spoiled(at, array, affected, signs, is_infinite)
+    label = f"{'infinities' if is_infinite else 'NaN'} in {spec.role}"
+    return Contents(label, inputs, affected, signs, is_infinite, steps)
 
 
 def _spoil_lines(matrix: Mask, first: int, rng: np.random.Generator) -> None:
@@ -672,9 +643,8 @@ def _signs(
 ) -> npt.NDArray[np.int8]:
     """Signs of the infinities of the result; 0 where they are unknown, as where infinities of both
     signs meet."""
-    tensors = {
-        role: to_float64(array) for role, array in logical_tensors(operation, inputs).items()
-    }
+    logical = logical_tensors(operation, inputs)
+    tensors = {role: to_float64(array) for role, array in logical.items()}
     s = operation.signature
     marked = np.where(where, np.sign(tensors[spec.role]), 0.0)
     if spec.role in ("lhs", "rhs"):

@@ -450,35 +450,28 @@ def draw_steps(
     Args:
         inputs: host arrays of ``operation.inputs``, in storage shapes; not modified.
     """
-    lined, steps = changeable(operation), []
-    current = list(inputs)
+    lined, current = changeable(operation), list(inputs)
+    steps: list[ChangeStep] = []
+
+    def add(change: InputChange, seen: InputChange) -> None:
+        undo = undoing(operation, inputs, change)
+        steps.append(ChangeStep(change, before, seen, edits(operation, change), undo))
+
     # Scalar factors come last: the rest of the result is unknown after them.
     for place in sorted({place for _, place in wanted}, key=lambda p: (p not in lined, p)):
         before = tuple(current)
         if place not in lined:
             change = negated_factor(operation, current, place)
-            seen = unchanged_line(operation, current, 1, rng)
-            steps.append(_step(operation, inputs, change, before, seen))
+            add(change, unchanged_line(operation, current, 1, rng))
             current[place] = change.contents
             continue
         current[place] = np.array(current[place])
         kinds = sorted({kind for kind, of in wanted if of == place}, key=_ORDER.index)
         for change in _drawn(operation, current, kinds, place, rng):
-            steps.append(_step(operation, inputs, change, before, change))
+            add(change, change)
             for edit in steps[-1].edits:
                 current[place][edit.index] = edit.contents
     return steps
-
-
-def _step(
-    operation: Operation,
-    inputs: Sequence[Array],
-    change: InputChange,
-    before: tuple[Array, ...],
-    seen: InputChange,
-) -> ChangeStep:
-    undo = undoing(operation, inputs, change)
-    return ChangeStep(change, before, seen, edits(operation, change), undo)
 
 
 def _drawn(
