@@ -38,8 +38,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
-from typing import Any, NamedTuple, TypeGuard, cast
+from functools import cache, partial
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +111,7 @@ def make_inputs(operation: Operation, *, distribution: str, seed: int) -> tuple[
         raise UnknownNameError("distribution", distribution, DISTRIBUTIONS)
     limit = integer_limit(operation, distribution)
     arrays: list[Array] = []
-    parts: list[_DrawnPart] = []
+    parts, size = [], 0
     for spec in operation.inputs:
         entropy = [seed % 2**64, _ROLES.index(spec.role), *spec.shape]
         if spec.role in _SINGLE:
@@ -124,9 +124,10 @@ def make_inputs(operation: Operation, *, distribution: str, seed: int) -> tuple[
         step, per_draw = _CHUNK if is_even else max(1, flat.size), 1 if spec.dtype is F64 else 2
         for start in range(0, flat.size, step):
             rng, piece = _stream(entropy, start // per_draw), flat[start : start + step]
-            parts.append(_DrawnPart(rng, piece, spec.dtype, distribution, limit))
-    is_large = sum(part.flat.size for part in parts) > _FEWEST_FOR_THREADS
-    deque((in_order if is_large else map)(_DrawnPart.draw, parts), maxlen=0)
+            parts.append(partial(_fill, rng, piece, spec.dtype, distribution, limit))
+            size += piece.size
+    run = in_order if size > _FEWEST_FOR_THREADS else map
+    deque(run(lambda part: part(), parts), maxlen=0)
     return tuple(arrays)
 
 
@@ -194,21 +195,14 @@ def _stream(entropy: Sequence[int], skipped: int) -> np.random.Generator:
     return np.random.Generator(bits.advance(skipped) if skipped else bits)
 
 
-class _DrawnPart(NamedTuple):
-    """Part of a tensor, and the place in its stream where the part begins."""
-
-    rng: np.random.Generator
-    flat: Array
-    dtype: DType
-    distribution: str
-    limit: int
-
-    def draw(self) -> None:
-        """Fill the part."""
-        draw = _draw_integers if self.dtype.is_integer else _draw_floats
-        for start in range(0, self.flat.size, _CHUNK):
-            piece = self.flat[start : start + _CHUNK]
-            piece[...] = draw(self.rng, piece.size, self.dtype, self.distribution, self.limit)
+def _fill(
+    rng: np.random.Generator, flat: Array, dtype: DType, distribution: str, limit: int
+) -> None:
+    """Fill a part of a tensor with what comes next in its stream."""
+    draw = _draw_integers if dtype.is_integer else _draw_floats
+    for start in range(0, flat.size, _CHUNK):
+        piece = flat[start : start + _CHUNK]
+        piece[...] = draw(rng, piece.size, dtype, distribution, limit)
 
 
 def _draw_floats(

@@ -207,7 +207,7 @@ class ElementSampler:
             reference = replace(reference, sizes=self.sizes)
         got = np.ascontiguousarray(tensors["result"][block])
         found = compare(operation, got, reference, declared=self.declared)
-        _note_lines(operation, lines, got, reference, found, axis)
+        self._note_lines(lines, got, reference, found, axis)
         if found.bad is not None:
             row, column = (int(i) for i in np.unravel_index(found.bad.argmax(), found.bad.shape))
             # The matrix's own row, numbered consecutively over the batch.
@@ -219,6 +219,26 @@ class ElementSampler:
             found.first_bad = f"{index}{found.first_bad.partition(']')[2]}"
         sample.statistics.elements += found.elements
         sample.statistics.add(found)
+
+    def _note_lines(
+        self, lines: list[Line], got: Array, reference: Reference, found: ErrorStatistics, axis: int
+    ) -> None:
+        signature, right = self.operation.signature, np.ones(got.shape, np.bool_)
+        if found.bad is not None:
+            right = ~found.bad
+        for index in np.flatnonzero(~right.all(axis=axis)):
+            lines[index].is_bad = True
+        if signature.lhs.is_integer:
+            return
+        values = to_float64(got)
+        with np.errstate(invalid="ignore"):
+            error = values - to_float64(reference.value)
+        right = right & np.isfinite(error)
+        ulps: Float64Array = half_ulp(values, signature.result)
+        for name, part in (("squared_error", error), ("squared_half_ulp", ulps)):
+            sums = np.square(np.where(right, part, 0.0)).sum(axis=axis)
+            for line, more in zip(lines, sums, strict=True):
+                setattr(line, name, getattr(line, name) + float(more))
 
     def _pixels(self, shape: Conv2dShape, also: Sequence[int]) -> ElementSample:
         """Compare pixels of a convolution's result with all their channels, as rows of its implicit
@@ -270,34 +290,6 @@ def spread(size: int, count: int, rng: np.random.Generator) -> Indices:
     chosen = rng.integers(edges[:-1], edges[1:])
     chosen[0], chosen[-1] = 0, size - 1
     return chosen.astype(np.intp)
-
-
-def _note_lines(
-    operation: Operation,
-    lines: list[Line],
-    got: Array,
-    reference: Reference,
-    found: ErrorStatistics,
-    axis: int,
-) -> None:
-    if operation.signature.lhs.is_integer:
-        squared = halves = np.zeros(len(lines))
-    else:
-        values = to_float64(got)
-        with np.errstate(invalid="ignore"):
-            error = values - to_float64(reference.value)
-        right = np.isfinite(error)
-        if found.bad is not None:
-            right &= ~found.bad
-        ulps: Float64Array = half_ulp(values, operation.signature.result)
-        squared = np.square(np.where(right, error, 0.0)).sum(axis=axis)
-        halves = np.square(np.where(right, ulps, 0.0)).sum(axis=axis)
-    for line, error2, half2 in zip(lines, squared, halves, strict=True):
-        line.squared_error += float(error2)
-        line.squared_half_ulp += float(half2)
-    if found.bad is not None:
-        for index in np.flatnonzero(found.bad.any(axis=axis)):
-            lines[index].is_bad = True
 
 
 _PIECE = 1 << 19
@@ -405,8 +397,6 @@ class FreivaldsResult:
     """Rows of the result, reshaped to (-1, last axis), whose sums or samples are wrong."""
     bad_columns: tuple[int, ...]
     """Columns of the result (of any matrix of a batch) whose sums or samples are wrong."""
-    detail: str
-    """What is wrong and where, or what was checked; one line."""
     statistics: ErrorStatistics
     """Error statistics of the sampled elements, without a mask."""
     inapplicable: str = ""
@@ -415,6 +405,25 @@ class FreivaldsResult:
     """Largest √(Σ_v r_v² / V) / s over rows and columns: below about 2 for a right result."""
     shape: tuple[int, int] = (0, 0)
     """Shape of the result reshaped to (-1, last axis)."""
+
+    @property
+    def detail(self) -> str:
+        """What is wrong and where, or what was checked; one line."""
+        parts, statistics = [], self.statistics
+        if statistics.bad_count:
+            parts.append(f"{statistics.bad_count} of {statistics.elements} sampled elements")
+        lines = (("row", self.bad_rows), ("column", self.bad_columns))
+        for (name, found), size in zip(lines, self.shape, strict=True):
+            if found:
+                parts.append(f"{len(found)} of {size} {name}s ({_ranges(found)})")
+        deviation = self.largest_deviation
+        if parts:
+            sums = f"; sums deviate by up to {deviation:.3g} times their noise" if deviation else ""
+            return "wrong: " + ", ".join(parts) + sums
+        how = f"sums within {deviation:.2g} of their noise"
+        if self.inapplicable:
+            how = f"only a sample, as {self.inapplicable}"
+        return f"{statistics.elements} sampled elements are correct; {how}"
 
     @property
     def is_right(self) -> bool:
@@ -470,12 +479,11 @@ def freivalds(
     reason, deviation = _inapplicable(operation, overflowing), 0.0
     bad: list[set[int]] = [*(sample.bad for sample in samples), set()][:2]
     if not reason:
-        sums = _ProjectedSums(operation, inputs, output, seed, vectors, declared)
+        sums = _ProjectedSums(sampler, seed, vectors)
         deviation = sums.judge(samples, *bad)
     return FreivaldsResult(
         bad_rows=tuple(sorted(bad[0])),
         bad_columns=tuple(sorted(bad[1])),
-        detail=_detail(*bad, shape, statistics, deviation, reason),
         statistics=statistics,
         inapplicable=reason,
         largest_deviation=deviation,
@@ -508,30 +516,9 @@ def _inapplicable(operation: Operation, overflowing: Indices) -> str:
     return ""
 
 
-def _detail(
-    rows: set[int],
-    columns: set[int],
-    shape: tuple[int, int],
-    statistics: ErrorStatistics,
-    deviation: float,
-    reason: str,
-) -> str:
-    parts = []
-    if statistics.bad_count:
-        parts.append(f"{statistics.bad_count} of {statistics.elements} sampled elements")
-    for name, found, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
-        if found:
-            parts.append(f"{len(found)} of {size} {name}s ({_ranges(found)})")
-    if parts:
-        sums = f"; sums deviate by up to {deviation:.3g} times their noise" if deviation else ""
-        return "wrong: " + ", ".join(parts) + sums
-    how = f"only a sample, as {reason}" if reason else f"sums within {deviation:.2g} of their noise"
-    return f"{statistics.elements} sampled elements are correct; {how}"
-
-
-def _ranges(indices: set[int]) -> str:
-    """``3, 8–15, 40``; the first few."""
-    ordered = np.array(sorted(indices))
+def _ranges(indices: Sequence[int]) -> str:
+    """``3, 8–15, 40`` of ascending numbers; the first few."""
+    ordered = np.array(indices)
     runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
     texts = [f"{run[0]}" if run.size == 1 else f"{run[0]}–{run[-1]}" for run in runs[:4]]
     return ", ".join([*texts, "…"] if len(runs) > 4 else texts)
@@ -552,23 +539,13 @@ class _Side:
 class _ProjectedSums:
     """Freivalds' test of a (batch) product, over rows and over columns."""
 
-    def __init__(
-        self,
-        operation: Operation,
-        inputs: Sequence[Array],
-        output: Array,
-        seed: int,
-        vectors: int,
-        declared: Collection[Trait],
-    ) -> None:
-        self.operation = operation
-        self.tensors = logical_tensors(operation, inputs)
-        self.tensors["result"] = to_logical(output, operation.output)
+    def __init__(self, sampler: ElementSampler, seed: int, vectors: int) -> None:
+        self.operation, self.tensors = sampler.operation, sampler.tensors
         self.vectors = vectors
-        self.is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
+        self.is_stochastic = Trait.STOCHASTIC_ROUNDING in sampler.declared
         self.rng = np.random.default_rng([seed % 2**64, 0xF4E1])
-        m, n, _, batch = operation.matmul_shape
-        self.is_integer = operation.signature.lhs.is_integer
+        m, n, _, batch = self.operation.matmul_shape
+        self.is_integer = self.operation.signature.lhs.is_integer
         self.modulo = self.is_integer and self.wraps_around()
         self.limit = largest_right_deviation(vectors, batch * (m + n))
 

@@ -36,6 +36,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -448,11 +449,18 @@ def with_accumulator_hint(
     is_tried = verdict.status is Verification.FAILED and verdict.accuracy_class in _CLASSES
     if not is_tried or companions is None:
         return verdict
+    own = replace(companions, known={})
     for narrow in _narrower(operation):
-        if _is_right(narrow, inputs, reference, companions, level, seed):
-            accumulator = narrow.signature.accumulator
-            hint = f"it is correct as a kernel that accumulates in {accumulator}: --accumulator"
-            return replace(verdict, reason=f"{verdict.reason}; {hint} {accumulator}")
+        with suppress(DispatchError), companions.built(narrow) as executable:
+            if executable is None:
+                continue
+            found = verify(
+                executable, narrow, inputs, reference, level=level, seed=seed, companions=own
+            )
+            if found.status is not Verification.FAILED:
+                accumulator = narrow.signature.accumulator
+                hint = f"it is correct as a kernel that accumulates in {accumulator}: --accumulator"
+                return replace(verdict, reason=f"{verdict.reason}; {hint} {accumulator}")
     return verdict
 
 
@@ -463,29 +471,3 @@ def _narrower(operation: Operation) -> Iterator[Operation]:
     for dtype in dict.fromkeys((s.result, s.lhs, s.rhs)):
         if dtype in (F16, BF16) and dtype.significand_bits < s.accumulator.significand_bits:
             yield Operation(replace(s, accumulator=dtype), operation.shape)
-
-
-def _is_right(
-    operation: Operation,
-    inputs: Sequence[Array],
-    reference: Reference | None,
-    companions: Companions,
-    level: str,
-    seed: int,
-) -> bool:
-    try:
-        with companions.built(operation) as executable:
-            if executable is None:
-                return False
-            found = verify(
-                executable,
-                operation,
-                inputs,
-                reference,
-                level=level,
-                seed=seed,
-                companions=replace(companions, known={}),
-            )
-    except DispatchError:
-        return False
-    return found.status in (Verification.PASSED, Verification.WARNED)

@@ -21,7 +21,6 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -76,7 +75,7 @@ def rounds_ns(
     for launch in launches:
         _run(launch, buffers, 1)()  # Loads its kernel, which a capture must not do.
     device.synchronize()
-    rough_ns = max(_rough_ns(launches[0], buffers, device), 1.0)
+    rough_ns = max(min(device.time_calls([_run(launches[0], buffers, 1)] * 3)[0]), 1.0)
     count = min(max(math.ceil(_CALL_NS / rough_ns), 1), _MOST_LAUNCHES)
     neighbour = device.neighbour()
     calls = [device.captured(_run(launch, buffers, count, neighbour)) for launch in launches]
@@ -145,11 +144,6 @@ def _random(spec: TensorSpec, where: torch.device) -> torch.Tensor:
         return torch.randint(-128, 128, shape, dtype=dtype, device=where)
     wide = torch.randn(shape, dtype=torch_dtype(F32), device=where)
     return wide.to(dtype)
-
-
-def _rough_ns(launch: Launch, buffers: _Buffers, device: TorchDevice) -> float:
-    calls = [_run(launch, buffers, 1)] * 3
-    return min(device.time_calls(calls)[0])
 
 
 def _run(
@@ -221,12 +215,8 @@ _FIRST_LARGE = 90
 and later, 4 MiB before."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """An algorithm, and how many were timed to choose it."""
-
-    result: Result
-    tried: int | None = None
+_Choice = tuple[Result, int | None]
+"""An algorithm, and how many were timed to choose it."""
 
 
 @contextmanager
@@ -268,20 +258,20 @@ def load(
     operation, problem = dispatch.operation, problem_of(dispatch.operation)
     with described(problem, dispatch.target, device) as matmul:
         if proposals > 1:
-            choice = _best(dispatch, matmul, proposals, device, workspace)
+            result, tried = _best(dispatch, matmul, proposals, device, workspace)
         elif proposals:
-            choice = _Choice(proposed(matmul, operation, 1)[0])
+            result, tried = proposed(matmul, operation, 1)[0], None
         else:
             algorithm = parse_algorithm(dispatch.configuration.name)
             if algorithm is None:
                 raise UnsupportedError(f"{dispatch}: cuBLASLt has no such configuration")
-            choice = _Choice(result_of(matmul, problem, operation, algorithm))
+            result, tried = result_of(matmul, problem, operation, algorithm), None
         facts = BuildFacts(
-            default_configuration=algorithm_of(matmul, choice.result).name if proposals else None,
-            algorithms_tried=choice.tried,
-            workspace_bytes=choice.result.workspace_bytes,
+            default_configuration=algorithm_of(matmul, result).name if proposals else None,
+            algorithms_tried=tried,
+            workspace_bytes=result.workspace_bytes,
         )
-        return CublasLtExecutable(dispatch.name, operation, matmul, choice.result, device, facts)
+        return CublasLtExecutable(dispatch.name, operation, matmul, result, device, facts)
 
 
 def _best(
@@ -312,7 +302,7 @@ def _best(
             ],
         }
         write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
-        return _Choice(chosen, len(results))
+        return chosen, len(results)
 
 
 def _trial(
@@ -333,6 +323,6 @@ def _kept(path: Path, made_for: Mapping[str, str]) -> _Choice | None:
         if any(found[key] != value for key, value in made_for.items()):
             return None
         result = bindings.stored_result(found["stored"], int(found["workspace_bytes"]))
-        return _Choice(result, len(found["trial"]))
+        return result, len(found["trial"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

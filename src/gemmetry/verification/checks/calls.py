@@ -327,8 +327,18 @@ def _calls(context: Context) -> CheckResult:
             context.inputs = case.inputs
             result = context.verdict_of_exact(NAME, context.judged(case, launch))
             if result.is_failure:
-                call = f"call {number} of {count}{where}"
-                return _explained(context, result, right, launch, call, name)
+                how = f"call {number} of {count}{where} of {context.operation}, inputs changed in "
+                how += "place before each"
+                if name.endswith("nudged"):
+                    how += f", here all of {'A' if name.startswith('lhs') else 'B'} by its last "
+                    how += "bits"
+                same = launcher.device.same_bytes
+                if any(same(launch.result, other) for other in right.values()):
+                    how += (
+                        ", holds the result for an earlier call's inputs: something is kept, and "
+                        "found again by the number of calls or by similar inputs"
+                    )
+                return result.because(how, ": ")
             right[name] = launcher.device.clone(launch.result)
     return passed(NAME, f"{count} calls")
 
@@ -386,26 +396,6 @@ def _order(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterat
         last = at
         yield from sets[at][:left]
         left -= len(sets[at])
-
-
-def _explained(
-    context: Context,
-    result: CheckResult,
-    right: dict[str, Buffer],
-    launch: Launch,
-    call: str,
-    name: str,
-) -> CheckResult:
-    how = f"{call} of {context.operation}, inputs changed in place before each"
-    if name.endswith("nudged"):
-        how += f", here all of {'A' if name.startswith('lhs') else 'B'} by its last bits"
-    device = context.launcher.device
-    if any(device.same_bytes(launch.result, other) for other in right.values()):
-        how += (
-            ", holds the result for an earlier call's inputs: something is kept, and found again "
-            "by the number of calls or by similar inputs"
-        )
-    return result.because(how, ": ")
 
 
 RARE = "rare_launches"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmetry.domain.contracts import Buffer
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import (
     Edit,
@@ -76,13 +75,13 @@ def check_follows_changes(context: Context) -> CheckResult:
             if result.is_failure:
                 answer.restore()
                 return _explained(context, step, launch, before, result)
-            if returned is not None and _is_overwritten(context, returned, launch):
+            is_kept = returned is None or Trait.REUSES_RESULTS in context.declared
+            if not is_kept and not context.launcher.device.same_bytes(returned, launch.result):
                 answer.restore()
                 return failed(
                     NAME,
                     f"the result that {call} returned was overwritten by a later call on other "
-                    "inputs: return separate memory for each (or declare "
-                    f"{Trait.REUSES_RESULTS})",
+                    f"inputs: return separate memory for each (or declare {Trait.REUSES_RESULTS})",
                 )
             before = launch
     answer.restore()
@@ -183,8 +182,11 @@ class _Answer:
         step, context = self._plan.steps[number - 1], self._context
         case = self._plan.lines.get(step.change)
         if self._run is not None and case is not None and case.expected is not None:
-            if step.change.lines and self._is_as_on_device(step, launch):
-                return passed(NAME)
+            if step.change.lines:
+                self._put(self._plan.answers[step.change])
+                due = self._run.launch.result
+                if context.launcher.device.same_bytes(launch.result, due):
+                    return passed(NAME)
             launch.inputs = self._inputs(number)
             expected = self._expected(number, launch)
             return context.verdict_of_exact(NAME, context.judged(_known(expected), launch))
@@ -193,7 +195,8 @@ class _Answer:
         operation = context.operation
         whole = self._reference
         if not step.change.lines:
-            whole = _of_result(whole, to_logical(launch.output, operation.output))
+            result = to_float64(to_logical(launch.output, operation.output))
+            whole = Reference(result, whole.magnitude, whole.extra_rounding)
         if self._run is None or case is None:
             whole = changed_reference(operation, step.inputs, whole, step.seen)
         else:
@@ -209,11 +212,6 @@ class _Answer:
     def restore(self) -> None:
         """Restore the result of the unchanged inputs."""
         self._put(self._plan.restoring)
-
-    def _is_as_on_device(self, step: ChangeStep, launch: Launch) -> bool:
-        assert self._run is not None
-        self._put(self._plan.answers[step.change])
-        return self._context.launcher.device.same_bytes(launch.result, self._run.launch.result)
 
     def _put(self, edits: Sequence[Edit]) -> None:
         if self._run is None:
@@ -249,11 +247,6 @@ def _known(lines: Array) -> ExactCase:
     return ExactCase((), lines, None)
 
 
-def _of_result(reference: Reference, result: Array) -> Reference:
-    """A reference that accepts `result`."""
-    return Reference(to_float64(result), reference.magnitude, reference.extra_rounding)
-
-
 def _explained(
     context: Context, step: ChangeStep, launch: Launch, before: Launch, result: CheckResult
 ) -> CheckResult:
@@ -271,9 +264,3 @@ def _explained(
                 "found again by what did not change"
             )
     return result.because(how, ": ")
-
-
-def _is_overwritten(context: Context, returned: Buffer, launch: Launch) -> bool:
-    if Trait.REUSES_RESULTS in context.declared:
-        return False
-    return not context.launcher.device.same_bytes(returned, launch.result)

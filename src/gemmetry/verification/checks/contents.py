@@ -291,7 +291,10 @@ def check_row_invariance(context: Context, wanted: str = REPORT) -> CheckResult:
     if context.may_differ:
         return not_applicable(NAME, "declared to differ from launch to launch")
     tried, refused = [], []
-    for rows in _numbers_of_rows(shape.m):
+    m = shape.m
+    # Few and many, with several remainders modulo small numbers.
+    wanted_rows = dict.fromkeys((m - 1, m - 2, m // 2, m // 3 + 1, 17, 8, 4, 3, 2, 1))
+    for rows in (rows for rows in wanted_rows if 0 < rows < m):
         try:
             differing = _differing_rows(context, rows)
         except (DispatchError, NotImplementedError) as error:
@@ -311,12 +314,6 @@ def check_row_invariance(context: Context, wanted: str = REPORT) -> CheckResult:
     if not tried:
         return not_applicable(NAME, f"it refuses other numbers of rows: {', '.join(refused)}")
     return passed(NAME, f"the same bits with {', '.join(map(str, tried))} rows")
-
-
-def _numbers_of_rows(m: int) -> list[int]:
-    """Few and many, with several remainders modulo small numbers."""
-    wanted = (m - 1, m - 2, m // 2, m // 3 + 1, 17, 8, 4, 3, 2, 1)
-    return [rows for rows in dict.fromkeys(wanted) if 0 < rows < m]
 
 
 def _differing_rows(context: Context, rows: int) -> Array | None:

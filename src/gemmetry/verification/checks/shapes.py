@@ -119,6 +119,8 @@ class Attempt:
     refusal: str = ""
     """Why the operation was not tried."""
     build_seconds: float = 0.0
+    first_refusal: str = ""
+    """Why the first of several operations was not tried."""
 
     @property
     def failure(self) -> CheckResult | None:
@@ -326,13 +328,10 @@ def _try_all(
             return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
         checks = only or (_FIRST if context.thorough or not shapes else _EACH)
         seed = context.seed + shapes if only else None
-        tried_last = attempt(context, name, candidates[0], checks, seed=seed)
+        tried_last = first_accepted(context, name, candidates, checks, seed=seed)
         builds_s += tried_last.build_seconds
-        if tried_last.refusal:
-            refused.append(f"{candidates[0]}: {tried_last.refusal}")
-            if candidates[1:]:
-                tried_last = first_accepted(context, name, candidates[1:], checks, seed=seed)
-                builds_s += tried_last.build_seconds
+        if tried_last.first_refusal:
+            refused.append(f"{candidates[0]}: {tried_last.first_refusal}")
         if tried_last.failure is not None:
             return inner_failure(name, tried_last.operation, tried_last.failure)
         shapes += 1
@@ -420,13 +419,14 @@ def first_accepted(
 ) -> Attempt:
     """:func:`attempt` of the first of `options` that is not refused, else of the last one; the
     build time is that of all."""
-    builds_s = 0.0
+    builds_s, refusals = 0.0, [""]
     for operation in options:
         found = attempt(context, name, operation, checks, seed=seed)
         builds_s += found.build_seconds
         if not found.refusal:
             break
-    return replace(found, build_seconds=builds_s)
+        refusals.append(found.refusal)
+    return replace(found, build_seconds=builds_s, first_refusal=refusals[:2][-1])
 
 
 @lru_cache(maxsize=24)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,7 @@ def check_nan_spreads(context: Context) -> CheckResult:
     too, as the maximum of NaN and 0 is 0 by IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019
     (maximum)."""
     name = "nan_spreads"
-    result = _check(context, name, math.nan).result
+    result, _, _ = _check(context, name, math.nan)
     if result.outcome is not CheckOutcome.PASSED:
         return result
     # A launch on the caller's inputs immediately after one with NaN is as correct as before.
@@ -60,55 +59,49 @@ def check_inf_spreads(context: Context) -> CheckResult:
     name = "inf_spreads"
     found = _check(context, name, math.inf)
     has_relu = EpilogueStep.RELU in context.operation.signature.epilogue
-    if found.result.outcome is not CheckOutcome.PASSED or not has_relu:
-        return found.result
+    if found[0].outcome is not CheckOutcome.PASSED or not has_relu:
+        return found[0]
     other = _check(context, name, -math.inf)
-    if other.result.outcome is not CheckOutcome.PASSED:
-        return other.result
+    if other[0].outcome is not CheckOutcome.PASSED:
+        return other[0]
     for one, opposite in ((found, other), (other, found)):
         result = _clamped(context, name, one, opposite)
         if result.is_failure:
             return result
-    return found.result
+    return found[0]
 
 
-@dataclass(frozen=True)
-class _SpecialFound:
-    """A launch on inputs with NaN or infinity, and its result; `launch` and `case` are set where it
-    was made."""
-
-    result: CheckResult
-    launch: Launch | None = None
-    case: Spread | None = None
+_Found = tuple[CheckResult, Launch | None, Spread | None]
+"""The result of a launch on inputs with NaN or infinity; the launch and its inputs, where it was
+made."""
 
 
-def _clamped(
-    context: Context, name: str, found: _SpecialFound, opposite: _SpecialFound
-) -> CheckResult:
+def _clamped(context: Context, name: str, found: _Found, opposite: _Found) -> CheckResult:
     """No element that should be a clamped -∞ is NaN, if the opposite ∞ resulted in an infinity: a
     sum with an intermediate NaN (as in products of parts) is NaN for both signs."""
-    assert found.launch is not None and found.case is not None and opposite.launch is not None
-    if found.case.signs is None:
+    (_, launch, case), (_, other, _) = found, opposite
+    assert launch is not None and case is not None and other is not None
+    if case.signs is None:
         return passed(name)
-    must = found.case.must
-    outputs = found.launch.output, opposite.launch.output
+    must = case.must
+    outputs = launch.output, other.output
     here, there = (to_float64(output.reshape(-1)[must]) for output in outputs)
     is_large = np.abs(there) >= context.operation.signature.result.maximum
-    bad = must[(found.case.signs < 0) & is_large & np.isnan(here)]
+    bad = must[(case.signs < 0) & is_large & np.isnan(here)]
     if not bad.size:
         return passed(name)
     detail = (
         f"minus infinity becomes NaN after relu in {bad.size} elements, in which infinity stayed "
         "infinite: relu is not computed as the maximum with zero"
     )
-    return _failed(context, name, found.launch, bad, detail)
+    return _failed(context, name, launch, bad, detail)
 
 
-def _check(context: Context, name: str, value: float) -> _SpecialFound:
+def _check(context: Context, name: str, value: float) -> _Found:
     operation = context.operation
     reason = objection(name, operation, context.declared)
     if reason:
-        return _SpecialFound(not_applicable(name, reason))
+        return not_applicable(name, reason), None, None
     case = spread(operation, context.inputs, value)
     placed = context.put(case.inputs)
     context.launcher.keep_copies(placed)
@@ -118,8 +111,8 @@ def _check(context: Context, name: str, value: float) -> _SpecialFound:
     if not problem and launch.changed_inputs and not context.first.changed_inputs:
         problem = f"the launch changed {', '.join(launch.changed_inputs)}, which contained {what}"
     if problem:
-        return _SpecialFound(failed(name, problem))
-    return _SpecialFound(_judge(context, name, launch, case, value), launch, case)
+        return failed(name, problem), None, None
+    return _judge(context, name, launch, case, value), launch, case
 
 
 def _what(value: float) -> str:

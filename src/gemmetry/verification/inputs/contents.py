@@ -223,11 +223,19 @@ def structures(
             names.append(_EQUAL)
         if spec.role.startswith("scale_"):
             names = ["ones"]
+        first = _matrices(values)[0].copy()
         for number, (name, variant) in enumerate(product(names, variants)):
-            made = partial(_structured, spec, values, name, variant, limit, [*stream, at, number])
+            draw = STRUCTURES.get(name, lambda _, rng, first=first: first)
+            made = partial(_structured, spec, values, draw, variant, limit, [*stream, at, number])
             yield Contents(f"{spec.role} is {name}, {variant}", partial(_with, base, at, made))
-    rng = np.random.default_rng([*stream, len(base)])
-    yield from _related_operands(operation, base, limit, variants, rng)
+    lhs, rhs = operation.inputs[:2]
+    if len(lhs.shape) == 4:
+        return
+    rng, a = np.random.default_rng([*stream, len(base)]), to_float64(to_logical(base[0], lhs))
+    for how, values in (("A", a), ("A transposed", np.swapaxes(a, -1, -2))):
+        for variant in variants if values.shape == rhs.shape else ():
+            copy = _structured(rhs, values, lambda whole, _: whole, variant, limit, rng)
+            yield Contents(f"rhs is {how}, {variant}", (base[0], copy, *base[2:]))
 
 
 def _with(base: Inputs, at: int, made: Callable[[], Array]) -> Inputs:
@@ -275,23 +283,19 @@ def _matrices(values: Float64Array) -> Float64Array:
 def _structured(
     spec: TensorSpec,
     base: Float64Array,
-    name: str,
+    draw: _Draw,
     variant: str,
     limit: int,
-    stream: Sequence[int],
+    stream: Sequence[int] | np.random.Generator,
 ) -> Array:
     """The operand `base` with a structure in all of its matrices, as it is stored."""
     rng, values = np.random.default_rng(stream), np.array(base)
-    matrices = _matrices(values)
-    first = matrices[0].copy()
-    for matrix in matrices:
+    for matrix in _matrices(values):
         if spec.role.startswith("scale_"):
             other = np.where(rng.random(matrix.shape) < 0.5, 2.0, 0.5)
-            matrix[...] = _varied(np.ones_like(matrix), other, variant, rng)
-            continue
-        other = _whole_numbers(matrix.shape, limit, rng)
-        whole = first if name == _EQUAL else STRUCTURES[name](matrix.copy(), rng)
-        matrix[...] = _varied(whole, other, variant, rng)
+        else:
+            other = _whole_numbers(matrix.shape, limit, rng)
+        matrix[...] = _varied(draw(matrix.copy(), rng), other, variant, rng)
     return _stored(values, spec)
 
 
@@ -326,29 +330,6 @@ def _unseen(rows: int, columns: int) -> Mask:
         seen |= (np.abs(i - j) < 2) | (np.abs(i + j - columns) < 2)
         seen |= ((i % GRID == 0) & (j % GRID == 0)) | ((i < GRID) & (j < GRID))
     return cast(Mask, np.logical_not(seen))
-
-
-def _related_operands(
-    operation: Operation,
-    base: Sequence[Array],
-    limit: int,
-    variants: Sequence[str],
-    rng: np.random.Generator,
-) -> Iterator[Contents]:
-    lhs, rhs = operation.inputs[:2]
-    if len(lhs.shape) == 4:
-        return
-    a = to_float64(to_logical(base[0], lhs))
-    for how, values in (("A", a), ("A transposed", np.swapaxes(a, -1, -2))):
-        if values.shape != rhs.shape:
-            continue
-        for variant in variants:
-            made = np.array(values)
-            for matrix in _matrices(made):
-                matrix[...] = _varied(
-                    matrix.copy(), _whole_numbers(matrix.shape, limit, rng), variant, rng
-                )
-            yield Contents(f"rhs is {how}, {variant}", (base[0], _stored(made, rhs), *base[2:]))
 
 
 # Both ends of formats ----------------------------------------------------------------------------
@@ -531,14 +512,15 @@ def specials(operation: Operation, seed: int) -> Iterator[Contents]:
     if not limit or operation.signature.lhs.is_integer:
         return
     base = _integers(operation, limit, rng)
-    specs = operation.inputs
+    specs, blocks = operation.inputs, operation.signature.blocks
     is_convolution = isinstance(operation.shape, Conv2dShape)
     for is_infinite in (False, True):
         made: list[tuple[int, Contents]] = []
         for at, spec in enumerate(specs):
             if spec.role in ("lhs", "rhs") and (is_convolution or spec.dtype is E2M1):
                 continue
-            if is_infinite and _without_infinity(operation, spec):
+            is_block_factor = spec.role.startswith("scale_") and blocks is not None
+            if is_infinite and (spec.dtype in FORMATS_WITHOUT_INFINITY or is_block_factor):
                 continue
             for first in (0, 1):
                 made.append((at, _spoiled(operation, base, at, first, is_infinite, rng)))
@@ -547,16 +529,11 @@ def specials(operation: Operation, seed: int) -> Iterator[Contents]:
             inputs, each = list(base), [one for _, one in made[::2]]
             for at, one in made[::2]:
                 inputs[at] = one.inputs[at]
-            affected = np.logical_or.reduce([one.affected for one in each])
+            known = [one.affected for one in each if one.affected is not None]
+            affected = np.logical_or.reduce(known)
             steps = max((one.steps for one in each), key=len)
             label = f"{'infinities' if is_infinite else 'NaN'} in all operands"
             yield Contents(label, tuple(inputs), affected, None, is_infinite, steps)
-
-
-def _without_infinity(operation: Operation, spec: TensorSpec) -> bool:
-    if spec.dtype in FORMATS_WITHOUT_INFINITY:
-        return True
-    return spec.role.startswith("scale_") and operation.signature.blocks is not None
 
 
 def _spoiled(

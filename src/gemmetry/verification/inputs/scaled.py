@@ -166,8 +166,10 @@ def selecting_inputs(
     else:
         scales = _line_scales(operation, specs[codes], limit, ones)
         arrays[codes] = random_integers(specs[codes], limit, seed, scales)
-        if not (isinstance(operation.shape, Conv2dShape) and codes == "lhs"):
-            _clear_line(arrays[codes], specs[codes])
+        lines = np.moveaxis(to_logical(arrays[codes], specs[codes]), line_axis(specs[codes]), 0)
+        is_images = isinstance(operation.shape, Conv2dShape) and codes == "lhs"
+        if not is_images and len(lines) >= _FEWEST_LINES:
+            lines[len(lines) // 2] = 0
     arrays[selecting] = _ones(operation, specs[selecting])
     return tuple(arrays[spec.role] for spec in operation.inputs), ones
 
@@ -216,13 +218,6 @@ def _close_codes(
     steps = rng.integers(top // (4 * step), top // (2 * step), spec.storage_shape)
     values = (2 * steps + by) * step * rng.choice(np.array([-1, 1]), spec.storage_shape)
     return quantize(values.astype(np.float64), spec.dtype)
-
-
-def _clear_line(codes: Array, spec: TensorSpec) -> None:
-    """Set the middle row of A, or column of B, to zero."""
-    lines = np.moveaxis(to_logical(codes, spec), line_axis(spec), 0)
-    if lines.shape[0] >= _FEWEST_LINES:
-        lines[lines.shape[0] // 2] = 0
 
 
 def _line_scales(
@@ -443,7 +438,10 @@ def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
     # Integers times the smallest subnormal number are exact, whatever their size.
     down = [round(-math.log2(smallest_subnormal(d.dtype))) for d in (lhs, rhs)]
     up = [min(up[0], down[1]), min(up[1], down[0])]
-    room = _room_below(s.result, case)
+    values = np.abs(to_float64(case.value))
+    # Powers of two by which the result may be divided so that it stays normal.
+    least = float(np.min(values, where=values > 0, initial=1.0))
+    room = math.floor(math.log2(least) - math.log2(smallest_normal(s.result)))
     total = max(up[1] - down[0], up[0] - down[1], -room)
     for_a = (total - up[1], up[0])
     for_b = (up[1], total - up[0])
@@ -465,13 +463,6 @@ def _sizes_and_room(operation: Operation, case: ExactCase) -> tuple[list[float],
 def _is_finite(case: ExactCase) -> bool:
     """Whether the result of `case` is finite, where every bit of it is known."""
     return case.expected is None or bool(np.isfinite(to_float64(case.expected)).all())
-
-
-def _room_below(dtype: DType, case: ExactCase) -> int:
-    """Powers of two by which the result may be divided so that it stays normal."""
-    values = np.abs(to_float64(case.value))
-    least = float(np.min(values, where=values > 0, initial=1.0))
-    return math.floor(math.log2(least) - math.log2(smallest_normal(dtype)))
 
 
 def overflowing(operation: Operation, case: ExactCase) -> ExactCase | None:
