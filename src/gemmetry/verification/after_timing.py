@@ -107,20 +107,20 @@ def recheck(
     differing: list[str] = []
     for label, output, change in outputs:
         if output.dtype != numpy_dtype(spec.dtype) or output.shape != spec.storage_shape:
-            return failed(NAME, f"{label}: it is {output.dtype} of shape {output.shape}")
+            return failed(f"{label}: it is {output.dtype} of shape {output.shape}", name=NAME)
         problem, first_bad = judge.problem(output, change)
         if problem:
             since = "" if change is None else f", with {change} before the launch"
-            return failed(NAME, f"{label}{since}: {problem}", first_bad)
+            return failed(f"{label}{since}: {problem}", first_bad, NAME)
         if is_repeatable and right and change is None and not judge.was_known:
             differing.append(label)
     if differing and not set(declared) & {Trait.NONDETERMINISTIC, Trait.STOCHASTIC_ROUNDING}:
         return warned(
-            NAME,
             f"{differing[0]} is within its bound, but differs in its bits from the result that was "
             "verified, although launches agreed until they were timed",
+            NAME,
         )
-    return passed(NAME)
+    return passed(name=NAME)
 
 
 @dataclass

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
@@ -84,6 +84,8 @@ class Context:
     companions: Companions | None = None
     thorough: bool = False
     """Whether checks with a short and a long form use the long one."""
+    check: str = ""
+    """Name of the check that runs."""
     evidence: dict[str, Evidence] = field(default_factory=dict)
     """Evidence by check, for failed checks with arrays to save."""
     on_device: ReferenceOnDevice = field(default_factory=ReferenceOnDevice)
@@ -345,21 +347,18 @@ class Context:
             declared=self.declared,
         )
 
-    def verdict_of_exact(self, name: str, run: ExactRun, *, guess: bool = True) -> CheckResult:
-        """The result of the check `name` from a launch on exact inputs.
+    def verdict_of_exact(self, run: ExactRun, *, guess: bool = True) -> CheckResult:
+        """The result of a check from a launch on exact inputs.
 
         Args:
             guess: as for :meth:`judge`.
         """
         if run.errors is None:
-            return failed(name, run.problem)
-        return self.judge(
-            name, run.launch, run.case.value, run.errors, only_failures=True, guess=guess
-        )
+            return failed(run.problem)
+        return self.judge(run.launch, run.case.value, run.errors, only_failures=True, guess=guess)
 
     def judge(
         self,
-        name: str,
         launch: Launch,
         expected: Array,
         errors: ErrorStatistics,
@@ -367,21 +366,21 @@ class Context:
         only_failures: bool = False,
         guess: bool = True,
     ) -> CheckResult:
-        """The result of the check `name` from the errors of a launch of the main operation.
+        """The result of a check from the errors of a launch of the main operation.
 
         Args:
             guess: state what kind of bug wrong elements suggest; this would mislead where the check
                 itself knows more.
         """
         if errors.bad is not None:
-            self.keep_evidence(name, launch, expected, errors.bad)
+            self.keep_evidence(launch, expected, errors.bad)
             text = f"{errors.bad_count} of {errors.elements} elements are wrong"
             if guess:
                 text += f" ({self._guess(launch, expected, errors.bad)})"
-            return failed(name, text, errors.first_bad)
+            return failed(text, errors.first_bad)
         if errors.bias_problem:
-            return failed(name, errors.bias_problem)
-        return passed(name) if only_failures else self.warning(name, errors)
+            return failed(errors.bias_problem)
+        return passed() if only_failures else self.warning(errors)
 
     def _guess(self, launch: Launch, expected: Array, bad: Mask) -> str:
         """One phrase that describes the wrong elements: they are the output's earlier contents or
@@ -415,44 +414,49 @@ class Context:
                 return source
         return ""
 
-    def warning(self, name: str, errors: ErrorStatistics) -> CheckResult:
+    def warning(self, errors: ErrorStatistics) -> CheckResult:
         """Warn where elements are outside the warn bound."""
         if not errors.warned_count:
-            return passed(name)
+            return passed()
         return warned(
-            name,
             f"{errors.warned_count} of {errors.elements} elements have larger errors than usual, "
             f"up to {errors.max_warn_ratio:.2g} times the expected bound",
         )
 
-    def judge_by_bound(self, name: str, launch: Launch, reference: Reference | None) -> CheckResult:
+    def judge_by_bound(self, launch: Launch, reference: Reference | None) -> CheckResult:
         """Judge a launch by its reference, or by Freivalds' test where there is none."""
         problem = self.launcher.form_problem(launch)
         if problem:
-            return failed(name, problem)
+            return failed(problem)
         if reference is not None:
             errors = self.compare(launch, reference)
-            return self.judge(name, launch, reference.value, errors)
-        return self.judge_sums(name, launch, self.freivalds(launch))
+            return self.judge(launch, reference.value, errors)
+        return self.judge_sums(launch, self.freivalds(launch))
 
-    def judge_sums(self, name: str, launch: Launch, found: FreivaldsResult) -> CheckResult:
-        """The result of the check `name` from Freivalds' test."""
+    def judge_sums(self, launch: Launch, found: FreivaldsResult) -> CheckResult:
+        """The result of a check from Freivalds' test."""
         if not found.is_right:
-            self.keep_evidence(name, launch, None, found.mask)
-            return failed(name, found.detail, found.statistics.first_bad)
-        result = self.warning(name, found.statistics)
-        return result if result.outcome is CheckOutcome.WARNED else passed(name, found.detail)
+            self.keep_evidence(launch, None, found.mask)
+            return failed(found.detail, found.statistics.first_bad)
+        result = self.warning(found.statistics)
+        return result if result.outcome is CheckOutcome.WARNED else passed(found.detail)
 
-    def keep_evidence(
-        self, name: str, launch: Launch, expected: Array | None, bad: Mask | None
-    ) -> None:
+    def keep_evidence(self, launch: Launch, expected: Array | None, bad: Mask | None) -> None:
         """Keep the arrays of a failure for saving."""
         width = self.operation.output.shape[-1]
-        self.evidence[name] = Evidence(
-            check=name,
+        self.evidence[self.check] = Evidence(
+            check=self.check,
             operation=self.operation,
             inputs=tuple(launch.inputs),
             output=launch.output,
             expected=expected,
             bad=None if bad is None else bad.reshape(-1, width),
         )
+
+
+def run_check(context: Context, check: Callable[[Context], CheckResult]) -> CheckResult:
+    """The result of `check`, under the name of its function."""
+    function = check.func if isinstance(check, partial) else check
+    context.check = function.__name__.removeprefix("check_")
+    result = check(context)
+    return result if result.name else replace(result, name=context.check)

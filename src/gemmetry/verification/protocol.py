@@ -38,7 +38,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 from gemmetry.domain.contracts import Executable
@@ -62,7 +62,7 @@ from gemmetry.verification.checks.results import (
 )
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import Evidence
-from gemmetry.verification.context import Context
+from gemmetry.verification.context import Context, run_check
 from gemmetry.verification.guess import error_map
 from gemmetry.verification.launching import Launcher
 
@@ -232,11 +232,12 @@ def verify(
         on_device=on_device or ReferenceOnDevice(),
         wants_digest=on_right is not None,
     )
-    results = [memory.check_form(context)]
+    results = [run_check(context, memory.check_form)]
     if not results[0].is_failure:
-        results += [check.run(context) for check in checks_of(level)]
+        results += [run_check(context, check.run) for check in checks_of(level)]
         if row_invariance != contents.OFF:
-            results.append(contents.check_row_invariance(context, row_invariance))
+            check = partial(contents.check_row_invariance, wanted=row_invariance)
+            results.append(run_check(context, check))
     verdict = reduce(with_check, results, Verdict(status=Verification.PASSED))
     refused = sum(result.refused for result in results)
     verdict = replace(verdict, zero_share=zero_share(inputs), refused_shapes=refused)
@@ -364,26 +365,26 @@ def sanitizer_result(run: SanitizedRun) -> CheckResult:
     """
     name = run.tool
     if run.status is None:
-        return not_applicable(name, f"it did not end within {run.seconds:g} s")
+        return not_applicable(f"it did not end within {run.seconds:g} s", name)
     lines = [line.rstrip() for line in run.output.splitlines()]
     reported = [line for line in lines if line.startswith(_PREFIX)]
     refusal = next((line for line in reported if _REFUSED.search(line)), "")
     if refusal:
-        return not_applicable(name, f"the tool failed: {_strip(refusal)}")
+        return not_applicable(f"the tool failed: {_strip(refusal)}", name)
     summary = next((match for line in reported if (match := _SUMMARY.match(line))), None)
     if summary is None or not run.launched:
         return not_applicable(
-            name, f"no launch under the tool: {_why(reported, lines, run.status)}"
+            f"no launch under the tool: {_why(reported, lines, run.status)}", name
         )
     count = int(summary["count"])
     if count == 0:
         if run.status not in (0, ERROR_EXIT_STATUS):
-            return not_applicable(name, f"the launch failed: {_why([], lines, run.status)}")
-        return passed(name)
+            return not_applicable(f"the launch failed: {_why([], lines, run.status)}", name)
+        return passed(name=name)
     finding = f"{count} found, first: {_first_finding(reported)}"
     if summary["errors"] is not None and int(summary["errors"]) == 0:
-        return warned(name, finding)
-    return failed(name, finding)
+        return warned(finding, name)
+    return failed(finding, name=name)
 
 
 def _first_finding(reported: Sequence[str]) -> str:

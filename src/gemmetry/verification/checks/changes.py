@@ -31,8 +31,6 @@ from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs.exact import ChangeStep, ExactCase, changes_of, draw_steps
 from gemmetry.verification.launching import Launch
 
-NAME = "follows_changes"
-
 MOST_CHANGES = 12
 """Number of launches of the check if nothing is added to the product and nothing scales it; each
 operand that does so adds up to three."""
@@ -53,9 +51,9 @@ def check_follows_changes(context: Context) -> CheckResult:
     """
     run = context.exact(INTEGERS, exact_inputs.integers)
     if run is None and context.reference is None:
-        return not_applicable(NAME, "there is neither a reference nor an exact result")
+        return not_applicable("there is neither a reference nor an exact result")
     if run is not None and not run.is_right:
-        return not_applicable(NAME, "the result is wrong before anything changes")
+        return not_applicable("the result is wrong before anything changes")
     inputs = context.inputs if run is None else run.case.inputs
     wanted = changes_of(context.operation)
     fastest_s = context.fastest_s
@@ -70,7 +68,7 @@ def check_follows_changes(context: Context) -> CheckResult:
             call = f"call {number} of {len(steps)}"
             if launch.returned_type:
                 answer.restore()
-                return failed(NAME, f"{call}: the result is a {launch.returned_type}")
+                return failed(f"{call}: the result is a {launch.returned_type}")
             result = answer.judge(number, launch)
             if result.is_failure:
                 answer.restore()
@@ -79,13 +77,12 @@ def check_follows_changes(context: Context) -> CheckResult:
             if not is_kept and not context.launcher.device.same_bytes(returned, launch.result):
                 answer.restore()
                 return failed(
-                    NAME,
                     f"the result that {call} returned was overwritten by a later call on other "
                     f"inputs: return separate memory for each (or declare {Trait.REUSES_RESULTS})",
                 )
             before = launch
     answer.restore()
-    return made(NAME, len(steps), len(wanted), fastest_s)
+    return made(len(steps), len(wanted), fastest_s)
 
 
 @dataclass
@@ -186,10 +183,10 @@ class _Answer:
                 self._put(self._plan.answers[step.change])
                 due = self._run.launch.result
                 if context.launcher.device.same_bytes(launch.result, due):
-                    return passed(NAME)
+                    return passed()
             launch.inputs = self._inputs(number)
             expected = self._expected(number, launch)
-            return context.verdict_of_exact(NAME, context.judged(_known(expected), launch))
+            return context.verdict_of_exact(context.judged(_known(expected), launch))
         assert self._reference is not None
         launch.inputs = self._inputs(number)
         operation = context.operation
@@ -205,9 +202,9 @@ class _Answer:
         if step.change.lines:
             self._reference = whole
         if self._run is None:
-            return context.judge_by_bound(NAME, launch, whole)
+            return context.judge_by_bound(launch, whole)
         judged = ExactCase((), None, whole, self._run.case.folded_terms)
-        return context.verdict_of_exact(NAME, context.judged(judged, launch))
+        return context.verdict_of_exact(context.judged(judged, launch))
 
     def restore(self) -> None:
         """Restore the result of the unchanged inputs."""
