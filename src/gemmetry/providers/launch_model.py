@@ -150,9 +150,7 @@ class CostProbe:
     """Predictions for the operations of one provider; timed probes are cached."""
 
     def __init__(
-        self,
-        prepare: Callable[[Operation], Launch],
-        clock: Callable[[], float] = time.perf_counter,
+        self, prepare: Callable[[Operation], Launch], clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """`prepare` creates a launch of an operation, including its inputs; `clock` returns
         seconds."""

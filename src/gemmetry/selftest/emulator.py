@@ -271,15 +271,16 @@ class TiledGemm:
 
     def scale_a(self, tile: Tile) -> Array:
         """(rows, 1) or (1,)."""
-        scales = self.problem.tensors["scale_a"]
-        rowwise = self.signature.scaling is Scaling.ROW
-        return batched(scales, 3)[tile.batch, self.rows(tile)] if rowwise else scales
+        return self.scales("scale_a", (tile.batch, self.rows(tile)))
 
     def scale_b(self, tile: Tile) -> Array:
         """(1, columns) or (1,)."""
-        scales = self.problem.tensors["scale_b"]
-        rowwise = self.signature.scaling is Scaling.ROW
-        return batched(scales, 3)[tile.batch, :, self.columns(tile)] if rowwise else scales
+        return self.scales("scale_b", (tile.batch, slice(None), self.columns(tile)))
+
+    def scales(self, role: str, place: tuple[int | slice, ...]) -> Array:
+        """The factors of one operand at a place, or the one of the whole tensor."""
+        scales = self.problem.tensors[role]
+        return batched(scales, 3)[place] if self.signature.scaling is Scaling.ROW else scales
 
     def fused(self, tile: Tile, values: Array) -> Array:
         """The steps that are fused after the product."""

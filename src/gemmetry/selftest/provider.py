@@ -44,7 +44,7 @@ WITHOUT_MUTANT: Mapping[int, str] = {
     53: (
         "a kernel that calls a vendor's library gives correct results, and operations do not "
         "require a kernel of one's own; a profiler's list of kernel names shows such calls"
-    ),
+    )
 }
 """Number in the list of bugs -> why there is no mutant for it."""
 

@@ -33,12 +33,7 @@ from gemmetry.numerics.inputs import (
     take_lines,
     with_lines,
 )
-from gemmetry.numerics.references import (
-    Reference,
-    compute_reference,
-    to_logical,
-    to_storage,
-)
+from gemmetry.numerics.references import Reference, compute_reference, to_logical, to_storage
 from gemmetry.numerics.storage import (
     Array,
     Float64Array,

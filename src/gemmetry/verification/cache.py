@@ -66,11 +66,7 @@ class ReferenceCache:
         self._held_bytes = 0
 
     def get(
-        self,
-        operation: Operation,
-        distribution: str,
-        seed: int,
-        compute: Callable[[], Reference],
+        self, operation: Operation, distribution: str, seed: int, compute: Callable[[], Reference]
     ) -> Reference:
         """The reference of `operation` for these inputs: from memory, from disk, or computed."""
         key = (operation, distribution, seed)

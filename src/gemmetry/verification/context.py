@@ -11,11 +11,7 @@ from typing import cast
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer, Executable
-from gemmetry.domain.operation import (
-    F32,
-    TF32,
-    Operation,
-)
+from gemmetry.domain.operation import F32, TF32, Operation
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import Matmul, Reference, compute_reference, to_logical
@@ -275,11 +271,7 @@ class Context:
         return _CASES.get(operation, key, fresh)
 
     def case_of(
-        self,
-        operation: Operation,
-        inputs: tuple[Array, ...],
-        *,
-        signs_are_random: bool = True,
+        self, operation: Operation, inputs: tuple[Array, ...], *, signs_are_random: bool = True
     ) -> ExactCase:
         """The exact case of other inputs on which no sum rounds, for a small operation with the
         signature of this one."""
@@ -420,7 +412,7 @@ class Context:
             return passed()
         return warned(
             f"{errors.warned_count} of {errors.elements} elements have larger errors than usual, "
-            f"up to {errors.max_warn_ratio:.2g} times the expected bound",
+            f"up to {errors.max_warn_ratio:.2g} times the expected bound"
         )
 
     def judge_by_bound(self, launch: Launch, reference: Reference | None) -> CheckResult:

@@ -132,10 +132,7 @@ class Launcher:
     """
 
     def __init__(
-        self,
-        executable: Executable,
-        operation: Operation,
-        tile: tuple[int, int, int] | None = None,
+        self, executable: Executable, operation: Operation, tile: tuple[int, int, int] | None = None
     ) -> None:
         self.executable = executable
         self.operation = operation

@@ -156,8 +156,7 @@ class UserExecutable:
                 f"{self._kernel} ran out of memory: {described}", hint="Choose a smaller shape."
             )
         return LaunchError(
-            f"{self._kernel} raised {described}",
-            hint=f"It was called for {self._operation}.",
+            f"{self._kernel} raised {described}", hint=f"It was called for {self._operation}."
         )
 
 

@@ -115,9 +115,7 @@ def check_every_call(context: Context) -> CheckResult:
 
 
 def judge_calls(
-    context: Context,
-    most: int,
-    within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    context: Context, most: int, within: Callable[[], AbstractContextManager[object]] = nullcontext
 ) -> CheckResult:
     """At most `most` consecutive launches, all of which must be correct, on exact integers where
     the operation has them.

@@ -78,7 +78,7 @@ def check_follows_changes(context: Context) -> CheckResult:
                 answer.restore()
                 return failed(
                     f"the result that {call} returned was overwritten by a later call on other "
-                    f"inputs: return separate memory for each (or declare {Trait.REUSES_RESULTS})",
+                    f"inputs: return separate memory for each (or declare {Trait.REUSES_RESULTS})"
                 )
             before = launch
     answer.restore()

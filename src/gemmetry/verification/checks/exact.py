@@ -261,7 +261,7 @@ def _explained(
         return property_of(
             f"numbers that differ by up to 2^{HONEST_SPAN} along K count (or as far as their "
             "format reaches), at either end of the range, but not all that the formats allow: they "
-            "share a scale with the largest one, of a row, a block or a tensor",
+            "share a scale with the largest one, of a row, a block or a tensor"
         )
     if evidence is not None:
         context.evidence[context.check] = evidence

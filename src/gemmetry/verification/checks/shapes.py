@@ -129,10 +129,7 @@ class Attempt:
 
 
 def shared(
-    context: Context,
-    name: str,
-    find: Callable[[Companions], CheckResult],
-    *variant: object,
+    context: Context, name: str, find: Callable[[Companions], CheckResult], *variant: object
 ) -> CheckResult:
     """The result of `find` for the check `name`, which all dispatches of a configuration share
     unless it failed, as the next one would have no evidence.

@@ -61,9 +61,7 @@ from gemmetry.numerics.inputs import (
     unchanged_line,
     undoing,
 )
-from gemmetry.numerics.inputs import (
-    line_axis as axis_of_lines,
-)
+from gemmetry.numerics.inputs import line_axis as axis_of_lines
 from gemmetry.numerics.references import (
     Matmul,
     Reference,
