@@ -107,6 +107,21 @@ def test_stops_when_the_interval_is_narrow():
     assert policy.reason(rounds, 0.1) == "interval"
 
 
+@pytest.mark.parametrize(
+    ("target", "width", "spread", "gives_up"),
+    [(GPU, None, 0.2, True), (GPU, 0.001, 0.2, False), (CPU, None, 0.5, False),
+     (GPU, None, 0.1, False)],
+)  # fmt: skip
+def test_what_cannot_become_narrow_is_given_up(target, width, spread, gives_up):
+    settings = RunSettings(interval_width=width, max_samples=1000)
+    policy = StopPolicy(settings, target)
+    rounds = _spread(16 * DISTURBED_ROUNDS, spread, each=16)
+    assert (policy.next_count(rounds, 0.1) == 0) is gives_up
+    assert (policy.reason(rounds, 0.1) == "out_of_reach") is gives_up
+    assert (policy.left_s(rounds, 0.1, 1e-3) == 0) is gives_up
+    assert policy.next_count(rounds[:-1], 0.1) > 0
+
+
 def test_a_round_that_is_off_asks_for_more_of_them():
     """Among sixty comparisons, one contrary pair of twelve decides nothing, but seven of 36 do."""
     policy, steady = StopPolicy(RunSettings(), CPU), _round(*[1000.0, 1001.0] * 8)

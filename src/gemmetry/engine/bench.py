@@ -36,13 +36,20 @@ from pathlib import Path
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer, Executable, HostArray, Provider, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+)
 from gemmetry.domain.errors import (
     DeviceLostError,
     GemmetryError,
     LaunchError,
     OutOfMemoryError,
     Stage,
+    UnsupportedError,
     Verification,
 )
 from gemmetry.domain.operation import Operation
@@ -403,29 +410,45 @@ class CompanionBuilder:
         self._workspace = replace(workspace, force=False)
         self._known: dict[tuple[object, ...], dict[str, CheckResult]] = {}
 
-    def companions(self, dispatch: Dispatch, level: str) -> Companions | None:
-        """The companions of `dispatch`; None if building them costs more than `level` allows."""
+    def companions(self, dispatch: Dispatch, level: str, chosen: str = "") -> Companions | None:
+        """The companions of `dispatch`; None if building them costs more than `level` allows.
+
+        Args:
+            chosen: the configuration that a trial chose. It computes the other shapes that it
+                supports, and the provider's default the rest: a trial for each shape would take
+                longer than its checks, and prove other algorithms. "": there was no trial.
+        """
         if level == "quick" or not (self._provider.rebuilds_quickly or level == "paranoid"):
             return None
         configuration = dispatch.configuration
-        key = (configuration.name, dispatch.operation.signature, configuration.tile)
+        names = [chosen, DEFAULT_CONFIGURATION] if chosen else [configuration.name]
+        key = (*names, dispatch.operation.signature, configuration.tile)
         return Companions(
-            partial(self._build, dispatch),
+            partial(self._build, dispatch, names),
             configuration.tile,
             stages_of(configuration),
             most_shapes=shapes_of(self._provider, dispatch.operation, dispatch.target, level),
             known=self._known.setdefault(key, {}),
         )
 
-    def _build(self, dispatch: Dispatch, operation: Operation) -> Executable | None:
+    def _build(
+        self, dispatch: Dispatch, names: Sequence[str], operation: Operation
+    ) -> Executable | None:
+        """The first of the configurations called `names` that supports `operation`."""
         provider, target = self._provider, dispatch.target
         if provider.supports(operation, target) is not None:
             return None
-        configuration = provider.parse_configuration(dispatch.configuration.name, operation, target)
-        if configuration is None:
-            return None
-        built = Dispatch(operation, configuration, dispatch.provider, target)
-        return self._guard(provider.build(built, self._workspace), built)
+        for name in names:
+            configuration = provider.parse_configuration(name, operation, target)
+            if configuration is None:
+                continue
+            built = Dispatch(operation, configuration, dispatch.provider, target)
+            try:
+                return self._guard(provider.build(built, self._workspace), built)
+            except UnsupportedError:
+                if name == names[-1]:
+                    raise
+        return None
 
 
 def shapes_of(provider: Provider, operation: Operation, target: Target, level: str) -> int | None:
@@ -508,7 +531,8 @@ class Bench:
                         executable.close()
                     self._ahead.clear()
                     for dispatch_id, count in request.requests:
-                        self._answer(dispatch_id, self._sample_one(dispatch_id, count))
+                        sampled = self._sample_one(dispatch_id, count, request.is_loaded)
+                        self._answer(dispatch_id, sampled)
                 case Close():
                     for dispatch_id in request.ids:
                         self._answer(dispatch_id, self._close_one(dispatch_id))
@@ -623,7 +647,9 @@ class Bench:
         deadline_s = settings.deadlines_s[Stage.VERIFY]
         if self._may_end:
             self._watch = hang_watch(self._provider, dispatch, deadline_s)
-        companions = self._companions.companions(dispatch, level)
+        facts = executable.facts
+        chosen = facts.default_configuration if facts.algorithms_tried else None
+        companions = self._companions.companions(dispatch, level, chosen or "")
         right: list[str] = []
         verdict = verify(
             ReturnsOnce(executable, self._copies, self._watch, self._shared_by),
@@ -666,11 +692,11 @@ class Bench:
         sampler.prepare()
         return sampler
 
-    def _sample_one(self, dispatch_id: int, count: int) -> Sampled:
+    def _sample_one(self, dispatch_id: int, count: int, is_loaded: bool) -> Sampled:
         item = self._open[dispatch_id]
         try:
             assert item.sampler is not None
-            taken = item.sampler.sample_round(count)
+            taken = item.sampler.sample_round(count, is_loaded=is_loaded)
             self._copies.wait_and_check()
             return Sampled(dispatch_id, taken, None)
         except Exception as error:  # noqa: BLE001  # the isolation boundary

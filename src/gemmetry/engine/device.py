@@ -12,6 +12,7 @@ which its process measures runs as fast as that of the parent.
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import threading
 import time
@@ -142,6 +143,12 @@ STORE_EVERY_S = 0.2
 A commit takes less than a millisecond on a solid-state disk, so this costs little and limits what a
 kill loses."""
 
+LOADED_S = 0.005
+LOADED_FROM = 4
+"""A request for samples this soon after the last answer finds a GPU busy with the launches that
+follow samples; no long lead must then bring it to its limit. With fewer candidates in turn, rounds
+of one would follow each other closer than the clock at a power limit changes (0.1 s)."""
+
 _AROUND = 1.5
 """Duration of a round in multiples of its samples' duration, until a round was taken: a guess."""
 
@@ -183,6 +190,8 @@ class DeviceSession:
         self._sampled_s, self._sampling_s = 0.0, 0.0
         """What estimates of the time left rest on: dispatches that were opened and the time it
         took, the duration of all samples and the time it took to take them."""
+        self._sampled_at = -math.inf
+        """When the latest samples arrived, which untimed launches follow on a GPU."""
         self._open: dict[int, Candidate] = {}
         """Candidates that continue, by number."""
         self._stale: dict[int, Candidate] = {}
@@ -195,6 +204,8 @@ class DeviceSession:
         """The time from the request, or the answer before, to the latest answer."""
         self._second_chances: list[Candidate] = []
         self._opens_ahead = False
+        self._verifiers: dict[tuple[int, str], int] = {}
+        """The worker that verifies a configuration of a lane, where several do."""
         self._mutex = threading.RLock()
         """For what the threads that open ahead share."""
         self._turn = 0
@@ -252,8 +263,7 @@ class DeviceSession:
         self._store()
         if self._job.samples:
             self._sample_all(group[0].id)
-        for lane, members in _by_lane([*self._open.values(), *self._stale.values()]):
-            self._close_all(lane, members)
+        self._close_lanes(list(_by_lane([*self._open.values(), *self._stale.values()])))
         self._open.clear()
         self._stale.clear()
         self._store()
@@ -309,53 +319,94 @@ class DeviceSession:
                 waiting.extend(self._drop_crew(requested[0].lane.id))
 
     def _open_ahead(self, group: Sequence[Candidate]) -> None:
-        """On a GPU, build and verify the candidates of all lanes at the same time."""
+        """On a GPU, build and verify the candidates of all lanes at the same time, those of one
+        lane in its several workers."""
         lanes = [members for _, members in _by_lane(group)]
-        if not (self._slot.target.is_gpu and self._job.samples and len(lanes) > 1):
+        if not (self._slot.target.is_gpu and self._job.samples and len(group) > 1):
             return
         self._opens_ahead = True
+        workers = self._job.process_count(self._slot.target)
+        sharing = sum(min(workers, len(lane)) for lane in lanes)
         try:
             with ThreadPoolExecutor(len(lanes), thread_name_prefix="opening") as threads:
-                count = len(lanes)
-                for done in [threads.submit(self._open_lane_ahead, lane, count) for lane in lanes]:
+                for done in [threads.submit(self._open_lane_ahead, one, sharing) for one in lanes]:
                     done.result()
         finally:
             self._opens_ahead = False
         self._store()
 
-    def _open_lane_ahead(self, members: Sequence[Candidate], lanes: int) -> None:
-        """Build and verify in the first worker, then build what is right in the others, while so
-        many `lanes` do. What is open when a worker is lost is built again by :meth:`_open_all`."""
-        waiting = deque(members)
-        lane = members[0].lane
-        right: list[Candidate] = []
-
-        def verified(candidate: Candidate, opened: Opened) -> None:
-            if self._is_right(workers[0], candidate, opened):
-                right.append(candidate)
-            self._announce(candidate)
-
+    def _open_lane_ahead(self, members: Sequence[Candidate], sharing: int) -> None:
+        """Build and verify each of a lane's candidates in one of its workers, then build what is
+        right in the others, while so many processes are `sharing` the device. What is open when a
+        worker is lost is built again by :meth:`_open_all`."""
+        lane, waiting = members[0].lane, list(members)
         while waiting:
             try:
                 with self._mutex:
                     workers = self._crews.of(lane)
             except WorkerLost:
                 return  # opening them has the reason
-            try:
-                request = Open(tuple(one.wire for one in waiting), ahead=lanes)
-                self._converse(workers[0], request, OPENING, waiting, verified)
-                for worker in workers[1:]:
-                    line = deque(right)
-                    wires = (msgspec.structs.replace(one.wire, verify=False) for one in right)
-                    request = Open(tuple(wires), ahead=lanes)
-                    self._converse(worker, request, OPENING, line, lambda _one, _opened: None)
-            except WorkerLost as lost:
-                with self._mutex:
-                    if waiting:
-                        self._blame(waiting[0], lost.ending)
-                        self._announce(waiting.popleft())
-                    # What costs a further worker its life does so again when it is opened there.
-                    self._crews.drop(lane.id)
+            shares = self._verifying(waiting, len(workers))
+            right: list[list[Candidate]] = [[] for _ in workers]
+            verifying = [
+                partial(self._verify_ahead, *one, sharing)
+                for one in zip(workers, shares, right, strict=True)
+            ]
+            lost = _losses(verifying)
+            if not lost:
+                found = {one.id for part in right for one in part}
+                repeating = [
+                    partial(
+                        self._build_ahead,
+                        worker,
+                        [one for one in members if one.id in found and one not in part],
+                        sharing,
+                    )
+                    for worker, part in zip(workers, right, strict=True)
+                ]
+                if not _losses(repeating):
+                    return
+            with self._mutex:
+                for number, loss in lost.items():
+                    if shares[number]:
+                        self._blame(shares[number][0], loss.ending)
+                        self._announce(shares[number].popleft())
+                # What costs a further worker its life does so again when it is opened there.
+                self._crews.drop(lane.id)
+            waiting = [one for share in shares for one in share]
+
+    def _verify_ahead(
+        self, worker: WorkerProcess, line: deque[Candidate], right: list[Candidate], sharing: int
+    ) -> None:
+        """Build and verify those in `line`, and add what is right."""
+
+        def take(candidate: Candidate, opened: Opened) -> None:
+            if self._is_right(worker, candidate, opened):
+                right.append(candidate)
+            self._announce(candidate)
+
+        request = Open(tuple(one.wire for one in line), ahead=sharing)
+        self._converse(worker, request, OPENING, line, take)
+
+    def _build_ahead(
+        self, worker: WorkerProcess, verified: Sequence[Candidate], sharing: int
+    ) -> None:
+        """Build what another worker has verified."""
+        wires = (msgspec.structs.replace(one.wire, verify=False) for one in verified)
+        request = Open(tuple(wires), ahead=sharing)
+        self._converse(worker, request, OPENING, deque(verified), lambda _one, _opened: None)
+
+    def _verifying(
+        self, candidates: Sequence[Candidate], workers: int
+    ) -> tuple[deque[Candidate], ...]:
+        """The candidates that each of a lane's workers verifies. A configuration stays with its
+        worker, which knows what it found out about other shapes."""
+        shares: tuple[deque[Candidate], ...] = tuple(deque() for _ in range(workers))
+        for one in candidates:
+            shortest = min(range(workers), key=lambda number: len(shares[number]))
+            key = (one.lane.id, one.configuration.name)
+            shares[self._verifiers.setdefault(key, shortest) % workers].append(one)
+        return shares
 
     def _take_opened(
         self,
@@ -472,7 +523,10 @@ class DeviceSession:
             for place, keys in groupby(order, key=self._place):
                 requests = [(key, wanted[key]) for key in keys if self._place(key) == place]
                 if requests and place is not None:
-                    self._sample(*place, requests)
+                    is_loaded = (
+                        len(order) >= LOADED_FROM and time.monotonic() - self._sampled_at < LOADED_S
+                    )
+                    self._sample(*place, requests, is_loaded)
             self._store()
             self._race()
             self._sampling_s += time.monotonic() - began_s
@@ -509,14 +563,18 @@ class DeviceSession:
         candidate = self._open.get(key)
         return None if candidate is None else (candidate.lane.id, candidate.next_worker)
 
-    def _sample(self, lane: int, number: int, requests: Sequence[tuple[int, int]]) -> None:
+    def _sample(
+        self, lane: int, number: int, requests: Sequence[tuple[int, int]], is_loaded: bool
+    ) -> None:
         """Sample one worker's part of a round; if the worker is lost, the rest follows in the next
         round."""
         worker = self._crews.workers(lane)[number]
         waiting = deque(self._open[key] for key, _ in requests)
         take = partial(self._take_sampled, worker, number)
         try:
-            self._converse(worker, Sample(tuple(requests)), SAMPLING, waiting, take)
+            request = Sample(tuple(requests), is_loaded)
+            self._converse(worker, request, SAMPLING, waiting, take)
+            self._sampled_at = time.monotonic()
         except WorkerLost as lost:
             self._blame_for_loss(waiting, lost.ending)
             self._open_all(self._drop_crew(lane))
@@ -540,31 +598,44 @@ class DeviceSession:
 
     # -- closing -----------------------------------------------------------------------------
 
-    def _close_all(self, lane: int, members: Sequence[Candidate]) -> None:
-        """Check the outputs in each worker, and complete the candidates that are correct with
-        records of their measurements."""
+    def _close_lanes(self, lanes: Sequence[tuple[int, Sequence[Candidate]]]) -> None:
+        """Close the candidates of `lanes`; on a GPU at the same time, unless the device's energy is
+        measured."""
+        if not self._slot.target.is_gpu or self._settings.energy:
+            for lane, members in lanes:
+                self._close_all(lane, members, at_once=False)
+        elif lanes:
+            with ThreadPoolExecutor(len(lanes), thread_name_prefix="closing") as threads:
+                for done in [threads.submit(self._close_all, *one, at_once=True) for one in lanes]:
+                    done.result()
+
+    def _close_all(self, lane: int, members: Sequence[Candidate], *, at_once: bool) -> None:
+        """Check the outputs in each worker, in all of them `at_once` or in turn, and complete the
+        candidates that are correct with records of their measurements."""
         going_on = [candidate for candidate in members if candidate.id in self._open]
-        waiting: deque[Candidate] = deque()
-        try:
-            for number, worker in enumerate(self._crews.workers(lane)):
-                waiting = deque(one for one in members if number in one.workers)
-                request = Close(tuple(candidate.id for candidate in waiting))
-                self._converse(
-                    worker, request, CLOSING, waiting, partial(self._take_closed, worker)
-                )
-        except WorkerLost as lost:
-            if waiting and waiting[0].id in self._open:
-                self._blame(waiting[0], lost.ending)
-                del self._open[waiting[0].id]
-            for candidate in going_on:
-                verdict = candidate.verdict
-                if verdict is not None and _UNSEEN.name not in verdict.checks:
-                    candidate.verdict = with_check(verdict, _UNSEEN)
-            self._crews.drop(lane)
-        with self._journal.completing:
+        workers = self._crews.workers(lane)
+        shares = [deque(one for one in members if n in one.workers) for n in range(len(workers))]
+        closing = [partial(self._close_in, *one) for one in zip(workers, shares, strict=True)]
+        lost = _losses(closing, at_once=at_once)
+        if lost:
+            with self._mutex:
+                for number, loss in lost.items():
+                    if shares[number] and shares[number][0].id in self._open:
+                        self._blame(shares[number][0], loss.ending)
+                        del self._open[shares[number][0].id]
+                for candidate in going_on:
+                    verdict = candidate.verdict
+                    if verdict is not None and _UNSEEN.name not in verdict.checks:
+                        candidate.verdict = with_check(verdict, _UNSEEN)
+                self._crews.drop(lane)
+        with self._journal.completing, self._mutex:
             for candidate in going_on:
                 if candidate.id in self._open:
                     self._complete(candidate)
+
+    def _close_in(self, worker: WorkerProcess, line: deque[Candidate]) -> None:
+        request = Close(tuple(one.id for one in line))
+        self._converse(worker, request, CLOSING, line, partial(self._take_closed, worker))
 
     def _take_closed(self, worker: WorkerProcess, candidate: Candidate, closed: Closed) -> None:
         """Process an answer; the candidate is no longer open if something was wrong."""
@@ -759,6 +830,26 @@ class DeviceSession:
         self._journal.add_rounds(rounds, going_on)
         self._journal.finish(finished)
         self._stored_at = time.monotonic()
+
+
+def _losses(work: Sequence[Callable[[], None]], *, at_once: bool = True) -> dict[int, WorkerLost]:
+    """Do all parts of `work`, `at_once` or in turn up to the first loss. Returns the losses of
+    workers, by the part's number."""
+    found: dict[int, WorkerLost] = {}
+    if not at_once:
+        for number, part in enumerate(work):
+            try:
+                part()
+            except WorkerLost as lost:
+                return {number: lost}
+        return found
+    with ThreadPoolExecutor(len(work), thread_name_prefix="worker") as threads:
+        for number, done in enumerate([threads.submit(one) for one in work]):
+            try:
+                done.result()
+            except WorkerLost as lost:
+                found[number] = lost
+    return found
 
 
 def _by_lane(candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[Candidate]]]:

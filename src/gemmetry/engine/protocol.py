@@ -139,6 +139,8 @@ class Sample(Frame, frozen=True):
     each."""
 
     requests: tuple[tuple[int, int], ...]
+    is_loaded: bool = False
+    """Whether the device is at work for another candidate until then."""
 
 
 class Close(Frame, frozen=True):

@@ -268,6 +268,8 @@ class Surroundings:
 
     def __init__(self) -> None:
         self._was_limited = self._is_free = False
+        self.is_loaded = False
+        """Whether other launches have kept the device busy until now."""
 
     def observe(self, telemetry: Mapping[str, object]) -> None:
         """Shorten the lead if the device reports its power and that power never limits its
@@ -279,7 +281,8 @@ class Surroundings:
 
     def lead(self, sample_ns: float, submissions: int) -> int:
         """Calls right before the samples, of `submissions` entries in the device's queue each."""
-        duration_ns = LEAD_NS if self._is_free else LIMITED_LEAD_NS
+        is_short = self._is_free or self.is_loaded
+        duration_ns = LEAD_NS if is_short else LIMITED_LEAD_NS
         return _calls(duration_ns, _MOST_LEADING, sample_ns, submissions)
 
     def tail(self, sample_ns: float, submissions: int) -> int:

@@ -166,6 +166,8 @@ class Sampler:
             executable, operation, inputs, self._kept_new.look_at
         )
         self._tried_again = 0
+        self._owes_a_look = False
+        """Whether a result of the last round is still to be looked at."""
         self._load: Load | None = None
         self._surroundings = Surroundings()
         self._has_sampled = False
@@ -249,9 +251,12 @@ class Sampler:
             self._renewal.undo()
             self._new_inputs.try_on(self._chance.choice(self._sets), pairs=1)
 
-    def sample_round(self, count: int) -> Round:
+    def sample_round(self, count: int, *, is_loaded: bool = False) -> Round:
         """Take up to `count` samples; fewer (at least one) if the time budget is too short, or if
         they take far longer than expected on a CPU.
+
+        Args:
+            is_loaded: another candidate's launches keep the device busy until now.
 
         Raises:
             LaunchError: the device rejected a launch.
@@ -259,6 +264,8 @@ class Sampler:
         """
         began = time.perf_counter()
         count = max(1, count)
+        self._surroundings.is_loaded = is_loaded
+        self._look_if_owed()
         if self._has_sampled and self._is_short():
             self._try_new_inputs_again()
         quiet_wait_s = self._gate.wait() if self.method == "wall_clock" else 0.0
@@ -273,7 +280,11 @@ class Sampler:
         for number, size in enumerate(slices):
             taken = self._time(size)
             if number == looked_at:
-                self._look_at_a_result()
+                # At once, it would wait for what follows the samples on a stream, with which other
+                # candidates get ready.
+                self._owes_a_look = True
+                if number < len(slices) - 1 or not isinstance(self._device, StreamDevice):
+                    self._look_if_owed()
             self._on_launched()
             samples.extend(taken.durations_ns)
             seconds, renewal_s = seconds + taken.seconds, renewal_s + taken.renewal_s
@@ -316,6 +327,7 @@ class Sampler:
         memory next to buffers, and inputs of some sets, which are chosen at random."""
         if self.method == "simulated":
             return ""
+        self._look_if_owed()
         sets = self._sets if self._uploads is None else []  # copies on a GPU have no zones
         roles = buffers.damaged(self._device, self._operation, sets)
         if roles:
@@ -345,6 +357,7 @@ class Sampler:
         these are the results of the last timed launch and of one further launch, a replay where
         graphs were timed: keeping all results would have changed the timing.
         """
+        self._look_if_owed()
         device, operation = self._device, self._operation
         if self._executable.writes_output:
             return left_outputs(device, operation, self._sets, right)
@@ -393,6 +406,7 @@ class Sampler:
         """
         if self.method == "simulated":
             return EnergyTaken(reason="the simulated device uses no energy")
+        self._look_if_owed()
 
         device, launches = self._device, self._launches
         if launches.are_apart and isinstance(device, StreamDevice):
@@ -503,9 +517,10 @@ class Sampler:
         rest = [slices[at] - first] if slices[at] > first else []
         return [*slices[:at], first, *rest, *slices[at + 1 :]], at
 
-    def _look_at_a_result(self) -> None:
-        """Keep one of the results that the launches just timed have left, unless it is known."""
-        if self.method == "simulated":
+    def _look_if_owed(self) -> None:
+        """Keep one of the results that the launches timed last have left, unless it is known."""
+        is_owed, self._owes_a_look = self._owes_a_look, False
+        if not is_owed or self.method == "simulated":
             return
         if self._executable.writes_output:
             left = [one for one in self._sets if one.launched and one.poisoned]

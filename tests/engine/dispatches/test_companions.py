@@ -4,6 +4,7 @@ import pytest
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.bench import CompanionBuilder
@@ -42,6 +43,25 @@ def test_other_operations_are_built_in_the_same_configuration(workspace):
     assert built.operation == OTHER
     assert built.configuration.name == "noisy_3"
     assert not is_forced, "forcing applies to requested dispatches only"
+
+
+def test_what_a_trial_chose_computes_other_shapes_as_far_as_it_can(workspace):
+    class Chosen(NullProvider):
+        def build(self, dispatch, workspace):
+            if dispatch.configuration.name == "fast" and dispatch.operation == OTHER:
+                raise UnsupportedError("no such shape")
+            names.append(dispatch.configuration.name)
+            return super().build(dispatch, workspace)
+
+    names: list[str] = []
+    builder = CompanionBuilder(Chosen(), workspace)
+    found = builder.companions(dispatch("best"), "standard", chosen="fast")
+    assert found.build(OPERATION) is not None and found.build(OTHER) is not None
+    assert names == ["fast", "default"]
+    assert found.known is not builder.companions(dispatch("best"), "standard").known
+    unsupported = builder.companions(dispatch("fast"), "standard")
+    with pytest.raises(UnsupportedError):
+        unsupported.build(OTHER)
 
 
 def test_none_where_it_is_not_supported(workspace):

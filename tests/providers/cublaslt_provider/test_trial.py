@@ -81,7 +81,7 @@ def device() -> Any:
 
 def test_times_are_those_of_one_launch(device: Any) -> None:
     watch = Stopwatch(device, 50e3, 30e3, 90e3)
-    times = trial.rounds_ns(watch.launches, OPERATION, device)
+    times = trial.Trial(watch.launches, OPERATION, device).rounds_ns()
     assert [set(one) for one in times] == [{50e3}, {30e3}, {90e3}]
     assert len({len(one) for one in times}) == 1
     assert watch.captured == 3
@@ -89,7 +89,7 @@ def test_times_are_those_of_one_launch(device: Any) -> None:
 
 def test_candidates_alternate_in_changing_order_apart(device: Any) -> None:
     watch = Stopwatch(device, *[300e3] * 4)
-    trial.rounds_ns(watch.launches, OPERATION, device)
+    trial.Trial(watch.launches, OPERATION, device).rounds_ns()
     assert all(turn[0::2] == [-1] * 4 for turn in watch.rounds), "a neighbour ahead of each"
     turns = [tuple(turn[1::2]) for turn in watch.rounds]
     assert all(sorted(turn) == [0, 1, 2, 3] for turn in turns)
@@ -106,7 +106,7 @@ def test_rounds_count_once_the_clock_has_settled(device: Any) -> None:
         return [factor * ns for ns in plain(*how)]
 
     device.time_in_load = slowing
-    first, second = trial.rounds_ns(watch.launches, OPERATION, device)
+    first, second = trial.Trial(watch.launches, OPERATION, device).rounds_ns()
     assert set(first) == {300e3} and set(second) == {290e3}
 
 
@@ -124,15 +124,35 @@ def test_the_default_is_left_only_for_what_is_faster(count: int, seed: int, gain
     assert trial.fastest([times[0].tolist()] * count) == 0
 
 
+@pytest.mark.parametrize(("own", "expected"), [(310e3, 0), (300e3, 0), (250e3, 1)])
+def test_what_is_faster_at_a_shared_clock_alone_is_not_taken(
+    device: Any, own: float, expected: int
+) -> None:
+    """Candidate 1 is faster in turns; by itself it takes `own` as against the default's 300 µs."""
+    watch = Stopwatch(device, 300e3, 280e3, 400e3)
+    plain = device.time_in_load
+
+    def by_itself(lead: Any, calls: Any, *how: Any) -> list[float]:
+        found = plain(lead, calls, *how)
+        is_alone = len(lead) > 1 and len({id(one) for one in lead}) == 1
+        return [own if is_alone and ns == 280e3 else ns for ns in found]
+
+    device.time_in_load = by_itself
+    best, times = trial.Trial(watch.launches, OPERATION, device).chosen()
+    assert best == expected
+    assert [one[0] for one in times] == [300e3, 280e3, 400e3]
+    assert max(len(turn) for turn in watch.rounds) <= 10
+
+
 def test_buffers_rotate_through_more_than_the_cache(device: Any) -> None:
     watch = Stopwatch(device, 10e3, 10e3)
-    trial.rounds_ns(watch.launches, OPERATION, device)
+    trial.Trial(watch.launches, OPERATION, device).rounds_ns()
     assert len(watch.addresses) == 8
 
 
 def test_long_launches_take_few_rounds(device: Any) -> None:
     watch = Stopwatch(device, 1e9, 1e9)
-    trial.rounds_ns(watch.launches, OPERATION, device)
+    trial.Trial(watch.launches, OPERATION, device).rounds_ns()
     assert len(watch.rounds) == 1 + 5, "one is longer than settling may take; 2⁻⁵ < 5 %"
 
 
@@ -143,4 +163,4 @@ def test_a_launch_that_fails_ends_the_trial(device: Any) -> None:
         raise LaunchError("no")
 
     with pytest.raises(LaunchError):
-        trial.rounds_ns([*watch.launches, fails], OPERATION, device)
+        trial.Trial([*watch.launches, fails], OPERATION, device).rounds_ns()
