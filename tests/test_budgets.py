@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 55_481
+TESTS = 55_526
 FILES = 345
 
 
