@@ -68,7 +68,7 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(serve, configuration, is
     assert (Trying(7) in channel.sent) == is_skipped
     assert (opened.verdict is None) == is_skipped
     if is_skipped:
-        assert "one launch took 0.3" in opened.skip_reason
+        assert "one launch took 0." in opened.skip_reason
     else:
         assert opened.skip_reason == ""
 
