@@ -139,6 +139,7 @@ def test_a_column_is_one_declaration(make_record, monkeypatch):
     volume = RecordColumn("volume", ColumnType.INTEGER, value=lambda r, o: o.matmul_shape.m**3)
     for module in (results, schema):
         monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, volume))
+    monkeypatch.setitem(results._PRESETS, "gemmetry", (*COLUMNS, volume))
     table = record_table([make_record(NAME)])
     assert table.values("volume") == [512]
     assert csv_text(table.select(["provider", "volume"])) == "provider,volume\ntorch,512\n"
