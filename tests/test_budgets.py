@@ -22,30 +22,30 @@ BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
          tokenize.ENDMARKER}  # fmt: skip
 
 BUDGETS = {
-    "cli": 2920,
-    "counters": 4630,
-    "dispatches": 4240,
-    "documents": 2900,
-    "domain": 4930,
-    "engine": 6620,
-    "formats": 4860,
-    "hardware": 3420,
-    "history": 1920,
+    "cli": 2720,
+    "counters": 4500,
+    "dispatches": 3820,
+    "documents": 2820,
+    "domain": 4720,
+    "engine": 6510,
+    "formats": 4740,
+    "hardware": 3350,
+    "history": 1790,
     "judge": 3330,
-    "measurement": 1930,
-    "numerics": 1320,
-    "providers": 9270,
-    "results": 940,
-    "selftest": 3790,
-    "statistics": 1140,
-    "sweeps": 7250,
-    "traces": 6580,
-    "tuning": 3440,
-    "verification": 6070,
+    "measurement": 1970,
+    "numerics": 1300,
+    "providers": 9220,
+    "results": 910,
+    "selftest": 3730,
+    "statistics": 1100,
+    "sweeps": 7150,
+    "traces": 6390,
+    "tuning": 3350,
+    "verification": 5760,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 56_400
+TESTS = 55_990
 FILES = 347
 
 

@@ -26,9 +26,9 @@ from gemmetry.domain.specs.operations import (
     divide,
     expand,
     first_run,
-    grid_axes,
     legacy,
     make_signatures,
+    signature_axes,
 )
 from gemmetry.domain.specs.shapes import (
     PRESETS,
@@ -119,7 +119,7 @@ def test_a_million_operations_take_little_time():
 
 
 def axes(**values):
-    return grid_axes(make_spec(values))
+    return signature_axes(make_spec(values))
 
 
 def test_blocks_are_read_along_k_unless_layouts_are_given():

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.record import Measurement, Record, ResultSet
+from gemmetry.domain.tables import grouped
 from gemmetry.measurement.marks import WIDE
 from gemmetry.providers.base import baseline_names
 from gemmetry.statistics.comparison import (
@@ -143,37 +146,24 @@ def find_run_marks(records: Iterable[Record]) -> RunMarks:
 
 
 def _state(target: str, device: str, measured: list[Measurement]) -> RunState:
-    kinds = [{mark_kind(mark) for mark in m.marks} for m in measured]
-    common = _common(kinds) if len(measured) >= LEAST_ROWS else {}
+    kinds, rows = [{mark_kind(mark) for mark in m.marks} for m in measured], len(measured)
+    is_disturbed = sum(bool(found & DISTURBED) for found in kinds) > COMMON_SHARE * rows
+    common = {
+        kind: count
+        for kind, count in _counted(kinds).items()
+        if rows >= LEAST_ROWS and kind not in _OF_THE_KERNEL
+        and (count >= PART_SHARE * rows if is_disturbed and kind in DISTURBED
+             else count > COMMON_SHARE * rows)
+    }  # fmt: skip
     widths = _known(relative_half_width, measured)
     fences = {
         kind: _fence(readings)
         for kind in common
         if kind in _READINGS and (readings := _known(_READINGS[kind], measured))
     }
-    return RunState(
-        target=target,
-        device=device,
-        measured=len(measured),
-        common=common,
-        usual_half_width=quantile(widths, 0.5) if widths else None,
-        fences=fences,
-    )
-
-
-def _common(kinds: Sequence[Set[str]]) -> dict[str, int]:
-    """The kinds of marks that describe the state of the rows' run."""
-    rows = len(kinds)
-    is_disturbed = sum(bool(found & DISTURBED) for found in kinds) > COMMON_SHARE * rows
-    return {
-        kind: count
-        for kind, count in _counted(kinds).items()
-        if kind not in _OF_THE_KERNEL
-        and (
-            count > COMMON_SHARE * rows
-            or (is_disturbed and kind in DISTURBED and count >= PART_SHARE * rows)
-        )
-    }
+    usual = quantile(widths, 0.5) if widths else None
+    return RunState(target=target, device=device, measured=rows, common=common,
+                    usual_half_width=usual, fences=fences)  # fmt: skip
 
 
 def _stands_out(measurement: Measurement, kind: str, state: RunState | None) -> bool:
@@ -223,21 +213,12 @@ def problem_of(record: Record) -> Problem:
 
 def group_by_problem(records: Iterable[Record]) -> dict[Problem, list[Record]]:
     """Records of each problem, problems in the order in which they appear."""
-    groups: dict[Problem, list[Record]] = {}
-    for record in records:
-        groups.setdefault(problem_of(record), []).append(record)
-    return groups
-
-
-def duration_ns(record: Record) -> float | None:
-    """Median duration of one launch; None without a measurement."""
-    return None if record.measurement is None else record.measurement.median_ns
+    return grouped(records, problem_of)
 
 
 def fastest(records: Iterable[Record]) -> Record | None:
     """The record with the shortest median; None if none was measured."""
-    measured = [(ns, record) for record in records if (ns := duration_ns(record)) is not None]
-    return min(measured, key=lambda pair: pair[0])[1] if measured else None
+    return min((r for r in records if r.median_ns is not None), key=rank, default=None)
 
 
 def grouped_by_speed(records: Iterable[Record]) -> list[Record]:
@@ -249,17 +230,13 @@ def grouped_by_speed(records: Iterable[Record]) -> list[Record]:
 
 def rank(record: Record) -> float:
     """The sort key of dispatches of a problem: the median, or infinity without one."""
-    ns = duration_ns(record)
-    return math.inf if ns is None else ns
+    return math.inf if record.median_ns is None else record.median_ns
 
 
 def fastest_per_provider(records: Iterable[Record]) -> dict[str, Record]:
     """The fastest measured record of each provider; meant for the records of one problem."""
-    by_provider: dict[str, list[Record]] = {}
-    for record in records:
-        by_provider.setdefault(record.provider, []).append(record)
-    best = {provider: fastest(group) for provider, group in by_provider.items()}
-    return {provider: record for provider, record in best.items() if record is not None}
+    groups = grouped(records, lambda record: record.provider)
+    return {name: best for name, group in groups.items() if (best := fastest(group)) is not None}
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
@@ -324,15 +301,11 @@ def is_of_baseline(record: Record, baseline: str) -> bool:
 def baseline_label(records: Iterable[Record], baseline: str) -> str:
     """The baseline as texts name it: ``cublaslt:best (best of 8)`` where its provider timed so many
     algorithms to choose one, which a reader has to know of a baseline."""
-    tried = {
-        record.facts.algorithms_tried
-        for record in records
-        if ":" in baseline and is_of_baseline(record, baseline)
-    } - {None}
+    own = [record for record in records if ":" in baseline and is_of_baseline(record, baseline)]
+    tried = {number for one in own if (number := one.facts.algorithms_tried) is not None}
     if not tried:
         return baseline
-    most = max(filter(None, tried))
-    return f"{baseline} (best of {'' if len(tried) == 1 else 'up to '}{most})"
+    return f"{baseline} (best of {'' if len(tried) == 1 else 'up to '}{max(tried)})"
 
 
 def check_baseline(records: Iterable[Record], baseline: str) -> None:
@@ -374,19 +347,13 @@ def speedups(records: Iterable[Record], baseline: str) -> Speedups:
     marked: Counter[str] = Counter()
     marks = find_run_marks(records)
     for group in group_by_problem(records).values():
-        best = fastest_per_provider(group)
         base = fastest(record for record in group if is_of_baseline(record, baseline))
-        reference = None if base is None else duration_ns(base)
-        if base is None or not reference:
+        if base is None or not base.median_ns:
             continue
-        for record in group:
-            ns = duration_ns(record)
-            if ns:
-                ratios[record_id(record)] = reference / ns
-        for provider, record in best.items():
-            ns = duration_ns(record)
-            if provider != baseline and ns:
-                bests.setdefault(provider, []).append(reference / ns)
+        ratios |= {record_id(r): base.median_ns / r.median_ns for r in group if r.median_ns}
+        for provider, record in fastest_per_provider(group).items():
+            if provider != baseline and record.median_ns:
+                bests.setdefault(provider, []).append(base.median_ns / record.median_ns)
                 marked[provider] += bool(marks.of(record) or marks.of(base))
     means = {
         provider: MeanSpeedup(ratio=mean, problems=len(values), marked=marked[provider])
@@ -446,16 +413,22 @@ class ComparisonEvidence:
 
     def compare(self, confidence: float, family: int, divisor: float | None = None) -> Comparison:
         """The comparison as one of `family` that are judged together (:class:`Comparison`)."""
-        if self.rounds is not None:
-            found = compare_rounds(*self.rounds, confidence=confidence, relevant=self.relevant,
-                                   family=family, divisor=divisor)  # fmt: skip
-        else:
-            found = compare_medians(*self.samples, confidence=confidence, relevant=self.relevant,
-                                    family=family, divisor=divisor)  # fmt: skip
+        how: dict[str, Any] = {"confidence": confidence, "relevant": self.relevant,
+                               "family": family, "divisor": divisor}  # fmt: skip
+        found = (compare_rounds(*self.rounds, **how) if self.rounds is not None
+                 else compare_medians(*self.samples, **how))  # fmt: skip
         found = replace(found, note="; ".join(filter(None, (self.note, found.note))))
-        if _is_disturbed(self.before) or _is_disturbed(self.after):
-            found = _with_the_fastest(found, *self.samples)
-        return _with_the_medians(found, self.before.measurement, self.after.measurement)
+        sides = self.before.measurement, self.after.measurement
+        if any(mark_kind(mark) in LENGTHENED for side in sides if side for mark in side.marks):
+            # Other programs can only make samples longer, and can do so in every round: two threads
+            # of one library share a processor as long as another program uses the other one. The
+            # interval gets the ratio of the fastest tenth as well: what the kernels take without
+            # other programs.
+            before, after = (quantile(samples, _FASTEST_PART) for samples in self.samples)
+            ratio = after / before
+            why = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
+            found = widened(found, ratio, why)
+        return _with_the_medians(found, *sides)
 
 
 def default_threshold(record: Record, *, is_interleaved: bool) -> float:
@@ -482,48 +455,18 @@ def evidence_of(
     if threshold is None:
         usual = default_threshold(after, is_interleaved=is_interleaved)
         # The spread of one dispatch between processes may also appear between two dispatches.
-        threshold = max(usual, _process_spread(before), _process_spread(after))
+        sides = [one.measurement for one in (before, after) if one.measurement is not None]
+        threshold = max([usual, *(side.process_spread for side in sides)])
     gap, note = _method_gap(before, after)
-    samples = first.samples(before) or _joined(old), second.samples(after) or _joined(new)
+    samples = (first.samples(before) or list(chain.from_iterable(old.values())),
+               second.samples(after) or list(chain.from_iterable(new.values())))  # fmt: skip
     if not all(samples):
         return None
     is_simulated = {before.measurement and before.measurement.method,
                     after.measurement and after.measurement.method} == {"simulated"}  # fmt: skip
-    return ComparisonEvidence(
-        before=before,
-        after=after,
-        rounds=(old, new) if old and new and not is_simulated else None,
-        samples=samples,
-        relevant=max(threshold, gap),
-        note=note,
-    )
-
-
-def _joined(rounds: Rounds) -> Sequence[float]:
-    return [value for samples in rounds.values() for value in samples]
-
-
-def _process_spread(record: Record) -> float:
-    return record.measurement.process_spread if record.measurement else 0.0
-
-
-def _is_disturbed(record: Record) -> bool:
-    marks = record.measurement.marks if record.measurement else ()
-    return any(mark_kind(mark) in LENGTHENED for mark in marks)
-
-
-def _with_the_fastest(
-    found: Comparison, before: Sequence[float], after: Sequence[float]
-) -> Comparison:
-    """The comparison with an interval that holds the ratio of the fastest samples as well.
-
-    Other programs can only make samples longer, and can do so in every round: two threads of one
-    library share a processor as long as another program uses the other one. The fastest tenth is
-    what the kernels take without other programs.
-    """
-    ratio = quantile(after, _FASTEST_PART) / quantile(before, _FASTEST_PART)
-    why = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
-    return widened(found, ratio, why)
+    rounds = (old, new) if old and new and not is_simulated else None
+    return ComparisonEvidence(before=before, after=after, rounds=rounds, samples=samples,
+                              relevant=max(threshold, gap), note=note)  # fmt: skip
 
 
 def _with_the_medians(

@@ -9,15 +9,15 @@ shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from os.path import realpath
 
 from gemmetry.dispatches.analysis import (
     DEFAULT_THRESHOLD,
     ComparisonEvidence,
-    Problem,
     RecordId,
     RunMarks,
     Speedups,
@@ -28,11 +28,13 @@ from gemmetry.dispatches.analysis import (
     geometric_mean,
     group_by_problem,
     is_of_baseline,
+    rank,
     record_id,
     speedups,
 )
 from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.tables import grouped
 from gemmetry.results.compare import compare as judge_pairs
 from gemmetry.statistics.comparison import Comparison, Difference
 
@@ -60,9 +62,9 @@ class Change:
         """Candidate's median duration over the first one's; below 1 is faster."""
         if self.comparison is not None:
             return self.comparison.ratio
-        if self.before.measurement is None or self.after.measurement is None:
+        if self.before.median_ns is None or self.after.median_ns is None:
             return None
-        return self.after.measurement.median_ns / self.before.measurement.median_ns
+        return self.after.median_ns / self.before.median_ns
 
     @property
     def difference(self) -> Difference | None:
@@ -90,11 +92,11 @@ class CandidateComparison:
     title: str
     changes: tuple[Change, ...]
     """One for each dispatch that both have, in the order of the first experiment."""
-    only_first: tuple[JoinKey, ...]
+    only_first: tuple[JoinKey, ...] = ()
     """Dispatches that the candidate lacks."""
-    only_candidate: tuple[JoinKey, ...]
-    environment_differences: tuple[str, ...]
-    input_differences: tuple[str, ...]
+    only_candidate: tuple[JoinKey, ...] = ()
+    environment_differences: tuple[str, ...] = ()
+    input_differences: tuple[str, ...] = ()
     """Distributions and seeds that differ, where the caller allowed that."""
     is_same: bool = False
     """True if it is the first experiment itself, or a copy of it: nothing can differ."""
@@ -117,9 +119,8 @@ class CandidateComparison:
     def summary(self) -> str:
         """``1 faster, 0 slower, 7 no difference shown``, and how many are undecided if any are."""
         counts = {verdict: self.counted(verdict) for verdict in Difference}
-        if not counts[Difference.UNDECIDED]:
-            del counts[Difference.UNDECIDED]
-        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items()
+                         if count or verdict is not Difference.UNDECIDED)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -202,7 +203,6 @@ def _compare(
             "share some.",
         )
     pairs = [(before[key], after[key]) for key in shared]
-    input_differences = _input_differences(pairs)
     _refuse_different_inputs(first, candidate, pairs, allow_different_inputs)
     return CandidateComparison(
         label=label,
@@ -214,9 +214,13 @@ def _compare(
         only_first=tuple(key for key in before if key not in after),
         only_candidate=tuple(key for key in after if key not in before),
         environment_differences=tuple(_environment_differences(first, candidate, pairs)),
-        input_differences=tuple(input_differences),
+        input_differences=tuple(dict.fromkeys(
+            f"{name}: {getattr(old, name)} vs {getattr(new, name)}"
+            for old, new in pairs for name in ("distribution", "seed")
+            if getattr(old, name) != getattr(new, name)
+        )),
         is_same=_is_same(first, candidate),
-    )
+    )  # fmt: skip
 
 
 def change_between(
@@ -249,18 +253,12 @@ def judge_changes(changes: Iterable[Change], confidence: float) -> tuple[Change,
     found = [change.evidence for change in changes if change.evidence is not None]
     judged = iter(judge_pairs(found, confidence))
     return tuple(
-        change if change.evidence is None else _judged(change, next(judged)) for change in changes
-    )
-
-
-def _judged(change: Change, comparison: Comparison) -> Change:
-    return replace(
-        change,
-        comparison=comparison,
-        evidence=None,
-        note=_noted(change.before, change.after, comparison.note),
-        is_regression=comparison.verdict is Difference.SLOWER,
-    )
+        change if change.evidence is None else
+        replace(change, comparison=(one := next(judged)), evidence=None,
+                note=_noted(change.before, change.after, one.note),
+                is_regression=one.verdict is Difference.SLOWER)
+        for change in changes
+    )  # fmt: skip
 
 
 def _by_key(result_set: ResultSet, by_device: bool) -> dict[JoinKey, Record]:
@@ -276,17 +274,12 @@ def _by_key(result_set: ResultSet, by_device: bool) -> dict[JoinKey, Record]:
 def _uses_several_devices(result_set: ResultSet) -> bool:
     """Whether a dispatch was measured on several devices. A run that distributes its dispatches
     over devices measures each on one of them, which another run need not choose."""
-    devices: dict[tuple[str, str, str], set[str]] = {}
-    for record in result_set.records:
-        devices.setdefault(record.key, set()).add(record.device)
-    return any(len(names) > 1 for names in devices.values())
+    places = {(record.key, record.device) for record in result_set.records}
+    return len(places) > len({key for key, _ in places})
 
 
 def _refuse_different_inputs(
-    first: ResultSet,
-    candidate: ResultSet,
-    pairs: Sequence[tuple[Record, Record]],
-    allowed: bool,
+    first: ResultSet, candidate: ResultSet, pairs: Sequence[tuple[Record, Record]], allowed: bool
 ) -> None:
     for before, after in pairs:
         if before.launches and after.launches and before.launches != after.launches:
@@ -296,29 +289,15 @@ def _refuse_different_inputs(
                 "of the code",
                 hint="Measure both with one --launches: apart or back_to_back.",
             )
-    different = next(
-        ((before, after) for before, after in pairs if before.distribution != after.distribution),
-        None,
-    )
-    if different is None or allowed:
-        return
-    before, after = different
-    raise RequestError(
-        f"{_title(first)} ran on {before.distribution} inputs and {_title(candidate)} on "
-        f"{after.distribution}: data affects speed, so the difference would not show a change of "
-        "the code",
-        hint="Measure both with one --distribution, or compare anyway with --across-distributions.",
-    )
-
-
-def _input_differences(pairs: Iterable[tuple[Record, Record]]) -> list[str]:
-    found: dict[str, None] = {}
-    for before, after in pairs:
+    for before, after in () if allowed else pairs:
         if before.distribution != after.distribution:
-            found[f"distribution: {before.distribution} vs {after.distribution}"] = None
-        if before.seed != after.seed:
-            found[f"seed: {before.seed} vs {after.seed}"] = None
-    return list(found)
+            raise RequestError(
+                f"{_title(first)} ran on {before.distribution} inputs and {_title(candidate)} on "
+                f"{after.distribution}: data affects speed, so the difference would not show a "
+                "change of the code",
+                hint="Measure both with one --distribution, or compare anyway with "
+                "--across-distributions.",
+            )
 
 
 def _environment_differences(
@@ -370,23 +349,21 @@ def compare_with_baseline(
     """
     check_baseline(result_set.records, baseline)
     changes = []
-    for base, others in _problems(result_set, baseline):
+    for group in group_by_problem(result_set.records).values():
+        base = fastest(record for record in group if is_of_baseline(record, baseline))
+        if base is None:
+            continue
         once = _read_once(result_set, base)
-        changes += [change_between(once, base, result_set, record, threshold) for record in others]
+        changes += [
+            change_between(once, base, result_set, record, threshold)
+            for record in group
+            if record is not base and record.measurement is not None
+        ]
     judged = tuple(
         replace(change, is_regression=False) for change in judge_changes(changes, confidence)
     )
-    title = result_set.path or result_set.title
     thresholds = {c.comparison.relevant for c in judged if c.comparison is not None}
-    candidate = CandidateComparison(
-        label="B",
-        title=title,
-        changes=judged,
-        only_first=(),
-        only_candidate=(),
-        environment_differences=(),
-        input_differences=(),
-    )
+    candidate = CandidateComparison(label="B", title=_title(result_set), changes=judged)
     return ExperimentComparison(
         title=f"{baseline_label(result_set.records, baseline)} of the same problem",
         candidates=(candidate,),
@@ -401,21 +378,17 @@ def judged_speedups(result_set: ResultSet, baseline: str) -> Speedups:
     Raises:
         UnknownNameError: no record is of the baseline.
     """
-    (candidate,) = compare_with_baseline(result_set, baseline).candidates
-    verdicts = {
+    verdicts = _verdicts(compare_with_baseline(result_set, baseline))
+    return replace(speedups(result_set.records, baseline), verdicts=verdicts)
+
+
+def _verdicts(comparison: ExperimentComparison) -> dict[RecordId, Difference]:
+    (candidate,) = comparison.candidates
+    return {
         record_id(change.after): change.difference
         for change in candidate.changes
         if change.difference is not None
     }
-    return replace(speedups(result_set.records, baseline), verdicts=verdicts)
-
-
-def _problems(result_set: ResultSet, baseline: str) -> Iterator[tuple[Record, list[Record]]]:
-    """Each problem's baseline and the others that were measured."""
-    for group in group_by_problem(result_set.records).values():
-        base = fastest(record for record in group if is_of_baseline(record, baseline))
-        if base is not None:
-            yield base, [r for r in group if r is not base and r.measurement is not None]
 
 
 def _read_once(result_set: ResultSet, base: Record) -> ResultSet:
@@ -468,68 +441,54 @@ def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
     dispatch of each operation is compared with the best ones of the others, all comparisons judged
     together (:func:`compare_with_baseline`).
     """
-    measured = [r for r in result_set.records if r.outcome is Outcome.OK and r.measurement]
+    measured = [r for r in result_set.records if r.outcome is Outcome.OK and r.median_ns]
     is_configuration = len({record.provider for record in measured}) < 2
-    name = _configuration if is_configuration else _provider
+    name = attrgetter("configuration" if is_configuration else "provider")
     problems = group_by_problem(measured)
-    contested = {
-        problem: bests
-        for problem, group in problems.items()
-        if len(bests := _bests(group, name)) > 1
-    }
+    bests = [
+        {one: min(own, key=rank) for one, own in grouped(group, name).items()}
+        for group in problems.values()
+    ]
+    contested = [found for found in bests if len(found) > 1]
     leader = _most_often_fastest(contested)
     if leader is None:
         return None
-    contested = {problem: bests for problem, bests in contested.items() if leader in bests}
-    verdicts = _leader_judged(result_set, contested, leader, is_configuration)
-    rivals = {p: _rival(bests, leader) for p, bests in contested.items()}
-    mine = {p: bests[leader] for p, bests in contested.items()}
-    won = [p for p in contested if _ns(mine[p]) <= _ns(rivals[p])]
-    ratio = geometric_mean(_ns(rivals[p]) / _ns(mine[p]) for p in contested)
+    contested = [found for found in contested if leader in found]
+    records = [record for found in contested for record in found.values()]
+    baseline = f"{records[0].provider}:{leader}" if is_configuration else leader
+    verdicts = _verdicts(compare_with_baseline(replace(result_set, records=records), baseline))
+    pairs = [(found[leader], _rival(found, leader)) for found in contested]
+    ratio = geometric_mean(rank(rival) / rank(mine) for mine, rival in pairs)
     assert ratio is not None
-    others = {p: [r for name, r in contested[p].items() if name != leader] for p in won}
+    shown = [
+        [verdicts.get(record_id(record)) for other, record in found.items() if other != leader]
+        for found, (mine, rival) in zip(contested, pairs, strict=True)
+        if rank(mine) <= rank(rival)
+    ]
     return Leader(
         name=leader,
         is_configuration=is_configuration,
         operations=len(contested),
         alone=len(problems) - len(contested),
-        fastest=len(won),
-        shown=sum(_is_shown(others[p], verdicts) for p in won),
+        fastest=len(shown),
+        shown=sum(set(verdicts_of) == {Difference.SLOWER} for verdicts_of in shown),
         ratio=ratio,
-        marked=sum(bool(marks.of(mine[p]) or marks.of(rivals[p])) for p in contested),
-        unverified=sum(
-            record.verdict.status is Verification.NOT_VERIFIED for record in mine.values()
-        ),
-        imported=sum(record.is_imported for record in rivals.values()),
-        undecided=sum(
-            any(verdicts.get(record_id(r)) is Difference.UNDECIDED for r in others[p]) for p in won
-        ),
+        marked=sum(bool(marks.of(mine) or marks.of(rival)) for mine, rival in pairs),
+        unverified=sum(m.verdict.status is Verification.NOT_VERIFIED for m, _ in pairs),
+        imported=sum(rival.is_imported for _, rival in pairs),
+        undecided=sum(Difference.UNDECIDED in verdicts_of for verdicts_of in shown),
     )
 
 
-def _provider(record: Record) -> str:
-    return record.provider
-
-
-def _configuration(record: Record) -> str:
-    return record.configuration
-
-
-def _bests(group: Sequence[Record], name: Callable[[Record], str]) -> Bests:
-    names = dict.fromkeys(map(name, group))
-    bests = {one: fastest(r for r in group if name(r) == one) for one in names}
-    return {one: record for one, record in bests.items() if record is not None and _ns(record) > 0}
-
-
-def _most_often_fastest(contested: Mapping[Problem, Bests]) -> str | None:
+def _most_often_fastest(contested: Sequence[Bests]) -> str | None:
     """The contender with the most wins; of several, the one with the highest mean ratio to the best
     of the others over all operations that it measured."""
     wins: Counter[str] = Counter()
     ratios: dict[str, list[float]] = {}
-    for bests in contested.values():
-        wins[min(bests, key=lambda name: _ns(bests[name]))] += 1
+    for bests in contested:
+        wins[min(bests, key=lambda name: rank(bests[name]))] += 1
         for name, record in bests.items():
-            ratios.setdefault(name, []).append(_ns(_rival(bests, name)) / _ns(record))
+            ratios.setdefault(name, []).append(rank(_rival(bests, name)) / rank(record))
     return max(
         wins, key=lambda name: (wins[name], geometric_mean(ratios[name]) or 0.0, name), default=None
     )
@@ -537,29 +496,4 @@ def _most_often_fastest(contested: Mapping[Problem, Bests]) -> str | None:
 
 def _rival(bests: Bests, leader: str) -> Record:
     """The best of the others."""
-    return min((record for name, record in bests.items() if name != leader), key=_ns)
-
-
-def _leader_judged(
-    result_set: ResultSet,
-    contested: Mapping[Problem, Bests],
-    leader: str,
-    is_configuration: bool,
-) -> Mapping[RecordId, Difference]:
-    """The verdict on each other contender's best dispatch compared with the leader's."""
-    records = [record for bests in contested.values() for record in bests.values()]
-    baseline = f"{records[0].provider}:{leader}" if is_configuration else leader
-    (found,) = compare_with_baseline(replace(result_set, records=records), baseline).candidates
-    return {
-        record_id(change.after): change.difference
-        for change in found.changes
-        if change.difference is not None
-    }
-
-
-def _is_shown(others: Sequence[Record], verdicts: Mapping[RecordId, Difference]) -> bool:
-    return all(verdicts.get(record_id(record)) is Difference.SLOWER for record in others)
-
-
-def _ns(record: Record) -> float:
-    return 0.0 if record.measurement is None else record.measurement.median_ns
+    return min((record for name, record in bests.items() if name != leader), key=rank)

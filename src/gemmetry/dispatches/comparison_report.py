@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from gemmetry.dispatches.analysis import duration_ns
 from gemmetry.dispatches.comparison import CandidateComparison, Change, ExperimentComparison
 from gemmetry.dispatches.item_columns import column, integer, number, record, text
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped
@@ -87,8 +86,8 @@ _CHANGES = (
     text("dispatch", "", "after.dispatch"),
     text("outcome_before", "", "before.outcome"),
     text("outcome_after", "", "after.outcome"),
-    number("median_ns_before", "", lambda change: duration_ns(change.before), unit="ns"),
-    number("median_ns_after", "", lambda change: duration_ns(change.after), unit="ns"),
+    number("median_ns_before", "", "before.median_ns", unit="ns"),
+    number("median_ns_after", "", "after.median_ns", unit="ns"),
     number("ratio", ""),
     number("ratio_low", "", _of_comparison("ratio_low")),
     number("ratio_high", "", _of_comparison("ratio_high")),
@@ -152,16 +151,13 @@ def _print_changes(candidate: CandidateComparison, console: Console) -> None:
             if unchanged > _SHOWN_UNCHANGED:
                 continue
         after = change.after
-        _, *cells = _cells(change)
-        rows.append(
-            GroupedRow(
-                operation=after.operation,
-                configuration=after.configuration,
-                cells={"provider": after.provider, "configuration": after.configuration}
-                | dict(zip(headings, cells, strict=True)),
-                style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
-            )
-        )
+        names = {"provider": after.provider, "configuration": after.configuration}
+        rows.append(GroupedRow(
+            operation=after.operation,
+            configuration=after.configuration,
+            cells=names | dict(zip(headings, _cells(change)[1:], strict=True)),
+            style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
+        ))  # fmt: skip
     if rows:
         right = ("A", candidate.label, "95 % interval")
         print_grouped(rows, console, right=right, signed={ratio: _PAIRED})
@@ -176,7 +172,6 @@ def _worst_first(changes: Sequence[Change]) -> list[Change]:
 
 
 def _cells(change: Change) -> list[str]:
-    before, after = change.before.measurement, change.after.measurement
     comparison = change.comparison
     departs = _PAIRED if _departs_from_medians(change) else ""
     interval = "n/a" if change.difference else "–"
@@ -184,8 +179,8 @@ def _cells(change: Change) -> list[str]:
         interval = "–".join(f"{end:.3f}" for end in comparison.interval)
     return [
         f"{change.after.provider}:{change.after.dispatch}",
-        units.format_ns(before.median_ns if before else None, even=True),
-        units.format_ns(after.median_ns if after else None, even=True),
+        units.format_ns(change.before.median_ns, even=True),
+        units.format_ns(change.after.median_ns, even=True),
         "–" if change.ratio is None else f"{change.ratio:.3f}{departs}",
         interval,
         f"{change.verdict}{f' {_REGRESSION}' if change.is_regression else ''}",
@@ -200,12 +195,10 @@ def _print_summary(
         console.print(Text(f"… and {hidden} more without a shown difference", style="dim"))
     mean = candidate.geometric_mean
     if mean is not None:
-        console.print(
-            Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)")
-        )
+        text = f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)"
+        console.print(Text(text))
     console.print(Text(candidate.summary))
-    how = how_judged(candidate, comparison.confidence)
-    if how:
+    if how := how_judged(candidate, comparison.confidence):
         console.print(Text(how, style="dim"))
     for names, side in ((candidate.only_first, "A"), (candidate.only_candidate, candidate.label)):
         if names:
@@ -214,39 +207,36 @@ def _print_summary(
             text = f"only in {side}: {len(names)}: {shown}{more}"
             print_line(Text(printable(text), style="yellow"), console, indent=4)
     if candidate.regressions:
-        console.print(Text(_regressions(candidate), style="bold red"))
+        console.print(Text(_regressions(candidate.regressions), style="bold red"))
     _print_imported(candidate, console)
     _print_undecided(candidate, console)
     console.print()
 
 
-def _regressions(candidate: CandidateComparison) -> str:
+def _regressions(found: Sequence[Change]) -> str:
     """How many regressed, and by which criterion, after the sign that follows their verdicts."""
-    found = candidate.regressions
     slower = [change.comparison for change in found if change.comparison is not None]
     reasons = [f"slower by more than {_relevant(slower)}"] if slower else []
     reasons += ["no longer ok"] if len(slower) < len(found) else []
-    noun = "regression" if len(found) == 1 else "regressions"
-    return f"{_REGRESSION} {len(found)} {noun}: {', or '.join(reasons)}"
+    return f"{_REGRESSION} {units.counted(len(found), 'regression')}: {', or '.join(reasons)}"
 
 
 def _relevant(comparisons: Sequence[Comparison]) -> str:
     """The largest differences that count as none: ``2 %``, or ``2 % to 3.4 %``."""
     sizes = sorted(comparison.relevant for comparison in comparisons)
-    ends = dict.fromkeys(units.format_percent(size) for size in (sizes[0], sizes[-1]))
-    return " to ".join(ends)
+    return " to ".join(dict.fromkeys(map(units.format_percent, (sizes[0], sizes[-1]))))
 
 
 def _print_imported(candidate: CandidateComparison, console: Console) -> None:
     """Print how many changes rest on results that were not verified here."""
     sides = [(change.before, change.after) for change in candidate.changes]
-    imported = [[one.provider for one in pair if one.is_imported] for pair in sides]
-    if not any(imported):
-        return
-    names = ", ".join(sorted({name for pair in imported for name in pair}))
-    count = sum(map(bool, imported))
-    text = f"? {count} of {len(sides)} with imported results ({names}), not verified here"
-    console.print(Text(printable(text), style="yellow"))
+    imported = [found for pair in sides if (found := {r.provider for r in pair if r.is_imported})]
+    if imported:
+        names = ", ".join(sorted(set().union(*imported)))
+        text = (
+            f"? {len(imported)} of {len(sides)} with imported results ({names}), not verified here"
+        )
+        console.print(Text(printable(text), style="yellow"))
 
 
 def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
@@ -254,10 +244,8 @@ def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
     why = Counter(c.note for c in candidate.changes if c.difference is Difference.UNDECIDED)
     if not why:
         return
-    count = sum(why.values())
-    console.print(
-        Text(f"≷ {count} undecided: too little was measured to decide", style="bold yellow")
-    )
+    lead = f"≷ {sum(why.values())} undecided: too little was measured to decide"
+    console.print(Text(lead, style="bold yellow"))
     for note, many in why.most_common(_REASONS_SHOWN):
         line = Text(printable(f"{many} × {first_line(note)}"), style="yellow")
         console.print(Padding(line, (0, 0, 0, 4), expand=False))
@@ -277,18 +265,14 @@ def how_judged(candidate: CandidateComparison, confidence: float) -> str:
     if len(tested) == 1:
         how = f"its interval at {level}"
     elif any(comparison.divisor < comparison.family for comparison in tested):
-        error = units.format_percent(1 - confidence)
-        how = (
-            f"intervals of which at most {error} are expected to be wrong among those that show a "
-            f"difference, and among those that show none (Benjamini & Yekutieli)"
-        )
+        how = (f"intervals of which at most {units.format_percent(1 - confidence)} are expected to "
+               "be wrong among those that show a difference, and among those that show none "
+               "(Benjamini & Yekutieli)")  # fmt: skip
     else:
         how = f"intervals that hold jointly at {level} (Bonferroni)"
-    text = (
-        f"{len(tested)} judged by {how}, from {by}; "
-        f"differences of up to {_relevant(tested)} count as none"
-    )
-    if any(_departs_from_medians(change) for change in candidate.changes):
+    text = (f"{len(tested)} judged by {how}, from {by}; "
+            f"differences of up to {_relevant(tested)} count as none")  # fmt: skip
+    if any(map(_departs_from_medians, candidate.changes)):
         label = candidate.label
         text += (
             f"; {_PAIRED} {label}/A is the typical ratio of one round of {label} to one of A, "
@@ -299,15 +283,10 @@ def how_judged(candidate: CandidateComparison, confidence: float) -> str:
 
 def _departs_from_medians(change: Change) -> bool:
     """Whether the ratio differs from what the shown medians suggest."""
-    before, after, comparison = (
-        change.before.measurement,
-        change.after.measurement,
-        change.comparison,
-    )
-    if before is None or after is None or comparison is None or before.median_ns <= 0:
+    before, after, found = change.before.median_ns, change.after.median_ns, change.comparison
+    if not before or after is None or found is None:
         return False
-    quotient = after.median_ns / before.median_ns
-    return abs(comparison.ratio - quotient) > _NOTED_DEPARTURE * comparison.ratio
+    return abs(found.ratio - after / before) > _NOTED_DEPARTURE * found.ratio
 
 
 def comparison_document(comparison: ExperimentComparison) -> dict[str, Any]:
@@ -401,17 +380,12 @@ def _to_markdown(comparison: ExperimentComparison) -> str:
         lines += [f"- {_same(candidate)}"] if candidate.is_same else []
         lines += [f"- {escape(line)}" for line in differences]
         numbers = ("A", candidate.label, f"{candidate.label}/A", "95 % interval")
-        columns = (
-            Column("dispatch"),
-            *(Column(name, ColumnType.NUMBER) for name in numbers),
-            Column("verdict"),
-        )
+        columns = (*(Column(name, ColumnType.NUMBER) for name in numbers), Column("verdict"))
         rows = [_cells(change) for change in _worst_first(candidate.changes)]
-        lines += ["", *markdown_table(Table(candidate.label, columns, rows))]
-        mean = candidate.geometric_mean
-        if mean is not None:
+        lines += ["", *markdown_table(Table("", (Column("dispatch"), *columns), rows))]
+        if (mean := candidate.geometric_mean) is not None:
             lines += ["", f"Geometric mean of {candidate.label}/A: {mean:.3f}"]
-        how = how_judged(candidate, comparison.confidence)
-        lines += ["", how] if how else []
+        if how := how_judged(candidate, comparison.confidence):
+            lines += ["", how]
         lines.append("")
     return "\n".join(lines)

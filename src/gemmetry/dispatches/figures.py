@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import textwrap
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from gemmetry.dispatches.analysis import (
-    MeanSpeedup,
     RunMarks,
     fastest,
     fastest_per_provider,
@@ -22,6 +23,7 @@ from gemmetry.dispatches.analysis import (
     group_by_problem,
     is_of_baseline,
     mark_kind,
+    rank,
 )
 from gemmetry.dispatches.labels import (
     Overview,
@@ -33,9 +35,10 @@ from gemmetry.dispatches.labels import (
     shorten_configurations,
 )
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.operation import Operation, OperationKind
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import column_decimals
 from gemmetry.providers.base import traits_of
 from gemmetry.results.palette import (
@@ -105,39 +108,26 @@ def roofline_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
     figures = []
     for (target, dtypes), group in _by_dtypes(records).items():
         if thinned := len(group) > _ROOFLINE_POINTS:
-            group = _bests_per_provider(group)
-        points = [_roofline_point(record, operation) for record, operation in group]
+            group = [best for records in group_by_problem(group).values()
+                     for best in fastest_per_provider(records).values()]  # fmt: skip
+        points = [_roofline_point(record) for record in group]
         figures.append({
-            "label": f"{dtypes} on {target}",
-            "dtypes": dtypes,
-            "target": target,
+            "label": f"{dtypes} on {target}", "dtypes": dtypes, "target": target,
             "points": points,
             "thinned": thinned,
             "roof": _roof([(p["x"], p["allowed"]) for p in points if p["allowed"]]),
-            "source": next((r.roofline_source for r, _ in group if r.roofline_source), ""),
+            "source": next((r.roofline_source for r in group if r.roofline_source), ""),
         })  # fmt: skip
     return figures
 
 
-def _bests_per_provider(
-    group: Sequence[tuple[Record, Operation]],
-) -> list[tuple[Record, Operation]]:
-    operations = {record.operation: operation for record, operation in group}
-    problems = group_by_problem(record for record, _ in group)
-    return [
-        (best, operations[best.operation])
-        for records in problems.values()
-        for best in fastest_per_provider(records).values()
-    ]
-
-
-def _roofline_point(record: Record, operation: Operation) -> dict[str, Any]:
+def _roofline_point(record: Record) -> dict[str, Any]:
     share = record.roofline_fraction
     speed = record.gflops or 0.0
     return {
         "provider": record.provider,
         "name": record.dispatch,
-        "shape": shape_label(operation),
+        "shape": shape_label(parse_operation(record.operation)),
         "configuration": record.configuration,
         "x": record.flops / record.bytes if record.bytes else 0.0,
         "y": speed,
@@ -155,12 +145,9 @@ def _roof(allowed: Sequence[tuple[float, float]]) -> list[list[float]]:
     slope = max(speed / intensity for intensity, speed in allowed if intensity > 0)
     ridge = peak / slope
     low, high = min(x for x, _ in allowed), max(x for x, _ in allowed)
-    knows_slope = any(speed < peak * 0.999 for _, speed in allowed)
-    if knows_slope:
-        low, high = min(low, ridge) / 2, max(high, ridge) * 2
-    else:
-        low, high = low / 1.5, high * 1.5
-        return [[low, peak], [high, peak]]
+    if all(speed >= peak * 0.999 for _, speed in allowed):  # The slope is not known.
+        return [[low / 1.5, peak], [high * 1.5, peak]]
+    low, high = min(low, ridge) / 2, max(high, ridge) * 2
     return [[low, slope * low], [ridge, peak], [high, peak]]
 
 
@@ -172,7 +159,7 @@ def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict
     marks = find_run_marks(records)
     for (target, dtypes), group in _by_dtypes(records).items():
         ordered = _labelled_problems(group)
-        providers = sorted({record.provider for record, _ in group})
+        providers = sorted({record.provider for record in group})
         bests = [fastest_per_provider(records) for _, records in ordered]
         bases = [fastest(r for r in group if is_of_baseline(r, baseline)) for _, group in ordered]
         figures.append({
@@ -188,18 +175,13 @@ def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict
     return figures
 
 
-def _labelled_problems(
-    group: Sequence[tuple[Record, Operation]],
-) -> list[tuple[str, list[Record]]]:
+def _labelled_problems(group: Sequence[Record]) -> list[tuple[str, list[Record]]]:
     """The problems with their labels and records, those with the fewest FLOPs first."""
-    operations = {record.operation: operation for record, operation in group}
-    problems = group_by_problem(record for record, _ in group)
-    several = len({device for _, device, _, _ in problems}) > 1
+    problems = sorted(group_by_problem(group).items(), key=lambda item: item[1][0].flops)
+    several = len({device for (_, device, _, _), _ in problems}) > 1
     return [
-        (operation_label(operations[name]) + (f" · {device}" if several else ""), records)
-        for (_, device, name, _), records in sorted(
-            problems.items(), key=lambda item: item[1][0].flops
-        )
+        (operation_label(parse_operation(name)) + (f" · {device}" if several else ""), records)
+        for (_, device, name, _), records in problems
     ]
 
 
@@ -223,7 +205,7 @@ def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
     first. Where no K has enough cells, one figure covers all K. Convolutions have none."""
     groups: dict[str, dict[int, _Cells]] = {}
     for record in records:
-        operation, _ = split_dispatch_name(record.operation)
+        operation = parse_operation(record.operation)
         if record.measurement is None or operation.kind is OperationKind.CONV2D:
             continue
         shape, s = operation.matmul_shape, operation.signature
@@ -237,7 +219,10 @@ def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
     for label, by_k in groups.items():
         figures += [_heat_figure(f"K = {k}, {label}", cells) for k, cells in by_k.items()]
         if len(by_k) > 1 and max(map(len, by_k.values())) < _CELLS_OF_ONE_K:
-            figures.append(_heat_figure(f"any K, {label}", _joined(by_k.values())))
+            joined: _Cells = {}
+            for place, found in chain.from_iterable(cells.items() for cells in by_k.values()):
+                joined.setdefault(place, []).extend(found)
+            figures.append(_heat_figure(f"any K, {label}", joined))
     return sorted(figures, key=lambda figure: -int(figure["cells"]))
 
 
@@ -265,9 +250,8 @@ def grid_figures(records: Sequence[Record], *, width: int = _PICTURE_WIDTH) -> l
             found = _grid_figure(labels, of_labels, width)
             if len(found["rows"]) < 2:
                 continue
-            shown = f"{start + 1} to {start + len(part)} of {len(ordered)}"
-            is_part = len(ordered) > _GRID_COLUMNS
-            suffix = f", operations {shown}" if is_part else ""
+            shown = f", operations {start + 1} to {start + len(part)} of {len(ordered)}"
+            suffix = shown if len(ordered) > _GRID_COLUMNS else ""
             figures.append({"label": f"{dtypes} on {target}{suffix}", **found})
     return figures
 
@@ -279,45 +263,28 @@ def _grid_figure(
     for column, group in enumerate(groups):
         for record in group:
             row = cells.setdefault((record.provider, record.configuration), {})
-            row[column] = min(record, row.get(column, record), key=_median_ns)
-    least = [min(map(_median_ns, group)) for group in groups]
-
-    def share(row: dict[int, Record], column: int) -> float | None:
-        return least[column] / _median_ns(row[column]) if column in row else None
-
-    def mean(row: dict[int, Record]) -> float:
-        return sum(share(row, column) or 0.0 for column in row) / len(row)
-
-    ordered = sorted(cells, key=lambda key: -mean(cells[key]))
+            row[column] = min(record, row.get(column, record), key=rank)
+    least = [min(map(rank, group)) for group in groups]
+    mean = {
+        key: sum(least[column] / rank(record) for column, record in row.items()) / len(row)
+        for key, row in cells.items()
+    }
+    ordered = sorted(cells, key=lambda key: -mean[key])
     shown = ordered[:_GRID_ROWS]
     short = shorten_configurations([name for _, name in shown], _PICTURE_WIDTH, most=width)
-    columns = range(len(labels))
-    shares = [[share(cells[key], column) for column in columns] for key in shown]
+    times = [[rank(row[column]) if column in row else None for column in range(len(labels))]
+             for row in (cells[key] for key in shown)]  # fmt: skip
+    shares = [[best / ns if ns else None for best, ns in zip(least, row, strict=True)]
+              for row in times]  # fmt: skip
     return {
         "rows": [f"{provider} {short[name]}" for provider, name in shown],
         "names": [printable(f"{provider} {name}") for provider, name in shown],
         "columns": _distinct(labels),
         "share": shares,
         "ink": _inks(shares, 0.0, 1.0),
-        "ns": [
-            [_median_ns(cells[key][column]) if column in cells[key] else None for column in columns]
-            for key in shown
-        ],
+        "ns": times,
         "hidden": len(ordered) - len(shown),
     }
-
-
-def _median_ns(record: Record) -> float:
-    assert record.measurement is not None
-    return record.measurement.median_ns
-
-
-def _joined(parts: Iterable[_Cells]) -> _Cells:
-    joined: _Cells = {}
-    for cells in parts:
-        for place, records in cells.items():
-            joined.setdefault(place, []).extend(records)
-    return joined
 
 
 def _heat_figure(label: str, cells: _Cells) -> dict[str, Any]:
@@ -362,38 +329,29 @@ def sample_figures(
         if not taken:
             continue
         step = -(-len(taken) // _SAMPLES_SHOWN)
+        m = record.measurement
         figures.append({
-            "name": f"{record.provider}:{record.dispatch}",
-            "provider": record.provider,
-            "operation": record.operation,
-            "ns": [round(value, 1) for value in taken[::step]],
-            "taken": len(taken),
-            "median": record.measurement.median_ns,
-            "low": record.measurement.ci_low_ns,
-            "high": record.measurement.ci_high_ns,
+            "name": f"{record.provider}:{record.dispatch}", "provider": record.provider,
+            "operation": record.operation, "ns": [round(value, 1) for value in taken[::step]],
+            "taken": len(taken), "median": m.median_ns, "low": m.ci_low_ns, "high": m.ci_high_ns,
         })  # fmt: skip
     return figures
 
 
-def _by_dtypes(
-    records: Iterable[Record],
-) -> dict[tuple[str, str], list[tuple[Record, Operation]]]:
-    groups: dict[tuple[str, str], list[tuple[Record, Operation]]] = {}
-    for record in records:
-        if record.gflops is None:
-            continue
-        operation, _ = split_dispatch_name(record.operation)
-        key = (record.target, dtype_label(operation.signature))
-        groups.setdefault(key, []).append((record, operation))
-    return groups
+def _by_dtypes(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+    """Measured records by target and label of the dtypes."""
+    return grouped(
+        (record for record in records if record.gflops is not None),
+        lambda one: (one.target, dtype_label(parse_operation(one.operation).signature)),
+    )
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
     """The labels, with a number added to repeated ones, because an axis merges equal labels."""
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     result = []
     for label in labels:
-        seen[label] = seen.get(label, 0) + 1
+        seen[label] += 1
         result.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return result
 
@@ -440,7 +398,11 @@ def render_picture(
         UnknownNameError: no such baseline provider.
     """
     records, overview = result_set.records, Overview(result_set, baseline)
-    rooflines, speeds = roofline_figures(records), _shortened(speed_figures(records))
+    rooflines, speeds = roofline_figures(records), speed_figures(records)
+    for speed in speeds:
+        speed["operations"] = speed["operations"][-_MAXIMUM_BARS:]
+        for series in speed["series"]:
+            series["best"] = series["best"][-_MAXIMUM_BARS:]
     if not rooflines:
         raise RequestError(
             "there is nothing to draw: no dispatch was measured",
@@ -450,7 +412,8 @@ def render_picture(
     heats = [figure for figure in heat_figures(records) if is_grid(figure)]
     panels = [
         *((3.6, partial(painter.roofline, figure=one)) for one in rooflines),
-        *((_bar_height(one), partial(painter.speed, figure=one)) for one in speeds),
+        *((1.2 + 0.16 * len(one["operations"]) * len(one["series"]),
+           partial(painter.speed, figure=one)) for one in speeds),
         *((1.6 + 0.22 * len(one["rows"]), partial(painter.grid, figure=one))
           for one in grid_figures(records)),
         *((1.4 + 0.35 * len(one["m"]), partial(painter.heat, figure=one)) for one in heats),
@@ -461,37 +424,15 @@ def render_picture(
 
 
 def _title(overview: Overview) -> str:
-    title, relative = overview.results.title, overview.relative
-    listed = (
-        ", ".join(f"{name} {_mean(mean)}" for name, mean in relative.means.items())
-        if (relative)
-        else ""
+    means = overview.relative.means if overview.relative else {}
+    listed = ", ".join(
+        f"{name} {format_ratio(mean.ratio)} ({mean.problems}"
+        + (f", {mean.marked} based on marked measurements)" if mean.marked else ")")
+        for name, mean in means.items()
     )
-    means = f"geometric mean relative to {overview.baseline_label} (operations): {listed}"
-    lines = [title, means if listed else ""]
-    return "\n".join("\n".join(textwrap.wrap(line, _TITLE_WIDTH)) for line in lines if line)
-
-
-def _mean(mean: MeanSpeedup) -> str:
-    marked = f", {mean.marked} based on marked measurements" if mean.marked else ""
-    return f"{format_ratio(mean.ratio)} ({mean.problems}{marked})"
-
-
-def _bar_height(figure: dict[str, Any]) -> float:
-    return 1.2 + 0.16 * len(figure["operations"]) * len(figure["series"])
-
-
-def _shortened(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            **figure,
-            "operations": figure["operations"][-_MAXIMUM_BARS:],
-            "series": [
-                {**series, "best": series["best"][-_MAXIMUM_BARS:]} for series in figure["series"]
-            ],
-        }
-        for figure in figures
-    ]
+    about = f"geometric mean relative to {overview.baseline_label} (operations): {listed}"
+    lines = [overview.results.title, about if listed else ""]
+    return "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in lines if line)
 
 
 class _Painter:
@@ -534,10 +475,8 @@ class _Painter:
             shown = [(row, b) for row, b in enumerate(series["best"]) if b is not None]
             ys = [row + (index - (count - 1) / 2) * height for row, _ in shown]
             values = [b["y"] for _, b in shown]
-            errors = [
-                [math.nan if b["low"] is None else b["y"] - b["low"] for _, b in shown],
-                [math.nan if b["high"] is None else b["high"] - b["y"] for _, b in shown],
-            ]
+            errors = [[math.nan if b[end] is None else abs(b["y"] - b[end]) for _, b in shown]
+                      for end in ("low", "high")]  # fmt: skip
             axes.barh(ys, values, height=height, xerr=errors, label=series["provider"],
                       color=self._colour(series["provider"]),
                       error_kw={"elinewidth": 0.9, "capsize": 2})  # fmt: skip
@@ -549,43 +488,36 @@ class _Painter:
         axes.legend(fontsize=8)
 
     def grid(self, axes: Any, figure: dict[str, Any]) -> None:
-        cells = [[math.nan if v is None else v for v in row] for row in figure["share"]]
-        image = axes.imshow(cells, aspect="auto", cmap=self._scale, vmin=0, vmax=1)
-        if len(figure["rows"]) * len(figure["columns"]) <= _MAXIMUM_CELLS:
-            _write_cells(axes, figure["share"], figure["ink"], lambda share: f"{share:.0%}")
         percent = require("matplotlib.ticker", extra="plot").PercentFormatter(1)
-        axes.figure.colorbar(image, ax=axes, label="of the fastest", format=percent)
+        self._cells(axes, figure["share"], figure["ink"], "{:.0%}", vmin=0, vmax=1,
+                    bar={"label": "of the fastest", "format": percent})  # fmt: skip
         axes.set_xticks(range(len(figure["columns"])), figure["columns"], fontsize=8)
         axes.set_yticks(range(len(figure["rows"])), figure["rows"], fontsize=8)
         hidden = f" ({figure['hidden']} slower ones left out)" if figure["hidden"] else ""
         axes.set_title(f"Configurations: {figure['label']}{hidden}", loc="left", fontsize=10)
 
     def heat(self, axes: Any, figure: dict[str, Any]) -> None:
-        cells = [[math.nan if v is None else v for v in row] for row in figure["gflops"]]
-        image = axes.imshow(cells, aspect="auto", origin="lower", cmap=self._scale)
-        if len(figure["m"]) * len(figure["n"]) <= _MAXIMUM_CELLS:
-            speeds = [v for row in figure["gflops"] for v in row if v is not None]
-            decimals = column_decimals(speeds)
-            _write_cells(
-                axes, figure["gflops"], figure["ink"], lambda speed: f"{speed:,.{decimals}f}"
-            )
-        axes.figure.colorbar(image, ax=axes, label="GFLOP/s")
+        decimals = column_decimals(v for row in figure["gflops"] for v in row if v is not None)
+        self._cells(axes, figure["gflops"], figure["ink"], f"{{:,.{decimals}f}}", origin="lower",
+                    bar={"label": "GFLOP/s"})  # fmt: skip
         axes.set_xticks(range(len(figure["n"])), figure["n"])
         axes.set_yticks(range(len(figure["m"])), figure["m"])
         axes.set_xlabel("N")
         axes.set_ylabel("M")
         axes.set_title(f"Best speed: {figure['label']}", loc="left", fontsize=10)
 
-
-def _write_cells(
-    axes: Any,
-    rows: Sequence[Sequence[float | None]],
-    inks: Sequence[Sequence[str | None]],
-    text: Callable[[float], str],
-) -> None:
-    """Write each cell's number on it, dark on light colours and light on dark ones."""
-    for row, cells in enumerate(rows):
-        for column, value in enumerate(cells):
-            if value is not None:
-                axes.text(column, row, text(value), ha="center", va="center", fontsize=8,
-                          color=inks[row][column])  # fmt: skip
+    def _cells(
+        self, axes: Any, rows: Sequence[Sequence[float | None]],
+        inks: Sequence[Sequence[str | None]], form: str, *, bar: Mapping[str, Any], **how: Any,
+    ) -> None:  # fmt: skip
+        """Draw a map of cells with its scale `bar`. Where there is room, each has its number, dark
+        on light colours and light on dark ones."""
+        values = [[math.nan if value is None else value for value in row] for row in rows]
+        image = axes.imshow(values, aspect="auto", cmap=self._scale, **how)
+        if len(rows) * len(rows[0]) <= _MAXIMUM_CELLS:
+            for row, cells in enumerate(rows):
+                for column, value in enumerate(cells):
+                    if value is not None:
+                        axes.text(column, row, form.format(value), ha="center", va="center",
+                                  fontsize=8, color=inks[row][column])  # fmt: skip
+        axes.figure.colorbar(image, ax=axes, **bar)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
+from operator import itemgetter
 
 from gemmetry.dispatches.analysis import (
     DISTURBED,
@@ -28,6 +30,7 @@ from gemmetry.domain.operation import (
     default_accumulator,
 )
 from gemmetry.domain.record import Measurement, Record, ResultSet, Verdict
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_half_width
 from gemmetry.results.texts import elide, first_line, printable
 from gemmetry.statistics.comparison import Difference
@@ -126,10 +129,8 @@ def shape_label(operation: Operation) -> str:
         extra = "" if shape[7:9] == (1, 1) else f" stride {shape.stride_h}×{shape.stride_w}"
         extra += "" if shape[9:11] == (0, 0) else f" pad {shape.pad_h}×{shape.pad_w}"
         return f"{image} ∗ {shape.r}×{shape.s}×{shape.f}{extra}"
-    sizes = (shape.m, shape.n, shape.k)
-    if operation.kind is OperationKind.BATCH_MATMUL:
-        sizes = (shape.batch, *sizes)  # type: ignore[assignment]
-    return "×".join(str(size) for size in sizes)
+    batch = [shape.batch] if operation.kind is OperationKind.BATCH_MATMUL else []
+    return "×".join(map(str, (*batch, shape.m, shape.n, shape.k)))
 
 
 def dtype_label(signature: Signature) -> str:
@@ -146,20 +147,15 @@ def dtype_label(signature: Signature) -> str:
 def modifiers_label(signature: Signature) -> str:
     """Split-k, scaling, alpha, beta and epilogue, where they differ from the plain product."""
     s = signature
-    parts = []
-    if s.split_k_slices > 1:
-        parts.append(f"{s.split_k_slices} slices")
-    if s.blocks is not None:
-        parts.append(f"blocks {s.blocks}")
-    elif s.scaling is not Scaling.NONE:
-        parts.append(f"scale per {s.scaling}")
-    if s.alpha != 1:
-        parts.append(f"alpha {s.alpha:g}")
-    if s.beta != 0:
-        parts.append(f"beta {s.beta:g}")
-    if s.epilogue:
-        parts.append("+".join(s.epilogue))
-    return ", ".join(parts)
+    scaling = "" if s.scaling is Scaling.NONE else f"scale per {s.scaling}"
+    parts = (
+        f"{s.split_k_slices} slices" if s.split_k_slices > 1 else "",
+        scaling if s.blocks is None else f"blocks {s.blocks}",
+        "" if s.alpha == 1 else f"alpha {s.alpha:g}",
+        "" if s.beta == 0 else f"beta {s.beta:g}",
+        "+".join(s.epilogue),
+    )
+    return ", ".join(filter(None, parts))
 
 
 def operation_label(operation: Operation) -> str:
@@ -175,10 +171,8 @@ def operation_label(operation: Operation) -> str:
 def operation_title(operation: Operation) -> str:
     """One line with everything about an operation: ``matmul 257×129×65  f32 tt  bias+relu``."""
     s = operation.signature
-    parts = [f"{s.kind} {shape_label(operation)}", f"{dtype_label(s)} {s.layout_pair}"]
-    if modifiers := modifiers_label(s):
-        parts.append(modifiers)
-    return "  ".join(parts)
+    shape, dtypes = shape_label(operation), dtype_label(s)
+    return f"{s.kind} {shape}  {dtypes} {s.layout_pair}  {modifiers_label(s)}".rstrip()
 
 
 def half_width_label(measurement: Measurement) -> str:
@@ -202,8 +196,8 @@ def format_ratio(value: float | None) -> str:
 
 def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:
     """The number of records with each outcome, in the order of the enum, without those of none."""
-    counts = {outcome: sum(r.outcome is outcome for r in records) for outcome in Outcome}
-    return {outcome: count for outcome, count in counts.items() if count}
+    counts = Counter(record.outcome for record in records)
+    return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
 def shorten_configurations(
@@ -217,14 +211,11 @@ def shorten_configurations(
     """
     most = most or width
     unique = list(dict.fromkeys(names))
-    families: dict[str, list[list[str]]] = {}
-    for name in unique:
-        families.setdefault(name.partition("_")[0], []).append(name.split("_"))
+    families = grouped((name.split("_") for name in unique), itemgetter(0))
     shortened = {}
     for name in unique:
-        text = name
+        text, parts = name, name.split("_")
         if len(name) > width:
-            parts = name.split("_")
             lead, tail = _shared_ends(families[parts[0]])
             text = "_".join(parts[lead : len(parts) - tail])
         shortened[name] = elide(printable(text), most)
@@ -238,18 +229,16 @@ def shorten_configurations(
 
 def _shared_ends(names: list[list[str]]) -> tuple[int, int]:
     """How many tokens all names share at the front and at the end; each name keeps at least one."""
-    if not names:
-        return 0, 0
     if len(names) == 1:
         return (2, 0) if names[0][:2] == ["tile", "config"] and len(names[0]) > 2 else (0, 0)
-    shortest = min(len(parts) for parts in names)
-    lead = 0
-    while lead < shortest - 1 and len({parts[lead] for parts in names}) == 1:
-        lead += 1
-    tail = 0
-    while tail < shortest - lead - 1 and len({parts[-1 - tail] for parts in names}) == 1:
-        tail += 1
-    return lead, tail
+    shortest = min(map(len, names))
+    lead = _alike(parts[: shortest - 1] for parts in names)
+    return lead, _alike(parts[::-1][: shortest - lead - 1] for parts in names)
+
+
+def _alike(names: Iterable[Sequence[str]]) -> int:
+    """How many tokens the names begin with alike."""
+    return sum(1 for _ in takewhile(lambda found: len(set(found)) == 1, zip(*names, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -313,54 +302,42 @@ class Overview:
 def verdict_line(records: Sequence[Record], leader: Leader | None, marks: RunMarks) -> str:
     """One sentence: who is fastest on how many operations, on how many of them that is confirmed,
     the geometric mean, and how far to trust it; "" if nothing was measured."""
-    measured = [record for record in records if record.measurement is not None]
-    if not measured:
+    providers = sorted({record.provider for record in records if record.measurement is not None})
+    if not providers:
         return ""
-    if leader is None:
-        failed = sum(map(ran_and_failed, records))
-        lost = f"; {counted(failed, 'dispatch', 'dispatches')} failed" if failed else ""
-        return printable(f"Nothing to compare: {_alone(measured)}{lost}.")
-    clauses = [_lead(leader), *_cautions(leader, marks)]
-    return printable("; ".join(clauses)) + "."
-
-
-def _alone(measured: Sequence[Record]) -> str:
-    providers = sorted({record.provider for record in measured})
+    if leader is not None:
+        return printable("; ".join([_lead(leader), *_cautions(leader, marks)])) + "."
+    failed = sum(map(ran_and_failed, records))
+    lost = f"; {counted(failed, 'dispatch', 'dispatches')} failed" if failed else ""
+    alone = f"only {providers[0]} was measured, with one configuration per operation"
     if len(providers) > 1:
-        return f"no operation was measured with two of {', '.join(providers)}"
-    return f"only {providers[0]} was measured, with one configuration per operation"
+        alone = f"no operation was measured with two of {', '.join(providers)}"
+    return printable(f"Nothing to compare: {alone}{lost}.")
 
 
 def _lead(leader: Leader) -> str:
     all_of_them = f" that can be compared (of {leader.operations + leader.alone})"
     count_note = all_of_them if leader.alone else ""
-    only = f"the only operation{count_note}"
     ratio = f"at {format_ratio(leader.ratio)} the speed of the best alternative"
+    unshown = "but too little was measured to decide"
+    unshown = unshown if leader.undecided else "but no difference is shown"
     if leader.operations == 1:
+        only = f"the only operation{count_note}"
         if leader.shown:
             return f"{leader.name} is fastest on {only}, {ratio}"
-        unshown = _TOO_LITTLE if leader.undecided else _UNSHOWN
         return f"{leader.name} has the shortest time on {only}, {ratio}, {unshown}"
     mean = f"{ratio} by geometric mean"
     count = f"{leader.fastest} of {leader.operations} operations{count_note}"
+    shortest = f"{leader.name} has the shortest time on {count}"
     if leader.ratio < 1:
-        return f"No single {'configuration' if leader.is_configuration else 'provider'} leads: " + (
-            f"{leader.name} has the shortest time on {count}, no other on more, but {mean}"
-        )
+        kind = "configuration" if leader.is_configuration else "provider"
+        return f"No single {kind} leads: {shortest}, no other on more, but {mean}"
     if not leader.shown:
-        unshown = (
-            f"{_TOO_LITTLE} on {leader.undecided}" if leader.undecided else f"{_UNSHOWN} on any"
-        )
-        return f"{leader.name} has the shortest time on {count}, {mean}, {unshown}"
+        return f"{shortest}, {mean}, {unshown} on {leader.undecided or 'any'}"
     every = leader.shown == leader.fastest
     shown = "all confirmed" if every else f"confirmed on {leader.shown}"
-    if leader.undecided:
-        shown += f", {leader.undecided} undecided"
+    shown += f", {leader.undecided} undecided" if leader.undecided else ""
     return f"{leader.name} is fastest on {count} ({shown}), {mean}"
-
-
-_UNSHOWN = "but no difference is shown"
-_TOO_LITTLE = "but too little was measured to decide"
 
 
 def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
@@ -382,8 +359,10 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
         if "throttled" in common and "busy" not in common:
             advice = _LIMITED
         cautions.append(f"most rows are marked {alternatives(common)}: {advice}")
-    elif (usual := _usual_width(marks)) is not None:
-        cautions.append(f"the usual 95 % interval is {format_half_width(usual)}")
+    else:  # The usual relative half width on the device with the widest intervals.
+        usual = [width for state in marks.states.values()
+                 if (width := state.usual_half_width) is not None]  # fmt: skip
+        cautions += [f"the usual 95 % interval is {format_half_width(max(usual))}"] if usual else []
     return cautions
 
 
@@ -391,12 +370,6 @@ _QUIET = "repeat it on a quiet machine before relying on it"
 
 _LIMITED = ("the device's limits set its clock, also on a quiet machine; compare ratios of one "
             "run, or lock the clocks below the limit")  # fmt: skip
-
-
-def _usual_width(marks: RunMarks) -> float | None:
-    """The usual relative half width on the device with the widest intervals."""
-    widths = (state.usual_half_width for state in marks.states.values())
-    return max((width for width in widths if width is not None), default=None)
 
 
 def run_state_lines(marks: RunMarks, remarks: Sequence[str] = ()) -> list[str]:

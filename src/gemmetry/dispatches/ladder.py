@@ -5,20 +5,21 @@ gains over the one before, and how far it is from the vendor library.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmetry.dispatches.analysis import (
-    Problem,
     baseline_label,
     evidence_of,
     fastest,
     group_by_problem,
     is_of_baseline,
+    rank,
 )
 from gemmetry.domain.dispatch import NamedDispatch, Plan, ProviderRequest, Target
 from gemmetry.domain.errors import (
@@ -138,14 +139,15 @@ class PhaseResult:
     @property
     def expectation(self) -> Expectation:
         """Read from the interval that is shown with it."""
-        if self.gain.interval is None:
-            return Expectation.UNDECIDED
-        (low, high), (least, most) = self.gain.interval, self.phase.expected
-        if low > most:
-            return Expectation.MORE
-        if high < least:
-            return Expectation.LESS
-        return Expectation.AS_EXPECTED if least <= low and high <= most else Expectation.UNDECIDED
+        least, most = self.phase.expected
+        match self.gain.interval:
+            case (low, _) if low > most:
+                return Expectation.MORE
+            case (_, high) if high < least:
+                return Expectation.LESS
+            case (low, high) if least <= low and high <= most:
+                return Expectation.AS_EXPECTED
+        return Expectation.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,39 +177,44 @@ def build_ladder(
         library: the provider of the vendor library.
         best_of_library: ``provider:configuration`` that is the fastest of the library's algorithms.
     """
-    best = {
-        problem: dict(_best_of(group, steps))
-        for problem, group in group_by_problem(result_set.records).items()
-    }
-    baselines = [_baselines(result_set.records, name) if name else {}
+    rungs, planned = [], []
+    bases: tuple[dict[str, Record], dict[str, Record]] = ({}, {})
+    pairs: dict[_Pair, tuple[Record, Record, str]] = {}
+
+    def noted(before: Record | None, after: Record, over: str = "") -> _Pair | None:
+        """The key of a gain; all gains are judged together once all of them are known."""
+        if before is None or not _is_measured(after):
+            return None
+        pairs[before.key, after.key] = (before, after, over or library_label(before))
+        return before.key, after.key
+
+    for problem, group in group_by_problem(result_set.records).items():
+        best = dict(_best_of(group, steps))
+        fine = {one.number: (record, one.name) for one, record in best.items()
+                if _is_measured(record)}  # fmt: skip
+        found = [fastest(r for r in group if is_of_baseline(r, name) and _is_measured(r))
                  for name in (library, best_of_library)]  # fmt: skip
-    rungs = []
-    gains = _Gains(result_set)
-    for problem, found in best.items():
-        for step in sorted(found, key=lambda one: one.number):
-            record = found[step]
-            below = _below(found, step)
-            wanted = [(found[below], below.name) if below else None]
-            wanted += [(base, library_label(base)) if (base := of.get(problem)) else None
-                       for of in baselines]  # fmt: skip
-            keys = [gains.add(record, *one) if one and _is_measured(record) else None
-                    for one in wanted]  # fmt: skip
+        for of, base in zip(bases, found, strict=True):
+            if base is not None and best:
+                of[problem[2]] = base
+        for step, record in sorted(best.items(), key=lambda item: item[0].number):
+            below = max((number for number in fine if number < step.number), default=None)
+            before, over = (None, "") if below is None else fine[below]
+            keys = noted(before, record, over), *(noted(base, record) for base in found)
             rungs.append((step, record, keys))
-    measured = [
-        (phase, problem[2], gains.add(found[last], found[first], first.name))
-        for phase in phases
-        for problem, found in best.items()
-        if (ends := _ends(found, phase)) and (first := ends[0]) and (last := ends[1])
-    ]
-    judged = gains.judged()
-    libraries, bests = ({problem[2]: record for problem, record in of.items() if best.get(problem)}
-                        for of in baselines)  # fmt: skip
+        planned += [
+            (number, phase, problem[2], noted(fine[phase.first][0], fine[phase.last][0],
+                                              fine[phase.first][1]))
+            for number, phase in enumerate(phases)
+            if phase.first in fine and phase.last in fine
+        ]  # fmt: skip
+    judged = _judged(result_set, pairs)
     return Ladder(
         tuple(Rung(step, record, *(judged.get(key) if key else None for key in keys))
               for step, record, keys in rungs),
-        libraries,
-        bests,
-        tuple(PhaseResult(phase, operation, judged[key]) for phase, operation, key in measured),
+        *bases,
+        tuple(PhaseResult(phase, operation, judged[key])
+              for _, phase, operation, key in sorted(planned, key=itemgetter(0)) if key),
     )  # fmt: skip
 
 
@@ -216,7 +223,7 @@ def library_label(record: Record) -> str:
     return baseline_label([record], f"{record.provider}:{record.configuration}")
 
 
-_Best = dict[LadderStep, Record]
+_Pair = tuple[tuple[str, str, str], tuple[str, str, str]]
 
 
 def _best_of(
@@ -232,60 +239,22 @@ def _is_measured(record: Record) -> bool:
     return record.outcome is Outcome.OK and record.measurement is not None
 
 
-def _baselines(records: Iterable[Record], name: str) -> dict[Problem, Record]:
-    found = {}
-    for problem, group in group_by_problem(records).items():
-        own = fastest(r for r in group if is_of_baseline(r, name) and _is_measured(r))
-        if own is not None:
-            found[problem] = own
-    return found
-
-
-def _below(found: _Best, step: LadderStep) -> LadderStep | None:
-    """The highest measured rung below `step`."""
-    lower = (one for one in found if one.number < step.number and _is_measured(found[one]))
-    return max(lower, key=lambda one: one.number, default=None)
-
-
-def _ends(found: _Best, phase: LadderPhase) -> tuple[LadderStep, LadderStep] | None:
-    """The measured rungs that a phase leads from and to; None where one is missing."""
-    measured = {one.number: one for one, record in found.items() if _is_measured(record)}
-    if phase.first in measured and phase.last in measured:
-        return measured[phase.first], measured[phase.last]
-    return None
-
-
-_Pair = tuple[tuple[str, str, str], tuple[str, str, str]]
-
-
-class _Gains:
-    """Comparisons that are judged together once all of them are known."""
-
-    def __init__(self, result_set: ResultSet) -> None:
-        self._results = result_set
-        self._pairs: dict[_Pair, tuple[Record, Record, str]] = {}
-
-    def add(self, after: Record, before: Record, over: str) -> _Pair:
-        """Note a comparison of two measured dispatches; the key of its gain."""
-        self._pairs[before.key, after.key] = (before, after, over)
-        return before.key, after.key
-
-    def judged(self) -> dict[_Pair, Gain]:
-        """The gains by their keys."""
-        evidence = {
-            key: evidence_of(self._results, before, self._results, after)
-            for key, (before, after, _) in self._pairs.items()
-        }
-        known = {key: one for key, one in evidence.items() if one is not None}
-        found = dict(zip(known, judge_pairs(list(known.values())), strict=True))
-        return {key: _gain(*pair, found.get(key)) for key, pair in self._pairs.items()}
+def _judged(
+    results: ResultSet, pairs: Mapping[_Pair, tuple[Record, Record, str]]
+) -> dict[_Pair, Gain]:
+    """The gains by their keys, judged together."""
+    evidence = {
+        key: one
+        for key, (before, after, _) in pairs.items()
+        if (one := evidence_of(results, before, results, after)) is not None
+    }
+    found = dict(zip(evidence, judge_pairs(list(evidence.values())), strict=True))
+    return {key: _gain(*pair, found.get(key)) for key, pair in pairs.items()}
 
 
 def _gain(before: Record, after: Record, over: str, comparison: Comparison | None) -> Gain:
     if comparison is None:
-        assert before.measurement is not None and after.measurement is not None
-        ratio = before.measurement.median_ns / after.measurement.median_ns
-        return Gain(over, ratio, None, Difference.UNDECIDED)
+        return Gain(over, rank(before) / rank(after), None, Difference.UNDECIDED)
     interval = comparison.interval
     inverse = None if interval is None else (1 / interval[1], 1 / interval[0])
     return Gain(over, 1 / comparison.ratio, inverse, comparison.verdict)
@@ -359,9 +328,8 @@ def parse_rungs(text: str) -> list[int]:
             )
         first, last = int(match[1]), int(match[2] or match[1])
         found += range(first, last + 1)
-    for number in found:
-        if number not in known:
-            raise UnknownNameError("rung", str(number), map(str, sorted(known)))
+    if unknown := [number for number in found if number not in known]:
+        raise UnknownNameError("rung", str(unknown[0]), map(str, sorted(known)))
     return found
 
 
@@ -473,11 +441,10 @@ def _named(
     for kernel in _rungs():
         number = kernel.rung or 0
         runs = number <= _SLOW + 1 if is_small else number > _SLOW
-        if runs and (wanted is None or number in wanted):
-            for one in kernel.legal(operation)[:configurations]:
-                yield NamedDispatch(
-                    operation=operation, configuration=one.name, provider=PROVIDER.name
-                )
+        legal = kernel.legal(operation) if runs and (wanted is None or number in wanted) else ()
+        for one in legal[:configurations]:
+            yield NamedDispatch(operation=operation, configuration=one.name,
+                                provider=PROVIDER.name)  # fmt: skip
 
 
 def _hopper(device: str | None) -> Target:
@@ -504,16 +471,9 @@ def _plan(
         stage: seconds * _LONGER if stage in (Stage.VERIFY, Stage.MEASURE) else seconds
         for stage, seconds in defaults.deadlines_s.items()
     }
-    settings = replace(
-        defaults,
-        regime=regime,
-        distribution="normal",
-        deadlines_s=longer,
-        min_samples=_SAMPLES,
-        interval_width=_WIDTH,
-    )
-    how = asdict(settings)
-    how["deadlines_s"] = {str(stage): value for stage, value in settings.deadlines_s.items()}
+    settings = replace(defaults, regime=regime, distribution="normal", deadlines_s=longer,
+                       min_samples=_SAMPLES, interval_width=_WIDTH)  # fmt: skip
+    how = asdict(settings) | {"deadlines_s": {str(stage): value for stage, value in longer.items()}}
     names = [(one.provider, str(one.operation), one.configuration) for one in named]
     return Plan(
         name="ladder",
@@ -522,10 +482,5 @@ def _plan(
         targets=(target,),
         named=tuple(named),
         settings=settings,
-        document={
-            "name": "ladder",
-            "target": target.name,
-            "dispatches": names,
-            "settings": how,
-        },
+        document={"name": "ladder", "target": target.name, "dispatches": names, "settings": how},
     )

@@ -71,15 +71,8 @@ def _draw(axes: Any, ladder: Ladder) -> None:
             [max(0.0, high - speed) for (_, high), speed in zip(ends, speeds, strict=True)],
         ]
         title = operation_title(parse_operation(operation))
-        axes.errorbar(
-            numbers,
-            speeds,
-            yerr=errors,
-            color=colour,
-            marker="o",
-            markersize=4,
-            label=title,
-        )
+        axes.errorbar(numbers, speeds, yerr=errors, color=colour, marker="o", markersize=4,
+                      label=title)  # fmt: skip
         for style, libraries in (("--", ladder.libraries), (":", ladder.bests)):
             library = libraries.get(operation)
             if library is not None and library.gflops:
@@ -214,12 +207,8 @@ def print_ladder(ladder: Ladder, console: Console) -> None:
     ]
     for sign, meaning in difference_legend(gain.verdict for gain in gains):
         console.print(Text(f"{sign} {meaning}", "dim"))
-    console.print(
-        Text(
-            "[ ] joint 95 % intervals, where they are wider than the last digit",
-            "dim",
-        )
-    )
+    legend = "[ ] joint 95 % intervals, where they are wider than the last digit"
+    console.print(Text(legend, "dim"))
 
 
 def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, console: Console) -> None:
@@ -231,15 +220,11 @@ def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, consol
             half = format_half_width(library.measurement)
             console.print(Text(f"  {library_label(library)}: {speed} TFLOP/s {half}", "dim"))
     measured = [one for one in rungs if one.tflops is not None]
-    if measured:
-        if operation in ladder.bests:
-            _print_table(_SPEED[:-1], measured, console)
+    speeds = (_SPEED[:-1], _SHARES) if operation in ladder.bests else (_SPEED,)
+    for place, columns in enumerate((*speeds, _USES) if measured else ()):
+        if place:
             console.print()
-            _print_table(_SHARES, measured, console)
-        else:
-            _print_table(_SPEED, measured, console)
-        console.print()
-        _print_table(_USES, measured, console)
+        _print_table(columns, measured, console)
     for one in rungs:
         if one.tflops is None:
             why = reason_line(one.record) or str(one.record.verdict.status)
@@ -249,8 +234,8 @@ def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, consol
 def _print_table(
     columns: Sequence[tuple[str, Callable[[Any], str]]], rows: Iterable[Any], console: Console
 ) -> None:
-    kinds = [ColumnType.NUMBER if number else ColumnType.TEXT for number in range(len(columns))]
-    shown = [Column(heading, kind) for (heading, _), kind in zip(columns, kinds, strict=True)]
+    shown = [Column(heading, ColumnType.NUMBER if place else ColumnType.TEXT)
+             for place, (heading, _) in enumerate(columns)]  # fmt: skip
     cells = [[cell(one) for _, cell in columns] for one in rows]
     print_table(Table("", tuple(shown), cells), console)
 

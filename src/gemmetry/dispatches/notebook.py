@@ -9,6 +9,7 @@ import ast
 import hashlib
 import inspect
 import itertools
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -128,12 +129,10 @@ def _definition(function: FunctionType) -> str:
         lines, _ = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
         raise _cannot(function.__name__, f"its source is not known ({error})") from error
-    text = textwrap.dedent("".join(lines))
-    kept = text.splitlines(keepends=True)
-    start = next((i for i, line in enumerate(kept) if line.startswith("def ")), None)
-    if start is None:
+    found = re.search(r"^def .*", textwrap.dedent("".join(lines)), re.MULTILINE | re.DOTALL)
+    if found is None:
         raise _cannot(function.__name__, "it is not a def at the top level")
-    return "".join(kept[start:]).rstrip() + "\n"
+    return found[0].rstrip() + "\n"
 
 
 def _is_constant(value: Any) -> bool:
@@ -245,7 +244,9 @@ def _run(
     how = {name: keywords.pop(name) for name in _RUN_ARGUMENTS if name in keywords}
     axes, values = _split(function, keywords)
     user: dict[str, Any] = {"name": kernel_provider()}
-    chosen = [*(configurations or ()), *_product(axes)]
+    # Without axes, the product is one empty choice.
+    product = itertools.product(*axes.values()) if axes else ()
+    chosen = [*(configurations or ()), *(dict(zip(axes, one, strict=True)) for one in product)]
     if chosen:
         user["configurations"] = chosen
     others = [{"name": name} for name in _baselines(against)]
@@ -300,13 +301,6 @@ def _split(
     return axes, values
 
 
-def _product(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the axes' values; none where there is no axis."""
-    if not axes:
-        return []
-    return [dict(zip(axes, choice, strict=True)) for choice in itertools.product(*axes.values())]
-
-
 def kernel_text(function: Callable[..., Any], experiment: Any = None) -> str:
     """``file.py:function``, writing the file if the function lives in a notebook.
 
@@ -328,16 +322,11 @@ def kernel_text(function: Callable[..., Any], experiment: Any = None) -> str:
             "level.",
         )
     try:
-        source = inspect.getsourcefile(function)
+        source = Path(inspect.getsourcefile(function) or "").resolve()
     except TypeError:
-        source = None
-    if source is not None and _is_module_file(Path(source)):
-        return f"{Path(source).resolve()}:{function.__name__}"
-    folder = None if experiment is None else Path(experiment)
-    return f"{write_notebook_kernel(function, folder)}:{function.__name__}"
-
-
-def _is_module_file(source: Path) -> bool:
-    """False also for the files to which IPython may write single cells."""
+        source = Path()
+    # IPython may write single cells to files.
     is_cell = source.parent.name.startswith("ipykernel_") or "ipython-input" in source.name
-    return source.is_file() and source.suffix == ".py" and not is_cell
+    if not source.is_file() or source.suffix != ".py" or is_cell:
+        source = write_notebook_kernel(function, None if experiment is None else Path(experiment))
+    return f"{source}:{function.__name__}"

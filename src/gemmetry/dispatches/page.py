@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 from gemmetry.dispatches.analysis import (
-    MeanSpeedup,
     Problem,
     RunMarks,
     Speedups,
@@ -46,11 +45,12 @@ from gemmetry.dispatches.labels import (
 from gemmetry.dispatches.labels import half_width_label as format_half_width
 from gemmetry.dispatches.results import record_table
 from gemmetry.dispatches.show import why_line
-from gemmetry.dispatches.terminal import FailureGroup, group_failures
+from gemmetry.dispatches.terminal import group_failures
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import format_gflops
 from gemmetry.results.json_text import json_value
 from gemmetry.results.pages import page_templates, render_page
@@ -69,12 +69,10 @@ def cards(records: Sequence[Record], baseline: str) -> list[dict[str, Any]]:
     Speeds are relative to `baseline` if it measured all of these operations, otherwise to the
     fastest provider.
     """
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if record.gflops is not None:
-            operation, _ = split_dispatch_name(record.operation)
-            key = (dtype_label(operation.signature), record.target)
-            groups.setdefault(key, []).append(record)
+    groups = grouped(
+        (record for record in records if record.gflops is not None),
+        lambda one: (dtype_label(parse_operation(one.operation).signature), one.target),
+    )
     several = len({target for _, target in groups}) > 1
     return [
         _card(dtypes + (f" · {target}" if several else ""), group, baseline)
@@ -86,19 +84,16 @@ def _card(label: str, group: Sequence[Record], baseline: str) -> dict[str, Any]:
     problems = group_by_problem(group)
     bests = {problem: fastest_per_provider(rows) for problem, rows in problems.items()}
     compared, shared = _like_with_like(bests)
-    reference = {
-        problem: fastest(r for r in problems[problem] if is_of_baseline(r, baseline))
-        for problem in shared
-    }
+    reference = [fastest(r for r in problems[problem] if is_of_baseline(r, baseline))
+                 for problem in shared]  # fmt: skip
     means = {
-        provider: geometric_mean(1 / _ns(bests[problem][provider]) for problem in shared) or 0.0
+        provider: geometric_mean(1 / rank(bests[problem][provider]) for problem in shared) or 0.0
         for provider in compared
     }
-    base, against = max(means.values(), default=1.0), ""
-    if baseline and all(reference.values()):
-        base = geometric_mean(1 / _ns(record) for record in reference.values() if record) or base
-        against = baseline
-    most = max(means.values(), default=1.0)
+    most = base = max(means.values(), default=1.0)
+    against = baseline if all(reference) else ""
+    if against:
+        base = geometric_mean(1 / rank(record) for record in reference if record) or base
     everywhere = {provider for found in bests.values() for provider in found}
     return {
         "label": label,
@@ -131,15 +126,10 @@ def _like_with_like(
 
 def _top(group: Sequence[Record]) -> str:
     best = max(group, key=lambda record: record.gflops or 0.0)
-    operation, _ = split_dispatch_name(best.operation)
     roof = best.roofline_fraction
     share = f", {roof:.0%} of the roofline" if roof is not None else ""
-    return f"top {format_gflops(best.gflops)}{share}: {best.provider} {shape_label(operation)}"
-
-
-def _ns(record: Record) -> float:
-    assert record.measurement is not None
-    return record.measurement.median_ns
+    shape = shape_label(parse_operation(best.operation))
+    return f"top {format_gflops(best.gflops)}{share}: {best.provider} {shape}"
 
 
 _NOTEBOOK_ROWS = 50
@@ -192,24 +182,15 @@ def render_notebook_table(result_set: ResultSet) -> str:
     """A small table for a notebook's cell, without scripts: one sentence with the fastest, then
     the dispatches, with the fastest of each operation in bold."""
     records, overview = result_set.records, Overview(result_set)
-    rows: list[dict[str, Any]] = []
-    for group in group_by_problem(records).values():
-        best = fastest(group)
-        rows.extend(
-            _notebook_row(record, record is best, overview.marks)
-            for record in sorted(group, key=rank)
-        )
-    return (
-        page_templates()
-        .get_template("notebook.html.j2")
-        .render(
-            title=result_set.title,
-            verdict=overview.verdict,
-            counts=outcome_counts(records),
-            rows=rows[:_NOTEBOOK_ROWS],
-            hidden=max(0, len(rows) - _NOTEBOOK_ROWS),
-        )
-    )
+    bests = [fastest(group) for group in group_by_problem(records).values()]
+    return page_templates().get_template("notebook.html.j2").render(
+        title=result_set.title,
+        verdict=overview.verdict,
+        counts=outcome_counts(records),
+        rows=[_notebook_row(record, any(record is best for best in bests), overview.marks)
+              for record in grouped_by_speed(records)[:_NOTEBOOK_ROWS]],
+        hidden=max(0, len(records) - _NOTEBOOK_ROWS),
+    )  # fmt: skip
 
 
 def _shown(records: Sequence[Record]) -> list[Record]:
@@ -227,35 +208,26 @@ def _data(
     result_set: ResultSet, records: Sequence[Record], relative: Speedups | None, marks: RunMarks
 ) -> dict[str, Any]:
     bests = {problem: fastest(group) for problem, group in group_by_problem(records).items()}
+    baseline = relative.baseline if relative else ""
     return {
-        "columns": [
-            {"name": column.name, "unit": column.unit, "description": column.description}
-            for column in COLUMNS
-        ],
+        "columns": [{"name": one.name, "unit": one.unit, "description": one.description}
+                    for one in COLUMNS],
         "rows": json_value(record_table(records, has_tags=False).rows),
-        "derived": [
-            _derived(record, bests[problem_of(record)], relative, marks) for record in records
-        ],
-        "baseline": relative.baseline if relative else "",
-        "palette": {
-            "light": COLOURS,
-            "dark": DARK_COLOURS,
-            "scale": SCALE,
-            "places": provider_places(record.provider for record in records),
-        },
-        "figures": json_value(
-            figures_of(records, result_set.samples, baseline=relative.baseline if relative else "")
-        ),
-    }
+        "derived": [_derived(record, bests[problem_of(record)], relative, marks)
+                    for record in records],
+        "baseline": baseline,
+        "palette": {"light": COLOURS, "dark": DARK_COLOURS, "scale": SCALE,
+                    "places": provider_places(record.provider for record in records)},
+        "figures": json_value(figures_of(records, result_set.samples, baseline=baseline)),
+    }  # fmt: skip
 
 
 def _derived(
     record: Record, best: Record | None, relative: Speedups | None, marks: RunMarks
 ) -> dict[str, Any]:
     """Values that the table shows and the stored columns do not hold."""
-    operation, _ = split_dispatch_name(record.operation)
-    m = record.measurement
-    ratio = relative.of(record) if relative else None
+    operation, m = parse_operation(record.operation), record.measurement
+    difference = relative.difference(record) if relative else None
     return {
         "shape": operation_label(operation),
         "dtypes": dtype_label(operation.signature),
@@ -263,29 +235,23 @@ def _derived(
         "marks": list(marks.of(record)),
         "because": why_line(record, best),
         "half": relative_half_width(m) if m else None,
-        "ratio": ratio,
-        "difference": str(relative.difference(record) or "") if relative else "",
-        "sign": difference_sign(relative.difference(record)) if relative else "",
+        "ratio": relative.of(record) if relative else None,
+        "difference": str(difference or ""),
+        "sign": difference_sign(difference),
         "tail": printable(record.output_tail),
         "why": record.verdict.reason,
     }
 
 
 def _means(relative: Speedups | None) -> list[dict[str, Any]]:
-    if relative is None:
-        return []
+    """The means, the largest first; those that include marked measurements are ``noisy``."""
+    means = sorted(relative.means.items(), key=lambda item: -item[1].ratio) if relative else []
     return [
         {"provider": provider, "ratio": format_ratio(mean.ratio), "problems": mean.problems,
-         "marked": mean.marked, "verdict": _verdict(mean)}
-        for provider, mean in sorted(relative.means.items(), key=lambda item: -item[1].ratio)
+         "marked": mean.marked,
+         "verdict": "noisy" if mean.marked else "faster" if mean.ratio >= 1 else "slower"}
+        for provider, mean in means
     ]  # fmt: skip
-
-
-def _verdict(mean: MeanSpeedup) -> str:
-    """``faster``, ``slower``, or ``noisy`` if the mean includes marked measurements."""
-    if mean.marked:
-        return "noisy"
-    return "faster" if mean.ratio >= 1 else "slower"
 
 
 def _not_run(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -301,14 +267,13 @@ def _not_run(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def _failure(group: FailureGroup) -> dict[str, Any]:
-    record = group.first
-    operation, _ = split_dispatch_name(record.operation)
+def _failure(group: Sequence[Record]) -> dict[str, Any]:
+    record, *others = group
     return {
         "outcome": str(record.outcome),
         "stage": str(record.stage or ""),
         "name": f"{record.provider}:{record.dispatch}",
-        "title": operation_title(operation),
+        "title": operation_title(parse_operation(record.operation)),
         "reason": printable(record.reason),
         "first_bad": record.verdict.first_bad or "",
         "checks": failed_checks(record.verdict),
@@ -317,25 +282,20 @@ def _failure(group: FailureGroup) -> dict[str, Any]:
         "first": first_line(record.reason),
         "tail": printable(record.output_tail),
         "reproduce": record.reproduce,
-        "others": [
-            {"name": f"{other.provider}:{other.dispatch}", "reason": first_line(other.reason)}
-            for other in group.records[1:]
-        ],
-    }
+        "others": [{"name": f"{one.provider}:{one.dispatch}", "reason": first_line(one.reason)}
+                   for one in others],
+    }  # fmt: skip
 
 
 def _notebook_row(record: Record, is_best: bool, marks: RunMarks) -> dict[str, Any]:
-    operation, _ = split_dispatch_name(record.operation)
-    m = record.measurement
+    m, mark = record.measurement, "!" if marks.of(record) else ""
+    time = m and f"{units.format_ns(m.median_ns, even=True)} {format_half_width(m)}{mark}"
     return {
         "best": is_best,
-        "operation": operation_title(operation),
+        "operation": operation_title(parse_operation(record.operation)),
         "provider": record.provider,
         "configuration": record.configuration,
-        "time": ""
-        if m is None
-        else f"{units.format_ns(m.median_ns, even=True)} {format_half_width(m)}"
-        + ("!" if marks.of(record) else ""),
+        "time": time or "",
         "speed": units.format_gflops(record.gflops),
         "mark": VERIFICATION_MARKS[record.verdict.status],
         "outcome": str(record.outcome),

@@ -15,27 +15,23 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmetry.domain.dispatch import parse_target
+from gemmetry.domain.columns import COLUMNS_BY_NAME
+from gemmetry.domain.dispatch import Plan, parse_target
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.record import Listener, ignore_events
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
-from gemmetry.domain.specs.operations import CPU_SQUARES, DEFAULT_SQUARES
+from gemmetry.domain.specs.loader import Known, Place, key_place, load_spec, make_spec
+from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec, spec_text
+from gemmetry.domain.specs.operations import CPU_SQUARES, DEFAULT_SQUARES, Defaults
+from gemmetry.domain.specs.planning import make_plan
 from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.engine.schema import DEFAULT_FOLDER
 from gemmetry.providers.base import recording_provider
+from gemmetry.results.emit import write_atomically
 
 if TYPE_CHECKING:
     from gemmetry.dispatches.results import Results
-    from gemmetry.domain.dispatch import Plan
-    from gemmetry.domain.record import Listener
-    from gemmetry.domain.specs.loader import Known, Place
-    from gemmetry.domain.specs.model import ProfileSpec
-    from gemmetry.domain.specs.operations import Defaults
     from gemmetry.engine import RunSummary
-
-
-# Specs take a tenth of a second to import, and reading traces does not need them.
 
 STORED_SPEC = "spec.yaml"
 """File name of the request that an experiment's folder keeps."""
@@ -75,9 +71,6 @@ def read_spec(
     Raises:
         SpecError: every mistake, each with its place. RequestError: the file cannot be read.
     """
-    from gemmetry.domain.specs.loader import key_place, load_spec, make_spec
-    from gemmetry.domain.specs.model import ProfileSpec
-
     known, place = known or known_names(), place or key_place
     values = dict(values or {})
     if isinstance(source, ProfileSpec):
@@ -89,14 +82,7 @@ def read_spec(
 
 def known_names() -> Known:
     """Providers and columns that a spec may name."""
-    from gemmetry.domain.columns import COLUMNS_BY_NAME
-    from gemmetry.domain.specs.loader import Known
-    from gemmetry.engine.catalogue import InstalledCatalogue
-
-    return Known(
-        providers=InstalledCatalogue().provider_names(),
-        columns=(*COLUMNS_BY_NAME, *COLUMN_PRESETS),
-    )
+    return Known(InstalledCatalogue().provider_names(), (*COLUMNS_BY_NAME, *COLUMN_PRESETS))
 
 
 COLUMN_PRESETS = ("gemmetry", "all", "summary", "dispatch-profiler")
@@ -118,18 +104,14 @@ def prepare(
     Raises:
         RequestError: what is requested does not exist or does not fit.
     """
-    from gemmetry.domain.specs.planning import make_plan
-    from gemmetry.engine.catalogue import InstalledCatalogue
-    from gemmetry.engine.schema import DEFAULT_FOLDER
-
     generated = generated_folder(spec) if takes_generated else None
-    planned = make_plan(
-        spec, InstalledCatalogue(), defaults=defaults, base=base, generated=generated
-    )
-    folder = Path(spec.experiment) if spec.experiment else None
-    if folder is None:
-        folder = DEFAULT_FOLDER / f"{planned.plan.name}-{planned.plan.hash}"
-    return Prepared(spec, planned.plan, folder, planned.notes)
+    planned = make_plan(spec, InstalledCatalogue(), defaults=defaults, base=base,
+                        generated=generated)  # fmt: skip
+    return Prepared(spec, planned.plan, _folder(spec, planned.plan), planned.notes)
+
+
+def _folder(spec: ProfileSpec, plan: Plan) -> Path:
+    return Path(spec.experiment or DEFAULT_FOLDER / f"{plan.name}-{plan.hash}")
 
 
 def run_prepared(
@@ -144,15 +126,9 @@ def run_prepared(
     from gemmetry.engine import run
 
     try:
-        summary = run(
-            prepared.plan,
-            prepared.experiment,
-            listener=listener,
-            fresh=fresh,
-            command=command,
-            generated=prepared.generated,
-            counters=prepared.spec.counters,
-        )
+        summary = run(prepared.plan, prepared.experiment, listener=listener, fresh=fresh,
+                      command=command, generated=prepared.generated,
+                      counters=prepared.spec.counters)  # fmt: skip
     except BaseException:
         with contextlib.suppress(StorageError):  # the error that ended the run is more informative
             _keep_request(prepared)
@@ -173,9 +149,6 @@ def write_spec(spec: ProfileSpec, path: Path) -> None:
         RequestError: `path` is a folder. StorageError: the file cannot be written; an older one is
             unchanged.
     """
-    from gemmetry.domain.specs.model import spec_text
-    from gemmetry.results.emit import write_atomically
-
     if not path.absolute().parent.is_dir():
         raise StorageError(
             f"cannot write the spec {path}: its folder does not exist",
@@ -190,8 +163,6 @@ def stored_baseline(experiment: Path) -> str | None:
     Raises:
         SpecError: the request that the experiment holds was edited and is wrong.
     """
-    from gemmetry.domain.specs.loader import load_spec
-
     path = experiment / STORED_SPEC
     # Earlier versions wrote only comments for a request without a key.
     return load_spec(path, may_be_empty=True).baseline if path.is_file() else None
@@ -215,16 +186,18 @@ def profile(
         RequestError: the request is wrong; the message lists every mistake.
         EnvironmentFailure: disk full, device lost ...; earlier results are kept.
     """
-    from gemmetry.dispatches.results import load
-    from gemmetry.domain.record import ignore_events
-
     if experiment is not None:
         values["experiment"] = str(experiment)
-    is_file = isinstance(spec, str | PathLike)
-    base = Path(spec).parent if is_file else None  # type: ignore[arg-type]
+    base = Path(spec).parent if isinstance(spec, str | PathLike) else None
     prepared = prepare(read_spec(spec, values), base=base)
-    command = f"{Path(sys.argv[0]).name}: gemmetry.profile(...)"
-    run_prepared(prepared, listener=listener or ignore_events, fresh=fresh, command=command)
+    return _results(prepared, "profile", listener or ignore_events, fresh)
+
+
+def _results(prepared: Prepared, name: str, listener: Listener, fresh: bool) -> Results:
+    from gemmetry.dispatches.results import load
+
+    command = f"{Path(sys.argv[0]).name}: gemmetry.{name}(...)"
+    run_prepared(prepared, listener=listener, fresh=fresh, command=command)
     return load(prepared.experiment)
 
 
@@ -308,10 +281,7 @@ def recording(prepared: Prepared) -> Prepared:
         chakra_all_steps=spec.chakra_all_steps,
     )
     plan = trace_plan(prepared.plan, schedule)
-    folder = DEFAULT_FOLDER / f"{plan.name}-{plan.hash}"
-    if spec.experiment:
-        folder = Path(spec.experiment)
-    return dataclasses.replace(prepared, plan=plan, experiment=folder)
+    return dataclasses.replace(prepared, plan=plan, experiment=_folder(spec, plan))
 
 
 def record_traces(
@@ -331,12 +301,8 @@ def record_traces(
         RequestError: the request is wrong; the message lists every mistake.
         EnvironmentFailure: disk full, device lost ...; earlier recordings are kept.
     """
-    from gemmetry.dispatches.results import load
-
     if experiment is not None:
         values["experiment"] = str(experiment)
     base = Path(spec).parent if isinstance(spec, str | PathLike) else None
     prepared = recording(prepare(with_defaults(read_spec(spec, values)), base=base))
-    command = f"{Path(sys.argv[0]).name}: gemmetry.record_traces(...)"
-    run_prepared(prepared, listener=listener, fresh=fresh, command=command)
-    return load(prepared.experiment)
+    return _results(prepared, "record_traces", listener, fresh)

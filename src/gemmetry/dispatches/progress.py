@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -24,7 +24,7 @@ from rich.text import Text
 from gemmetry.dispatches.labels import noted_checks, operation_title, reason_line
 from gemmetry.domain import units
 from gemmetry.domain.errors import Outcome
-from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import (
     DispatchFinished,
     Doing,
@@ -91,12 +91,8 @@ class LiveLines:
 
     def _start_live(self, render: Callable[[], RenderableType]) -> None:
         if self._live is None:
-            self._live = Live(
-                get_renderable=render,
-                console=self._console,
-                refresh_per_second=self._per_second,
-                transient=True,
-            )
+            self._live = Live(get_renderable=render, console=self._console, transient=True,
+                              refresh_per_second=self._per_second)  # fmt: skip
             self._live.start()
 
     def _line(self, text: Text) -> None:
@@ -200,7 +196,8 @@ class ProgressListener(LiveLines):
                 self._finished(record)
             case Message(text, level):
                 prefix = "" if level == "info" else f"{level}: "
-                self._line(Text(f"{prefix}{printable(text)}", style=_LEVEL_STYLES.get(level, "")))
+                style = {"warning": "yellow", "error": "red"}.get(level, "")
+                self._line(Text(f"{prefix}{printable(text)}", style=style))
 
     def _plan_ready(self, event: PlanReady) -> None:
         self._total, self._done = event.total, event.kept
@@ -209,8 +206,8 @@ class ProgressListener(LiveLines):
         kept = ""
         if event.kept or event.samples_kept:
             kept = f"; {event.kept} from an earlier run are kept ({event.samples_kept} samples)"
-        noun = "dispatch" if event.total == 1 else "dispatches"
-        self._line(Text(f"{event.total} {noun} in {printable(event.experiment)}{kept}"))
+        count = f"{event.total} {units.noun_for(event.total, 'dispatch', 'dispatches')}"
+        self._line(Text(f"{count} in {printable(event.experiment)}{kept}"))
 
         # A run that is repeated after it finished has nothing to show.
         if self._is_live and event.kept < event.total:
@@ -247,7 +244,7 @@ class ProgressListener(LiveLines):
         self._batch = event.total
         self._ends_s = None if event.left_s is None else time.monotonic() + event.left_s
         if not self._is_live and event.done == event.total:
-            noun = "dispatch" if event.total == 1 else "dispatches"
+            noun = units.noun_for(event.total, "dispatch", "dispatches")
             self._line(Text(f"{event.stage}: {event.done} of {event.total} {noun}"))
 
     def _finished(self, record: Record) -> None:
@@ -263,8 +260,14 @@ class ProgressListener(LiveLines):
             self._line(Text(f"{count} {_describe(record)}{note}"))
         elif record.outcome.is_failure:
             self._line(Text(_describe(record), style="red"))
-        if self._is_verbose:
-            for name, text in _choices_and_commands(record):
+        named = (
+            ("chosen by the compiler", record.facts.default_configuration),
+            ("compile", record.facts.compile_command),
+            ("the provider's own benchmark", record.facts.run_command),
+            ("reproduce it", record.reproduce),
+        )
+        for name, text in named if self._is_verbose else ():
+            if text:
                 self._line(Text(f"    {name}: {printable(text)}", style="dim"))
 
     def _note_best(self, record: Record) -> bool:
@@ -290,9 +293,8 @@ class ProgressListener(LiveLines):
         best.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         best.add_column(justify="right", no_wrap=True)
         for record in list(self._latest_best.values()):  # the live view has a thread of its own
-            operation, _ = split_dispatch_name(record.operation)
             best.add_row(
-                Text(operation_title(operation)),
+                Text(operation_title(parse_operation(record.operation))),
                 Text(f"{record.provider} {record.configuration}", style="cyan"),
                 Text(units.format_gflops(record.gflops), style="green"),
             )
@@ -301,42 +303,22 @@ class ProgressListener(LiveLines):
         return Group(*heading, best, *parts, status, self._progress)
 
 
-_LEVEL_STYLES = {"warning": "yellow", "error": "red"}
-
-
-def _choices_and_commands(record: Record) -> Iterator[tuple[str, str]]:
-    facts = record.facts
-    named = (
-        ("chosen by the compiler", facts.default_configuration),
-        ("compile", facts.compile_command),
-        ("the provider's own benchmark", facts.run_command),
-        ("reproduce it", record.reproduce),
-    )
-    return ((name, text) for name, text in named if text)
-
-
 def _describe(record: Record) -> str:
     name = printable(f"{record.provider}:{record.dispatch}")
     if record.outcome is not Outcome.OK:
         return f"{record.outcome} {name}: {reason_line(record)}"
+    facts = []
     if record.trace is not None:
         trace = record.trace
         noun = "kernel" if trace.kernels else "operator"
-        what = units.counted(trace.kernels or trace.operators, noun)
-        return f"ok {name}  {trace.folder}  {what}  {_verified(record)}"
-    if record.measurement is None:
-        return f"ok {name}  {_verified(record)}"
-    time = units.format_ns(record.measurement.median_ns, even=True)
-    speed = units.format_gflops(record.gflops, even=True)
-    return f"ok {name}  {time}  {speed}  {_verified(record)}"
-
-
-def _verified(record: Record) -> str:
+        facts = [trace.folder, units.counted(trace.kernels or trace.operators, noun)]
+    elif record.measurement is not None:
+        facts = [units.format_ns(record.median_ns, even=True),
+                 units.format_gflops(record.gflops, even=True)]  # fmt: skip
     refused = record.verdict.refused_shapes
-    status = str(record.verdict.status)
-    noun = "shape" if refused == 1 else "shapes"
     cut, found = (list(noted_checks([record], word)) for word in ("incomplete", "property"))
-    notes = [f"{refused} small {noun} refused"] if refused else []
+    notes = [f"{refused} small {units.noun_for(refused, 'shape')} refused"] if refused else []
     notes += [f"cut short: {', '.join(cut)}"] if cut else []
     notes += [f"properties: {', '.join(found)}"] if found else []
-    return f"{status} ({'; '.join(notes)})" if notes else status
+    status = [str(record.verdict.status), f"({'; '.join(notes)})" if notes else ""]
+    return "  ".join((f"ok {name}", *facts, " ".join(filter(None, status))))

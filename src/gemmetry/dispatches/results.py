@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -20,7 +20,7 @@ from gemmetry.dispatches.analysis import fastest, group_by_problem, grouped_by_s
 from gemmetry.dispatches.labels import NOT_RUN, Overview
 from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, SCHEMA_VERSION, RecordColumn, row
 from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Verification
-from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Column, ColumnType, Table
@@ -198,12 +198,12 @@ def format_block(records: Iterable[Record]) -> str:
 
 
 def _block(record: Record) -> str:
-    operation, _ = split_dispatch_name(record.operation)
+    operation = parse_operation(record.operation)
     arguments = " ".join(f"--{key}={value}" for key, value in _arguments(operation).items())
     wrapped = textwrap.fill(arguments, width=80, subsequent_indent=" " * 16, break_on_hyphens=False)
     fields = {
         "Dispatch": record.dispatch,
-        "Provider": _provider(record),
+        "Provider": traits_of(record.provider).legacy_label or record.provider,
         "OpKind": _KINDS[operation.kind],
         "Operation": record.operation,
         "Configuration": record.configuration,
@@ -220,9 +220,9 @@ def _block(record: Record) -> str:
 
 def csv_row(record: Record) -> dict[str, str | int]:
     """One row under :data:`CSV_HEADER`."""
-    operation, _ = split_dispatch_name(record.operation)
+    operation = parse_operation(record.operation)
     return {
-        "Provider": _provider(record),
+        "Provider": traits_of(record.provider).legacy_label or record.provider,
         "op_kind": str(operation.kind),
         "Operation": operation_name(operation),
         "bytes": record.bytes,
@@ -233,10 +233,6 @@ def csv_row(record: Record) -> dict[str, str | int]:
         "Runtime(ms)": _runtime_ms(record),
         "GFLOPs": _gflops(record) or "Not run",
     }
-
-
-def _provider(record: Record) -> str:
-    return traits_of(record.provider).legacy_label or record.provider
 
 
 def _arguments(operation: Operation) -> Mapping[str, str | int]:
@@ -275,9 +271,9 @@ def _verification(record: Record) -> str:
 
 def _runtime_ms(record: Record) -> str:
     """Milliseconds with at least three significant decimals; "" without a measurement."""
-    if record.measurement is None or record.measurement.median_ns <= 0:
+    if not record.median_ns:
         return ""
-    ms = record.measurement.median_ns / 1e6
+    ms = record.median_ns / 1e6
     decimals = max(3, 3 - math.floor(math.log10(ms)))
     whole, _, fraction = f"{ms:.{decimals}f}".partition(".")
     return f"{whole}.{fraction.rstrip('0') or '0'}"
@@ -300,6 +296,21 @@ PRESETS: dict[str, str] = {
 """Preset -> the columns it holds, for people."""
 
 
+def _of_profiler(heading: str, record: Record, _operation: Operation) -> str | int:
+    return csv_row(record)[heading]
+
+
+_PRESETS: dict[str, tuple[RecordColumn, ...]] = {
+    "gemmetry": COLUMNS,
+    "summary": tuple(COLUMNS_BY_NAME[name] for name in SUMMARY),
+    "dispatch-profiler": tuple(
+        RecordColumn(heading, ColumnType.INTEGER if heading in INTEGERS else ColumnType.TEXT,
+                     value=partial(_of_profiler, heading))
+        for heading in CSV_HEADER
+    ),
+}  # fmt: skip
+
+
 def record_table(
     records: Iterable[Record],
     columns: Sequence[str] | None = None,
@@ -315,11 +326,7 @@ def record_table(
     """
     records = list(records)
     chosen = select_columns(columns, tags=tag_names(records) if has_tags else ())
-    rows = []
-    for record in records:
-        operation, _ = split_dispatch_name(record.operation)
-        rows.append([column.value(record, operation) for column in chosen])
-    return Table(name, tuple(chosen), rows)
+    return Table(name, tuple(chosen), [list(row(record, chosen).values()) for record in records])
 
 
 def select_columns(names: Sequence[str] | None, *, tags: Iterable[str] = ()) -> list[RecordColumn]:
@@ -331,15 +338,21 @@ def select_columns(names: Sequence[str] | None, *, tags: Iterable[str] = ()) -> 
     """
     chosen: dict[str, RecordColumn] = {}
     for name in names or ("gemmetry",):
-        for column in _expand(name):
+        if name not in _PRESETS and name not in COLUMNS_BY_NAME:
+            raise UnknownNameError("column", name, [*COLUMNS_BY_NAME, *PRESETS])
+        for column in _PRESETS.get(name) or (COLUMNS_BY_NAME[name],):
             chosen.setdefault(column.name, column)
     leading: dict[str, RecordColumn] = {}
     for tag in tags:
         heading = f"tag:{tag}" if tag in chosen else tag
-        leading[heading] = RecordColumn(heading, value=_tag_value(tag))
+        leading[heading] = RecordColumn(heading, value=partial(_tag, tag))
     if leading:
         chosen.pop("tags", None)
     return [*leading.values(), *chosen.values()]
+
+
+def _tag(name: str, record: Record, _operation: Operation) -> str | None:
+    return record.tags.get(name)
 
 
 def tag_names(records: Iterable[Record]) -> list[str]:
@@ -359,32 +372,9 @@ def to_json_document(result_set: ResultSet) -> dict[str, Any]:
         "planned": result_set.planned,
         "remarks": list(result_set.remarks),
         "records": [json_value(row(record)) for record in result_set.records],
-        "environments": {
-            key: json_value(asdict(environment))
-            for key, environment in result_set.environments.items()
-        },
-    }
-
-
-def _expand(name: str) -> list[RecordColumn]:
-    if name == "gemmetry":
-        return list(COLUMNS)
-    if name == "summary":
-        return [COLUMNS_BY_NAME[item] for item in SUMMARY]
-    if name == "dispatch-profiler":
-        return [_profiler_column(heading) for heading in CSV_HEADER]
-    if name in COLUMNS_BY_NAME:
-        return [COLUMNS_BY_NAME[name]]
-    raise UnknownNameError("column", name, [*COLUMNS_BY_NAME, *PRESETS])
-
-
-def _profiler_column(heading: str) -> RecordColumn:
-    kind = ColumnType.INTEGER if heading in INTEGERS else ColumnType.TEXT
-    return RecordColumn(heading, kind, value=lambda record, _: csv_row(record)[heading])
-
-
-def _tag_value(tag: str) -> Callable[[Record, Operation], Any]:
-    return lambda record, _operation: record.tags.get(tag)
+        "environments": {key: json_value(asdict(one))
+                         for key, one in result_set.environments.items()},
+    }  # fmt: skip
 
 
 _REJECTED = (Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR)
@@ -398,22 +388,19 @@ def to_junit(result_set: ResultSet) -> bytes:
     is ok: then it counts as skipped, as in the exit status. If anything was measured, the first
     suite begins with the property ``verdict``, the sentence that opens every report.
     """
-    suites = []
-    for (target, device, operation, _), records in group_by_problem(result_set.records).items():
-        has_ok = any(record.outcome is Outcome.OK for record in records)
-        cases = [_case(record, has_ok) for record in records]
-        suites.append((f"{device or target} {operation}", cases))
+    suites = [
+        (f"{device or target} {operation}",
+         [_case(one, has_ok=any(other.outcome is Outcome.OK for other in group)) for one in group])
+        for (target, device, operation, _), group in group_by_problem(result_set.records).items()
+    ]  # fmt: skip
     verdict = Overview(result_set).verdict
     return junit(result_set.title, suites, {"verdict": verdict} if verdict else {})
 
 
-def _case(record: Record, has_ok: bool) -> Case:
-    outcome, kind = record.outcome, "error"
-    if outcome is Outcome.OK:
-        kind = ""
-    elif outcome is Outcome.WRONG:
-        kind = "failure"
-    elif outcome in NOT_RUN or (outcome in _REJECTED and has_ok):
+def _case(record: Record, *, has_ok: bool) -> Case:
+    outcome = record.outcome
+    kind = {Outcome.OK: "", Outcome.WRONG: "failure"}.get(outcome, "error")
+    if outcome in NOT_RUN or (outcome in _REJECTED and has_ok):
         kind = "skipped"
     return Case(
         group=f"{record.target}.{record.provider}",
@@ -422,7 +409,7 @@ def _case(record: Record, has_ok: bool) -> Case:
         message=f"{outcome}: {first_line(record.reason)}",
         type="" if kind == "skipped" else str(outcome),
         text="\n".join(part for part in (record.reason, record.output_tail) if part),
-        seconds=0.0 if record.measurement is None else record.measurement.median_ns / 1e9,
+        seconds=(record.median_ns or 0.0) / 1e9,
         output=record.reproduce,
     )
 
@@ -512,9 +499,8 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
         text = escape(column.text(value))
         if column.name != "median_ns" or value is None:
             return text
-        return (f"**{text}**" if id(record) in bests else text) + (
-            " !" if overview.marks.of(record) else ""
-        )
+        text = f"**{text}**" if id(record) in bests else text
+        return f"{text} !" if overview.marks.of(record) else text
 
     rows = (
         [cell(*pair, record) for pair in zip(table.columns, values, strict=True)]
@@ -553,15 +539,9 @@ def to_workbook(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
     """
     records = result_set.records
     failed = [record for record in records if record.outcome is not Outcome.OK]
-    return workbook(
-        [
-            _with_units(record_table(records, columns)),
-            _with_units(record_table(failed, _FAILURES, name="failures", has_tags=False)),
-            _environment(result_set),
-            columns_table(),
-        ],
-        _LOOKS,
-    )
+    failures = record_table(failed, _FAILURES, name="failures", has_tags=False)
+    return workbook([_with_units(record_table(records, columns)), _with_units(failures),
+                     _environment(result_set), columns_table()], _LOOKS)  # fmt: skip
 
 
 def columns_table() -> Table:
@@ -573,8 +553,8 @@ def columns_table() -> Table:
 
 def _with_units(table: Table) -> Table:
     """The table with each column's unit in its heading."""
-    columns = (replace(column, name=f"{column.name}\n[{column.unit}]" if column.unit
-                       else column.name) for column in table.columns)  # fmt: skip
+    columns = (replace(one, name=f"{one.name}\n[{one.unit}]") if one.unit else one
+               for one in table.columns)  # fmt: skip
     return replace(table, columns=tuple(columns))
 
 

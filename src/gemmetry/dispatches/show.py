@@ -10,23 +10,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gemmetry.dispatches.analysis import fastest, group_by_problem, problem_of
+from gemmetry.dispatches.analysis import fastest, problem_of
 from gemmetry.dispatches.labels import format_ratio, operation_title
 from gemmetry.dispatches.labels import half_width_label as format_half_width
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS_BY_NAME
 from gemmetry.domain.errors import EmptySelectionError, Outcome, RequestError, did_you_mean, nearest
 from gemmetry.domain.files import within
-from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.operation import Operation, TensorSpec
-from gemmetry.domain.record import BuildFacts, Record, ResultSet, Verdict
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.domain.specs.selection import parse_pattern, split_patterns
 from gemmetry.domain.units import format_bytes, format_percent
 from gemmetry.results.texts import printable
@@ -43,33 +43,30 @@ def why_line(record: Record, best: Record | None) -> str:
     m = record.measurement
     if m is None:
         return ""
-    parts = [*_code(record.facts, None if best is None or best is record else best.facts)]
-    if record.roofline_fraction is not None:
-        parts.append(f"{format_percent(record.roofline_fraction)} of the roofline")
-    if m.telemetry.sm_clock_hz is not None:
-        parts.append(f"at {m.telemetry.sm_clock_hz / 1e6:.0f} MHz")
-    if m.telemetry.throttle_reasons:
-        parts.append(f"throttled: {', '.join(m.telemetry.throttle_reasons)}")
-    if best is not None and best is not record and best.measurement is not None:
-        ratio = format_ratio(best.measurement.median_ns / m.median_ns) if m.median_ns > 0 else "–"
-        parts.append(f"{ratio} the speed of {best.provider} {best.configuration}, the fastest here")
-    return printable(" · ".join(parts))
-
-
-def _code(facts: BuildFacts, best: BuildFacts | None) -> list[str]:
-    parts = []
+    parts, facts = [], record.facts
+    other = best if best is not record else None
     if facts.matrix_instruction is not None:
         reached = _instruction(facts.matrix_instruction)
-        other = None if best is None else best.matrix_instruction
-        if other is not None and other != facts.matrix_instruction:
-            reached += f" (the fastest here: {_instruction(other)})"
+        theirs = other.facts.matrix_instruction if other else None
+        if theirs not in (None, facts.matrix_instruction):
+            reached += f" (the fastest here: {_instruction(str(theirs))})"
         parts.append(reached)
     if facts.compiled_for is not None:
         parts.append(f"compiled for {facts.compiled_for}")
     if facts.spill_bytes is not None:
         spilled = f"{format_bytes(facts.spill_bytes)} spilled per thread"
         parts.append(spilled if facts.spill_bytes else "no spills")
-    return parts
+    if record.roofline_fraction is not None:
+        parts.append(f"{format_percent(record.roofline_fraction)} of the roofline")
+    if m.telemetry.sm_clock_hz is not None:
+        parts.append(f"at {m.telemetry.sm_clock_hz / 1e6:.0f} MHz")
+    if m.telemetry.throttle_reasons:
+        parts.append(f"throttled: {', '.join(m.telemetry.throttle_reasons)}")
+    if other and other.median_ns is not None:
+        ratio = format_ratio(other.median_ns / m.median_ns if m.median_ns > 0 else None)
+        name = f"{other.provider} {other.configuration}"
+        parts.append(f"{ratio} the speed of {name}, the fastest here")
+    return printable(" · ".join(parts))
 
 
 def _instruction(name: str) -> str:
@@ -98,15 +95,12 @@ def machine_code_excerpt(text: str, instruction: str | None) -> tuple[int, list[
     if word == "none":
         word = _PLAIN_PRODUCT
     lines = text.splitlines()
-    hits = [word in line for line in lines]
-    if not any(hits):
+    before = [0, *accumulate(word in line for line in lines)]
+    """How often it occurs before each line."""
+    if not before[-1]:
         return 0, []
-    window = sum(hits[:EXCERPT_LINES])
-    best, start = window, 0
-    for first in range(1, max(1, len(lines) - EXCERPT_LINES + 1)):
-        window += hits[first + EXCERPT_LINES - 1] - hits[first - 1]
-        if window > best:
-            best, start = window, first
+    places = range(max(1, len(lines) - EXCERPT_LINES + 1))
+    start = max(places, key=lambda at: before[min(at + EXCERPT_LINES, len(lines))] - before[at])
     return start, lines[start : start + EXCERPT_LINES]
 
 
@@ -153,18 +147,17 @@ def matching_records(records: Sequence[Record], pattern: str) -> list[Record]:
     Raises:
         EmptySelectionError: nothing matches. RequestError: the pattern cannot be read.
     """
+    names = [f"{record.provider}:{record.dispatch}" for record in records]
     exact = [r for r in records if pattern in (r.dispatch, f"{r.provider}:{r.dispatch}")]
     if exact:
         return exact
     tests = [parse_pattern(text) for text in split_patterns(pattern)]
     found = [
-        record
-        for record in records
-        if any(t.matches(record.provider, record.dispatch, _operation(record)) for t in tests)
-    ]
-    found = found or [r for r in records if pattern in f"{r.provider}:{r.dispatch}"]
+        r for r in records
+        if any(t.matches(r.provider, r.dispatch, parse_operation(r.operation)) for t in tests)
+    ]  # fmt: skip
+    found = found or [r for r, name in zip(records, names, strict=True) if pattern in name]
     if not found:
-        names = [f"{record.provider}:{record.dispatch}" for record in records]
         near = nearest(pattern, [*names, *(record.dispatch for record in records)])
         some = f"There are {', '.join(names[:3])}" + (" and others" if len(names) > 3 else "")
         hint = did_you_mean(near) or f"{some}; gemmetry report lists all."
@@ -184,19 +177,33 @@ def _show(result_set: ResultSet, record: Record, console: Console) -> None:
             console.print(Text(_indented(record.output_tail)), soft_wrap=True)
     _section(console, "Operation", _operation_facts(record))
     _section(console, "Verification", _verdict_facts(record))
-    _print_error_map(record, Path(result_set.path), console)
+    if record.verdict.error_map:
+        caption, *lines = record.verdict.error_map
+        console.print(Text("Error map", style="bold cyan"))
+        console.print(Text(f"  {printable(caption)}", style="dim"))
+        console.print(Text(_indented("\n".join(lines))), soft_wrap=True)
+    if record.verdict.evidence_path is not None:
+        place = str(Path(result_set.path) / record.verdict.evidence_path)
+        _section(console, "Evidence", [("inputs, output, why", place)])
     if record.measurement is not None:
-        same = group_by_problem(result_set.records)[problem_of(record)]
-        facts = [("why", why_line(record, fastest(same))), *_measurement_facts(record)]
+        same = [one for one in result_set.records if problem_of(one) == problem_of(record)]
+        facts = [("why", why_line(record, fastest(same))),
+                 *_measurement_facts(record, record.measurement)]  # fmt: skip
         _section(console, "Measurement", facts)
         _print_histogram(console, result_set.samples(record))
     _section(console, "Traces", _trace_facts(record))
     _section(console, "Hardware counters", _counter_facts(record))
     _section(console, "Build", _build_facts(record))
     _print_files(console, Path(result_set.path), record)
-    if record.tags:
-        _section(console, "Tags", record.tags.items())
-    _print_commands(console, record)
+    _section(console, "Tags", record.tags.items())
+    # Each command is whole, on a line of its own, so that it can be copied.
+    commands = (("Compile it", record.facts.compile_command),
+                ("The provider's own benchmark of it", record.facts.run_command),
+                ("Reproduce it", record.reproduce))  # fmt: skip
+    for heading, command in commands:
+        if command:
+            console.print(Text(heading, style="bold cyan"))
+            console.print(Text(f"  {printable(command)}"), soft_wrap=True)
     console.print()
 
 
@@ -214,67 +221,37 @@ def _section(console: Console, heading: str, facts: Iterable[tuple[str, str]]) -
 
 
 def _operation_facts(record: Record) -> list[tuple[str, str]]:
-    operation = _operation(record)
-    tensors = [(spec.role, _tensor(spec)) for spec in (*operation.inputs, operation.output)]
+    operation = parse_operation(record.operation)
     return [
         ("what", operation_title(operation)),
-        *tensors,
+        *((one.role, f"{'×'.join(map(str, one.shape))} {one.dtype}, layout {one.layout}, "
+                     f"{format_bytes(one.bytes)}")
+          for one in (*operation.inputs, operation.output)),
         ("accumulator", str(operation.signature.accumulator)),
         ("flops", f"{record.flops:,}"),
-        ("compulsory bytes", units.format_bytes(record.bytes)),
+        ("compulsory bytes", format_bytes(record.bytes)),
         ("inputs", f"{record.distribution}, seed {record.seed}"),
         ("parameters", ", ".join(
             f"{name} = {value}" for name, value in record.configuration_parameters.items())),
     ]  # fmt: skip
 
 
-def _tensor(spec: TensorSpec) -> str:
-    shape = "×".join(str(size) for size in spec.shape)
-    return f"{shape} {spec.dtype}, layout {spec.layout}, {units.format_bytes(spec.bytes)}"
-
-
 def _verdict_facts(record: Record) -> list[tuple[str, str]]:
-    verdict = record.verdict
-    numbers = [
-        (name.replace("_", " "), _column_text(name, record))
-        for name in ("max_error_ratio", "relative_frobenius_error", "signed_bias",
-                     "accuracy_class", "zero_share")
-    ]  # fmt: skip
+    """What the verdict rests on, with one row for all checks that passed, and one for each of the
+    others."""
+    verdict, first_bad = record.verdict, record.verdict.first_bad or ""
+    passed = [name for name, text in verdict.checks.items() if text == "passed"]
+    others = [(f"check {name}", text) for name, text in verdict.checks.items() if text != "passed"]
     return [
         ("status", str(verdict.status)),
         ("why", verdict.reason if verdict.reason != record.reason else ""),
-        ("first bad element", _unless_in(record.reason, verdict.first_bad or "")),
-        *((name, text) for name, text in numbers if text != "–"),
+        ("first bad element", "" if first_bad in record.reason else first_bad),
+        *_column_facts(record, "max_error_ratio", "relative_frobenius_error", "signed_bias",
+                       "accuracy_class", "zero_share"),
         ("declared", ", ".join(record.facts.declared)),
-        *_check_facts(verdict),
-    ]
-
-
-def _unless_in(reason: str, text: str) -> str:
-    return "" if text in reason else text
-
-
-def _check_facts(verdict: Verdict) -> list[tuple[str, str]]:
-    """One row for all checks that passed, and one for each of the others."""
-    passed = [name for name, text in verdict.checks.items() if text == "passed"]
-    others = [(f"check {name}", text) for name, text in verdict.checks.items() if text != "passed"]
-    if not passed:
-        return others
-    noun = "check" if len(passed) == 1 else "checks"
-    return [*others, (f"passed {len(passed)} {noun}", ", ".join(passed))]
-
-
-def _print_error_map(record: Record, folder: Path, console: Console) -> None:
-    """Print where the result is wrong, and where its arrays are stored."""
-    verdict = record.verdict
-    if verdict.error_map:
-        caption, *lines = verdict.error_map
-        console.print(Text("Error map", style="bold cyan"))
-        console.print(Text(f"  {printable(caption)}", style="dim"))
-        console.print(Text(_indented("\n".join(lines))), soft_wrap=True)
-    if verdict.evidence_path is not None:
-        place = str(folder / verdict.evidence_path)
-        _section(console, "Evidence", [("inputs, output, why", place)])
+        *others,
+        (f"passed {units.counted(len(passed), 'check')}", ", ".join(passed)),
+    ]  # fmt: skip
 
 
 def _energy_text(record: Record) -> str:
@@ -283,60 +260,45 @@ def _energy_text(record: Record) -> str:
     energy = None if record.measurement is None else record.measurement.energy
     if energy is None or energy.energy_j is None:
         return "" if energy is None else f"none: {energy.reason}"
-    interval = (
-        "n/a: too few windows"
-        if energy.ci_low_j is None
-        else f"{units.format_joules(energy.ci_low_j)} to {units.format_joules(energy.ci_high_j)}"
-    )
-    parts = [
-        f"{units.format_joules(energy.energy_j)} (95 % interval {interval})",
-        _column_text("flops_per_j", record),
+    interval = f"{units.format_joules(energy.ci_low_j)} to {units.format_joules(energy.ci_high_j)}"
+    interval = "n/a: too few windows" if energy.ci_low_j is None else interval
+    return (
+        f"{units.format_joules(energy.energy_j)} (95 % interval {interval}), "
+        f"{_column_text('flops_per_j', record)}, "
         f"{units.counted(energy.windows, 'window')} of at least {energy.window_s or 0:.1f} s with "
-        f"a resolution of {units.format_percent(energy.resolution)}",
-        f"idle {_column_text('idle_power_w', record)}",
-    ]
-    return ", ".join(parts)
+        f"a resolution of {format_percent(energy.resolution)}, "
+        f"idle {_column_text('idle_power_w', record)}"
+    )
 
 
-def _measurement_facts(record: Record) -> list[tuple[str, str]]:
-    m = record.measurement
-    if m is None:
-        return []
-    interval = (
-        "n/a: too few samples"
-        if m.ci_low_ns is None
-        else f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
-    )
-    launches = units.counted(m.launches_per_sample, "launch", "launches") + " each"
-    samples, rounds = units.counted(m.sample_count, "sample"), units.counted(m.rounds, "round")
-    taken = f"{samples} in {rounds}, {launches}"
-    if m.processes > 1:
-        taken += f", {m.processes} processes"
-    taken = (
-        f"{samples}, {record.verdict.reason}"
-        if record.is_imported
-        else f"{taken}, {m.input_sets} input sets, {m.regime}, {m.launches.replace('_', ' ')}"
-    )
+def _measurement_facts(record: Record, m: Measurement) -> list[tuple[str, str]]:
+    interval = f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
+    taken = units.counted(m.sample_count, "sample")
+    if record.is_imported:
+        taken += f", {record.verdict.reason}"
+    else:
+        launches = units.counted(m.launches_per_sample, "launch", "launches")
+        taken += f" in {units.counted(m.rounds, 'round')}, {launches} each"
+        taken += f", {m.processes} processes" if m.processes > 1 else ""
+        taken += f", {m.input_sets} input sets, {m.regime}, {m.launches.replace('_', ' ')}"
     extremes = [units.format_ns(one) for one in (m.min_ns, m.p95_ns) if one is not None]
-    telemetry = [
-        (name.replace("_", " "), _column_text(name, record))
-        for name in ("sm_clock_hz", "power_w", "temperature_c", "throttle_reasons", "load_average")
-    ]
     return [
         ("median", f"{units.format_ns(m.median_ns)} {format_half_width(m)}"),
-        ("95 % interval", interval),
+        ("95 % interval", "n/a: too few samples" if m.ci_low_ns is None else interval),
         ("fastest, 95th perc.", ", ".join(extremes)),
         ("first launch", "" if m.first_launch_ns is None else units.format_ns(m.first_launch_ns)),
         ("speed", units.format_gflops(record.gflops)),
         ("bandwidth", _column_text("bandwidth_gb_per_s", record)),
-        ("roofline", _roofline_text(record)),
+        ("roofline", "" if record.roofline_fraction is None else
+         f"{format_percent(record.roofline_fraction)} of {record.roofline_source}"),
         ("taken", taken),
         ("clock", m.method),
         ("stopped by", m.stop_reason),
         ("energy", _energy_text(record)),
-        *((name, text) for name, text in telemetry if text not in ("–", "")),
+        *_column_facts(record, "sm_clock_hz", "power_w", "temperature_c", "throttle_reasons",
+                       "load_average"),
         *(("mark", mark) for mark in m.marks),
-    ]
+    ]  # fmt: skip
 
 
 def _counter_facts(record: Record) -> Iterable[tuple[str, str]]:
@@ -372,37 +334,14 @@ def _trace_facts(record: Record) -> Iterable[tuple[str, str]]:
     )
 
 
-def _roofline_text(record: Record) -> str:
-    if record.roofline_fraction is None:
-        return ""
-    return f"{units.format_percent(record.roofline_fraction)} of {record.roofline_source}"
-
-
 def _build_facts(record: Record) -> list[tuple[str, str]]:
-    names = ("registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction",
-             "compiled_for", "default_configuration", "algorithms_tried", "workspace_bytes",
-             "compile_ns")  # fmt: skip
-    facts = record.facts
     return [
-        *(
-            (n.removesuffix("_ns").replace("_", " "), t)
-            for n in names
-            if (t := _column_text(n, record)) != "–"
-        ),
-        *(("note", note) for note in facts.notes),
+        *_column_facts(record, "registers", "spill_bytes", "shared_memory_bytes",
+                       "matrix_instruction", "compiled_for", "default_configuration",
+                       "algorithms_tried", "workspace_bytes", "compile_ns"),
+        *(("note", note) for note in record.facts.notes),
         ("environment", record.environment_id),
-    ]
-
-
-def _print_commands(console: Console, record: Record) -> None:
-    """Print each command whole, on a line of its own, so that it can be copied."""
-    facts = record.facts
-    commands = (("Compile it", facts.compile_command), ("The provider's own benchmark of it",
-                facts.run_command), ("Reproduce it", record.reproduce))  # fmt: skip
-    for heading, command in commands:
-        if command:
-            console.print(Text(heading, style="bold cyan"))
-            console.print(Text(f"  {printable(command)}"), soft_wrap=True)
+    ]  # fmt: skip
 
 
 def _print_files(console: Console, folder: Path, record: Record) -> None:
@@ -413,14 +352,21 @@ def _print_files(console: Console, folder: Path, record: Record) -> None:
              ("assembly", facts.assembly_path),
              ("printed by the tools", facts.tool_output_path))  # fmt: skip
     _section(console, "Files", [(name, str(folder / path)) for name, path in named if path])
-    source = _read(folder, facts.source_path, "source", console)
-    if source is not None:
-        first, lines = source_excerpt(source, record.dispatch)
-        _print_lines(console, "source", first, lines, _SOURCE_LINES)
-    assembly = _read(folder, facts.assembly_path, "assembly", console)
-    if assembly is not None:
-        first, lines = machine_code_excerpt(assembly, facts.matrix_instruction)
-        _print_lines(console, "assembly", first, lines, EXCERPT_LINES)
+    excerpts: tuple[tuple[str, str | None, Callable[[str], tuple[int, list[str]]], int], ...] = (
+        ("source", facts.source_path,
+         lambda text: source_excerpt(text, record.dispatch), _SOURCE_LINES),
+        ("assembly", facts.assembly_path,
+         lambda text: machine_code_excerpt(text, facts.matrix_instruction), EXCERPT_LINES),
+    )  # fmt: skip
+    for what, path, excerpt, most in excerpts:
+        text = _read(folder, path, what, console)
+        first, lines = excerpt(text) if text is not None else (0, [])
+        if lines:
+            console.print(Text(f"  {what}, from line {first + 1}:", style="dim"))
+            shown = "\n".join(line.expandtabs(4) for line in lines[:most])
+            console.print(Text(_indented(shown), style="dim"), soft_wrap=True)
+        if len(lines) > most:
+            console.print(Text("    …", style="dim"))
 
 
 def _read(folder: Path, path: str | None, what: str, console: Console) -> str | None:
@@ -436,16 +382,6 @@ def _read(folder: Path, path: str | None, what: str, console: Console) -> str | 
         cause = f"cannot be read: {error.strerror}"
     console.print(Text(f"  the {what} {cause}", style="yellow"))
     return None
-
-
-def _print_lines(console: Console, what: str, first: int, lines: Sequence[str], most: int) -> None:
-    if not lines:
-        return
-    console.print(Text(f"  {what}, from line {first + 1}:", style="dim"))
-    shown = "\n".join(line.expandtabs(4) for line in lines[:most])
-    console.print(Text(_indented(shown), style="dim"), soft_wrap=True)
-    if len(lines) > most:
-        console.print(Text("    …", style="dim"))
 
 
 def source_excerpt(text: str, name: str) -> tuple[int, list[str]]:
@@ -495,11 +431,14 @@ def _print_histogram(console: Console, samples: Sequence[float]) -> None:
 
 def _column_text(name: str, record: Record) -> str:
     column = COLUMNS_BY_NAME[name]
-    return column.text(column.value(record, _operation(record)))
+    return column.text(column.value(record, parse_operation(record.operation)))
 
 
-def _operation(record: Record) -> Operation:
-    return split_dispatch_name(record.operation)[0]
+def _column_facts(record: Record, *names: str) -> Iterator[tuple[str, str]]:
+    """The columns that the record has a value of."""
+    for name in names:
+        if (text := _column_text(name, record)) not in ("–", ""):
+            yield name.removesuffix("_ns").replace("_", " "), text
 
 
 def _full_name(record: Record) -> str:

@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
 
 from rich.cells import cell_len
@@ -16,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gemmetry.dispatches.analysis import Speedups, fastest, group_by_problem, rank
+from gemmetry.dispatches.analysis import fastest, group_by_problem, rank
 from gemmetry.dispatches.labels import (
     DIFFERENCE_SIGNS,
     NOT_RUN,
@@ -40,7 +41,7 @@ from gemmetry.domain import units
 from gemmetry.domain.errors import NameSyntaxError, Outcome
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import Record, ResultSet
-from gemmetry.domain.tables import Table
+from gemmetry.domain.tables import Table, grouped
 from gemmetry.domain.units import counted
 from gemmetry.results.lines import print_command, print_line, print_pointer
 from gemmetry.results.texts import printable
@@ -51,33 +52,12 @@ _MAXIMUM_FAILURES = 20
 """Messages printed in full; the rest are counted. `show` and every file format have all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
-    """Dispatches of one provider that failed alike: with the same outcome, and with reasons that
-    differ only in numbers and names of dispatches."""
-
-    records: Sequence[Record]
-    """In their order; the reason of the first is shown for all."""
-
-    @property
-    def first(self) -> Record:
-        return self.records[0]
-
-    @property
-    def others(self) -> int:
-        """How many there are besides the first."""
-        return len(self.records) - 1
-
-
-def group_failures(records: Iterable[Record]) -> list[FailureGroup]:
-    """The failures among `records`, grouped where they failed alike, in order of appearance."""
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
-        if ran_and_failed(record):
-            kind = without_numbers(reason_line(record))
-            key = (record.outcome, str(record.stage), record.provider, record.target, kind)
-            groups.setdefault(key, []).append(record)
-    return [FailureGroup(group) for group in groups.values()]
+def group_failures(records: Iterable[Record]) -> list[list[Record]]:
+    """The failures among `records`, in groups of one provider that failed alike: with the same
+    outcome, and with reasons that differ only in numbers and names of dispatches."""
+    return list(grouped(filter(ran_and_failed, records), lambda one: (
+        one.outcome, one.stage, one.provider, one.target, without_numbers(reason_line(one))
+    )).values())  # fmt: skip
 
 
 def without_numbers(text: str) -> str:
@@ -90,29 +70,18 @@ def print_failures(records: Sequence[Record], console: Console) -> None:
     groups = group_failures(records)
     if groups:
         console.print()
-        count = sum(len(group.records) for group in groups)
-        console.print(Text(f"Not ok: {count}", style="bold red"))
-    for group in groups[:_MAXIMUM_FAILURES]:
-        _print_group(group, console)
-    hidden = sum(len(group.records) for group in groups[_MAXIMUM_FAILURES:])
-    if hidden:
+        console.print(Text(f"Not ok: {sum(map(len, groups))}", style="bold red"))
+    for record, *others in groups[:_MAXIMUM_FAILURES]:
+        line = Text(f"  {record.outcome}", style="red")
+        line.append(f"  {printable(f'{record.provider}:{record.dispatch}')}", style="default")
+        print_line(line, console, indent=4, fold=True)
+        if others:
+            console.print(Text(f"    and {len(others)} more for the same reason:", style="dim"))
+        print_line(Text(f"    {reason_line(record)}"), console, indent=4, fold=True)
+        if record.reproduce:
+            print_command(printable(record.reproduce), console)
+    if hidden := sum(map(len, groups[_MAXIMUM_FAILURES:])):
         console.print(Text(f"  … and {hidden} more"))
-    _print_not_run(records, console)
-
-
-def _print_group(group: FailureGroup, console: Console) -> None:
-    record = group.first
-    line = Text(f"  {record.outcome}", style="red")
-    line.append(f"  {printable(f'{record.provider}:{record.dispatch}')}", style="default")
-    print_line(line, console, indent=4, fold=True)
-    if group.others:
-        console.print(Text(f"    and {group.others} more for the same reason:", style="dim"))
-    print_line(Text(f"    {reason_line(record)}"), console, indent=4, fold=True)
-    if record.reproduce:
-        print_command(printable(record.reproduce), console)
-
-
-def _print_not_run(records: Sequence[Record], console: Console) -> None:
     not_run = Counter(
         (record.outcome, record.provider, reason_line(record))
         for record in records
@@ -122,9 +91,8 @@ def _print_not_run(records: Sequence[Record], console: Console) -> None:
         console.print()
         console.print(Text("Not run", style="bold"))
     for (outcome, provider, reason), count in not_run.most_common(_MAXIMUM_FAILURES):
-        print_line(
-            Text(f"  {count} × {provider} {outcome}: {reason}"), console, indent=4, fold=True
-        )
+        text = Text(f"  {count} × {provider} {outcome}: {reason}")
+        print_line(text, console, indent=4, fold=True)
     if len(not_run) > _MAXIMUM_FAILURES:
         console.print(Text(f"  … and {len(not_run) - _MAXIMUM_FAILURES} more reasons"))
 
@@ -165,9 +133,16 @@ def print_table(table: Table, console: Console) -> None:
     is_dispatch = {"operation", "configuration"} <= set(names)
     if is_dispatch and rows and sum(widths) + 2 * len(widths) > console.width:
         numbers = [c.label for c in columns if c.type.is_numeric]
-        print_grouped([_grouped(names, row) for row in rows], console, right=numbers)
+        values = (dict(zip(names, row, strict=True)) for row in rows)
+        print_grouped([GroupedRow(
+            operation=one["operation"],
+            configuration=one["configuration"],
+            cells={key: text for key, text in one.items() if key not in ("operation", *_BELOW)},
+            below="; ".join(one[key] for key in _BELOW if one.get(key, "") not in _NOTHING),
+        ) for one in values], console, right=numbers)  # fmt: skip
         return
-    least = [_longest_word(texts) for texts in zip(names, *rows, strict=True)]
+    least = [max((cell_len(word) for text in texts for word in text.split()), default=0)
+             for texts in zip(names, *rows, strict=True)]  # fmt: skip
     room = console.width - 2 * (len(least) - 1)
     if sum(least) > room:
         for number, row in enumerate(rows):
@@ -198,10 +173,6 @@ def _print_values(
     console.print(Padding(table, (0, 0, 0, indent)))
 
 
-def _longest_word(texts: Iterable[str]) -> int:
-    return max((cell_len(word) for text in texts for word in text.split()), default=0)
-
-
 def _levelled(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """`widths`, the widest of them narrowed to one level, none below `least`, so that they take at
     most `room`."""
@@ -210,16 +181,6 @@ def _levelled(widths: Sequence[int], least: Sequence[int], room: int) -> list[in
         if sum(found) <= room:
             return found
     return list(least)
-
-
-def _grouped(headings: Sequence[str], row: Sequence[str]) -> GroupedRow:
-    values = dict(zip(headings, row, strict=True))
-    return GroupedRow(
-        operation=values["operation"],
-        configuration=values["configuration"],
-        cells={key: text for key, text in values.items() if key not in ("operation", *_BELOW)},
-        below="; ".join(values[key] for key in _BELOW if values.get(key, "") not in _NOTHING),
-    )
 
 
 def print_grouped(
@@ -251,9 +212,7 @@ def print_grouped(
     if has_room:
         heads = [name.rjust(widths[name]) if name in signed else name for name in headings]
         console.print(_table(headings, widths, right, heads))
-    groups: dict[tuple[str, str], list[GroupedRow]] = {}
-    for row in rows:
-        groups.setdefault((row.operation, row.place), []).append(row)
+    groups = grouped(rows, attrgetter("operation", "place"))
     for (operation, place), group in groups.items():
         title = Text(printable(_title(operation)), "bold", no_wrap=True, overflow="ellipsis")
         console.print(title.append(f"  {place}" if place else "", "dim"))
@@ -270,7 +229,8 @@ def print_grouped(
                 cells = {**row.cells, "configuration": short[row.configuration]}
                 table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
             is_last = number + 1 == len(group)
-            if has_room and not is_last and _is_alike(row.below, group[number + 1].below):
+            below = [without_numbers(one.below) for one in group[number : number + 2]]
+            if has_room and not is_last and below[0] == below[1]:
                 continue  # The sentence is printed once, under the last of its rows.
             if table.row_count and (row.below or is_last):
                 console.print(table)
@@ -292,10 +252,6 @@ def _with_signs_apart(rows: Sequence[GroupedRow], heading: str, signs: str) -> l
         replace(row, cells={**row.cells, heading: text.rjust(width) if text.strip() else ""})
         for row, text in zip(rows, texts, strict=True)
     ]
-
-
-def _is_alike(first: str, second: str) -> bool:
-    return without_numbers(first) == without_numbers(second)
 
 
 def _title(operation: str) -> str:
@@ -381,7 +337,7 @@ def print_results(
 
 def _dispatch_rows(overview: Overview) -> list[GroupedRow]:
     """The dispatches that were measured, or ran without being measured."""
-    records = overview.results.records
+    records, relative = overview.results.records, overview.relative
     shown = [r for r in records if r.measurement is not None]
     shown += [r for r in records if r.measurement is None and r.outcome is Outcome.OK]
     speeds = [record.gflops for record in shown if record.gflops is not None]
@@ -397,6 +353,9 @@ def _dispatch_rows(overview: Overview) -> list[GroupedRow]:
         best = fastest(group)
         for record in sorted(group, key=rank):
             m, speed, roof = record.measurement, record.gflops, record.roofline_fraction
+            ratio = "" if relative is None else (
+                format_ratio(relative.of(record)) + difference_sign(relative.difference(record))
+            )  # fmt: skip
             cells = {
                 "": "▸" if record is best else "",
                 "provider": record.provider,
@@ -405,7 +364,7 @@ def _dispatch_rows(overview: Overview) -> list[GroupedRow]:
                 "±": half_width_label(m) + "!" * bool(overview.marks.of(record)) if m else "",
                 unit: "–" if speed is None else f"{speed / divisor:,.{decimals}f}",
                 "roof": "" if roof is None else f"{roof:.0%}",
-                f"×{overview.baseline}"[:_MAXIMUM_BASELINE]: _ratio(record, overview.relative),
+                f"×{overview.baseline}"[:_MAXIMUM_BASELINE]: ratio,
                 " ": VERIFICATION_MARKS[record.verdict.status],
             }
             rows.append(GroupedRow(
@@ -413,12 +372,6 @@ def _dispatch_rows(overview: Overview) -> list[GroupedRow]:
                 style="bold green" if record is best else "", place=", ".join(where),
             ))  # fmt: skip
     return rows
-
-
-def _ratio(record: Record, relative: Speedups | None) -> str:
-    if relative is None:
-        return ""
-    return format_ratio(relative.of(record)) + difference_sign(relative.difference(record))
 
 
 def _print_verified(records: Sequence[Record], console: Console) -> bool:
@@ -432,25 +385,22 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
     if classes:
         text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
         console.print(Text(f"Accuracy: {text}"))
-    checks = unapplied_checks(records)
-    if checks:
-        most = max(checks.values())
-        many = counted(len(checks), "check")
-        where = f"on {'up to ' if len(set(checks.values())) > 1 else ''}{most} of {len(records)}"
-        console.print(Text(f"Not possible here: {many} {where} dispatches"))
+    if checks := unapplied_checks(records):
+        up_to = "up to " if len(set(checks.values())) > 1 else ""
+        where = f"on {up_to}{max(checks.values())} of {len(records)} dispatches"
+        console.print(Text(f"Not possible here: {counted(len(checks), 'check')} {where}"))
     refused = [record.verdict.refused_shapes for record in records if record.verdict.refused_shapes]
     if refused:
         many = counted(sum(refused), "small shape")
         console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
-    noted = [(word, noted_checks(records, word)) for word in ("incomplete", "property")]
-    for word, found in noted:
+    noted = {"Cut short": noted_checks(records, "incomplete"),
+             "Properties": noted_checks(records, "property")}  # fmt: skip
+    total = counted(len(records), "dispatch", "dispatches")
+    for what, found in noted.items():
         if found:
             named = ", ".join(f"{check} ({count})" for check, count in found.items())
-            what = "Cut short" if word == "incomplete" else "Properties"
-            console.print(
-                Text(f"{what}: {named}, of {counted(len(records), 'dispatch', 'dispatches')}")
-            )
-    return bool(checks or refused or any(found for _, found in noted))
+            console.print(Text(f"{what}: {named}, of {total}"))
+    return bool(checks or refused or any(noted.values()))
 
 
 def _print_footer(overview: Overview, console: Console) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from gemmetry.domain import units
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record
 from gemmetry.domain.rows import DRAFT
@@ -135,7 +135,7 @@ COLUMNS_BY_NAME: dict[str, RecordColumn] = {column.name: column for column in CO
 
 def row(record: Record, columns: Iterable[RecordColumn] = COLUMNS) -> dict[str, Any]:
     """The record as one flat row of JSON values in which every column is present."""
-    operation, _ = split_dispatch_name(record.operation)
+    operation = parse_operation(record.operation)
     return {column.name: column.value(record, operation) for column in columns}
 
 

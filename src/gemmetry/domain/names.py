@@ -74,9 +74,8 @@ def split_dispatch_name(name: str) -> tuple[Operation, str]:
     """
     kind = next((kind for kind in _KINDS if name.startswith(f"{kind}_")), None)
     if kind is None:
-        raise _syntax(
-            name, f"it does not start with an operation kind ({', '.join(OperationKind)})"
-        )
+        known = ", ".join(OperationKind)
+        raise _syntax(name, f"it does not start with an operation kind ({known})")
     parts = name[len(kind) + 1 :].split("_")
     shape, used = _parse_shape(name, kind, parts)
     operands: list[tuple[DType, Layout]] = []
@@ -89,11 +88,8 @@ def split_dispatch_name(name: str) -> tuple[Operation, str]:
         raise _syntax(name, "it needs three operands: A, B and C, as in f16t_f16t_f32t")
     used += 3
     modifiers, used = _parse_modifiers(name, parts, used)
-    (lhs, lhs_layout), (rhs, rhs_layout), (result, result_layout) = operands
     try:
-        signature = _signature(
-            kind, lhs, rhs, result, lhs_layout, rhs_layout, result_layout, modifiers
-        )
+        signature = _signature(kind, tuple(operands), modifiers)
         check_shape(signature, shape)
     except RequestError as error:
         raise _syntax(name, error.message) from None
@@ -106,17 +102,11 @@ _Modifiers = tuple[tuple[str, str], ...]
 
 @lru_cache(maxsize=4096)
 def _signature(
-    kind: OperationKind,
-    lhs: DType,
-    rhs: DType,
-    result: DType,
-    lhs_layout: Layout,
-    rhs_layout: Layout,
-    result_layout: Layout,
-    modifiers: _Modifiers,
+    kind: OperationKind, operands: tuple[tuple[DType, Layout], ...], modifiers: _Modifiers
 ) -> Signature:
     values = {key: text for key, text in modifiers if key != "step"}
     blocks = "_".join(text for key, text in modifiers if key in ("block", "factors"))
+    (lhs, lhs_layout), (rhs, rhs_layout), (result, result_layout) = operands
     return Signature(
         kind, lhs, rhs, result, lhs_layout, rhs_layout, result_layout,
         accumulator=DTYPES[values["acc"]] if "acc" in values else None,  # type: ignore[arg-type]
@@ -138,14 +128,13 @@ def _parse_shape(
         return MatmulShape(m, n, k, batch=sizes[0] if rank == 4 else 1), 1
     image = _sizes(name, kind, parts[0], 4)
     filters = _sizes(name, kind, parts[1] if len(parts) > 1 else "", 3)
-    stride, pad, used = [1, 1], [0, 0], 2
-    if len(parts) > used and parts[used].startswith("stride"):
-        stride = _sizes(name, kind, parts[used].removeprefix("stride"), 2)
-        used += 1
-    if len(parts) > used and parts[used].startswith("pad"):
-        pad = _sizes(name, kind, parts[used].removeprefix("pad"), 2)
-        used += 1
-    return Conv2dShape(*image, *filters, *stride, *pad), used
+    used, geometry = 2, list[int]()
+    for word, usual in (("stride", [1, 1]), ("pad", [0, 0])):
+        if is_given := len(parts) > used and parts[used].startswith(word):
+            usual = _sizes(name, kind, parts[used].removeprefix(word), 2)
+        used += is_given
+        geometry += usual
+    return Conv2dShape(*image, *filters, *geometry), used
 
 
 def _sizes(name: str, kind: OperationKind, text: str, rank: int) -> list[int]:

@@ -176,18 +176,16 @@ def read_text_file(path: Path, what: str, *, hint: str, standard_input: bool = F
     if standard_input and str(path) == STANDARD_INPUT:
         name, content = "on standard input", sys.stdin.buffer.read(MOST_TEXT_BYTES + 1)
         if len(content) > MOST_TEXT_BYTES:
-            raise RequestError(
-                f"{what} {name} has more than {MOST_TEXT_BYTES >> 20} MiB", hint=hint
-            )
+            most = MOST_TEXT_BYTES >> 20
+            raise RequestError(f"{what} {name} has more than {most} MiB", hint=hint)
     else:
         name = str(path)
         content = read_whole(path, what, hint=hint, most=MOST_TEXT_BYTES, pipes=True)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise RequestError(
-            f"cannot read {what} {name}: {why_unreadable(error)}", hint=hint
-        ) from error
+        why = why_unreadable(error)
+        raise RequestError(f"cannot read {what} {name}: {why}", hint=hint) from error
 
 
 def read_json(path: Path, what: str = "", *, hint: str = "", most: int = MOST_BYTES) -> Any:
@@ -243,12 +241,10 @@ def _unreadable(path: Path, what: str, hint: str, error: Exception) -> RequestEr
 
 def _up_to(file: BinaryIO, most: int) -> bytes:
     """The content, or more than `most` bytes of it; one read may give less than requested."""
-    parts: list[bytes] = []
-    missing = most + 1
-    while missing > 0 and (part := file.read(min(missing, _TEXT_BYTES))):
-        parts.append(part)
-        missing -= len(part)
-    return b"".join(parts)
+    content = bytearray()
+    while len(content) <= most and (part := file.read(min(most + 1 - len(content), _TEXT_BYTES))):
+        content += part
+    return bytes(content)
 
 
 def _piped(path: Path, most: int) -> bytes:
@@ -277,12 +273,10 @@ def _check_regular(path: Path) -> None:
         RequestError: it is not a regular file. OSError: it cannot be inspected.
     """
     mode = path.stat().st_mode
-    if stat.S_ISREG(mode):
-        return
-    for is_of_kind, what, hint in _OTHER_KINDS:
-        if is_of_kind(mode):
-            raise RequestError(f"{path} is {what}, not a file", hint=hint)
-    raise RequestError(f"{path} is a device, not a file", hint="Give the path of a file.")
+    if not stat.S_ISREG(mode):
+        what, hint = next((found for is_of_kind, *found in _OTHER_KINDS if is_of_kind(mode)),
+                          ("a device", "Give the path of a file."))  # fmt: skip
+        raise RequestError(f"{path} is {what}, not a file", hint=hint)
 
 
 def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
@@ -305,15 +299,17 @@ def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
     return cast(BinaryIO, _Unzstd(reader, zstandard.ZstdError, size, file))
 
 
-class _Raw(io.RawIOBase):
+class _Readable(io.RawIOBase):
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+
+class _Raw(_Readable):
     """Wraps a file that only has ``read``, so that it can be buffered."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._read: Callable[[int], bytes] = file.read
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill `buffer` with the data of one read."""
@@ -322,7 +318,7 @@ class _Raw(io.RawIOBase):
         return len(got)
 
 
-class _Gunzip(io.RawIOBase):
+class _Gunzip(_Readable):
     """Decompresses gzip three times as fast as the small reads of :class:`gzip.GzipFile`. It
     returns the data before a truncation or damage."""
 
@@ -332,10 +328,6 @@ class _Gunzip(io.RawIOBase):
         self._input = b""
         self._taken = self._given = 0
         self._failure = ""
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
 
     def read(self, size: int = -1) -> bytes:
         """At most `size` bytes, fewer at the end of a block of input; b"" at the end."""
@@ -385,7 +377,7 @@ class _Gunzip(io.RawIOBase):
         return bool(self._input)
 
 
-class _Unzstd(io.RawIOBase):
+class _Unzstd(_Readable):
     """A zstd stream that raises the library's errors as OSError. It detects a truncated file where
     the frame header has the size; otherwise the reader of the content does."""
 
@@ -397,10 +389,6 @@ class _Unzstd(io.RawIOBase):
         self._missing = size
         self._file = file
         self._given = 0
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
 
     def read(self, size: int = -1) -> bytes:
         """At most `size` bytes; b"" at the end."""

@@ -116,10 +116,9 @@ def parse_dtype(text: str) -> DType:
     """
     key = text.strip().lower()
     key = DTYPE_ALIASES.get(key, key)
-    try:
-        return DTYPES[key]
-    except KeyError:
-        raise UnknownNameError("dtype", text, [*DTYPES, *DTYPE_ALIASES]) from None
+    if key not in DTYPES:
+        raise UnknownNameError("dtype", text, [*DTYPES, *DTYPE_ALIASES])
+    return DTYPES[key]
 
 
 def default_accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
@@ -196,18 +195,12 @@ def parse_block_scaling(text: str) -> BlockScaling | None:
     match = _TEXT.fullmatch(text)
     if match is None:
         return None
-    (rows, depth), (columns, depth_b) = (_block(match[name] or match["lhs"]) for name in _SIDES)
+    sides = (match["lhs"].split("x"), (match["rhs"] or match["lhs"]).split("x"))
+    (rows, depth), (columns, depth_b) = ((int(side[0]) if side[1:] else 1, int(side[-1]))
+                                         for side in sides)  # fmt: skip
     dtype = next((d for d in SCALE_FORMATS if d.name == match["dtype"]), F32)
     scaling = BlockScaling(depth, dtype, rows, columns)
     return scaling if depth == depth_b and not scaling.problem else None
-
-
-_SIDES = ("lhs", "rhs")
-
-
-def _block(text: str) -> tuple[int, int]:
-    rows, _, depth = text.rpartition("x")
-    return int(rows or 1), int(depth)
 
 
 class OperationKind(StrEnum):
@@ -549,11 +542,7 @@ def print_number(value: float) -> str:
 @lru_cache(maxsize=4096)
 def _suffix(signature: Signature) -> str:
     s = signature
-    parts = [
-        f"{s.lhs}{s.lhs_layout}",
-        f"{s.rhs}{s.rhs_layout}",
-        f"{s.result}{s.result_layout}",
-    ]
+    parts = [f"{s.lhs}{s.lhs_layout}", f"{s.rhs}{s.rhs_layout}", f"{s.result}{s.result_layout}"]
     if s.split_k_slices > 1:
         parts.append(f"slices{s.split_k_slices}")
     plain = Signature(OperationKind.MATMUL, s.lhs, s.rhs, s.result)

@@ -307,11 +307,14 @@ class Record:
         return self.measurement is not None and self.measurement.method == IMPORTED
 
     @property
+    def median_ns(self) -> float | None:
+        """Median duration of one launch; None without a measurement."""
+        return None if self.measurement is None else self.measurement.median_ns
+
+    @property
     def gflops(self) -> float | None:
         """10⁹ FLOP/s at the median; None without a measurement."""
-        if self.measurement is None or self.measurement.median_ns <= 0:
-            return None
-        return self.flops / self.measurement.median_ns
+        return self.flops / self.median_ns if self.median_ns else None
 
     @property
     def flops_per_j(self) -> float | None:
@@ -323,9 +326,7 @@ class Record:
     @property
     def bandwidth_gb_per_s(self) -> float | None:
         """Compulsory bytes over the median time, in 10⁹ bytes/s."""
-        if self.measurement is None or self.measurement.median_ns <= 0:
-            return None
-        return self.bytes / self.measurement.median_ns
+        return self.bytes / self.median_ns if self.median_ns else None
 
 
 _LIMITS = ("device_memory_bytes", "power_limits_w")
@@ -381,7 +382,7 @@ class Environment:
     def differences(self, other: Environment) -> list[str]:
         """One readable line for each field that differs, and for each differing key of a
         mapping."""
-        mine, theirs = _flat(asdict(self)), _flat(asdict(other))
+        mine, theirs = flat_fields(asdict(self)), flat_fields(asdict(other))
         return [
             f"{name}: {shown(mine.get(name))} vs {shown(theirs.get(name))}"
             for name in sorted(mine.keys() | theirs.keys())
@@ -389,14 +390,15 @@ class Environment:
         ]
 
 
-def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, with each entry of a mapping as a field of its own: ``packages.torch``."""
+def flat_fields(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The fields after `prefix`, with each entry of a mapping as a field of its own:
+    ``packages.torch``; lists as tuples."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": item for key, item in value.items()}
+            found |= flat_fields(value, f"{prefix}{name}.")
         else:
-            found[name] = value
+            found[f"{prefix}{name}"] = tuple(value) if isinstance(value, list) else value
     return found
 
 

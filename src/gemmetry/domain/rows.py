@@ -18,7 +18,18 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    Any,
+    ClassVar,
+    Self,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 from typing import get_type_hints as type_hints
 
 from gemmetry.domain.tables import Column, ColumnType, Table
@@ -46,17 +57,17 @@ class Fact:
     is_inline: bool = False
 
 
-def fact(
-    text: str = "",
-    unit: str = "",
-    *,
-    key: str = "",
-    column: str | None = None,
-    page: str = "",
-    show: Callable[[Any], str] | None = None,
-    format: Callable[[Any], str] | None = None,
-    default: Any = MISSING,
-) -> Any:
+class _More(TypedDict, total=False):
+    """What else a fact declares."""
+
+    key: str
+    column: str | None
+    page: str
+    show: Callable[[Any], str] | None
+    format: Callable[[Any], str] | None
+
+
+def fact(text: str = "", unit: str = "", *, default: Any = MISSING, **more: Unpack[_More]) -> Any:
     """A field that files contain.
 
     Args:
@@ -69,8 +80,7 @@ def fact(
         show: the value as pages show it.
         format: the value as tables for people show it (Markdown, HTML, a terminal).
     """
-    found = Fact(text=text, unit=unit, key=key, column=column, page=page, show=show, format=format)
-    return field(default=default, metadata={_FACT: found})
+    return field(default=default, metadata={_FACT: Fact(text=text, unit=unit, **more)})
 
 
 def inline(*, default: Any = MISSING) -> Any:
@@ -90,15 +100,7 @@ class Derived(cached_property[T]):
 
 
 def derived(
-    text: str = "",
-    unit: str = "",
-    *,
-    key: str = "",
-    column: str | None = None,
-    page: str = "",
-    show: Callable[[Any], str] | None = None,
-    format: Callable[[Any], str] | None = None,
-    type: Any = None,
+    text: str = "", unit: str = "", *, type: Any = None, **more: Unpack[_More]
 ) -> Callable[[Callable[[Any], T]], Derived[T]]:
     """Declares a method without arguments as a fact, whose value is computed once.
 
@@ -108,9 +110,7 @@ def derived(
 
     def declared(compute: Callable[[Any], T]) -> Derived[T]:
         found = Derived(compute)
-        found.fact = Fact(
-            text=text, unit=unit, key=key, column=column, page=page, show=show, format=format
-        )
+        found.fact = Fact(text=text, unit=unit, **more)
         found.type = type
         return found
 
@@ -219,7 +219,9 @@ def members(kind: type[Row]) -> tuple[Member, ...]:
         declared = one.fact if isinstance(one, Derived) else one.metadata.get(_FACT)
         if declared is None:
             continue
-        hint = _hint(one) if isinstance(one, Derived) else hints[name]
+        hint = hints[name] if not isinstance(one, Derived) else (
+            type_hints(one.func)["return"] if one.type is None else one.type
+        )  # fmt: skip
         plain = _without_none(hint)
         inner = get_args(plain)[0] if _is_list(plain) else plain
         row = inner if isinstance(inner, type) and issubclass(inner, Row) else None
@@ -231,10 +233,6 @@ def members(kind: type[Row]) -> tuple[Member, ...]:
             isinstance(one, Derived), scaled,
         ))  # fmt: skip
     return _MEMBERS.setdefault(kind, tuple(found))
-
-
-def _hint(one: Derived[Any]) -> Any:
-    return type_hints(one.func)["return"] if one.type is None else one.type
 
 
 def _is_list(kind: Any) -> bool:

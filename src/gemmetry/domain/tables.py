@@ -10,9 +10,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
 _UNIT_SUFFIX = re.compile("_(?:ns|hz|w|c|gb_per_s)$")
+
+
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """The items by their `key`, keys and items in the order in which they appear."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 class ColumnType(StrEnum):

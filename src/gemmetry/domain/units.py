@@ -127,15 +127,20 @@ def parse_duration_s(text: str) -> float:
     Raises:
         RequestError: the text is not a duration.
     """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(ns|us|µs|ms|s|min|h)?\s*", text)
+    value, unit = _parsed(text, rf"([0-9.]+)\s*({'|'.join(_TIME_NS)})?", "a duration",
+                          "Write 90s, 1.5min or 200ms.")  # fmt: skip
+    return value * _TIME_NS[unit or "s"] / 1e9
+
+
+def _parsed(text: str, pattern: str, what: str, hint: str) -> tuple[float, str]:
+    """The number and the unit in `text`, the two groups of `pattern`."""
+    match = re.fullmatch(rf"\s*{pattern}\s*", text)
     try:
         if match is None:
             raise ValueError(text)
-        return float(match[1]) * _TIME_NS[match[2] or "s"] / 1e9
+        return float(match[1]), match[2] or ""
     except ValueError:
-        raise RequestError(
-            f"{text!r} is not a duration", hint="Write 90s, 1.5min or 200ms."
-        ) from None
+        raise RequestError(f"{text!r} is not {what}", hint=hint) from None
 
 
 def parse_share(text: str) -> float:
@@ -146,16 +151,9 @@ def parse_share(text: str) -> float:
     Raises:
         RequestError: the text is not a share, is negative, or lacks its unit.
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[-+]?[0-9]+)?)\s*(%?)\s*", text.lower())
-    try:
-        if match is None:
-            raise ValueError(text)
-        value = float(match[1])
-    except ValueError:
-        raise RequestError(
-            f"{text!r} is not a relative difference", hint="Write 2% or 0.02."
-        ) from None
-    if match[2]:
+    value, unit = _parsed(text.lower(), r"([0-9.]+(?:e[-+]?[0-9]+)?)\s*(%?)",
+                          "a relative difference", "Write 2% or 0.02.")  # fmt: skip
+    if unit:
         return value / 100
     if value >= 1:
         raise RequestError(
@@ -171,16 +169,9 @@ def parse_bytes(text: str) -> int:
     Raises:
         RequestError: the text is not a size.
     """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?b?)\s*", text.lower())
-    try:
-        if match is None:
-            raise ValueError(text)
-        unit = match[2] if match[2] in _BYTES else f"{match[2]}b"
-        return int(float(match[1]) * _BYTES[unit])
-    except (ValueError, KeyError, OverflowError):
-        raise RequestError(
-            f"{text!r} is not a memory size", hint="Write 2GiB, 500MB or a number of bytes."
-        ) from None
+    value, unit = _parsed(text.lower(), r"([0-9.]{1,30})\s*((?:[kmgt]i?)?b?)", "a memory size",
+                          "Write 2GiB, 500MB or a number of bytes.")  # fmt: skip
+    return int(value * _BYTES[unit if unit in _BYTES else f"{unit}b"])
 
 
 def _three_digits(value: float, even: bool = False) -> str:

@@ -323,10 +323,8 @@ def _architecture(data: bytes, compatibility: _ElfSection | None) -> tuple[int, 
     (flags,) = struct.unpack_from("<I", data, 48)
     if data[8] < 8:
         return flags & 0xFF, bool(flags & 0x800)
-    attributes = _attributes(compatibility.content if compatibility else b"")
-    return flags >> 8 & 0xFF, any(
-        attribute == _ACCELERATOR_TARGET and value == b"\x01" for attribute, value in attributes
-    )
+    attributes = list(_attributes(compatibility.content if compatibility else b""))
+    return flags >> 8 & 0xFF, (_ACCELERATOR_TARGET, b"\x01") in attributes
 
 
 def _sections(data: bytes) -> list[_ElfSection]:
@@ -334,15 +332,13 @@ def _sections(data: bytes) -> list[_ElfSection]:
     segment_bytes, segment_count, entry_bytes, count, names_index = struct.unpack_from(
         "<HHHHH", data, 54
     )
-    if segments + segment_bytes * segment_count > len(data):
-        raise CubinError("it is damaged or cut off")
     headers = [
         struct.unpack_from("<IIQQQQIIQQ", data, table + entry_bytes * index)
         for index in range(count)
     ]
-    for header in headers:
-        if header[1] != _NO_BITS and header[4] + header[5] > len(data):
-            raise CubinError("it is damaged or cut off")
+    ends = (header[4] + header[5] for header in headers if header[1] != _NO_BITS)
+    if max(segments + segment_bytes * segment_count, *ends) > len(data):
+        raise CubinError("it is damaged or cut off")
     names = _part(data, headers[names_index])
     return [
         _ElfSection(_text(names, header[0]), header[1], header[5], _part(data, header))
@@ -390,7 +386,7 @@ def _of_symbols(section: _ElfSection | None) -> Iterator[tuple[tuple[int, int], 
 
 def _kernel(content: bytes) -> CubinKernel:
     parameters: dict[int, int] = {}
-    found = CubinKernel()
+    extents: dict[int, Extent] = {}
     for attribute, value in _attributes(content):
         if attribute == _PARAMETER:
             (ordinal,) = struct.unpack_from("<H", value, 4)
@@ -398,17 +394,15 @@ def _kernel(content: bytes) -> CubinKernel:
         elif attribute == _PARAMETER_V2:
             ordinal, _offset, size = struct.unpack_from("<HHH", value, 4)
             parameters[ordinal] = size
-        elif attribute == _MAX_THREADS:
-            x, y, z = struct.unpack_from("<III", value)
-            found = replace(found, max_threads=x * y * z)
-        elif attribute == _REQUIRED_THREADS:
-            x, y, z = struct.unpack_from("<III", value)
-            found = replace(found, required_threads=(x, y, z))
-        elif attribute == _CLUSTER:
-            x, y, z = struct.unpack_from("<III", value)
-            found = replace(found, cluster=(x, y, z))
-    sizes = tuple(size for _, size in sorted(parameters.items()))
-    return replace(found, parameter_bytes=sizes)
+        elif attribute in (_MAX_THREADS, _REQUIRED_THREADS, _CLUSTER):
+            extents[attribute] = struct.unpack_from("<III", value)
+    most = extents.get(_MAX_THREADS)
+    return CubinKernel(
+        parameter_bytes=tuple(size for _, size in sorted(parameters.items())),
+        max_threads=math.prod(most) if most else None,
+        required_threads=extents.get(_REQUIRED_THREADS),
+        cluster=extents.get(_CLUSTER),
+    )
 
 
 _SLOWER = re.compile(r"wgmma\b.*\bserialized|setmaxnreg\b.*\bignored|\(C75\d\d\)")

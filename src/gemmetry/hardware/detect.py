@@ -17,6 +17,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -137,17 +138,13 @@ def nvidia_gpus(nvml: ModuleType | Any | None = None) -> GpuList:
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError:
-            return GpuList(
-                (), "the NVML bindings are not installed", "pip install 'gemmetry[telemetry]'"
-            )
+            step = "pip install 'gemmetry[telemetry]'"
+            return GpuList((), "the NVML bindings are not installed", step)
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return GpuList(
-            (),
-            f"NVML does not start: {error}",
-            "install NVIDIA's driver if this host has an NVIDIA GPU",
-        )
+        step = "install NVIDIA's driver if this host has an NVIDIA GPU"
+        return GpuList((), f"NVML does not start: {error}", step)
     try:
         driver = str(nvml.nvmlSystemGetDriverVersion())
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
@@ -346,12 +343,8 @@ def git_revision(folder: Path) -> str:
     try:
         result = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
+            cwd=folder, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return result.stdout.strip() if result.returncode == 0 else ""
@@ -366,12 +359,10 @@ def own_version() -> str:
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: masked(value)
-        for name, value in sorted(environ.items())
-        if _VARIABLES.fullmatch(name)
-        and _MATTERS.fullmatch(name)
+        name: masked(value) for name, value in sorted(environ.items())
+        if _VARIABLES.fullmatch(name) and _MATTERS.fullmatch(name)
         and not _SECRET_NAME.fullmatch(name)
-    }
+    }  # fmt: skip
 
 
 def masked(text: str) -> str:
@@ -402,17 +393,13 @@ _SECONDS = 20
 """nvidia-smi takes some seconds where the driver is not kept loaded."""
 
 TOPOLOGY: tuple[tuple[str, ...], ...] = (
-    ("nvidia-smi", "topo", "-m"),
-    ("rocm-smi", "--showtopo"),
-)
+    ("nvidia-smi", "topo", "-m"), ("rocm-smi", "--showtopo"),
+)  # fmt: skip
 CLOCKS: tuple[tuple[str, ...], ...] = (
-    (
-        "nvidia-smi",
-        "--query-gpu=index,name,clocks.sm,clocks.mem,clocks.max.sm,power.limit,temperature.gpu",
-        "--format=csv",
-    ),
+    ("nvidia-smi", "--format=csv",
+     "--query-gpu=index,name,clocks.sm,clocks.mem,clocks.max.sm,power.limit,temperature.gpu"),
     ("rocm-smi", "--showclocks", "--showpower", "--showtemp"),
-)
+)  # fmt: skip
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -426,14 +413,10 @@ def printed_by_tools(commands: Sequence[Sequence[str]]) -> dict[str, str]:
     for command in commands:
         if shutil.which(command[0]) is None:
             continue
-        try:
-            result = subprocess.run(
-                command, capture_output=True, text=True, timeout=_SECONDS, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-            continue
-        if result.returncode == 0:
-            found[" ".join(command)] = result.stdout.strip()
+        with suppress(OSError, subprocess.SubprocessError, UnicodeDecodeError):
+            text = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True,
+                                           timeout=_SECONDS)  # fmt: skip
+            found[" ".join(command)] = text.strip()
     return found
 
 

@@ -22,6 +22,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from operator import itemgetter
 
 from gemmetry.domain.operation import DType
 from gemmetry.hardware.detect import CpuFacts
@@ -103,13 +104,9 @@ of a different product."""
 def find_device(product: str) -> DeviceSpec | None:
     """The row of a product name as drivers spell it ("NVIDIA A100-SXM4-80GB"); None if unsure."""
     words = frozenset(re.findall(r"[a-z0-9]+", product.lower()))
-    best: tuple[int, DeviceSpec] | None = None
-    for spec in DEVICES:
-        for tokens in spec.tokens:
-            fits = tokens <= words and words - tokens <= _NEUTRAL_WORDS
-            if fits and (best is None or len(tokens) > best[0]):
-                best = (len(tokens), spec)
-    return None if best is None else best[1]
+    fitting = [(len(tokens), spec) for spec in DEVICES for tokens in spec.tokens
+               if tokens <= words and words - tokens <= _NEUTRAL_WORDS]  # fmt: skip
+    return max(fitting, key=itemgetter(0), default=(0, None))[1]
 
 
 def devices_of(architecture: str) -> tuple[DeviceSpec, ...]:
@@ -145,13 +142,10 @@ def highest_clock(facts: CpuFacts) -> tuple[float, str] | None:
     that the system reports and that of the fastest product of its kind. For an unknown kind it is
     the clock that the system reports, with a remark where the cores may exceed it.
     """
-    reported = None if facts.clock_hz is None else (facts.clock_hz, facts.clock_source)
-    boost = _boost(facts)
-    if boost is None or facts.clock_is_highest:
-        return reported
-    ghz, product = boost
-    if reported is not None and reported[0] >= ghz * 1e9:
-        return reported
+    ghz, product = _boost(facts) or (0.0, "")
+    clock_hz = facts.clock_hz or 0.0
+    if not product or facts.clock_is_highest or clock_hz >= ghz * 1e9:
+        return None if facts.clock_hz is None else (facts.clock_hz, facts.clock_source)
     note = f"upper bound: the highest boost of {product}; this machine may run slower"
     return ghz * 1e9, note
 

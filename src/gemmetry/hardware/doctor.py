@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from gemmetry.domain.units import format_bytes
 from gemmetry.hardware.detect import CpuFacts, GpuList, amd_gpus, cpu_facts, nvidia_gpus
 from gemmetry.hardware.devices import find_device, highest_clock
-from gemmetry.hardware.host import total_memory_bytes
+from gemmetry.hardware.host import read_text, total_memory_bytes
 from gemmetry.hardware.roofline import core_peak
 
 Which = Callable[[str], str | None]
@@ -108,7 +108,8 @@ def is_restricted(root: Path = Path("/")) -> bool | None:
 
 def running_profilers(root: Path = Path("/")) -> list[str]:
     """Those of :data:`OTHER_PROFILERS` that run on this machine."""
-    return sorted(set(_running(root)) & set(OTHER_PROFILERS))
+    names = {read_text(path) for path in root.glob("proc/[0-9]*/comm")}
+    return sorted(names & set(OTHER_PROFILERS))
 
 
 def can_use_kfd(root: Path = Path("/")) -> bool | None:
@@ -123,14 +124,6 @@ def can_use_kfd(root: Path = Path("/")) -> bool | None:
     except OSError:
         return None
     return True
-
-
-def _running(root: Path) -> Iterator[str]:
-    for path in root.glob("proc/[0-9]*/comm"):
-        try:
-            yield path.read_text().strip()
-        except OSError:  # It has just ended.
-            continue
 
 
 def _version(path: str) -> str:
@@ -186,12 +179,8 @@ def doctor_rows(which: Which = find_tool, root: Path = Path("/")) -> list[Doctor
     nvidia, amd = nvidia_gpus(), amd_gpus()
     memory_bytes = total_memory_bytes()
     size = format_bytes(memory_bytes) if memory_bytes else "size unknown on this system"
-    rows = [
-        _cpu_row(cpu_facts()),
-        DoctorRow("memory", True, size),
-        *_gpu_rows("NVIDIA", nvidia),
-        *_gpu_rows("AMD", amd),
-    ]
+    rows = [_cpu_row(cpu_facts()), DoctorRow("memory", True, size),
+            *_gpu_rows("NVIDIA", nvidia), *_gpu_rows("AMD", amd)]  # fmt: skip
     for names, purpose, install in _TOOLS:
         found = [path for name in names.split() if (path := tool_path(name, which, root))]
         what = f"{found[0]}: {purpose}" if found else f"not on PATH; {purpose}"
@@ -218,9 +207,8 @@ def _cpu_row(facts: CpuFacts) -> DoctorRow:
     if peak is None or clock is None:
         what = f"{cores}; peak unknown, so no share of the roofline"
         return DoctorRow("CPU", True, what, "add its family to gemmetry/hardware/roofline.py")
-    rates = ", ".join(
-        f"{name} {peak.per_cycle[name]}" for name in ("f32", "bf16", "s8") if name in peak.per_cycle
-    )
+    known = peak.per_cycle
+    rates = ", ".join(f"{name} {known[name]}" for name in ("f32", "bf16", "s8") if name in known)
     text = f"{clock[0] / 1e9:.2f} GHz ({clock[1]})"
     return DoctorRow("CPU", True, f"{cores}, {text}; per cycle and core: {rates}")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -64,16 +65,12 @@ def spoiled_heap(size_bytes: int, empty: Empty) -> Iterator[None]:
     perturb(_FILL_WITH_FF)
     try:
         if not bool((empty(_PROBE_BYTES) == SPOILED).all()):
-            _fill_and_free(size_bytes, empty)
+            blocks = [empty(size_bytes) for _ in range(_BLOCKS)]
+            while blocks:
+                blocks.pop()[...] = SPOILED  # and frees it
         yield
     finally:
         perturb(0)
-
-
-def _fill_and_free(size_bytes: int, empty: Empty) -> None:
-    blocks = [empty(size_bytes) for _ in range(_BLOCKS)]
-    for block in blocks:
-        block[...] = SPOILED
 
 
 @cache
@@ -192,13 +189,8 @@ class HostDevice:
         Raises:
             OutOfMemoryError: the system refused it.
         """
-        return self._allocate(
-            spec.storage_shape,
-            numpy_dtype(spec.dtype),
-            zone_bytes=zone_bytes,
-            alignment=RED_ZONE_ALIGNMENT_BYTES,
-            offset=offset_bytes,
-        )
+        return self._allocate(spec.storage_shape, numpy_dtype(spec.dtype), zone_bytes=zone_bytes,
+                              alignment=RED_ZONE_ALIGNMENT_BYTES, offset=offset_bytes)  # fmt: skip
 
     def upload(self, array: HostArray, spec: TensorSpec) -> HostBuffer:
         """A new buffer holding `array`, which has ``spec.storage_shape`` and the spec's dtype.
@@ -305,14 +297,9 @@ class HostDevice:
         return ""
 
     def _allocate(
-        self,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        *,
-        zone_bytes: int = RED_ZONE_BYTES,
-        alignment: int = ALIGNMENT_BYTES,
-        offset: int = 0,
-    ) -> HostBuffer:
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, zone_bytes: int = RED_ZONE_BYTES,
+        alignment: int = ALIGNMENT_BYTES, offset: int = 0,
+    ) -> HostBuffer:  # fmt: skip
         size = math.prod(shape) * dtype.itemsize
         try:
             room = self.room(size + 2 * zone_bytes + alignment + offset)
@@ -354,7 +341,7 @@ _FUNCTIONS = (
     ("MKL_Set_Num_Threads", "MKL_Get_Max_Threads"),
     ("bli_thread_set_num_threads", "bli_thread_get_num_threads"),
 )
-_LIBRARY_WORDS = ("openblas", "mkl_rt", "blis")
+_LIBRARY_WORDS = re.compile("openblas|mkl_rt|blis")
 
 
 def blas_name() -> str:
@@ -371,8 +358,7 @@ def blas_threads() -> int | None:
 
 def set_blas_threads(count: int) -> bool:
     """Make the BLAS of this process use `count` threads; False where it cannot be set."""
-    functions = _thread_functions()
-    if functions is None:
+    if (functions := _thread_functions()) is None:
         return False
     functions[0](count)
     return functions[1]() == count
@@ -401,9 +387,5 @@ def _loaded_libraries(maps: Path = Path("/proc/self/maps")) -> list[str]:
         paths = {line.split(None, 5)[5] for line in maps.read_text().splitlines() if "/" in line}
     except (OSError, IndexError):
         return []
-    found = [
-        path.strip()
-        for path in paths
-        if any(word in Path(path).name.lower() for word in _LIBRARY_WORDS)
-    ]
+    found = (path.strip() for path in paths if _LIBRARY_WORDS.search(Path(path).name.lower()))
     return sorted(found, key=lambda path: ("numpy" not in path, path))

@@ -168,11 +168,8 @@ class NvmlObserver(ReadingObserver):
             self._handle = self._find(index, product)
         except self._nvml.NVMLError:
             return
-        self._bits = {
-            int(getattr(self._nvml, bit)): name
-            for bit, name in _REASONS.items()
-            if hasattr(self._nvml, bit)
-        }
+        self._bits = {int(getattr(self._nvml, bit)): name
+                      for bit, name in _REASONS.items() if hasattr(self._nvml, bit)}  # fmt: skip
 
     def sample(self) -> None:
         if self._handle is None:
@@ -391,12 +388,10 @@ class CpuObserver(ReadingObserver):
         try:
             lines = self._stat.read_text().splitlines()
             ticks_per_s = os.sysconf("SC_CLK_TCK")
-            ticks = sum(
-                int(fields[index])
-                for fields in map(str.split, lines)
-                if fields and fields[0] in self._names
-                for index in _BUSY_FIELDS
-            )
+            fields = [
+                found for line in lines if (found := line.split())[:1] and found[0] in self._names
+            ]
+            ticks = sum(int(found[index]) for found in fields for index in _BUSY_FIELDS)
         except (OSError, ValueError, IndexError):
             return None
         return ticks / ticks_per_s, time.process_time(), time.perf_counter()
@@ -404,12 +399,11 @@ class CpuObserver(ReadingObserver):
 
 def make_observers(target: Target) -> list[Observer]:
     """The observers for a device; none for the simulated device and compile-only targets."""
-    if target.index is None:
-        return []
-    if target.kind is TargetKind.CPU:
-        return [CpuObserver()]
-    if target.kind is TargetKind.CUDA:
-        return [NvmlObserver(target.index, target.product)]
-    if target.kind is TargetKind.HIP:
-        return [AmdSmiObserver(target.index)]
+    match target.index, target.kind:
+        case int(), TargetKind.CPU:
+            return [CpuObserver()]
+        case int(index), TargetKind.CUDA:
+            return [NvmlObserver(index, target.product)]
+        case int(index), TargetKind.HIP:
+            return [AmdSmiObserver(index)]
     return []

@@ -154,10 +154,9 @@ def peak_flops_per_s(facts: CpuFacts, dtype: DType) -> tuple[float, str] | None:
     clock_hz, clock_source = clock
     rate = peak.per_cycle[dtype.name]
     cores = facts.physical_cores
-    noun = "core" if cores == 1 else "cores"
     unit = "operations" if dtype.is_integer else "FLOP"
     source = (
-        f"{cores} {noun} × {clock_hz / 1e9:.2f} GHz ({clock_source}) × "
+        f"{counted(cores, 'core')} × {clock_hz / 1e9:.2f} GHz ({clock_source}) × "
         f"{rate} {unit}/cycle {dtype.name} ({peak.instructions[dtype.name]})"
     )
     return cores * clock_hz * rate, source
@@ -261,10 +260,8 @@ def roofline(
     if target.kind is TargetKind.CPU:
         return _cpu_roofline(operation, host_bytes_per_s)
     spec = device_of(target)
-    if spec is None:
-        return None
-    peak = _gpu_peak(spec, operation)
-    if peak is None:
+    peak = None if spec is None else _gpu_peak(spec, operation)
+    if spec is None or peak is None:
         return None
     return Roofline(
         attainable_flops_per_s=attainable(operation, peak, spec.bandwidth_bytes_per_s),
@@ -292,11 +289,9 @@ def attainable(operation: Operation, peak: float, bytes_per_s: float | None) -> 
 def limiting_dtype(operation: Operation) -> DType:
     """The format whose rate bounds the product: the wider input, or f64 where it accumulates in
     f64."""
-    signature = operation.signature
-    if signature.accumulator is F64:
-        return F64
-    lhs, rhs = signature.lhs, signature.rhs
-    return lhs if lhs.storage_bits >= rhs.storage_bits else rhs
+    s = operation.signature
+    wider = s.lhs if s.lhs.storage_bits >= s.rhs.storage_bits else s.rhs
+    return F64 if s.accumulator is F64 else wider
 
 
 def _gpu_peak(spec: DeviceSpec, operation: Operation) -> float | None:
@@ -401,8 +396,13 @@ def speed_limit(
 def _peaks(target: Target) -> tuple[Mapping[str, float], float, str]:
     """Rate class -> FLOP/s, the margin, and the source; without peaks the source states why."""
     if target.kind is TargetKind.CPU:
-        peaks, source = _cpu_peaks(cpu_facts())
-        return peaks, CPU_MARGIN, source
+        facts = cpu_facts()
+        per_core, clock_hz, cores = core_peak(facts), bounding_clock(facts), facts.physical_cores
+        if per_core is None or clock_hz is None:
+            return {}, CPU_MARGIN, "the peak of this processor is unknown"
+        text = f"{counted(cores, 'core')} at {clock_hz / 1e9:.2f} GHz"
+        rates = per_core.per_cycle.items()
+        return {name: cores * clock_hz * rate for name, rate in rates}, CPU_MARGIN, text
     spec = device_of(target)
     if spec is None:
         return {}, GPU_MARGIN, f"no data sheet of {target.product or target.name} is known"
@@ -411,12 +411,3 @@ def _peaks(target: Target) -> tuple[Mapping[str, float], float, str]:
         for key, peak in spec.peaks.items()
     }
     return peaks, GPU_MARGIN, f"{spec.name}, {spec.source}"
-
-
-def _cpu_peaks(facts: CpuFacts) -> tuple[Mapping[str, float], str]:
-    per_core, clock_hz = core_peak(facts), bounding_clock(facts)
-    if per_core is None or clock_hz is None:
-        return {}, "the peak of this processor is unknown"
-    cores = facts.physical_cores
-    text = f"{counted(cores, 'core')} at {clock_hz / 1e9:.2f} GHz"
-    return {name: cores * clock_hz * rate for name, rate in per_core.per_cycle.items()}, text

@@ -17,7 +17,6 @@ from gemmetry.domain.rows import table
 from gemmetry.engine.experiment import Experiment
 from gemmetry.history.changes import (
     ChangeCause,
-    DeviceHistory,
     HistoryChanges,
     SeriesChange,
     device_history,
@@ -30,7 +29,6 @@ from gemmetry.history.folder import (
     Annotation,
     HistoryRun,
     StoredHistory,
-    added_before,
     read_history,
     runs_of,
     writing,
@@ -88,16 +86,6 @@ def annotation_of(
         text=text,
         acknowledged=acknowledged,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-def annotations_on(
-    history: DeviceHistory, series: int, run: int, annotations: Iterable[Annotation]
-) -> tuple[Annotation, ...]:
-    """The annotations on a change of `series` at `run`."""
-    near = {one.id for one in history.runs[max(0, run - _NEAR) : run + _NEAR + 1]}
-    return tuple(
-        one for one in annotations if one.run in near and history.matches(series, one.pattern)
     )
 
 
@@ -349,11 +337,7 @@ def load(
     event = partial(_event, annotations=stored.annotations, latest=latest, fail_on=fail_on)
     changes = [event(found, one.series, one.run, one) for found in devices for one in found.changes]
     changes.sort(key=lambda one: one.run.time, reverse=True)
-    lost = [
-        event(found, series, found.history.lost_at(series), None)
-        for found in devices
-        for series in found.history.lost
-    ]
+    lost = [event(found, *place, None) for found in devices for place in found.history.lost.items()]
     return History(
         devices=devices, events=changes, lost=lost, latest=latest, fail_on=tuple(fail_on),
         problems=stored.problems, undecided_fails=undecided_fails,
@@ -364,7 +348,9 @@ def _event(
     found: HistoryChanges, series: int, place: int, change: SeriesChange | None, *,
     annotations: Iterable[Annotation], latest: int, fail_on: Collection[str],
 ) -> ChangeEvent:  # fmt: skip
-    remarks = annotations_on(found.history, series, place, annotations)
+    near = {one.id for one in found.history.runs[max(0, place - _NEAR) : place + _NEAR + 1]}
+    remarks = tuple(one for one in annotations
+                    if one.run in near and found.history.matches(series, one.pattern))  # fmt: skip
     is_new = place >= found.history.first_new(latest)
     cause = LOST if change is None else change.cause
     is_slower = (
@@ -372,10 +358,10 @@ def _event(
         or change.direction is Difference.SLOWER
         or (cause is ChangeCause.UNDECIDED and change.direction is Difference.UNDECIDED)
     )
-    is_acknowledged = any(one.acknowledged for one in remarks)
+    is_open = not any(one.acknowledged for one in remarks)
     return ChangeEvent(
         found=found, series=series, place=place, change=change, is_new=is_new, remarks=remarks,
-        is_alarm=is_new and is_slower and cause in fail_on and not is_acknowledged,
+        is_alarm=is_new and is_slower and cause in fail_on and is_open,
     )  # fmt: skip
 
 
@@ -419,14 +405,14 @@ def add(
 def _added(path: Path, run: HistoryRun, history: StoredHistory) -> AddedRun:
     """What becomes of a run, which `history` contains from then on."""
     known = history.runs.setdefault(run.device, [])
-    state = added_before(run, known) or "added"
-    is_older = bool(known) and run.time < max(one.time for one in known)
+    digests = {one.digest for one in known if one.id == run.id}
+    state = "same" if run.digest in digests else "replaced" if digests else "added"
+    is_older = any(run.time < one.time for one in known)
     if state != "same":
         known.append(run)
     ordered = sorted(known, key=lambda one: one.time)
-    before = None
-    if any(ordered[place] is run for place in measured_again(ordered)):
-        before = next(one for one in ordered if one.commit == run.commit)
+    is_again = any(ordered[place] is run for place in measured_again(ordered))
+    before = next(one for one in ordered if one.commit == run.commit) if is_again else None
     return AddedRun(path, run, state, is_older, before)
 
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmetry.domain.errors import Outcome, UnknownNameError
-from gemmetry.domain.record import shown
+from gemmetry.domain.record import flat_fields, shown
 from gemmetry.history.folder import HistoryPoint, HistoryRun
 from gemmetry.providers.base import baseline_names
 from gemmetry.statistics.change_points import (
@@ -108,23 +109,30 @@ class DeviceHistory:
         return name_matches(f"{self.keys[series][0]}:{self.keys[series][1]}", pattern)
 
     @cached_property
-    def lost(self) -> list[int]:
-        """Series that were ok when they were last measured, and whose last outcome is worse."""
-        found = []
+    def lost(self) -> dict[int, int]:
+        """Series that were ok when they were last measured, and whose last outcome is worse -> the
+        first run in which they were no longer ok."""
+        found = {}
+        fine = (Outcome.OK, Outcome.SKIPPED, Outcome.UNSUPPORTED)
         for series, points in enumerate(self.points):
-            outcomes = [point.outcome for number, point in enumerate(points)
-                        if point is not None and number not in self.measured_again]  # fmt: skip
-            fine = (Outcome.OK, Outcome.SKIPPED, Outcome.UNSUPPORTED)
-            if Outcome.OK in outcomes and outcomes[-1] not in fine:
-                found.append(series)
+            runs = [(number, point.outcome) for number, point in enumerate(points)
+                    if point is not None and number not in self.measured_again]  # fmt: skip
+            oks = [place for place, (_, outcome) in enumerate(runs) if outcome == Outcome.OK]
+            if oks and runs[-1][1] not in fine:
+                found[series] = runs[oks[-1] + 1][0]
         return found
 
-    def lost_at(self, series: int) -> int:
-        """The first run in which a series of :attr:`lost` was no longer ok."""
-        outcomes = [point and point.outcome if number not in self.measured_again else None
-                    for number, point in enumerate(self.points[series])]  # fmt: skip
-        last_ok = max(run for run, outcome in enumerate(outcomes) if outcome == Outcome.OK)
-        return next(run for run in range(last_ok + 1, len(outcomes)) if outcomes[run] is not None)
+    @cached_property
+    def facts(self) -> list[dict[str, Any]]:
+        """The settings and the commonest environment of each run, as flat fields."""
+        found = []
+        for run in self.runs:
+            used = Counter(point.environment for point in run.points).most_common(1)
+            environment = run.environments.get(used[0][0], {}) if used else {}
+            fields = flat_fields(run.settings, "settings:")
+            fields |= flat_fields(environment, "environment:")
+            found.append({name: value for name, value in fields.items() if name not in _IGNORED})
+        return found
 
 
 def measured_again(runs: Sequence[HistoryRun]) -> frozenset[int]:
@@ -188,36 +196,27 @@ def _references(
     points, and of those the one that comes first."""
     provider, _, configuration = (baseline or "").partition(":")
     ranked = [provider] if baseline else baseline_names({key[0] for key in keys})
-    problems: dict[tuple[str, ...], list[int]] = {}
-    for number, key in enumerate(keys):
-        problems.setdefault((operations[number], *key[2:]), []).append(number)
-    found: list[int | None] = [None] * len(keys)
-    has_baseline = False
-    for problem, members in problems.items():
-        candidates = [
-            (ranked.index(keys[n][0]), -measured[n], n)
-            for n in members
-            if keys[n][0] in ranked
-            and (not configuration or keys[n][1] == f"{problem[0]}_{configuration}")
-        ]
-        if candidates:
-            has_baseline = True
-            reference = min(candidates)[2]
-            for number in members:
-                found[number] = None if number == reference else reference
-    if baseline and not has_baseline:
+    candidates = [
+        (ranked.index(key[0]), -measured[n], n)
+        for n, key in enumerate(keys)
+        if key[0] in ranked and (not configuration or key[1] == f"{operations[n]}_{configuration}")
+    ]
+    if baseline and not candidates:
         raise UnknownNameError("baseline", baseline, {key[0] for key in keys})
-    return found
+    problems = [(operations[n], *key[2:]) for n, key in enumerate(keys)]
+    best: dict[tuple[str, ...], int] = {}
+    for *_, n in sorted(candidates):
+        best.setdefault(problems[n], n)
+    found = [best.get(problem) for problem in problems]
+    return [None if reference == n else reference for n, reference in enumerate(found)]
 
 
 def nan_median(values: Values, axis: int) -> Values:
     """The median without NaN; NaN where nothing else is there."""
     ordered = np.sort(values, axis=axis)  # NaN come last
-    count = np.isfinite(values).sum(axis=axis)
-    low, high = np.maximum(0, (count - 1) // 2), count // 2
-    low = np.minimum(low, values.shape[axis] - 1)
-    high = np.minimum(high, values.shape[axis] - 1)
-    ends = [np.take_along_axis(ordered, np.expand_dims(place, axis), axis) for place in (low, high)]
+    count = np.expand_dims(np.isfinite(values).sum(axis=axis), axis)
+    ends = [np.take_along_axis(ordered, np.clip(place, 0, values.shape[axis] - 1), axis)
+            for place in ((count - 1) // 2, count // 2)]  # fmt: skip
     return np.asarray((ends[0] + ends[1]).squeeze(axis) / 2)
 
 
@@ -278,7 +277,7 @@ _NEAR = 2
 _OF_THE_METHOD = ("packages.gemmetry",)
 """Fields of an environment that decide how times are measured."""
 
-_IGNORED = ("git_revision",)
+_IGNORED = ("environment:git_revision",)
 """Fields that are expected to differ in every run."""
 
 
@@ -293,13 +292,17 @@ class ChangedSurroundings:
 def changed_surroundings(history: DeviceHistory, run: int) -> ChangedSurroundings:
     """What changed once and for all at about the run `run`: settings of the runs and the version
     of gemmetry, and fields of their environments. What differs from run to run does not count."""
-    facts = _facts_of(history)
+    facts = history.facts
     before, after = (facts[max(0, run - NEIGHBOURS) : run], facts[run : run + NEIGHBOURS])
+    around = range(max(1, run - _NEAR), min(len(facts), run + _NEAR + 1))
     method: list[str] = []
     environment: list[str] = []
     for name in dict.fromkeys(key for one in (*before[-1:], *after[:1]) for key in one):
         old, new = (_agreed([one.get(name) for one in side]) for side in (before, after))
-        if not old or not new or old[0] == new[0] or not _is_near(facts, run, name, new[0]):
+        values = {at: _hashable(facts[at].get(name)) for at in (around[0] - 1, *around)}
+        if not old or not new or old[0] == new[0] or not any(
+            values[at] == new[0] != values[at - 1] for at in around
+        ):  # fmt: skip
             continue
         kind, _, plain = name.partition(":")
         is_method = kind == "settings" or plain in _OF_THE_METHOD
@@ -310,21 +313,16 @@ def changed_surroundings(history: DeviceHistory, run: int) -> ChangedSurrounding
 
 def changed_timing(history: DeviceHistory, series: int, run: int) -> str:
     """How the way in which a dispatch was timed changed; "" if it did not."""
-    before, after = _sides(history, series, run)
-    old, new = (_agreed([point.method for point in side]) for side in (before, after))
-    if old and new and old[0] != new[0]:
-        return f"timed by {new[0]} instead of {old[0]}"
-    return ""
+    old, new = (_agreed([point.method for point in side]) for side in _sides(history, series, run))
+    return f"timed by {new[0]} instead of {old[0]}" if old and new and old != new else ""
 
 
 def clock_ratio(history: DeviceHistory, series: int, run: int) -> float | None:
     """The median clock after a change over that before it; None where it was not observed."""
     clocks = history.sm_clock_hz[series]
-    sides = clocks[max(0, run - NEIGHBOURS) : run], clocks[run : run + NEIGHBOURS]
-    known = [side[np.isfinite(side)] for side in sides]
-    if not all(side.size for side in known):
-        return None
-    return float(np.median(known[1]) / np.median(known[0]))
+    old, new = (nan_median(side, 0) for side in (clocks[max(0, run - NEIGHBOURS) : run],
+                                                 clocks[run : run + NEIGHBOURS]))  # fmt: skip
+    return float(new / old) if np.isfinite(new / old) else None
 
 
 def observed_hints(history: DeviceHistory, series: int, run: int) -> tuple[str, ...]:
@@ -355,28 +353,6 @@ def _sides(
     )
 
 
-@lru_cache(maxsize=1)
-def _facts_of(history: DeviceHistory) -> list[dict[str, Any]]:
-    """The flat fields of each run."""
-    return [_facts(run) for run in history.runs]
-
-
-def _facts(run: HistoryRun) -> dict[str, Any]:
-    used = Counter(point.environment for point in run.points).most_common(1)
-    environment = run.environments.get(used[0][0], {}) if used else {}
-    return {**_flat(run.settings, "settings:"), **_flat(environment, "environment:")}
-
-
-def _flat(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}.")
-        elif name not in _IGNORED:
-            found[f"{prefix}{name}"] = tuple(value) if isinstance(value, list) else value
-    return found
-
-
 def _agreed(values: Sequence[Any]) -> list[Any]:
     """The value that nearly all share, in a list; empty if there is none."""
     if not values:
@@ -391,13 +367,6 @@ def _hashable(value: Any) -> Any:
     except TypeError:
         return repr(value)
     return value
-
-
-def _is_near(facts: Sequence[Mapping[str, Any]], run: int, name: str, new: Any) -> bool:
-    """Whether the value appeared within :data:`_NEAR` runs of `run`."""
-    values = [_hashable(one.get(name)) for one in facts]
-    around = range(max(1, run - _NEAR), min(len(facts), run + _NEAR + 1))
-    return any(values[place] == new != values[place - 1] for place in around)
 
 
 QUORUM = 0.8
@@ -499,96 +468,69 @@ Judgement = tuple[ChangeCause, tuple[str, ...]]
 def judge(facts: ChangeFacts) -> Judgement:
     """The cause, and sentences that give the reasons for it."""
     cause, why = _cause(facts)
-    reasons = [
-        why,
-        *(f"changed in that run: {text}" for text in _switched(facts) if text not in why),
-    ]
-    return cause, (*reasons, *facts.hints)
+    changed = (f"changed in that run: {text}" for text in _switched(facts) if text not in why)
+    return cause, (why, *changed, *facts.hints)
 
 
 def _cause(facts: ChangeFacts) -> tuple[ChangeCause, str]:
     own, relative = facts.own, facts.relative
     if facts.returned:
         return ChangeCause.NOISE, f"the level returned after {facts.returned} runs"
-    has_moved = own is not None and own.has_moved
-    is_apart = relative is not None and relative.has_moved
-    if not has_moved and not is_apart:
-        shown = [one for one in (own, relative) if one is not None]
-        if any(one.verdict is Difference.UNDECIDED for one in shown) or not shown:
-            return (
-                ChangeCause.UNDECIDED,
-                "too few runs were measured since, or they differ too much",
-            )
+    if own is None or not own.has_moved:
+        if relative is not None and relative.has_moved:
+            return _by_ratio(facts, relative)
+        shown = [one.verdict for one in (own, relative) if one is not None]
+        if not shown or Difference.UNDECIDED in shown:
+            why = "too few runs were measured since, or they differ too much"
+            return ChangeCause.UNDECIDED, why
         return ChangeCause.NOISE, "the difference is not shown to be more than what counts"
-    if not has_moved:
-        return _by_ratio(facts)
     if facts.own_method:
         return ChangeCause.METHOD, facts.own_method
-    if relative is None:
-        return _without_reference(facts)
-    assert own is not None
-    if relative.is_like(own):
+    common = _shared(facts) or _of_the_host(facts, own)
+    if relative is not None and relative.is_like(own):
         return _shared(facts) or _not_separable(facts) or (
             ChangeCause.KERNEL, "it moved relative to its reference of the same runs")  # fmt: skip
-    if relative.verdict is Difference.UNDECIDED:
+    if relative is not None and relative.verdict is Difference.UNDECIDED:
         return ChangeCause.UNDECIDED, "the ratio to its reference varies too much to decide"
-    common = _shared(facts) or _of_the_host(facts)
     if common:
         return common
-    return ChangeCause.UNDECIDED, (
-        f"its reference moved as well, but only {facts.others} other dispatches did"
-    )
+    if relative is not None:
+        why = f"its reference moved as well, but only {facts.others} other dispatches did"
+        return ChangeCause.UNDECIDED, why
+    if not facts.others.is_few:
+        return ChangeCause.UNDECIDED, f"{facts.others} other dispatches of these runs moved as well"
+    why = f"only {facts.others} other dispatches of these runs moved"
+    return _not_separable(facts) or (
+        (ChangeCause.BASELINE, f"{why}, and others are compared with it")
+        if facts.is_reference else (ChangeCause.KERNEL, why)
+    )  # fmt: skip
 
 
-def _by_ratio(facts: ChangeFacts) -> tuple[ChangeCause, str]:
+def _by_ratio(facts: ChangeFacts, relative: LevelShift) -> tuple[ChangeCause, str]:
     """The cause of a change of the ratio where the dispatch's own time does not show one: it may
     vary too much from run to run, so the level of all dispatches of each run is taken out."""
-    relative, reference = facts.relative, facts.reference
-    assert relative is not None
     opposite = {Difference.SLOWER: Difference.FASTER, Difference.FASTER: Difference.SLOWER}
     against = opposite[relative.verdict]
-    own, other = facts.adjusted
-    moved = [one is not None and one.has_moved for one in (own, other)]
-    if reference is not None and reference.verdict is against and not moved[0]:
+    own, other = (one.verdict if one is not None and one.has_moved else None
+                  for one in facts.adjusted)  # fmt: skip
+    if facts.reference is not None and facts.reference.verdict is against and own is None:
         return ChangeCause.BASELINE, "its reference moved, it did not"
-    if moved == [False, True] and other is not None and other.verdict is against:
-        return (
-            ChangeCause.BASELINE,
-            "its reference moved relative to the other dispatches, it did not",
-        )
-    if moved == [True, False] and own is not None and own.is_like(relative):
+    if own is None and other is against:
+        why = "its reference moved relative to the other dispatches, it did not"
+        return ChangeCause.BASELINE, why
+    if own is relative.verdict and other is None:
         return _shared(facts) or _not_separable(facts) or (
             ChangeCause.KERNEL, "it moved relative to its reference and to the other dispatches"
         )  # fmt: skip
     return ChangeCause.UNDECIDED, "the ratio changed, but not clearly through either of the two"
 
 
-def _without_reference(facts: ChangeFacts) -> tuple[ChangeCause, str]:
-    found = _shared(facts) or _of_the_host(facts)
-    if found:
-        return found
-    if not facts.others.is_few:
-        return ChangeCause.UNDECIDED, f"{facts.others} other dispatches of these runs moved as well"
-    unclear = _not_separable(facts)
-    if unclear:
-        return unclear
-    why = f"only {facts.others} other dispatches of these runs moved"
-    if facts.is_reference:
-        return ChangeCause.BASELINE, f"{why}, and others are compared with it"
-    return ChangeCause.KERNEL, why
-
-
 def _shared(facts: ChangeFacts) -> tuple[ChangeCause, str] | None:
     """A change of method or environment that all of the provider moved with."""
-    if not facts.provider.is_all:
+    if not facts.provider.is_all or not _switched(facts):
         return None
-    for cause, found in (
-        (ChangeCause.METHOD, facts.method),
-        (ChangeCause.ENVIRONMENT, facts.environment),
-    ):
-        if found:
-            return cause, f"{found[0]}; {facts.provider} dispatches of the provider moved"
-    return None
+    cause = ChangeCause.METHOD if facts.method else ChangeCause.ENVIRONMENT
+    return cause, f"{_switched(facts)[0]}; {facts.provider} dispatches of the provider moved"
 
 
 def _not_separable(facts: ChangeFacts) -> tuple[ChangeCause, str] | None:
@@ -599,11 +541,11 @@ def _not_separable(facts: ChangeFacts) -> tuple[ChangeCause, str] | None:
     return None
 
 
-def _of_the_host(facts: ChangeFacts) -> tuple[ChangeCause, str] | None:
+def _of_the_host(facts: ChangeFacts, own: LevelShift) -> tuple[ChangeCause, str] | None:
     if facts.others.is_all:
         return ChangeCause.HOST, f"{facts.others} other dispatches moved together with it"
-    if facts.clock is not None and facts.own is not None:
-        clock, time = math.log(facts.clock), math.log(facts.own.ratio)
+    if facts.clock is not None:
+        clock, time = math.log(facts.clock), math.log(own.ratio)
         if abs(clock) >= CLOCK and 0.5 <= -clock / time <= 1.5:
             return ChangeCause.HOST, f"the clock changed by {100 * (facts.clock - 1):+.1f} %"
     return None
@@ -684,10 +626,8 @@ class HistoryChanges:
         own, when it is at most `most_after` runs old: its ratio to its reference has to show it,
         and its time, or its time relative to the level of all dispatches, as well."""
         logs, reference = self.history.logs, self.history.references[series]
-        sources = [
-            (logs[series], self.noise[0]),
-            (logs[series] - self.history.level, self.noise[0]),
-        ]
+        sources = [(logs[series], self.noise[0]),
+                   (logs[series] - self.history.level, self.noise[0])]  # fmt: skip
         if reference is not None:
             sources.append((logs[series] - logs[reference], self.noise[1]))
         changes = [one.run for one in self.changes if one.series == series]
@@ -701,10 +641,9 @@ class HistoryChanges:
             found.append(step_power(known, variance, noise, math.log1p(size), tested=self.tested,
                                     margin=math.log1p(self.threshold),
                                     most_after=most_after))  # fmt: skip
-        if reference is None:
-            return found[0]
-        own = max(found[:2], key=lambda one: one.share)
-        return min(own, found[2], key=lambda one: one.share)
+        share = attrgetter("share")
+        own = max(found[:2], key=share)
+        return found[0] if reference is None else min(own, found[2], key=share)
 
     @cached_property
     def decisive(self) -> float:
@@ -749,12 +688,11 @@ def history_changes(
         threshold: relative changes up to this count as none.
         false_alarms: see :func:`gemmetry.statistics.change_points.find_changes`.
     """
-    sources = [(series, history.logs[series]) for series in range(len(history.keys))]
-    sources += [
-        (series, history.logs[series] - history.logs[reference])
-        for series, reference in enumerate(history.references)
-        if reference is not None
-    ]
+    logs = history.logs
+    sources = list(enumerate(logs))
+    sources += [(series, logs[series] - logs[reference])
+                for series, reference in enumerate(history.references)
+                if reference is not None]  # fmt: skip
     runs = [np.flatnonzero(np.isfinite(values)) for _, values in sources]
     found = find_changes(
         [values[places] for (_, values), places in zip(sources, runs, strict=True)],
@@ -798,21 +736,20 @@ class _Judging:
         found = []
         for number, (run, p_value) in enumerate(merged):
             begin = merged[number - 1][0] if number else 0
-            facts = self._facts(series, begin, run, ends[number + 1], returned[number])
+            end = ends[number + 1]
+            facts = self._facts(series, begin, run, end, returned[number])
             cause, reasons = judge(facts)
-            found.append(SeriesChange(series=series, run=run, begin=begin, end=ends[number + 1],
-                                      p_value=p_value, facts=facts, cause=cause,
-                                      reasons=reasons))  # fmt: skip
+            found.append(SeriesChange(series=series, run=run, begin=begin, end=end, facts=facts,
+                                      p_value=p_value, cause=cause, reasons=reasons))  # fmt: skip
         return found
 
     def _returned(self, series: int, ends: Sequence[int]) -> list[int]:
         """For each change, the number of runs of the short excursion that it begins or ends."""
         logs = self.history.logs[series]
         lengths = [0] * (len(ends) - 1)
-        for number in range(len(ends) - 2):
-            first, second, last = ends[number], ends[number + 1], ends[number + 2]
+        windows = zip([0, *ends], ends, ends[1:], ends[2:], strict=False)
+        for number, (begin, first, second, last) in enumerate(windows):
             length = int(np.isfinite(logs[first:second]).sum())
-            begin = ends[number - 1] if number else 0
             shift = self._shift(logs, begin, first, second, last, self.noise[0])
             is_back = shift is not None and shift.verdict is Difference.NONE_SHOWN
             if is_back and length <= TRANSIENT and not lengths[number]:
@@ -827,16 +764,16 @@ class _Judging:
             return self._shift(values, begin, run, run, end, noise)
 
         own = shift(logs[series])
+        has_moved = own is not None and own.has_moved
         relative = other = None
         adjusted: tuple[LevelShift | None, LevelShift | None] = (None, None)
         if reference is not None:
             relative = shift(logs[series] - logs[reference], self.noise[1])
             other = shift(logs[reference])
-            if relative is not None and relative.has_moved and not (own and own.has_moved):
+            if relative is not None and relative.has_moved and not has_moved:
                 adjusted = (shift(logs[series] - history.level),
                             shift(logs[reference] - history.level))  # fmt: skip
-        moving = own if own is not None and own.has_moved else relative
-        others, provider = self._shares(series, run, moving)
+        others, provider = self._shares(series, run, own if has_moved else relative)
         around = self._around(run)[1]
         return ChangeFacts(
             own=own,
@@ -882,10 +819,8 @@ class _Judging:
         size = math.log(shift.ratio)
         least = max(abs(size) / 2, math.log1p(self.threshold))
         moved = known & (np.sign(size) * np.nan_to_num(steps) >= least)
-        others = np.ones(steps.size, dtype=bool)
-        others[series] = False
+        others = np.arange(steps.size) != series
         own = np.array([key[0] == self.history.keys[series][0] for key in self.history.keys])
-        return (
-            MovedShare(int((moved & others).sum()), int((known & others).sum())),
-            MovedShare(int((moved & own).sum()), int((known & own).sum())),
-        )
+        first, second = (MovedShare(int((moved & chosen).sum()), int((known & chosen).sum()))
+                         for chosen in (others, own))  # fmt: skip
+        return first, second

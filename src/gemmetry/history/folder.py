@@ -12,8 +12,8 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -195,11 +195,18 @@ def writing(folder: Path) -> Iterator[Callable[[Sequence[HistoryRun | Annotation
     Raises:
         RequestError, StorageError: as :func:`append`.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = _locked(folder)
-    except OSError as error:
-        raise _not_stored(folder, error) from error
+    ends = monotonic() + PATIENCE_S
+    lock = None
+    while lock is None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(folder, option="--store")
+        except RequestError:  # Another writer has it.
+            if monotonic() >= ends:
+                raise
+            sleep(_POLL_S)
+        except OSError as error:
+            raise _not_stored(folder, error) from error
     try:
         yield partial(_store, folder)
     finally:
@@ -219,18 +226,6 @@ def _store(folder: Path, entries: Sequence[HistoryRun | Annotation]) -> None:
             for written, size in sizes.items():
                 os.truncate(written, size)
             raise _not_stored(path, error) from error
-
-
-def _locked(folder: Path) -> FolderLock:
-    """The lock of `folder`, when other writers have released it."""
-    ends = monotonic() + PATIENCE_S
-    while True:
-        try:
-            return FolderLock(folder, option="--store")
-        except RequestError:
-            if monotonic() >= ends:
-                raise
-            sleep(_POLL_S)
 
 
 def file_name(device: str) -> str:
@@ -275,32 +270,24 @@ def _lines(path: Path, kind: type[_T], problems: list[str]) -> Iterator[_T]:
     for number, line in enumerate((*complete, rest), 1):
         if not line.strip():
             continue
+        entry, schema, problem = None, SCHEMA, ""
         try:
             entry = decode(line)
+            schema = entry.schema
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             is_half = number > len(complete)
-            problems.append(f"{path.name}:{number} was skipped: {_cause(line, error, is_half)}")
-            continue
-        if entry.schema == SCHEMA:
-            if isinstance(entry, HistoryRun) and entry.digest != points_digest(entry.points):
-                problems.append(f"{path.name}:{number} was skipped: its points do not agree with "
-                                "their digest: they were changed or damaged")  # fmt: skip
-                continue
+            problem = "it ends in the middle" if is_half else f"it is damaged ({error})"
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                schema = msgspec.json.decode(line, type=_Head).schema
+                problem = f"it is no entry ({error})"
+        if schema != SCHEMA:
+            problem = f"its schema is {schema}, but this version of gemmetry reads {SCHEMA}"
+        elif isinstance(entry, HistoryRun) and entry.digest != points_digest(entry.points):
+            problem = "its points do not agree with their digest: they were changed or damaged"
+        if problem:
+            problems.append(f"{path.name}:{number} was skipped: {problem}")
+        elif entry is not None:
             yield entry
-        else:
-            problems.append(f"{path.name}:{number} was skipped: {_foreign(entry.schema)}")
-
-
-def _cause(line: bytes, error: Exception, is_half: bool) -> str:
-    try:
-        head = msgspec.json.decode(line, type=_Head)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return "it ends in the middle" if is_half else f"it is damaged ({error})"
-    return _foreign(head.schema) if head.schema != SCHEMA else f"it is no entry ({error})"
-
-
-def _foreign(schema: int) -> str:
-    return f"its schema is {schema}, but this version of gemmetry reads {SCHEMA}"
 
 
 def _not_stored(path: Path, error: OSError) -> StorageError:
@@ -351,32 +338,19 @@ def runs_of(
     identity = _identity(results)
     settings = {name: value for name, value in dict(results.document.get("settings", {})).items()
                 if name not in _NOT_OF_THE_METHOD}  # fmt: skip
-    return [
-        _run(results, list(points.values()), device, identity, moment, settings, commit, label)
-        for device, points in classes.items()
-    ]
-
-
-def _run(
-    results: ResultSet, points: list[HistoryPoint], device: str, identity: str, moment: str,
-    settings: Mapping[str, Any], commit: str, label: str,
-) -> HistoryRun:  # fmt: skip
-    used = {key: results.environments[key] for key in {point.environment for point in points}
-            if key in results.environments}  # fmt: skip
-    revisions = sorted({one.git_revision for one in used.values()} - {""})
-    return HistoryRun(
-        schema=SCHEMA,
-        id=identity,
-        digest=points_digest(points),
-        device=device,
-        time=moment,
-        points=points,
-        commit=commit or (revisions[0] if len(revisions) == 1 else ""),
-        label=label,
-        source=results.path or results.title,
-        settings=dict(settings),
-        environments={key: asdict(one) for key, one in used.items()},
-    )
+    runs = []
+    for device, of_device in classes.items():
+        points = list(of_device.values())
+        used = {key: results.environments[key] for key in {point.environment for point in points}
+                if key in results.environments}  # fmt: skip
+        revisions = sorted({one.git_revision for one in used.values()} - {""})
+        runs.append(HistoryRun(
+            schema=SCHEMA, id=identity, digest=points_digest(points), device=device, time=moment,
+            points=points, commit=commit or (revisions[0] if len(revisions) == 1 else ""),
+            label=label, source=results.path or results.title, settings=settings,
+            environments={key: asdict(one) for key, one in used.items()},
+        ))  # fmt: skip
+    return runs
 
 
 def device_class(record: Record, environment: Environment) -> str:
@@ -400,55 +374,34 @@ def device_class(record: Record, environment: Environment) -> str:
     return ", ".join(parts)
 
 
-def added_before(run: HistoryRun, known: Iterable[HistoryRun]) -> str | None:
-    """How `run` relates to the runs of its device class: "same" if its results are stored,
-    "replaced" if fewer or other results of the same experiment are, otherwise None."""
-    digests = {one.digest for one in known if one.id == run.id}
-    if not digests:
-        return None
-    return "same" if run.digest in digests else "replaced"
-
-
 def _point(record: Record, conditions: Measurement | None) -> HistoryPoint:
-    measured = record.measurement
-    common: dict[str, Any] = {
-        "provider": record.provider,
-        "dispatch": record.dispatch,
-        "operation": record.operation,
-        "target": record.target,
-        "distribution": record.distribution,
-        "outcome": str(record.outcome),
-        "environment": record.environment_id,
-    }
+    m = record.measurement
+    facts: dict[str, Any] = {}
     if conditions is not None:
-        common |= {"regime": conditions.regime, "launches": conditions.launches}
-    if measured is None:
-        return HistoryPoint(**common)
-    telemetry = measured.telemetry
+        facts = {"regime": conditions.regime, "launches": conditions.launches}
+    if m is not None:
+        state = m.telemetry
+        facts |= {
+            "median_ns": m.median_ns, "low_ns": m.ci_low_ns, "high_ns": m.ci_high_ns,
+            "samples": m.sample_count, "rounds": m.rounds, "method": m.method,
+            "sm_clock_hz": state.sm_clock_hz, "power_w": state.power_w,
+            "temperature_c": state.temperature_c, "throttle": state.throttle_reasons,
+            "load_average": state.load_average,
+            "marks": tuple(dict.fromkeys(map(mark_kind, m.marks))),
+        }  # fmt: skip
     return HistoryPoint(
-        **common,
-        median_ns=measured.median_ns,
-        low_ns=measured.ci_low_ns,
-        high_ns=measured.ci_high_ns,
-        samples=measured.sample_count,
-        rounds=measured.rounds,
-        method=measured.method,
-        sm_clock_hz=telemetry.sm_clock_hz,
-        power_w=telemetry.power_w,
-        temperature_c=telemetry.temperature_c,
-        throttle=telemetry.throttle_reasons,
-        load_average=telemetry.load_average,
-        marks=tuple(dict.fromkeys(map(mark_kind, measured.marks))),
-    )
+        provider=record.provider, dispatch=record.dispatch, operation=record.operation,
+        target=record.target, distribution=record.distribution, outcome=str(record.outcome),
+        environment=record.environment_id, **facts,
+    )  # fmt: skip
 
 
 def _identity(results: ResultSet) -> str:
     """The same for an experiment, a copy of it, and the experiment after it has grown."""
     hosts = sorted({one.hostname for one in results.environments.values()})
     first = next((r for r in results.records if r.measurement is not None), None)
-    median = first.measurement.median_ns if first and first.measurement else None
     # Older experiments state only the second; the command distinguishes simulated devices.
-    command = first.reproduce if first else ""
+    median, command = (first.median_ns, first.reproduce) if first else (None, "")
     facts = (results.created, hosts, results.title, median, command)
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:12]
 

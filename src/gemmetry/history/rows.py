@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from gemmetry.domain.errors import listed
@@ -93,17 +94,13 @@ def event_groups(events: Iterable[ChangeEvent]) -> list[EventGroup]:
 
 
 def _belongs(one: ChangeEvent, first: ChangeEvent) -> bool:
-    if one.change is None or first.change is None:
+    if one.change is None or first.change is None or one.change.cause not in _SHARED:
         return False
+    alike = attrgetter("cause", "change.direction", "remarks", "is_alarm", "is_new")
     return (
-        one.change.cause in _SHARED
-        and one.cause == first.cause
-        and one.found is first.found
+        one.found is first.found
         and abs(one.place - first.place) <= _NEAR
-        and one.change.direction is first.change.direction
-        and one.remarks == first.remarks
-        and one.is_alarm == first.is_alarm
-        and one.is_new == first.is_new
+        and bool(alike(one) == alike(first))
     )
 
 
@@ -334,8 +331,7 @@ def series_row(check: History, found: HistoryChanges, series: int) -> SeriesRow:
     history = found.history
     points = [point for point in history.points[series] if point is not None]
     measured = [point for point in points if point.median_ns]
-    latest = [(one.median_ns, one.low_ns, one.high_ns) for one in measured[-1:]]
-    median_ns, low_ns, high_ns = latest[0] if latest else (None, None, None)
+    latest = measured[-1] if measured else None
     reference = history.references[series]
     real = [one for one in changes_of(check, found, series) if not one.is_noise]
     last = real[-1] if real else None
@@ -353,15 +349,15 @@ def series_row(check: History, found: HistoryChanges, series: int) -> SeriesRow:
         reference=None if reference is None else history.short_names[reference],
         runs=len(measured),
         outcome=points[-1].outcome,
-        median_ns=median_ns,
-        low_ns=low_ns,
-        high_ns=high_ns,
+        median_ns=latest.median_ns if latest else None,
+        low_ns=latest.low_ns if latest else None,
+        high_ns=latest.high_ns if latest else None,
         level_ns=median(since) if since.size else None,
         power=found.power(series, found.decisive).share if measured else None,
         changes=len(real),
-        last_change=None if last is None else last.run.time,
-        last_cause=None if last is None else last.cause,
-        last_ratio=None if shift is None else shift.ratio,
+        last_change=last.run.time if last else None,
+        last_cause=last.cause if last else None,
+        last_ratio=shift.ratio if shift else None,
     )
 
 
@@ -393,28 +389,19 @@ def check_junit(check: History) -> bytes:
         for one in (*check.events, *check.lost):
             if one.found is found and one.is_new and not one.is_noise:
                 new.setdefault(one.series, []).append(one)
-        fails = check.fails_on(found)
-        cases = [
-            _case(history.keys[series], history.short_names[series], new.get(series, []),
-                  undecided_text(found, series), fails)
-            for series in range(len(history.keys))
-        ]  # fmt: skip
+        cases = [_case(check, found, series, new.get(series, []))
+                 for series in range(len(history.keys))]  # fmt: skip
         suites.append((history.device, cases))
     return junit("gemmetry history", suites)
 
 
 def check_markdown(check: History) -> str:
     """The new changes for a pull request, alarms first; the other ones as a count."""
-    new = check.new
-    alarms = sum(one.is_alarm for one in new)
-    headline = (
-        f"{counted(alarms, 'regression')} within the latest {counted(check.latest, 'run')}"
-        if alarms
-        else f"{'undecided' if check.undecided else 'No regression'} within the latest "
-        f"{counted(check.latest, 'run')}"
-    )
-    lines = [f"## GEMM history: {headline}", ""]
-    rows = event_groups(new)
+    alarms = sum(one.is_alarm for one in check.new)
+    found = "undecided" if check.undecided else "No regression"
+    found = counted(alarms, "regression") if alarms else found
+    lines = [f"## GEMM history: {found} within the latest {counted(check.latest, 'run')}", ""]
+    rows = event_groups(check.new)
     shown = [row for row in rows if not row.first.is_noise]
     if shown:
         heads = ("", "dispatch", "device", "change", "since", "why")
@@ -428,9 +415,9 @@ def check_markdown(check: History) -> str:
     lines += [f"- **{cause}**: {text}" for cause, text in CAUSES.items() if cause in causes]
     lines += [""] if causes else []
     lines += [
-        f"- {escape(found.history.device)}: {escape(text)}"
-        for found in check.devices
-        for text in (undecided_text(found), again_text(found))
+        f"- {escape(one.history.device)}: {escape(text)}"
+        for one in check.devices
+        for text in (undecided_text(one), again_text(one))
         if text
     ]
     lines += [f"- skipped: {escape(problem)}" for problem in check.problems]
@@ -453,16 +440,12 @@ def _markdown_row(row: EventGroup) -> list[str]:
     ]
 
 
-def _case(
-    key: tuple[str, ...],
-    name: str,
-    new: Sequence[ChangeEvent],
-    undecided: str,
-    undecided_fails: bool,
-) -> Case:
-    group = f"{key[2]}.{key[0]}"
+def _case(check: History, found: HistoryChanges, series: int, new: Sequence[ChangeEvent]) -> Case:
+    provider, _, target, *_ = found.history.keys[series]
+    group, name = f"{target}.{provider}", found.history.short_names[series]
     if not new:
-        kind = "failure" if undecided_fails else "skipped"
+        undecided = undecided_text(found, series)
+        kind = "failure" if check.fails_on(found) else "skipped"
         return Case(group=group, name=name, kind=kind if undecided else "", message=undecided)
     rows = sorted((EventGroup((one,)) for one in new), key=lambda row: not row.first.is_alarm)
     fails = rows[0].first.is_alarm

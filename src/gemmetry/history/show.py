@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.hardware.detect import own_version
 from gemmetry.history.api import ChangeEvent, History
@@ -86,10 +87,8 @@ def print_check(check: History, console: Console) -> None:
     """Print the new changes, alarms first, and a sentence about the rest and about noise."""
     for found in check.devices:
         history = found.history
-        text = (
-            f"{printable(history.device)}: {counted(len(history.runs), 'run')}, "
-            f"{counted(len(history.keys), 'series', 'series')}"
-        )
+        runs, series = len(history.runs), counted(len(history.keys), "series", "series")
+        text = f"{printable(history.device)}: {counted(runs, 'run')}, {series}"
         print_line(Text(text, style="bold"), console)
         _print_limits(found, console)
     rows = event_groups(check.new)
@@ -119,11 +118,7 @@ def _print_limits(found: HistoryChanges, console: Console, series: int | None = 
 
 def _print_change(row: EventGroup, console: Console, *, with_device: bool = False) -> None:
     first = row.first
-    mark, style = "!", ""
-    if first.is_alarm:
-        mark, style = "✗", "red"
-    elif first.is_noise:
-        mark, style = "·", "dim"
+    mark, style = ("✗", "red") if first.is_alarm else ("·", "dim") if first.is_noise else ("!", "")
     name = f"{row.name} on {first.found.history.device}" if with_device else row.name
     print_line(Text(f"{mark} {printable(name)}", style=style), console, indent=4, fold=True)
     commit = f", commit {first.run.commit[:12]}" if first.run.commit else ""
@@ -242,10 +237,7 @@ def write_site(check: History, folder: Path, title: str) -> None:
     Raises:
         RequestError: the folder is a file. StorageError: it cannot be written.
     """
-    series = [
-        (found, number) for found in check.devices for number in range(len(found.history.keys))
-    ]
-    for first in range(0, len(series), _A_FILE):
+    for first in range(0, len(series := check.chosen()), _A_FILE):
         points = [_points(*one) for one in series[first : first + _A_FILE]]
         content = f"gemmetryPoints({first // _A_FILE},{embed_json(points)});\n"
         write_atomically(folder / "points" / f"{first // _A_FILE}.js", content.encode())
@@ -257,15 +249,19 @@ def site_page(check: History, title: str) -> str:
     changes = _changes_by_series(check)
     rows = [row for row in event_groups([*check.lost, *check.events]) if not row.first.is_noise]
     data = {
-        "devices": [_device_data(found) for found in check.devices],
+        "devices": [
+            {"name": printable(one.history.device),
+             "runs": [[run.time[:16], run.commit[:12], printable(run.label)]
+                      for run in one.history.runs]}
+            for one in check.devices
+        ],
         "series": [
             _series_data(found, number, changes.get((id(found), number), []))
-            for found in check.devices
-            for number in range(len(found.history.keys))
+            for found, number in check.chosen()
         ],
         "perFile": _A_FILE,
         "causes": {str(cause): text for cause, text in CAUSES.items()},
-    }
+    }  # fmt: skip
     return render_page(
         "history.html.j2",
         styles=("report.css", "history.css"),
@@ -287,10 +283,8 @@ def site_page(check: History, title: str) -> str:
 
 def _changes_by_series(check: History) -> dict[tuple[int, int], list[ChangeEvent]]:
     """(device class, series) -> its changes in the order of time."""
-    found: dict[tuple[int, int], list[ChangeEvent]] = {}
-    for one in sorted(check.events, key=lambda one: one.place):
-        found.setdefault((id(one.found), one.series), []).append(one)
-    return found
+    events = sorted(check.events, key=lambda one: one.place)
+    return grouped(events, lambda one: (id(one.found), one.series))
 
 
 def _points(found: HistoryChanges, series: int) -> dict[str, Any]:
@@ -314,15 +308,6 @@ def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
         return []
     scale = 10.0 ** (3 - np.floor(np.log10(values)))
     return [float(value) for value in np.round(values * scale) / scale]
-
-
-def _device_data(found: HistoryChanges) -> dict[str, Any]:
-    return {
-        "name": printable(found.history.device),
-        "runs": [
-            [run.time[:16], run.commit[:12], printable(run.label)] for run in found.history.runs
-        ],
-    }
 
 
 def _series_data(

@@ -161,10 +161,7 @@ def _refuse_folder(path: Path) -> None:
 
 def tables_document(tables: Sequence[Table]) -> dict[str, Any]:
     """``schema_version``, and each table under its name as a list of objects."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **{table.name: table.records() for table in tables},
-    }
+    return {"schema_version": SCHEMA_VERSION} | {one.name: one.records() for one in tables}
 
 
 def _only(tables: Sequence[Table]) -> Table:

@@ -81,17 +81,13 @@ def render_page(
 
 def page_templates() -> TemplateEnvironment:
     environment = TemplateEnvironment(
-        loader=PackageLoader("gemmetry.results", "templates"),
-        autoescape=True,
-        finalize=_cleaned,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["cell"] = _environment_text
-    environment.filters["field"] = _field_label
-    environment.filters["breakable"] = breakable
-    environment.filters["counted"] = counted
+        loader=PackageLoader("gemmetry.results", "templates"), autoescape=True, finalize=_cleaned,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "cell": _environment_text, "breakable": breakable, "counted": counted,
+        "field": lambda name: name.removesuffix(MEMORY).replace("_", " "),
+    }  # fmt: skip
     return environment
 
 
@@ -123,10 +119,6 @@ def _environment_text(value: Any, name: str) -> str:
     return str(value)
 
 
-def _field_label(name: str) -> str:
-    return name.removesuffix(MEMORY).replace("_", " ")
-
-
 def text_of(text: str) -> str:
     """A text that plotly, which reads some markup, shows as it is."""
     return escaped(cut(printable(text), 90), quote=False)
@@ -151,11 +143,8 @@ def page_section(
         for title, one in figures
         if one
     ]
-    tables = [
-        {**_page_table(table, file), "title": title, "fluid": fluid}
-        for title, table in sheets
-        if table.rows
-    ]
+    tables = [{**_page_table(table, file), "title": title, "fluid": fluid}
+              for title, table in sheets if table.rows]  # fmt: skip
     return {"id": id, "short": short, "heading": heading, "about": about, "figures": shown,
             "tables": tables, "images": list(images)}  # fmt: skip
 
@@ -186,19 +175,14 @@ def _page_table(table: Table, file: str) -> dict[str, Any]:
 def _cell(column: Column, value: Any) -> dict[str, Any]:
     text = printable(column.text(value))
     shown = cut(text, _MOST_OF_LONG if column.name in _LONG else _MOST)
-    classes = ["number"] if column.type.is_numeric else []
-    if column.name == "kernel":
-        classes.append("kernel")
-    elif column.name in _LONG:
-        classes.append("long")
-    elif len(shown) <= _UNBROKEN:
-        classes.append("unbroken")
-    if column.name == "verdict":
-        classes.append("".join(text.split()[:1]))
+    is_long = "long" if column.name in _LONG else "unbroken" if len(shown) <= _UNBROKEN else ""
+    classes = ("number" if column.type.is_numeric else "",
+               "kernel" if column.name == "kernel" else is_long,
+               "".join(text.split()[:1]) if column.name == "verdict" else "")  # fmt: skip
     return {
         "text": shown,
         "title": cut(text) if shown != text else "",
-        "classes": " ".join(classes),
+        "classes": " ".join(filter(None, classes)),
         "value": value if column.type.is_numeric else None,
     }
 

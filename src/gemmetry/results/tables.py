@@ -73,8 +73,7 @@ def append_csv(table: Table, path: Path) -> str:
     old = check_append(path, table.columns)
     if not old.strip():
         return csv_text(table)
-    joint = "" if old.endswith("\n") else "\n"
-    return f"{old}{joint}{csv_lines(table.rows)}"
+    return f"{old.removesuffix(chr(10))}\n{csv_lines(table.rows)}"
 
 
 def check_append(path: Path, columns: Sequence[Column]) -> str:
@@ -90,26 +89,18 @@ def check_append(path: Path, columns: Sequence[Column]) -> str:
             f"cannot read {path} to append to it: {why_unreadable(error)}",
             hint="Write to a new file instead.",
         ) from error
-    if old.strip():
-        _check_header(path, old, [str(_guard(column.name)) for column in columns])
+    wanted = [str(_guard(column.name)) for column in columns]
+    header = next(csv.reader(io.StringIO(old, newline=""))) if old.strip() else wanted
+    if header != wanted:
+        missing = [name for name in wanted if name not in header]
+        extra = [name for name in header if name not in wanted]
+        what = "; ".join(f"{text} {', '.join(names[:6])}" for text, names in
+                         (("it lacks", missing), ("it also has", extra)) if names)  # fmt: skip
+        raise RequestError(
+            f"cannot append to {path}: its columns differ ({what or 'their order'})",
+            hint="Use the same --columns and --tags as for the first rows, or another file.",
+        )
     return old
-
-
-def _check_header(path: Path, old: str, wanted: list[str]) -> None:
-    header = next(csv.reader(io.StringIO(old, newline="")))
-    if header == wanted:
-        return
-    missing = [name for name in wanted if name not in header]
-    extra = [name for name in header if name not in wanted]
-    what = "; ".join(
-        f"{text} {', '.join(names[:6])}"
-        for text, names in (("it lacks", missing), ("it also has", extra))
-        if names
-    )
-    raise RequestError(
-        f"cannot append to {path}: its columns differ ({what or 'their order'})",
-        hint="Use the same --columns and --tags as for the first rows, or another file.",
-    )
 
 
 def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
@@ -223,21 +214,15 @@ def html_page(tables: Sequence[Table]) -> str:
 
 
 def _table(table: Table) -> str:
-    heads = "".join(map(_head, table.columns))
+    titles = (f' title="{escape(one.meaning)}"' if one.meaning else "" for one in table.columns)
+    heads = "".join(f"<th{title}>{escape(printable(one.label))}</th>"
+                    for title, one in zip(titles, table.columns, strict=True))  # fmt: skip
+    rows = (zip(table.columns, row, strict=True) for row in table.rows)
     body = "\n".join(
-        f"<tr>{_cells('td', (c.text(v) for c, v in zip(table.columns, row, strict=True)))}</tr>"
-        for row in table.rows
+        f"<tr>{''.join(f'<td>{escape(printable(c.text(v)))}</td>' for c, v in row)}</tr>"
+        for row in rows
     )
     return f"<table><tr>{heads}</tr>\n{body}</table>\n"
-
-
-def _head(column: Column) -> str:
-    title = f' title="{escape(column.meaning)}"' if column.meaning else ""
-    return f"<th{title}>{escape(printable(column.label))}</th>"
-
-
-def _cells(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{escape(printable(text))}</{tag}>" for text in texts)
 
 
 def markdown_text(tables: Sequence[Table]) -> str:
@@ -369,11 +354,10 @@ class _Styles:
     def __init__(self, book: Any) -> None:
         self.heading = book.add_format({"bold": True, "bottom": 1, "text_wrap": True,
                                         "valign": "top", "bg_color": "#E8EEF4"})  # fmt: skip
-        self.text = book.add_format({"num_format": "@"})
-        self.integer = book.add_format({"num_format": "#,##0"})
-        self.decimal = book.add_format({"num_format": "#,##0.00"})
-        self.small = book.add_format({"num_format": "0.00E+00"})
-        self.percent = book.add_format({"num_format": "0.0%"})
+        self.text, self.integer, self.decimal, self.small, self.percent = (
+            book.add_format({"num_format": form})
+            for form in ("@", "#,##0", "#,##0.00", "0.00E+00", "0.0%")
+        )
         self.good = book.add_format({"font_color": "#1B6E3C"})
         self.bad = book.add_format({"font_color": "#A61B1B"})
 

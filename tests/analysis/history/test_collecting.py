@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Telemetry
-from gemmetry.history.folder import added_before, device_class, runs_of
+from gemmetry.history.api import _added
+from gemmetry.history.folder import StoredHistory, device_class, runs_of
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 H200 = Environment(
@@ -88,9 +90,8 @@ def test_an_experiment_is_recognised_after_it_was_copied_and_after_it_has_grown(
     assert (copy.id, copy.digest) == (run.id, run.digest)
     assert grown.id == run.id
     assert other.id != run.id
-    assert added_before(copy, [run]) == "same"
-    assert added_before(grown, [run]) == "replaced"
-    assert added_before(other, [run]) is None
+    for one, state in ((copy, "same"), (grown, "replaced"), (other, "added")):
+        assert _added(Path(), one, StoredHistory({run.device: [run]})).state == state
 
 
 def test_what_the_user_states_counts():

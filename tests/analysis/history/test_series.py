@@ -47,7 +47,7 @@ def test_other_conditions_are_other_series_with_references_of_their_own(
 def test_a_dispatch_that_failed_has_no_time_and_was_lost(histories):
     found = history(histories, lost={("triton", 1, 4), ("triton", 1, 5), ("iree", 0, 2)})
     assert np.isnan(found.median_ns[3, 4:]).all()
-    assert (found.lost, found.lost_at(3)) == ([3], 4)
+    assert found.lost == {3: 4}
     assert (found.outcome(4, 2), found.outcome(4, 3)) == ("crash", "ok")
 
 

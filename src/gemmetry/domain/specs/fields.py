@@ -55,15 +55,6 @@ def _read_by(parse: Callable[[Any], Any]) -> BeforeValidator:
     return BeforeValidator(as_validation_error(parse))
 
 
-def _matching(pattern: str, what: str, hint: str) -> Callable[[Any], str]:
-    def parse(value: Any) -> str:
-        if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
-            raise RequestError(f"{_shown(value)} is not {what}", hint=hint)
-        return value
-
-    return parse
-
-
 def _texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return split_list(value)
@@ -189,7 +180,12 @@ def _shapes(value: Any) -> tuple[str, ...]:
     for item in _items(value, "a list of shapes", "Write [256x256x256]."):
         if isinstance(item, str):
             parts = split_list(item)
-            _refuse_one_shape_or_squares(item, parts)
+            if "," in item and len(parts) in (3, 4) and all(map(str.isdecimal, parts)):
+                raise RequestError(
+                    f"{item!r} may be one shape or {len(parts)} squares",
+                    hint=f"Write {'x'.join(parts)} for the shape, or {' '.join(parts)} (with "
+                    "spaces) for the squares.",
+                )
             found.extend(f"{part}x{part}x{part}" if part.isdecimal() else part for part in parts)
         elif isinstance(item, int) and not isinstance(item, bool):
             found.append(f"{item}x{item}x{item}")
@@ -208,16 +204,6 @@ def _shapes(value: Any) -> tuple[str, ...]:
         if text[:1] in "-0123456789" and not names_file(text):
             parse_shape(text)
     return tuple(dict.fromkeys(found))
-
-
-def _refuse_one_shape_or_squares(text: str, parts: list[str]) -> None:
-    """Refuse ``64,64,64``, which may mean M, N and K of one product or three squares."""
-    if "," in text and len(parts) in (3, 4) and all(part.isdecimal() for part in parts):
-        raise RequestError(
-            f"{text!r} may be one shape or {len(parts)} squares",
-            hint=f"Write {'x'.join(parts)} for the shape, or {' '.join(parts)} (with spaces) for "
-            "the squares.",
-        )
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
@@ -242,13 +228,11 @@ DEVICE_ALIASES = {"llvm-cpu": "cpu", "rocm": "hip", "vulkan-spirv": "vulkan", "g
 def _tags(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):
         return {str(key): str(item) for key, item in value.items()}
-    tags = {}
-    for text in _texts(value):
-        key, colon, item = text.partition(":")
+    pairs = {text: text.partition(":") for text in _texts(value)}
+    for text, (key, colon, _) in pairs.items():
         if not colon or not key:
             raise RequestError(f"{text!r} is not a tag", hint="Write column:value,column:value.")
-        tags[key] = item
-    return tags
+    return {key: item for key, _, item in pairs.values()}
 
 
 def read_options(value: Any) -> dict[str, str]:
@@ -358,12 +342,8 @@ def _sizes_together(count: int, form: str) -> Callable[[Any], tuple[int, ...]]:
     return parse
 
 
-FourSizes = Annotated[
-    tuple[int, ...], _read_by(_sizes_together(4, "M,N,K,L")), _any_of("string", "array")
-]
-TwoSizes = Annotated[
-    tuple[int, ...], _read_by(_sizes_together(2, "M,N")), _any_of("string", "array")
-]
+FourSizes = Annotated[tuple[int, ...], _read_by(_sizes_together(4, "M,N,K,L")), _LIST]
+TwoSizes = Annotated[tuple[int, ...], _read_by(_sizes_together(2, "M,N")), _LIST]
 Scaling = Annotated[str, _read_by(lambda value: str(parse_scaling(str(value))))]
 Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]
 _INTEGER = {"type": "integer"}
@@ -383,8 +363,12 @@ Memory = Annotated[int, _read_by(_memory), _any_of("integer", "string")]
 
 
 def _of_form(pattern: str, what: str, hint: str) -> tuple[BeforeValidator, WithJsonSchema]:
-    schema = WithJsonSchema({**_TEXT, "pattern": f"^{pattern}$"})
-    return _read_by(_matching(pattern, what, hint)), schema
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
+            raise RequestError(f"{_shown(value)} is not {what}", hint=hint)
+        return value
+
+    return _read_by(parse), WithJsonSchema({**_TEXT, "pattern": f"^{pattern}$"})
 
 
 _NAME_HINT = (

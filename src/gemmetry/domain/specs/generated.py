@@ -10,11 +10,11 @@ target.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,17 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
 def wanted_of(spec: ProfileSpec, found: Sequence[Generated]) -> tuple[Generated, ...]:
     """Those of `found` that match the kinds and formats of `spec`."""
     kinds = frozenset(spec.operation_kind)
-    return tuple(
-        entry
-        for entry in found
-        if (not kinds or "all" in kinds or str(entry.operation.kind) in kinds)
-        and (not spec.dtypes or any(_has_formats(entry.operation, d) for d in spec.dtypes))
-    )
+    # ``f32``, ``lhs:rhs`` or ``lhs:rhs:result``, as keys of a spec have them.
+    formats = [names * 2 if len(names) == 1 else names
+               for names in (text.split(":") for text in spec.dtypes)]  # fmt: skip
+    wanted = []
+    for entry in found:
+        s = entry.operation.signature
+        own = [s.lhs.name, s.rhs.name, s.result.name]
+        is_of_kind = not kinds or "all" in kinds or str(s.kind) in kinds
+        if is_of_kind and (not formats or any(own[: len(one)] == one for one in formats)):
+            wanted.append(entry)
+    return tuple(wanted)
 
 
 def add_generated(folder: Path, entries: Iterable[Generated]) -> None:
@@ -107,60 +112,27 @@ def add_generated(folder: Path, entries: Iterable[Generated]) -> None:
     Raises:
         OSError: it cannot be written. RequestError: the list that is there cannot be read.
     """
-    with _locked(folder):
-        known = {_key(entry): entry for entry in read_generated(folder)}
+    folder.mkdir(parents=True, exist_ok=True)
+    key = attrgetter("provider", "target", "operation")
+    with (folder / f".{FILE_NAME}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Other processes generate into the folder as well.
+        known = {key(entry): entry for entry in read_generated(folder)}
         for entry in entries:
-            before = known.get(_key(entry))
-            earlier = before.configurations if before is not None else ()
-            names = dict.fromkeys((*earlier, *entry.configurations))
-            known[_key(entry)] = Generated(
-                entry.provider, entry.target, entry.operation, tuple(names), entry.source
-            )
-        lines = ",\n".join(json.dumps(_document(entry)) for entry in known.values())
+            earlier = known[key(entry)].configurations if key(entry) in known else ()
+            names = tuple(dict.fromkeys((*earlier, *entry.configurations)))
+            known[key(entry)] = replace(entry, configurations=names)
+        lines = ",\n".join(
+            json.dumps(asdict(replace(entry, operation=operation_name(entry.operation))))  # type: ignore[arg-type]
+            for entry in known.values()
+        )
         text = f'{{"schema_version": {SCHEMA_VERSION}, "dispatches": [\n{lines}\n]}}\n'
         write_whole(folder / FILE_NAME, text.encode())
 
 
-def _key(entry: Generated) -> tuple[str, str, Operation]:
-    return entry.provider, entry.target, entry.operation
-
-
-def _document(entry: Generated) -> dict[str, Any]:
-    return {
-        "provider": entry.provider,
-        "target": entry.target,
-        "operation": operation_name(entry.operation),
-        "configurations": list(entry.configurations),
-        "source": entry.source,
-    }
-
-
 def _entry(item: dict[str, Any]) -> Generated:
     parse_target(item["target"])
-    return Generated(
-        str(item["provider"]),
-        item["target"],
-        parse_operation(item["operation"]),
-        tuple(map(str, item["configurations"])),
-        str(item["source"]),
-    )
-
-
-def _has_formats(operation: Operation, dtypes: str) -> bool:
-    """``f32``, ``lhs:rhs`` or ``lhs:rhs:result``, as keys of a spec have them."""
-    s = operation.signature
-    names = dtypes.split(":")
-    wanted = names * 2 if len(names) == 1 else names
-    return wanted == [s.lhs.name, s.rhs.name, s.result.name][: len(wanted)]
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Excludes other processes that generate into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f".{FILE_NAME}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return Generated(str(item["provider"]), item["target"], parse_operation(item["operation"]),
+                     tuple(map(str, item["configurations"])), str(item["source"]))  # fmt: skip
 
 
 _FOR_SUGGESTIONS = 1000
@@ -242,7 +214,9 @@ def reuse(
     served: dict[str, list[Target]] = {}
     for target in targets:
         for provider in providers:
-            fitting = _fitting(entries, provider, target)
+            own = [entry for entry in entries if entry.provider == provider]
+            fitting = [entry for entry in own if entry.target == target.name]
+            fitting = fitting or [entry for entry in own if entry.kind is target.kind]
             if fitting:
                 served.setdefault(provider, []).append(target)
             for entry in fitting:
@@ -251,33 +225,12 @@ def reuse(
                     if default_only and configuration != DEFAULT_CONFIGURATION:
                         continue
                     if selection.matches(provider, name, entry.operation):
-                        named[_named(entry, configuration, target)] = None
-    _refuse_half(served, targets, where)
-    others = [provider for provider in providers if provider not in served]
-    operations = tuple(dict.fromkeys(entry.operation for entry in entries)) if others else ()
-    notes = _notes(entries, named, operations, others, targets, where)
-    return Reused(tuple(named), operations, frozenset(served), notes)
-
-
-def _fitting(entries: Sequence[Generated], provider: str, target: Target) -> list[Generated]:
-    own = [entry for entry in entries if entry.provider == provider]
-    exact = [entry for entry in own if entry.target == target.name]
-    return exact or [entry for entry in own if entry.kind is target.kind]
-
-
-def _named(entry: Generated, configuration: str, target: Target) -> NamedDispatch:
-    return NamedDispatch(
-        operation=entry.operation,
-        configuration=configuration,
-        provider=entry.provider,
-        target=target.name,
-    )
-
-
-def _refuse_half(served: dict[str, list[Target]], targets: Sequence[Target], where: str) -> None:
+                        named[NamedDispatch(
+                            operation=entry.operation, configuration=configuration,
+                            provider=entry.provider, target=target.name,
+                        )] = None  # fmt: skip
     for provider, mine in served.items():
-        missing = [target.name for target in targets if target not in mine]
-        if missing:
+        if missing := [target.name for target in targets if target not in mine]:
             have = ", ".join(target.name for target in mine)
             raise RequestError(
                 f"{where} contains dispatches of {provider} for {have}, but none for "
@@ -285,23 +238,22 @@ def _refuse_half(served: dict[str, list[Target]], targets: Sequence[Target], whe
                 hint=f"Generate them with --device {missing[0]}, or give --device {mine[0].name} "
                 "alone.",
             )
+    others = [provider for provider in providers if provider not in served]
+    operations = tuple(dict.fromkeys(entry.operation for entry in entries)) if others else ()
+    notes = _notes(entries, named, operations, others, targets, where)
+    return Reused(tuple(named), operations, frozenset(served), notes)
 
 
 def _notes(
-    entries: Sequence[Generated],
-    named: Iterable[NamedDispatch],
-    operations: Sequence[Operation],
-    others: Sequence[str],
-    targets: Sequence[Target],
-    where: str,
-) -> tuple[str, ...]:
+    entries: Sequence[Generated], named: Collection[NamedDispatch],
+    operations: Sequence[Operation], others: Sequence[str], targets: Sequence[Target], where: str,
+) -> tuple[str, ...]:  # fmt: skip
     """The entries used from the folder, and the kinds of device whose code in it cannot be used
     here. (Code for one architecture may serve another of the same kind.)"""
     written_for = ", ".join(dict.fromkeys(entry.target for entry in entries))
-    names = list(named)
     notes = []
-    if names:
-        notes.append(f"dispatches: {len(names)} of {where}, generated for {written_for}")
+    if named:
+        notes.append(f"dispatches: {len(named)} of {where}, generated for {written_for}")
     if operations:
         here = ", ".join(target.name for target in targets)
         notes.append(

@@ -144,10 +144,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 
 
 def _validate(
-    values: Mapping[str, Any],
-    known: Known,
-    place: Place,
-    mistakes: Sequence[str],
+    values: Mapping[str, Any], known: Known, place: Place, mistakes: Sequence[str]
 ) -> ProfileSpec:
     context = {"providers": known.providers, "columns": known.columns}
     try:
@@ -169,7 +166,13 @@ def mistake_lines(error: ValidationError, place: Place, model: type[BaseModel]) 
 
 def in_order(lines: Iterable[str]) -> list[str]:
     """Each of the `lines` once, in the order of the files and lines that they start with."""
-    return sorted(set(lines), key=_by_line)
+
+    def place(text: str) -> tuple[str, int, int, str]:
+        file, *rest = text.split(":", 3)
+        line, column = (*(int(part) if part.isdigit() else 0 for part in rest[:2]), 0, 0)[:2]
+        return file, line, column, text
+
+    return sorted(set(lines), key=place)
 
 
 def _is_of_agents(key: object) -> bool:
@@ -242,10 +245,3 @@ def _message(error: Any, key: str) -> str:
     if kind not in ("request", "value_error") and isinstance(value, _SCALARS):
         message = f"{message}, not {value!r}"
     return message
-
-
-def _by_line(text: str) -> tuple[str, int, int, str]:
-    file, *rest = text.split(":", 3)
-    numbers = [int(part) if part.isdigit() else 0 for part in rest[:2]]
-    line, column = (*numbers, 0, 0)[:2]
-    return (file, line, column, text)

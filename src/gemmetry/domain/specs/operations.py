@@ -26,7 +26,6 @@ from gemmetry.domain.operation import (
     DTYPES,
     BlockScaling,
     Conv2dShape,
-    DType,
     EpilogueStep,
     Layout,
     MatmulShape,
@@ -102,8 +101,10 @@ class Operations:
     def __init__(self, blocks: Iterable[OperationBlock], singles: Iterable[Operation] = ()) -> None:
         self.blocks = tuple(block for block in blocks if len(block))
         self.singles = tuple(
-            operation for operation in dict.fromkeys(singles) if not self._in_blocks(operation)
-        )
+            one for one in dict.fromkeys(singles)
+            if not any(one.shape in block.shapes and one.signature in block.signatures
+                       for block in self.blocks)
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[Operation]:
         for block in self.blocks:
@@ -113,12 +114,6 @@ class Operations:
 
     def __len__(self) -> int:
         return sum(len(block) for block in self.blocks) + len(self.singles)
-
-    def _in_blocks(self, operation: Operation) -> bool:
-        return any(
-            operation.shape in block.shapes and operation.signature in block.signatures
-            for block in self.blocks
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +148,11 @@ def make_signatures(
         axes.dtypes, axes.results or ("",), axes.accumulators or ("",), layouts,
         axes.epilogues or ("none",), slices,
     ):  # fmt: skip
-        lhs, rhs, output = _operands(dtypes, result)
-        left, right = layout.split("_") if is_conv else (layout[0], layout[1])
+        formats = [DTYPES[name] for name in dtypes.split(":")]
+        lhs, rhs = formats[0], formats[min(1, len(formats) - 1)]
+        usual = DTYPES[result] if result else default_result(lhs, rhs)
+        output = formats[2] if len(formats) > 2 else usual
+        left, right = layout.split("_") if is_conv else list(layout)
         try:
             signature = Signature(
                 kind, lhs, rhs, output, Layout(left), Layout(right),
@@ -162,7 +160,7 @@ def make_signatures(
                 accumulator=DTYPES.get(accumulator),  # type: ignore[arg-type]
                 split_k_slices=count,
                 scaling=parse_scaling(axes.scaling), alpha=axes.alpha, beta=axes.beta,
-                epilogue=_steps(epilogue),
+                epilogue=tuple(EpilogueStep(s) for s in epilogue.split("+") if s != "none"),
             )  # fmt: skip
         except RequestError as error:
             refused.setdefault(error.message, error)
@@ -171,19 +169,6 @@ def make_signatures(
     if not signatures and refused:
         raise next(iter(refused.values()))
     return tuple(signatures), tuple(f"left out: {message}" for message in refused)
-
-
-def _operands(dtypes: str, result: str) -> tuple[DType, DType, DType]:
-    names = dtypes.split(":")
-    lhs = DTYPES[names[0]]
-    rhs = DTYPES[names[1]] if len(names) > 1 else lhs
-    if len(names) > 2:
-        return lhs, rhs, DTYPES[names[2]]
-    return lhs, rhs, DTYPES[result] if result else default_result(lhs, rhs)
-
-
-def _steps(epilogue: str) -> tuple[EpilogueStep, ...]:
-    return () if epilogue == "none" else tuple(EpilogueStep(s) for s in epilogue.split("+"))
 
 
 def divide(
@@ -204,32 +189,15 @@ def divide(
             fitting = SizeGrid(shapes.m, shapes.n, ks, shapes.batch)
         else:
             fitting = tuple(s for s in shapes if isinstance(s, MatmulShape) and s.k % slices == 0)
-        left_out = len(shapes) - len(fitting)
-        if left_out:
-            notes.append(
-                f"left out: {left_out} shape(s) whose K does not divide into {slices} slices"
-            )
+        if left_out := len(shapes) - len(fitting):
+            notes.append(f"left out: {left_out} shape(s) whose K does not divide into {slices} "
+                         "slices")  # fmt: skip
         blocks.append(OperationBlock((signature,), fitting))
     if not any(len(block) for block in blocks):
         raise EmptySelectionError(
             "no K divides into the requested slices", hint="Choose slices that divide K."
         )
     return blocks, tuple(dict.fromkeys(notes))
-
-
-def without_batch(shapes: Iterable[Shape]) -> tuple[MatmulShape, ...]:
-    """The plain matmul shapes among `shapes`."""
-    return tuple(s for s in shapes if isinstance(s, MatmulShape) and s.batch == 1)
-
-
-def with_batch(shapes: Iterable[Shape]) -> tuple[MatmulShape, ...]:
-    """The batched shapes among `shapes`."""
-    return tuple(s for s in shapes if isinstance(s, MatmulShape) and s.batch > 1)
-
-
-def convolutions(shapes: Iterable[Shape]) -> tuple[Conv2dShape, ...]:
-    """The conv2d shapes among `shapes`."""
-    return tuple(s for s in shapes if isinstance(s, Conv2dShape))
 
 
 DEFAULT_SQUARES = ("512x512x512", "1024x1024x1024", "2048x2048x2048")
@@ -242,32 +210,12 @@ DEFAULT_PRECISIONS = ("f32", "f16", "bf16", "s8")
 DEFAULT_BATCHES = (1, 4, 16)
 
 
-@dataclass(frozen=True, slots=True)
-class GridAxes:
-    """Empty where the spec has no grid setting for the axis."""
-
-    shapes: tuple[Shape, ...]
-    precisions: tuple[str, ...]
-    layouts: tuple[str, ...]
-    scaling: str
-
-
-def grid_axes(spec: ProfileSpec) -> GridAxes:
-    """The axes that the grid settings of `spec` describe.
+def grid_shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
+    """The shapes that the grid settings of `spec` describe; empty where it has none.
 
     Raises:
         RequestError: a size cannot be read, or enable_rectangular is off and no size is square.
     """
-    scaling = spec.scaling
-    if spec.sf_dtype or spec.sf_vec_size:
-        scaling = str(parse_scaling(f"vs{spec.sf_vec_size or 16}_{spec.sf_dtype or 'e8m0'}"))
-    layouts = _layouts(spec)
-    if not layouts and isinstance(parse_scaling(scaling), BlockScaling):
-        layouts = ("tn",)  # Blocks are contiguous along K.
-    return GridAxes(_shapes(spec), _precisions(spec), layouts, scaling)
-
-
-def _shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
     sizes = spec.matrix_sizes
     if not sizes and (
         spec.batch_sizes or spec.enable_size_search or spec.enable_rectangular
@@ -297,20 +245,35 @@ def _shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
     return tuple(shape._replace(batch=batch) for batch in batches for shape in shapes)
 
 
-def _precisions(spec: ProfileSpec) -> tuple[str, ...]:
+def signature_axes(spec: ProfileSpec) -> SignatureAxes:
+    """The axes that `spec` gives by its own keys, or by the settings of a grid and the options of
+    block-scaled products."""
     precisions = spec.precisions
     if not precisions and spec.enable_precision_search:
         precisions = DEFAULT_PRECISIONS
-    return precisions[:1] if spec.enable_precision_search is False else precisions
-
-
-def _layouts(spec: ProfileSpec) -> tuple[str, ...]:
-    if spec.enable_layout_search:
-        return LAYOUT_PAIRS
-    if spec.transpose_a is None and spec.transpose_b is None:
-        return ()
-    # A transposed operand of a row-major product is a column-major one in memory.
-    return (f"{'n' if spec.transpose_a else 't'}{'n' if spec.transpose_b else 't'}",)
+    if spec.enable_precision_search is False:
+        precisions = precisions[:1]
+    scaling, layouts = spec.scaling, spec.layouts
+    if spec.sf_dtype or spec.sf_vec_size:
+        scaling = str(parse_scaling(f"vs{spec.sf_vec_size or 16}_{spec.sf_dtype or 'e8m0'}"))
+    if not layouts and spec.enable_layout_search:
+        layouts = LAYOUT_PAIRS
+    elif not layouts and not (spec.transpose_a is None and spec.transpose_b is None):
+        # A transposed operand of a row-major product is a column-major one in memory.
+        layouts = (f"{'n' if spec.transpose_a else 't'}{'n' if spec.transpose_b else 't'}",)
+    elif not layouts and isinstance(parse_scaling(scaling), BlockScaling):
+        layouts = ("tn",)  # Blocks are contiguous along K.
+    return SignatureAxes(
+        dtypes=tuple(dict.fromkeys((*spec.dtypes, *precisions))),
+        results=spec.result_dtype,
+        accumulators=spec.accumulator,
+        layouts=layouts,
+        result_layout=spec.result_layout,
+        epilogues=spec.epilogues,
+        alpha=spec.alpha,
+        beta=spec.beta,
+        scaling=scaling,
+    )
 
 
 DEFAULT_BATCH = 16
@@ -434,38 +397,23 @@ def expand(
         RequestError: a shape cannot be read or fits no requested kind, or no combination
             of the axes is valid.
     """
-    grid = grid_axes(spec)
-    given = _given_shapes(spec, grid.shapes, base)
-    dtypes = (*spec.dtypes, *(d for d in grid.precisions if d not in spec.dtypes))
-    axes = SignatureAxes(
-        dtypes=dtypes,
-        results=spec.result_dtype,
-        accumulators=spec.accumulator,
-        layouts=spec.layouts or grid.layouts,
-        result_layout=spec.result_layout,
-        epilogues=spec.epilogues,
-        alpha=spec.alpha,
-        beta=spec.beta,
-        scaling=grid.scaling,
-    )
+    given, axes = _given_shapes(spec, grid_shapes(spec), base), signature_axes(spec)
     slices = parse_sizes(spec.split_k_slices) if spec.split_k_slices else ()
     kinds = _kinds(spec, given, slices, defaults) if given.any or use_default_shapes else ()
     blocks: list[OperationBlock] = []
     notes: list[str] = []
     for kind in kinds:
-        kind_axes = axes if dtypes else replace(axes, dtypes=defaults.dtypes[kind])
-        if kind is OperationKind.MATMUL_SPLITK:
-            signatures, refused = make_signatures(kind, kind_axes, slices or defaults.slices)
-        else:
-            signatures, refused = make_signatures(kind, kind_axes)
+        own = axes if axes.dtypes else replace(axes, dtypes=defaults.dtypes[kind])
+        is_split = kind is _SPLIT_K
+        signatures, refused = make_signatures(
+            kind, own, (slices or defaults.slices) if is_split else (1,)
+        )
+        notes += refused
         for shapes in _shapes_of(kind, given, defaults):
-            if kind is OperationKind.MATMUL_SPLITK:
-                fitting, undivided = divide(signatures, shapes)
-                blocks.extend(fitting)
-                refused = (*refused, *undivided)
-            else:
-                blocks.append(OperationBlock(signatures, shapes))
-        notes.extend(refused)
+            found, undivided = (divide(signatures, shapes) if is_split
+                                else ([OperationBlock(signatures, shapes)], ()))  # fmt: skip
+            blocks += found
+            notes += undivided
     document = _document(blocks, singles)
     return Expansion(Operations(blocks, singles), document, given.any, notes)
 
@@ -481,30 +429,28 @@ def _given_shapes(
                 "convolution",
                 hint="Write --conv-shapes NxHxWxC_RxSxF, as in 1x56x56x64_3x3x64_pad1x1.",
             )
-    listed = [*parse_shapes(spec.shapes, base=base), *convolved]
-    listed = list(dict.fromkeys([*listed, *matrix_shapes]))
+    listed = dict.fromkeys([*parse_shapes(spec.shapes, base=base), *convolved, *matrix_shapes])
+    products = [shape for shape in listed if isinstance(shape, MatmulShape)]
     given = _GivenShapes(
-        without_batch(listed), with_batch(listed), convolutions(listed),
+        plain=tuple(shape for shape in products if shape.batch == 1),
+        batched=tuple(shape for shape in products if shape.batch > 1),
+        convolved=tuple(shape for shape in listed if isinstance(shape, Conv2dShape)),
         batches=parse_sizes(spec.problem_b) if spec.problem_b else (),
-    )  # fmt: skip
+    )
     axes = {"m": spec.problem_m, "n": spec.problem_n, "k": spec.problem_k}
-    if any(axes.values()) or (given.batches and not given.plain):
-        _refuse_missing(axes)
-        given.sizes = SizeGrid(*map(parse_sizes, axes.values()))
-    return given
-
-
-def _refuse_missing(axes: Mapping[str, Sequence[int | str]]) -> None:
-    """Refuse a product with a missing size, for which any value would be a guess."""
-    missing = [axis for axis, sizes in axes.items() if not sizes]
-    if missing:
-        given = [f"problem_{axis}" for axis, sizes in axes.items() if sizes] or ["problem_b"]
-        lacking = [f"problem_{axis}" for axis in missing]
-        flags = " and ".join(f"--problem-{axis}" for axis in missing)
+    if not any(axes.values()) and (given.plain or not given.batches):
+        return given
+    # Of a product with a missing size, any value would be a guess.
+    if missing := [axis for axis, sizes in axes.items() if not sizes]:
+        names = [f"problem_{axis}" for axis, sizes in axes.items() if sizes] or ["problem_b"]
         raise RequestError(
-            f"{' and '.join(given)} without {' and '.join(lacking)}: a product has M, N and K",
-            hint=f"Add {flags}, or write whole shapes: --shapes 768x512x1024.",
+            f"{' and '.join(names)} without {' and '.join(f'problem_{one}' for one in missing)}: "
+            "a product has M, N and K",
+            hint=f"Add {' and '.join(f'--problem-{one}' for one in missing)}, or write whole "
+            "shapes: --shapes 768x512x1024.",
         )
+    given.sizes = SizeGrid(*map(parse_sizes, axes.values()))
+    return given
 
 
 def _kinds(
@@ -549,38 +495,31 @@ def _refuse_unused(kinds: tuple[OperationKind, ...], given: _GivenShapes) -> Non
 
 def _shapes_of(kind: OperationKind, given: _GivenShapes, defaults: Defaults) -> list[Shapes]:
     """The shapes of one kind, as blocks that do not overlap."""
-    found: list[Shapes] = []
-    sizes = given.sizes
-    if kind is OperationKind.CONV2D:
-        found = [given.convolved]
-    elif kind is OperationKind.BATCH_MATMUL:
+    sizes, listed = given.sizes, given.plain
+    if kind is OperationKind.BATCH_MATMUL:
         batches = given.batches or (DEFAULT_BATCH,)
-        if sizes is not None:
-            sizes = SizeGrid(sizes.m, sizes.n, sizes.k, batches)
-            found.append(sizes)
-        listed = given.batched
-        if not listed and given.plain:
-            listed = tuple(s._replace(batch=b) for s in given.plain for b in batches)
-        found.append(tuple(s for s in listed if sizes is None or s not in sizes))
-    else:
-        if sizes is not None:
-            found.append(sizes)
-        found.append(tuple(s for s in given.plain if sizes is None or s not in sizes))
+        sizes = None if sizes is None else replace(sizes, batch=batches)
+        products = tuple(s._replace(batch=b) for s in given.plain for b in batches)
+        listed = given.batched or products
+    found: list[Shapes] = [given.convolved]
+    if kind is not OperationKind.CONV2D:
+        rest = tuple(shape for shape in listed if sizes is None or shape not in sizes)
+        found = [rest] if sizes is None else [sizes, rest]
     found = [shapes for shapes in found if len(shapes)]
     return found or [tuple(parse_shape(text) for text in defaults.shapes[kind])]
+
+
+_AXES = ("m", "n", "k", "batch")
 
 
 def _document(blocks: Sequence[OperationBlock], singles: Sequence[Operation]) -> dict[str, object]:
     """The axes in canonical form: signatures by name, sizes as they were written."""
     groups = []
     for block in blocks:
-        shapes: object
-        if isinstance(block.shapes, SizeGrid):
-            grid = block.shapes
-            shapes = {"m": _compact(grid.m), "n": _compact(grid.n), "k": _compact(grid.k),
-                      "batch": _compact(grid.batch)}  # fmt: skip
-        else:
-            shapes = [print_shape(shape) for shape in block.shapes]
+        shapes: object = (
+            {axis: _compact(sizes) for axis, sizes in vars(block.shapes).items() if axis in _AXES}
+            if isinstance(block.shapes, SizeGrid) else list(map(print_shape, block.shapes))
+        )  # fmt: skip
         first = next(iter(block.shapes), None)
         if first is not None:
             names = [operation_name(Operation(s, first)) for s in block.signatures]

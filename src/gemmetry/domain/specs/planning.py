@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from gemmetry.domain.contracts import ProviderTraits
 from gemmetry.domain.dispatch import (
-    NamedDispatch,
     Plan,
     ProviderRequest,
     Selection,
@@ -83,7 +82,14 @@ def resolve_targets(
     Raises:
         RequestError: a device is not here, or no provider works here.
     """
-    names = list(spec.device) or _named_by_devices(spec)
+    names = list(spec.device)
+    if not names:
+        # ``--devices`` alone makes the first device the target, which the others join, or
+        # architectures, which have no device to distribute anything over.
+        serving = list(getattr(spec, "devices", ()))  # a key of a run, which has no static type
+        check_device_names(serving)
+        is_ahead = any(one != "all" and parse_target(one).index is None for one in serving)
+        names = serving if is_ahead else [name for name in serving[:1] if name != "all"]
     chosen = []
     if not names and spec.cuda_arch:
         names = ["cuda"]
@@ -110,16 +116,6 @@ def resolve_targets(
     devices = [target for target in devices if target.kind in kinds] or devices
     best = min(devices, key=lambda target: (_BEST_FIRST.index(target.kind), target.index or 0))
     return [best], [f"device: {best.device} (--device picks another)"]
-
-
-def _named_by_devices(spec: ProfileSpec) -> list[str]:
-    """What ``--devices`` alone makes the targets: the first device, which the others join, or
-    architectures, which have no device to distribute anything over."""
-    serving = list(getattr(spec, "devices", ()))  # a key of a run, which has no static type
-    check_device_names(serving)
-    if any(name != "all" and parse_target(name).index is None for name in serving):
-        return serving
-    return [name for name in serving[:1] if name != "all"]
 
 
 def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:
@@ -202,7 +198,11 @@ def resolve_providers(
     has_kernel = bool(spec.kernel)
     if spec.providers or (chosen and not has_kernel):
         return chosen, []
-    for name in _baselines(catalogue) if has_kernel else catalogue.provider_names():
+    names: Collection[str] = catalogue.provider_names()
+    if has_kernel:  # It is compared with the best library.
+        ranks = ((catalogue.traits(name).baseline_rank, name) for name in names)
+        names = [name for _, name in sorted((rank, n) for rank, n in ranks if rank is not None)]
+    for name in names:
         if catalogue.traits(name).is_default and _serves(name, targets, catalogue):
             options = provider_options(spec, name, catalogue)
             chosen.append(ProviderRequest(name=name, options=options))
@@ -213,16 +213,8 @@ def resolve_providers(
             f"no available provider supports {', '.join(t.device or t.name for t in targets)}",
             hint="`gemmetry list providers` lists what each needs.",
         )
-    names = ", ".join(request.name for request in chosen)
-    return chosen, [f"providers: {names} (--providers picks others)"]
-
-
-def _baselines(catalogue: Catalogue) -> list[str]:
-    """The providers with which a user's kernel is compared where no provider is named, the best
-    first."""
-    ranks = {name: catalogue.traits(name).baseline_rank for name in catalogue.provider_names()}
-    ranked = [(rank, name) for name, rank in ranks.items() if rank is not None]
-    return [name for _, name in sorted(ranked)]
+    shown = ", ".join(request.name for request in chosen)
+    return chosen, [f"providers: {shown} (--providers picks others)"]
 
 
 def provider_options(spec: ProfileSpec, name: str, catalogue: Catalogue) -> dict[str, Any]:
@@ -279,20 +271,18 @@ def make_plan(
     known = catalogue.provider_names()
     operations = [pattern_operation(pattern, known) for pattern in spec.dispatches]
     is_open = not spec.dispatches or any(operation is None for operation in operations)
-    reused = _reused(spec, entries, requests, targets, generated)
+    reused = Reused() if not entries else reuse(
+        entries, [request.name for request in requests], targets, _selection(spec, None, targets),
+        default_only=spec.default_config, where=str(generated),
+    )  # fmt: skip
     notes.extend(reused.notes)
     there = {entry.operation for entry in entries if entry.provider in reused.providers}
-    named = _named(spec.dispatches, known)
+    named = [one for text in spec.dispatches if (one := named_dispatch(text, known)) is not None]
     singles = [one for one in operations if one is not None and one not in there]
     if entries and not (reused.named or reused.operations or named or singles):
         raise nothing_left(spec.dispatches, entries, str(generated))
-    expansion = expand(
-        spec,
-        defaults,
-        base=base,
-        singles=[*reused.operations, *singles],
-        use_default_shapes=is_open and not entries,
-    )
+    expansion = expand(spec, defaults, base=base, singles=[*reused.operations, *singles],
+                       use_default_shapes=is_open and not entries)  # fmt: skip
     notes.extend(expansion.notes)
     notes.extend(
         f"{pattern!r} is read as a regular expression, as re:{pattern} would be"
@@ -302,24 +292,36 @@ def make_plan(
     applies = not (expansion.has_shapes or entries)
     selection = _selection(spec, defaults if applies else None, targets)
     settings = run_settings(spec)
-    document = _document(spec, expansion.document, requests, targets, selection, settings)
-    if entries:
-        document["generated"] = reused.document()
-    return Planned(
-        Plan(
-            name=spec.name,
-            operations=expansion.operations,
-            providers=tuple(requests),
-            targets=tuple(targets),
-            selection=_plan_selection(selection, reused),
-            named=(*reused.named, *named),
-            default_configurations_only=spec.default_config,
-            proposed_only=_proposed_only(spec, selection, requests, measures=settings.measure),
-            settings=settings,
-            document=document,
-        ),
-        tuple(dict.fromkeys(notes)),
+    document = {
+        "name": spec.name,
+        "operations": dict(expansion.document),
+        "providers": [_provider_document(request) for request in requests],
+        "targets": [{"name": target.name, "device": target.device} for target in targets],
+        "selection": selection.document(),
+        "default_configurations_only": spec.default_config,
+        "configurations": spec.configurations,
+        "settings": _settings_document(settings),
+        **({"shard": settings.shard} if settings.shard else {}),
+        **({"generated": reused.document()} if entries else {}),
+    }
+    is_free = spec.configurations == "all" or spec.default_config or selection.include
+    proposed = frozenset(request.name for request in requests) - selection.configurations.keys()
+    chosen: Selection | None = None if selection.everything else selection
+    if reused.operations and reused.providers:
+        chosen = WithoutReused(reused, selection)
+    plan = Plan(
+        name=spec.name,
+        operations=expansion.operations,
+        providers=tuple(requests),
+        targets=tuple(targets),
+        selection=chosen,
+        named=(*reused.named, *named),
+        default_configurations_only=spec.default_config,
+        proposed_only=frozenset() if is_free or not settings.measure else proposed,
+        settings=settings,
+        document=document,
     )
+    return Planned(plan, tuple(dict.fromkeys(notes)))
 
 
 def _entries(spec: ProfileSpec, generated: Path | None) -> tuple[Generated, ...]:
@@ -332,31 +334,6 @@ def _entries(spec: ProfileSpec, generated: Path | None) -> tuple[Generated, ...]
     if found and not wanted:
         raise nothing_left([*spec.operation_kind, *spec.dtypes], found, str(generated))
     return wanted
-
-
-def _reused(
-    spec: ProfileSpec,
-    entries: Sequence[Generated],
-    requests: Sequence[ProviderRequest],
-    targets: Sequence[Target],
-    generated: Path | None,
-) -> Reused:
-    if not entries:
-        return Reused()
-    return reuse(
-        entries,
-        [request.name for request in requests],
-        targets,
-        _selection(spec, None, targets),
-        default_only=spec.default_config,
-        where=str(generated),
-    )
-
-
-def _plan_selection(selection: PatternSelection, reused: Reused) -> Selection | None:
-    if reused.operations and reused.providers:
-        return WithoutReused(reused, selection)
-    return None if selection.everything else selection
 
 
 def _requests(
@@ -375,20 +352,18 @@ def _requests(
         if values:
             options["configurations"] = [dict(item) for item in values]
         requests.append(ProviderRequest(name=provider.name, options=options))
-    silent = [] if defaults is None or defaults.provider is None else [defaults.provider]
+    silent = [defaults.provider] if defaults is not None and defaults.provider else []
     if entries:
         silent = list(dict.fromkeys(entry.provider for entry in entries))
-    if not requests:
-        requests = [
-            ProviderRequest(name=name, options=provider_options(spec, name, catalogue))
-            for name in silent
-        ]
+    requests = requests or [
+        ProviderRequest(name=name, options=provider_options(spec, name, catalogue))
+        for name in silent
+    ]
     if spec.kernel:
         runner = next(n for n in catalogue.provider_names() if catalogue.traits(n).takes_kernels)
-        given = next((request for request in requests if request.name == runner), None)
-        options = {**(given.options if given else {})}
+        given = next((request.options for request in requests if request.name == runner), {})
         kernels = [_kernel(text, base) for text in spec.kernel]
-        options["kernel"] = kernels if len(kernels) > 1 else kernels[0]
+        options = {**given, "kernel": kernels if len(kernels) > 1 else kernels[0]}
         requests = [request for request in requests if request.name != runner]
         requests.append(ProviderRequest(name=runner, options=options))
     return requests
@@ -412,11 +387,6 @@ def _kernel(text: str, base: Path | None) -> str:
     if not file.is_file():
         raise RequestError(f"the kernel's file {file} does not exist", hint=hint)
     return f"{file}:{function}"
-
-
-def _named(patterns: Sequence[str], known: Collection[str]) -> list[NamedDispatch]:
-    found = (named_dispatch(pattern, known) for pattern in patterns)
-    return [dispatch for dispatch in found if dispatch is not None]
 
 
 def _selection(
@@ -444,20 +414,6 @@ def _selection(
     )
 
 
-def _proposed_only(
-    spec: ProfileSpec,
-    selection: PatternSelection,
-    requests: Sequence[ProviderRequest],
-    *,
-    measures: bool,
-) -> frozenset[str]:
-    """The providers of which nothing is requested; none where nothing is measured."""
-    is_free = spec.configurations == "all" or spec.default_config or selection.include
-    if is_free or not measures:
-        return frozenset()
-    return frozenset(request.name for request in requests) - selection.configurations.keys()
-
-
 def run_settings(spec: ProfileSpec) -> RunSettings:
     """The settings of a run that the spec requests."""
     values = setting_values(dict(spec))
@@ -471,27 +427,6 @@ def run_settings(spec: ProfileSpec) -> RunSettings:
     parse_shard(settings.shard)
     check_executor(settings.executor)
     return settings
-
-
-def _document(
-    spec: ProfileSpec,
-    axes: Mapping[str, object],
-    requests: Sequence[ProviderRequest],
-    targets: Sequence[Target],
-    selection: PatternSelection,
-    settings: RunSettings,
-) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "operations": dict(axes),
-        "providers": [_provider_document(request) for request in requests],
-        "targets": [{"name": target.name, "device": target.device} for target in targets],
-        "selection": selection.document(),
-        "default_configurations_only": spec.default_config,
-        "configurations": spec.configurations,
-        "settings": _settings_document(settings),
-        **({"shard": settings.shard} if settings.shard else {}),
-    }
 
 
 def _settings_document(settings: RunSettings) -> dict[str, Any]:

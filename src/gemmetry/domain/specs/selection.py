@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from gemmetry.domain.dispatch import NamedDispatch
 from gemmetry.domain.errors import NameSyntaxError, RequestError, UnknownNameError
-from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.specs.shapes import parse_sizes
 
@@ -108,9 +109,10 @@ def parse_pattern(text: str) -> Pattern:
     if equals:
         return Pattern(text, _key_test(key.strip(), value.strip()))
     provider, _, name = text.rpartition(":")
-    wanted = None if _GLOB.search(text) else _operation_named(name)
-    if wanted is not None:
-        return Pattern(text, lambda p, n, o: o == wanted and provider in ("", p))
+    if not _GLOB.search(text):
+        with suppress(NameSyntaxError):
+            wanted = parse_operation(name)
+            return Pattern(text, lambda p, n, o: o == wanted and provider in ("", p))
     glob = _glob(text)
     if ":" in text:
         return Pattern(text, lambda p, n, o: glob(f"{p}:{n}") is not None)
@@ -134,14 +136,6 @@ def _expression(text: str, hint: str) -> re.Pattern[str]:
         raise RequestError(
             f"the regular expression {text!r} is invalid: {error}", hint=hint
         ) from error
-
-
-def _operation_named(name: str) -> Operation | None:
-    try:
-        operation, configuration = split_dispatch_name(name)
-    except NameSyntaxError:
-        return None
-    return None if configuration else operation
 
 
 def _key_test(key: str, value: str) -> _Test:
@@ -212,9 +206,8 @@ class PatternSelection:
             return True
         is_wanted = False
         for pattern in self.include:
-            if is_wanted and pattern.text in self._found:
-                continue
-            if pattern.matches(provider, name, operation):
+            is_needed = not is_wanted or pattern.text not in self._found
+            if is_needed and pattern.matches(provider, name, operation):
                 is_wanted = True
                 self._found.add(pattern.text)
         return is_wanted

@@ -14,11 +14,11 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import yaml
 
@@ -119,10 +119,7 @@ def _doubling(item: str, start: int, stop: int) -> list[int]:
             hint="Write log2:start:stop with stop at or above start.",
         )
     _check_size(stop, item)
-    values = [start]
-    while values[-1] * 2 <= stop:
-        values.append(values[-1] * 2)
-    return values
+    return [start << power for power in range((stop // start).bit_length())]
 
 
 def _integer(text: str, item: str) -> int:
@@ -190,7 +187,10 @@ def logged_rows(text: str) -> list[tuple[int, Mapping[str, str]]] | None:
     for number, line in enumerate(text.splitlines(), 1):
         given: dict[str, str]
         if command := _COMMAND.search(line):
-            words = _words(command["options"])
+            try:
+                words = shlex.split(command["options"])
+            except ValueError:  # An apostrophe of something else that was logged.
+                words = command["options"].split()
             given = {_OPTIONS[one]: value for one, value in pairwise(words) if one in _OPTIONS}
         elif call := _CALL.search(line):
             given = {"function": call["function"]}
@@ -202,13 +202,6 @@ def logged_rows(text: str) -> list[tuple[int, Mapping[str, str]]] | None:
         if _PRODUCT.search(given.pop("function", "matmul")):
             found.append((number, _row_major(given)))
     return found if is_log else None
-
-
-def _words(options: str) -> list[str]:
-    try:
-        return shlex.split(options)
-    except ValueError:  # An apostrophe of something else that was logged.
-        return options.split()
 
 
 def _row_major(sizes: Mapping[str, str | None]) -> Mapping[str, str]:
@@ -400,8 +393,14 @@ def _csv_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
     reader = csv.reader(text.splitlines())
     rows: list[tuple[int, _Row]] = []
     header: list[str] = []
-    for cells in _csv_lines(reader, path):
-        cells = [cell.strip() for cell in cells]
+    while True:
+        try:
+            cells = [cell.strip() for cell in next(reader)]
+        except StopIteration:
+            return rows
+        except csv.Error as error:  # a cell beyond the reader's limit, as of a file without lines
+            where = f"{path}:{reader.line_num}:1"
+            raise SpecError([f"{where}: not CSV: {error}"], hint=_HINT) from error
         if not any(cells) or cells[0].startswith("#"):
             continue
         if is_tunable_op(cells):
@@ -416,18 +415,8 @@ def _csv_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
                     [f"{path}:{reader.line_num}:1: no column {', '.join(missing)}"], hint=_HINT
                 )
             continue
-        if header:
-            rows.append((reader.line_num, dict(zip(header, cells, strict=False))))
-        else:
-            rows.append((reader.line_num, "x".join(filter(None, cells))))
-    return rows
-
-
-def _csv_lines(reader: Any, path: Path) -> Iterator[list[str]]:
-    try:
-        yield from reader
-    except csv.Error as error:  # a cell beyond the reader's limit, as of a file without lines
-        raise SpecError([f"{path}:{reader.line_num}:1: not CSV: {error}"], hint=_HINT) from error
+        named = dict(zip(header, cells, strict=False))
+        rows.append((reader.line_num, named or "x".join(filter(None, cells))))
 
 
 def _named_shape(named: Mapping[str, str]) -> str:
@@ -470,9 +459,6 @@ def _yaml_shape(node: yaml.Node) -> _Row:
 
 
 _READERS: dict[str, Callable[[str, Path], list[tuple[int, _Row]]]] = {
-    ".csv": _csv_rows,
-    ".yaml": _yaml_rows,
-    ".yml": _yaml_rows,
-    ".txt": _text_rows,
+    ".csv": _csv_rows, ".yaml": _yaml_rows, ".yml": _yaml_rows, ".txt": _text_rows,
     ".log": _text_rows,
-}
+}  # fmt: skip
