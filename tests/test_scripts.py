@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = sorted(
-    path for folder in ("benchmarks", "docs/generate") for path in (ROOT / folder).rglob("*.py")
-)
+ALL = [path for folder in ("benchmarks", "docs/generate") for path in (ROOT / folder).rglob("*.py")]
+SCRIPTS = sorted(path for path in ALL if path.name != "sitecustomize.py")
 NAMES = {path.stem for path in SCRIPTS}
+
+
+@pytest.mark.parametrize("script", sorted({*ALL} - {*SCRIPTS}), ids=lambda path: path.parent.name)
+def test_what_changes_torch_does_so_in_its_own_process(script: Path) -> None:
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))

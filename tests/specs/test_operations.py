@@ -180,10 +180,13 @@ def test_every_preset_reads_and_has_a_source():
     ],
 )
 def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, content, cause):
-    csv.field_size_limit(131_072)  # of the process; readers of traces raise it
+    before = csv.field_size_limit(131_072)  # of the process; readers of traces raise it
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(RequestError, match=cause) as caught:
-        read_shapes(tmp_path / name)
+    try:
+        with pytest.raises(RequestError, match=cause) as caught:
+            read_shapes(tmp_path / name)
+    finally:
+        csv.field_size_limit(before)
     assert caught.value.hint
 
 
