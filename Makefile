@@ -70,7 +70,7 @@ demo: $(VENV)/.demo-installed
 	@echo "Open $(DEMO_SWEEP)/comparison.html: that sweep and one with larger buckets."
 
 test: $(VENV)/.test-installed lint types
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-gpu: $(VENV)/.test-installed
 	$(BIN)/python -m pytest tests/gpu -m "not alone" -n 6
@@ -86,10 +86,10 @@ constraints:
 
 # The suite as on another machine: docs/testing.md.
 test-masked: $(VENV)/.test-installed
-	$(BIN)/python tests/elsewhere.py --masked -- -n 2
+	$(BIN)/python tests/elsewhere.py --masked -- -n 2 --dist loadfile
 
 test-loaded: $(VENV)/.test-installed
-	$(BIN)/python tests/elsewhere.py --busy 4 -- -n 2
+	$(BIN)/python tests/elsewhere.py --busy 4 -- -n 2 --dist loadfile
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

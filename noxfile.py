@@ -14,7 +14,7 @@ nox.options.sessions = ["lint", "types", "tests", "docs"]
 def tests(session: nox.Session) -> None:
     """The test suite; arguments behind ``--`` go to pytest."""
     session.install("-c", "constraints.txt", "--editable", ".[test]")
-    session.run("pytest", "-n", "2", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session

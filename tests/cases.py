@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def arguments(line: str) -> tuple[str, list[Any], dict[str, Any]]:
     return what, [value(part) for part, pair in zip(parts, pairs, strict=True) if not pair], given
 
 
+@cache
 def read(path: Path) -> dict[str, tuple[list[str], list[str]]]:
     """Title -> lines of input, lines that have to be found."""
     found = {}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 import gemmetry
@@ -40,13 +42,22 @@ def test_data_frames_of_series_points_and_changes(nights):
     assert "has_alarm=True" in repr(found)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with three experiments, whose results are equal."""
+    folder = tmp_path_factory.mktemp("made")
+    for name in "abc":
+        gemmetry.profile(
+            providers="null", shapes="64x64x64", device="null", verification_level="quick",
+            experiment=folder / name,
+        )  # fmt: skip
+    return folder
+
+
 @pytest.fixture
-def experiments(tmp_path):
-    """The folders of three experiments, whose results are equal."""
-    folders = [tmp_path / name for name in "abc"]
-    for folder in folders:
-        gemmetry.profile(providers="null", shapes="64x64x64", device="null", experiment=folder)
-    return folders
+def experiments(made, tmp_path):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return [tmp_path / name for name in "abc"]
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "empty"])

@@ -9,6 +9,7 @@ from gemmetry.dispatches.profile import read_spec
 from gemmetry.domain.record import Message, ignore_events
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.session import RunSummary
+from gemmetry.tuning.dispatcher import table
 from gemmetry.tuning.run import EngineMeasure, prepare_tuning
 from gemmetry.tuning.search import FULL, Limit, SearchTrial
 
@@ -42,7 +43,8 @@ def test_times_of_what_works_and_nothing_for_what_does_not(prepared):
     assert "repeat" not in record.verdict.checks
 
 
-def test_only_what_passes_at_level_standard_is_proved(tmp_path):
+def test_only_what_passes_at_level_standard_is_proved(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "_PROOF_SIZES", ((40, 32), (72, 56), (96, 96)))  # a GPU's are large
     spec = read_spec(
         {"providers": PROVIDERS, "shapes": "8x8x8, 16x8x8", "device": "null", "name": "tune",
          "experiment": str(tmp_path / "t"), "verification_level": "quick"}
@@ -56,7 +58,7 @@ def test_only_what_passes_at_level_standard_is_proved(tmp_path):
     # Twice for each kernel and number of rows, at small sizes; nothing is measured.
     assert len(records) == 6
     sizes = {r.operation.split("x", 1)[1] for r in records}
-    assert sizes == {"1032x4608_f32t_f32t_f32t", "1792x4608_f32t_f32t_f32t"}
+    assert sizes == {"72x96_f32t_f32t_f32t", "128x512_f32t_f32t_f32t"}
     assert all(r.measurement is None for r in records)
     assert {r.verdict.checks["repeat"] for r in records if r.configuration != "wrong"} == {"passed"}
 

@@ -100,7 +100,7 @@ def test_rows_show_the_accumulator_the_crash_and_the_missing_build(tmp_path: Pat
     ):  # fmt: skip
         (sources / f"{name}.cu").write_text(F32 + READS)
         if total:
-            command = [compiler, "-shared", "-fPIC", f"-DSUM={total}", f"-DCRASH={ending}"]
+            command = [compiler, "-O2", "-shared", "-fPIC", f"-DSUM={total}", f"-DCRASH={ending}"]
             built = subprocess.run(
                 [*command, str(source), "-o", str(work / "built" / f"{name}.so")], check=False
             )

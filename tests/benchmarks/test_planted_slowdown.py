@@ -15,13 +15,6 @@ def test_extra_work_leaves_the_product_as_it_is() -> None:
     torch.testing.assert_close(slowed, a @ b)
 
 
-def test_candidates_lie_within_c() -> None:
-    for device in ("cpu", "cuda:0"):
-        for rows, columns in planted_slowdown.candidates("128x96x64", device):
-            assert 1 <= rows <= 128
-            assert 1 <= columns <= 96
-
-
 def test_choice_is_nearest_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     class Launches:
         def ratio(self, rows: int, columns: int, seconds: float) -> planted_slowdown.Truth:
@@ -48,8 +41,3 @@ def test_independent_ratio_is_of_blocks_in_turns(monkeypatch: pytest.MonkeyPatch
     assert truth.launches_per_block == round(planted_slowdown.BLOCK_S / 1e-3 / 1.02)
     assert truth.low <= truth.ratio <= truth.high
     assert truth.ratio == pytest.approx(1.05)  # steady drift cancels
-
-
-def test_launches_take_turns_on_buffers() -> None:
-    launches = planted_slowdown.Launches("16x16x16", "f32", "cpu")
-    assert launches.seconds(5, 4, 4) > 0

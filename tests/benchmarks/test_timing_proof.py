@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,12 +107,6 @@ def test_rates_count_what_is_wanted() -> None:
     assert proof.rates(pairs, [Difference.FASTER], "8x8x8", 0.5)[1].counted == 0
 
 
-def test_row_bounds_alarms_from_above_and_power_from_below() -> None:
-    rate = proof.Rate("gemmetry", "rule", "8x8x8", 4, 400, 0.25)
-    assert "| 4 of 400 | 1.0% | ≤ 2.3% | 0.25 s |" in rate.row(is_alarm=True)
-    assert "| ≥ 0.3% |" in rate.row(is_alarm=False)
-
-
 def test_group_memory_makes_the_engine_open_that_many() -> None:
     from gemmetry.domain.dispatch import Target, TargetKind
     from gemmetry.domain.names import parse_operation
@@ -136,24 +127,3 @@ def test_group_memory_makes_the_engine_open_that_many() -> None:
             name = f"matmul_{shape}_{dtype}t_{dtype}t_{dtype}t"
             needed = budget.needed_bytes(Candidate(name))  # type: ignore[arg-type]
             assert budget.limit_bytes // needed == 2
-
-
-def test_sampled_seconds_counts_launches() -> None:
-    measured = results([1.0])
-    expected = sum(measured.samples(measured[0])) * 2 / 1e9
-    assert proof.sampled_seconds(measured) == pytest.approx(expected)
-
-
-def test_json_holds_dataclasses(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "found.json"
-    proof.write_json(path, {"rate": proof.Rate("a", "b", "c", 1, 2, 3.0), "at": tmp_path})
-    assert json.loads(path.read_text())["rate"]["pairs"] == 2
-    proof.write_json(None, {})
-
-
-@pytest.mark.parametrize(("device", "expected"), [("cpu", "f32"), ("cuda:0", "bf16")])
-def test_usual_format_of_a_device(device: str, expected: str) -> None:
-    parser = argparse.ArgumentParser()
-    proof.add_common(parser)
-    assert proof.dtype(parser.parse_args(["--device", device])) == expected
-    assert proof.dtype(parser.parse_args(["--device", device, "--dtype", "f16"])) == "f16"

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 
 import pytest
 
@@ -40,24 +38,6 @@ def test_a_repeated_trace_has_everything_as_often_and_apart(trace, tmp_path):
     assert summary.gemm_kernel_ns == summary.busy_ns == 9875 * copies
     # Each kernel is linked to the operator of its own copy.
     assert sorted(large.launches.operator.tolist()) == list(range(copies))
-
-
-def test_a_row_shows_time_and_memory_of_its_command_alone(tmp_path):
-    held = bytearray(300 << 20)
-    command = [sys.executable, "-c", "import time; x = bytearray(60 << 20); time.sleep(0.2)"]
-    row = traces.Row("held", command, 2, 100)
-    row.measure(os.environ)
-    assert len(held) > row.memory_mb[0] * 1e6
-    assert 60 < row.memory_mb[0] < 120
-    assert 0.2 <= row.seconds[0] < 10
-    assert row.line().startswith(f"| held | {row.seconds[0]:.2f} |  | ")
-    assert row.line().endswith("| 2 s, 100 MB |")
-
-
-def test_a_command_that_fails_is_reported_with_its_last_words():
-    row = traces.Row("failing", [sys.executable, "-c", "raise SystemExit('no such trace')"])
-    row.measure(os.environ)
-    assert row.line() == "| failing | exit status 1: no such trace | | | | |"
 
 
 def test_the_tables_and_factors_of_a_run(trace, monkeypatch, capsys):

@@ -23,9 +23,11 @@ class Ended:
 
 Cli = Callable[..., Ended]
 
+LEVEL_STATED = {"--verification-level", "--quick", "--help", "--dry-run"}
+
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch, capsys) -> Cli:
+def cli_as_typed(tmp_path, monkeypatch, capsys) -> Cli:
     """Runs `gemmetry` with these arguments in a separate folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -35,6 +37,19 @@ def cli(tmp_path, monkeypatch, capsys) -> Cli:
         status = run(list(arguments))
         captured = capsys.readouterr()
         return Ended(status, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def cli(cli_as_typed) -> Cli:
+    """The same, but `profile` verifies at level quick where the arguments state none:
+    tests/verification has the tests of the checks."""
+
+    def call(*arguments: str) -> Ended:
+        if arguments[:1] == ("profile",) and not LEVEL_STATED & {*arguments}:
+            arguments += ("--verification-level", "quick")
+        return cli_as_typed(*arguments)
 
     return call
 

@@ -208,7 +208,8 @@ def test_show_names_the_evidence(records):
 def test_a_device_that_disappears_keeps_the_rest_for_resume(cli):
     name = "matmul_16x16x16_f32t_f32t_f32t"
     patterns = ",".join(f"{name}_{item}" for item in ("fast", "device_lost_12", "default"))
-    arguments = ("profile", "--providers", "null", "--dispatches", patterns, "--experiment", "e")
+    arguments = ("profile", "--providers", "null", "--dispatches", patterns, "--experiment", "e",
+                 "--verification-level", "standard")  # fmt: skip
     lost = cli(*arguments, "--json")
     assert lost.status == 3
     assert "the simulated device null is gone" in lost.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tuned import record, results
 
@@ -102,6 +102,7 @@ _VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(string.printable, max_size=5000), _VALUES, max_size=100))
+@settings(max_examples=30, deadline=None)
 def test_any_document_fits(document) -> None:
     found = brief(document)
     assert len(encoded(found)) < 4096

@@ -13,8 +13,6 @@ from gemmetry.cli.console import (
     check_outputs,
     check_rendering,
     command_line,
-    emit,
-    given_values,
     note,
     plan_request,
     read_request,
@@ -23,6 +21,7 @@ from gemmetry.cli.console import (
     stdout_console,
 )
 from gemmetry.cli.main import run
+from gemmetry.cli.options import Written
 from gemmetry.domain.errors import RequestError, SpecError, StorageError, UnknownNameError
 from gemmetry.domain.specs.model import ProfileSpec
 from gemmetry.domain.tables import Column, ColumnType, Table
@@ -123,11 +122,9 @@ def test_a_spec_that_cannot_be_saved_is_reported(tmp_path):
 
 
 def test_lists_become_one_text_but_patterns_stay_apart():
-    assert given_values({"dtypes": ["a,b", "c"], "dispatches": ["x{1,2}", "y"], "seed": "1"}) == {
-        "dtypes": "a,b,c",
-        "dispatches": ["x{1,2}", "y"],
-        "seed": "1",
-    }
+    given = {"dtypes": ["f16,f32", "bf16"], "dispatches": ["x{1,2}", "y"]}
+    spec = read_request(Source(given=given))
+    assert spec.dtypes == ("f16", "f32", "bf16") and spec.dispatches == ("x{1,2}", "y")
 
 
 def test_a_spec_says_what_is_rendered():
@@ -182,7 +179,7 @@ THINGS = Table(
 
 
 def test_an_empty_table_is_still_a_table(tmp_path, capsys):
-    emit(Table("things", COLUMNS), as_json=False, outputs=[tmp_path / "t.csv"])
+    Written(json=False, output=[tmp_path / "t.csv"]).emit(Table("things", COLUMNS))
     assert (tmp_path / "t.csv").read_text() == "name,ok,many,none,parts\n"
     assert capsys.readouterr().out.split() == ["name", "ok", "many", "none", "parts"]
 
@@ -191,7 +188,7 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_printed(tmp
     (tmp_path / "file").write_text("")
     for name, error in (("t.pdf", RequestError), ("file/t.csv", StorageError)):
         with pytest.raises(error):
-            emit(THINGS, as_json=True, outputs=[tmp_path / name])
+            Written(json=True, output=[tmp_path / name]).emit(THINGS)
         with pytest.raises(error):
             check_outputs([tmp_path / name])
     assert capsys.readouterr().out == ""

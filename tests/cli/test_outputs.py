@@ -55,13 +55,13 @@ def _shown(text: str, here: Path, words: set[str], most: int = 80) -> list[str]:
     return [_TIMES.sub("*", line.rstrip())[:300] for line in lines]
 
 
-def _run(cli, case: str, here: Path) -> str:
+def _run(cli_as_typed, case: str, here: Path) -> str:
     found, given = [], set()
     for line in outputs._read_cases()[case].replace(str(outputs.ROOT), "root").splitlines():
         if outputs.prepare(line, here):
             given = set(here.rglob("*"))
             continue
-        ended = cli(*outputs.arguments(line))
+        ended = cli_as_typed(*outputs.arguments(line))
         found += [f"$ gemmetry {line}", f"= {ended.status}"]
         if ended.status in (2, 3):
             assert re.match("(?s)(.*\n)?error: .*\nhint: ", ended.stderr), line
@@ -83,7 +83,7 @@ def _run(cli, case: str, here: Path) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_output(cli, case, tmp_path, monkeypatch):
+def test_output(cli_as_typed, case, tmp_path, monkeypatch):
     width = next(filter(str.isdigit, CASES[case]), "100")
     for name, value in {"COLUMNS": width, "NO_COLOR": "1", "GEMMETRY_SEED": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -92,7 +92,7 @@ def test_output(cli, case, tmp_path, monkeypatch):
     here.mkdir()
     monkeypatch.chdir(here)
     Path("root").symlink_to(outputs.ROOT)  # Texts do not depend on the length of its path.
-    found = _run(cli, case, here)
+    found = _run(cli_as_typed, case, here)
     target = GOLDEN / f"{case}.txt"
     if os.environ.get("GEMMETRY_GOLDEN"):
         target.parent.mkdir(exist_ok=True)

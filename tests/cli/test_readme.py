@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from gemmetry.cli.main import COMMANDS, PARSER_ERROR, load_command, run
+from gemmetry.documents import sweep_plots
 from gemmetry.providers.base import builtin_names
 
 ROOT = Path(__file__).parents[2]
@@ -217,7 +218,9 @@ def test_command_lines_that_plan_are_understood(cli, line, tmp_path):
     assert ended.status == 0 or no_such_device, ended.stderr
 
 
-RULES = tomllib.loads(Path(__file__).with_name("command_lines.toml").read_text())["rule"]
+_TOML = tomllib.loads(Path(__file__).with_name("command_lines.toml").read_text())
+RULES = _TOML["rule"]
+FASTER = _TOML["faster"]
 _DATA = ROOT / "tests/data"
 
 
@@ -244,7 +247,8 @@ def as_run(line: str) -> str:
     for pattern, replacement in rule_of(line).get("change", ()):
         line, changes = re.subn(pattern, replacement, line, count=1)
         assert changes, f"{pattern} is not in: {line}"
-    return line
+    words = [words for match, words in FASTER.items() if re.search(match, line)]
+    return " ".join([line, *words])
 
 
 def different_lines() -> list[str]:
@@ -283,7 +287,8 @@ _PROFILED = "gemmetry-out/profile-1234"
 def _make_experiments() -> None:
     for name in ("examples", "src", "tests"):
         Path(name).symlink_to(ROOT / name)
-    quick = ("--time-budget", "20ms", "--shapes", "64x48x32", "--dtypes", "f32")
+    quick = ("--time-budget", "20ms", "--verification-level", "quick", "--dtypes", "f32",
+             "--shapes", "64x48x32")  # fmt: skip
     _made("profile", "--providers", "torch,numpy,iree", "--default-config", *quick,
           "--experiment", _PROFILED)  # fmt: skip
     for name in ("before", "after", "run", "mine", "tonight", "RUN", "EXPERIMENT", "tuning",
@@ -364,6 +369,7 @@ def test_a_line_runs_as_written_or_as_its_rule_says(world, line, cli, tmp_path, 
     """Files are named as a shell would: by their patterns."""
     shutil.copytree(world, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sweep_plots, "sweep_plots", lambda points: {})  # They take seconds.
     places = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(places))
     rule, text = rule_of(line), as_run(line)

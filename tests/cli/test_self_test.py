@@ -12,8 +12,8 @@ import pytest
 from gemmetry.cli.main import run
 
 PART = ("--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*")
-DRAWN = "m?[16]_*,m??[16]_*,m56_f*,m80_rows_in_*,ok?[38]_*"
-"""A fifth, by number, and those for which only the level paranoid has a check."""
+DRAWN = "m?6_*,m??6_*,m56_f*,m80_rows_in_*,ok?3_*"
+"""A tenth, by number, and those for which only the level paranoid has a check."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_host_mutants_are_killed_and_no_right_kernel_flagged(drawn):
     assert document["false_alarms"] == []
     assert [item["name"] for item in document["not_run"] if item["is_broken"]] == []
     assert status == 0
-    assert document["mutants_total"] == document["mutants_killed"] >= 40
+    assert document["mutants_total"] == document["mutants_killed"] >= 15
     assert document["correct_total"] >= 3
     reasons = {item["name"]: item["reason"] for item in document["not_run"]}
     paranoid = {name for name, reason in reasons.items() if "level paranoid" in reason}

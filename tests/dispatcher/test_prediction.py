@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gemmetry.tuning.dispatcher.choosing import Predictor
+from gemmetry.tuning.dispatcher.choosing import Chooser
 from gemmetry.tuning.dispatcher.table import MatmulProblem
 
 from .conftest import SIGNATURE, entry, table_of
@@ -16,7 +16,7 @@ def shapes(cublas, a):
 
 
 def predictor(entries):
-    return Predictor(table_of(*entries, target="cuda-sm_90", device="NVIDIA H200"))
+    return Chooser(table_of(*entries, target="cuda-sm_90", device="NVIDIA H200"))
 
 
 def test_the_nearer_a_measured_shape_the_more_it_counts():

@@ -154,15 +154,6 @@ def gemm(details, **cells):
     return workbook_gemms(report(GEMM={name: [cell] for name, cell in columns.items()}))
 
 
-def test_sizes_alone_give_a_shape_without_format_and_layout():
-    (row,) = gemm(f"[{ONE}]")
-    assert tuple(row.shape) == (16, 32, 64, 1, None, None, "none")
-    assert (row.count, row.sum_ns, row.min_ns, row.max_ns) == (2, 6000, 2500, 3500)
-    assert row.tflops == pytest.approx(2 * 16 * 32 * 64 / 3000 / 1000)
-    (row,) = gemm(f"[{ONE}]", **{"param: B": 4})
-    assert row.shape.batch == 4
-
-
 def test_several_kernels_of_a_call_share_its_flops():
     other = ONE.replace("my_gemm", "other_gemm")
     rows = gemm(f"[{{'name': 'Memset (Device)', 'count': 2}}, {ONE}, {other}]")

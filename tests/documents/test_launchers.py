@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from gemmetry.documents.operator_tables import find_launchers, operator_category
-from gemmetry.traces.joins import NONE, enclosing_among
+from gemmetry.traces.joins import NONE
 
 
 def _by_name(trace):
@@ -71,21 +70,6 @@ def test_communication_is_not_computation_and_its_mark_is_passed_over(recording)
     assert found.subtree_ns[0] == 50
 
 
-def test_a_trace_without_hosts_rows_has_no_launchers(recording):
-    made = recording()
-    made.kernel("k", 0, 10)
-    found = find_launchers(made.trace())
-    assert len(found.name) == 0
-    assert found.of_row.tolist() == [NONE]
-
-
-def test_climbing_outwards_finds_the_nearest_that_is_chosen():
-    parent = np.array([NONE, 0, 1, NONE])
-    chosen = np.array([7, NONE, NONE, NONE])
-    found = enclosing_among(np.array([2, 0, 3, NONE]), parent, chosen)
-    assert found.tolist() == [7, 7, NONE, NONE]
-
-
 @pytest.mark.parametrize(
     ("operator", "kernel", "category"),
     [
@@ -110,7 +94,3 @@ def test_climbing_outwards_finds_the_nearest_that_is_chosen():
 )
 def test_categories_are_those_of_tracelens(operator, kernel, category):
     assert operator_category(operator, kernel) == category
-
-
-def test_an_unknown_operator_whose_first_kernel_multiplies_is_a_gemm():
-    assert operator_category("mine::op", "nvjet_sm90", kernel_is_gemm=True) == "GEMM"

@@ -19,7 +19,8 @@ from gemmetry.domain.files import remove, within
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.schema import CHECKED_TABLES, checksum, with_checksum
 
-PROFILE = ("profile", "--providers", "null", "--shapes", "64x64x64,32x32x32")
+PROFILE = ("profile", "--providers", "null", "--shapes", "64x64x64,32x32x32",
+           "--verification-level", "quick")  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -99,32 +99,32 @@ def threads(tmp_path, monkeypatch):
     return make, masks, calls
 
 
-def test_threads_that_worked_get_a_core_each_and_are_let_go(root, threads):
+def test_threads_that_worked_get_a_core_each_and_are_let_go(threads):
     make, masks, calls = threads
     tasks = make(t11=5_000, t12=9_000, t13=100, t14=90_000)
     assert running_times(tasks) == {11: 5_000, 12: 9_000, 13: 100, 14: 90_000}
     before = {14: 89_900, 11: 0}
-    assert spread_threads(before, root, tasks) == 2
+    assert spread_threads(before, tasks) == 2
     assert calls[:2] == [(12, {0}), (11, {1})], "the busiest first; 13 and 14 hardly worked"
     assert masks == {11: set(range(8)), 12: set(range(8))}
 
 
-def test_bound_threads_stay_and_ended_ones_are_not_an_error(root, threads):
+def test_bound_threads_stay_and_ended_ones_are_not_an_error(threads):
     make, masks, calls = threads
     tasks = make(t11=5_000, t12=9_000)
     masks[12] = {3}
-    assert spread_threads({}, root, tasks) == 1
+    assert spread_threads({}, tasks) == 1
     assert masks[12] == {3}
     make(t15=99_000)
     calls.clear()
-    assert spread_threads({}, root, tasks) == 0
+    assert spread_threads({}, tasks) == 0
 
 
-def test_there_are_no_more_moves_than_processors(root, threads):
+def test_there_are_no_more_moves_than_processors(threads):
     make, _masks, _calls = threads
     tasks = make(**{f"t{number}": 1_000 for number in range(20, 32)})
-    assert spread_threads({}, root, tasks) == 8
-    assert spread_threads({}, root, tasks / "none") == 0
+    assert spread_threads({}, tasks) == 8
+    assert spread_threads({}, tasks / "none") == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")

@@ -11,8 +11,8 @@ from gemmetry.numerics.references import (
     compute_reference,
     evaluate,
     exact_integer_dtype,
-    logical_view,
     plain_product,
+    to_logical,
 )
 from gemmetry.numerics.storage import numpy_dtype
 
@@ -31,10 +31,10 @@ def test_s8_uses_float32_only_where_it_is_exact(name, dtype):
 
 def test_logical_views_share_memory_with_what_is_stored():
     stored = np.arange(6, dtype=np.float32).reshape(3, 2)
-    view = logical_view(stored, TensorSpec("lhs", (2, 3), F32, Layout.COLUMN))
+    view = to_logical(stored, TensorSpec("lhs", (2, 3), F32, Layout.COLUMN))
     assert view.shape == (2, 3)
     assert np.shares_memory(view, stored)
-    assert logical_view(stored, TensorSpec("lhs", (3, 2), F32)) is stored
+    assert to_logical(stored, TensorSpec("lhs", (3, 2), F32)) is stored
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_float64_evaluation_is_the_reference_rounded_once(name):
     output = np.empty(operation.output.storage_shape, dtype)
     evaluate(operation, inputs, output, np.dtype(np.float64))
     expected = compute_reference(operation, inputs).value.astype(dtype)
-    assert np.array_equal(logical_view(output, operation.output), expected)
+    assert np.array_equal(to_logical(output, operation.output), expected)
 
 
 @pytest.mark.parametrize(

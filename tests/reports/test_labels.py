@@ -11,20 +11,13 @@ from hypothesis import strategies as st
 from gemmetry.dispatches.analysis import RunMarks, RunState, find_run_marks, relative_half_width
 from gemmetry.dispatches.comparison import Leader
 from gemmetry.dispatches.labels import (
-    difference_legend,
-    difference_sign,
-    failed_checks,
-    format_ratio,
     half_width_label,
-    reason_line,
     run_state_lines,
     shorten_configurations,
-    unapplied_checks,
     verdict_line,
 )
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import Measurement
-from gemmetry.statistics.comparison import Difference
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 LEADER = Leader(name="torch", is_configuration=False, operations=9, fastest=6, shown=4, ratio=1.32,
@@ -81,28 +74,6 @@ def test_half_widths_are_as_short_as_they_can_be():
     assert relative_half_width(_measured(None, None)) is None
 
 
-def test_speeds_that_were_not_shown_to_differ_have_a_sign_and_a_legend():
-    signs = {one: difference_sign(one) for one in (None, *Difference)}
-    shown = {one: sign for one, sign in signs.items() if sign}
-    assert shown == {Difference.NONE_SHOWN: "≈", Difference.UNDECIDED: "≷"}
-    assert difference_legend([Difference.SLOWER]) == []
-    [(sign, _)] = difference_legend([Difference.UNDECIDED, Difference.FASTER])
-    assert sign == "≷"
-
-
-def test_ratios_of_a_column_have_two_decimals():
-    assert [format_ratio(v) for v in (None, 0.5, 1.234, 12.34, 123.4)] == [
-        "–", "0.50×", "1.23×", "12.34×", "123×",
-    ]  # fmt: skip
-
-
-def test_shared_tokens_are_left_out():
-    names = ["tile_config_128x128_32x5_tensorcore", "tile_config_64x64_64x5_tensorcore", "default"]
-    short = dict(zip(names, ("128x128_32x5", "64x64_64x5", "default"), strict=True))
-    assert shorten_configurations(names, 12) == short
-    assert shorten_configurations(names, 60)[names[0]] == names[0]
-
-
 @settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.from_regex(r"[a-z0-9]{1,12}(_[a-z0-9]{1,12}){0,6}", fullmatch=True),
@@ -114,16 +85,3 @@ def test_short_configurations_fit_and_stay_different(names, width):
     assert set(short) == set(names)
     assert len(set(short.values())) == len(names)
     assert all(0 < len(text) <= width for text in short.values())
-
-
-def test_checks_that_did_not_apply_or_failed(failed_result_set):
-    """Those of the operation itself are not counted; the reason's own is not repeated."""
-    (record,) = failed_result_set.records
-    assert unapplied_checks([record] * 2) == {"written": 2}
-    assert failed_checks(record.verdict) == {"integers": "9 elements are wrong"}
-
-
-def test_reasons_are_reported_with_their_numbers(make_record):
-    """What verification says of a wrong kernel is not cut in front of got and expected."""
-    reason = "tail_shapes: " + "how it is wrong, " * 12 + "first at [0, 0]: got 96.04"
-    assert reason_line(make_record(NAME, reason=reason)) == reason

@@ -8,11 +8,9 @@ import pytest
 
 from gemmetry.dispatches.figures import provider_places
 from gemmetry.providers.base import builtin_names
-from gemmetry.results import palette
 from gemmetry.results.palette import (
     COLOURS,
     DARK_COLOURS,
-    SCALE,
     colour_at,
     contrast,
     ink_on,
@@ -38,14 +36,6 @@ def test_a_text_can_be_read_on_every_colour_of_the_scale():
     assert min(contrast(ink_on(ground), ground) for ground in grounds) >= READABLE
 
 
-def test_the_scale_passes_through_its_colours_and_ends_at_its_ends():
-    last = len(SCALE) - 1
-    assert tuple(colour_at(place / last) for place in range(last + 1)) == SCALE
-    assert (colour_at(-1), colour_at(2)) == (SCALE[0], SCALE[-1])
-    lightness = [palette._luminance(colour) for colour in SCALE]
-    assert lightness == sorted(lightness), "it can be read without colours"
-
-
 def test_a_provider_has_its_colour_whoever_else_was_measured():
     everybody = provider_places(builtin_names())
     assert len(set(everybody.values())) == len(everybody)
@@ -55,14 +45,6 @@ def test_a_provider_has_its_colour_whoever_else_was_measured():
     theirs = provider_places(["theirs"])["theirs"]
     assert provider_places(["theirs", "torch"])["theirs"] in (theirs, theirs + 1)
     assert provider_places(["theirs", "torch"])["torch"] == everybody["torch"]
-
-
-def test_more_providers_than_colours_have_places_of_their_own():
-    names = [f"provider{number}" for number in range(20)]
-    places = provider_places([*names, "torch"])
-    assert len(set(places.values())) == 21
-    assert provider_places(reversed([*names, "torch"])) == places
-    assert {place % len(COLOURS) for place in places.values()} == set(range(len(COLOURS)))
 
 
 def test_colours_are_as_many_on_a_dark_ground():

@@ -93,26 +93,6 @@ def test_verbose_lists_choices_and_commands_line_by_line(make_record):
     ]
 
 
-def test_live_view_shows_share_best_stage_and_failures(events):
-    console = _console(force_terminal=True, color_system=None)
-    with ProgressListener(console) as listener:
-        for event in events:
-            listener(event)
-        view = _console()
-        view.print(listener._render())
-    text = view.file.getvalue()
-    assert "12/12" in text
-    assert "best so far" in text
-    assert "iree fast" in text
-    assert "200 GFLOP/s" in text
-    assert "1 failed" in text
-    assert "compile 2/2" in text
-    # A failure is printed above the live view at once; an ok dispatch is not.
-    written = console.file.getvalue()
-    assert "wrong torch:" in written
-    assert f"ok torch:{SQUARE}_slow" not in written
-
-
 @pytest.mark.parametrize("width", [60, 80])
 def test_lines_above_the_live_view_break_between_words(make_record, width):
     reason = "values: " + " ".join(f"element{number} is wrong" for number in range(12))

@@ -23,13 +23,13 @@ from gemmetry.selftest.emulator import kernel_of
 from gemmetry.selftest.provider import Carrier, Mutant, MutantProvider, all_mutants
 from gemmetry.verification.checks import CheckOutcome, calls
 from gemmetry.verification.checks import shapes as long_axes
-from gemmetry.verification.context import Context
+from gemmetry.verification.context import Context, run_check
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import CHECKS
 
 WORKSPACE = Workspace(generated=Path("unused"))
 MODULES = calls, long_axes
-RUN = {check.name: check.run for check in CHECKS}
+RUN = {one.name: partial(run_check, check=one.run) for one in CHECKS}
 
 TIMED = (
     "thread_writes_later", "work_left_to_thread", "cache_in_bursts", "cache_in_late_bursts",

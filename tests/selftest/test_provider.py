@@ -70,7 +70,7 @@ def test_a_host_kernel_runs_on_no_gpu() -> None:
 
 
 def test_a_carrier_whose_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "find_spec", lambda name: None)
+    monkeypatch.setattr(provider, "is_installed", lambda name: False)
     assert carrier_problem(Carrier.TRITON, CPU) == "needs triton and torch"
     assert carrier_problem(Carrier.HOST, CPU) is None
     assert carrier_problem(Carrier.CUDA, CPU) == "cuda kernels do not run on cpu"

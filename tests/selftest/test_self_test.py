@@ -31,7 +31,7 @@ def test_on_a_gpu_each_carrier_runs_wherever_it_can(monkeypatch):
     monkeypatch.setattr(module, "_targets", lambda: (CPU, GPU))
     from gemmetry.selftest import provider
 
-    monkeypatch.setattr(provider, "_is_installed", lambda _: True)
+    monkeypatch.setattr(provider, "is_installed", lambda _: True)
     prepared = prepare_self_test(level="paranoid")
     assert prepared.plan.targets == (CPU, GPU)
     found = prepared.plan.document["planted"]

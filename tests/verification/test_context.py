@@ -102,7 +102,7 @@ def test_a_right_result_is_compared_on_the_device_alone(comparing_context, conte
     host = context_of(NAME).first_errors
     context = comparing_context()
     assert context.first_errors == host
-    assert context.judge_by_bound("x", context.second, context.reference).text == "passed"
+    assert context.judge_by_bound(context.second, context.reference).text == "passed"
     assert (context.launcher.device.uploads, context.launcher.device.compared) == (1, 2)
 
 
@@ -121,10 +121,10 @@ def test_the_host_finds_out_what_is_wrong(comparing_context, context_of):
         return result
 
     context = comparing_context(kernel=wrong, device_only=False)
-    result = context.judge_by_bound("x", context.first, context.reference)
+    result = context.judge_by_bound(context.first, context.reference)
     host = context_of(NAME, kernel=wrong)
-    assert result == host.judge_by_bound("x", host.first, host.reference)
-    assert result.is_failure and context.evidence["x"].bad[3, 4]
+    assert result == host.judge_by_bound(host.first, host.reference)
+    assert result.is_failure and context.evidence[""].bad[3, 4]
 
 
 def test_short_memory_and_integers_are_left_to_the_host(comparing_context, monkeypatch):

@@ -303,7 +303,7 @@ def test_a_failure_after_timing_enters_the_verdict(judge):
     same = with_check(verdict, CheckResult("after_timing"))
     assert same.status is Verification.PASSED
     assert same.checks["after_timing"] == "passed"
-    changed = with_check(verdict, failed("after_timing", "0: all wrong"))
+    changed = with_check(verdict, failed("0: all wrong", name="after_timing"))
     assert changed.status is Verification.FAILED
     assert changed.reason.startswith("after_timing: 0: all wrong")
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,6 +18,7 @@ import typer
 
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import RAY
+from gemmetry.domain.units import counted, noun_for
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from gemmetry.domain.record import Record, ResultSet
     from gemmetry.domain.specs.model import ProfileSpec
     from gemmetry.domain.specs.operations import Defaults
-    from gemmetry.domain.tables import Table
 
 
 _R = TypeVar("_R")
@@ -84,9 +84,9 @@ def note(text: str, *, command: str = "") -> None:
 
 
 def notes(texts: Iterable[str], kind: str = "note") -> None:
-    """Print on stderr what is not empty, after ``note:``, or ``warning:``."""
+    """Print on stderr what is not empty, after ``note:``, or ``warning:``, or nothing."""
     for text in filter(None, texts):
-        note(f"{kind}: {text}")
+        note(f"{kind}: {text}" if kind else text)
 
 
 def print_json(document: Any, *, indent: int = 0) -> None:
@@ -116,52 +116,6 @@ class Found(Protocol):
 
     def write(self, path: Path) -> object:
         """Write it in the format of the suffix."""
-
-
-def deliver(
-    found: Found,
-    *,
-    as_json: bool,
-    outputs: Sequence[Path],
-    show: Callable[[Console], None],
-    is_brief: bool = False,
-) -> None:
-    """Print what was found, as a document or for a reader, and write it to each of `outputs`."""
-    if as_json and is_brief:
-        from gemmetry.results.emit import Result
-
-        print_json(found.brief() if isinstance(found, Result) else found.document(), indent=-1)
-    elif as_json:
-        print_json(found.document())
-    else:
-        show(stdout_console())
-    write_outputs(found, outputs)
-
-
-def emit(
-    table: Table,
-    *,
-    as_json: bool,
-    outputs: Sequence[Path] = (),
-    show: Callable[[Table], None] | None = None,
-) -> None:
-    """Print `table`, and write it to `outputs`; `show` prints it in another way than as a table.
-
-    Raises:
-        RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
-    """
-    from gemmetry.results.emit import of_table
-
-    def show_table(console: Console) -> None:
-        from gemmetry.dispatches.terminal import print_table
-
-        if show is None:
-            print_table(table, console)
-        else:
-            show(table)
-
-    check_outputs(outputs)
-    deliver(of_table(table), as_json=as_json, outputs=outputs, show=show_table)
 
 
 def write_outputs(found: Found, outputs: Sequence[Path]) -> None:
@@ -203,15 +157,6 @@ _PATTERN_KEYS = frozenset(("dispatches", "exclude", "output", "shapes", "matrix_
 """Keys whose items may hold commas of their own, or mean something else joined by commas."""
 
 
-def given_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as values of a spec: list options become one text, so that ``--dtypes a,b c`` and
-    a file's ``dtypes: "a, b, c"`` are read by the same code."""
-    return {
-        name: ",".join(value) if isinstance(value, list) and name not in _PATTERN_KEYS else value
-        for name, value in given.items()
-    }
-
-
 def read_request(source: Source, **defaults: Any) -> ProfileSpec:
     """The spec of a command line; `defaults` are keys for what it leaves out.
 
@@ -222,7 +167,13 @@ def read_request(source: Source, **defaults: Any) -> ProfileSpec:
     from gemmetry.dispatches.profile import read_spec, write_spec
     from gemmetry.domain.specs.loader import command_place, parse_settings
 
-    settings, given = parse_settings(source.settings), given_values(source.given)
+    settings = parse_settings(source.settings)
+    # Lists are one text, so that ``--dtypes a,b c`` and a file's ``dtypes: "a, b, c"`` are read by
+    # the same code.
+    given = {
+        name: ",".join(value) if isinstance(value, list) and name not in _PATTERN_KEYS else value
+        for name, value in source.given.items()
+    }
     place = command_place(settings.keys() - given.keys())
     spec = read_spec(source.spec, {**settings, **given}, place=place)
     silent = {key: value for key, value in defaults.items() if key not in spec.model_fields_set}
@@ -264,11 +215,10 @@ def plan_request(
     from gemmetry.dispatches.profile import prepare
 
     # Paths in a spec file are relative to it, those on the command line to the working directory.
-    is_from_file = source.spec is not None and not {"shapes", "kernel"} & set(source.given)
-    base = source.spec.parent if is_from_file and source.spec is not None else None
+    has_own = bool({"shapes", "kernel"} & set(source.given))
+    base = None if source.spec is None or has_own else source.spec.parent
     prepared = prepare(spec, defaults=defaults, base=base, takes_generated=takes_generated)
-    for text in prepared.notes if shows_notes else ():
-        note(text)
+    notes(prepared.notes if shows_notes else (), "")
     return prepared
 
 
@@ -287,24 +237,20 @@ class Rendering:
 
 def rendering_of(request: Any, *, json: bool) -> Rendering:
     """The rendering that the keys of a spec request, or the options of the same names."""
+    names = request.columns or ()
+    parts = [part for name in names for part in name.replace(",", " ").split()]
+    if not names and request.format == "block":
+        # The format of the dispatch profiler has its columns in files, too.
+        parts = ["dispatch-profiler"]
     return Rendering(
-        outputs=tuple(Path(path) for path in request.output),
+        outputs=tuple(map(Path, request.output)),
         append=request.append,
-        columns=columns_of(request.columns, request.format),
+        columns=tuple("gemmetry" if part == "all" else part for part in parts),
         baseline=request.baseline,
         format=request.format,
         json=json,
         html=Path(request.html) if request.html else None,
     )
-
-
-def columns_of(names: tuple[str, ...] | list[str] | None, format: str) -> tuple[str, ...]:
-    """Names of columns from comma lists; ``all`` is another name of ``gemmetry``. Without any, the
-    format of the dispatch profiler has its columns in files, too."""
-    if not names and format == "block":
-        return ("dispatch-profiler",)
-    parts = [part for name in names or () for part in name.replace(",", " ").split()]
-    return tuple("gemmetry" if part == "all" else part for part in parts)
 
 
 def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) -> None:
@@ -323,10 +269,8 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
     select_columns(rendering.columns)
     paths = (*rendering.outputs, *((rendering.html,) if rendering.html else ()))
     check_outputs(paths, every_form(), draws=True)
-    if not rendering.append or tags is None:
-        return
-    for path in paths:
-        if path.suffix.lower() == CSV:
+    if rendering.append and tags is not None:
+        for path in (one for one in paths if one.suffix.lower() == CSV):
             check_append(path, select_columns(rendering.columns, tags=tags))
 
 
@@ -398,14 +342,14 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
             text = f"  unsupported: {dispatch.refusal}" if dispatch.refusal else ""
             first.append(f"{dispatch.provider}:{dispatch.name}{text}")
     warn_of_idle_patterns(prepared)
-    total = sum(counts.values())
+    total, kinds = sum(counts.values()), len(operations)
     if as_json:
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "plan_hash": prepared.plan.hash,
             "experiment": str(prepared.experiment),
             "dispatches": total,
-            "operations": len(operations),
+            "operations": kinds,
             "providers": [
                 {"provider": provider, "target": target, "dispatches": count,
                  "unsupported": refused[provider, target]}
@@ -415,9 +359,8 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
         }  # fmt: skip
         print_json(document)
         return
-    dispatches = "dispatch" if total == 1 else "dispatches"
-    kinds = "operation" if len(operations) == 1 else "operations"
-    say(f"{total} {dispatches} of {len(operations)} {kinds} would run:")
+    dispatches = noun_for(total, "dispatch", "dispatches")
+    say(f"{total} {dispatches} of {kinds} {noun_for(kinds, 'operation')} would run:")
     for (provider, target), count in counts.items():
         missing = refused[provider, target]
         text = f" ({missing} unsupported)" if missing else ""
@@ -502,10 +445,12 @@ def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
     """What an interrupted run left in the one of `folders` that was written last, and how to
     continue."""
     from gemmetry.domain.errors import GemmetryError
-    from gemmetry.domain.units import counted
     from gemmetry.engine.experiment import Experiment
 
-    for folder in sorted(folders, key=_written, reverse=True):
+    def written(folder: Path) -> float:
+        return max((file.stat().st_mtime for file in folder.glob("journal.sqlite*")), default=0.0)
+
+    for folder in sorted(folders, key=written, reverse=True):
         try:
             with Experiment.open(folder) as experiment:
                 done, total = sum(experiment.outcome_counts().values()), experiment.total()
@@ -524,36 +469,23 @@ def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
     )
 
 
-def _written(folder: Path) -> float:
-    return max((file.stat().st_mtime for file in folder.glob("journal.sqlite*")), default=0.0)
-
-
-def _runs(prepared: Prepared) -> bool:
-    """False where dispatches are only compiled."""
-    return prepared.plan.settings.measure or prepared.plan.settings.verify
-
-
-def _built(records: Iterable[Record]) -> tuple[str, list[str]] | None:
-    """A dispatch whose code was made, and the files of all such; None if none was."""
-    first, files = "", []
-    for record in records:
-        facts = record.facts
-        found = [path for path in (facts.binary_path, facts.assembly_path) if path]
-        files += found
-        first = first or (record.dispatch if found else "")
-    return (first, files) if files else None
-
-
-def _show_code(experiment: Path, dispatch: str, files: Sequence[str]) -> None:
-    """Print where compiled code lies, and the command that shows that of a dispatch."""
-    from gemmetry.domain.units import counted
-
-    paths = [(experiment / path).resolve() for path in dict.fromkeys(files)]
-    folder = Path(os.path.commonpath([path.parent for path in paths]))
+def _show_code(experiment: Path, records: Iterable[Record]) -> None:
+    """Print where compiled code lies, if there is any, and the command that shows that of a
+    dispatch."""
+    files = {
+        path: record.dispatch
+        for record in records
+        for path in (record.facts.binary_path, record.facts.assembly_path)
+        if path
+    }
+    if not files:
+        return
+    folder = Path(os.path.commonpath([(experiment / path).resolve().parent for path in files]))
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
-    note(f"code: {counted(len(paths), 'file')} under {folder}")
-    note("show it:", command=shlex.join(["gemmetry", "show", str(experiment), dispatch]))
+    note(f"code: {counted(len(files), 'file')} under {folder}")
+    first = next(iter(files.values()))
+    note("show it:", command=shlex.join(["gemmetry", "show", str(experiment), first]))
 
 
 def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
@@ -564,8 +496,8 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     rendering = rendering_of(prepared.spec, json=json)
     check_rendering(rendering, tags=prepared.plan.settings.tags)
     check_baseline_provider(prepared)
-    records_traces = prepared.plan.settings.trace is not None
-    if rendering.html is None and not records_traces:  # Without times it would be empty.
+    settings = prepared.plan.settings
+    if rendering.html is None and settings.trace is None:  # Without times it would be empty.
         # The user did not request it, so a missing library or folder is not a reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
     summary = watched(run_prepared, prepared, fresh=fresh, verbose=verbose)
@@ -573,12 +505,10 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     with Experiment.open(prepared.experiment) as experiment:
         results = experiment.result_set()
         render(results, rendering)
-        has_traces = any(record.trace is not None for record in results.records)
-        built = None if records_traces or _runs(prepared) else _built(results.records)
     note(f"experiment: {prepared.experiment}")
-    if built is not None:
-        _show_code(prepared.experiment, *built)
-    if has_traces:
+    if settings.trace is None and not (settings.measure or settings.verify):
+        _show_code(prepared.experiment, results.records)
+    if any(record.trace is not None for record in results.records):
         folder = shlex.quote(str(prepared.experiment))
         note("read the traces:", command=f"gemmetry trace report {folder} -o report.html")
     if summary.failure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -12,17 +11,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import typer
 
 from gemmetry.cli.console import Found, note, notes, print_facts, print_json, say, stdout_console
-from gemmetry.cli.main import group_app
+from gemmetry.cli.main import group_app, named
 from gemmetry.cli.options import (
     Drawn,
     DryRun,
+    Options,
     Printed,
     WorkbenchCommand,
     Written,
     argument,
     option,
-    parse_share,
     split_names,
+    threshold,
     values,
 )
 
@@ -46,8 +46,7 @@ class CollectCommand(WorkbenchCommand):
     allow_interspersed_args = False
 
 
-@dataclass(kw_only=True)
-class What:
+class What(Options):
     PANEL: ClassVar = "What is collected"
 
     metric_set: str = option(
@@ -63,8 +62,7 @@ class What:
     metrics: tuple[str, ...] = option("Further metrics or counters.", "IDS", parse=split_names)
 
 
-@dataclass(kw_only=True)
-class Which:
+class Which(Options):
     PANEL: ClassVar = "Of which launches"
 
     kernel: str | None = option(
@@ -80,8 +78,7 @@ class Which:
     )
 
 
-@dataclass(kw_only=True)
-class How:
+class How(Options):
     PANEL: ClassVar = "How"
 
     clock_control: Literal["none", "base"] = option(
@@ -104,14 +101,12 @@ class How:
     )
 
 
-@dataclass(kw_only=True)
-class With:
+class With(Options):
     PANEL: ClassVar = "How"
 
     tool: Literal["ncu", "rocprofv3"] | None = option("ncu or rocprofv3; by the GPU.", "NAME")
 
 
-@dataclass(kw_only=True)
 class Wanted(What, Which, How):
     """What is collected, and of what."""
 
@@ -120,7 +115,6 @@ class Wanted(What, Which, How):
     )
 
 
-@dataclass(kw_only=True)
 class Collect(Wanted, With, DryRun, Printed):
     command_class: ClassVar = CollectCommand
 
@@ -201,7 +195,6 @@ def _show(collected: Collected) -> None:
         note("what bounds them:", command=shlex.join(command))
 
 
-@dataclass(kw_only=True)
 class OfKernels(Drawn):
     """The options of a command about the kernels of reports."""
 
@@ -217,7 +210,6 @@ class OfKernels(Drawn):
             note(f"{hidden} more kernels took less time; --kernel REGEX selects, --json has all")
 
 
-@dataclass(kw_only=True)
 class Compare(OfKernels):
     reports: list[Path] = argument(
         "Reports, as for gemmetry counters diagnose; the others are compared with A. Of one "
@@ -230,12 +222,7 @@ class Compare(OfKernels):
         "NAMES",
         parse=split_names,
     )
-    threshold: float = option(
-        "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
-        "SHARE",
-        default="1%",
-        parse=parse_share,
-    )
+    threshold: float = threshold("1%", default="1%")
     operation: str | None = option(
         "What the GEMMs compute: matmul_4096x4096x4096_bf16t_bf16n_bf16t.", "NAME"
     )
@@ -261,14 +248,11 @@ def compare(options: Compare) -> None:
         threshold=options.threshold,
     )
     options.report(
-        found,
-        found.problems,
-        lambda console: print_comparison(found, console),
+        found, found.problems, lambda console: print_comparison(found, console),
         hidden_kernels(found),
-    )
+    )  # fmt: skip
 
 
-@dataclass(kw_only=True)
 class Diagnose(OfKernels):
     reports: list[Path] = argument(
         "Reports of Nsight Compute (.ncu-rep, CSV), counters of rocprofv3, or folders of gemmetry "
@@ -327,7 +311,6 @@ _MOST = 50
 """Most launches of a report that are printed."""
 
 
-@dataclass(kw_only=True)
 class Import(Written):
     files: list[Path] = argument("Reports, or folders of rocprofv3's files.", "FILE...")
     metric: list[str] = option("Only metrics with this id: 'dram__bytes*'. Repeatable.", "GLOB")
@@ -404,7 +387,6 @@ def _digits(value: float) -> str:
     return str(int(value)) if value.is_integer() else f"{value:.10g}"
 
 
-@dataclass(kw_only=True)
 class Metrics(Written):
     chip: str | None = option(
         "A chip (gh100), compute capability (9.0) or architecture (gfx942). Default: that of this "
@@ -448,11 +430,5 @@ def _print_metrics(table: Table) -> None:
 
 app = group_app(
     "Collect, read and diagnose the hardware counters of kernels.",
-    {
-        "collect": collect,
-        "import": import_,
-        "diagnose": diagnose,
-        "compare": compare,
-        "metrics": metrics,
-    },
+    named(collect, import_, diagnose, compare, metrics),
 )

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections import defaultdict
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,9 @@ from gemmetry.cli.options import (
     Written,
     argument,
     option,
-    parse_share,
     request,
     split_names,
+    threshold,
 )
 from gemmetry.domain.specs.keys import KEYS
 
@@ -71,7 +71,6 @@ def profile(options: Planned) -> int:
 DEFAULTS = {"name": "generate", "generated_dir": ".", "configurations": "all"}
 
 
-@dataclass(kw_only=True)
 class Generate(DryRun, Printed, Verbose):
     source: Source = request(
         {**LEGACY_DEFAULTS, "name": "generate", "generated_dir": "the working directory"}
@@ -127,12 +126,11 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
     from gemmetry.results.texts import printable
 
     console = stderr_console()
-    warned = False
+    warnings: list[str] = []
 
     def listen(event: Event) -> None:
-        nonlocal warned
         if isinstance(event, Message):
-            warned = True
+            warnings.append(event.text)
             print_line(Text(printable(event.text), style="yellow"), console, indent=4)
 
     folder = prepared.generated or Path("generated")
@@ -149,26 +147,19 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
         raise RequestError(
             f"nothing was generated: {names} wrote no source for these operations",
             hint="The warnings above list what was left out."
-            if warned
+            if warnings
             else "Add iree or triton with --providers; they write sources.",
         )
-    configurations: dict[str, list[str]] = {}
+    configurations: dict[str, list[str]] = defaultdict(list)
     for dispatch in list_dispatches(prepared.plan):
         if not dispatch.refusal:
-            configurations.setdefault(dispatch.operation, []).append(dispatch.configuration)
+            configurations[dispatch.operation].append(dispatch.configuration)
+    # Relative paths start with ``./``, as the dispatch profiler wrote them.
     return [
-        {
-            "path": _shown(path),
-            "operation": path.parent.name,
-            "configurations": configurations.get(path.parent.name, []),
-        }
+        {"path": str(path) if path.is_absolute() else f"./{path}", "operation": path.parent.name,
+         "configurations": configurations[path.parent.name]}
         for path in paths
-    ]
-
-
-def _shown(path: Path) -> str:
-    """Relative paths start with ``./``, as the dispatch profiler wrote them."""
-    return str(path) if path.is_absolute() else f"./{path}"
+    ]  # fmt: skip
 
 
 COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compile_ns",
@@ -180,7 +171,6 @@ COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compi
 COMPILE_DEFAULTS = {"name": "compile", "columns": COLUMNS, "configurations": "all"}
 
 
-@dataclass(kw_only=True)
 class Compile(Planned):
     source: Source = request({**LEGACY_DEFAULTS, **COMPILE_DEFAULTS})
 
@@ -217,7 +207,6 @@ def verify(options: Planned) -> int:
     return options.run(prepared)
 
 
-@dataclass(kw_only=True)
 class SelfTestOptions(Written, Restartable):
     level: str = option(
         "How many checks verification runs: quick, standard or paranoid.",
@@ -294,7 +283,6 @@ verify_app = group_app(
 )
 
 
-@dataclass(kw_only=True)
 class Report(Written, WithBaseline):
     experiment: Path = argument("Folder of an experiment.", "EXPERIMENT")
     append: bool = option(KEYS["append"].text)
@@ -327,7 +315,6 @@ def report(options: Report) -> None:
         render(results, rendering)
 
 
-@dataclass(kw_only=True)
 class Show(Written):
     experiment: Path = argument("Folder of an experiment.", "EXPERIMENT")
     dispatch: str = argument(
@@ -350,14 +337,12 @@ def show(options: Show) -> None:
         render(dataclasses.replace(results, records=chosen), rendering)
 
 
-@dataclass(kw_only=True)
 class IntoFolder(Printed):
     """The options of a command that makes an experiment of others' results."""
 
     into: Path = option("Folder to create; it must not contain an experiment yet.", "-o DIR")
 
 
-@dataclass(kw_only=True)
 class Merge(IntoFolder):
     experiments: list[Path] = argument("Folders of two or more experiments.", "EXPERIMENT...")
 
@@ -372,30 +357,19 @@ def merge(options: Merge) -> None:
         from gemmetry.sweeps.run import merge_sweeps
 
         points = merge_sweeps(options.experiments, into)
-        if options.json:
-            print_facts(sweep=str(into), points=points)
-        else:
-            say(f"{into}: {points} points")
+        options.state(f"{into}: {points} points", sweep=str(into), points=points)
         return
-    summary = merge_experiments(options.experiments, into, command=command_line())
-    if options.json:
-        print_facts(experiment=str(into), records=summary.kept, replaced=summary.replaced)
-        return
-    replaced = f", {summary.replaced} older replaced" if summary.replaced else ""
-    say(f"{into}: {summary.kept} records{replaced}")
+    found = merge_experiments(options.experiments, into, command=command_line())
+    replaced = f", {found.replaced} older replaced" if found.replaced else ""
+    text = f"{into}: {found.kept} records{replaced}"
+    options.state(text, experiment=str(into), records=found.kept, replaced=found.replaced)
 
 
-@dataclass(kw_only=True)
 class Compare(Brief, Compared):
     experiments: list[Path] = argument(
         "Folders of experiments; the others are compared with A.", "A [B...]"
     )
-    threshold: float | None = option(
-        "Relative differences up to this are ignored: 5% or 0.05. Default: 2%; with --baseline "
-        "0.5% on a GPU.",
-        "SHARE",
-        parse=parse_share,
-    )
+    threshold: float | None = threshold("2%; with --baseline 0.5% on a GPU")
     baseline: str | None = option(
         "With one experiment: compare its dispatches with those of this provider, or "
         "provider:configuration, for the same problem.",
@@ -448,7 +422,6 @@ def compare(options: Compare) -> int:
     return int(found.has_regression or (fails and found.has_undecided))
 
 
-@dataclass(kw_only=True)
 class Import(IntoFolder):
     files: list[Path] = argument(
         "Results of cutlass_profiler, hipblaslt-bench or tritonbench (CSV), FlashInfer-Bench "
@@ -488,12 +461,10 @@ def import_(options: Import) -> None:
     )
     for problem in summary.problems:
         note(f"left out: {problem}")
-    if options.json:
-        print_facts(
-            experiment=str(into), records=summary.records, formats=dict(summary.by_format),
-            left_out=summary.problems,
-        )  # fmt: skip
-        return
     by_format = ", ".join(f"{count} of {name}" for name, count in summary.by_format.items())
     left_out = f", {counted(len(summary.problems), 'row')} left out" if summary.problems else ""
-    say(f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}")
+    options.state(
+        f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}",
+        experiment=str(into), records=summary.records, formats=dict(summary.by_format),
+        left_out=summary.problems,
+    )  # fmt: skip

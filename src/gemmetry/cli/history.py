@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmetry.cli.console import note, print_facts, say
+from gemmetry.cli.console import note, notes, print_facts, say
 from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
     Compared,
+    Options,
     Printed,
     Undecided,
     WithBaseline,
@@ -25,14 +24,12 @@ if TYPE_CHECKING:
     from gemmetry.history.api import AddedRun, History
 
 
-@dataclass(kw_only=True)
-class WithStore:
+class WithStore(Options):
     """The option of every command of a history."""
 
     store: Path = option("Folder of the history.", "DIR")
 
 
-@dataclass(kw_only=True)
 class Loads(WithStore, WithBaseline):
     """The options of a command that reads a history."""
 
@@ -46,12 +43,11 @@ class Loads(WithStore, WithBaseline):
         from gemmetry.history.api import load
 
         found = load(self.store, threshold=self.threshold, baseline=self.baseline, **options)
-        note_problems(found.problems)
+        notes(found.problems)
         return found
 
 
-@dataclass(kw_only=True)
-class WithLatest:
+class WithLatest(Options):
     """The option that says which changes are new."""
 
     latest: int = option(
@@ -59,13 +55,6 @@ class WithLatest:
     )
 
 
-def note_problems(problems: Iterable[str]) -> None:
-    """Report lines of a history that were skipped."""
-    for problem in problems:
-        note(f"note: {problem}")
-
-
-@dataclass(kw_only=True)
 class Add(WithStore, Printed):
     experiments: list[Path] = argument("Folders of experiments.", "EXPERIMENT...")
     commit: str = option(
@@ -95,7 +84,7 @@ def add(options: Add) -> None:
         label=options.label,
         time=options.time,
     )
-    note_problems(problems)
+    notes(problems)
     for one in added:
         _report(one, is_silent=options.json)
     if options.json:
@@ -132,7 +121,6 @@ def _report(one: AddedRun, *, is_silent: bool) -> None:
         say(f"{path}: {dispatches} on {run.device}{more}")
 
 
-@dataclass(kw_only=True)
 class Annotate(WithStore, Printed):
     pattern: str = argument(
         "Dispatches, as provider:name or a part of it, or a glob; '*' for all.", "PATTERN"
@@ -155,17 +143,15 @@ def annotate(options: Annotate) -> None:
     from gemmetry.history.folder import append, read_history
 
     history = read_history(options.store)
-    note_problems(history.problems)
+    notes(history.problems)
     is_acknowledged, pattern = not options.keep_alarm, options.pattern
     found = annotation_of(history, pattern, options.run, options.text, acknowledged=is_acknowledged)
     append(options.store, [found])
-    if options.json:
-        print_facts(
-            store=str(options.store), dispatches=pattern, run=found.run, text=options.text,
-            is_acknowledged=is_acknowledged,
-        )  # fmt: skip
-        return
-    say(f"{'acknowledged' if is_acknowledged else 'remark on'}: {pattern} at run {found.run}")
+    options.state(
+        f"{'acknowledged' if is_acknowledged else 'remark on'}: {pattern} at run {found.run}",
+        store=str(options.store), dispatches=pattern, run=found.run, text=options.text,
+        is_acknowledged=is_acknowledged,
+    )  # fmt: skip
 
 
 def parse_causes(text: str, option: str) -> list[str]:
@@ -173,7 +159,6 @@ def parse_causes(text: str, option: str) -> list[str]:
     return [name for name in split_names([text], option) if name != "none"]
 
 
-@dataclass(kw_only=True)
 class Check(Loads, Compared, WithLatest):
     fail_on: list[str] = option(
         "Causes on which slower changes fail: kernel, baseline, host, method, environment, "
@@ -209,7 +194,6 @@ def check(options: Check) -> int:
     return int(found.has_failed)
 
 
-@dataclass(kw_only=True)
 class Show(Loads, Written):
     pattern: str = argument(
         "Dispatches, as provider:name or a part of it, or a glob. Default: all.",
@@ -238,7 +222,6 @@ def show(options: Show) -> None:
     options.deliver(files, lambda console: print_history(found, chosen, console))
 
 
-@dataclass(kw_only=True)
 class Site(Loads, Printed, WithLatest):
     output: Path = option("Folder to write.", "-o DIR")
     title: str = option("Title of the pages.", "TEXT", default="GEMM history")

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.cli.console import note
 from gemmetry.cli.main import group_app
-from gemmetry.cli.options import Brief, Written, argument, option, parse_duration, split_names
+from gemmetry.cli.options import (
+    Brief,
+    Options,
+    Written,
+    argument,
+    option,
+    parse_duration,
+    split_names,
+)
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import parse_bytes
 
@@ -19,7 +26,6 @@ def _parse_bytes(text: str, option: str) -> int:
     return parse_bytes(text)
 
 
-@dataclass(kw_only=True)
 class Judge(Brief, Written):
     submission: str = argument(
         "A .py file (function, ModelNew, custom_kernel), FILE:NAME, a Solution (.json) of "
@@ -77,14 +83,12 @@ def judge(options: Judge) -> int:
     return int(found.ruling is not Ruling.OK)
 
 
-@dataclass(kw_only=True)
-class Tasks:
+class Tasks(Options):
     tasks: Path | None = option(
         "Folder of tasks that may be named besides operations. They are trusted code.", "DIR"
     )
 
 
-@dataclass(kw_only=True)
 class Serve(Tasks):
     host: str = option("Address to listen on.", "HOST", default="127.0.0.1")
     port: int = option("Port to listen on; 0: one that is free.", "N", default=8765, min=0)

@@ -7,8 +7,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,8 @@ import typer
 
 from gemmetry.cli.console import (
     Source,
-    emit,
     note,
     plan_request,
-    print_facts,
     print_failure,
     print_json,
     read_request,
@@ -29,8 +27,8 @@ from gemmetry.cli.console import (
     stdout_console,
     watched,
 )
-from gemmetry.cli.main import COMMANDS, app, group_app, pages
-from gemmetry.cli.options import Printed, Restartable, Written, argument, option, request
+from gemmetry.cli.main import COMMANDS, app, group_app, named, pages
+from gemmetry.cli.options import Options, Printed, Restartable, Written, argument, option, request
 from gemmetry.domain.tables import Column, Table, plain_columns
 from gemmetry.domain.units import counted
 
@@ -87,7 +85,6 @@ def columns(options: Written) -> None:
     options.emit(Table("columns", columns, rows))
 
 
-@dataclass(kw_only=True)
 class Listed(Written):
     """The options of a list of what a request plans."""
 
@@ -130,14 +127,7 @@ def configurations(options: Listed) -> None:
 list_app = group_app(
     "List providers, support, configurations, operations, dtypes or columns, without running "
     "anything.",
-    {
-        "providers": providers,
-        "support": support,
-        "dtypes": dtypes,
-        "columns": columns,
-        "operations": operations,
-        "configurations": configurations,
-    },
+    named(providers, support, dtypes, columns, operations, configurations),
 )
 
 
@@ -206,13 +196,13 @@ def _providers() -> Iterator[tuple[str, Any, str | None, list[str], list[str]]]:
 def _provider_rows() -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for name, provider, reason, devices, ahead in _providers():
-        detail = reason or ""
+        parts = [reason]
         if reason is None:
-            versions = ", ".join(f"{k} {v}" for k, v in provider.versions().items())
             parts = [f"runs on {', '.join(devices)}" if devices else "",
-                     f"compiles for {', '.join(ahead)}" if ahead else "", versions,
+                     f"compiles for {', '.join(ahead)}" if ahead else "",
+                     ", ".join(f"{k} {v}" for k, v in provider.versions().items()),
                      *provider.doctor_notes()]  # fmt: skip
-            detail = "; ".join(part for part in parts if part)
+        detail = "; ".join(filter(None, parts))
         # What a provider lacks is a sentence that ends with what to do.
         rows.append((f"provider {name}", reason is None, detail, None))
     return rows
@@ -221,8 +211,7 @@ def _provider_rows() -> list[tuple[Any, ...]]:
 _KINDS = ("spec", "results")
 
 
-@dataclass(kw_only=True)
-class Schema:
+class Schema(Options):
     kind: str = argument(
         "spec (of spec files) or results (of --json).", "KIND", default="spec", complete=_KINDS
     )
@@ -251,7 +240,6 @@ def _topics(incomplete: str) -> list[str]:
     return [name for name in dict.fromkeys((*pages(), *COMMANDS)) if name.startswith(incomplete)]
 
 
-@dataclass(kw_only=True)
 class Help(Printed):
     topic: str = argument(
         "A page, or a command. Default: all pages.", "[TOPIC]", default="", complete=_topics
@@ -266,8 +254,10 @@ def help_(options: Help) -> None:
     """
     found, topic = pages(), options.topic
     if not topic:
-        rows = [[name, _title(path)] for name, path in found.items()]
-        emit(Table("topics", plain_columns("topic title"), rows), as_json=options.json)
+        titles = (re.search(r"^# +(.*)", path.read_text("utf-8"), re.M) for path in found.values())
+        rows = [(name, title[1] if title else name)
+                for name, title in zip(found, titles, strict=True)]  # fmt: skip
+        options.emit(Table("topics", plain_columns("topic title"), rows))
         return
     text = found[topic].read_text("utf-8") if topic in found else _help_of(topic, found)
     if options.json:
@@ -291,12 +281,6 @@ def _help_of(name: str, topics: Iterable[str]) -> str:
     return shown.getvalue()
 
 
-def _title(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("# ")), path.stem)
-
-
-@dataclass(kw_only=True)
 class Clear(Printed):
     paths: list[Path] = argument(
         "Traces, or folders to search, whose caches are removed too, even if another user wrote "
@@ -326,16 +310,13 @@ def clear(options: Clear) -> None:
             raise RequestError(what, hint=hint) from error
     removed = clear_cache(options.paths), clear_user_cache("kernels")
     count, size = map(sum, zip(*removed, strict=True))
-    if options.json:
-        print_facts(caches=count, bytes=size)
-        return
-    typer.echo(f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB")
+    text = f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB"
+    options.state(text, caches=count, bytes=size)
 
 
 cache_app = group_app("Manage the caches that make reading a trace again fast.", {"clear": clear})
 
 
-@dataclass(kw_only=True)
 class Check(Written):
     names: list[str] = argument(
         "Kernels and configurations as `gemmetry kernels list` prints them, or globs: r07, "
@@ -396,14 +377,14 @@ def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
     first = rows[0]
     failed = sum(row["status"] == "failed" for row in rows)
     verdict = f"{failed} of {len(rows)} failed" if failed else "ok"
-    head = f"{first['name']}: {verdict}, {counted(len(rows), 'compilation')}"
+    lines = [f"{first['name']}: {verdict}, {counted(len(rows), 'compilation')}"]
     registers = [row["registers"] for row in rows if row["registers"] is not None]
     if not registers:
-        return [head]
+        return lines
     shared = max(row["shared_bytes"] or 0 for row in rows)
     memory = f"up to {format_bytes(shared)} of shared memory" if shared else "no shared memory"
-    facts = [f"{_range(registers)} registers", memory]
-    lines = [head, f"    {', '.join(facts)}"]
+    span = " to ".join(map(str, sorted({min(registers), max(registers)})))
+    lines.append(f"    {span} registers, {memory}")
     expecting = [row for row in rows if row["expected_instructions"]]
     if expecting and all(row["missing_instructions"] == [] for row in expecting):
         names = dict.fromkeys(name for row in expecting for name in row["expected_instructions"])
@@ -411,12 +392,6 @@ def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _range(values: Sequence[int]) -> str:
-    least, most = min(values), max(values)
-    return str(least) if least == most else f"{least} to {most}"
-
-
-@dataclass(kw_only=True)
 class LadderOptions(Written, Restartable):
     folder: Path | None = argument(
         "A folder with results, which are shown; nothing runs. Default: run the ladder.",

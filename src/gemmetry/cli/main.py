@@ -20,6 +20,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
@@ -27,7 +28,15 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gemmetry.domain.errors import RequestError, UnknownNameError, did_you_mean, nearest
+from gemmetry.domain.errors import (
+    EnvironmentFailure,
+    GemmetryError,
+    RequestError,
+    StorageError,
+    UnknownNameError,
+    did_you_mean,
+    nearest,
+)
 
 _WIDEST_NAME = 30
 """The widest column of names in a help text, in characters; longer names get their own line."""
@@ -60,52 +69,6 @@ class PlainHelp:
                 _write_records(records, formatter)
 
 
-class PlainGroup(PlainHelp, TyperGroup):
-    """A group of commands; its help lists them with the first paragraph of what each does."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; without any, show the help and an error that names the commands.
-
-        Raises:
-            RequestError: there are no arguments.
-        """
-        if not args and self.no_args_is_help and not ctx.resilient_parsing:
-            typer.echo(ctx.get_help())
-            raise RequestError(
-                f"{ctx.command_path} needs a command: {', '.join(self.list_commands(ctx))}",
-                hint=f"`{ctx.command_path} COMMAND --help` shows the options of each.",
-            )
-        return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first argument names.
-
-        Raises:
-            UnknownNameError: there is none of that name; the nearest are suggested.
-        """
-        known = self.list_commands(ctx)
-        is_known = args[0] in known or args[0].startswith("-")
-        if not is_known and not ctx.resilient_parsing:
-            raise UnknownNameError("command", args[0], known, where=ctx.command_path)
-        return super().resolve_command(ctx, args)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write options, then commands."""
-        super().format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command with its description, uncut."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        records = [
-            (name, " ".join((command.help or "").split("\n\n")[0].split()))
-            for name, command in found
-            if command is not None and not command.hidden
-        ]
-        with formatter.section("Commands"):
-            _write_records(records, formatter)
-
-
 def pages() -> dict[str, Path]:
     """Topic -> its page: of an installed package next to its modules, else of the checkout."""
     package = Path(__file__).parents[1]
@@ -130,12 +93,11 @@ def _write_examples(command_path: str, formatter: Any) -> None:
     """Write the examples of the command ``gemmetry ...``; there are none of others."""
     program, _, command = command_path.partition(" ")
     examples = read_examples().get(command) if program == "gemmetry" else None
-    if not examples:
-        return
-    with formatter.section("Examples"):
-        for text, line in examples:
-            formatter.write(f"{'':{formatter.current_indent}}{text}\n")
-            formatter.write(textwrap.indent(line, " " * (formatter.current_indent + 2)) + "\n")
+    if examples:
+        with formatter.section("Examples"):
+            for text, line in examples:
+                formatter.write(f"{'':{formatter.current_indent}}{text}\n")
+                formatter.write(textwrap.indent(line, " " * (formatter.current_indent + 2)) + "\n")
 
 
 def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:
@@ -148,14 +110,13 @@ def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:
         lines = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
         if len(name) + 2 > column:
             lines.insert(0, "")
-        names = [name, *[""] * (len(lines) - 1)]
-        for left, right in zip(names, lines or [""], strict=True):
+        for left, right in zip_longest([name], lines, fillvalue=""):
             formatter.write(f"{'':{indent}}{left:<{column}}{right}".rstrip() + "\n")
 
 
-class LazyGroup(PlainGroup):
-    """A group that makes a command when it is needed, so that none pays for the options of the
-    others."""
+class LazyGroup(PlainHelp, TyperGroup):
+    """A group of commands, whose help lists them with the first paragraph of what each does. It
+    makes a command when it is needed, so that none pays for the options of the others."""
 
     members: ClassVar[Mapping[str, str | Callable[..., Any]]] = {}
     """Command -> its function, or where that or a group is: ``module:name`` below
@@ -168,6 +129,17 @@ class LazyGroup(PlainGroup):
     """Command -> one line of help. With it, listing the commands imports none of them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, show the help and an error that names the commands.
+
+        Raises:
+            RequestError: there are no arguments.
+        """
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise RequestError(
+                f"{ctx.command_path} needs a command: {', '.join(self.members)}",
+                hint=f"`{ctx.command_path} COMMAND --help` shows the options of each.",
+            )
         if self.usual and args and args[0] not in (*self.members, *ctx.help_option_names):
             args = [self.usual, *args]
         return super().parse_args(ctx, args)
@@ -183,6 +155,11 @@ class LazyGroup(PlainGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first argument names.
+
+        Raises:
+            UnknownNameError: there is none of that name; the nearest are suggested.
+        """
         name = args[0] if args else ""
         if name == "agent" and self.summaries:
             from gemmetry.domain.settings import WITHOUT_AGENTS
@@ -190,7 +167,21 @@ class LazyGroup(PlainGroup):
             raise RequestError("there is no command agent any more", hint=WITHOUT_AGENTS)
         if name in self.summaries and name not in self.commands:
             self.commands[name] = self.load(name)
+        is_known = name in self.members or name.startswith("-")
+        if not is_known and not ctx.resilient_parsing:
+            raise UnknownNameError("command", name, self.members, where=ctx.command_path)
         return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write options, then every command with its description, uncut."""
+        super().format_options(ctx, formatter)
+        found = [(name, self.get_command(ctx, name)) for name in self.members]
+        records = [
+            (name, " ".join((command.help or "").split("\n\n")[0].split()))
+            for name, command in found
+        ]
+        with formatter.section("Commands"):
+            _write_records(records, formatter)
 
     @classmethod
     def load(cls, name: str) -> Any:
@@ -206,6 +197,12 @@ class LazyGroup(PlainGroup):
         from gemmetry.cli.options import build_command
 
         return build_command(name, found)
+
+
+def named(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Commands by the names of their functions: ``tuner-config`` is the function
+    ``tuner_config``."""
+    return {one.__name__.rstrip("_").replace("_", "-"): one for one in functions}
 
 
 def group_app(
@@ -305,8 +302,6 @@ def run(arguments: list[str] | None = None) -> int:
     An exception that gemmetry did not raise on purpose ends with a status of its own: 1 would be a
     regression to whoever checks for one.
     """
-    from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, StorageError
-
     command = typer.main.get_command(app)
     status = 0
     try:
@@ -317,12 +312,9 @@ def run(arguments: list[str] | None = None) -> int:
             # Output that cannot be written is reported here, not by the interpreter when it ends.
             sys.stdout.flush()
     except GemmetryError as error:
-        print_error(error)
-        return error.exit_status
+        return print_error(error)
     except PARSER_ERROR as error:
-        mistake = parser_mistake(error)
-        print_error(mistake)
-        return mistake.exit_status
+        return print_error(parser_mistake(error))
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
     except OSError as error:
@@ -330,23 +322,22 @@ def run(arguments: list[str] | None = None) -> int:
             return 1  # the reader has closed the pipe
         if error.errno in _STORAGE:
             hint = "Free some disk space, or write to another folder."
-            print_error(StorageError(f"cannot write the output: {error.strerror}", hint=hint))
-            return StorageError.exit_status
+            return print_error(
+                StorageError(f"cannot write the output: {error.strerror}", hint=hint)
+            )
         if error.filename is None or os.environ.get(TRACEBACK):
             return _internal_error(error)
-        print_error(unusable_path(error.filename, error.strerror or str(error)))
-        return RequestError.exit_status
+        return print_error(unusable_path(error.filename, error.strerror or str(error)))
     except MemoryError:
-        print_error(EnvironmentFailure("the memory did not suffice",
-                          hint="Give fewer or smaller files or shapes."))  # fmt: skip
-        return EnvironmentFailure.exit_status
+        hint = "Give fewer or smaller files or shapes."
+        return print_error(EnvironmentFailure("the memory did not suffice", hint=hint))
     except KeyboardInterrupt:
         status = _INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the last boundary
         if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
             # Of Path.resolve() before Python 3.13, which is an OSError everywhere else.
-            print_error(unusable_path(str(error).rpartition("from ")[2], "it is a loop of links"))
-            return RequestError.exit_status
+            path = str(error).rpartition("from ")[2]
+            return print_error(unusable_path(path, "it is a loop of links"))
         # Some libraries turn an interrupt while they are imported into an error of their own.
         status = _INTERRUPTED if _interrupts else _internal_error(error)
     if status == _INTERRUPTED:
@@ -354,10 +345,8 @@ def run(arguments: list[str] | None = None) -> int:
     return status
 
 
-def unusable_path(path: Any, cause: str) -> Any:
+def unusable_path(path: Any, cause: str) -> RequestError:
     """The error for a path that a command could not use, whichever command it was."""
-    from gemmetry.domain.errors import RequestError
-
     name = os.fsdecode(path) if isinstance(path, str | bytes) else "a file"
     hint = "Check the path, and that you may use it and the folders above it."
     return RequestError(f"cannot use {name}: {cause}", hint=hint)
@@ -388,14 +377,16 @@ def _note_interrupt(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def print_error(error: Any) -> None:
-    """Print an error of gemmetry: one line per mistake, after ``error:``, then the hint."""
+def print_error(error: GemmetryError) -> int:
+    """Print an error of gemmetry: one line per mistake, after ``error:``, then the hint. Returns
+    its exit status."""
     from gemmetry.cli.console import note
 
     for line in getattr(error, "mistakes", None) or (error.message,):
         note(f"{error.label}: {line}")
     if error.hint:
         note(f"hint: {error.hint}")
+    return error.exit_status
 
 
 def main() -> None:
@@ -426,7 +417,7 @@ _HAS = ("has", "have")
 
 def parser_mistake(error: Any) -> RequestError:
     """The mistake with its command, the cause and what to do, in the form of our own errors."""
-    context = error.ctx if hasattr(error, "ctx") else None
+    context = getattr(error, "ctx", None)
     command = "gemmetry" if context is None else context.command_path
     hint = f"`{command} --help` shows its options and examples."
     unknown = getattr(error, "option_name", None)

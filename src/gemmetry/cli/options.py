@@ -15,7 +15,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from typing import (
     ClassVar,
     Optional,
     TypeAlias,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -34,7 +35,17 @@ from typing import (
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from gemmetry.cli.console import Found, Source, check_outputs, deliver, emit, note
+from gemmetry.cli.console import (
+    Found,
+    Source,
+    check_outputs,
+    note,
+    print_facts,
+    print_json,
+    say,
+    stdout_console,
+    write_outputs,
+)
 from gemmetry.cli.main import PARSER_ERROR, PlainHelp
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.options import DECLARED, USUAL, Declared, first_type
@@ -54,66 +65,46 @@ if TYPE_CHECKING:
 Completer: TypeAlias = Callable[[str], list[str]]
 
 
-def _list(names: Callable[[], Iterable[str]]) -> Completer:
-    """Completes the last item of a comma-separated list."""
+def _list(*names: str) -> Completer:
+    """Completes the last item of a comma-separated list of `names`; ``package.module:name`` stands
+    for the names there, or those that this function returns."""
 
     def complete(incomplete: str) -> list[str]:
         done, comma, part = incomplete.rpartition(",")
+        known: list[str] = []
+        for one in names:
+            found: Any = one
+            if place := _PLACE.fullmatch(one):
+                found = getattr(importlib.import_module(f"gemmetry.{place[1]}"), place[2])
+                found = found() if inspect.isfunction(found) else found
+            known += [found] if isinstance(found, str) else found
         given = set(done.split(","))
-        return [
-            f"{done}{comma}{name}"
-            for name in names()
-            if name.startswith(part) and name not in given
-        ]
+        return [f"{done}{comma}{n}" for n in known if n.startswith(part) and n not in given]
 
     return complete
 
 
-def _of(place: str, *more: str) -> Callable[[], Iterable[str]]:
-    """The names in ``module:name``, or that this function returns, after `more`."""
-
-    def names() -> Iterable[str]:
-        module, _, name = place.partition(":")
-        found = getattr(importlib.import_module(f"gemmetry.{module}"), name)
-        return [*more, *(found() if inspect.isfunction(found) else found)]
-
-    return names
-
-
-def _baselines() -> Iterable[str]:
-    from gemmetry.providers.base import best_baseline
-
-    return [*_of("providers.registry:provider_names")(), best_baseline()]
-
-
-def _fixed(*names: str) -> Callable[[], Sequence[str]]:
-    return lambda: names
-
-
-_DTYPE_LIST = _list(_of("domain.operation:DTYPES"))
-
+_PLACE = re.compile(r"(\w+\.[\w.]+):(\w+)")
+_NAMES: dict[str, tuple[str, ...]] = {
+    "providers": ("providers.registry:provider_names",),
+    "baseline": ("providers.registry:provider_names", "providers.base:best_baseline"),
+    **dict.fromkeys(
+        ("dtypes", "precisions", "result_dtype", "accumulator"), ("domain.operation:DTYPES",)
+    ),
+    "operation_kind": ("all", "domain.operation:OperationKind"),
+    "layouts": ("tt", "tn", "nt", "nn"),
+    "epilogues": ("none", "domain.operation:EpilogueStep"),
+    "shapes": ("domain.specs.shapes:PRESETS",),
+    "columns": ("gemmetry", "summary", "dispatch-profiler", "domain.columns:COLUMNS_BY_NAME"),
+    "device": ("cpu", "cuda", "cuda:0", "cuda:1", "cuda-sm_80", "hip", "vulkan"),
+    "format": ("table", "block", "csv", "md", "none"),
+    "scaling": ("none", "tensor", "row", "vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128"),
+    "result_layout": ("t", "n"),
+    "verification_providers": ("numpy", "device"),
+}
 COMPLETERS: dict[str, Completer] = {
-    **{key.name: _list(_fixed(*names)) for key in SETTINGS if (names := key.choices or key.names)},
-    "providers": _list(_of("providers.registry:provider_names")),
-    "baseline": _list(_baselines),
-    "dtypes": _DTYPE_LIST,
-    "precisions": _DTYPE_LIST,
-    "result_dtype": _DTYPE_LIST,
-    "accumulator": _DTYPE_LIST,
-    "operation_kind": _list(_of("domain.operation:OperationKind", "all")),
-    "layouts": _list(_fixed("tt", "tn", "nt", "nn")),
-    "epilogues": _list(_of("domain.operation:EpilogueStep", "none")),
-    "shapes": _list(_of("domain.specs.shapes:PRESETS")),
-    "columns": _list(
-        _of("domain.columns:COLUMNS_BY_NAME", "gemmetry", "summary", "dispatch-profiler")
-    ),
-    "device": _list(_fixed("cpu", "cuda", "cuda:0", "cuda:1", "cuda-sm_80", "hip", "vulkan")),
-    "format": _list(_fixed("table", "block", "csv", "md", "none")),
-    "scaling": _list(
-        _fixed("none", "tensor", "row", "vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128")
-    ),
-    "result_layout": _list(_fixed("t", "n")),
-    "verification_providers": _list(_fixed("numpy", "device")),
+    **{key.name: _list(*names) for key in SETTINGS if (names := key.choices or key.names)},
+    **{name: _list(*names) for name, names in _NAMES.items()},
 }
 """Key of a spec -> its completion."""
 
@@ -129,13 +120,12 @@ LEGACY_DEFAULTS = {
 }
 """What help shows of ``specs.operations.defaults.legacy``: it must not load what that needs."""
 
-_REQUIRED: Any = inspect.Parameter.empty
-
 
 def _parameter(declared: Declared, name: str, kind: Any) -> inspect.Parameter:
     """The parameter of typer's function for the field `name`, whose values are a `kind`."""
-    default = None if type(None) in get_args(kind) else False if kind is bool else _REQUIRED
-    if get_origin(kind) in (list, tuple, dict) and not declared.is_argument:
+    is_list = get_origin(kind) in (list, tuple, dict) and not declared.is_argument
+    default: Any = False if kind is bool else inspect.Parameter.empty
+    if type(None) in get_args(kind) or is_list:
         default = None
     if declared.default is not USUAL:
         default = declared.default
@@ -153,6 +143,17 @@ def _parameter(declared: Declared, name: str, kind: Any) -> inspect.Parameter:
     )
 
 
+@dataclass_transform(kw_only_default=True)
+class Options:
+    """Base class of options structs. A subclass is a dataclass with keyword-only fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(kw_only=True)(cls)
+
+
 def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool = True) -> Any:
     """A field of an options struct that receives a request: the command has the options of spec
     files, and one for every key of a spec that is no option of its own.
@@ -164,8 +165,7 @@ def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool =
     return field(metadata={DECLARED: Request(defaults, saves)})
 
 
-@dataclass(kw_only=True)
-class SpecFiles:
+class SpecFiles(Options):
     """The options of spec files."""
 
     PANEL: ClassVar = "Spec files"
@@ -221,7 +221,7 @@ class Request:
         """The request of the given options; `values` are the options of :meth:`files` and
         :meth:`keys`."""
         for old in RETIRED:
-            if value := values.pop(_name(old.option)):
+            if value := values.pop(old.option.removeprefix("--").replace("-", "_")):
                 if old.option == "--mlir-dialect" and value != "linalg":
                     raise RequestError(
                         f"{old.option} {value}: linalg is the only dialect that is generated",
@@ -235,15 +235,12 @@ class Request:
         return Source(given=given, spec=spec, settings=settings, save=save)
 
 
-def _name(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
-
-
 def _retired(old: Retired) -> inspect.Parameter:
-    opposite = "" if old.takes_value else f"/--no-{old.option.removeprefix('--')}"
+    name = old.option.removeprefix("--")
+    opposite = "" if old.takes_value else f"/--no-{name}"
     more = {"hidden": True, "help": f"No effect: {old.reason}."}
     declared = Declared((f"{old.option}{opposite}", *old.aliases), None, more=more)
-    return _parameter(declared, _name(old.option), str if old.takes_value else bool)
+    return _parameter(declared, name.replace("-", "_"), str if old.takes_value else bool)
 
 
 def _fields(struct: Any) -> dict[str, tuple[Any, Any]]:
@@ -318,6 +315,12 @@ def parse_duration(text: str, option: str) -> float:
     return parse_duration_s(text)
 
 
+def threshold(usual: str, **more: Any) -> Any:
+    """The option ``--threshold`` of a comparison, with what applies without it."""
+    text = f"Relative differences up to this are ignored: 5% or 0.05. Default: {usual}."
+    return option(text, "SHARE", parse=parse_share, **more)
+
+
 class Undecided(StrEnum):
     """What a comparison without a verdict does to the exit status."""
 
@@ -336,14 +339,47 @@ def output_files(help: str, **more: Any) -> Any:
     return option(help, "-o FILE", parse=split_outputs, **more)
 
 
-@dataclass(kw_only=True)
-class Printed:
+class Printed(Options):
     """The options of a command that prints something."""
 
     json: bool = option("Print one JSON document, and nothing else, on stdout.")
 
+    def state(self, text: str, /, **facts: Any) -> None:
+        """Print what was done: `text`, or a document of `facts`."""
+        if self.json:
+            print_facts(**facts)
+        else:
+            say(text)
 
-@dataclass(kw_only=True)
+    def emit(self, table: Table, show: Callable[[Table], None] | None = None) -> None:
+        """Print `table`, as a table unless `show` does, and write it to each file.
+
+        Raises:
+            RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
+        """
+        from gemmetry.results.emit import of_table
+
+        def show_table(console: Console) -> None:
+            from gemmetry.dispatches.terminal import print_table
+
+            print_table(table, console)
+
+        check_outputs(getattr(self, "output", ()))
+        self.deliver(of_table(table), show_table if show is None else lambda _: show(table))
+
+    def deliver(self, found: Found, show: Callable[[Console], None]) -> None:
+        """Print what was found, as a document or for a reader, and write it to each file."""
+        if not self.json:
+            show(stdout_console())
+        elif getattr(self, "brief", False):
+            from gemmetry.results.emit import Result
+
+            print_json(found.brief() if isinstance(found, Result) else found.document(), indent=-1)
+        else:
+            print_json(found.document())
+        write_outputs(found, getattr(self, "output", ()))
+
+
 class Written(Printed):
     """The options of a command that prints something, and writes it to files."""
 
@@ -353,66 +389,49 @@ class Written(Printed):
         """Refuse files that could not be written; see :func:`check_outputs`."""
         check_outputs(self.output, suffixes, draws=draws)
 
-    def emit(self, table: Table, show: Callable[[Table], None] | None = None) -> None:
-        """Print and write `table`; see :func:`gemmetry.cli.console.emit`."""
-        emit(table, as_json=self.json, outputs=self.output, show=show)
 
-    def deliver(self, found: Found, show: Callable[[Console], None]) -> None:
-        """Print what was found, as a document or for a reader, and write it to each file."""
-        is_brief = getattr(self, "brief", False)
-        deliver(found, as_json=self.json, outputs=self.output, show=show, is_brief=is_brief)
-
-
-@dataclass(kw_only=True)
-class Brief:
+class Brief(Options):
     """The option of a command whose document may be long."""
 
     brief: bool = option("With --json: at most 4 KB, what matters most.")
 
 
-@dataclass(kw_only=True)
 class Compared(Written):
     """The options of a command whose result may be a JUnit file."""
 
     output: list[Path] = outputs("xml (JUnit)")
 
 
-@dataclass(kw_only=True)
 class Drawn(Written):
     """The options of a command whose result may be a picture."""
 
     output: list[Path] = outputs("png", "svg")
 
 
-@dataclass(kw_only=True)
-class WithBaseline:
+class WithBaseline(Options):
     """The option of a command that compares dispatches with a baseline."""
 
     baseline: str | None = option(KEYS["baseline"].help(), "NAME", complete=COMPLETERS["baseline"])
 
 
-@dataclass(kw_only=True)
-class Restartable:
+class Restartable(Options):
     """The option of a command that resumes what it began."""
 
     fresh: bool = option("Start over instead of resuming the experiment in the folder.")
 
 
-@dataclass(kw_only=True)
-class DryRun:
+class DryRun(Options):
     """The option of a command that can show what it would do."""
 
     dry_run: bool = option("Show what would run, and stop.")
 
 
-@dataclass(kw_only=True)
-class Verbose:
+class Verbose(Options):
     """The option of a command that reports what it does."""
 
     verbose: bool = option("Also report stages, choices and commands.", "--verbose -v")
 
 
-@dataclass(kw_only=True)
 class Planned(DryRun, Restartable, Printed, Verbose):
     """The options of a command that runs a plan."""
 
@@ -496,13 +515,18 @@ def normalize(
         if option is None:
             yield f"{name}={value}" if equals else name
         elif option.is_flag:
-            if value is None and not has_arguments and waiting and _is_truth(waiting[-1]):
+            may_follow = value is None and not has_arguments and waiting
+            if may_follow and waiting[-1].lower() in TRUE | FALSE:
                 value = waiting.pop()
             yield _flag(name, value, option)
         elif value is None and (bare := _bare(name, option, waiting)):
             yield f"{name}={bare}"
+        elif value is None and not waiting:
+            yield name
         else:
-            yield from _values(name, value, option, waiting, has_arguments)
+            yield f"{name}={waiting.pop() if value is None else value}"
+            while option.multiple and not has_arguments and waiting and _is_value(waiting[-1]):
+                yield f"{name}={waiting.pop()}"
 
 
 def canonical_option(name: str, known: Mapping[str, object]) -> str:
@@ -527,10 +551,6 @@ def _bare(name: str, option: TyperOption, waiting: Sequence[str]) -> str:
     return key.bare if key is not None and is_of_spec and not has_value else ""
 
 
-def _is_truth(word: str) -> bool:
-    return word.lower() in TRUE | FALSE
-
-
 def _flag(name: str, value: str | None, option: TyperOption) -> str:
     if value is None or value.lower() in TRUE:
         return name
@@ -542,19 +562,6 @@ def _flag(name: str, value: str | None, option: TyperOption) -> str:
     if not opposite:
         raise RequestError(f"{name} cannot be turned off", hint=f"Leave {name} out.")
     return opposite[0]
-
-
-def _values(
-    name: str, value: str | None, option: TyperOption, waiting: list[str], has_arguments: bool
-) -> Iterator[str]:
-    if value is None:
-        if not waiting:
-            yield name
-            return
-        value = waiting.pop()
-    yield f"{name}={value}"
-    while option.multiple and not has_arguments and waiting and _is_value(waiting[-1]):
-        yield f"{name}={waiting.pop()}"
 
 
 def _is_value(word: str) -> bool:

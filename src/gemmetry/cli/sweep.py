@@ -6,8 +6,8 @@ Their arguments may be written as the scripts of the sweep analysis document wri
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,9 +21,10 @@ from gemmetry.cli.console import (
     stderr_console,
     stdout_console,
 )
-from gemmetry.cli.main import group_app
+from gemmetry.cli.main import group_app, named
 from gemmetry.cli.options import (
     DryRun,
+    Options,
     Printed,
     Undecided,
     WorkbenchCommand,
@@ -31,8 +32,8 @@ from gemmetry.cli.options import (
     argument,
     option,
     output_files,
-    parse_share,
     split_names,
+    threshold,
     values,
 )
 from gemmetry.domain.errors import RequestError
@@ -60,16 +61,13 @@ def _joined(args: Iterable[str]) -> list[str]:
     result: list[str] = []
     in_list = False
     for word in args:
-        if in_list and result[-1] not in LISTS and _is_numbers(word):
+        is_numbers = word and all(part.strip().isdecimal() for part in word.split(",") if part)
+        if in_list and is_numbers and result[-1] not in LISTS:
             result[-1] += f",{word}"
             continue
         result.append(word)
-        in_list = word in LISTS or (in_list and _is_numbers(word))
+        in_list = word in LISTS or bool(in_list and is_numbers)
     return result
-
-
-def _is_numbers(word: str) -> bool:
-    return bool(word) and all(part.strip().isdecimal() for part in word.split(",") if part)
 
 
 def parse_numbers(text: str, option: str) -> tuple[int, ...]:
@@ -129,8 +127,7 @@ def _sweep_of(path: Path) -> tuple[Path, Path | None]:
 _OLD = "Names of the sweep in the old scripts"
 
 
-@dataclass(kw_only=True)
-class OldNames:
+class OldNames(Options):
     """The sweep, as the old scripts name it."""
 
     PANEL: ClassVar = _OLD
@@ -142,8 +139,7 @@ class OldNames:
     csv_path: Path | None = option("A file in its tracelens_analysis.", "FILE")
 
 
-@dataclass(kw_only=True)
-class OldPlots:
+class OldPlots(Options):
     """Where the old script writes plots."""
 
     PANEL: ClassVar = _OLD
@@ -153,30 +149,27 @@ class OldPlots:
     )
 
 
-@dataclass(kw_only=True)
-class Points:
+def _only(what: str) -> Any:
+    """An option that takes a list of numbers."""
+    return option(f"Only {what}.", "LIST", parse=parse_numbers)
+
+
+class Points(Options):
     """The options of a command about some points of a sweep."""
 
     command_class: ClassVar = SweepCommand
 
-    threads: tuple[int, ...] | None = option(
-        "Only these numbers of threads: 256,512.", "LIST", parse=parse_numbers
-    )
-    channels: tuple[int, ...] | None = option(
-        "Only these numbers of channels: 28,42.", "LIST", parse=parse_numbers
-    )
+    threads: tuple[int, ...] | None = _only("these numbers of threads: 256,512")
+    channels: tuple[int, ...] | None = _only("these numbers of channels: 28,42")
 
 
-@dataclass(kw_only=True)
 class Analyze(Points, Printed, OldNames, OldPlots):
     folder: Path | None = argument(
         "The sweep: <T>thread/nccl_<C>channels/torch_profiler/ below it hold a trace per rank.",
         "DIR",
     )
     top_k: int = option("GEMMs that the tables list of each rank and point.", min=1, default=5)
-    ranks: tuple[int, ...] | None = option(
-        "Only the traces of these ranks: 0,1.", "LIST", parse=parse_numbers
-    )
+    ranks: tuple[int, ...] | None = _only("the traces of these ranks: 0,1")
     analysis_dir: str | None = option(
         "Where the files are written: a folder below DIR, or a path. Default: the one that is "
         "named, tracelens_analysis if DIR has it, else analysis.",
@@ -217,8 +210,7 @@ def analyze(options: Analyze) -> int:
     products: dict[str, Any] = {
         "top_k": options.top_k, "geometric": options.geo_mean, "plots": options.output_dir,
     }  # fmt: skip
-    workbooks = None if options.json else sweeps.read_workbooks(place, **selected)
-    if workbooks is not None:
+    if not options.json and (workbooks := sweeps.read_workbooks(place, **selected)) is not None:
         note(f"{place} has no traces; its files are made from the workbooks in {workbooks.folder}")
         written = workbooks.write(steps, **products)
         _report(written, workbooks.folder, written.problems)
@@ -241,21 +233,19 @@ def analyze(options: Analyze) -> int:
 
 def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> None:
     """List the files in the folder itself, count those below it, and state the problems."""
-    below: dict[str, int] = {}
     for path in written.paths:
         if path.parent == folder:
             note(f"wrote {path}")
-        else:
-            name = f"{path.parent.name}/*{path.suffix}"
-            below[name] = below.get(name, 0) + 1
+    below = Counter(
+        f"{path.parent.name}/*{path.suffix}" for path in written.paths if path.parent != folder
+    )
     if below:
         counts = ", ".join(f"{name} ({count})" for name, count in below.items())
         note(f"wrote below {folder}: {counts}")
     notes(problems, "warning")
 
 
-@dataclass(kw_only=True)
-class OldComparison:
+class OldComparison(Options):
     """Sweeps and labels, as the old script names them."""
 
     PANEL: ClassVar = _OLD
@@ -266,7 +256,6 @@ class OldComparison:
     label2: str | None = option("Label of B.", "NAME")
 
 
-@dataclass(kw_only=True)
 class Compare(Written, OldComparison):
     command_class: ClassVar = SweepCommand
 
@@ -280,11 +269,7 @@ class Compare(Written, OldComparison):
         ".parquet and .md have the compared figures."
     )
     label: list[str] = option("Name of a sweep, once per sweep. Default: A, B, C ...", "NAME")
-    threshold: float | None = option(
-        "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
-        "SHARE",
-        parse=parse_share,
-    )
+    threshold: float | None = threshold("1%")
     undecided: Undecided = option(
         "Whether a point whose step is undecided, because too few runs were recorded, makes the "
         "exit status 1.",
@@ -323,7 +308,6 @@ def compare(options: Compare) -> int:
     return int(comparison.has_regression or is_unsure)
 
 
-@dataclass(kw_only=True)
 class TunerConfig(Points, Printed):
     folder: Path = argument("The sweep; its points must have been repeated.", "DIR")
     output: Path = option(
@@ -360,7 +344,6 @@ _PRESETS = ("trace", "utilization", "gemm")
 """Keys of :data:`~gemmetry.sweeps.rocprof_input.PRESETS`, without its import."""
 
 
-@dataclass(kw_only=True)
 class RocprofInput(Printed):
     command_class: ClassVar = SweepCommand
 
@@ -420,11 +403,11 @@ def rocprof_input(options: RocprofInput) -> None:
             files=list(map(str, written)), kernels=kernels, jobs=list(made.jobs),
             warnings=[foreign] if foreign else [],
         )  # fmt: skip
-    output = shlex.quote(str(options.output))
-    note("use it:", command=f"gemmetry sweep run --rocprof-input {output}")
+    note(
+        "use it:", command=f"gemmetry sweep run --rocprof-input {shlex.quote(str(options.output))}"
+    )
 
 
-@dataclass(kw_only=True)
 class Run(SweepOptions, DryRun, Printed):
     command_class: ClassVar = SweepCommand
 
@@ -478,8 +461,7 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
         ) from None
     if as_json:
         print_json(found.document(), indent=1)
-    failed = len(found.failed)
-    if failed:
+    if failed := len(found.failed):
         again = f"{again} runs {noun_for(failed, 'it', 'them')} again"
         note(f"{failed} of {counted(count, 'point')} failed; {again}")
         for point in found.failed[:_MOST_LOGS]:
@@ -489,7 +471,7 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     note(f"sweep: {planned.folder}")
     if failed < count:
         note("analyse it:", command=f"gemmetry sweep analyze {folder}")
-    return 1 if failed else 0
+    return int(failed > 0)
 
 
 def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
@@ -497,7 +479,14 @@ def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(planned.document(), indent=1)
         return
-    say(_heading(planned))
+    count, kept = len(planned.jobs), len(planned.kept)
+    heading = f"{counted(count, 'point')} would run, in this order"
+    if 0 < kept < count:
+        rest = f"{kept} {noun_for(kept, 'has', 'have')} succeeded earlier"
+        heading = f"{count - kept} of {heading}; {rest}"
+    elif kept:
+        heading = f"no point would run: {noun_for(count, 'it has', 'all have')} succeeded earlier"
+    say(f"{heading}:")
     for job in planned.jobs:
         say(f"  {job.name}" + ("  (kept)" if job.name in planned.kept else ""))
     waiting = [job for job in planned.jobs if job.name not in planned.kept]
@@ -509,24 +498,7 @@ def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
     say(f"sweep: {planned.folder}")
 
 
-def _heading(planned: SweepPlan) -> str:
-
-    count, kept = len(planned.jobs), len(planned.kept)
-    if not kept:
-        return f"{counted(count, 'point')} would run, in this order:"
-    if kept == count:
-        return f"no point would run: {noun_for(count, 'it has', 'all have')} succeeded earlier:"
-    rest = f"{kept} {noun_for(kept, 'has', 'have')} succeeded earlier"
-    return f"{count - kept} of {counted(count, 'point')} would run, in this order; {rest}:"
-
-
 app = group_app(
     "Run, analyse and compare sweeps of training runs over settings of communication.",
-    {
-        "run": run,
-        "analyze": analyze,
-        "compare": compare,
-        "tuner-config": tuner_config,
-        "rocprof-input": rocprof_input,
-    },
+    named(run, analyze, compare, tuner_config, rocprof_input),
 )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -25,7 +24,7 @@ from gemmetry.cli.console import (
     stdout_console,
     write_outputs,
 )
-from gemmetry.cli.main import group_app, print_error
+from gemmetry.cli.main import group_app, named, print_error
 from gemmetry.cli.options import (
     Brief,
     Planned,
@@ -36,15 +35,11 @@ from gemmetry.cli.options import (
     output_files,
     request,
 )
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gemmetry.domain.errors import RequestError
-    from gemmetry.results.emit import Result
     from gemmetry.traces.api import Summaries, Traces, Workbooks
-    from gemmetry.traces.gemms import Workload
 
 
 _THREADS = "OPENBLAS_NUM_THREADS"
@@ -69,7 +64,6 @@ def _import_numpy_alone() -> None:
 _FILES = "Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are searched."
 
 
-@dataclass(kw_only=True)
 class Reads(Printed):
     """The options of a command that reads traces."""
 
@@ -78,15 +72,16 @@ class Reads(Printed):
     no_cache: bool = option("Read the files again, and write no caches next to them.")
     timings: bool = option("Report on stderr how long each stage took.")
 
-    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
-        """The traces, of which nothing is read yet."""
+    def traces(self) -> Traces:
+        """The traces, of which nothing is read yet, and where they may be given, workbooks."""
         _import_numpy_alone()
         from gemmetry.traces.api import Traces
 
-        return Traces(self.files, use_cache=not self.no_cache, workbooks=workbooks)
+        return Traces(self.files, use_cache=not self.no_cache, workbooks=self.workbooks)
+
+    workbooks: ClassVar[Any] = None
 
 
-@dataclass(kw_only=True)
 class ReadsWorkbooks(Reads):
     """The options of a command that also reads what remains of traces."""
 
@@ -94,21 +89,17 @@ class ReadsWorkbooks(Reads):
         f"{_FILES} Also reports of TraceLens (xlsx).", "FILE...", readable=False
     )
 
-    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
-        """The traces and workbooks, of which nothing is read yet."""
-        return super().traces(workbooks or _tracelens_workbooks)
+    @staticmethod
+    def workbooks() -> Workbooks:
+        """What reads the reports."""
+        from gemmetry.documents import tracelens_workbooks
 
-
-def _tracelens_workbooks() -> Workbooks:
-    from gemmetry.documents import tracelens_workbooks
-
-    return tracelens_workbooks
+        return tracelens_workbooks
 
 
 _SPEC_SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(kw_only=True)
 class Summary(ReadsWorkbooks, Written):
     steps: bool = option("Also show each step that the profiler marked.")
 
@@ -123,7 +114,7 @@ def summary(options: Summary) -> int:
     found = traces.summaries(steps=steps)
     with traces.stage("output"):
         if options.json:
-            _print_json(traces.result(found.rows(steps=steps)))
+            print_json(traces.result(found.rows(steps=steps)).document(), indent=-1)
         else:
             _print_summaries(found)
         if options.output:
@@ -137,20 +128,16 @@ def summary(options: Summary) -> int:
 
 
 def _print_summaries(found: Summaries) -> None:
-    from gemmetry.traces.text import print_summaries, print_summary
+    from gemmetry.traces.text import print_steps, print_summaries, print_summary
 
     console = stdout_console()
     if len(found.files) == 1:
         print_summary(found.files[0], console)
     else:
         print_summaries(found.files, console)
-    if found.steps:
-        from gemmetry.traces.text import print_steps
-
-        print_steps(found.files, found.steps, found.outside, console)
+    print_steps(found.files, found.steps, found.outside, console)
 
 
-@dataclass(kw_only=True)
 class Gemms(ReadsWorkbooks, Written):
     top: int = option("Show at most this many rows; 0: all.", min=0, default=20)
 
@@ -171,7 +158,7 @@ def gemms(options: Gemms) -> int:
 
     table = gemms_table(rows)
     if options.json:
-        _print_json(traces.result({"gemms": Rows(GemmRow, with_shares(rows))}))
+        print_json(traces.result({"gemms": Rows(GemmRow, with_shares(rows))}).document(), indent=-1)
     else:
         from gemmetry.traces.text import print_gemms
 
@@ -181,7 +168,6 @@ def gemms(options: Gemms) -> int:
     return finish(traces, options.timings)
 
 
-@dataclass(kw_only=True)
 class Shapes(ReadsWorkbooks, Written):
     output: list[Path] = output_files(
         "Write a file: a spec for gemmetry profile (yaml), or a table (csv, json, parquet, xlsx, "
@@ -204,7 +190,7 @@ def shapes(options: Shapes) -> int:
     rows = traces.gemm_rows(or_products=True)
     from gemmetry.domain.rows import Rows
     from gemmetry.results.emit import of_table, write_atomically
-    from gemmetry.traces.gemms import WorkloadGemm, no_shape, workload
+    from gemmetry.traces.gemms import WorkloadGemm, no_shape, spec_text, workload
     from gemmetry.traces.report import shapes_table
 
     instead = "these are the products that the operators recorded, with times on the host"
@@ -213,9 +199,12 @@ def shapes(options: Shapes) -> int:
     failure = no_shape(traces.names, load) if tables and not load.gemms else None
     text = ""
     if options.spec or specs:
-        text, failure = _spec(load, traces.names, options.top)
+        try:
+            text, failure = spec_text(load, traces.names, top=options.top), None
+        except RequestError as error:
+            failure = error
     if options.json:
-        _print_json(traces.result({"shapes": Rows(WorkloadGemm, load.gemms)}))
+        print_json(traces.result({"shapes": Rows(WorkloadGemm, load.gemms)}).document(), indent=-1)
     elif options.spec:
         typer.echo(text, nl=False)
     else:
@@ -233,17 +222,6 @@ def shapes(options: Shapes) -> int:
     return status
 
 
-def _spec(load: Workload, names: Sequence[str], top: int) -> tuple[str, RequestError | None]:
-    """The text of the spec; "" and the error where no GEMM can be in it."""
-    from gemmetry.domain.errors import RequestError
-    from gemmetry.traces.gemms import spec_text
-
-    try:
-        return spec_text(load, names, top=top), None
-    except RequestError as error:
-        return "", error
-
-
 def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     """Report what could not be read and, unless that is done, what is missing; the exit status."""
     notes(traces.warnings if warn else (), "warning")
@@ -255,10 +233,6 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     return 1 if traces.errors else 0
 
 
-def _print_json(result: Result, *, is_brief: bool = False) -> None:
-    print_json(result.brief() if is_brief else result.document(), indent=-1)
-
-
 class Rows(StrEnum):
     """What each row of a file describes."""
 
@@ -268,7 +242,6 @@ class Rows(StrEnum):
     RANKS = "ranks"
 
 
-@dataclass(kw_only=True)
 class Collectives(Reads, Written):
     rows: Rows = option(
         "What each row of the file describes: a matched collective, a kernel of a rank, a kind of "
@@ -326,7 +299,6 @@ DEFAULTS = {
 given."""
 
 
-@dataclass(kw_only=True)
 class Record(Planned):
     source: Source = request(DEFAULTS)
 
@@ -349,7 +321,6 @@ def record(options: Record) -> int:
     return options.run(recording(plan_request(wanted, options.source)))
 
 
-@dataclass(kw_only=True)
 class Report(Brief, Reads):
     output: list[Path] = output_files(
         "Write a file; the suffix picks xlsx, html, json, md, or trace.json.gz: the moment most "
@@ -369,7 +340,6 @@ def report(options: Report) -> int:
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.documents.trace_report import MOMENT, TraceLensSheets, check_reports, write_report
-    from gemmetry.domain.errors import RequestError
     from gemmetry.results.emit import HTML
 
     is_brief = options.brief and options.json
@@ -393,7 +363,7 @@ def report(options: Report) -> int:
     notes(found.remarks)
     files = list(map(str, options.output))
     if is_brief:
-        _print_json(found.result(files=files), is_brief=True)
+        print_json(found.result(files=files).brief(), indent=-1)
     elif options.json:
         print_facts(files=files, warnings=warnings, remarks=list(found.remarks))
     return finish(traces, options.timings, warn=False)
@@ -401,12 +371,5 @@ def report(options: Report) -> int:
 
 app = group_app(
     "Record and read traces.",
-    {
-        "record": record,
-        "summary": summary,
-        "gemms": gemms,
-        "shapes": shapes,
-        "collectives": collectives,
-        "report": report,
-    },
+    named(record, summary, gemms, shapes, collectives, report),
 )

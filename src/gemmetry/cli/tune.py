@@ -4,15 +4,14 @@ about tables of fast kernels, ``gemmetry dispatcher``."""
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmetry.cli.console import (
     Source,
     check_outputs,
-    emit,
     note,
+    notes,
     print_facts,
     print_failure,
     print_json,
@@ -24,6 +23,7 @@ from gemmetry.cli.console import (
 )
 from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
+    Options,
     Printed,
     Restartable,
     Written,
@@ -56,8 +56,7 @@ def split_commas(texts: list[str], option: str) -> list[str]:
     return [part for text in texts for part in text.split(",") if part]
 
 
-@dataclass(kw_only=True)
-class Search:
+class Search(Options):
     PANEL: ClassVar = "Search"
 
     strategy: str = option(
@@ -105,8 +104,7 @@ class Search:
     )
 
 
-@dataclass(kw_only=True)
-class Exports:
+class Exports(Options):
     PANEL: ClassVar = "Results"
 
     output: list[Path] = output_files(
@@ -122,7 +120,6 @@ class Exports:
     )
 
 
-@dataclass(kw_only=True)
 class Tune(Search, Exports, Restartable, Printed):
     dry_run: bool = option("Show what would be searched, and stop.")
     source: Source = request()
@@ -159,15 +156,15 @@ def tune(options: Tune) -> int:
     else:
         _print(done)
     note(f"experiment: {prepared.experiment}")
-    refused: GemmetryError | None = None
+    refused: list[GemmetryError] = []
     for path in options.output:
         try:
             export(done.result, path, options.format)
             note(f"wrote {path}")
         except GemmetryError as error:  # The other files are written all the same.
-            refused = refused or error
+            refused.append(error)
     if refused:
-        raise refused
+        raise refused[0]
     if done.failure:
         print_failure(done.failure)
     return done.exit_status
@@ -187,8 +184,7 @@ def _prepare(options: Tune) -> PreparedTuning:
         finalists=options.finalists,
         seeds=options.seeds,
     )
-    for text in prepared.notes:
-        note(text)
+    notes(prepared.notes, "")
     return prepared
 
 
@@ -208,13 +204,8 @@ def _print(done: TuningRun) -> None:
 
 def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
     rows = [
-        [
-            str(space.operation),
-            len(space),
-            prepared.limit.of(space),
-            prepared.refusals.get(str(space.operation)),
-        ]
-        for space in prepared.spaces
+        (name := str(one.operation), len(one), prepared.limit.of(one), prepared.refusals.get(name))
+        for one in prepared.spaces
     ]
     columns = (
         Column("operation"),
@@ -222,7 +213,7 @@ def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
         Column("evaluations", ColumnType.INTEGER, description="that the search may make"),
         Column("reason", description="why there are none"),
     )
-    emit(Table("spaces", columns, rows), as_json=as_json)
+    Printed(json=as_json).emit(Table("spaces", columns, rows))
 
 
 _SPACE = "space"
@@ -268,13 +259,12 @@ def simulate_strategies(options: Tune, source: Path) -> None:
             f"{'that it tried' if space.partial_strategy else 'in all'}, "
             f"{counted(options.runs, 'run')} of each strategy"
         )
-    emit(simulation_table(found), as_json=options.json, outputs=options.output)
+    options.emit(simulation_table(found))
 
 
 _TABLE = "A file of gemmetry dispatcher tune or build. Default: the one for the H200."
 
 
-@dataclass(kw_only=True)
 class Build(Printed):
     experiments: list[Path] = argument(
         "Folders of experiments on one device, with torch among the providers. Of a shape in "
@@ -299,10 +289,9 @@ def build(options: Build) -> None:
     with ExitStack() as stack:
         opened = [stack.enter_context(Experiment.open(path)) for path in options.experiments]
         built = build_table([one.result_set() for one in opened], load_provider)
-    _write_built(built, options.output, as_json=options.json)
+    _write_built(built, options.output, options)
 
 
-@dataclass(kw_only=True)
 class TuneTable(Restartable, Printed):
     minutes: float = option("How long it may take.", "COUNT", min=0, default=10.0)
     output: Path | None = option(
@@ -325,36 +314,31 @@ def tune_table(options: TuneTable) -> None:
     output = options.output or prepared.experiment / "table.json"
     if options.output:
         check_writable(options.output)
-    for text in prepared.notes:
-        note(text)
+    notes(prepared.notes, "")
     built = watched(making.tune_table, prepared, *prepared.folders, fresh=options.fresh)
-    _write_built(built, output, as_json=options.json)
+    _write_built(built, output, options)
 
 
-def _write_built(built: BuiltTable, output: Path, *, as_json: bool) -> None:
+def _write_built(built: BuiltTable, output: Path, options: Printed) -> None:
     from gemmetry.domain.units import counted
     from gemmetry.tuning.dispatcher.evaluation import library_name
     from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
 
     write_table(built.table, output)
-    for text in built.notes:
-        note(text)
+    notes(built.notes, "")
     entries = built.table.entries
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)
-    if as_json:
-        print_facts(**built.table.document())
-    else:
-        library = library_name(built.table.target)
-        say(
-            f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
-            f"that is shown to be faster than {library}, {undecided} undecided"
-        )
-        say(f"{counted(len(built.table.certificates), 'verified candidate')}")
+    library = library_name(built.table.target)
+    options.state(
+        f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
+        f"that is shown to be faster than {library}, {undecided} undecided\n"
+        f"{counted(len(built.table.certificates), 'verified candidate')}",
+        **built.table.document(),
+    )
     note(f"wrote {output}")
 
 
-@dataclass(kw_only=True)
 class Evaluate(Written):
     experiment: Path = argument(
         "Folder of an experiment with shapes that the table does not have, in which all "
@@ -420,7 +404,6 @@ def _print_evaluation(found: Evaluation, library: str) -> None:
         )
 
 
-@dataclass(kw_only=True)
 class Show(Written):
     table: Path | None = argument(_TABLE, "[TABLE]")
 

@@ -160,11 +160,7 @@ class CounterDiagnosis:
                 )
                 for launch, found in zip(self.launches, self.diagnoses, strict=True)
             ]
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "launches": rows,
-            "problems": list(self.problems),
-        }
+        return {"schema_version": SCHEMA_VERSION, "launches": rows, "problems": list(self.problems)}
 
     @cached_property
     def _alike(self) -> list[list[int]]:
@@ -244,7 +240,13 @@ def diagnose(
             in one of these forms.
     """
     work = requested_work(shape, dtype, operation)
-    pattern = _pattern(kernel)
+    try:
+        pattern = re.compile(kernel or "")
+    except re.error as error:
+        raise RequestError(
+            f"--kernel {kernel!r} is not a regular expression: {error}",
+            hint="Put a backslash in front of ( ) [ ] * + ? . in names.",
+        ) from None
     launches: list[ProfiledLaunch] = []
     problems: list[str] = []
     names: dict[str, None] = {}
@@ -253,7 +255,7 @@ def diagnose(
         table = read_counters(collected if collected.is_file() else report)
         problems.extend(table.problems)
         names.update(dict.fromkeys(one.name for one in table.infos))
-        launches.extend(one for one in table if pattern is None or pattern.search(one.name))
+        launches.extend(one for one in table if pattern.search(one.name))
     if not launches:
         raise _nothing(kernel, list(names), problems)
     diagnoses = [diagnose_launch(one, work) for one in launches]
@@ -291,18 +293,6 @@ def _nothing(
     )  # fmt: skip
 
 
-def _pattern(kernel: str | None) -> re.Pattern[str] | None:
-    if kernel is None:
-        return None
-    try:
-        return re.compile(kernel)
-    except re.error as error:
-        raise RequestError(
-            f"--kernel {kernel!r} is not a regular expression: {error}",
-            hint="Put a backslash in front of ( ) [ ] * + ? . in names.",
-        ) from None
-
-
 def requested_work(shape: str | None, dtype: str | None, operation: str | None) -> GemmWork | None:
     """The work that options describe; None where they do not.
 
@@ -324,8 +314,7 @@ def requested_work(shape: str | None, dtype: str | None, operation: str | None) 
     sizes = parse_shape(shape.replace(",", "x"))
     if not isinstance(sizes, MatmulShape):
         raise RequestError(
-            f"--shape {shape} is a convolution",
-            hint="Give its operation: --operation conv2d_...",
+            f"--shape {shape} is a convolution", hint="Give its operation: --operation conv2d_..."
         )
     work = GemmWork(m=sizes.m, n=sizes.n, k=sizes.k, batch=sizes.batch)
     if dtype is None:

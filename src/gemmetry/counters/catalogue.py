@@ -88,13 +88,8 @@ def has_metric(chip: str, metric: str) -> bool:
     if _OF_THE_TOOL.fullmatch(metric):
         return True
     name, dot, suffix = metric.partition(".")
-    chips, metrics = _listed()
-    found = metrics.get(name)
-    return (
-        found is not None
-        and bool(found[1] >> chips.index(chip) & 1)
-        and _SUFFIXES[found[0]].fullmatch(dot + suffix) is not None
-    )
+    kind = _counters_of(chip).get(name)
+    return kind is not None and _SUFFIXES[kind].fullmatch(dot + suffix) is not None
 
 
 def check_metric(chip: str, metric: str) -> None:
@@ -105,18 +100,24 @@ def check_metric(chip: str, metric: str) -> None:
     """
     if has_metric(chip, metric):
         return
-    chips, metrics = _listed()
     name, dot, suffix = metric.partition(".")
-    found = metrics.get(name)
-    bit = chips.index(chip)
-    if found is not None and found[1] >> bit & 1:
+    counters = _counters_of(chip)
+    known = [f"{one}{dot}{suffix}" for one in counters]
+    if name in counters:
         endings = {"c": ["sum", "avg", "max", "min", "sum.per_second",
                          "avg.pct_of_peak_sustained_elapsed"],
                    "r": ["ratio", "pct", "max_rate"],
-                   "t": ["avg.pct_of_peak_sustained_elapsed"]}[found[0]]  # fmt: skip
-        raise UnknownNameError(f"metric of {chip}", metric, [f"{name}.{one}" for one in endings])
-    known = [f"{one}{dot}{suffix}" for one, (_, bits) in metrics.items() if bits >> bit & 1]
+                   "t": ["avg.pct_of_peak_sustained_elapsed"]}[counters[name]]  # fmt: skip
+        known = [f"{name}.{one}" for one in endings]
     raise UnknownNameError(f"metric of {chip}", metric, known)
+
+
+@cache
+def _counters_of(chip: str) -> dict[str, str]:
+    """The counters, ratios and throughputs of a chip, each with its type."""
+    chips, metrics = _listed()
+    bit = chips.index(chip)
+    return {name: kind for name, (kind, bits) in metrics.items() if bits >> bit & 1}
 
 
 @cache
@@ -252,20 +253,13 @@ def flags_for(wanted: Iterable[str | Concept], chip: str, without: Collection[st
     return " ".join([*(f"--section {name}" for name in sections), *listed])
 
 
+_METRIC = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*")
+
+
 @cache
 def metrics_in(expression: str) -> tuple[str, ...]:
     """The ids of the metrics in an expression, each once."""
-    found: dict[str, None] = {}
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Name | ast.Attribute):
-            found[ast.unparse(node)] = None
-        else:
-            for child in ast.iter_child_nodes(node):
-                visit(child)
-
-    visit(ast.parse(expression, mode="eval").body)
-    return tuple(found)
+    return tuple(dict.fromkeys(_METRIC.findall(expression)))
 
 
 Lookup = Callable[[str], float | None]

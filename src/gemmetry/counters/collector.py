@@ -20,9 +20,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Collection as Names
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -252,19 +252,20 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
         files.passes.write_text(collection.input.text)
     status = run(collection.argv, _ENVIRONMENT, files.application_log)
     notes = collection.notes
-    launches: int | None = None
+    table: LaunchTable | None = None
     passes = len(collection.input.jobs) if collection.input is not None else None
     if collection.profiler.name == "ncu":
-        table = _exported(collection) if files.report.exists() else None
-        launches = len(table) if table is not None else None
-        if table is None and files.report.exists():
+        if has_result := files.report.exists():
+            table = _exported(collection)
+        if table is None and has_result:
             remove(files.table, inside=files.table.parent)
             notes += (f"ncu could not print {files.report} as a table; the report is whole.",)
         passes = _passes(table)
-        has_result = files.report.exists()
     else:
-        launches = _counted_launches(files.folder)
-        has_result = launches is not None
+        with suppress(RequestError):  # It may have written nothing that can be read.
+            table = read_counters(files.folder, ())
+        has_result = table is not None
+    launches = len(table) if table is not None else None
     problem = failure_of(ProfilerEnd(
         request=collection.request, files=files, profiler=collection.profiler,
         architecture=collection.architecture, status=status,
@@ -284,7 +285,8 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
         "notes": notes,
         "problem": None if problem is None else str(problem),
     }
-    _write(files.description, json.dumps(description, indent=1) + "\n")
+    with _written(files.description):
+        files.description.write_text(json.dumps(description, indent=1) + "\n")
     if problem is not None and not launches:
         raise problem
     if problem is not None:
@@ -358,7 +360,7 @@ def _make_room(files: CollectFiles, *, replace: bool) -> None:
         raise RequestError(
             f"{present[0]} exists", hint="Give another place with --output, or --force."
         )
-    try:
+    with _written(files.folder, "Give another place with --output."):
         files.folder.mkdir(parents=True, exist_ok=True)
         for path in present:
             remove(path, inside=path.parent)
@@ -366,11 +368,6 @@ def _make_room(files: CollectFiles, *, replace: bool) -> None:
             # Counters of rocprofv3 would mix with the new ones.
             if any(folder.rglob("*counter_collection.csv")):
                 remove(folder, inside=files.folder)
-    except OSError as error:
-        raise StorageError(
-            f"{files.folder} cannot be written: {error.strerror or error}",
-            hint="Give another place with --output.",
-        ) from error
 
 
 def _exported(collection: Collection) -> LaunchTable | None:
@@ -389,26 +386,19 @@ def _exported(collection: Collection) -> LaunchTable | None:
     return read_ncu_csv(collection.files.table, [_PASSES])
 
 
-def _counted_launches(folder: Path) -> int | None:
-    """The launches that rocprofv3 counted; None if it wrote nothing that can be read."""
-    try:
-        return len(read_counters(folder, ()))
-    except RequestError:
-        return None
-
-
 def _passes(table: LaunchTable | None) -> int | None:
     found = [] if table is None else [one.value(_PASSES) for one in table]
     return int(max((value for value in found if value is not None), default=0)) or None
 
 
-def _write(path: Path, text: str) -> None:
+@contextmanager
+def _written(path: Path, hint: str = "Free some disk space.") -> Iterator[None]:
+    """Turn what the system reports about writing into an error about `path`."""
     try:
-        path.write_text(text)
+        yield
     except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written: {error.strerror or error}", hint="Free some disk space."
-        ) from error
+        text = f"{path} cannot be written: {error.strerror or error}"
+        raise StorageError(text, hint=hint) from error
 
 
 _RANGE_COLUMNS = ("Push/Pop_Range", "Start/Stop_Range")
@@ -428,17 +418,10 @@ def divide(collected: Collected, ranges: Mapping[str, Path]) -> dict[str, Collec
     Raises:
         StorageError: a folder cannot be written.
     """
-    pages = _pages(collected.files.table, list(ranges))
     found = {}
-    for name, (page, launches) in pages.items():
-        folder = ranges[name]
-        try:
-            found[name] = _part(collected, name, folder, page, launches)
-        except OSError as error:
-            raise StorageError(
-                f"{folder} cannot be written: {error.strerror or error}",
-                hint="Free some disk space.",
-            ) from error
+    for name, (page, launches) in _pages(collected.files.table, list(ranges)).items():
+        with _written(ranges[name]):
+            found[name] = _part(collected, name, ranges[name], page, launches)
     return found
 
 
@@ -473,7 +456,10 @@ def _part(collected: Collected, name: str, folder: Path, page: str, launches: in
     for source, target in zip(whole, files, strict=True):
         remove(target, inside=folder)
         if source.exists() and source not in (whole.table, whole.description):
-            _link(source, target)
+            try:
+                os.link(source, target)
+            except OSError:  # The file system has no links.
+                shutil.copyfile(source, target)
     files.table.write_text(page, encoding="utf-8")
     note = f"The report has the launches of other dispatches, too; these are in the range {name}."
     description = json.loads(whole.description.read_text(encoding="utf-8"))
@@ -481,14 +467,6 @@ def _part(collected: Collected, name: str, folder: Path, page: str, launches: in
     files.description.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     notes = (*collected.notes, note)
     return Collected(files=files, launches=launches, passes=collected.passes, notes=notes)
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same file once more, where the file system can."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 _PRINTED = re.compile(rb"^ +Section: .+\r?\n(?:.+\n)? +Metric Name +Metric Unit", re.MULTILINE)

@@ -18,7 +18,7 @@ from gemmetry.counters.catalogue import concept_of, value_of
 from gemmetry.counters.facts import stall_shares
 from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline, roofline_of
-from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, derived, fact, inline
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.results.emit import Result
@@ -185,32 +185,42 @@ _PRESENCE = "0 in every launch of one side and in none of the other"
 _HIGHER, _LOWER, _SAME = "higher", "lower", "same"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricChange:
+class MetricChange(Row):
     """One metric of a kernel in two reports; medians over its launches."""
 
-    metric: str
-    unit: str
-    first: float | None
-    second: float | None
-    verdict: str
-    """``higher``, ``lower``, ``no difference shown`` or ``undecided``; ``same`` for what follows
-    from the launch and so has no noise; "" where a side lacks the metric."""
-    interval: tuple[float, float] | None = None
-    """Of the ratio second / first; all intervals of the comparison hold together with 95 %."""
-    note: str = ""
+    metric: str = fact("a concept of the catalogue, or a metric's id")
+    unit: str = fact()
+    first: float | None = fact("median in the first report")
+    second: float | None = fact("median in the other report")
 
-    @property
+    @derived("second - first")
     def difference(self) -> float | None:
-        """Second - first, in the metric's unit (percentage points for percentages)."""
+        """In the metric's unit (percentage points for percentages)."""
         if self.first is None or self.second is None:
             return None
         return self.second - self.first
 
-    @property
+    @derived("second / first")
     def ratio(self) -> float | None:
-        """Second / first; None where the first is 0."""
+        """None where the first is 0."""
         return self.second / self.first if self.first and self.second is not None else None
+
+    @derived("lower end of the ratio's interval")
+    def ratio_low(self) -> float | None:
+        """None without an interval."""
+        return self.interval[0] if self.interval else None
+
+    @derived("upper end of the ratio's interval")
+    def ratio_high(self) -> float | None:
+        """None without an interval."""
+        return self.interval[1] if self.interval else None
+
+    verdict: str = fact()
+    """``higher``, ``lower``, ``no difference shown`` or ``undecided``; ``same`` for what follows
+    from the launch and so has no noise; "" where a side lacks the metric."""
+    interval: tuple[float, float] | None = None
+    """Of the ratio second / first; all intervals of the comparison hold together with 95 %."""
+    note: str = fact(default="")
 
 
 class ComparisonRow(Row):
@@ -219,16 +229,7 @@ class ComparisonRow(Row):
     kernel: str = fact("its name in the first report")
     compared_kernel: str = fact("its name in the other report")
     report: str = fact("label of the other report")
-    metric: str = fact("a concept of the catalogue, or a metric's id")
-    unit: str = fact()
-    first: float | None = fact("median in the first report")
-    second: float | None = fact("median in the other report")
-    difference: float | None = fact("second - first")
-    ratio: float | None = fact("second / first")
-    ratio_low: float | None = fact("lower end of the ratio's interval")
-    ratio_high: float | None = fact("upper end of the ratio's interval")
-    verdict: str = fact()
-    note: str = fact()
+    change: MetricChange = inline()
     first_verdict: str = fact("verdict of the diagnosis in the first report")
     second_verdict: str = fact("verdict of the diagnosis in the other report")
 
@@ -257,13 +258,9 @@ class KernelComparison:
     def rows(self) -> Iterator[ComparisonRow]:
         """A row for each metric."""
         for change in self.metrics:
-            low, high = change.interval or (None, None)
             yield ComparisonRow(
                 kernel=self.first.name, compared_kernel=self.second.name, report=self.label,
-                metric=change.metric, unit=change.unit, first=change.first, second=change.second,
-                difference=change.difference, ratio=change.ratio, ratio_low=low, ratio_high=high,
-                verdict=change.verdict, note=change.note,
-                first_verdict=self.first.diagnosis.verdict.id,
+                change=change, first_verdict=self.first.diagnosis.verdict.id,
                 second_verdict=self.second.diagnosis.verdict.id,
             )  # fmt: skip
 

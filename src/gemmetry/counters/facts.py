@@ -18,6 +18,7 @@ What the rules need of a launch: how busy units are, shares of stalls, concepts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -123,11 +124,10 @@ def warps_waiting(launch: ProfiledLaunch, reason: str) -> tuple[float, str] | No
     where the report does not have it."""
     metric = metric_of(reason)
     percent = metric.removesuffix("ratio") + "pct"
-    for name, factor in ((metric, 1.0), (percent, 0.01)):
-        value = launch.value(name)
-        if value is not None:
-            return value * factor, name if factor == 1 else f"{factor} * {name}"
-    return None
+    if (value := launch.value(metric)) is not None:
+        return value, metric
+    value = launch.value(percent)
+    return None if value is None else (value * 0.01, f"0.01 * {percent}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,29 +186,22 @@ def stall_shares(launch: ProfiledLaunch) -> StallShares | None:
     )
 
 
-_SAMPLED = {"gmma": "warpgroup_arrive", "no_instruction": "no_instructions"}
-"""Reason -> its name among the samples, where they differ."""
+_SAMPLED = {"warpgroup_arrive": "gmma", "no_instructions": "no_instruction"}
+"""Name among the samples -> the reason, where they differ."""
 
 
 def _opcodes(launch: ProfiledLaunch) -> dict[str, dict[str, int]]:
     """Where samples of each reason were taken, by the opcode of the instruction."""
     found: dict[str, dict[str, int]] = {}
-    names = {sampled: reason for reason, sampled in _SAMPLED.items()}
     for sample in launch.info.samples:
-        opcode = _opcode(sample.instruction)
+        # ``WARPGROUP.DEPBAR.LE`` of ``@P0 WARPGROUP.DEPBAR.LE gsb0, 0x0``.
+        words = re.sub(r"\A\s*@\S*", "", sample.instruction).split()
+        opcode = words[0].rstrip(";,") if words else ""
         for name, count in sample.counts.items():
             if opcode and count:
-                of_reason = found.setdefault(names.get(name, name), {})
+                of_reason = found.setdefault(_SAMPLED.get(name, name), {})
                 of_reason[opcode] = of_reason.get(opcode, 0) + count
     return found
-
-
-def _opcode(instruction: str) -> str:
-    """``WARPGROUP.DEPBAR.LE`` of ``@P0 WARPGROUP.DEPBAR.LE gsb0, 0x0``."""
-    words = instruction.split()
-    if words and words[0].startswith("@"):
-        words = words[1:]
-    return words[0].rstrip(";,") if words else ""
 
 
 def share_of(
@@ -314,10 +307,9 @@ def amd_stall_shares(facts: Facts) -> StallShares | None:
     waits, issue = facts.get("wait_percent"), facts.get("issue_wait_percent")
     if waits is None:
         return None
-    shares, metrics = {"any": waits.value / 100}, {"any": "SQ_WAIT_ANY"}
-    if issue is not None:
-        shares["inst_issue"] = issue.value / 100
-        metrics["inst_issue"] = "SQ_WAIT_INST_ANY"
+    shares = {"any": waits.value / 100}
+    shares |= {} if issue is None else {"inst_issue": issue.value / 100}
+    metrics = {"any": "SQ_WAIT_ANY", "inst_issue": "SQ_WAIT_INST_ANY"}
     return StallShares(shares, metrics, "SQ_WAVE_CYCLES")
 
 
@@ -353,9 +345,13 @@ class Facts:
     """A launch as the rules see it. Everything is computed once, when it is first needed."""
 
     def __init__(self, launch: ProfiledLaunch, work: GemmWork | None = None) -> None:
-        self.launch = launch
-        self.work = work
+        self.launch, self.work = launch, work
         self.is_amd = launch.table.tool != "ncu"
+        self.processor, self.block, self.warps = (
+            ("compute unit", "workgroup", "Waves") if self.is_amd
+            else ("multiprocessor", "block", "Warps")
+        )  # fmt: skip
+        """What multiprocessors, blocks of threads and warps are called."""
         self._known: dict[str, CounterEvidence | None] = {}
 
     @cached_property
@@ -365,10 +361,9 @@ class Facts:
 
     def metric(self, name: str) -> CounterEvidence | None:
         """A metric of the report, by its id; None where the report lacks it."""
-        value = self.launch.value(name)
-        return (
-            None if value is None else CounterEvidence(name, value, self.launch.unit(name), COUNTER)
-        )
+        if (value := self.launch.value(name)) is None:
+            return None
+        return CounterEvidence(name, value, self.launch.unit(name), COUNTER)
 
     def get(self, concept: str) -> CounterEvidence | None:
         """The value of a concept of the catalogue; None where the report lacks it."""
@@ -455,31 +450,15 @@ class Facts:
             values = [one for one in (self.metric(m + SUFFIX) for m in unit.metrics) if one]
             # What exceeds the busiest unit of the whole is none of the rates that bound it, such as
             # the part of `lts__throughput` that follows from the traffic of device memory.
-            bounding = [one for one in values if one.value <= self._whole_of(one) + _ROUNDING]
+            bounding = []
+            for one in values:
+                whole = self.launch.value(SM if one.metric.startswith("sm__") else MEMORY)
+                if one.value <= (100.0 if whole is None else whole) + _ROUNDING:
+                    bounding.append(one)
             usable = bounding or [one for one in values if "throughput" not in one.metric]
             if usable:
                 found[unit.id] = max(usable, key=lambda one: one.value)
         return found
-
-    def _whole_of(self, part: CounterEvidence) -> float:
-        """The busiest of the units that `part` belongs to; 100 where that is not known."""
-        whole = self.launch.value(SM if part.metric.startswith("sm__") else MEMORY)
-        return 100.0 if whole is None else whole
-
-    @cached_property
-    def processor(self) -> str:
-        """What a multiprocessor is called."""
-        return "compute unit" if self.is_amd else "multiprocessor"
-
-    @cached_property
-    def block(self) -> str:
-        """What a block of threads is called."""
-        return "workgroup" if self.is_amd else "block"
-
-    @cached_property
-    def warps(self) -> str:
-        """What warps are called."""
-        return "Waves" if self.is_amd else "Warps"
 
     def named(self, unit: Unit) -> str:
         """What a unit is called."""
@@ -491,11 +470,6 @@ class Facts:
             return self.collect(sections=[unit.section])
         question = open_question(self, unit.id)
         return self.collect(CONCEPTS.get(unit.id, ())) if question is None else question[1]
-
-    def _limit(self, unit: Unit) -> float:
-        """What `unit` cannot exceed, in percent."""
-        known = [] if self.is_amd else map(self.launch.value, unit.parents)
-        return min((one for one in known if one is not None), default=100.0)
 
     @cached_property
     def lacks_parents(self) -> bool:
@@ -530,28 +504,22 @@ class Facts:
         before the busiest by rank."""
         reached = self.busiest(at_least=REACHED)
         rank = reached[0][0].rank if reached else 0
-        known = [value.value for _, value in reached[:1]] or [
-            one.value for one in self.utilisation.values()
-        ]
-        top = max(known, default=0.0)
+        known = [one.value for one in self.utilisation.values()]
+        top = reached[0][1].value if reached else max(known, default=0.0)
         found = []
         for unit in UNITS.values():
-            if unit.id in self.utilisation or not self._matters(unit):
+            matters = unit.id in KEY_UNITS if self.is_amd else unit.is_key
+            if unit.id in self.utilisation or not matters:
                 continue
-            limit = self._limit(unit)
-            lead = TENSOR_LEAD if unit.rank == 0 else -1 if self._is_explained(unit) else 1
+            wholes = [one for one in map(self.metric, unit.parents) if one is not None]
+            # What a unit cannot exceed, in percent.
+            limit = 100.0 if self.is_amd else min((one.value for one in wholes), default=100.0)
+            is_explained = any(self._explains(one.metric, one.value) for one in wholes)
+            lead = TENSOR_LEAD if unit.rank == 0 else -1 if is_explained else 1
             is_busier = limit >= NEAR and limit + lead > top and (not reached or unit.rank <= rank)
             if is_busier or (limit >= REACHED and unit.rank < rank):
                 found.append(unit)
         return found
-
-    def _is_explained(self, unit: Unit) -> bool:
-        """Whether a unit that is known is as busy as a whole that `unit` is a part of, too."""
-        wholes = ((parent, self.launch.value(parent)) for parent in unit.parents)
-        return any(value is not None and self._explains(name, value) for name, value in wholes)
-
-    def _matters(self, unit: Unit) -> bool:
-        return unit.id in KEY_UNITS if self.is_amd else unit.is_key
 
     @cached_property
     def unlisted(self) -> CounterEvidence | None:

@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gemmetry.counters.facts import (
-    MAY_BE_UNLISTED,
-    REACHED,
-    SHORT_NS,
-    SUFFIX,
-    UNITS,
-    Facts,
-    Unit,
-)
+from gemmetry.counters.facts import MAY_BE_UNLISTED, REACHED, SHORT_NS, SUFFIX, UNITS, Facts, Unit
 from gemmetry.counters.model import (
     CANNOT_TELL,
     HIGH,

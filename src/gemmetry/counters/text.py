@@ -5,25 +5,15 @@ What a terminal shows of a comparison of hardware counters, at most 80 columns w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
-from gemmetry.counters.comparison import (
-    PERCENT,
-    CounterComparison,
-    KernelComparison,
-    MetricChange,
-)
-from gemmetry.counters.document import (
-    BRIEF_FINDINGS,
-    ChecklistItem,
-    RuleRemark,
-    SideBySide,
-)
+from gemmetry.counters.comparison import PERCENT, CounterComparison, KernelComparison, MetricChange
+from gemmetry.counters.document import BRIEF_FINDINGS, ChecklistItem, RuleRemark, SideBySide
 from gemmetry.counters.facts import StallShares
 from gemmetry.counters.model import (
     CANNOT_TELL,
@@ -374,20 +364,17 @@ def value_text(value: float | None, unit: str) -> str:
     """A value in the most readable multiple of its unit."""
     if value is None:
         return "–"
-    match unit:
-        case "ns":
-            return format_ns(value)
-        case "byte":
-            return format_bytes(value)
-        case "byte/s":
-            return f"{format_bytes(value)}/s"
-        case "FLOP/s":
-            return format_gflops(value / 1e9)
-        case "hz":
-            return f"{value / 1e9:.2f} GHz"
-        case "%":
-            return f"{value:.1f} %"
+    if unit in _SHOWN:
+        return _SHOWN[unit](value)
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+_SHOWN: Mapping[str, Callable[[float], str]] = {
+    "ns": format_ns, "byte": format_bytes, "byte/s": _rate, "%": "{:.1f} %".format,
+    "FLOP/s": lambda value: format_gflops(value / 1e9),
+    "hz": lambda value: f"{value / 1e9:.2f} GHz",
+}  # fmt: skip
+"""Unit -> how a value of it is shown."""
 
 
 def change_text(change: MetricChange) -> str:

@@ -249,12 +249,8 @@ def plan_ncu(
     wanted = dict.fromkeys((*chosen.sections, *request.sections))
     missing = tuple(one for one in wanted if sections is not None and one not in sections)
     metrics = tuple(dict.fromkeys((*metrics_of(chosen, chip), *request.metrics)))
-    arguments = [
-        "--target-processes",
-        request.target_processes,
-        *_kernels(request),
-        *_ranges(request),
-    ]
+    arguments = ["--target-processes", request.target_processes]
+    arguments += [*_kernels(request), *_ranges(request)]
     if chosen.ncu_set:
         arguments += ["--set", chosen.ncu_set]
     for one in wanted:
@@ -350,86 +346,64 @@ def failure_of(attempt: ProfilerEnd) -> GemmetryError | None:
     """Why the attempt failed; None if it did not."""
     if attempt.has_result and attempt.status == 0:
         return None
-    return next(filter(None, _causes(attempt)))
+    return next(_causes(attempt))
 
 
-def _causes(attempt: ProfilerEnd) -> Iterator[GemmetryError | None]:
-    """Possible causes, from the certain to the general; the first that applies is the answer."""
-    log = attempt.log
-    yield _full(attempt, log)
-    if not attempt.has_result:
-        yield _permission(attempt, log)
-        yield _busy(attempt, log)
-        yield _version(attempt, log)
-        if _BAD_REGEX.search(log):
-            yield RequestError(
-                f"{attempt.profiler.name} does not accept the regular expression "
-                f"{attempt.request.kernel!r}", hint="Give a simpler one with --kernel.",
-            )  # fmt: skip
-    if attempt.status == 0 or (_NO_KERNEL.search(log) and not _has_crashed(attempt, log)):
-        yield _nothing_matched(attempt)
-    yield _failed(attempt, log)
-
-
-def _has_crashed(attempt: ProfilerEnd, log: str) -> bool:
-    """Whether the application failed, which then is why no kernel was profiled."""
-    return bool(_APPLICATION.search(log) or crash_in(attempt.files.application_log))
-
-
-def _full(attempt: ProfilerEnd, log: str) -> GemmetryError | None:
-    folder = attempt.files.folder
+def _causes(attempt: ProfilerEnd) -> Iterator[GemmetryError]:
+    """Possible causes, from the certain to the general; the first is the answer."""
+    log, folder, root = attempt.log, attempt.files.folder, attempt.root
     free = shutil.disk_usage(folder).free
     if free < _LEAST_FREE_BYTES or (not attempt.has_result and _NO_SPACE.search(log)):
-        return StorageError(
+        yield StorageError(
             f"the disk of {folder} is full: {free / 2**20:.0f} MiB are free",
             hint="Free some disk space, or give another place with --output.",
         )
-    return None
+    if not attempt.has_result:
+        yield from _refusals(attempt, log, root)
+        # Where the application failed, that is why no kernel was profiled.
+        crashed = _APPLICATION.search(log) or crash_in(attempt.files.application_log)
+        if attempt.status == 0 or (_NO_KERNEL.search(log) and not crashed):
+            yield _nothing_matched(attempt)
+    yield _failed(attempt, log)
 
 
-def _permission(attempt: ProfilerEnd, log: str) -> GemmetryError | None:
-    if attempt.profiler.name != "ncu":
-        if can_use_kfd(attempt.root) is not False:
-            return None
-        return EnvironmentFailure(
+def _refusals(attempt: ProfilerEnd, log: str, root: Path) -> Iterator[GemmetryError]:
+    """Why the machine or the profiler itself refuses to collect."""
+    is_ncu = attempt.profiler.name == "ncu"
+    if not is_ncu and can_use_kfd(root) is False:
+        yield EnvironmentFailure(
             "this user may not open /dev/kfd, AMD's device",
             hint="Add the user to the groups render and video.",
         )
-    is_named = _NO_PERMISSION.search(log) is not None
-    if not is_named and (attempt.status == 0 or is_restricted(attempt.root) is not True):
-        return None
-    return EnvironmentFailure(
-        "this user may not read the hardware counters of the GPU (ERR_NVGPUCTRPERM)",
-        hint=PERMISSION_HINT,
-    )
-
-
-def _busy(attempt: ProfilerEnd, log: str) -> GemmetryError | None:
-    if not _IS_BUSY.search(log):
-        return None
-    running = running_profilers(attempt.root)
-    who = f" by {', '.join(running)}" if running else ""
-    return EnvironmentFailure(
-        f"the hardware counters of the GPU are in use{who}",
-        hint="Pause DCGM's profiling (dcgmi profiling --pause), or stop the other profiler. On the "
-        "host of a container it may run unseen.",
-    )
-
-
-def _version(attempt: ProfilerEnd, log: str) -> GemmetryError | None:
+    is_restricted_here = attempt.status != 0 and is_ncu and is_restricted(root) is True
+    if is_restricted_here or (is_ncu and _NO_PERMISSION.search(log)):
+        yield EnvironmentFailure(
+            "this user may not read the hardware counters of the GPU (ERR_NVGPUCTRPERM)",
+            hint=PERMISSION_HINT,
+        )
+    if _IS_BUSY.search(log):
+        running = running_profilers(root)
+        who = f" by {', '.join(running)}" if running else ""
+        yield EnvironmentFailure(
+            f"the hardware counters of the GPU are in use{who}",
+            hint="Pause DCGM's profiling (dcgmi profiling --pause), or stop the other profiler. On "
+            "the host of a container it may run unseen.",
+        )
     needed = too_old(attempt.profiler.version, attempt.architecture)
-    if not needed and not (attempt.architecture and _UNSUPPORTED.search(log)):
-        return None
-    return EnvironmentFailure(
-        f"Nsight Compute {attempt.profiler.version} cannot profile {attempt.architecture}",
-        hint=f"Install Nsight Compute {needed or 'of a newer version'}"
-        f"{' or newer' if needed else ''}, and a driver that supports it.",
-    )
+    if needed or (attempt.architecture and _UNSUPPORTED.search(log)):
+        yield EnvironmentFailure(
+            f"Nsight Compute {attempt.profiler.version} cannot profile {attempt.architecture}",
+            hint=f"Install Nsight Compute {needed or 'of a newer version'}"
+            f"{' or newer' if needed else ''}, and a driver that supports it.",
+        )
+    if _BAD_REGEX.search(log):
+        yield RequestError(
+            f"{attempt.profiler.name} does not accept the regular expression "
+            f"{attempt.request.kernel!r}", hint="Give a simpler one with --kernel.",
+        )  # fmt: skip
 
 
-def _nothing_matched(attempt: ProfilerEnd) -> GemmetryError | None:
-    if attempt.has_result:
-        return None
+def _nothing_matched(attempt: ProfilerEnd) -> GemmetryError:
     request = attempt.request
     filters = []
     if request.kernel is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -137,10 +137,7 @@ def check_work(facts: Facts, work: GemmWork | None) -> Iterator[WorkCheck]:
         return
     if work.lhs is None and (named := DTYPES.get(facts.kernel.dtype or "")) is not None:
         result = DTYPES.get(facts.kernel.result_dtype or "")
-        work = GemmWork(
-            m=work.m, n=work.n, k=work.k, batch=work.batch, lhs=named, rhs=named,
-            result=work.result or result, source=work.source,
-        )  # fmt: skip
+        work = replace(work, lhs=named, rhs=named, result=work.result or result)
     yield _operations(facts, work)
     yield _filled(facts, work)
     yield _written(facts, work)
@@ -223,13 +220,9 @@ def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
     if (padded := _padding(facts, work, ratio)) is not None:
         return WorkCheck(quantity, measured, expected, "padding", padded)
     if ratio < 1:
-        verdict, reason = (
-            "less_work",
-            (
-                "another launch does the rest, the input is structured sparse, or "
-                "the shape is another one"
-            ),
-        )
+        verdict = "less_work"
+        reason = "another launch does the rest, the input is structured sparse, or the shape is "
+        reason += "another one"
     elif _is_close(ratio, round(ratio)):
         verdict, reason = "recompute", f"everything is computed {round(ratio)} times"
     else:
@@ -280,10 +273,8 @@ def _tiles(facts: Facts, work: GemmWork) -> list[tuple[int, int, int, int, int]]
     tile = facts.kernel.tile
     if tile is None or not (tile[0] and tile[1]):
         return []
-    found = []
-    for m, n in {(tile[0], tile[1]), (tile[1], tile[0])}:
-        found.append((m, n, tile[2], math.ceil(work.m / m), math.ceil(work.n / n)))
-    return sorted(found)
+    sizes = {(tile[0], tile[1]), (tile[1], tile[0])}
+    return sorted((m, n, tile[2], -(-work.m // m), -(-work.n // n)) for m, n in sizes)
 
 
 def _padding(facts: Facts, work: GemmWork, ratio: float) -> str | None:

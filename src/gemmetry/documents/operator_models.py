@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
@@ -79,15 +80,17 @@ class Call:
 
     def has(self, place: int) -> bool:
         """Whether there is a tensor with dimensions at `place`."""
-        return (
-            place < len(self.shapes)
-            and isinstance(found := self.shapes[place], list)
-            and found != []
-        )
+        found = self.shapes[place] if place < len(self.shapes) else None
+        return isinstance(found, list) and found != []
 
     def shape(self, place: int) -> tuple[int, ...]:
         """Sizes of a tensor."""
-        return _tensor_sizes(self.shapes[place] if place < len(self.shapes) else None)
+        found = self.shapes[place] if place < len(self.shapes) else None
+        if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
+            raise MissingArgumentError
+        if not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in found):
+            raise MissingArgumentError
+        return tuple(found)
 
     def stride(self, place: int) -> tuple[int, ...] | None:
         """Strides of a tensor, in elements; None where they are missing."""
@@ -165,14 +168,6 @@ def elements(shape: tuple[int, ...]) -> int:
     if count > MOST_ELEMENTS or min(shape, default=0) < 0:
         raise MissingArgumentError
     return count
-
-
-def _tensor_sizes(found: Any) -> tuple[int, ...]:
-    if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
-        raise MissingArgumentError
-    if not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in found):
-        raise MissingArgumentError
-    return tuple(found)
 
 
 def _parts(text: str) -> list[str]:
@@ -471,14 +466,6 @@ def compute_spec(unit: str, dtype: str | None) -> str | None:
     return None if dtype is None else f"{unit}_{_FORMATS.get(dtype, dtype)}"
 
 
-def _convolution(call: Call) -> Amounts:
-    return _convolved(call, 0)
-
-
-def _convolution_backward(call: Call) -> Amounts:
-    return _convolved(call, 1)
-
-
 def _convolved(call: Call, first: int) -> Amounts:
     """`first` is the position of the input; the result's gradient is before it.
 
@@ -679,8 +666,9 @@ _REDUCTIONS = _aten("sum", "mean", "max", "min", "norm", "linalg_norm", "std", "
 FAMILIES = (
     _ModelFamily("SDPA_fwd", "matrix", attention, _ATTENTION),
     _ModelFamily("SDPA_bwd", "matrix", attention_backward, ("flash_attn::_flash_attn_backward",)),
-    _ModelFamily("CONV_fwd", "matrix", _convolution, _aten("convolution")),
-    _ModelFamily("CONV_bwd", "matrix", _convolution_backward, _aten("convolution_backward")),
+    _ModelFamily("CONV_fwd", "matrix", partial(_convolved, first=0), _aten("convolution")),
+    _ModelFamily("CONV_bwd", "matrix", partial(_convolved, first=1),
+                 _aten("convolution_backward")),
     _ModelFamily("UnaryElementwise", "vector", _unary, _aten(
         "copy", "copy_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_", "sigmoid", "rsqrt",
         "silu", "neg", "pow",

@@ -44,11 +44,7 @@ from gemmetry.traces.gemms import link_gemms
 from gemmetry.traces.joins import NONE, JoinedLaunches, enclosing_among, subtract
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
-from gemmetry.traces.operators.gemms import (
-    Integers,
-    distinct_rows,
-    is_gemm_operator,
-)
+from gemmetry.traces.operators.gemms import Integers, distinct_rows, is_gemm_operator
 from gemmetry.traces.summary import Summary
 
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -471,12 +467,10 @@ def _calls(trace: Trace, row: Int64, operator: Int64, *, backward: bool = False)
     called = np.unique(operator)
     called = called[np.argsort(operators.start_ns[called], kind="stable")]
     distinct, which = distinct_rows(operators.name[called], operators.arguments[called])
+    names = [rows.names[name] for name in distinct[:, 0].tolist()]
     found = [
-        (
-            rows.names[name],
-            operator_model(rows.names[name], _recorded(trace, of), backward=backward),
-        )
-        for name, of in distinct.tolist()
+        (name, operator_model(name, _recorded(trace, of), backward=backward))
+        for name, of in zip(names, distinct[:, 1].tolist(), strict=True)
     ]
     models = tuple(dict.fromkeys((name, one) for name, one in found if one is not None))
     numbers: dict[tuple[str, OperatorModel | None], int] = {m: n for n, m in enumerate(models)}
@@ -733,20 +727,21 @@ class _Maker:
 
     def by_arguments(self) -> Table:
         """``ops_unique_args``."""
-        calls = _Arguments.of(self.trace, self.launchers)
+        calls = _Arguments(self.trace, self.launchers)
         found: Rows = []
         for place, head, share, reached in calls.rows():
+            # Mean, median, std, min, max and sum, of the launcher's own work and of all.
+            pairs = zip(_figures(calls.direct, place), _figures(calls.subtree, place), strict=True)
             found.append((
-                *head, int(calls.direct.count[place]),
-                *_direct_and_subtree(calls.direct, calls.subtree, place), calls.uid(place),
-                *calls.lists[place], share, reached,
+                *head, int(calls.direct.count[place]), *(_us(ns) for pair in pairs for ns in pair),
+                calls.uid(place), *calls.lists[place], share, reached,
             ))  # fmt: skip
         return BY_NAME["ops_unique_args"].table(found)
 
     def with_speeds(self) -> Table:
         """``unified_perf_summary``: operators whose work is known represent everything that they
         launched."""
-        calls = _Arguments.of(self.trace, find_launchers(self.trace, whole=is_reported))
+        calls = _Arguments(self.trace, find_launchers(self.trace, whole=is_reported))
         by_name = self._models()
         models = [by_name.get(n, {}).get(a) for n, a, _ in calls.distinct.tolist()]
         rates = speeds(models, calls.group, calls.launchers.subtree_ns[calls.counted])
@@ -811,7 +806,13 @@ class _Maker:
         launcher = launchers.of_row[short]
         parent = np.append(launchers.name, NONE)[launcher]
         arguments_of = np.append(launchers.arguments, NONE)[launcher]
-        texts, number = self._short_arguments()
+        # Arguments without types; the last entry means none.
+        entries = [*rows.arguments, OperatorArguments()]
+        places: dict[tuple[str, str, str], int] = {}
+        number = np.array(
+            [places.setdefault((e.shapes, e.strides, e.values), len(places)) for e in entries]
+        )
+        texts = list(places)
         distinct, group = distinct_rows(parent, number[arguments_of], gpu.name[short])
         times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
         found: Rows = []
@@ -823,65 +824,35 @@ class _Maker:
                 rows.names[name], spent / 1e3, int(times.count[place]), _us(times.mean[place]),
                 _percent(spent, self.summary.window_ns),
             ))  # fmt: skip
-        return [
-            BY_NAME[name].table(part)
-            for name, part in (
-                ("short_kernel_histogram", histogram), ("short_kernels_summary", found)
-            )
-        ]  # fmt: skip
-
-    def _short_arguments(self) -> tuple[list[tuple[str, str, str]], Int64]:
-        """Distinct shapes, strides and values (without types), and the index of each entry of
-        ``TraceRows.arguments`` among them; the last entry means none."""
-        numbers: dict[tuple[str, str, str], int] = {}
-        entries = [*self.trace.rows.arguments, OperatorArguments()]
-        found = [numbers.setdefault((e.shapes, e.strides, e.values), len(numbers)) for e in entries]
-        return list(numbers), np.array(found, np.int64)
+        parts = {"short_kernel_histogram": histogram, "short_kernels_summary": found}
+        return [BY_NAME[name].table(part) for name, part in parts.items()]
 
 
-@dataclass(frozen=True)
 class _Arguments:
     """Launchers grouped by name, arguments and thread; one entry per group unless stated
     otherwise."""
 
-    trace: Trace
-    launchers: Launchers
-    counted: Int64
-    """(calls,) index in `launchers` of those that launched more than communication."""
-    group: Int64
-    """(calls,)"""
-    distinct: Int64
-    """(groups, 3) name, arguments and thread."""
-    direct: GroupStatistics
-    subtree: GroupStatistics
-    host: GroupStatistics
-    lists: list[tuple[str, str]]
-
-    @staticmethod
-    def of(trace: Trace, launchers: Launchers) -> _Arguments:
-        counted = np.flatnonzero(launchers.computes)
-        distinct, group = distinct_rows(
-            launchers.name[counted], launchers.arguments[counted], launchers.thread[counted]
-        )
-        count = len(distinct)
-        direct, subtree, host = (
-            grouped_statistics(group, times[counted], count)
+    def __init__(self, trace: Trace, launchers: Launchers) -> None:
+        self.trace, self.launchers = trace, launchers
+        self.counted: Int64 = np.flatnonzero(launchers.computes)
+        """(calls,) index in `launchers` of those that launched more than communication."""
+        keys = (launchers.name, launchers.arguments, launchers.thread)
+        self.distinct, self.group = distinct_rows(*(key[self.counted] for key in keys))
+        """(groups, 3) name, arguments and thread; and (calls,) the group of each call."""
+        count = len(self.distinct)
+        self.direct, self.subtree, self.host = (
+            grouped_statistics(self.group, times[self.counted], count)
             for times in (launchers.direct_ns, launchers.subtree_ns, launchers.host_ns)
         )
         # The group of each GPU row; -1 for communication and rows without a known launcher.
         of_launcher = np.full(len(launchers.name) + 1, NONE, np.int64)
-        of_launcher[counted] = group
+        of_launcher[self.counted] = self.group
         of_row = of_launcher[launchers.of_row]
         of_row[trace.is_communication] = NONE
-        lists = kernel_lists(trace, of_row, count)
-        return _Arguments(trace, launchers, counted, group, distinct, direct, subtree, host, lists)
-
-    @cached_property
-    def _first(self) -> Int64:
+        self.lists = kernel_lists(trace, of_row, count)
+        self._first = np.full(count, NONE, np.int64)
         """Index in `launchers` of the first call."""
-        first = np.full(len(self.distinct), NONE, np.int64)
-        first[self.group[::-1]] = self.counted[::-1]
-        return first
+        self._first[self.group[::-1]] = self.counted[::-1]
 
     def uid(self, place: int) -> int | None:
         """External id of the first call."""
@@ -901,14 +872,6 @@ class _Arguments:
                   (recorded.shapes, recorded.dtypes, recorded.strides, recorded.values)),
             )  # fmt: skip
             yield place, head, share, reached
-
-
-def _direct_and_subtree(
-    direct: GroupStatistics, subtree: GroupStatistics, place: int
-) -> list[float | None]:
-    """Mean, median, std, min, max and sum in µs, alternating between direct and subtree."""
-    pairs = zip(_figures(direct, place), _figures(subtree, place), strict=True)
-    return [_us(value) for pair in pairs for value in pair]
 
 
 def _figures(found: GroupStatistics, place: int) -> list[float]:

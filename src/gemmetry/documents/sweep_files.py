@@ -19,16 +19,24 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from gemmetry.documents.tracelens import BY_NAME, job_sheets
-from gemmetry.domain.rows import SCHEMA_VERSION
+from gemmetry.domain.rows import SCHEMA_VERSION, columns
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.formats.events import Bools, Int64
+from gemmetry.formats.events import Bools
 from gemmetry.statistics.intervals import median
 from gemmetry.sweeps.comparison import WORKBOOKS
 from gemmetry.sweeps.folder import Point
 from gemmetry.sweeps.gemms import Floats, members_of
 from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis
 from gemmetry.sweeps.ranks import RankFacts
-from gemmetry.sweeps.rows import GemmKind, GemmStatistics, SweepConfiguration, configuration_entry
+from gemmetry.sweeps.rows import (
+    GemmKind,
+    GemmStatistics,
+    PointRow,
+    PooledRow,
+    StepMedian,
+    SweepConfiguration,
+    configuration_entry,
+)
 from gemmetry.sweeps.workers import RankAnalysis, gemm_rows
 from gemmetry.traces.collectives.summary import operation_name
 
@@ -308,19 +316,13 @@ def _keys(one: ProductPoint) -> Entry:
 
 def _point(one: ProductPoint) -> Entry:
     return {
-        **_keys(one),
-        "world_size": None,
+        **PointRow.of(_keys(one)).record(),
         "outcome": one.outcome,
         "reason": one.reason or None,
         "ranks": list(one.timelines),
-        "device": None,
         "versions": {},
-        "settings": [],
-        "step_ms": {"median": None, "ci_low": None, "ci_high": None, "n": 0},
-        **dict.fromkeys((*_PARTS, "slowed_compute_ms")),
-        "stragglers": [],
+        "step_ms": StepMedian(n=0).record(),
         "whole_trace": _slowest(one.timelines.values()),
-        "problems": [],
     }
 
 
@@ -335,22 +337,13 @@ def _slowest(timelines: Iterable[Timeline]) -> Entry | None:
 
 
 def _gemms(one: ProductPoint) -> Iterable[Entry]:
-    unknown = (
-        "overlapped_count", "alone_count", "overlapped_median_us", "alone_median_us", "slowdown",
-        "slowdown_ci_low", "slowdown_ci_high", "cost_ms_per_step", "full_overlap_slowdown",
-        "full_overlap_ci_low", "full_overlap_ci_high", "full_overlap_note", "highest_overlap_share",
-        "note",
-    )  # fmt: skip
     for kind, gemms in _by(lambda gemm: gemm.kind, comparable_gemms(one)).items():
         yield {
-            **_keys(one),
-            **kind.record(),
+            **PooledRow.of(_keys(one) | kind.record()).record(),
             "ranks": sorted({gemm.rank for gemm in gemms if gemm.rank is not None}),
             "count": sum(gemm.count for gemm in gemms),
             "median_us": median([gemm.median_us for gemm in gemms]),
-            **dict.fromkeys(unknown),
             "verdict": "not shown by workbooks",
-            "by_share": [],
         }
 
 
@@ -648,20 +641,12 @@ HEAD = (
 OPERATOR_PREFIX = "col_"
 """Precedes the names of the columns of the sheet ``GEMM``."""
 
+_OF_GEMM = {column.name: column for column in columns(GemmStatistics)}
+_OF_KIND = ("m", "n", "k", "batch", "dtype", "layout")
+_ROBUST = ("p5_us", "p95_us", "mad_us", "cv")
 ROBUST = (
     *AXES,
-    integer("m", "rows of the result"),
-    integer("n", "columns of the result"),
-    integer("k", "length of the sums"),
-    integer("batch", "number of products"),
-    text("dtype", "format of A and B"),
-    text("layout", "of A and B: t row-major, n column-major"),
-    integer("count", "instances"),
-    number("median_us", "µs", "median time"),
-    number("p5_us", "µs", "5th percentile"),
-    number("p95_us", "µs", "95th percentile"),
-    number("mad_us", "µs", "median absolute deviation from the median"),
-    number("cv", "", "standard deviation over mean"),
+    *(_OF_GEMM[name] for name in (*_OF_KIND, "count", "median_us", *_ROBUST)),
     number("first_step_ratio", "", "median of the first recorded step over that of later ones"),
 )
 TIMESTAMPS = (
@@ -682,12 +667,8 @@ OVERLAP = (
     number("alone_median_us", "µs", "median of the former"),
     number("overlapped_median_us", "µs", "median of the latter"),
     number("slowdown", "", "ratio of the two"),
-    number("slowdown_ci_low", "", "lower end of its interval"),
-    number("slowdown_ci_high", "", "upper end of its interval"),
-    text("verdict", "slower, faster, no difference shown, undecided, no control group or not "
-         "overlapped"),
-    number("cost_ms_per_step", "ms", "time that overlapped instances took longer, per step"),
-    text("note", "why there is no verdict"),
+    *(_OF_GEMM[name] for name in
+      ("slowdown_ci_low", "slowdown_ci_high", "verdict", "cost_ms_per_step", "note")),
 )  # fmt: skip
 
 
@@ -749,14 +730,13 @@ def _record(point: ProductPoint, gemm: RankGemm, *, with_moments: bool) -> dict[
         **{OPERATOR_PREFIX + key: value for key, value in gemm.row.items()},
         "axes": point.axes_text,
         "repeat": point.repeat,
-        **{key: getattr(kind, key) for key in ("m", "n", "k", "batch", "dtype", "layout")},
+        **{key: getattr(kind, key) for key in _OF_KIND},
         "count": gemm.count,
         "median_us": gemm.median_us,
     }
     if gemm.traced is not None:
         found = gemm.traced.statistics
-        names = ("p5_us", "p95_us", "mad_us", "cv", "first_step_ratio")
-        record |= {name: getattr(found, name) for name in names}
+        record |= {name: getattr(found, name) for name in (*_ROBUST, "first_step_ratio")}
         if with_moments:
             record |= dict(_moments(gemm.traced))
     return record
@@ -774,8 +754,14 @@ def _moments(traced: TracedGemm) -> Iterator[tuple[str, Any]]:
     yield "time_between_min_max_ms", abs(starts[1] - starts[0])
     yield "min_duration_found_us", int(gemms.duration_ns[shortest]) / 1000
     yield "max_duration_found_us", int(gemms.duration_ns[longest]) / 1000
-    own = pairs[pairs[:, 0] == longest]
-    yield from _next_to(traced, own, int(gemms.duration_ns[longest]))
+    pairs = pairs[pairs[:, 0] == longest]
+    names = [facts.communication[index].written for index in pairs[:, 1].tolist()]
+    yield "overlapping_collective_count", len(names)
+    yield "overlapping_collective_names", ";".join(names)
+    most = int(pairs[:, 2].argmax()) if names else 0
+    covered = int(pairs[most, 2]) if names else 0
+    yield "max_overlap_percentage", 100 * covered / max(int(gemms.duration_ns[longest]), 1)
+    yield "max_overlap_collective", names[most] if names else ""
     yield "total_overlap_duration_ms", int(gemms.overlap_ns[longest]) / 1e6
     yield "slowdown_ci_low", cause.low
     yield "slowdown_ci_high", cause.high
@@ -785,15 +771,3 @@ def _moments(traced: TracedGemm) -> Iterator[tuple[str, Any]]:
         "cost_ms_per_step", "note",
     ):  # fmt: skip
         yield name, getattr(cause, name)
-
-
-def _next_to(traced: TracedGemm, pairs: Int64, duration_ns: int) -> Iterator[tuple[str, Any]]:
-    """The collectives of `pairs` (:attr:`GemmInstances.overlapping`) with an instance of that
-    duration."""
-    names = [traced.facts.communication[index].written for index in pairs[:, 1].tolist()]
-    yield "overlapping_collective_count", len(names)
-    yield "overlapping_collective_names", ";".join(names)
-    most = int(pairs[:, 2].argmax()) if names else 0
-    longest = int(pairs[most, 2]) if names else 0
-    yield "max_overlap_percentage", 100 * longest / max(duration_ns, 1)
-    yield "max_overlap_collective", names[most] if names else ""

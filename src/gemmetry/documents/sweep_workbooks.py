@@ -82,7 +82,8 @@ def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
     sheets: dict[_Key, list[Table]] = {}
     problems: list[str] = []
     for key, rank, path in _workbooks(folder):
-        if not _takes(selection, key.configuration, rank):
+        is_of_rank = rank is None or selection.ranks is None or rank in selection.ranks
+        if not (is_of_rank and selection.takes(key.configuration)):
             continue
         try:
             report = read_tracelens_report(path, only=("gpu_timeline", "GEMM", SOURCE))
@@ -147,13 +148,6 @@ def _workbooks(folder: Path) -> Iterator[tuple[_Key, int | None, Path]]:
             yield key, int(found[2]) if kind == _REPORTS[0] else None, path
 
 
-def _takes(selection: PointSelection, configuration: SweepConfiguration, rank: int | None) -> bool:
-    """Whether the workbook of `rank`, or of all ranks of the point, belongs to the selection."""
-    return selection.takes(configuration) and (
-        rank is None or selection.ranks is None or rank in selection.ranks
-    )
-
-
 def _timeline(report: TraceLensReport) -> Timeline:
     sheet = report.sheet("gpu_timeline", ("type", "time ms", "percent"))
     return {
@@ -172,19 +166,10 @@ def _gemms(report: TraceLensReport, rank: int) -> Iterator[RankGemm]:
     if "GEMM" not in report.sheets:
         return
     for cells, row in workbook_gemm_rows(report):
-        m, n, k, batch = (None,) * 4 if row.shape is None else row.shape[:4]
-        is_helper = row.facts.kind is KernelKind.GEMM_REDUCTION
-        kind = GemmKind(
-            kernel=row.kernel,
-            short=row.facts.short,
-            m=m,
-            n=n,
-            k=k,
-            batch=batch,
-            dtype=row.dtype,
-            layout=row.layout,
-            is_helper=is_helper,
-        )
+        kind = GemmKind.of_shape(
+            row.shape, kernel=row.kernel, short=row.facts.short, dtype=row.dtype,
+            layout=row.layout, is_helper=row.facts.kind is KernelKind.GEMM_REDUCTION,
+        )  # fmt: skip
         times = np.array([row.min_ns, row.median_ns, row.max_ns]) / 1000
         yield RankGemm(
             rank=rank,

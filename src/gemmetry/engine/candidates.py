@@ -17,12 +17,11 @@ is stopped.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -566,14 +565,10 @@ class RecordMaker:
         """The record of a dispatch that is ok."""
         text = left_behind(candidate.left_behind)
         if text and measurement is not None:
-            marks = (
-                *measurement.marks,
-                f"left running: {text}: they may disturb it and others; end them in the kernel",
-            )
-            measurement = dataclasses.replace(measurement, marks=marks)
+            mark = f"left running: {text}: they may disturb it and others; end them in the kernel"
+            measurement = replace(measurement, marks=(*measurement.marks, mark))
         elif text:
-            notes = (*candidate.facts.notes, text)
-            candidate.facts = dataclasses.replace(candidate.facts, notes=notes)
+            candidate.facts = replace(candidate.facts, notes=(*candidate.facts.notes, text))
         fraction, source = None, ""
         if measurement is not None and measurement.median_ns > 0:
             target, operation = candidate.lane.target, candidate.operation
@@ -615,10 +610,7 @@ class RecordMaker:
     def _trace(self, candidate: Candidate) -> TraceFacts | None:
         """The recorded trace, with a folder relative to the experiment's."""
         trace = candidate.trace
-        if trace is None:
-            return None
-        folder = Path(trace.folder).relative_to(self.folder)
-        return dataclasses.replace(trace, folder=str(folder))
+        return trace and replace(trace, folder=str(Path(trace.folder).relative_to(self.folder)))
 
     def _of_this_run(self, facts: BuildFacts) -> BuildFacts:
         """Make paths relative to the experiment, so that the folder can be moved; files outside it
@@ -627,26 +619,21 @@ class RecordMaker:
         distribution, which the provider does not have."""
         changed: dict[str, Any] = {}
         for name in FACT_PATHS:
-            text = getattr(facts, name)
-            if text:
+            if text := getattr(facts, name):
                 path = (self.generated or self.folder).parent / text
                 inside = path.is_relative_to(self.folder)
                 changed[name] = str(path.relative_to(self.folder) if inside else path)
         if facts.run_command:
+            drawn = shlex.quote(self.settings.distribution)
             command = facts.run_command.replace("{seed}", str(self.settings.seed))
-            changed["run_command"] = command.replace(
-                "{distribution}", shlex.quote(self.settings.distribution)
-            )
-        return dataclasses.replace(facts, **changed) if changed else facts
+            changed["run_command"] = command.replace("{distribution}", drawn)
+        return replace(facts, **changed)
 
 
 def merge_facts(compiled: BuildFacts, built: BuildFacts) -> BuildFacts:
     """The facts from building, completed by those from compiling."""
     if compiled == BuildFacts():
         return built
-    values = {
-        item.name: getattr(built, item.name)
-        for item in dataclasses.fields(built)
-        if getattr(built, item.name) not in (None, ())
-    }
-    return dataclasses.replace(compiled, **values)
+    values = {one.name: getattr(built, one.name) for one in fields(built)}
+    known = {name: value for name, value in values.items() if value not in (None, ())}
+    return replace(compiled, **known)

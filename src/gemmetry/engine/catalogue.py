@@ -182,10 +182,10 @@ _CHECKED = (
 
 def list_kernels() -> Table:
     """All kernels, the ladder first, with the configurations of a small product of each."""
-    rows = [
-        (kernel.name, kernel.rung, kernel.adds, _kernels_names(kernel))
-        for kernel in _ladder_first(catalogue.kernels())
-    ]
+    rows = []
+    for kernel in _ladder_first(catalogue.kernels()):
+        legal = (one.name for name in kernel.checked for one in kernel.legal(parse_operation(name)))
+        rows.append((kernel.name, kernel.rung, kernel.adds, list(dict.fromkeys(legal))))
     return Table("kernels", _LISTED, rows)
 
 
@@ -238,29 +238,16 @@ def _ladder_first(kernels: tuple[CudaKernel, ...]) -> list[CudaKernel]:
     return sorted(kernels, key=lambda one: (one.rung is None, one.rung or 0, one.name))
 
 
-def _kernels_names(kernel: CudaKernel) -> list[str]:
-    found = (one.name for name in kernel.checked for one in kernel.legal(parse_operation(name)))
-    return list(dict.fromkeys(found))
-
-
 _USAGE = ("registers", "spill_bytes", "local_bytes", "shared_bytes")
 
 
 def _row(checked: CheckedVariant) -> tuple[object, ...]:
-    variant, usage = checked.variant, checked.usage
+    variant = checked.variant
     kernel, compilation = variant.kernel, variant.compilation
     return (
-        kernel.name,
-        kernel.rung,
-        variant.configurations,
-        ARCHITECTURE,
-        compilation.source,
-        compilation.entry,
-        dict(compilation.macros),
-        "failed" if checked.problems else "ok",
-        *(getattr(usage, name, None) for name in _USAGE),
-        list(variant.expected),
-        None if checked.missing is None else list(checked.missing),
-        checked.unchecked or None,
+        kernel.name, kernel.rung, variant.configurations, ARCHITECTURE, compilation.source,
+        compilation.entry, dict(compilation.macros), "failed" if checked.problems else "ok",
+        *(getattr(checked.usage, name, None) for name in _USAGE), list(variant.expected),
+        None if checked.missing is None else list(checked.missing), checked.unchecked or None,
         list(checked.problems),
-    )
+    )  # fmt: skip

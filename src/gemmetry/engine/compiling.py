@@ -101,10 +101,9 @@ class CompilePool:
             candidate.stage = Stage.COMPILE
             by_lane[candidate.lane.id].append(candidate)
         batches = [
-            batch
-            for group in by_lane.values()
+            batch for group in by_lane.values()
             for batch in split(group, min(self._jobs, -(-len(group) // fewest)))
-        ]
+        ]  # fmt: skip
         # A single batch may use the processors that no other batch uses.
         jobs = max(1, self._jobs // max(1, len(batches)))
         return [self._threads.submit(self._compile, batch, jobs, progress) for batch in batches]
@@ -234,9 +233,8 @@ class CompanionsAhead:
         for candidate in candidates if self._is_needed else ():
             lane, configuration = candidate.lane, candidate.configuration
             provider = self._providers[lane.id]
-            key = (
-                lane.id, configuration.name, candidate.operation.signature, configuration.tile,
-            )  # fmt: skip
+            signature = candidate.operation.signature
+            key = (lane.id, configuration.name, signature, configuration.tile)
             if key in self._known or not provider.rebuilds_quickly:
                 continue
             self._known.add(key)
@@ -258,27 +256,21 @@ def _shapes(candidate: Candidate, provider: Provider, seed: int, level: str) -> 
         most_shapes=shapes_of(provider, operation, candidate.lane.target, level),
     )
     whole = whole_tile(operation, companions)
+    long = long_sizes(configuration.tile or DEFAULT_TILE)
+    batches = chain(*contents_sizes(companions, seed))
     choices = chain(
         () if whole is None else ((whole,),),
         tail_operations(operation, companions, thorough=False),
-        (
-            rounded_options(operation, sizes)
-            for sizes in long_sizes(configuration.tile or DEFAULT_TILE)
-        ),
-        (
-            rounded_options(operation, sizes, as_batch=True)
-            for sizes in chain(*contents_sizes(companions, seed))
-        ),
+        (rounded_options(operation, sizes) for sizes in long),
+        (rounded_options(operation, sizes, as_batch=True) for sizes in batches),
         covering_operations(operation, companions, seed),
     )
-    listed = set()
+    target, listed = candidate.lane.target, set()
     for options in choices:
-        supported = [
-            one for one in options if provider.supports(one, candidate.lane.target) is None
-        ]
-        if supported and supported[0] not in listed:
-            listed.add(supported[0])
-            yield supported[0]
+        first = next((one for one in options if provider.supports(one, target) is None), None)
+        if first is not None and first not in listed:
+            listed.add(first)
+            yield first
 
 
 class CompilingAhead:

@@ -20,6 +20,7 @@ import ctypes
 import dataclasses
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -207,13 +208,12 @@ class Counting:
             return ""
         began = time.monotonic()
         dispatches = counted(len(lacking), "dispatch", "dispatches")
-        self.journal.publish(Message(
-            f"collecting hardware counters of {dispatches}, in processes that launch nothing else"
-        ))  # fmt: skip
+        what = f"collecting hardware counters of {dispatches}"
+        self.journal.publish(Message(f"{what}, in processes that launch nothing else"))
         rows = (row for row in store.planned() if row.id in lacking)
-        by_lane: dict[int, list[Candidate]] = {}
+        by_lane: dict[int, list[Candidate]] = defaultdict(list)
         for candidate in Resolver(self.lanes).candidates(rows):
-            by_lane.setdefault(candidate.lane.id, []).append(candidate)
+            by_lane[candidate.lane.id].append(candidate)
         done = 0
         try:
             for candidates in by_lane.values():
@@ -226,9 +226,8 @@ class Counting:
         if done:
             dispatches = counted(done, "dispatch", "dispatches")
             took = format_ns(1e9 * (time.monotonic() - began))
-            self.journal.publish(
-                Message(f"hardware counters of {dispatches} were collected in {took}")
-            )
+            text = f"hardware counters of {dispatches} were collected in {took}"
+            self.journal.publish(Message(text))
         return ""
 
     def _of_provider(
@@ -309,32 +308,24 @@ class Counting:
         # of each kernel: up to ROCm 7.0, pausing it does not reach counters (rocm-systems#1496).
         is_started = name == "ncu"
         try:
-            planned = plan(
-                CollectRequest(
-                    command=(sys.executable, "-m", PROGRAM, str(request_file)),
-                    metric_set=self.metric_set,
-                    from_start=not is_started,
-                    launch_skip=0 if is_started else WARM_UP,
-                    records_ranges=len(group) > 1,
-                ),
-                folder,
-                tool=tool,
-            )
-            return collect(planned, run_command, replace=True)
+            request = CollectRequest(
+                command=(sys.executable, "-m", PROGRAM, str(request_file)),
+                metric_set=self.metric_set, from_start=not is_started,
+                launch_skip=0 if is_started else WARM_UP, records_ranges=len(group) > 1,
+            )  # fmt: skip
+            return collect(plan(request, folder, tool=tool), run_command, replace=True)
         finally:
             remove(request_file, inside=folder)
 
     def _facts(self, candidate: Candidate, collected: Collected) -> CounterFacts:
-        verdict = _verdict(collected, candidate)
-        return CounterFacts(
-            folder=_place(candidate).as_posix(),
-            metric_set=self.metric_set,
-            launches=collected.launches,
-            passes=collected.passes,
-            verdict=verdict.id if verdict is not None else "",
-            summary=verdict.claim if verdict is not None else "",
-            confidence=str(verdict.confidence) if verdict is not None else "",
-        )
+        facts = CounterFacts(
+            folder=_place(candidate).as_posix(), metric_set=self.metric_set,
+            launches=collected.launches, passes=collected.passes,
+        )  # fmt: skip
+        found = _verdict(collected, candidate)
+        return facts if found is None else dataclasses.replace(
+            facts, verdict=found.id, summary=found.claim, confidence=str(found.confidence)
+        )  # fmt: skip
 
 
 def _completed(log: Path, count: int) -> list[int]:

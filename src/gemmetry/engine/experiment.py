@@ -168,12 +168,8 @@ class Experiment:
                 manifest = None if fresh else _resumable(path, head, obstacles)
                 is_new = manifest is None
                 if manifest is None:
-
-                    def fill(new: sqlite3.Connection) -> None:
-                        if enumerate_plan is not None:
-                            store_plan(new, *enumerate_plan())
-
-                    manifest = create(path, head, command, fill)
+                    plan_of = enumerate_plan or (lambda: ((), ()))
+                    manifest = create(path, head, command, lambda new: store_plan(new, *plan_of()))
                 elif manifest.with_command(command) != manifest:
                     manifest = manifest.with_command(command)
                     write_manifest(path, manifest)
@@ -252,16 +248,9 @@ class Experiment:
             return {row[0] for row in rows if is_damaged(row)}
 
     def _name(self, number: int, *, trusts_plan: bool) -> str:
-        names = [
-            "SELECT o.name || '_' || c.name FROM plan p JOIN operations o"
-            " ON o.id = p.operation JOIN configurations c ON c.id = p.configuration"
-            " WHERE p.id = ?",
-            "SELECT dispatch FROM records WHERE id = ?",
-        ]
-        for statement in names if trusts_plan else names[1:]:
-            if rows := self._query(statement, (number,)):
-                return str(rows[0][0])
-        return f"dispatch {number}"
+        planned = [one.name for one in self._plan_rows(f"p.id = {number}") if trusts_plan]
+        stored = self._query("SELECT dispatch FROM records WHERE id = ?", (number,))
+        return str([*planned, *(name for (name,) in stored), f"dispatch {number}"][0])
 
     def remarks(self) -> list[str]:
         """What a report has to state about its completeness, in sentences: rows of the plan
@@ -301,16 +290,9 @@ class Experiment:
             "SELECT r.samples, r.document FROM records d JOIN rounds r ON r.dispatch = d.id WHERE"
             " d.dispatch = ? AND d.target = ? AND d.device = ? AND d.provider = ?"
             " AND d.environment = ? AND d.distribution = ? AND d.seed = ? ORDER BY r.round",
-            (
-                record.dispatch,
-                record.target,
-                record.device,
-                record.provider,
-                record.environment_id,
-                record.distribution,
-                record.seed,
-            ),
-        )
+            (record.dispatch, record.target, record.device, record.provider,
+             record.environment_id, record.distribution, record.seed),
+        )  # fmt: skip
 
     def environments(self) -> dict[str, Environment]:
         """Every environment that records reference, by id."""
@@ -392,14 +374,14 @@ class Experiment:
     def rounds(self, dispatches: Iterable[int]) -> dict[int, list[StoredRound]]:
         """Stored rounds of the dispatches that have any, in order."""
         statement = (
-            "SELECT dispatch, round, samples, seconds, document, environment FROM rounds"
+            "SELECT round, samples, seconds, document, environment FROM rounds"
             " WHERE dispatch = ? ORDER BY round"
         )
         found: dict[int, list[StoredRound]] = {}
         for key in dispatches:
-            for dispatch, number, blob, seconds, text, place in self._query(statement, (key,)):
+            for number, blob, seconds, text, place in self._query(statement, (key,)):
                 document, samples = msgspec.json.decode(text), np.frombuffer(blob)
-                one = StoredRound(dispatch, number, samples, seconds, document, place)
+                one = StoredRound(key, number, samples, seconds, document, place)
                 found.setdefault(key, []).append(one)
         return found
 
@@ -465,11 +447,9 @@ class Experiment:
         return self._drop(("rounds",), where, self.alike)
 
     def _drop(self, tables: Sequence[str], where: str, parameters: Sequence[object]) -> int:
+        count = f"SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds WHERE {where}"
         with self._transaction() as connection:
-            (dropped,) = connection.execute(
-                f"SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds WHERE {where}",
-                parameters,
-            ).fetchone()
+            (dropped,) = connection.execute(count, parameters).fetchone()
             for table in tables:
                 connection.execute(f"DELETE FROM {table} WHERE {where}", parameters)
         return int(dropped)
@@ -531,8 +511,7 @@ class Experiment:
         was first used here, else the result of `measure`, which is then stored. A resumed run thus
         uses the same roof; the number is not part of the environment because it is noisy."""
         key = f"host_bytes_per_s {self._environment_id}"
-        rows = self._query("SELECT value FROM meta WHERE key = ?", (key,))
-        if rows:
+        if rows := self._query("SELECT value FROM meta WHERE key = ?", (key,)):
             return float(rows[0][0])
         found = measure()
         if found is not None:
@@ -544,18 +523,16 @@ class Experiment:
         """Delete what is left of dispatches with damaged rows, which start again; where rows of the
         plan are damaged, :attr:`must_grow` is set. Returns the names of the dispatches."""
         found = self.damaged_dispatches()
-        rows = {
-            "plan": ("id", self._damaged_keys("plan")),
-            "environments": ("id", self._damaged_keys("environments")),
-            "records": ("id", found),
-            "rounds": ("dispatch", found),
-            "verdicts": ("dispatch", found),
-        }
-        self.must_grow = self.must_grow or bool(rows["plan"][1])
+        plan, environments = map(self._damaged_keys, ("plan", "environments"))
+        self.must_grow = self.must_grow or bool(plan)
         with self._transaction() as connection:
-            for table, (key, values) in rows.items():
-                connection.executemany(f"DELETE FROM {table} WHERE {key} = ?",
-                                       [(value,) for value in values])  # fmt: skip
+            for table, key, values in (
+                ("plan", "id", plan), ("environments", "id", environments),
+                ("records", "id", found), ("rounds", "dispatch", found),
+                ("verdicts", "dispatch", found),
+            ):  # fmt: skip
+                statement = f"DELETE FROM {table} WHERE {key} = ?"
+                connection.executemany(statement, [(value,) for value in values])
         self._damaged = {}
         return list(found.values())
 
@@ -717,23 +694,20 @@ def add_plan(
             connection.execute(SET_VERDICT, with_checksum((number, environment, text)))
 
 
-class _Names:
+class _Names(dict[int, int]):
     """Add a table of names. Maps the plan's numbers of the names to the journal's."""
 
     def __init__(self, connection: sqlite3.Connection, table: str) -> None:
+        super().__init__()
         self._connection = connection
         self._insert = f"INSERT INTO {table}(name) VALUES(?)"
         self._known: dict[str, int] = dict(connection.execute(f"SELECT name, id FROM {table}"))
-        self._numbers: dict[int, int] = {}
 
     def take(self, names: Iterable[tuple[int, str]]) -> None:
         for number, name in names:
             if name not in self._known:
                 self._known[name] = self._connection.execute(self._insert, (name,)).lastrowid or 0
-            self._numbers[number] = self._known[name]
-
-    def __getitem__(self, number: int) -> int:
-        return self._numbers[number]
+            self[number] = self._known[name]
 
 
 def _add_lanes(connection: sqlite3.Connection, lanes: Sequence[Lane]) -> dict[int, int]:

@@ -11,12 +11,12 @@ import shutil
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -115,15 +115,20 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
     if whole is not None:
         head = Manifest(name=heads[0].name, plan_hash=hash_of(whole), document=whole)
     with new_folder(into):
+        spec = into / "spec.yaml"
         if whole is not None:
             copy_files(paths, into)
-            _forget_shard(into / "spec.yaml")
-        create(
-            into,
-            head,
-            command,
-            lambda new: _copy(new, paths, winners, into, _plan_of(new, paths) if whole else {}),
-        )
+            if (
+                spec.is_file()
+            ):  # The request that a shard has stored becomes that of the whole plan.
+                lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
+                kept = (line for line in lines if not line.startswith(("shard:", "experiment:")))
+                write_whole(spec, "".join(kept).encode())
+
+        def fill(new: sqlite3.Connection) -> None:
+            _copy(new, paths, winners, into, _plan_of(new, paths) if whole else {})
+
+        create(into, head, command, fill)
     return MergeSummary(len(winners), replaced)
 
 
@@ -208,14 +213,6 @@ def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, 
     return {(index, old): number for number, (old, index, *_) in enumerate(rows, 1)}
 
 
-def _forget_shard(spec: Path) -> None:
-    """Make the request that a shard has stored that of the whole plan."""
-    if spec.is_file():
-        lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = (line for line in lines if not line.startswith(("shard:", "experiment:")))
-        write_whole(spec, "".join(kept).encode())
-
-
 NOT_COPIED = (JOURNAL_NAME, MANIFEST_NAME, LOCK_NAME, PREVIOUS_NAME, DAMAGED_NAME, "report.html",
                "references", "temporary", "counters")  # fmt: skip
 
@@ -249,13 +246,10 @@ def _winners(
                 " finished_ns, id FROM records ORDER BY id"
             )
             for *key, finished_ns, row_id in rows:
-                if row_id in damaged[path]:
-                    continue
-                seen += 1
-                candidate = (finished_ns, index, row_id)
-                known = newest.get(tuple(key))
-                if known is None or candidate > known:
-                    newest[tuple(key)] = candidate
+                if row_id not in damaged[path]:
+                    seen += 1
+                    candidate = (finished_ns, index, row_id)
+                    newest[tuple(key)] = max(candidate, newest.get(tuple(key), candidate))
     return newest, seen - len(newest)
 
 
@@ -272,14 +266,9 @@ def _copy(
     for index, path in enumerate(paths):
         wanted = sorted(row_id for _, source, row_id in winners.values() if source == index)
         with closing(connect_reader(path / JOURNAL_NAME)) as old:
-            new.executemany(
-                SET_ENVIRONMENT,
-                (
-                    with_checksum(row[:2])
-                    for row in old.execute("SELECT * FROM environments")
-                    if len(row) == 2 or not is_damaged(row)
-                ),
-            )
+            rows = old.execute("SELECT * FROM environments")
+            whole = (with_checksum(row[:2]) for row in rows if len(row) == 2 or not is_damaged(row))
+            new.executemany(SET_ENVIRONMENT, whole)
             if numbers:
                 bandwidths = "SELECT key, value FROM meta WHERE key LIKE 'host_bytes_per_s %'"
                 new.executemany("INSERT OR IGNORE INTO meta VALUES(?, ?)", old.execute(bandwidths))
@@ -289,11 +278,9 @@ def _copy(
                 *facts, document = record[1:12]
                 document = _with_counters(document, paths[index], into, taken)
                 new.execute(INSERT_RECORD, with_checksum((next_id, *facts, document)))
-                rounds = old.execute(
-                    "SELECT round, environment, seconds, samples, document FROM rounds"
-                    " WHERE dispatch = ?",
-                    (row_id,),
-                )
+                statement = ("SELECT round, environment, seconds, samples, document FROM rounds"
+                             " WHERE dispatch = ?")  # fmt: skip
+                rounds = old.execute(statement, (row_id,))
                 new.executemany(INSERT_ROUND, (with_checksum((next_id, *row)) for row in rounds))
                 next_id += 1
 
@@ -392,7 +379,7 @@ def import_results(
         if not found.results and not found.problems:
             summary.problems.append(f"{path.name}: there are no results in it")
         summary.by_format[form.name] += len(found.results)
-        made += [_Imported(form.name, path.name, result) for result in found.results]
+        made += [(form.name, path.name, result) for result in found.results]
     if not made:
         raise RequestError(
             f"nothing can be imported from {', '.join(map(str, files))}: " + summary.problems[0],
@@ -409,37 +396,28 @@ def import_results(
     return summary
 
 
-@dataclass(frozen=True, slots=True)
-class _Imported:
-    provider: str
-    file: str
-    result: ForeignResult
+_Imported: TypeAlias = tuple[str, str, ForeignResult]
+"""The provider, the file's name, and the result."""
 
 
 def _fill(new: sqlite3.Connection, made: Iterable[_Imported], on: MeasuredOn) -> None:
     environments: dict[str, Environment] = {}
-    for number, (one, name) in enumerate(_named(made), 1):
-        environment = environments.setdefault(
-            one.result.device, Environment(devices=tuple(filter(None, [one.result.device])))
-        )
-        record = _record(one, name, on, environment.id)
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for number, one in enumerate(made, 1):
+        provider, _, result = one
+        devices = tuple(filter(None, [result.device]))
+        environment = environments.setdefault(result.device, Environment(devices=devices))
+        operation = operation_name(result.operation)
+        name = _unambiguous(operation, result.configuration)
+        seen[provider, operation, name] += 1
+        again = seen[provider, operation, name]
+        record = _record(one, name if again == 1 else f"{name}_{again}", on, environment.id)
         new.execute(INSERT_RECORD, record_row(number, record, time.time_ns()))
-        if one.result.samples_ns:
-            samples = np.array(one.result.samples_ns, dtype=np.float64)
+        if result.samples_ns:
+            samples = np.array(result.samples_ns, dtype=np.float64)
             taken = StoredRound(number, 1, samples, 0.0, {}, environment.id)
             new.execute(INSERT_ROUND, round_row(taken))
     new.executemany(SET_ENVIRONMENT, environment_rows(environments.values()))
-
-
-def _named(made: Iterable[_Imported]) -> Iterator[tuple[_Imported, str]]:
-    """Each result with its configuration's name, numbered where one appears again."""
-    seen: Counter[tuple[str, str, str]] = Counter()
-    for one in made:
-        operation = operation_name(one.result.operation)
-        name = _unambiguous(operation, one.result.configuration)
-        key = (one.provider, operation, name)
-        seen[key] += 1
-        yield one, name if seen[key] == 1 else f"{name}_{seen[key]}"
 
 
 def _unambiguous(operation: str, configuration: str) -> str:
@@ -453,12 +431,12 @@ def _unambiguous(operation: str, configuration: str) -> str:
 
 
 def _record(one: _Imported, name: str, on: MeasuredOn, environment: str) -> Record:
-    result = one.result
+    provider, file, result = one
     operation = operation_name(result.operation)
     statistic = "the samples" if result.samples_ns else f"a {result.statistic}"
     return Record(
         dispatch=f"{operation}_{name}",
-        provider=one.provider,
+        provider=provider,
         target=on.target,
         device=on.device,
         operation=operation,
@@ -472,10 +450,10 @@ def _record(one: _Imported, name: str, on: MeasuredOn, environment: str) -> Reco
         bytes=result.operation.bytes,
         configuration_parameters=result.parameters,
         verdict=Verdict(
-            status=Verification.NOT_VERIFIED, reason=f"imported from {one.file}, not verified here"
+            status=Verification.NOT_VERIFIED, reason=f"imported from {file}, not verified here"
         ),
         measurement=_measurement(result) if result.outcome is Outcome.OK else None,
-        facts=BuildFacts(notes=(f"imported from {one.file}, which states {statistic}",)),
+        facts=BuildFacts(notes=(f"imported from {file}, which states {statistic}",)),
         environment_id=environment,
     )
 
@@ -493,15 +471,8 @@ def _measurement(result: ForeignResult) -> Measurement:
     samples = np.array(result.samples_ns, dtype=np.float64)
     interval, effective = rounds_interval([samples])
     return Measurement(
-        median_ns=float(np.median(samples)),
-        ci_low_ns=interval and interval[0],
-        ci_high_ns=interval and interval[1],
-        min_ns=float(samples.min()),
-        p95_ns=float(np.quantile(samples, 0.95)),
-        sample_count=samples.size,
-        method=IMPORTED,
-        regime="",
-        launches="",
-        input_sets=0,
-        effective_samples=effective,
-    )
+        median_ns=float(np.median(samples)), ci_low_ns=interval and interval[0],
+        ci_high_ns=interval and interval[1], min_ns=float(samples.min()),
+        p95_ns=float(np.quantile(samples, 0.95)), sample_count=samples.size, method=IMPORTED,
+        regime="", launches="", input_sets=0, effective_samples=effective,
+    )  # fmt: skip

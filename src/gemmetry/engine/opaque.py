@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
 import msgspec
@@ -122,12 +121,7 @@ class JobJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         os.close(self._descriptor)
 
     def _append(self, line: JobLine) -> None:
@@ -229,13 +223,9 @@ def start_command(
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         return start_guarded(
-            [resolve_program(program, variables.get("PATH")), *arguments],
-            channel=nothing,
-            temporary="",
-            log=log,
-            environment=variables,
-            folder=folder,
-        )
+            [resolve_program(program, variables.get("PATH")), *arguments], channel=nothing,
+            temporary="", log=log, environment=variables, folder=folder,
+        )  # fmt: skip
     finally:
         os.close(nothing)
 
@@ -264,10 +254,8 @@ def resolve_program(program: str, search: str | None = None) -> str:
     """
     found = shutil.which(program, path=search)
     if found is None:
-        raise RequestError(
-            f"there is no program {program!r}",
-            hint="Give its path, or add its folder to PATH.",
-        )
+        hint = "Give its path, or add its folder to PATH."
+        raise RequestError(f"there is no program {program!r}", hint=hint)
     return str(Path(found).absolute())
 
 
@@ -352,16 +340,13 @@ class JobRun:
                     hint="Free some disk space; the same command then continues.",
                 )
             self.listener(JobStarted(job, number))
-            end = self._run(job)
+            try:
+                self.prepare(job)
+                self.journal.start(job.name, now())
+                end = self._ended(job, self._end_of(job, time.monotonic()))
+            except OSError as error:
+                raise os_failure(self.folder, error, option="--output") from error
             self.listener(JobFinished(job, number, end))
-
-    def _run(self, job: OpaqueJob) -> JobEnd:
-        try:
-            self.prepare(job)
-            self.journal.start(job.name, now())
-            return self._ended(job, self._end_of(job, time.monotonic()))
-        except OSError as error:
-            raise os_failure(self.folder, error, option="--output") from error
 
     def _ended(self, job: OpaqueJob, end: JobEnd) -> JobEnd:
         self.conclude(job, end)
@@ -374,16 +359,14 @@ class JobRun:
         Raises:
             KeyboardInterrupt: after the job is ended and this is written down.
         """
-        process: JobHandle | None = None
         try:
+            process = self.start(job)
             try:
-                process = self.start(job)
                 ends = started + (math.inf if job.deadline_s is None else job.deadline_s)
                 while (status := process.wait(POLL_S)) is None and time.monotonic() <= ends:
                     pass
             finally:
-                if process is not None:
-                    process.end_gently(GRACE_S)
+                process.end_gently(GRACE_S)
         except KeyboardInterrupt:
             reason = "interrupted while it ran"
             self._ended(job, _made(job, started, JobOutcome.INTERRUPTED, reason))
@@ -401,12 +384,10 @@ class JobRun:
 def _made(
     job: OpaqueJob, started: float, outcome: JobOutcome, reason: str, status: int | None = None
 ) -> JobEnd:
+    tail = "" if outcome is JobOutcome.OK else log_tail(job.log)
+    seconds = round(time.monotonic() - started, 3)
     return JobEnd(
-        outcome=outcome,
-        reason=reason,
-        exit_status=status,
-        seconds=round(time.monotonic() - started, 3),
-        log_tail="" if outcome is JobOutcome.OK else log_tail(job.log),
+        outcome=outcome, reason=reason, exit_status=status, seconds=seconds, log_tail=tail
     )
 
 

@@ -135,12 +135,9 @@ def _part(batch: PlanBatch, shard: Shard) -> PlanBatch:
     mine = {number for number, name in batch.operations if shard.takes(name)}
     dispatches = [row for row in batch.dispatches if row[1] in mine]
     kept = {row[0] for row in dispatches}
-    return PlanBatch(
-        [row for row in batch.operations if row[0] in mine],
-        batch.configurations,
-        dispatches,
-        [row for row in batch.finished if row[0] in kept],
-    )
+    operations = [row for row in batch.operations if row[0] in mine]
+    finished = [row for row in batch.finished if row[0] in kept]
+    return PlanBatch(operations, batch.configurations, dispatches, finished)
 
 
 class _Rows:
@@ -180,20 +177,17 @@ class _Rows:
 
     def _add_operation(self, operation: Operation, name: str) -> None:
         matches, configuration_ids = self._matches, self._configuration_ids
-        only_default, proposed_only = (
-            self._plan.default_configurations_only, self._plan.proposed_only,
-        )  # fmt: skip
+        only_default = self._plan.default_configurations_only
+        proposed_only = self._plan.proposed_only
         operation_id = self._operation_count + 1
         dispatch_id = self.count
         append = self._batch.dispatches.append
         for item in self._lanes:
             lane = item.lane
-            configurations: Iterable[Configuration]
+            configurations: Iterable[Configuration] = (_DEFAULT,)
             reason = item.refusal(operation)
             if reason is None:
                 configurations = item.provider.configurations(operation, lane.target)
-            else:
-                configurations = (_DEFAULT,)
             for configuration in configurations:
                 text = configuration.name
                 if not configuration.is_proposed and lane.provider in proposed_only:
@@ -261,13 +255,13 @@ class _Rows:
                 self._add_named(item, named)
 
     def _knows(self, item: LaneProvider, named: NamedDispatch) -> bool:
-        if named.provider not in (None, item.lane.provider):
-            return False
-        if named.target not in (None, item.lane.target.name):
-            return False
-        configuration, operation = named.configuration, named.operation
-        found = item.provider.parse_configuration(configuration, operation, item.lane.target)
-        return found is not None
+        lane, configuration = item.lane, named.configuration
+        return (
+            named.provider in (None, lane.provider)
+            and named.target in (None, lane.target.name)
+            and item.provider.parse_configuration(configuration, named.operation, lane.target)
+            is not None
+        )
 
     def _add_named(self, item: LaneProvider, named: NamedDispatch) -> None:
         operation_id = self._named_ids.get(named.operation)
@@ -306,8 +300,7 @@ def _other_target_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> s
         for target in item.provider.targets():
             if target in here or item.provider.supports(named.operation, target) is not None:
                 continue
-            found = item.provider.parse_configuration(named.configuration, named.operation, target)
-            if found is not None:
+            if item.provider.parse_configuration(named.configuration, named.operation, target):
                 device = target.device or target.name
                 only = "" if target.device else ", which compiles without measuring"
                 return f"{item.lane.provider} has it with --device {device}{only}."

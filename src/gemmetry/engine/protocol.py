@@ -29,6 +29,7 @@ import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -517,8 +518,8 @@ def ending_of(failure: Failure, output_tail: str) -> Ending:
     """
     text = failure.message if "\n" in failure.message.strip() else ""
     tail = "\n".join(part for part in (output_tail, text, failure.trace) if part)[-TAIL_BYTES:]
-    outcome = _OUTCOMES.get(failure.kind)
-    if outcome is None and _is_request_error(failure.kind):
+    outcome, kind = _OUTCOMES.get(failure.kind), getattr(errors, failure.kind, None)
+    if outcome is None and isinstance(kind, type) and issubclass(kind, errors.RequestError):
         outcome = Outcome.UNSUPPORTED
     if outcome is not None:
         line = first_useful_line(failure.message) or failure.kind
@@ -530,35 +531,28 @@ def ending_of(failure: Failure, output_tail: str) -> Ending:
 def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> Ending:
     """The outcome of the dispatch that was running when its worker ended with `status` (Popen's
     returncode)."""
-    complaint = _first_complaint(output_tail)
-    suffix = f": {complaint}" if complaint else ""
-    if status >= 0:
-        return Ending(
-            Outcome.CRASH, f"the worker process ended with status {status}{suffix}", output_tail
-        )
     if -status == signal.SIGALRM:
         return Ending(Outcome.TIMEOUT, HUNG_REASON, output_tail)
     if -status == signal.SIGKILL and memory_ran_out:
-        return Ending(
-            Outcome.OUT_OF_MEMORY,
-            "the system killed the worker, as memory ran out",
-            output_tail,
-        )
-    how = f"died of {signal_name(-status)}"
+        reason = "the system killed the worker, as memory ran out"
+        return Ending(Outcome.OUT_OF_MEMORY, reason, output_tail)
+    how = f"died of {signal_name(-status)}" if status < 0 else f"ended with status {status}"
     if -status == signal.SIGABRT:  # of abort(), which libraries call where they cannot go on
         how = "was ended by its own code, which called abort() (SIGABRT)"
-    return Ending(Outcome.CRASH, f"the worker process {how}{suffix}", output_tail)
+    # The line that looks like the cause, rather than a file and line of a traceback.
+    causes = (one.strip()[:_MAX_REASON] for one in output_tail.splitlines()
+              if _LOOKS_USEFUL.search(one) and not _NOISE.match(one))  # fmt: skip
+    reason = ": ".join([f"the worker process {how}", *islice(causes, 1)])
+    return Ending(Outcome.CRASH, reason, output_tail)
 
 
 def left_behind(processes: Sequence[str]) -> str:
     """Text about the processes that a dispatch left in sessions of their own and that were ended;
     "" if there are none."""
-    if not processes:
-        return ""
     what = "a process running in a session of its own"
     if len(processes) > 1:
         what = f"{len(processes)} processes running in sessions of their own"
-    return f"it left {what}, now ended: {', '.join(processes)}"
+    return f"it left {what}, now ended: {', '.join(processes)}" if processes else ""
 
 
 def with_left_behind(ending: Ending, processes: Sequence[str]) -> Ending:
@@ -580,19 +574,8 @@ def first_useful_line(text: str) -> str:
     """The most informative line of a message or of a compiler's output: the first that mentions an
     error, else the first that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    useful = next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), "")
-    if lines and not useful:
-        useful = lines[0]
-    return useful[:_MAX_REASON]
-
-
-def _first_complaint(output: str) -> str:
-    """The first line that looks like the cause of a death, rather than a file and line of a
-    traceback."""
-    for line in output.splitlines():
-        if _LOOKS_USEFUL.search(line) and not _NOISE.match(line):
-            return line.strip()[:_MAX_REASON]
-    return ""
+    useful = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
+    return [*useful, *lines, ""][0][:_MAX_REASON]
 
 
 def signal_name(number: int) -> str:
@@ -606,12 +589,5 @@ def signal_name(number: int) -> str:
 def _known_kind(error: GemmetryError) -> str:
     """The nearest class of domain/errors.py, so that a provider may derive its own classes from
     it."""
-    for kind in type(error).__mro__:
-        if kind.__module__ == errors.__name__:
-            return kind.__name__
-    return type(error).__name__
-
-
-def _is_request_error(kind: str) -> bool:
-    found = getattr(errors, kind, None)
-    return isinstance(found, type) and issubclass(found, errors.RequestError)
+    kinds = (one for one in type(error).__mro__ if one.__module__ == errors.__name__)
+    return next(kinds, type(error)).__name__

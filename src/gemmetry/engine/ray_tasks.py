@@ -174,14 +174,9 @@ def _problem_of_connecting(address: str) -> str:
 
 def described(nodes: Sequence[Mapping[str, float]]) -> str:
     """The resources of `nodes`, equal nodes counted."""
-    kinds = Counter(
-        ", ".join(
-            f"{name} {amount:g}"
-            for name, amount in sorted(node.items())
-            if not name.startswith(_HIDDEN)
-        )
-        for node in nodes
-    )
+    shown = (sorted(one for one in node.items() if not one[0].startswith(_HIDDEN))
+             for node in nodes)  # fmt: skip
+    kinds = Counter(", ".join(f"{name} {amount:g}" for name, amount in one) for one in shown)
     parts = (f"{count} × {kind or 'nothing'}" for kind, count in kinds.items())
     return f"{len(nodes)} nodes ({'; '.join(parts)})" if nodes else "no node"
 
@@ -255,30 +250,24 @@ def work_on_ray(plan: Plan, journal: Journal, candidates: Iterator[Candidate]) -
 
 def _part(plan: Plan, group: Sequence[Candidate]) -> Plan:
     """The plan of one task."""
-    named = [
-        NamedDispatch(
-            operation=one.operation,
-            provider=one.lane.provider,
-            configuration=one.configuration.name,
-        )
+    named = (
+        NamedDispatch(operation=one.operation, provider=one.lane.provider,
+                      configuration=one.configuration.name)
         for one in group
-    ]
-    providers = {one.lane.provider: dict(one.lane.options) for one in group}
-    return dataclasses.replace(
-        plan,
-        operations=(),
-        selection=None,
-        named=tuple(named),
-        providers=tuple(
-            dataclasses.replace(one, options=providers[one.name])
-            for one in plan.providers
-            if one.name in providers
-        ),
-        settings=dataclasses.replace(
-            plan.settings, executor=LOCAL, executor_options={}, shard="", save_commands=False
-        ),
-        document={"name": plan.name},
+    )  # fmt: skip
+    options = {one.lane.provider: dict(one.lane.options) for one in group}
+    providers = (
+        dataclasses.replace(one, options=options[one.name])
+        for one in plan.providers
+        if one.name in options
     )
+    settings = dataclasses.replace(
+        plan.settings, executor=LOCAL, executor_options={}, shard="", save_commands=False
+    )
+    return dataclasses.replace(
+        plan, operations=(), selection=None, named=tuple(named), providers=tuple(providers),
+        settings=settings, document={"name": plan.name},
+    )  # fmt: skip
 
 
 def _reason(error: Exception) -> str:

@@ -197,8 +197,7 @@ class TraceManifest(Outputs):
         last = max((entry.number for entry in self._entries.values()), default=0)
         for key in keys:
             known = self._entries.get(key)
-            if known is None:
-                last += 1
+            last += known is None
             entry = _blank(key, last if known is None else known.number, schedule)
             if known is not None and _may_grow(known, schedule, kept_of):
                 kept = {name: getattr(known, name) for name in ("record", *_TRACED)}
@@ -291,15 +290,9 @@ def _blank(key: Key, number: int, schedule: TraceSchedule) -> Entry:
     steps: dict[str, Any] = asdict(schedule)
     all_steps = bool(steps.pop("chakra_all_steps"))
     return Entry(
-        number=number,
-        folder=f"{TRACES}/config_{number:04d}",
-        device=device,
-        provider=provider,
-        dispatch=dispatch,
-        schedule=steps,
-        chakra_all_steps=all_steps,
-        **_document_names(dispatch),
-    )
+        number=number, folder=f"{TRACES}/config_{number:04d}", device=device, provider=provider,
+        dispatch=dispatch, schedule=steps, chakra_all_steps=all_steps, **_document_names(dispatch),
+    )  # fmt: skip
 
 
 def _document_names(dispatch: str) -> dict[str, Any]:
@@ -486,13 +479,6 @@ def _kineto_name(number: int) -> str:
     return f"repeat_{number:02d}{KINETO_SUFFIX}"
 
 
-def reason_against_recording() -> str | None:
-    """None if this process can record, else what to install."""
-    if importlib.util.find_spec("torch") is None:
-        return "recording traces needs torch's profiler; pip install 'gemmetry[torch]'"
-    return None
-
-
 def record(
     launch: Callable[[], object],
     synchronize: Callable[[], object],
@@ -521,9 +507,9 @@ def record(
         UnsupportedError: torch is not installed, or the trace contains nothing of the launch.
         LaunchError: the launch ran on a GPU, but no kernel was recorded.
     """
-    reason = reason_against_recording()
-    if reason is not None:
-        raise UnsupportedError(reason)
+    if importlib.util.find_spec("torch") is None:
+        what = "recording traces needs torch's profiler; pip install 'gemmetry[torch]'"
+        raise UnsupportedError(what)
     from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
     from torch.profiler import schedule as torch_schedule
 
@@ -543,9 +529,7 @@ def record(
             observer.unregister_callback()  # Closes the file; harmless from the second repeat on.
         counts.append((name, *_count(folder / name)))
 
-    activities = [ProfilerActivity.CPU]
-    if on_gpu:
-        activities.append(ProfilerActivity.CUDA)  # ROCm's too.
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]  # CUDA: ROCm's too.
     with warnings.catch_warnings():
         # Warnings that it keeps only the last repeat (each is written when it ends), and that a
         # schedule without warm-up skews results (which was requested).
@@ -553,15 +537,13 @@ def record(
         profiler = profile(
             activities=activities,
             schedule=torch_schedule(
-                wait=remaining.wait_steps,
-                warmup=remaining.warmup_steps,
-                active=remaining.active_steps,
-                repeat=remaining.repeats,
+                wait=remaining.wait_steps, warmup=remaining.warmup_steps,
+                active=remaining.active_steps, repeat=remaining.repeats,
             ),
             on_trace_ready=keep,
             record_shapes=True,
             execution_trace_observer=None if of_all is not None else observer,
-        )
+        )  # fmt: skip
         profiler.preset_metadata_json(METADATA_KEY, json.dumps(about))
         with _observed(of_all), profiler:
             for _ in range(remaining.steps):
@@ -569,12 +551,8 @@ def record(
                 synchronize()
                 profiler.step()
     _check(counts, remaining, on_gpu)
-    counts = earlier + counts
-    return Recorded(
-        tuple(trace_names(schedule.repeats)),
-        sum(operators for _, operators, _ in counts),
-        sum(kernels for _, _, kernels in counts),
-    )
+    _, operators, kernels = zip(*earlier, *counts, strict=True)
+    return Recorded(tuple(trace_names(schedule.repeats)), sum(operators), sum(kernels))
 
 
 @contextlib.contextmanager
@@ -688,22 +666,17 @@ def record_traces(
             on_gpu=dispatch.target.is_gpu,
             kept=kept,
             about={
-                "dispatch": dispatch.name,
-                "provider": dispatch.provider,
-                "target": dispatch.target.name,
-                "seed": job.settings.seed,
+                "dispatch": dispatch.name, "provider": dispatch.provider,
+                "target": dispatch.target.name, "seed": job.settings.seed,
                 "distribution": job.settings.distribution,
             },
-        )
+        )  # fmt: skip
         roles = [spec.role for spec in operation.inputs]
         return TraceFacts(
-            folder=str(folder),
-            files=recorded.files,
-            operators=recorded.operators,
-            kernels=recorded.kernels,
+            folder=str(folder), **asdict(recorded),
             input_sha256=dict(zip(roles, map(digest, inputs), strict=True)),
             output_sha256=digest(device.download(results[0], operation.output)),
-        )
+        )  # fmt: skip
     except BaseException:
         # A reader would take half a trace, as written to a full disk, for a whole one.
         _remove(folder, stays)

@@ -137,10 +137,10 @@ MAX_OUTPUT_BYTES = 1 << 20
 def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:
     """Launch `dispatch` once under `tool`. Returns the check of that name."""
     if dispatch.target.kind is not SANITIZED:
-        return not_applicable(tool, f"{PROGRAM} is for CUDA devices")
+        return not_applicable(f"{PROGRAM} is for CUDA devices", tool)
     program = find_sanitizer(os.environ)
     if program is None:
-        return not_applicable(tool, f"{PROGRAM} is neither on PATH nor in CUDA_HOME/bin")
+        return not_applicable(f"{PROGRAM} is neither on PATH nor in CUDA_HOME/bin", tool)
     seconds = DEADLINE_SHARE * hello.settings.deadlines_s[Stage.VERIFY]
     names = tuple(operation_name(operation) for operation in _operations(dispatch))
     request = SanitizedRequest(hello, names, dispatch.configuration, seconds)

@@ -332,17 +332,19 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     In a read-only folder SQLite cannot create the WAL index; if there is no WAL either, the
     database file is read directly.
     """
-    uri = f"file:{quote(str(path))}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+
+    def connect(more: str) -> sqlite3.Connection:
+        uri = f"file:{quote(str(path))}?mode=ro{more}"
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+
+    connection = connect("")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master")
     except sqlite3.OperationalError:
         connection.close()
         if path.with_name(f"{path.name}-wal").exists():
             raise
-        connection = sqlite3.connect(
-            f"{uri}&immutable=1", uri=True, isolation_level=None, check_same_thread=False
-        )
+        connection = connect("&immutable=1")
     return connection
 
 
@@ -359,13 +361,14 @@ def check_journal(folder: Path) -> dict[str, str]:
         if found != "ok":
             raise damaged(folder, found)
         meta = dict(connection.execute("SELECT key, value FROM meta"))
-    version = meta.get("format_version")
-    if version != str(FORMAT_VERSION):
-        raise damaged(
-            folder,
-            f"its format is {version}, but this version of gemmetry reads format {FORMAT_VERSION}",
-        )
+    _check_format(folder, meta.get("format_version"))
     return meta
+
+
+def _check_format(folder: Path, version: object) -> None:
+    if str(version) != str(FORMAT_VERSION):
+        what = f"its format is {version}, but this version of gemmetry reads {FORMAT_VERSION}"
+        raise damaged(folder, what)
 
 
 MANIFEST_NAME = "manifest.json"
@@ -436,12 +439,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         manifest = msgspec.json.decode(text, type=Manifest)
     except msgspec.MsgspecError as error:
         raise damaged(folder, f"{MANIFEST_NAME} cannot be read: {error}") from error
-    if manifest.format_version != FORMAT_VERSION:
-        raise damaged(
-            folder,
-            f"its format is {manifest.format_version}, but this version of gemmetry reads "
-            f"{FORMAT_VERSION}",
-        )
+    _check_format(folder, manifest.format_version)
     return manifest
 
 
@@ -532,17 +530,8 @@ def store_plan(
 def record_row(key: int, record: Record, finished_ns: int) -> tuple[Any, ...]:
     """The row of the table ``records``."""
     return with_checksum((
-        key,
-        record.target,
-        record.device,
-        record.provider,
-        record.dispatch,
-        record.operation,
-        record.environment_id,
-        record.distribution,
-        record.seed,
-        str(record.outcome),
-        finished_ns,
+        key, record.target, record.device, record.provider, record.dispatch, record.operation,
+        record.environment_id, record.distribution, record.seed, str(record.outcome), finished_ns,
         msgspec.json.encode(record),
     ))  # fmt: skip
 

@@ -228,8 +228,7 @@ def serving_devices(names: Sequence[str], lanes: Iterable[LaneProvider]) -> list
     if ALL in names:
         return list(here.values())
     wanted = list(dict.fromkeys(parse_target(name).device or name for name in names))
-    unknown = [name for name in wanted if name not in here]
-    if unknown:
+    if unknown := [name for name in wanted if name not in here]:
         raise RequestError(
             f"there is no device {unknown[0]} that can serve {target.name}",
             hint=f"Such devices here: {', '.join(here)}; --devices all takes all of them.",
@@ -244,22 +243,20 @@ def plan_for_nodes(plan: Plan, job: Job, counters: str | None) -> Plan:
     Raises:
         RequestError: they cannot do what is requested.
     """
-    problem = ""
-    if len(plan.targets) != 1:
-        problem = f"serves one target, and --device names {len(plan.targets)}"
-    elif plan.settings.devices:
-        problem = "chooses the devices, and --devices names some of this machine"
-    elif not job.uses_device:
-        problem = "measures and verifies; compiling alone runs on this machine"
-    elif job.leaves_files:
-        problem = "does not record traces, which stay on the machine where they are recorded"
-    elif counters is not None:
-        problem = "does not collect hardware counters"
-    if problem:
-        raise RequestError(
-            f"the executor {plan.settings.executor} {problem}",
-            hint="Leave out --executor; --shard K/N splits a plan over commands on any machine.",
-        )
+    for is_asked, problem in (
+        (len(plan.targets) != 1, f"serves one target, and --device names {len(plan.targets)}"),
+        (plan.settings.devices, "chooses the devices, and --devices names some of this machine"),
+        (not job.uses_device, "measures and verifies; compiling alone runs on this machine"),
+        (job.leaves_files,
+         "does not record traces, which stay on the machine where they are recorded"),
+        (counters is not None, "does not collect hardware counters"),
+    ):  # fmt: skip
+        if is_asked:
+            raise RequestError(
+                f"the executor {plan.settings.executor} {problem}",
+                hint="Leave out --executor; --shard K/N splits a plan over commands on any "
+                "machine.",
+            )
     (target,) = plan.targets
     if target.index is None:
         target = dataclasses.replace(target, index=0)
@@ -286,14 +283,7 @@ class Budget:
     """The memory that open executables of one device may use together, each in `processes`
     processes."""
 
-    def __init__(
-        self,
-        target: Target,
-        job: Job,
-        processes: int = 1,
-        *,
-        devices: int = 1,
-    ) -> None:
+    def __init__(self, target: Target, job: Job, processes: int = 1, *, devices: int = 1) -> None:
         """`devices`: how many share the work."""
         self.most_shared = max(1, MAX_GROUP // devices)
         """The most dispatches of different operations in a group. Small operations would otherwise
@@ -301,9 +291,7 @@ class Budget:
         self._job = job
         self._settings = job.settings
         self._processes = processes
-        self._free_bytes: int | None = None
-        if not target.is_gpu:
-            self._free_bytes = free_memory_bytes()
+        self._free_bytes = None if target.is_gpu else free_memory_bytes()
 
     def observe(self, free_bytes: int) -> None:
         """Note the device's free memory; the largest value seen is that of the idle device."""

@@ -63,8 +63,7 @@ def main(arguments: list[str]) -> int:
 def _serve(channel: Channel, hello: Hello) -> None:
     try:
         provider = load_provider(hello.provider, hello.options)
-        reason = provider.available()
-        if reason is not None:
+        if (reason := provider.available()) is not None:
             raise UnsupportedError(reason)
     except Exception as error:  # noqa: BLE001  # the isolation boundary
         channel.send(Ready(describe(error)))
@@ -94,12 +93,9 @@ def _serve(channel: Channel, hello: Hello) -> None:
 def _compile(
     channel: Channel, provider: Provider, hello: Hello, workspace: Workspace, request: Compile
 ) -> None:
-    ids = {}
-    dispatches = []
-    for wire in request.dispatches:
-        dispatch = hello.dispatch(wire)
-        ids[dispatch.name] = wire.id
-        dispatches.append(dispatch)
+    dispatches = list(map(hello.dispatch, request.dispatches))
+    pairs = zip(dispatches, request.dispatches, strict=True)
+    ids = {dispatch.name: wire.id for dispatch, wire in pairs}
     try:
         for compiled in provider.compile(dispatches, workspace):
             failure = None if compiled.error is None else describe(compiled.error)

@@ -261,10 +261,6 @@ def process_of(thread: str) -> str:
 
 Rows = TypeVar("Rows", GpuRows, CallRows, OperatorRows, AnnotationRows)
 
-_DTYPES: dict[str, type[Any]] = {
-    "Int8": np.int8, "Int16": np.int16, "Int32": np.int32, "Int64": np.int64,
-}  # fmt: skip
-
 
 def _columns(rows: Any) -> list[Array]:
     return [getattr(rows, column.name) for column in dataclasses.fields(rows)]
@@ -278,13 +274,13 @@ def chosen(rows: Rows, wanted: Bools) -> Rows:
 
 def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:
     """All rows of `parts`, in order; empty if there are no parts."""
-    columns: dict[str, Any] = {}
+    columns: list[Any] = []
     for column in dataclasses.fields(kind):
         name: str = column.name
         width: tuple[int, ...] = (3,) if name in ("grid", "block") else ()
-        empty = np.zeros((0, *width), _DTYPES[str(column.type)])
-        columns[name] = np.concatenate([empty, *(getattr(part, name) for part in parts)])
-    return kind(**columns)
+        empty = np.zeros((0, *width), str(column.type).lower())
+        columns.append(np.concatenate([empty, *(getattr(one, name) for one in parts)]))
+    return kind(*columns)
 
 
 KEPT_MAPPED_BYTES = 64 << 20
@@ -440,10 +436,19 @@ def host_rows(
     """
     if calls.bytes + operators.bytes <= KEPT_BYTES or len(gpu.start_ns) == 0:
         return calls.all(), operators.all(), 0
-    kept_calls, some = _launching(gpu, calls, np.array([is_launch(name) for name in names], bool))
+    launched = np.unique(gpu.correlation)
+    launched = launched[launched != MISSING]
+    launches = np.array([is_launch(name) for name in names], bool)
+    wanted = []
+    for piece in calls.pieces():
+        wanted.append(among(piece.correlation, launched))
+        if len(launches):
+            wanted[-1] |= launches[piece.name]
+    kept_calls = calls.all(wanted)
     wanted_ids = np.unique(np.concatenate([gpu.external_id, kept_calls.external_id]))
-    kept_operators, more = _enclosing(kept_calls, operators, wanted_ids[wanted_ids > 0])
-    return kept_calls, kept_operators, some + more
+    kept_operators = _enclosing(kept_calls, operators, wanted_ids[wanted_ids > 0])
+    kept = len(kept_calls.start_ns) + len(kept_operators.start_ns)
+    return kept_calls, kept_operators, calls.rows + operators.rows - kept
 
 
 def is_launch(name: str) -> bool:
@@ -451,21 +456,7 @@ def is_launch(name: str) -> bool:
     return _LAUNCH.search(name) is not None
 
 
-def _launching(gpu: GpuRows, calls: Spool[CallRows], launches: Bools) -> tuple[CallRows, int]:
-    launched = np.unique(gpu.correlation)
-    launched = launched[launched != MISSING]
-    wanted = []
-    for piece in calls.pieces():
-        wanted.append(among(piece.correlation, launched))
-        if len(launches):
-            wanted[-1] |= launches[piece.name]
-    kept = calls.all(wanted)
-    return kept, calls.rows - len(kept.start_ns)
-
-
-def _enclosing(
-    calls: CallRows, operators: Spool[OperatorRows], wanted_ids: Int64
-) -> tuple[OperatorRows, int]:
+def _enclosing(calls: CallRows, operators: Spool[OperatorRows], wanted_ids: Int64) -> OperatorRows:
     """The operators linked to a call by time or by number, collectives, and the forward operators
     of backward operators that are kept."""
     starts = {
@@ -487,8 +478,7 @@ def _enclosing(
     sequences = sequences[sequences >= 0]
     for piece, wanted in zip(operators.pieces(), masks, strict=True):
         wanted |= among(piece.sequence, sequences)
-    kept = operators.all(masks)
-    return kept, operators.rows - len(kept.start_ns)
+    return operators.all(masks)
 
 
 def among(values: Int64, sorted_set: Int64) -> Bools:
@@ -535,15 +525,9 @@ def nanoseconds(raws: Sequence[Raw | bytes]) -> tuple[Int64, list[int]]:
         microseconds = np.fromstring(joined, np.float64, sep=" ")
         if np.abs(microseconds).max() < EXACT_US:
             return np.rint(microseconds * 1000).astype(np.int64), []
-    values = np.zeros(len(raws), np.int64)
-    bad = []
-    for index, text in enumerate(raws):
-        found = _one(bytes(text))
-        if found is None:
-            bad.append(index)
-        else:
-            values[index] = found
-    return values, bad
+    found = [_one(bytes(text)) for text in raws]
+    bad = [index for index, one in enumerate(found) if one is None]
+    return np.array([one or 0 for one in found], np.int64), bad
 
 
 def _have_three_decimals(joined: bytes, count: int) -> bool:
@@ -598,9 +582,8 @@ def plausible(rows: TraceRows) -> TraceRows:
     for key in ("rank", "world_size"):
         value = getattr(rows, key)
         if value is not None and value > MOST_RANKS:
-            problems.append(
-                TraceProblem("file", f"{key} {value} is impossible and is treated as not recorded")
-            )
+            what = f"{key} {value} is impossible and is treated as not recorded"
+            problems.append(TraceProblem("file", what))
             changed[key] = None
     names, base = changed.get("names", rows.names), changed.get("base_ns", rows.base_ns)
     for table, what in _TABLES.items():
@@ -608,11 +591,10 @@ def plausible(rows: TraceRows) -> TraceRows:
         bad = _impossible(columns.start_ns, columns.duration_ns, base)
         if bad is not None and table == "gpu":
             # Left out and counted later, as work of every kind without a usable time is.
-            changed[table] = dataclasses.replace(
-                columns,
-                start_ns=np.where(bad, 0, columns.start_ns),
-                duration_ns=np.where(bad, 0, columns.duration_ns),
+            start, duration = (
+                np.where(bad, 0, one) for one in (columns.start_ns, columns.duration_ns)
             )
+            changed[table] = dataclasses.replace(columns, start_ns=start, duration_ns=duration)
         elif bad is not None:
             name = short_name(names[columns.name[int(bad.argmax())]], 60)
             more = f" (so do {count - 1} more)" if (count := int(bad.sum())) > 1 else ""
@@ -637,10 +619,8 @@ def _texts(rows: TraceRows) -> dict[str, Any]:
             changed[key] = encodable(text)
     devices = {n: encodable(text) for n, text in rows.devices.items() if 0 <= n < MOST_DEVICES}
     versions = {key: encodable(text) for key, text in rows.versions.items()}
-    if devices != rows.devices:
-        changed["devices"] = devices
-    if versions != rows.versions:
-        changed["versions"] = versions
+    if (devices, versions) != (rows.devices, rows.versions):
+        changed |= {"devices": devices, "versions": versions}
     return changed
 
 
@@ -649,9 +629,7 @@ def _impossible(start: Int64, duration: Int64, base_ns: int) -> Bools | None:
     if not len(start):
         return None
     longest = LONGEST_NS
-    if int(duration.max()) * len(duration) > LARGEST_SUM_NS and (
-        float(duration.sum(dtype=np.float64)) > LARGEST_SUM_NS
-    ):
+    if float(duration.sum(dtype=np.float64)) > LARGEST_SUM_NS:
         longest = min(longest, LARGEST_SUM_NS // len(duration))
     earliest, latest = EARLIEST_NS, LATEST_NS - base_ns
     if duration.max() <= longest and start.min() >= earliest and start.max() <= latest:

@@ -218,13 +218,10 @@ class Text:
     def all_problems(self) -> tuple[TraceProblem, ...]:
         """The problems kept, before them how many objects are lost, and after them the number of
         those that were not kept."""
-        found = tuple(self.problems)
-        if self.left_out:
-            what = (
-                f"{counted(self.left_out, 'event')} cannot be read and {_are(self.left_out)} lost"
-            )
-            lost = TraceProblem("file", what, ProblemKind.LOST_EVENTS, self.left_out)
-            found = (lost, *found)
+        found, lost = tuple(self.problems), self.left_out
+        if lost:
+            what = f"{counted(lost, 'event')} cannot be read and {noun_for(lost, 'is', 'are')} lost"
+            found = (TraceProblem("file", what, ProblemKind.LOST_EVENTS, lost), *found)
         if not self.more_problems:
             return found
         more = f"{counted(self.more_problems, 'more place')} with such problems"
@@ -317,12 +314,9 @@ class Objects(Generic[T]):
         text = self._text
         structure = Structure()
         structure.feed(text.buffer)
-        while (
-            not structure.spans
-            and structure.end is None
-            and not text.at_end
-            and len(text.buffer) < MOST_OBJECT_BYTES
-        ):
+        while not (structure.spans or structure.end is not None or text.at_end):
+            if len(text.buffer) >= MOST_OBJECT_BYTES:
+                break
             text.fill()
             structure.feed(text.buffer[structure.seen :])
         objects = self._of_spans(structure.spans)
@@ -331,6 +325,8 @@ class Objects(Generic[T]):
         used = structure.spans[-1][1] if structure.spans else 0
         if structure.end is not None:
             self._note_between(used, structure.end)
+            if self._has_ended:
+                return objects, True
             closes = text.buffer[structure.end : structure.end + 1] == b"]"
             if not closes:
                 text.note(text.offset + structure.end, "a brace is closed that was never opened")
@@ -416,26 +412,20 @@ class Objects(Generic[T]):
         text = self._text
         left = text.buffer.lstrip(_SPACE + b",")
         here = text.offset + len(text.buffer) - len(left)
+        text.is_partial = True
         if not left:
-            if not text.at_end:
-                what = f"{len(text.buffer)} bytes of white space before it; the rest is not read"
-                text.note(here, what)
-            else:
-                text.note(here, "the file ends inside the list of events")
-            text.is_partial = True
+            what = f"{len(text.buffer)} bytes of white space before it; the rest is not read"
+            text.note(here, "the file ends inside the list of events" if text.at_end else what)
             text.advance(len(text.buffer))
             return True
-        text.is_partial = True
         self._breaks += 1
         if self._ends_at(left, here, most=1 << 16):
             return True
         after = _BOUNDARY.search(text.buffer) if self._breaks <= MOST_BREAKS else None
         if after is None:
+            what = "the file ends inside this event" if text.at_end else "this event has no end"
             if self._breaks > MOST_BREAKS:
                 what = "damaged in too many places; the rest is not read"
-            else:
-                ends = text.at_end
-                what = "the file ends inside this event" if ends else "this event has no end"
             text.note(here, what)
             text.advance(len(text.buffer))
             return True
@@ -620,10 +610,6 @@ def _first_key(text: bytes, at: int) -> bytes:
     return found[1] if found else b""
 
 
-def _are(count: int) -> str:
-    return noun_for(count, "is", "are")
-
-
 def _shown(text: bytes) -> str:
     shown = text[:40].decode("utf-8", "replace")
     return repr(shown) + (" ..." if len(text) > 40 else "")
@@ -708,9 +694,8 @@ class SectionReader:
             match = self._keys.whole.search(text.buffer)
             if match is None:
                 if len(self.frame) + len(text.buffer) > MOST_HEAD_BYTES + text.chunk_bytes:
-                    text.note(
-                        text.offset, "too much text between the records; the rest is not read"
-                    )
+                    what = "too much text between the records; the rest is not read"
+                    text.note(text.offset, what)
                     text.is_partial = True
                     break
                 if text.at_end:
@@ -767,8 +752,7 @@ def closed(text: bytes) -> bytes:
             complete = token.end()
         elif sign in (b"}", b"]"):
             complete = token.end()
-            if opened:
-                opened.pop()
+            del opened[-1:]
             if not opened:
                 break
         elif sign == b",":

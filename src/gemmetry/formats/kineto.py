@@ -111,11 +111,8 @@ class _CollectiveArguments(msgspec.Struct, gc=False):
 
     def collective_key(self) -> tuple[object, ...]:
         """A key that is equal for events with the same information about their collectives."""
-        lists = (bytes(self.group_ranks), bytes(self.in_splits), bytes(self.out_splits))
-        return (
-            self.operation, self.element_type, self.in_elements, self.out_elements,
-            self.group_size, self.group_name, *lists, self.destination, self.source, self.number,
-        )  # fmt: skip
+        values = map(self.__getattribute__, _CollectiveArguments.__struct_fields__)
+        return tuple(bytes(one) if isinstance(one, msgspec.Raw) else one for one in values)
 
     def collective(self) -> CollectiveCall:
         """The event's information about a collective."""
@@ -315,10 +312,8 @@ def with_parts(
     processes = {pid for pid, _ in threads}
     if all(pid.isdecimal() for pid in processes.union(lanes)) and len(processes - {*lanes}) < 2:
         return dataclasses.replace(gpu, part=alone), ()
-    columns = [rows.thread for rows in calls.pieces()]
-    columns += [rows.thread for rows in operators.pieces()]
-    used = {thread for column in columns for thread in np.unique(column).tolist()}
-    hosts = sorted({threads[thread][0] for thread in used})
+    columns = [one.thread for one in calls.pieces()] + [one.thread for one in operators.pieces()]
+    hosts = sorted({threads[thread][0] for one in columns for thread in np.unique(one).tolist()})
     for pattern in _LABELS:
         on_gpu, on_host = ([_label(pattern, pid) for pid in pids] for pids in (lanes, hosts))
         names = sorted({*on_gpu, *on_host})
@@ -331,11 +326,9 @@ def with_parts(
     of_row = _by_numbers(gpu, hosts, threads, calls) if len(hosts) > 1 else None
     if of_row is None:
         return dataclasses.replace(gpu, part=alone), ()
-    part = of_row.astype(np.int16)
-    return dataclasses.replace(gpu, part=part), tuple(
-        TracePart(f"process {pid}", None, _indices([pid for pid, _ in threads], pid))
-        for pid in hosts
-    )
+    pids = [pid for pid, _ in threads]
+    parts = (TracePart(f"process {pid}", None, _indices(pids, pid)) for pid in hosts)
+    return dataclasses.replace(gpu, part=of_row.astype(np.int16)), tuple(parts)
 
 
 def _parts(names: Sequence[str], of_thread: Sequence[str]) -> tuple[TracePart, ...]:
@@ -346,13 +339,10 @@ def _parts(names: Sequence[str], of_thread: Sequence[str]) -> tuple[TracePart, .
     if MISSING in ranks or len(set(ranks)) < len(ranks):
         ranks = list(range(len(names)))
     return tuple(
-        TracePart(
-            name.strip(" \t[]()_-:/.,"),
-            rank if all(numbers) else None,
-            _indices(of_thread, name),
-        )
+        TracePart(name.strip(" \t[]()_-:/.,"), rank if all(numbers) else None,
+                  _indices(of_thread, name))
         for name, rank in zip(names, ranks, strict=True)
-    )
+    )  # fmt: skip
 
 
 def _indices(of_thread: Sequence[str], name: str) -> tuple[int, ...]:
@@ -467,15 +457,13 @@ class _KinetoBuilder:
         self._threads: Numbers[tuple[bytes, bytes]] = Numbers()
         self._lanes: Numbers[bytes] = Numbers()
         self._arguments: Numbers[tuple[bytes, bytes, bytes, bytes]] = Numbers()
-        self._collectives: dict[tuple[Any, ...], int] = {}
+        self._collectives: Numbers[tuple[object, ...]] = Numbers()
         self._calls_of_collectives: list[CollectiveCall] = []
         self._gpu = Spool(GpuRows)
         self._calls = Spool(CallRows)
         self._operators = Spool(OperatorRows)
         self._annotations = Spool(AnnotationRows)
-        self._launched: list[Int64] = [np.zeros(0, np.int64)]
-        self._grids: list[Int32] = [np.zeros((0, 3), np.int32)]
-        self._blocks: list[Int32] = [np.zeros((0, 3), np.int32)]
+        self._launched: list[LaunchGrids] = []
         self._of_graphs: list[Int64] = [np.zeros((0, 3), np.int64)]
         """Process, graph and correlation of the kernels of graphs."""
         self._faults: dict[str, tuple[_Fault, int]] = {}
@@ -499,8 +487,8 @@ class _KinetoBuilder:
                 self._adders[table](group)
         self._events += len(events)
 
-    def _times(self, events: list[Event]) -> tuple[list[Event], Int64, Int64]:
-        """The events that have a time, with start and duration in ns."""
+    def _timed(self, events: list[Event]) -> tuple[list[Event], dict[str, Any]]:
+        """The events that have a time, and the columns that all tables of the host have."""
         start, duration, untimed = _start_and_duration(events)
         if untimed:
             keep = np.ones(len(events), bool)
@@ -511,7 +499,8 @@ class _KinetoBuilder:
         if duration.size and duration.min() < 0:
             self._fault("a negative duration: taken as 0", events, duration < 0)
             duration = np.maximum(duration, 0)
-        return events, start, duration
+        columns = {"start_ns": start, "duration_ns": duration, "name": self._name_ids(events)}
+        return events, {**columns, "thread": self._thread_ids(events)}
 
     def _fault(self, what: str, events: Sequence[Event], where: Any) -> None:
         """Record the first event with a fault and the number of such events."""
@@ -530,20 +519,18 @@ class _KinetoBuilder:
         return np.array(list(map(self._names.__getitem__, found)), np.int32)
 
     def _thread_ids(self, events: list[Event]) -> Any:
-        threads = self._threads
         pids, tids = texts([e.pid for e in events]), texts([e.tid for e in events])
-        return np.array([threads[pair] for pair in zip(pids, tids, strict=True)], np.int32)
+        return np.array(
+            list(map(self._threads.__getitem__, zip(pids, tids, strict=True))), np.int32
+        )
 
     def _collective_ids(self, args: Sequence[GpuArgs | OperatorArgs]) -> Any:
         ids = np.full(len(args), MISSING, np.int32)
         for index, one in enumerate(args):
             if one.operation is not None:
-                key = one.collective_key()
-                number = self._collectives.get(key)
-                if number is None:
-                    number = self._collectives[key] = len(self._calls_of_collectives)
+                number = ids[index] = self._collectives[one.collective_key()]
+                if number == len(self._calls_of_collectives):
                     self._calls_of_collectives.append(one.collective())
-                ids[index] = number
         return ids
 
     def _add_gpu(self, events: list[Event]) -> None:
@@ -580,27 +567,24 @@ class _KinetoBuilder:
         )
 
     def _add_calls(self, events: list[Event]) -> None:
-        events, start, duration = self._times(events)
+        events, columns = self._timed(events)
         args = _decode_args(events, CallArgs)
         correlation = _wholes([a.correlation for a in args])
         recorded = np.array([i for i, a in enumerate(args) if a.grid is not None], np.intp)
         if len(recorded):
-            self._launched.append(correlation[recorded])
-            self._grids.append(_triples([args[i].grid for i in recorded]))
-            self._blocks.append(_triples([args[i].block for i in recorded]))
+            grid, block = (_triples([getattr(args[i], size) for i in recorded])
+                           for size in ("grid", "block"))  # fmt: skip
+            self._launched.append(LaunchGrids(correlation[recorded], grid, block))
         self._calls.add(
             CallRows(
-                start_ns=start,
-                duration_ns=duration,
-                name=self._name_ids(events),
-                thread=self._thread_ids(events),
+                **columns,
                 correlation=correlation,
                 external_id=_external_ids(args),
             )
         )
 
     def _add_operators(self, events: list[Event]) -> None:
-        events, start, duration = self._times(events)
+        events, columns = self._timed(events)
         args = _decode_args(events, OperatorArgs)
         number = self._arguments
         recorded_of = (
@@ -609,10 +593,7 @@ class _KinetoBuilder:
         )  # fmt: skip
         self._operators.add(
             OperatorRows(
-                start_ns=start,
-                duration_ns=duration,
-                name=self._name_ids(events),
-                thread=self._thread_ids(events),
+                **columns,
                 external_id=_wholes([a.external for a in args]),
                 sequence=_wholes([a.sequence for a in args]),
                 forward_thread=_wholes([a.forward_thread for a in args]),
@@ -629,13 +610,10 @@ class _KinetoBuilder:
         collectives = [e for e in events if e.cat == _ON_HOST and str(e.name)[:5] == "nccl:"]
         if collectives:
             self._add_operators(collectives)
-        events, start, duration = self._times(events)
+        events, columns = self._timed(events)
         self._annotations.add(
             AnnotationRows(
-                start_ns=start,
-                duration_ns=duration,
-                name=self._name_ids(events),
-                thread=self._thread_ids(events),
+                **columns,
                 on_gpu=np.array([_ANNOTATIONS[e.cat or ""] for e in events], np.int8),
             )
         )
@@ -650,11 +628,13 @@ class _KinetoBuilder:
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)
-        launches = LaunchGrids(
-            correlation=np.concatenate(self._launched),
-            grid=np.concatenate(self._grids),
-            block=np.concatenate(self._blocks),
-        )
+        launches = LaunchGrids(*(
+            np.concatenate([empty, *(getattr(one, name) for one in self._launched)])
+            for name, empty in (
+                ("correlation", np.zeros(0, np.int64)), ("grid", np.zeros((0, 3), np.int32)),
+                ("block", np.zeros((0, 3), np.int32)),
+            )
+        ))  # fmt: skip
         threads = [(_process_name(pid), _process_name(tid)) for pid, tid in self._threads]
         lanes = list(map(_process_name, self._lanes))
         gpu, parts = with_parts(self._gpu.all(), lanes, threads, self._calls, self._operators)
@@ -695,16 +675,13 @@ class _KinetoBuilder:
     def _graph_problems(self) -> list[TraceProblem]:
         """Launches of graphs that have fewer kernels than other launches of the same graph."""
         found: list[TraceProblem] = []
-        if len(self._of_graphs) == 1:
-            return found
         every = np.concatenate(self._of_graphs)
         every = every[(every[:, 1:] > 0).all(axis=1)]
         launches, kernels = np.unique(every, axis=0, return_counts=True)
         for graph in sorted(set(map(tuple, launches[:, :2].tolist()))):
             counts = kernels[(launches[:, :2] == graph).all(axis=1)]
             most = int(counts.max())
-            lost = int((most - counts).sum())
-            if lost:
+            if lost := int((most - counts).sum()):
                 short, whole = int((counts < most).sum()), len(counts)
                 what = (
                     f"{short:,} of {counted(whole, 'launch', 'launches')} have fewer kernels than "
@@ -787,10 +764,8 @@ def _versions(outer: dict[str, Any], distributed: dict[str, Any]) -> dict[str, s
 
 
 def _devices(properties: object) -> dict[int, str]:
-    if not isinstance(properties, list):
-        return {}
     return {
         int(one["id"]): str(one["name"])
-        for one in properties
+        for one in (properties if isinstance(properties, list) else ())
         if isinstance(one, dict) and isinstance(one.get("id"), int) and "name" in one
     }

@@ -280,16 +280,12 @@ class TunerEntry:
 
 def tuner_config(title: str, entries: Iterable[TunerEntry]) -> str:
     """The content of the file, with `title` and the evidence of each setting as comments."""
-    found = [*_comment(title), _joined(COLUMNS)]
+    found = [*_comment(title), f"# {','.join(COLUMNS)}"]
     for entry in entries:
         found += ["", *_comment(entry.comment)]
         if entry.line is not None:
             found.append(entry.line.text)
     return "\n".join(found) + "\n"
-
-
-def _joined(columns: Iterable[str]) -> str:
-    return f"# {','.join(columns)}"
 
 
 def _comment(text: str) -> list[str]:

@@ -327,7 +327,7 @@ def read_status(path: str) -> bytes:
         os.close(descriptor)
 
 
-def spread_threads(ran_before: Mapping[int, int], root: Path = ROOT, tasks: Path = _TASKS) -> int:
+def spread_threads(ran_before: Mapping[int, int], tasks: Path = _TASKS) -> int:
     """Move each thread that has worked since `ran_before` (:func:`running_times`) to a processor of
     its own, and leave them free to move again. Returns how many were moved.
 
@@ -342,7 +342,7 @@ def spread_threads(ran_before: Mapping[int, int], root: Path = ROOT, tasks: Path
     least = _ACTIVE_SHARE * max(ran.values(), default=0)
     usable = os.sched_getaffinity(0)
     moved: list[int] = []
-    processors = choose_processors(len(usable), usable, root)
+    processors = sorted(usable)
     with contextlib.suppress(OSError):  # a thread may have ended meanwhile
         for task in sorted(ran, key=lambda task: -ran[task]):
             if ran[task] <= least or len(moved) == len(processors):

@@ -139,7 +139,7 @@ others are not bounded in this way."""
 
 OUT_OF_REACH = 2.0
 """On a GPU, sampling ends after :data:`DISTURBED_ROUNDS` where all samples that are left would
-leave the interval more than this many times as wide as required, unless a width was asked for. At
+leave the interval more than this many times as wide as required, unless a width is given. At
 its power limit an H100's clock swings by 4.5 % (standard deviation) within tenths of a second: 60
 rounds of torch's 4096³ product in bf16 give ±1.2 %."""
 

@@ -38,8 +38,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
-from typing import Any, NamedTuple, TypeGuard, cast
+from functools import cache, partial
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -110,11 +110,25 @@ def make_inputs(operation: Operation, *, distribution: str, seed: int) -> tuple[
     if distribution not in DISTRIBUTIONS:
         raise UnknownNameError("distribution", distribution, DISTRIBUTIONS)
     limit = integer_limit(operation, distribution)
-    made = [_DrawnTensor(operation, spec, distribution, limit, seed) for spec in operation.inputs]
-    parts = [part for tensor in made for part in tensor.parts()]
-    is_large = sum(part.flat.size for part in parts) > _FEWEST_FOR_THREADS
-    deque((in_order if is_large else map)(_DrawnPart.draw, parts), maxlen=0)
-    return tuple(tensor.array for tensor in made)
+    arrays: list[Array] = []
+    parts, size = [], 0
+    for spec in operation.inputs:
+        entropy = [seed % 2**64, _ROLES.index(spec.role), *spec.shape]
+        if spec.role in _SINGLE:
+            arrays.append(_scales(_stream(entropy, 0), operation, spec))
+            continue
+        arrays.append(np.empty(spec.storage_shape, dtype=numpy_dtype(spec.dtype)))
+        flat = arrays[-1].reshape(-1)
+        # Pieces where each number takes the same part of the stream, otherwise the whole tensor.
+        is_even = not spec.dtype.is_integer and distribution in _EVEN_DISTRIBUTIONS
+        step, per_draw = _CHUNK if is_even else max(1, flat.size), 1 if spec.dtype is F64 else 2
+        for start in range(0, flat.size, step):
+            rng, piece = _stream(entropy, start // per_draw), flat[start : start + step]
+            parts.append(partial(_fill, rng, piece, spec.dtype, distribution, limit))
+            size += piece.size
+    run = in_order if size > _FEWEST_FOR_THREADS else map
+    deque(run(lambda part: part(), parts), maxlen=0)
+    return tuple(arrays)
 
 
 def zero_share(arrays: Iterable[Array]) -> float:
@@ -175,59 +189,20 @@ def exact_integer_limit(operation: Operation) -> int:
     return limit
 
 
-class _DrawnTensor:
-    """One tensor, drawn in parts."""
-
-    def __init__(
-        self, operation: Operation, spec: TensorSpec, distribution: str, limit: int, seed: int
-    ) -> None:
-        self._spec, self._distribution, self._limit = spec, distribution, limit
-        self._entropy = [seed % 2**64, _ROLES.index(spec.role), *spec.shape]
-        if spec.role in ("scale_a", "scale_b"):
-            self.array = _scales(self._rng(0), operation, spec)
-        else:
-            self.array = np.empty(spec.storage_shape, dtype=numpy_dtype(spec.dtype))
-
-    def parts(self) -> list[_DrawnPart]:
-        """Parts that may be drawn at the same time: pieces where each number takes the same part of
-        the stream, otherwise the whole tensor."""
-        if self._spec.role in ("scale_a", "scale_b"):
-            return []
-        flat = self.array.reshape(-1)
-        if self._spec.dtype.is_integer or self._distribution not in _EVEN_DISTRIBUTIONS:
-            return [self._part(flat, 0)]
-        per_draw = 1 if self._spec.dtype is F64 else 2
-        return [
-            self._part(flat[start : start + _CHUNK], start // per_draw)
-            for start in range(0, flat.size, _CHUNK)
-        ]
-
-    def _part(self, flat: Array, skipped: int) -> _DrawnPart:
-        return _DrawnPart(
-            self._rng(skipped), flat, self._spec.dtype, self._distribution, self._limit
-        )
-
-    def _rng(self, skipped: int) -> np.random.Generator:
-        """The tensor's stream after `skipped` numbers of 64 bits."""
-        bits = np.random.PCG64(np.random.SeedSequence(self._entropy))
-        return np.random.Generator(bits.advance(skipped) if skipped else bits)
+def _stream(entropy: Sequence[int], skipped: int) -> np.random.Generator:
+    """A tensor's stream after `skipped` numbers of 64 bits."""
+    bits = np.random.PCG64(np.random.SeedSequence(entropy))
+    return np.random.Generator(bits.advance(skipped) if skipped else bits)
 
 
-class _DrawnPart(NamedTuple):
-    """Part of a tensor, and the place in its stream where the part begins."""
-
-    rng: np.random.Generator
-    flat: Array
-    dtype: DType
-    distribution: str
-    limit: int
-
-    def draw(self) -> None:
-        """Fill the part."""
-        draw = _draw_integers if self.dtype.is_integer else _draw_floats
-        for start in range(0, self.flat.size, _CHUNK):
-            piece = self.flat[start : start + _CHUNK]
-            piece[...] = draw(self.rng, piece.size, self.dtype, self.distribution, self.limit)
+def _fill(
+    rng: np.random.Generator, flat: Array, dtype: DType, distribution: str, limit: int
+) -> None:
+    """Fill a part of a tensor with what comes next in its stream."""
+    draw = _draw_integers if dtype.is_integer else _draw_floats
+    for start in range(0, flat.size, _CHUNK):
+        piece = flat[start : start + _CHUNK]
+        piece[...] = draw(rng, piece.size, dtype, distribution, limit)
 
 
 def _draw_floats(
@@ -786,12 +761,8 @@ def fill_plausibly(device: Device, buffer: Buffer, spec: TensorSpec, number: int
 @cache
 def _plausible_values(dtype: DType) -> Array:
     """Two periods, so that a period may begin at any element of the first."""
-    return np.tile(_one_period(dtype), 2)
-
-
-def _one_period(dtype: DType) -> Array:
     rng = np.random.default_rng(PERIOD)
     if dtype.is_integer:
-        return rng.integers(-100, 100, PERIOD).astype(numpy_dtype(dtype))
+        return np.tile(rng.integers(-100, 100, PERIOD).astype(numpy_dtype(dtype)), 2)
     values: Floats = rng.uniform(-_PLAUSIBLE_SIZE, _PLAUSIBLE_SIZE, PERIOD)
-    return quantize(values, dtype)
+    return np.tile(quantize(values, dtype), 2)

@@ -45,6 +45,7 @@ from gemmetry.numerics.storage import (
     numpy_dtype,
     to_float32,
     to_float64,
+    widen,
 )
 
 GELU_LIPSCHITZ = 1.13
@@ -399,11 +400,6 @@ _BLAS_DTYPES = {np.dtype(np.float32), np.dtype(np.float64)}
 _MAX_S8_TERMS_IN_S32 = 2**17 - 1
 
 
-def logical_view(array: HostArray, spec: TensorSpec) -> HostArray:
-    """The stored array in ``spec.shape``; a column-major one becomes a strided view."""
-    return array.swapaxes(-1, -2) if spec.layout is Layout.COLUMN else array
-
-
 def evaluate(
     operation: Operation,
     inputs: Sequence[HostArray],
@@ -415,8 +411,7 @@ def evaluate(
     Where `compute_dtype` is the output's own, the product is formed in the output itself;
     otherwise in scratch memory of the output's size, allocated here.
     """
-    specs = operation.inputs
-    views = {spec.role: logical_view(a, spec) for spec, a in zip(specs, inputs, strict=True)}
+    views = logical_tensors(operation, inputs)
     # A column-major C is the row-major C' = B' A', so that BLAS writes it without a copy.
     transposed = operation.signature.result_layout is Layout.COLUMN
     scratch = output if output.dtype == compute_dtype else np.empty(output.shape, compute_dtype)
@@ -476,11 +471,11 @@ def _host_products_contract(
     """Write A @ B into `out`, which is C' where `transposed`; converts the operands to out's
     dtype."""
     if isinstance(operation.shape, Conv2dShape):
-        columns = _image_columns(_widen(lhs, out.dtype), operation.shape)
-        filters = _widen(rhs, out.dtype).reshape(columns.shape[1], -1)
+        columns = _image_columns(widen(lhs, out.dtype), operation.shape)
+        filters = widen(rhs, out.dtype).reshape(columns.shape[1], -1)
         np.matmul(columns, filters, out=out.reshape(columns.shape[0], -1))
         return
-    left, right = _widen(lhs, out.dtype), _widen(rhs, out.dtype)
+    left, right = widen(lhs, out.dtype), widen(rhs, out.dtype)
     if transposed:
         left, right = right.swapaxes(-1, -2), left.swapaxes(-1, -2)
     if operation.kind is not OperationKind.MATMUL_SPLITK:
@@ -494,11 +489,6 @@ def _host_products_contract(
         reduction = slice(start, start + depth)
         np.matmul(left[:, reduction], right[reduction], out=partial)
         out += partial
-
-
-def _widen(array: HostArray, dtype: np.dtype[Any]) -> HostArray:
-    """The array in float32 or float64; the array itself where it already has that dtype."""
-    return to_float32(array) if dtype == np.float32 else to_float64(array)
 
 
 def _image_columns(image: HostArray, shape: Conv2dShape) -> HostArray:
@@ -519,16 +509,16 @@ def _apply_epilogue(operation: Operation, product: HostArray, views: dict[str, H
     """Scaling, alpha, beta and the fused steps, in place on the logical product."""
     signature, dtype = operation.signature, product.dtype
     if signature.scaling is not Scaling.NONE and signature.blocks is None:
-        product *= _widen(views["scale_a"], dtype)
-        product *= _widen(views["scale_b"], dtype)
+        product *= widen(views["scale_a"], dtype)
+        product *= widen(views["scale_b"], dtype)
     if signature.alpha != 1:
         product *= dtype.type(signature.alpha)
     if signature.beta != 0:
-        product += dtype.type(signature.beta) * _widen(views["addend"], dtype)
+        product += dtype.type(signature.beta) * widen(views["addend"], dtype)
     for step in signature.epilogue:
         match step:
             case EpilogueStep.BIAS | EpilogueStep.RESIDUAL:
-                product += _widen(views[step.value], dtype)
+                product += widen(views[step.value], dtype)
             case EpilogueStep.RELU:
                 np.maximum(product, 0, out=product)
             case EpilogueStep.GELU:

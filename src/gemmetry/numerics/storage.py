@@ -155,15 +155,16 @@ def _round_to_odd(values: Floats) -> Float32Array:
 
 def to_float64(array: Array) -> Float64Array:
     """`array` in float64, exactly. Returns the input itself where it is already float64."""
-    return cast(Float64Array, _widen(array, np.dtype(np.float64)))
+    return cast(Float64Array, widen(array, np.dtype(np.float64)))
 
 
 def to_float32(array: Array) -> Float32Array:
     """`array` in float32: exact for every format except f64 and large s32."""
-    return cast(Float32Array, _widen(array, np.dtype(np.float32)))
+    return cast(Float32Array, widen(array, np.dtype(np.float32)))
 
 
-def _widen(array: Array, wide: np.dtype[Any]) -> Array:
+def widen(array: Array, wide: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The array in float32 or float64; the array itself where it already has that dtype."""
     if array.dtype.itemsize == 1 and array.dtype != np.int8:
         # A look-up is several times faster than the element-wise casts of the fp8 types.
         return _table(array.dtype, wide)[array.view(np.uint8)]

@@ -150,9 +150,7 @@ class CostProbe:
     """Predictions for the operations of one provider; timed probes are cached."""
 
     def __init__(
-        self,
-        prepare: Callable[[Operation], Launch],
-        clock: Callable[[], float] = time.perf_counter,
+        self, prepare: Callable[[Operation], Launch], clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """`prepare` creates a launch of an operation, including its inputs; `clock` returns
         seconds."""
@@ -163,17 +161,16 @@ class CostProbe:
     def seconds(self, operation: Operation) -> float | None:
         """Predicted seconds of one launch: the probes' times scaled by the FLOPs, of which the
         smallest is used; None for an operation that is hardly larger than the smallest probe."""
-        predicted: float | None = None
+        predicted: list[float] = []
         for size in SIZES:
             small = shrunk(operation, size)
             if small.flops * SHARE > operation.flops:
                 break
             took = self._time(small)
-            scaled = took * operation.flops / small.flops
-            predicted = scaled if predicted is None else min(predicted, scaled)
+            predicted.append(took * operation.flops / small.flops)
             if took > LONG_S:
                 break
-        return predicted
+        return min(predicted, default=None)
 
     def _time(self, small: Operation) -> float:
         if small not in self._seconds:

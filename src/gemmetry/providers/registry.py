@@ -6,18 +6,16 @@ Finds providers: modules of this package by file name, and entry points of other
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.providers.base import BaseProvider, builtin_module, builtin_names, traits_of
-
-_Answer = TypeVar("_Answer")
 
 
 class IsolatedPlugin:
@@ -38,7 +36,7 @@ class IsolatedPlugin:
     def available(self) -> str | None:
         """The plug-in's result, or the exception raised by this method or by the one for its
         targets."""
-        answer, raised = _ask("available", self._plugin.available, None)
+        answer, raised = self._ask("available", None)
         return raised or answer or self._targets[1]
 
     def targets(self) -> Sequence[Target]:
@@ -47,37 +45,31 @@ class IsolatedPlugin:
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         """The plug-in's result, or the exception it raised."""
-        answer, raised = _ask("supports", lambda: self._plugin.supports(operation, target), None)
+        answer, raised = self._ask("supports", None, operation, target)
         return raised or answer
 
     def versions(self) -> Mapping[str, str]:
         """The plug-in's result; empty if it raised."""
-        nothing: Mapping[str, str] = {}
-        return _ask("versions", self._plugin.versions, nothing)[0]
+        return cast(Mapping[str, str], self._ask("versions", {})[0])
 
     def doctor_notes(self) -> Sequence[str]:
         """The plug-in's notes, or the exception it raised."""
-        nothing: Sequence[str] = ()
-        notes, raised = _ask("doctor_notes", self._plugin.doctor_notes, nothing)
+        notes, raised = self._ask("doctor_notes", ())
         return (raised,) if raised else notes
 
     @cached_property
     def _targets(self) -> tuple[Sequence[Target], str | None]:
-        nothing: Sequence[Target] = ()
-        return _ask("targets", self._plugin.targets, nothing)
+        return self._ask("targets", ())
 
-
-def _ask(
-    name: str, question: Callable[[], _Answer], otherwise: _Answer
-) -> tuple[_Answer, str | None]:
-    """The result and None, or `otherwise` and the exception raised by the method `name`."""
-    try:
-        return question(), None
-    except GemmetryError as error:
-        return otherwise, error.message
-    except (Exception, SystemExit) as error:  # noqa: BLE001
-        # The isolation boundary around other packages' code, as where they are imported.
-        return otherwise, f"its {name}() raised {type(error).__name__}: {error}"
+    def _ask(self, name: str, otherwise: Any, *arguments: object) -> tuple[Any, str | None]:
+        """The result of the method `name` and None, or `otherwise` and the exception it raised."""
+        try:
+            return getattr(self._plugin, name)(*arguments), None
+        except GemmetryError as error:
+            return otherwise, error.message
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            # The isolation boundary around other packages' code, as where they are imported.
+            return otherwise, f"its {name}() raised {type(error).__name__}: {error}"
 
 
 ENTRY_POINT_GROUP = "gemmetry.providers"

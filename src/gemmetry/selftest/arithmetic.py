@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, F32, DType, Scaling, TensorSpec
 from gemmetry.hardware.host_device import HostBuffer
-from gemmetry.numerics.references import logical_view
+from gemmetry.numerics.references import to_logical
 from gemmetry.numerics.storage import numpy_dtype, quantize, round_to_tf32, to_float32, to_float64
 from gemmetry.selftest.emulator import (
     Array,
@@ -168,13 +168,8 @@ class ScaleLayoutUnpadded(ScaleLayout):
 class ScalesAsExponents(TiledGemm):
     """Stores scales as e8m0: their sign is lost, and they are rounded to powers of two."""
 
-    def scale_a(self, tile: Tile) -> Array:
-        return self.exponent_only(super().scale_a(tile))
-
-    def scale_b(self, tile: Tile) -> Array:
-        return self.exponent_only(super().scale_b(tile))
-
-    def exponent_only(self, scales: Array) -> Array:
+    def scales(self, role: str, place: tuple[int | slice, ...]) -> Array:
+        scales = super().scales(role, place)
         exponent = np.rint(np.log2(np.abs(scales)))
         return np.asarray(np.exp2(np.clip(exponent, -127, 127)), scales.dtype)
 
@@ -241,7 +236,7 @@ class DecodesFp8(TiledGemm):
 
     def decoded(self, spec: TensorSpec) -> Array:
         """The operand in float32, in its logical shape."""
-        codes = logical_view(self.problem.buffers[spec.role], spec).view(np.uint8)
+        codes = to_logical(self.problem.buffers[spec.role], spec).view(np.uint8)
         return self.table(spec.dtype)[codes]
 
     def table(self, dtype: DType) -> Array:
@@ -646,8 +641,7 @@ KERNELS: Kernels = {
     "fp8_inputs": loading(_through(E4M3)),
     # Converts float32 to bf16 by cutting off the lower half instead of rounding.
     "truncates_result": instead(
-        "rounded",
-        lambda g, values: quantize(_without_lower_half(values), g.signature.result),
+        "rounded", lambda g, values: quantize(_without_lower_half(values), g.signature.result)
     ),
     # The error is too small for tolerances of one per cent.
     "scales_result": result("scaled", lambda g, result, tile, values: result * np.float32(1.001)),

@@ -394,15 +394,13 @@ KERNELS: Kernels = {
         "seen_a", lambda g, a: np.where(np.arange(g.k) == g.k - 1, 0, a) if g.k % 32 == 31 else a
     ),
     "splits_at_multiples": instead(
-        "seen_a",
-        lambda g, a: a if g.k % _SPLIT_K else np.where(np.arange(g.k) >= g.k // 2, 0, a),
+        "seen_a", lambda g, a: a if g.k % _SPLIT_K else np.where(np.arange(g.k) >= g.k // 2, 0, a)
     ),
     "five_columns": instead(
         "seen_b", lambda g, b: np.where(np.arange(5) == 4, 0, b) if g.n == 5 else b
     ),
     "three_rows_in_f16": instead(
-        "seen_a",
-        lambda g, a: to_float32(a.astype(np.float16)) if g.m == 3 and g.n > 32 else a,
+        "seen_a", lambda g, a: to_float32(a.astype(np.float16)) if g.m == 3 and g.n > 32 else a
     ),
     "corner_of_two_tails": instead(
         "seen_a",

@@ -27,7 +27,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.operation import F64, EpilogueStep, Operation, Scaling
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer, HostDevice
-from gemmetry.numerics.references import gelu, logical_view
+from gemmetry.numerics.references import gelu, logical_tensors, to_logical
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
 from gemmetry.selftest.provider import HostRecipe, Mutant
 
@@ -54,16 +54,16 @@ class Problem:
     def __init__(
         self, operation: Operation, inputs: Sequence[HostBuffer], output: HostBuffer
     ) -> None:
-        specs = operation.inputs
-        self.buffers = dict(zip((spec.role for spec in specs), inputs, strict=True))
+        roles = (spec.role for spec in operation.inputs)
+        self.buffers = dict(zip(roles, inputs, strict=True))
         self.output = output
-        views = {s.role: logical_view(x, s) for s, x in zip(specs, inputs, strict=True)}
+        views = logical_tensors(operation, inputs)
         widen = to_float64 if operation.signature.accumulator is F64 else to_float32
         self.a: Array = batched(widen(views["lhs"]), 3)
         """(batch, M, K) in float32 or float64, as registers would hold it."""
         self.b: Array = batched(widen(views["rhs"]), 3)
         """(batch, K, N)."""
-        self.c: Array = batched(logical_view(output, operation.output), 3)
+        self.c: Array = batched(to_logical(output, operation.output), 3)
         """(batch, M, N), the output itself."""
         self.tensors = {role: view for role, view in views.items() if role not in ("lhs", "rhs")}
 
@@ -271,15 +271,16 @@ class TiledGemm:
 
     def scale_a(self, tile: Tile) -> Array:
         """(rows, 1) or (1,)."""
-        scales = self.problem.tensors["scale_a"]
-        rowwise = self.signature.scaling is Scaling.ROW
-        return batched(scales, 3)[tile.batch, self.rows(tile)] if rowwise else scales
+        return self.scales("scale_a", (tile.batch, self.rows(tile)))
 
     def scale_b(self, tile: Tile) -> Array:
         """(1, columns) or (1,)."""
-        scales = self.problem.tensors["scale_b"]
-        rowwise = self.signature.scaling is Scaling.ROW
-        return batched(scales, 3)[tile.batch, :, self.columns(tile)] if rowwise else scales
+        return self.scales("scale_b", (tile.batch, slice(None), self.columns(tile)))
+
+    def scales(self, role: str, place: tuple[int | slice, ...]) -> Array:
+        """The factors of one operand at a place, or the one of the whole tensor."""
+        scales = self.problem.tensors[role]
+        return batched(scales, 3)[place] if self.signature.scaling is Scaling.ROW else scales
 
     def fused(self, tile: Tile, values: Array) -> Array:
         """The steps that are fused after the product."""

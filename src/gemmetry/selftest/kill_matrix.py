@@ -63,9 +63,8 @@ class MutantResult:
     def cells(self) -> dict[str, str]:
         """Check -> ``passed``, ``warned``, ``failed`` or ``not applicable``; an outcome that ended
         it without a check counts as ``failed`` under its own name."""
-        checks = {
-            check: text.partition(":")[0] for check, text in self.record.verdict.checks.items()
-        }
+        texts = self.record.verdict.checks.items()
+        checks = {check: text.partition(":")[0] for check, text in texts}
         if self.record.outcome in ENDINGS:
             checks[str(self.record.outcome)] = FAILED
         return checks
@@ -245,20 +244,15 @@ class KillMatrix:
         return (*ordered, *(str(ending) for ending in ENDINGS if ending in endings))
 
     @cached_property
-    def kills(self) -> dict[str, int]:
+    def kills(self) -> Counter[str]:
         """Check -> mutants that it killed, alone or together with others."""
-        return {
-            check: sum(check in result.killed_by for result in self.mutants)
-            for check in self.checks
-        }
+        return Counter(check for result in self.mutants for check in result.killed_by)
 
     @cached_property
-    def sole_kills(self) -> dict[str, int]:
+    def sole_kills(self) -> Counter[str]:
         """Check -> mutants that no other check killed."""
-        return {
-            check: sum(result.killed_by == (check,) for result in self.mutants)
-            for check in self.checks
-        }
+        sole = (one.killed_by for one in self.mutants if len(one.killed_by) == 1)
+        return Counter(check for (check,) in sole)
 
     @cached_property
     def rivals(self) -> dict[str, RivalScore]:
@@ -547,10 +541,8 @@ def _print_legend(matrix: KillMatrix, letters: Mapping[str, str], console: Conso
     for start in range(0, len(texts), per_line):
         line = "".join(text.ljust(width) for text in texts[start : start + per_line])
         console.print(Text(f"  {line.rstrip()}"), no_wrap=True)
-    legend = (
-        "  ● failed it   w warned   · passed   i incomplete   p property   blank: not applicable"
-    )
-    console.print(Text(legend, style="dim"))
+    legend = "● failed it   w warned   · passed   i incomplete   p property   blank: not applicable"
+    console.print(Text(f"  {legend}", style="dim"))
 
 
 def _line(result: MutantResult, letters: Mapping[str, str], joint: str) -> Text:

@@ -27,9 +27,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
-from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
@@ -38,13 +38,13 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, Signature, operation_name
 from gemmetry.domain.record import Trait
 from gemmetry.hardware.host_device import set_blas_threads
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import BaseProvider, is_installed
 
 WITHOUT_MUTANT: Mapping[int, str] = {
     53: (
         "a kernel that calls a vendor's library gives correct results, and operations do not "
         "require a kernel of one's own; a profiler's list of kernel names shows such calls"
-    ),
+    )
 }
 """Number in the list of bugs -> why there is no mutant for it."""
 
@@ -192,13 +192,9 @@ def _recipe(carrier: Carrier, change: str) -> HostRecipe | CudaRecipe | TritonRe
     for word in change.split():
         name, equals, value = word.partition("=")
         fields |= {name: literal_eval(value)} if equals else {"source": name}
-    match carrier:
-        case Carrier.HOST:
-            return HostRecipe(fields.pop("source"), attributes=fields)
-        case Carrier.CUDA:
-            return CudaRecipe(**fields)
-        case Carrier.TRITON:
-            return TritonRecipe(**fields)
+    if carrier is Carrier.HOST:
+        return HostRecipe(fields.pop("source"), attributes=fields)
+    return CudaRecipe(**fields) if carrier is Carrier.CUDA else TritonRecipe(**fields)
 
 
 @cache
@@ -213,38 +209,24 @@ def signature_of(operation: str) -> Signature:
     return parse_operation(operation).signature
 
 
-_KINDS = {
-    Carrier.HOST: (TargetKind.CPU,),
-    Carrier.TRITON: (TargetKind.CPU, TargetKind.CUDA),
-    Carrier.CUDA: (TargetKind.CUDA,),
+_CARRIERS: Mapping[Carrier, tuple[str, tuple[TargetKind, ...], tuple[str, ...]]] = {
+    Carrier.HOST: ("emulator", (TargetKind.CPU,), ()),
+    Carrier.TRITON: ("torch_callers", (TargetKind.CPU, TargetKind.CUDA), ("triton", "torch")),
+    Carrier.CUDA: ("cuda", (TargetKind.CUDA,), ("cuda.bindings", "torch")),
 }
-"""Carrier -> kinds of device on which its kernels run."""
-
-_NEEDS = {
-    Carrier.HOST: (),
-    Carrier.TRITON: ("triton", "torch"),
-    Carrier.CUDA: ("cuda.bindings", "torch"),
-}
-"""Carrier -> modules without which its kernels cannot run."""
+"""Carrier -> the module that builds its kernels, the kinds of device on which they run, and modules
+without which they cannot."""
 
 
 def carrier_problem(carrier: Carrier, target: Target) -> str | None:
     """Why kernels of `carrier` do not run on `target`; None if they do."""
-    if target.kind not in _KINDS[carrier]:
+    _, kinds, needs = _CARRIERS[carrier]
+    if target.kind not in kinds:
         return f"{carrier} kernels do not run on {target}"
     if target.index is None:
         return f"no {target} is on this machine"
-    missing = [name for name in _NEEDS[carrier] if not _is_installed(name)]
-    if missing:
-        return f"needs {' and '.join(missing)}"
-    return None
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
+    missing = [name for name in needs if not is_installed(name)]
+    return f"needs {' and '.join(missing)}" if missing else None
 
 
 class MutantProvider(BaseProvider):
@@ -262,7 +244,7 @@ class MutantProvider(BaseProvider):
 
     def targets(self) -> Sequence[Target]:
         targets = [Target(TargetKind.CPU)]
-        if _is_installed("torch"):
+        if is_installed("torch"):
             from gemmetry.hardware.torch_device import gpu_targets
 
             targets += [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
@@ -316,7 +298,8 @@ class MutantProvider(BaseProvider):
             # Its products are too small for several threads, which would keep spinning after each
             # product: that took most of the processor time of a self-test.
             set_blas_threads(1)
-        return _build(item, dispatch)
+        builder = import_module(f"{__package__}.{_CARRIERS[item.carrier][0]}")
+        return cast(Executable, builder.build(item, dispatch))
 
 
 def _computes(item: Mutant, operation: Operation) -> bool:
@@ -329,22 +312,6 @@ def _computes(item: Mutant, operation: Operation) -> bool:
 @cache
 def _without_factors(signature: Signature) -> Signature:
     return replace(signature, alpha=1.0, beta=0.0)
-
-
-def _build(item: Mutant, dispatch: Dispatch) -> Executable:
-    match item.carrier:
-        case Carrier.HOST:
-            from gemmetry.selftest import emulator
-
-            return emulator.build(item, dispatch)
-        case Carrier.TRITON:
-            from gemmetry.selftest import torch_callers
-
-            return torch_callers.build(item, dispatch)
-        case Carrier.CUDA:
-            from gemmetry.selftest import cuda
-
-            return cuda.build(item, dispatch)
 
 
 PROVIDER = MutantProvider

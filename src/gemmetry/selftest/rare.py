@@ -229,11 +229,8 @@ _LARGEST_S16 = 2**15 - 1
 class FactorsInBf16(TiledGemm):
     """Stores scale factors in bf16, whether they are powers of two or not."""
 
-    def scale_a(self, tile: Tile) -> Array:
-        return to_float32(quantize(super().scale_a(tile), BF16))
-
-    def scale_b(self, tile: Tile) -> Array:
-        return to_float32(quantize(super().scale_b(tile), BF16))
+    def scales(self, role: str, place: tuple[int | slice, ...]) -> Array:
+        return to_float32(quantize(super().scales(role, place), BF16))
 
 
 class FactorsClamped(TiledGemm):

@@ -5,9 +5,9 @@ mutants are built here, compiled on a GPU and interpreted on the CPU.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -18,11 +18,11 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.triton_provider.provider import require_interpreter
 from gemmetry.selftest.provider import Mutant, TritonRecipe
 
-Submit = Callable[[Sequence[torch.Tensor], torch.Tensor], object]
-"""(inputs, output): submits one launch to the current stream."""
-
-Returns = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
-"""The same; returns the tensor that holds the result."""
+Tensors = Sequence[torch.Tensor]
+Submit = Callable[[Tensors, torch.Tensor], Any]
+"""(inputs, output): submits one launch to the current stream; some return the tensor that holds the
+result."""
+Wrapper = Callable[[Submit], Submit]
 
 
 class TorchMutant:
@@ -42,189 +42,157 @@ class TorchMutant:
         self.device.release()
 
 
-def answered_by(key_of: Callable[[Sequence[torch.Tensor]], Hashable], submit: Submit) -> Submit:
+def kept(change: Callable[[Submit, list[Any], Tensors, torch.Tensor], object]) -> Wrapper:
+    """What wraps a launch in a change that gets it, and a list that stays from one to the next."""
+    return lambda submit: partial(change, submit, [])
+
+
+def answered_by(key_of: Callable[[Tensors], Hashable]) -> Wrapper:
     """Returns a cached result if the keys of the inputs are the same."""
-    answers: dict[Hashable, torch.Tensor] = {}
 
-    def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+    def answered(submit: Submit, answers: list[Any], inputs: Tensors, output: torch.Tensor) -> None:
         key = key_of(inputs)
-        if key in answers:
-            output.copy_(answers[key])
-            return
+        for known, answer in answers:
+            if known == key:
+                output.copy_(answer)
+                return
         submit(inputs, output)
-        answers[key] = output.clone()
+        answers.append((key, output.clone()))
 
-    return answered
+    return kept(answered)
 
 
-def addresses(inputs: Sequence[torch.Tensor]) -> Hashable:
+def addresses(inputs: Tensors) -> Hashable:
     """The addresses of the inputs."""
     return tuple(tensor.data_ptr() for tensor in inputs)
 
 
-def versions(inputs: Sequence[torch.Tensor]) -> Hashable:
+def versions(inputs: Tensors) -> Hashable:
     """The addresses of the inputs and torch's counts of their changes."""
     return tuple((tensor.data_ptr(), tensor._version) for tensor in inputs)
 
 
-def both_sums(inputs: Sequence[torch.Tensor]) -> Hashable:
+def both_sums(inputs: Tensors) -> Hashable:
     """The sums of all rows and columns."""
     sums = [tensor.double().sum(axis) for tensor in inputs for axis in (0, 1)]
     return bytes(torch.cat(sums).cpu().numpy())
 
 
-def last_by_a(submit: Submit) -> Submit:
+def last_by_a(submit: Submit, last: list[Any], inputs: Tensors, output: torch.Tensor) -> None:
     """Returns its last result again if A is the same."""
-    last: list[torch.Tensor] = []
-
-    def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-        if last and torch.equal(last[0], inputs[0]):
-            output.copy_(last[1])
-            return
-        submit(inputs, output)
-        last[:] = [inputs[0].clone(), output.clone()]
-
-    return answered
+    if last and torch.equal(last[0], inputs[0]):
+        output.copy_(last[1])
+        return
+    submit(inputs, output)
+    last[:] = [inputs[0].clone(), output.clone()]
 
 
-def packs_by_version(submit: Submit) -> Submit:
+def packs_by_version(
+    submit: Submit, packed: list[Any], inputs: Tensors, output: torch.Tensor
+) -> None:
     """Keeps B packed (here: a copy) by its address and version."""
-    packed: dict[tuple[int, int], torch.Tensor] = {}
-
-    def with_packed(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-        key = (inputs[1].data_ptr(), inputs[1]._version)
-        if key not in packed:
-            packed[key] = inputs[1].clone()
-        submit([inputs[0], packed[key], *inputs[2:]], output)
-
-    return with_packed
+    known, key = dict(packed), (inputs[1].data_ptr(), inputs[1]._version)
+    if key not in known:
+        known[key] = inputs[1].clone()
+        packed.append((key, known[key]))
+    submit([inputs[0], known[key], *inputs[2:]], output)
 
 
-def copies_in_graphs(submit: Submit) -> Submit:
+def copies_in_graphs(
+    submit: Submit, last: list[Any], inputs: Tensors, output: torch.Tensor
+) -> None:
     """Computes, except when a launch is captured into a graph: then it copies the last result."""
-    last: list[torch.Tensor] = []
-
-    def captured(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-        if last and output.is_cuda and torch.cuda.is_current_stream_capturing():
-            output.copy_(last[0])
-            return
-        submit(inputs, output)
-        if not (output.is_cuda and torch.cuda.is_current_stream_capturing()):
-            last[:] = [output.clone()]
-
-    return captured
+    is_captured = output.is_cuda and torch.cuda.is_current_stream_capturing()
+    if last and is_captured:
+        output.copy_(last[0])
+        return
+    submit(inputs, output)
+    if not is_captured:
+        last[:] = [output.clone()]
 
 
-def on_default_stream(submit: Submit) -> Submit:
+def on_default_stream(submit: Submit, _: list[Any], inputs: Tensors, output: torch.Tensor) -> None:
     """Launches on the default stream, whichever stream is current."""
-
-    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-        with torch.cuda.stream(torch.cuda.default_stream(output.device)):
-            submit(inputs, output)
-
-    return launched
+    with torch.cuda.stream(torch.cuda.default_stream(output.device)):
+        submit(inputs, output)
 
 
-def forked(submit: Submit, *, joined: bool = False) -> Submit:
+def forked(
+    submit: Submit, streams: list[Any], inputs: Tensors, output: torch.Tensor, joined: bool = False
+) -> None:
     """Launches on a stream that waits for the current one, but the current one does not wait for
     it. Right if `joined`: then it does."""
-    streams: list[torch.cuda.Stream] = []
-
-    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-        current = torch.cuda.current_stream(output.device)
-        if not streams:
-            streams.append(torch.cuda.Stream(output.device))
-        streams[0].wait_stream(current)
-        with torch.cuda.stream(streams[0]):
-            submit(inputs, output)
-        if joined:
-            current.wait_stream(streams[0])
-
-    return launched
-
-
-def wrong_once_in_300(submit: Submit) -> Submit:
-    """Negates one element of the result in every 300th launch."""
-    launches = itertools.count(1)
-
-    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+    current = torch.cuda.current_stream(output.device)
+    if not streams:
+        streams.append(torch.cuda.Stream(output.device))
+    streams[0].wait_stream(current)
+    with torch.cuda.stream(streams[0]):
         submit(inputs, output)
-        if next(launches) % 300 == 0:
-            output.view(-1)[-1].neg_()
-
-    return launched
+    if joined:
+        current.wait_stream(streams[0])
 
 
-def skips_calls(submit: Submit) -> Submit:
+def wrong_once_in_300(
+    submit: Submit, calls: list[Any], inputs: Tensors, output: torch.Tensor
+) -> None:
+    """Negates one element of the result in every 300th launch."""
+    submit(inputs, output)
+    calls.append(None)
+    if len(calls) % 300 == 0:
+        output.view(-1)[-1].neg_()
+
+
+def skips_calls(submit: Submit, calls: list[Any], inputs: Tensors, output: torch.Tensor) -> None:
     """Does nothing at every eighth call."""
-    calls = itertools.count(1)
-
-    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-        if next(calls) % 8:
-            submit(inputs, output)
-
-    return launched
+    calls.append(None)
+    if len(calls) % 8:
+        submit(inputs, output)
 
 
-def in_turn(count: int) -> Callable[[Submit], Returns]:
+def in_turn(
+    submit: Submit, own: list[Any], inputs: Tensors, output: torch.Tensor, count: int
+) -> torch.Tensor:
     """Returns results in `count` buffers of its own, in turn."""
-
-    def wrapped(submit: Submit) -> Returns:
-        own: list[torch.Tensor] = []
-        calls = 0
-
-        def returned(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-            nonlocal calls
-            if len(own) < count:
-                own.append(torch.empty_like(output))
-            calls += 1
-            result = own[(calls - 1) % count]
-            submit(inputs, result)
-            return result
-
-        return returned
-
-    return wrapped
+    result = torch.empty_like(output) if len(own) < count else own.pop(0)
+    own.append(result)
+    submit(inputs, result)
+    return result
 
 
-def in_new_memory(submit: Submit) -> Returns:
+def in_new_memory(submit: Submit, _: list[Any], inputs: Tensors, output: torch.Tensor) -> object:
     """Right: every result has newly allocated memory."""
-
-    def returned(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-        result = torch.empty_like(output)
-        submit(inputs, result)
-        return result
-
-    return returned
+    result = torch.empty_like(output)
+    submit(inputs, result)
+    return result
 
 
-GIVEN: Mapping[str, Callable[[Submit], Submit]] = {
-    "cache_by_pointer": partial(answered_by, addresses),
-    "skips_calls": skips_calls,
-    "cache_by_version": partial(answered_by, versions),
-    "cache_by_both_sums": partial(answered_by, both_sums),
-    "last_answer_by_a": last_by_a,
-    "packs_by_version": packs_by_version,
-    "copies_in_graphs": copies_in_graphs,
-    "default_stream": on_default_stream,
-    "wrong_once_in_300": wrong_once_in_300,
-    "fork_not_joined": forked,
-    "fork_not_joined_short": forked,
-    "fork_joined": partial(forked, joined=True),
+GIVEN: Mapping[str, Wrapper] = {
+    "cache_by_pointer": answered_by(addresses),
+    "skips_calls": kept(skips_calls),
+    "cache_by_version": answered_by(versions),
+    "cache_by_both_sums": answered_by(both_sums),
+    "last_answer_by_a": kept(last_by_a),
+    "packs_by_version": kept(packs_by_version),
+    "copies_in_graphs": kept(copies_in_graphs),
+    "default_stream": kept(on_default_stream),
+    "wrong_once_in_300": kept(wrong_once_in_300),
+    "fork_not_joined": kept(forked),
+    "fork_not_joined_short": kept(forked),
+    "fork_joined": kept(partial(forked, joined=True)),
 }
 """Slug -> how it changes a launch that writes to the given output."""
 
-RETURNED: Mapping[str, Callable[[Submit], Returns]] = {
-    "two_result_buffers": in_turn(2),
-    "three_result_buffers": in_turn(3),
-    "new_result_buffer": in_new_memory,
+RETURNED: Mapping[str, Wrapper] = {
+    "two_result_buffers": kept(partial(in_turn, count=2)),
+    "three_result_buffers": kept(partial(in_turn, count=3)),
+    "new_result_buffer": kept(in_new_memory),
 }
 """Slug -> how it changes a launch that returns its result."""
 
 SLUGS = frozenset({*GIVEN, *RETURNED})
 
 
-def wrapped(slug: str, submit: Submit) -> tuple[Returns, bool]:
+def wrapped(slug: str, submit: Submit) -> tuple[Submit, bool]:
     """The launch of the mutant with this slug, and whether it writes to the given output; `submit`
     unchanged if the slug has no bug here."""
     if slug in RETURNED:
@@ -257,7 +225,6 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
         require_interpreter()
     from gemmetry.hardware.torch_device import TORCH_ERRORS, open_device
     from gemmetry.providers.kernels.triton_mutants import mutant_matmul
-    from gemmetry.selftest.torch_callers import TorchMutant
 
     recipe: TritonRecipe = item.recipe
     device = open_device(dispatch.target)

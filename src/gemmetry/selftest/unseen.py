@@ -512,8 +512,7 @@ KERNELS: Kernels = {
     ),
     # Reads A from the multiple of 16 bytes at or before its address.
     "rounds_address_down": instead(
-        "seen_a",
-        lambda g, a: np.roll(a.reshape(-1), g.past("lhs", VECTOR_BYTES)).reshape(a.shape),
+        "seen_a", lambda g, a: np.roll(a.reshape(-1), g.past("lhs", VECTOR_BYTES)).reshape(a.shape)
     ),
     # Keeps the last inputs and their result.
     "reuses_when_close": instead(

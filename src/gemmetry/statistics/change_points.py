@@ -344,39 +344,28 @@ def _largest(ranks: npt.NDArray[np.intp]) -> tuple[float, int, int]:
     t (e - t) / e · E(values before t, values from t to e) is twice
     e / (t (e - t)) S(t, t) - 2 / (e - t) S(t, e) + t / (e (e - t)) S(e, e).
     """
-    weights = _weights(ranks.size)
-    places, columns = weights.expected.shape
-    cells = weights.rows + weights.columns[ranks]
-    counts = np.bincount(cells, minlength=places * columns).reshape(places, columns)
-    sums = counts.cumsum(axis=0).cumsum(axis=1) - weights.expected
+    (rows, columns, ends), (expected, before, both, after) = _weights(ranks.size)
+    counts = np.bincount(rows + columns[ranks], minlength=expected.size).reshape(expected.shape)
+    sums = counts.cumsum(axis=0).cumsum(axis=1) - expected
     products = sums @ sums.T
     own = products.diagonal()
-    statistics = weights.before * own[:, None] - weights.both * products
-    statistics += weights.after * own[None, :]
-    split, end = divmod(int(statistics.argmax()), places)
-    return float(statistics[split, end]), int(weights.ends[split]), int(weights.ends[end])
-
-
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """What the statistic of a length needs."""
-
-    rows: npt.NDArray[np.intp]
-    """Of each value: the place in front of which it counts, times the number of columns."""
-    columns: npt.NDArray[np.intp]
-    """Of each rank: the column from which on it counts."""
-    ends: npt.NDArray[np.intp]
-    """Places that are tried: numbers of values before them."""
-    expected: Values
-    """Sums of the distribution functions, places × columns, without a change."""
-    before: Values
-    both: Values
-    after: Values
-    """Places × places; zero where a part is too short."""
+    statistics = before * own[:, None] - both * products
+    statistics += after * own[None, :]
+    split, end = divmod(int(statistics.argmax()), len(ends))
+    return float(statistics[split, end]), int(ends[split]), int(ends[end])
 
 
 @lru_cache(maxsize=128)
-def _weights(length: int) -> _Weights:
+def _weights(length: int) -> tuple[list[npt.NDArray[np.intp]], list[Values]]:
+    """What the statistic of a length needs.
+
+    Returns:
+        Of each value the place in front of which it counts, times the number of columns; of each
+        rank the column from which on it counts; the places that are tried, as numbers of values
+        before them. Sums of the distribution functions, places × columns, without a change; and
+        the weights of S(t, t), S(t, e) and S(e, e), places × places, zero where a part is too
+        short.
+    """
     step = -(-length // _PLACES)
     ends = np.append(np.arange(step, length, step), length)
     columns = np.arange(length) // step
@@ -385,8 +374,8 @@ def _weights(length: int) -> _Weights:
     allowed = (split >= LEAST_SEGMENT) & (end - split >= LEAST_SEGMENT)
     size = np.where(allowed, end - split, np.inf) * ends.size
     rows = np.minimum(np.arange(length) // step, ends.size - 1) * ends.size
-    return _Weights(rows, columns, ends, split * shares, end / (split * size), 2 / size,
-                    split / (end * size))  # fmt: skip
+    weights = [split * shares, end / (split * size), 2 / size, split / (end * size)]
+    return [rows, columns, ends], weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,11 +456,7 @@ def theil_sen(x: Samples, y: Samples, confidence: float = 0.95) -> Slope | None:
     return Slope(float(np.median(slopes)), _interval(slopes, left, confidence), count)
 
 
-def _interval(
-    slopes: np.ndarray[tuple[int], np.dtype[np.float64]],
-    x: np.ndarray[tuple[int], np.dtype[np.float64]],
-    confidence: float,
-) -> Interval | None:
+def _interval(slopes: Values, x: Values, confidence: float) -> Interval | None:
     count = x.size
     if count < minimum_samples(confidence):
         return None

@@ -65,6 +65,9 @@ Rounds = Mapping[int, Samples]
 it."""
 
 
+_Checked = Mapping[int, npt.NDArray[np.float64]]
+
+
 class Difference(StrEnum):
     """What two samples show about the second compared with the first."""
 
@@ -255,11 +258,7 @@ def _by_ranks(bare: Comparison, a: Samples, b: Samples, share: float) -> Compari
     return _by_shift(bare, shift, share)
 
 
-def _by_medians(
-    bare: Comparison,
-    left: Mapping[int, npt.NDArray[np.float64]],
-    right: Mapping[int, npt.NDArray[np.float64]],
-) -> Comparison:
+def _by_medians(bare: Comparison, left: _Checked, right: _Checked) -> Comparison:
     """The comparison by the intervals of the two medians."""
     if bare.observations < minimum_a_side(bare.confidence):
         return bare
@@ -392,7 +391,7 @@ def cliffs_delta(a: Samples, b: Samples) -> float:
     return float(above - below) / (ordered.size * values.size)
 
 
-def _together(rounds: Mapping[int, npt.NDArray[np.float64]], name: str) -> Samples:
+def _together(rounds: _Checked, name: str) -> Samples:
     if not rounds:
         raise ValueError(f"{name} has no samples to compare")
     return np.concatenate(list(rounds.values()))
@@ -595,7 +594,7 @@ def compare_groups(
     Raises:
         ValueError: no stratum has samples on both sides, or one is not positive.
     """
-    both = [(_groups_checked(a), _groups_checked(b)) for a, b in strata if len(a) and len(b)]
+    both = [(_checked(a, "a"), _checked(b, "b")) for a, b in strata if len(a) and len(b)]
     logs = [(np.log(_thinned(a)), np.log(_thinned(b))) for a, b in both]
     estimate, found = stratified_shift(logs, 1 - (1 - confidence) / family)
     ratio = math.exp(estimate)
@@ -617,13 +616,6 @@ def compare_groups(
         relevant=relevant,
         family=family,
     )
-
-
-def _groups_checked(samples: Samples) -> npt.NDArray[np.float64]:
-    values = np.asarray(samples, np.float64)
-    if not (values > 0).all():
-        raise ValueError("durations to compare are positive")
-    return values
 
 
 def _thinned(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -247,7 +247,7 @@ def rank_sum_shift(a: Samples, b: Samples, *, confidence: float, margin: float =
     gaps = np.sort(np.subtract.outer(right, left).ravel())
     interval = None
     if min(sizes) >= minimum_a_side(confidence):
-        rank = _interval_rank(*sizes, confidence)
+        rank = max(1, _stratified_rank([sizes], (1 - confidence) / 2))
         interval = float(gaps[rank - 1]), float(gaps[gaps.size - rank])
     return Shift(
         estimate=float(np.median(gaps)),
@@ -338,16 +338,6 @@ def _rank_sum_p(first: int, second: int, against: int) -> float:
         return float(min(1.0, _gap_chances(first, second)[: against + 1].sum()))
     middle, spread = _gaps_below(first, second)
     return NormalDist().cdf((against + 1 - middle) / spread)
-
-
-def _interval_rank(first: int, second: int, confidence: float) -> int:
-    """How many of the ordered gaps may be cut off at each end, plus one."""
-    tail = (1 - confidence) / 2
-    if first + second <= EXACT_UP_TO:
-        chances = np.cumsum(_gap_chances(first, second))
-        return max(1, int(np.searchsorted(chances, tail * (1 + 1e-12), side="right")))
-    middle, spread = _gaps_below(first, second)
-    return max(1, math.floor(middle + NormalDist().inv_cdf(tail) * spread))
 
 
 def _gaps_below(first: int, second: int) -> tuple[float, float]:

@@ -544,11 +544,7 @@ class _Pair:
             yield from self._figures(sides, "latency_us", "µs", keys)
 
     def _figures(
-        self,
-        sides: tuple[Values, Values],
-        measure: str,
-        unit: str,
-        keys: ComparedKeys = _NO_KEYS,
+        self, sides: tuple[Values, Values], measure: str, unit: str, keys: ComparedKeys = _NO_KEYS
     ) -> Iterator[_Figure]:
         """One figure for each configuration that both sides have."""
         spread = _spread(sides)

@@ -104,7 +104,7 @@ def read_sweep(folder: Path) -> Sweep:
     """
     folder = sweep_of(folder)
     problems: list[str] = []
-    manifest = _document(folder / MANIFEST, problems)
+    manifest = json_object(folder / MANIFEST, problems)
     points = [_point(folder, place, problems) for place in _point_folders(folder)]
     if not points:
         inside = [one.name for one in _folders(folder) if next(_point_folders(one), None)]
@@ -166,7 +166,7 @@ def is_of_configuration(name: str) -> bool:
 
 
 def _point(sweep: Path, folder: Path, problems: list[str]) -> Point:
-    facts = _document(folder / POINT, problems)
+    facts = json_object(folder / POINT, problems)
     configuration, repeat = _identity(sweep, folder, facts)
     traces, rocprof = _traces(folder), folder / ROCPROF
     outcome, reason = _outcome(facts, folder / LOG, has_traces=bool(traces))
@@ -283,8 +283,8 @@ def whole_grid(
     }
 
 
-def _document(path: Path, problems: list[str]) -> Mapping[str, Any]:
-    """The JSON object in a file; {} if there is none."""
+def json_object(path: Path, problems: list[str]) -> Mapping[str, Any]:
+    """The JSON object in a file; {} if there is none. Others are added to `problems`."""
     found: Any = {}
     try:
         found = read_json(path) if path.exists() else {}

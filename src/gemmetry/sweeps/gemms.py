@@ -155,10 +155,9 @@ def _judged(
     communication."""
     found = compared(kind, strata, family)
     verdict, note = verdict_and_note(kind, *counts, found)
-    if found is None:
-        return {"slowdown": None, "low": None, "high": None, "verdict": verdict, "note": note}
-    return {"slowdown": found.ratio, "low": found.ratio_low, "high": found.ratio_high,
-            "verdict": verdict, "note": note}  # fmt: skip
+    ratios = (found.ratio, found.ratio_low, found.ratio_high) if found else (None,) * 3
+    names = ("slowdown", "low", "high")
+    return {**dict(zip(names, ratios, strict=True)), "verdict": verdict, "note": note}
 
 
 def excess_ns(facts: RankFacts, chosen: Int64) -> Int64:
@@ -232,24 +231,19 @@ def dose_response(kind: GemmKind, duration: Floats, overlap: Floats) -> DoseResp
     if found is None:
         return None
     highest, span = float(share.max()), float(np.ptp(share))
-    low, high = found.interval or (None, None)
-    ends = [abs(end) for end in found.interval or ()]
-    steepest = max([abs(found.estimate), *(end / _WIDEST for end in ends)])
+    ends = found.interval or ()
+    steepest = max([abs(found.estimate), *(abs(end) / _WIDEST for end in ends)])
     note = ""
     if span < LEAST_SHARE:
         note = f"the overlapped shares differ by less than {LEAST_SHARE:.0%}"
     elif steepest * span > np.ptp(logs) * (1 + 1e-9):
         note = "most shares are almost equal, so that a slope would be extrapolated"
-    if note:
-        return DoseResponse(full_overlap_slowdown=None, low=None, high=None, count=len(logs),
-                            highest_share=highest, note=note)  # fmt: skip
+    known = [] if note else list(map(math.exp, (found.estimate, *ends)))
+    factor, low, high, *_ = (*known, None, None, None)
     return DoseResponse(
-        full_overlap_slowdown=math.exp(found.estimate),
-        low=None if low is None else math.exp(low),
-        high=None if high is None else math.exp(high),
-        count=found.points,
-        highest_share=highest,
-    )
+        full_overlap_slowdown=factor, low=low, high=high, highest_share=highest, note=note,
+        count=len(logs) if note else found.points,
+    )  # fmt: skip
 
 
 def _by_collective(

@@ -245,8 +245,7 @@ class ProfilingKeys(_Section):
     tensorboard: Any = _unused(False, "Traces are files in Chrome's format, compressed by gzip.")
     chrome_trace: Any = _unused(True, "Traces are files in Chrome's format, compressed by gzip.")
     trace_filename: str = _key(
-        "customer_trace.json",
-        "Name of the traces; `.json` is replaced by `.pt.trace.json.gz`.",
+        "customer_trace.json", "Name of the traces; `.json` is replaced by `.pt.trace.json.gz`."
     )
 
     @field_validator("trace_filename")
@@ -403,12 +402,11 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> WorkloadConfig:
             return f"preset {source}"
         return document.place(location, of_key=of_key)
 
-    mistakes = document.mistakes if document is not None else []
+    mistakes = list(document.mistakes) if document is not None else []
     try:
         config = WorkloadConfig.model_validate(merged)
     except ValidationError as error:
-        lines = [*mistakes, *mistake_lines(error, place, WorkloadConfig)]
-        raise SpecError(in_order(lines), hint=_HINT) from None
+        mistakes = in_order([*mistakes, *mistake_lines(error, place, WorkloadConfig)])
     if mistakes:
         raise SpecError(mistakes, hint=_HINT)
     return config

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from gemmetry.domain.errors import alternatives
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.sweeps.folder import Point
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
@@ -106,10 +107,9 @@ def executions(
     excludes the tree.
     """
     found: list[Execution] = []
-    counts = list(_halvings(obeyed_threads(threads)))
-    for index, count in enumerate(counts):
-        found.append(_ring("simple", max(count + WARP, 3 * WARP), index))
-        found.append(_ring("ll", max(count, 3 * WARP), index))
+    for index, count in enumerate(_halvings(obeyed_threads(threads))):
+        for one, size in (("simple", count + WARP), ("ll", count)):
+            found.append(Execution("ring", one, max(size, LEAST_BLOCK), True, index > 0))
     for index, count in enumerate(_halvings(ll128_threads)):
         found.append(Execution("ring", "ll128", count, False, index > 0))
     for name, operations in FIXED_ALGORITHMS.items():
@@ -125,10 +125,6 @@ def executions(
         for one in found
         if algorithm in (None, one.algorithm) and protocol in (None, one.protocol)
     ]
-
-
-def _ring(protocol: str, threads: int, halvings: int) -> Execution:
-    return Execution("ring", protocol, max(threads, LEAST_BLOCK), True, halvings > 0)
 
 
 def _halvings(threads: int) -> Iterator[int]:
@@ -160,20 +156,26 @@ _SPECIALISED = ("all_reduce", "reduce_scatter", "reduce")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveKind:
-    """Collectives of one point with the same operation, algorithm and protocol."""
+class _Key:
+    """What the collectives of a kind have in common."""
 
     operation: str | None
-    algorithm: str | None
+    algorithm: str | None = None
     """None where the kernel's name leaves it open, like `protocol`."""
-    protocol: str | None
-    library: str
+    protocol: str | None = None
+    library: str = HOST
     """``nccl``, ``rccl``, ``symmetric`` (NCCL's kernels for symmetric memory), :data:`COPY`,
     :data:`HOST`, or the family of another library's kernels."""
     is_no_tree: bool = False
     """The kernel's name excludes the tree."""
     is_point_to_point: bool = False
     """A kernel of sends and receives, which also implements all-to-alls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveKind(_Key):
+    """Collectives of one point with the same operation, algorithm and protocol."""
+
     launches: int
     """Over all ranks."""
     duration_ns: int
@@ -210,31 +212,21 @@ def collective_kinds(ranks: Iterable[RankFacts]) -> list[CollectiveKind]:
     return sorted(found, key=lambda kind: -kind.duration_ns)
 
 
-class _Key(NamedTuple):
-    """What the collectives of a kind have in common."""
-
-    operation: str | None
-    algorithm: str | None = None
-    protocol: str | None = None
-    library: str = HOST
-    is_no_tree: bool = False
-    is_point_to_point: bool = False
-
-
 def _key(one: CommunicationKernel, *, is_amd: bool, on_gpu: bool) -> _Key:
     collective = one.collective
     if collective.op == COPY or not on_gpu:
-        return _Key(collective.op, library=COPY if on_gpu else HOST)
+        return _Key(operation=collective.op, library=COPY if on_gpu else HOST)
     name = classify(one.kernel)
     library = name.family
     if name.algorithm == "symmetric":
         library = "symmetric"
     elif library == "nccl" and is_amd:
         library = "rccl"
-    is_no_tree = name.algorithm == "ring" and name.collective in _SPECIALISED
-    is_point_to_point = name.collective == "send_recv"
-    return _Key(collective.op, collective.algorithm, collective.protocol, library, is_no_tree,
-                is_point_to_point)  # fmt: skip
+    return _Key(
+        operation=collective.op, algorithm=collective.algorithm, protocol=collective.protocol,
+        library=library, is_point_to_point=name.collective == "send_recv",
+        is_no_tree=name.algorithm == "ring" and name.collective in _SPECIALISED,
+    )  # fmt: skip
 
 
 def _kind(key: _Key, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
@@ -249,7 +241,7 @@ def _kind(key: _Key, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
     (channels, block), alike = max(launches.items(), key=lambda item: (item[1], item[0]))
     groups = [one.collective.group.size or 0 for one in ones if one.collective.group is not None]
     return CollectiveKind(
-        **key._asdict(),
+        **asdict(key),
         launches=len(ones),
         duration_ns=sum(one.collective.duration_ns for one in ones),
         bytes=largest,
@@ -324,7 +316,7 @@ def _channels(
     requested, seen = int(value), kind.channels
     if kind.is_point_to_point:
         reason = "sends and receives use a power of two, from NCCL_MIN_P2P_NCHANNELS up"
-        return Judgement(NOT_APPLICABLE, _text(seen), reason)
+        return Judgement(NOT_APPLICABLE, str(seen) if seen else None, reason)
     if seen is None:
         return Judgement(UNKNOWN, None, "the trace records no grid")
     text, blocks = str(seen), counted(seen, "block")
@@ -488,7 +480,7 @@ def _ways(ways: Sequence[Execution]) -> str:
         else _TITLES[algorithm]
         for algorithm, protocols in by_algorithm.items()
     ]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
+    return alternatives(texts)
 
 
 _TITLES = {
@@ -501,10 +493,6 @@ _TITLES = {
 def _launches(kind: CollectiveKind, what: str) -> str:
     alike = f"{kind.judged - kind.unlike:,} of " if kind.unlike else ""
     return f"{what} in {alike}{counted(kind.judged, 'launch', 'launches')}"
-
-
-def _text(value: int | None) -> str | None:
-    return None if value is None else str(value)
 
 
 _LEAST, _MOST = partial(_channels, is_most=False), partial(_channels, is_least=False)
@@ -586,20 +574,22 @@ def _verdict(
     for kind in kinds:
         other = None if judge in _OF_ANY_LIBRARY else _other_library(kind)
         judged.append((kind, other or judge(kind, value, run)))
-    collectives = tuple(_of_kind(kind, one) for kind, one in judged)
-    rank = min(_place(one.verdict) for _, one in judged)
-    deciding = [(kind, one) for kind, one in judged if _place(one.verdict) == rank]
-    first = deciding[0][1]
-    if first.verdict.startswith(CLAMPED):
-        # The kind with the most time names the value.
-        deciding = [pair for pair in deciding if pair[1].verdict == first.verdict]
+    # The kind with the most time names the value to which a setting is clamped.
+    verdict = min((one.verdict for _, one in judged), key=_place)
     reasons: dict[str, list[str]] = {}
-    for kind, one in deciding:
-        reasons.setdefault(one.reason, []).append(kind.label)
+    seen: dict[str, None] = {}
+    for kind, one in judged:
+        if one.verdict == verdict:
+            reasons.setdefault(one.reason, []).append(kind.label)
+            seen |= {} if one.seen is None else {one.seen: None}
     texts = [f"{_joined(labels)}: {reason}" for reason, labels in reasons.items()]
+    own = ("operation", "algorithm", "protocol", "bytes", "launches", "channels", "block")
     return SettingVerdict(
-        name=name, requested=value, seen=_seen(deciding), verdict=first.verdict,
-        reason="; ".join(texts[:3]), collectives=collectives,
+        name=name, requested=value, seen=", ".join(seen) or None, verdict=verdict,
+        reason="; ".join(texts[:3]), collectives=tuple(
+            CollectiveVerdict(**{name: getattr(kind, name) for name in own}, **one._asdict())
+            for kind, one in judged
+        ),
     )  # fmt: skip
 
 
@@ -607,23 +597,11 @@ def _place(verdict: str) -> int:
     return next(index for index, one in enumerate(_ORDER) if verdict.startswith(one))
 
 
-def _seen(deciding: Sequence[tuple[CollectiveKind, Judgement]]) -> str | None:
-    found = dict.fromkeys(one.seen for _, one in deciding if one.seen is not None)
-    return ", ".join(found) or None
-
-
 def _joined(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
 
 
-def _of_kind(kind: CollectiveKind, one: Judgement) -> CollectiveVerdict:
-    own = ("operation", "algorithm", "protocol", "bytes", "launches", "channels", "block")
-    return CollectiveVerdict(**{name: getattr(kind, name) for name in own}, **one._asdict())
-
-
-def sweep_verdicts(
-    points: Judged,
-) -> list[SweepSetting]:
+def sweep_verdicts(points: Judged) -> list[SweepSetting]:
     """The verdict on each setting with more than one value, over all points with traces.
 
     A setting whose effect the rules cannot show is judged by comparison: where points that differ
@@ -644,10 +622,7 @@ def sweep_verdicts(
 
 
 def _of_sweep(
-    name: str,
-    values: tuple[str, ...],
-    ones: Sequence[SettingVerdict],
-    points: Judged,
+    name: str, values: tuple[str, ...], ones: Sequence[SettingVerdict], points: Judged
 ) -> tuple[str, str]:
     """The verdict on a setting, and the sentence."""
     verdicts = {one.verdict for one in ones}
@@ -684,11 +659,7 @@ def _as_run(one: SettingVerdict) -> object:
     return frozenset((kind.operation, getattr(kind, field)) for kind in one.collectives)
 
 
-def _compared(
-    name: str,
-    points: Judged,
-    reason: str,
-) -> tuple[str, str]:
+def _compared(name: str, points: Judged, reason: str) -> tuple[str, str]:
     """The verdict from points that differ only in this setting."""
     groups: dict[object, list[tuple[str, frozenset[tuple[object, ...]]]]] = {}
     for point, _, ranks in points:

@@ -264,7 +264,7 @@ _CHANGES = (
 
 def _tables(sweeps: Sweeps) -> dict[str, Table]:
     """The tables by name; those of several sweeps have a column with their label."""
-    gemms = _of_sweeps("GEMMs", PooledRow, sweeps, "pooled_gemms", _as_it_is, shape=_SHAPE)
+    gemms = _of_sweeps("GEMMs", PooledRow, sweeps, "pooled_gemms", shape=_SHAPE)
     place = gemms.names.index("ms/step")
     costly = sorted(gemms.rows, key=lambda row: -(row[place] or 0))
     every = (
@@ -277,10 +277,6 @@ def _tables(sweeps: Sweeps) -> dict[str, Table]:
         _of_sweeps("counters", RocprofRow, sweeps, "rocprof"),
     )
     return {one.name: one for one in every}
-
-
-def _as_it_is(one: Entry) -> Entry:
-    return one
 
 
 def _with_reason(one: Entry) -> Entry:
@@ -306,7 +302,7 @@ def _of_sweeps(
     kind: type[Row],
     sweeps: Sweeps,
     entries: str,
-    shown: Callable[[Entry], Entry] = _as_it_is,
+    shown: Callable[[Entry], Entry] = dict,
     *,
     shape: Column | None = None,
 ) -> Table:
@@ -395,13 +391,7 @@ def split_figure(sweeps: Sweeps, *, without: Collection[str] = ()) -> Figure | N
             "type": "scatter", "mode": "markers", "name": "median step", "y": labels, "ink": True,
             "x": [one["median"] for one in steps],
             "marker": {"symbol": "line-ns-open", "size": 9},
-            "error_x": {
-                "type": "data", "symmetric": False,
-                "array": [0.0 if one["ci_low"] is None else one["ci_high"] - one["median"]
-                          for one in steps],
-                "arrayminus": [0.0 if one["ci_low"] is None else one["median"] - one["ci_low"]
-                               for one in steps],
-            },
+            "error_x": _bars([(one["median"], one["ci_low"], one["ci_high"]) for one in steps]),
             "hovertemplate": "%{y}<br>median step %{x:.2f} ms<extra></extra>",
         })  # fmt: skip
     note = f"{counted(hidden, 'point is', 'points are')} left out; the table below has all."
@@ -411,6 +401,17 @@ def split_figure(sweeps: Sweeps, *, without: Collection[str] = ()) -> Figure | N
                    "yaxis": {"autorange": "reversed"}},
         "height": max(_LEGEND_ROOM, 120 + 24 * len(rows)),
         "note": note if hidden else "",
+    }  # fmt: skip
+
+
+def _bars(
+    intervals: Sequence[tuple[float, float | None, float | None]], **look: float
+) -> dict[str, Any]:
+    """Error bars of values with their intervals; none where there is no interval."""
+    return {
+        "type": "data", "symmetric": False, **look,
+        "array": [0.0 if high is None else high - middle for middle, _, high in intervals],
+        "arrayminus": [0.0 if low is None else middle - low for middle, low, _ in intervals],
     }  # fmt: skip
 
 
@@ -560,11 +561,8 @@ def _forest(rows: Sequence[Entry], title: str) -> Figure | None:
             "type": "scatter", "mode": "markers", "name": verdict,
             "tint": _VERDICT_TINTS.get(verdict, _NO_VERDICT), "marker": {"size": 9},
             "y": [place for place, _ in chosen], "x": [row["ratio"] for _, row in chosen],
-            "error_x": {
-                "type": "data", "symmetric": False, "thickness": 1.6, "width": 4,
-                "array": [(row["high"] or row["ratio"]) - row["ratio"] for _, row in chosen],
-                "arrayminus": [row["ratio"] - (row["low"] or row["ratio"]) for _, row in chosen],
-            },
+            "error_x": _bars([(row["ratio"], row["low"], row["high"]) for _, row in chosen],
+                             thickness=1.6, width=4),
             "text": [f"<b>{text_of(row['label'])}</b><br>"
                      f"{format_change(row['ratio'])}{_hover(row)}<br>{row['hover']}<br>"
                      f"{row['verdict']}" for _, row in chosen],

@@ -190,6 +190,10 @@ class PlannedSweep:
         """How the bytes of a point move."""
         return dict(point.axes).get(_PATH_AXIS, self.options.path)
 
+    def requested(self, point: PlannedPoint) -> tuple[RequestedSetting, ...]:
+        """What is requested for a point."""
+        return requested_settings(point, self.axes, self.library, self.options.path)
+
 
 def plan_sweep(options: SweepOptions) -> PlannedSweep:
     """The sweep that the options describe; nothing runs and nothing is written.
@@ -474,7 +478,7 @@ def _check_programs(sweep: PlannedSweep) -> None:
 
 def _notes(sweep: PlannedSweep) -> Iterator[str]:
     options, library = sweep.options, sweep.library
-    for one in requested_settings(sweep.points[0], sweep.axes, library, options.path):
+    for one in sweep.requested(sweep.points[0]):
         if one.note:
             yield f"{one.name}: {one.note}"
     config = options.config or ""

@@ -20,7 +20,6 @@ from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestErr
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.statistics.comparison import (
     LEAST_PAIRS,
-    Comparison,
     Difference,
     compare_pairs,
     compare_runs,
@@ -45,14 +44,15 @@ from gemmetry.sweeps.rows import (
     PointCollective,
     PointStraggler,
     PooledGemm,
+    Ranked,
     RecordedCollective,
-    RocprofKernel,
     SettingEffect,
     SettingVerdict,
     StepMedian,
     StepSummary,
     SweepConfiguration,
     SweepSetting,
+    configuration_entry,
 )
 from gemmetry.sweeps.workers import (
     Progress,
@@ -159,27 +159,6 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """One configuration compared with the best one."""
-
-    configuration: SweepConfiguration
-    mean_ms: float
-    """Geometric mean over its runs of the run's median step, so that quotients are the ratios that
-    are compared."""
-    runs: int
-    steps: int
-    comparison: Comparison | None
-    """Its time compared with that of the best one; None of the best one itself."""
-
-    @property
-    def verdict_of_best(self) -> str:
-        """How the best compares with it: ``faster``, ``no difference shown``, ``undecided``."""
-        assert self.comparison is not None  # the best itself is not compared
-        found = self.comparison.verdict
-        return Difference.FASTER if found is Difference.SLOWER else found
-
-
-@dataclass(frozen=True, slots=True)
 class Best:
     """The configurations of a sweep by the time of a step, the shortest first."""
 
@@ -232,8 +211,11 @@ def find_best(runs: Runs) -> Best | None:
         comparison = None if one is order[0] else compare_runs(
             medians[order[0]], medians[one], spread, relevant=RELEVANT, family=family
         )  # fmt: skip
-        steps = sum(map(len, runs[one]))
-        ranked.append(Ranked(one, means[one], len(medians[one]), steps, comparison))
+        ranked.append(Ranked.of_comparison(
+            comparison, **configuration_entry(one), configuration=one, mean_ms=means[one],
+            runs=len(medians[one]), steps=sum(map(len, runs[one])),
+            note=comparison.note if comparison else None,
+        ))  # fmt: skip
     return Best(tuple(ranked))
 
 
@@ -467,11 +449,6 @@ class PointAnalysis:
     def collectives(self) -> tuple[PointCollective, ...]:
         """Its collectives by operation and size."""
         return point_collectives(self.job)
-
-    @property
-    def rocprof_kernels(self) -> tuple[RocprofKernel, ...]:
-        """The kernels that rocprofv3 recorded."""
-        return self.rocprof.kernels
 
     @property
     def is_complete(self) -> bool:

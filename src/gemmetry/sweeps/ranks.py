@@ -28,7 +28,7 @@ from gemmetry.traces.gemms import gemm_dtype, gemm_layout, link_gemms
 from gemmetry.traces.joins import NONE, Intervals, covered, enclosing_among, subtract, union, within
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
-from gemmetry.traces.operators.gemms import GemmShape, distinct_rows
+from gemmetry.traces.operators.gemms import distinct_rows
 from gemmetry.traces.operators.host import find_nesting, innermost_products
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import find_steps, host_marks
@@ -53,6 +53,11 @@ _COLLECTIVE_OPERATOR = "record_param_comms"
 _HOST_COLLECTIVE = re.compile(r"\A(?:gloo|mpi|ucc|nccl):(\w+)")
 
 
+def _numbers(field: str) -> cached_property[Int64]:
+    """The bytes of a field as an array."""
+    return cached_property(lambda one: np.frombuffer(getattr(one, field), np.int64))
+
+
 class GemmInstances(msgspec.Struct, frozen=True, dict=True):
     """The GEMMs of a trace by start; fields are the bytes of int64 arrays."""
 
@@ -63,30 +68,16 @@ class GemmInstances(msgspec.Struct, frozen=True, dict=True):
     steps: bytes = b""
     pairs: bytes = b""
 
-    @cached_property
-    def kind(self) -> Int64:
-        """Indices into :attr:`RankFacts.gemm_kinds`."""
-        return np.frombuffer(self.kinds, np.int64)
-
-    @cached_property
-    def start_ns(self) -> Int64:
-        """Starts, in ns since 1970 where the trace records the origin of its times."""
-        return np.frombuffer(self.starts, np.int64)
-
-    @cached_property
-    def duration_ns(self) -> Int64:
-        """Durations in ns."""
-        return np.frombuffer(self.durations, np.int64)
-
-    @cached_property
-    def overlap_ns(self) -> Int64:
-        """Part of the duration during which communication ran on the same device, in ns."""
-        return np.frombuffer(self.overlaps, np.int64)
-
-    @cached_property
-    def step(self) -> Int64:
-        """Number of the step; -1: in no step."""
-        return np.frombuffer(self.steps, np.int64)
+    kind = _numbers("kinds")
+    """Indices into :attr:`RankFacts.gemm_kinds`."""
+    start_ns = _numbers("starts")
+    """Starts, in ns since 1970 where the trace records the origin of its times."""
+    duration_ns = _numbers("durations")
+    """Durations in ns."""
+    overlap_ns = _numbers("overlaps")
+    """Part of the duration during which communication ran on the same device, in ns."""
+    step = _numbers("steps")
+    """Number of the step; -1: in no step."""
 
     @cached_property
     def overlapping(self) -> Int64:
@@ -306,9 +297,10 @@ def _on_gpu(trace: Trace) -> dict[str, Any]:
     kinds = []
     for name, at in distinct.tolist():
         facts, found = trace.kernel_names[name], links.shapes[at] if at != NONE else None
-        dtype, layout = gemm_dtype(found, facts), gemm_layout(found, facts)
-        is_helper = facts.kind is KernelKind.GEMM_REDUCTION
-        kinds.append(_kind(rows.names[name], facts.short, found, dtype, layout, is_helper))
+        kinds.append(GemmKind.of_shape(
+            found, kernel=rows.names[name], short=facts.short, dtype=gemm_dtype(found, facts),
+            layout=gemm_layout(found, facts), is_helper=facts.kind is KernelKind.GEMM_REDUCTION,
+        ))  # fmt: skip
     communication = _communication(trace, peer, step_of)
     short = [name[:_NAME_CHARACTERS] for name in rows.names]
     for index, known in trace.kernel_names.items():
@@ -381,19 +373,6 @@ def _times(trace: Trace) -> TraceTimes:
         exposed_copy_ns=subtract(subtract(copies, compute), comm).length,
         idle_ns=window - busy,
     )
-
-
-def _kind(
-    kernel: str,
-    short: str,
-    shape: GemmShape | None,
-    dtype: str | None,
-    layout: str | None,
-    is_helper: bool = False,
-) -> GemmKind:
-    sizes = {} if shape is None else dict(zip(("m", "n", "k", "batch"), shape[:4], strict=True))
-    return GemmKind(kernel=kernel, short=short, dtype=dtype, layout=layout, is_helper=is_helper,
-                    **sizes)  # fmt: skip
 
 
 def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
@@ -497,9 +476,10 @@ def _on_host(trace: Trace) -> dict[str, Any]:
     row = row[np.argsort(operators.start_ns[row], kind="stable")]
     distinct, kind = distinct_rows(operators.name[row], shape_of[row])
     kinds = tuple(
-        _kind(rows.names[name], rows.names[name], shapes[at], shapes[at].dtype, shapes[at].layout)
+        GemmKind.of_shape(shapes[at], kernel=rows.names[name], short=rows.names[name],
+                          dtype=shapes[at].dtype, layout=shapes[at].layout)
         for name, at in distinct.tolist()
-    )
+    )  # fmt: skip
     start = operators.start_ns[row]
     gemms = _instances(trace, kind, start, operators.duration_ns[row], _in_marks(start, marks),
                        comm, collectives)  # fmt: skip

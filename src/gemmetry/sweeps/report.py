@@ -30,12 +30,7 @@ from gemmetry.sweeps.comparison import (
     SweepComparison,
     SweepRow,
 )
-from gemmetry.sweeps.rows import (
-    GemmKind,
-    RocprofKernel,
-    SweepConfiguration,
-    configuration_of,
-)
+from gemmetry.sweeps.rows import GemmKind, RocprofKernel, SweepConfiguration, configuration_of
 from gemmetry.traces.names import KernelKind, classify, is_gemm
 
 if TYPE_CHECKING:

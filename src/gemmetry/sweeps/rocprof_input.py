@@ -284,8 +284,7 @@ def check_rocprof_input(path: Path, *, chip: str | None = None) -> RocprofInput:
             notes.append(f"{where}: {foreign}")
     if mistakes:
         raise SpecError(
-            mistakes,
-            hint="`gemmetry sweep rocprof-input` writes files whose counters fit.",
+            mistakes, hint="`gemmetry sweep rocprof-input` writes files whose counters fit."
         )
     return RocprofInput(tuple(jobs), tuple(notes))
 

@@ -4,8 +4,9 @@ these declarations. None: the traces do not show it. Times are in µs or ms, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from gemmetry.domain.rows import Row, Rows, fact, inline
@@ -16,7 +17,7 @@ from gemmetry.statistics.comparison import Comparison, Difference
 
 if TYPE_CHECKING:
     from gemmetry.sweeps.folder import Point
-    from gemmetry.sweeps.points import Best, PointAnalysis, Ranked, SweepAnalysis
+    from gemmetry.sweeps.points import Best, PointAnalysis, SweepAnalysis
 
 CONFIDENCE = 0.95
 
@@ -74,16 +75,17 @@ def configuration_entry(one: SweepConfiguration) -> dict[str, Any]:
     return {"threads": one.threads, "channels": one.channels, "axes": dict(one.axes)}
 
 
-def _shown(show: Callable[[Any], str], unit: str = "") -> Callable[..., Any]:
+def _shown(show: Callable[[Any], str], unit: str = "", **usual: Any) -> Callable[..., Any]:
     """Declares facts that pages with a heading for them show in one way."""
     return lambda text, page="", **more: fact(
-        text, unit, page=page, show=show if page else None, **more
+        text, unit, page=page, show=show if page else None, **usual | more
     )
 
 
 _count, _change = _shown("{:,}".format), _shown(format_change)
 _us, _whole_us = _shown("{:,.1f}".format, "µs"), _shown("{:,.0f}".format, "µs")
-_ms, _ms_of_step = _shown("{:,.2f}".format, "ms"), _shown("{:,.3f}".format, "ms")
+_ms = _shown("{:,.2f}".format, "ms", default=None)
+_ms_of_step = _shown("{:,.3f}".format, "ms")
 _bytes, _size, _gbps = _shown(format_memory, "B"), _shown(format_memory), _shown("{:,.1f}".format)
 
 
@@ -140,6 +142,11 @@ class GemmKind(_Row):
     layout: str | None = fact("of A and B: t row-major, n column-major", default=None)
     is_helper: bool = False
     """A helper pass, such as the sum over the slices of split-k."""
+
+    @classmethod
+    def of_shape(cls, shape: Sequence[Any] | None, **names: Any) -> GemmKind:
+        """The kernel with the sizes that a shape begins with; without them where it is None."""
+        return cls(**dict(zip(("m", "n", "k", "batch"), shape or (), strict=False)), **names)
 
     @property
     def shape(self) -> str:
@@ -472,20 +479,22 @@ class SettingEffect(_Row, Ratio):
     pairs: int = fact("pairs of points that differ in nothing else")
 
 
-class RankedRow(Configuration, Ratio):
-    """A configuration compared with the best one."""
+class Ranked(Configuration, Ratio):
+    """A configuration compared with the best one, which itself has no ratio."""
 
-    step_ms: float = fact("mean step over its runs", "ms")
+    mean_ms: float = fact("mean step over its runs", "ms", key="step_ms")
+    """Geometric, of the run's median step, so that quotients are the ratios that are compared."""
     runs: int = fact("runs")
     note: str | None = fact("why it is undecided")
+    steps: int
+    configuration: SweepConfiguration
 
-    @classmethod
-    def of_ranked(cls, one: Ranked) -> RankedRow:
-        """The row of a configuration."""
-        return cls.of_comparison(
-            one.comparison, **configuration_entry(one.configuration), step_ms=one.mean_ms,
-            runs=one.runs, note=one.comparison.note if one.comparison else None,
-        )  # fmt: skip
+    @property
+    def verdict_of_best(self) -> str:
+        """How the best compares with it: ``faster``, ``no difference shown``, ``undecided``."""
+        assert self.comparison is not None  # the best itself is not compared
+        found = self.comparison.verdict
+        return Difference.FASTER if found is Difference.SLOWER else found
 
 
 class StepMedian(_Row):
@@ -576,8 +585,9 @@ def sweep_result(analysis: SweepAnalysis) -> Result:
     keys = {id(one): vars(PointKeys.of_point(one.point)) for one in points}
 
     def of_points(kind: Any, name: str, found: str) -> Rows:
+        find = attrgetter(found)
         return Rows(kind, [
-            kind(**keys[id(one)], **{name: item}) for one in points for item in getattr(one, found)
+            kind(**keys[id(one)], **{name: item}) for one in points for item in find(one)
         ])  # fmt: skip
 
     gemms = [
@@ -586,11 +596,7 @@ def sweep_result(analysis: SweepAnalysis) -> Result:
         for rank in one.ranks
         for gemm in rank.gemms
     ]
-    left_out = [
-        {**PointKeys.of_point(one.point).record(), "reason": one.left_out}
-        for one in points
-        if one.left_out
-    ]
+    left_out = [{**keys[id(one)], "reason": one.left_out} for one in points if one.left_out]
     return Result(
         kind="sweep",
         rows={
@@ -599,7 +605,7 @@ def sweep_result(analysis: SweepAnalysis) -> Result:
             "pooled_gemms": of_points(PooledRow, "gemm", "pooled"),
             "settings": Rows(SweepSetting, analysis.settings),
             "collectives": of_points(CollectiveRow, "collective", "collectives"),
-            "rocprof": of_points(RocprofRow, "kernel", "rocprof_kernels"),
+            "rocprof": of_points(RocprofRow, "kernel", "rocprof.kernels"),
             "effects": Rows(SettingEffect, analysis.effects),
         },
         notes={
@@ -609,12 +615,6 @@ def sweep_result(analysis: SweepAnalysis) -> Result:
             "problems": analysis.all_problems,
         },
     )  # fmt: skip
-
-
-_NO_STEPS = StepSummary(
-    step_ms=StepMedian(median=None, ci_low=None, ci_high=None, n=0), compute_ms=None,
-    slowed_compute_ms=None, exposed_comm_ms=None, exposed_copy_ms=None, idle_ms=None,
-)  # fmt: skip
 
 
 def _point(one: PointAnalysis) -> PointRow:
@@ -630,7 +630,7 @@ def _point(one: PointAnalysis) -> PointRow:
         device=first.device if first else None,
         versions=first.versions if first else {},
         settings=one.settings,
-        parts=one.summary or _NO_STEPS,
+        parts=one.summary or StepSummary(step_ms=StepMedian(n=0)),
         steps=tuple(
             StepRow(step=step.number, slowest_rank=step.rank, window_ms=step.window_ns / 1e6)
             for step in one.steps
@@ -646,7 +646,7 @@ def _best(best: Best | None) -> Mapping[str, Any]:
     if best is None:
         return {"threads": None, "channels": None, "axes": {}, "step_ms": None, "runs": 0,
                 "verdict": "no steps", "next": None, "as_good": [], "others": []}  # fmt: skip
-    first, *others = (RankedRow.of_ranked(one).record() for one in best.ranked)
+    first, *others = (one.record() for one in best.ranked)
     return {
         **{key: first[key] for key in ("threads", "channels", "axes", "step_ms", "runs")},
         "verdict": str(best.verdict),

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
@@ -21,7 +22,6 @@ from rich.text import Text
 from gemmetry.dispatches.progress import LiveLines
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import remove, sync, write_whole
-from gemmetry.domain.opening import read_json
 from gemmetry.domain.options import struct_of
 from gemmetry.domain.record import Environment
 from gemmetry.domain.rows import SCHEMA_VERSION
@@ -54,7 +54,7 @@ from gemmetry.hardware.detect import (
     printed_by_tools,
 )
 from gemmetry.results.texts import printable
-from gemmetry.sweeps.folder import LOG, MANIFEST, POINT, ROCPROF, TRACES
+from gemmetry.sweeps.folder import LOG, MANIFEST, POINT, ROCPROF, TRACES, json_object
 from gemmetry.sweeps.options import SweepOptions
 from gemmetry.sweeps.plan import (
     NCU,
@@ -65,7 +65,6 @@ from gemmetry.sweeps.plan import (
     point_command,
     point_environment,
     read_sweep_manifest,
-    requested_settings,
 )
 from gemmetry.sweeps.rocprof_input import jobs_without_counters
 from gemmetry.traces.reading import find_traces
@@ -130,7 +129,7 @@ class SweepPlan:
     def jobs(self) -> Sequence[OpaqueJob]:
         """The command and environment of each point, in the order in which they run."""
         place = self.folder.absolute()
-        return [_point_job(self.plan, point, place, 1).job for point in self.plan.points]
+        return [_point_job(self.plan, point, place, 1) for point in self.plan.points]
 
     @cached_property
     def kept(self) -> frozenset[str]:
@@ -198,7 +197,7 @@ class SweepPlan:
                 JobRun(
                     folder=folder, journal=journal, start=executor, prepare=work.prepare,
                     conclude=work.conclude, listener=listener,
-                ).work([planned.job for planned in work.jobs.values()])  # fmt: skip
+                ).work(work.jobs)  # fmt: skip
             return SweepRun(self.plan, self.ends())
         finally:
             lock.release()
@@ -244,15 +243,6 @@ def _executor(sweep: PlannedSweep) -> StartJob:
     return job_starter(options.executor_options, gpus)
 
 
-class _PointJob(NamedTuple):
-    """A point and what it is run with."""
-
-    point: PlannedPoint
-    folder: Path
-    requested: tuple[dict[str, Any], ...]
-    job: OpaqueJob
-
-
 class _Work:
     """The jobs of a sweep's points."""
 
@@ -269,14 +259,12 @@ class _Work:
         write_whole(folder / MANIFEST, indented(manifest), durable=True)
         sync(folder)
         attempt = len(manifest["sessions"])
-        self.jobs = {
-            point.folder: _point_job(self._sweep, point, folder, attempt) for point in sweep.points
-        }
-        """By the folders of the points, in the order in which they run."""
+        self.jobs = [_point_job(self._sweep, point, folder, attempt) for point in sweep.points]
+        """In the order in which they run; each has the name of its point's folder."""
 
     def prepare(self, job: OpaqueJob) -> None:
         """Make the folder of a point, without what an attempt that did not succeed left there."""
-        folder = self.jobs[job.name].folder
+        folder = self._folder / job.name
         folder.mkdir(parents=True, exist_ok=True)
         for name in (TRACES, ROCPROF, NCU, POINT, LOG, "losses.json", "facts_rank0.json"):
             remove(folder / name, inside=self._folder)
@@ -284,35 +272,34 @@ class _Work:
 
     def conclude(self, job: OpaqueJob, end: JobEnd) -> None:
         """Write ``point.json``."""
-        planned = self.jobs[job.name]
-        facts = workload_facts(planned.folder)
-        facts["world_size"] = facts["world_size"] or self._sweep.world_size
+        sweep, folder = self._sweep, self._folder / job.name
+        point = next(one for one in sweep.points if one.folder == job.name)
+        facts = workload_facts(folder)
+        facts["world_size"] = facts["world_size"] or sweep.world_size
         document = {
             "schema_version": SCHEMA_VERSION,
-            **planned.point.document(),
+            **point.document(),
             **msgspec.to_builtins(end),
-            "requested": list(planned.requested),
-            "path": self._sweep.path_of(planned.point),
-            "library": self._sweep.library,
+            "requested": [one.document() for one in sweep.requested(point)],
+            "path": sweep.path_of(point),
+            "library": sweep.library,
             **facts,
             "environment_id": self._environment.id,
             "environment": masked_variables(job.environment),
             "command": masked_words(job.argv),
         }
-        write_whole(planned.folder / POINT, indented(document), durable=True)
+        write_whole(folder / POINT, indented(document), durable=True)
 
 
-def _point_job(sweep: PlannedSweep, point: PlannedPoint, place: Path, attempt: int) -> _PointJob:
+def _point_job(sweep: PlannedSweep, point: PlannedPoint, place: Path, attempt: int) -> OpaqueJob:
     """`place`: the sweep's folder; `attempt` counts the starts of the sweep."""
     options, folder = sweep.options, place / point.folder
-    requested = requested_settings(point, sweep.axes, sweep.library, options.path)
-    environment = {
-        **common_environment(sweep.library, os.environ),
-        **{name: value for one in requested for name, value in one.environment.items()},
-        **point_environment(sweep, point, folder),
-    }
+    environment = common_environment(sweep.library, os.environ)
+    for one in sweep.requested(point):
+        environment |= one.environment
+    environment |= point_environment(sweep, point, folder)
     meeting = "-".join((place.name, str(attempt), *point.folder.split("/")))
-    job = OpaqueJob(
+    return OpaqueJob(
         name=point.folder,
         title=point.title,
         argv=point_command(sweep, point, folder, meeting=meeting, environment=environment),
@@ -322,7 +309,6 @@ def _point_job(sweep: PlannedSweep, point: PlannedPoint, place: Path, attempt: i
         deadline_s=options.timeout_s,
         lacks=lambda: _lacks(options, folder),
     )
-    return _PointJob(point, folder, tuple(one.document() for one in requested), job)
 
 
 def _lacks(options: SweepOptions, folder: Path) -> str:
@@ -483,21 +469,13 @@ def sweep_manifest(
 def workload_facts(folder: Path) -> dict[str, Any]:
     """What the workload recorded of a point: world size, backend, versions that it loaded, and
     losses; null where it did not, or another command trained."""
-    facts, losses = _object(folder / "facts_rank0.json"), _object(folder / "losses.json")
+    facts, losses = (json_object(folder / name, []) for name in ("facts_rank0.json", "losses.json"))
     return {
         "world_size": facts.get("world_size"),
         "backend": facts.get("backend"),
         "packages": (facts.get("environment") or {}).get("packages"),
         "losses": losses.get("losses"),
     }
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        found = read_json(path)
-    except RequestError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 _STYLES = {JobOutcome.OK: "", JobOutcome.INTERRUPTED: "yellow"}
@@ -565,12 +543,9 @@ class JobProgress(LiveLines):
             printable(end.reason),
         ]
         if remaining and end.outcome is not JobOutcome.INTERRUPTED:
-            parts.append(f"about {format_duration(remaining * self._mean())} left")
+            parts.append(f"about {format_duration(remaining * fmean(self._seconds))} left")
         text = "  ".join(part for part in parts if part)
         self._line(Text(text, style=_STYLES.get(end.outcome, "red")))
-
-    def _mean(self) -> float:
-        return sum(self._seconds) / len(self._seconds)
 
     def _render(self) -> Text:
         if self._running is None:
@@ -579,7 +554,7 @@ class JobProgress(LiveLines):
         title = printable(self._running.job.title)
         text = f"[{self._running.number}/{self._total}] {title}  {format_duration(elapsed)}"
         if self._seconds:
-            expected = (self._total - self._running.number + 1) * self._mean() - elapsed
+            expected = (self._total - self._running.number + 1) * fmean(self._seconds) - elapsed
             text += f"  about {format_duration(max(0.0, expected))} left"
         return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 

@@ -794,11 +794,7 @@ FACTS = "facts_rank0.json"
 
 
 def run(
-    config: WorkloadConfig,
-    output: Path,
-    *,
-    path: str = "kernel",
-    straggle: Straggle | None = None,
+    config: WorkloadConfig, output: Path, *, path: str = "kernel", straggle: Straggle | None = None
 ) -> None:
     """Train, and write traces, losses and facts into `output`.
 

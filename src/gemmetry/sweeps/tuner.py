@@ -20,9 +20,9 @@ from gemmetry.results.lines import print_line
 from gemmetry.results.texts import printable
 from gemmetry.sweeps.collectives import CollectiveKey
 from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
-from gemmetry.sweeps.points import PointAnalysis, Ranked, SweepAnalysis, find_best
+from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis, find_best
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
-from gemmetry.sweeps.rows import SweepConfiguration
+from gemmetry.sweeps.rows import Ranked, SweepConfiguration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -140,24 +140,15 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
         trace, facts = read_facts(RankFile(Path(task.path), task.rank, task.rank_source))
     except (GemmetryError, OSError) as error:
         return RankFailure(str(getattr(error, "message", error)))
-    problems: tuple[str, ...] = ()
+    problems: list[str] = []
     workbook = ""
     if hook is not None and task.workbook:
         try:
             workbook = str(hook(trace, facts, task.workbook))
         except (GemmetryError, OSError) as error:
             what = getattr(error, "message", error)
-            problems = (f"the workbook of {task.path} is not written: {what}",)
-    facts, unread = _with_more(facts, task)
-    problems += unread
-    return RankAnalysis(
-        facts, gemm_statistics(facts), problems, workbook, packed_sheet(gemm_sheet(trace))
-    )
-
-
-def _with_more(facts: RankFacts, task: RankTask) -> tuple[RankFacts, tuple[str, ...]]:
-    """`facts` with those of the rank's further recordings, and why some could not be read."""
-    recordings, problems = [facts], []
+            problems.append(f"the workbook of {task.path} is not written: {what}")
+    recordings = [facts]
     for path in task.more:
         try:
             found = read_facts(RankFile(Path(path), task.rank, task.rank_source))[1]
@@ -168,18 +159,15 @@ def _with_more(facts: RankFacts, task: RankTask) -> tuple[RankFacts, tuple[str, 
             recordings.append(found)
         else:
             problems.append(f"{path} is left out: it is of rank {found.rank}")
-    return merged(recordings) if len(recordings) > 1 else facts, tuple(problems)
-
-
-def read_rocprof(task: RocprofTask) -> PointRocprof:
-    """What the files of rocprofv3 show."""
-    return read_point_rocprof(map(Path, task.folders), task.traces)
+    facts = merged(recordings)
+    sheet = packed_sheet(gemm_sheet(trace))
+    return RankAnalysis(facts, gemm_statistics(facts), tuple(problems), workbook, sheet)
 
 
 def answer(task: RankTask | RocprofTask, hook: Hook | None = None) -> bytes:
     """The message that answers a task."""
     if isinstance(task, RocprofTask):
-        return msgspec.msgpack.encode(read_rocprof(task))
+        return msgspec.msgpack.encode(read_point_rocprof(map(Path, task.folders), task.traces))
     return packed(analyse_rank(task, hook))
 
 
@@ -188,15 +176,23 @@ def packed(found: RankAnalysis | RankFailure) -> bytes:
     if isinstance(found, RankFailure):
         return msgspec.msgpack.encode(found)
     groups: dict[Group, int] = {}
-    group_of = []
-    bare = []
-    for one in found.facts.communication:
-        group = one.collective.group
-        group_of.append(-1 if group is None else groups.setdefault(group, len(groups)))
-        bare.append(replace(one, collective=dataclasses.replace(one.collective, group=None)))
-    facts = replace(found.facts, communication=tuple(bare))
-    analysis = replace(found, facts=facts)
-    return msgspec.msgpack.encode(_Packed(analysis, tuple(groups), tuple(group_of)))
+    group_of = [
+        -1 if one.collective.group is None
+        else groups.setdefault(one.collective.group, len(groups))
+        for one in found.facts.communication
+    ]  # fmt: skip
+    bare = _with_groups(found, [None] * len(group_of))
+    return msgspec.msgpack.encode(_Packed(bare, tuple(groups), tuple(group_of)))
+
+
+def _with_groups(found: RankAnalysis, groups: Sequence[Group | None]) -> RankAnalysis:
+    """The analysis with another group of each communication kernel."""
+    communication = tuple(
+        replace(one, collective=dataclasses.replace(one.collective, group=group))
+        for one, group in zip(found.facts.communication, groups, strict=True)
+    )
+    result: RankAnalysis = replace(found, facts=replace(found.facts, communication=communication))
+    return result
 
 
 def unpacked(message: bytes, known: dict[Group, Group]) -> RankAnalysis | RankFailure:
@@ -204,16 +200,8 @@ def unpacked(message: bytes, known: dict[Group, Group]) -> RankAnalysis | RankFa
     found = _PACKED.decode(message)
     if isinstance(found, RankFailure):
         return found
-    groups = [known.setdefault(group, group) for group in found.groups]
-    communication = tuple(
-        one
-        if index < 0
-        else replace(one, collective=dataclasses.replace(one.collective, group=groups[index]))
-        for one, index in zip(found.analysis.facts.communication, found.group_of, strict=True)
-    )
-    facts = replace(found.analysis.facts, communication=communication)
-    result: RankAnalysis = replace(found.analysis, facts=facts)
-    return result
+    groups = [*(known.setdefault(group, group) for group in found.groups), None]
+    return _with_groups(found.analysis, [groups[index] for index in found.group_of])
 
 
 def packed_sheet(table: Table | None) -> bytes:
@@ -271,15 +259,11 @@ def merged(recordings: Sequence[RankFacts]) -> RankFacts:
 def _extent(facts: RankFacts) -> tuple[int, int]:
     """First and last moment of a recording."""
     gemms = facts.gemms
-    starts = [step.start_ns for step in facts.steps]
-    ends = [step.end_ns for step in facts.steps]
-    if facts.span != (0, 0):
-        starts.append(facts.span[0])
-        ends.append(facts.span[1])
+    found = [(step.start_ns, step.end_ns) for step in facts.steps]
+    found += [facts.span] if facts.span != (0, 0) else []
     if len(gemms):
-        starts.append(int(gemms.start_ns[0]))
-        ends.append(int((gemms.start_ns + gemms.duration_ns).max()))
-    return min(starts, default=0), max(ends, default=0)
+        found.append((int(gemms.start_ns[0]), int((gemms.start_ns + gemms.duration_ns).max())))
+    return min((start for start, _ in found), default=0), max((end for _, end in found), default=0)
 
 
 def _numbered_on(recordings: Sequence[RankFacts]) -> list[RankFacts]:

@@ -124,21 +124,15 @@ class Traces(Sequence[Trace]):
             yield from self.traces
             return
         for found in read_all(
-            self._files,
-            self.errors,
-            use_cache=self._use_cache,
-            timings=self.times,
+            self._files, self.errors, use_cache=self._use_cache, timings=self.times,
             workbooks=workbooks,
-        ):
+        ):  # fmt: skip
             if isinstance(found, Trace):
-                self._note(found)
+                self.names.append(str(found.file))
+                self._found.append((found.file, found.rows.partial, found.rows.problems))
+                if not found.has_gpu_work:
+                    self.without_gpu.append(found.file)
             yield found
-
-    def _note(self, trace: Trace) -> None:
-        self.names.append(str(trace.file))
-        self._found.append((trace.file, trace.rows.partial, trace.rows.problems))
-        if not trace.has_gpu_work:
-            self.without_gpu.append(trace.file)
 
     def _of_workbook(self, report: TraceLensReport, rows: str) -> list[Any]:
         """`rows` of the workbook; [] and an error where its sheets are missing."""
@@ -230,11 +224,7 @@ class Traces(Sequence[Trace]):
         from gemmetry.traces.report import build_report
 
         found = build_report(
-            self.passing(),
-            self.errors,
-            sheets=sheets,
-            with_lanes=with_lanes,
-            times=self.times,
+            self.passing(), self.errors, sheets=sheets, with_lanes=with_lanes, times=self.times
         )
         self._check_any()
         return found

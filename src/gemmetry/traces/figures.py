@@ -20,11 +20,11 @@ from gemmetry.traces.collectives.matching import JobCollectives
 from gemmetry.traces.collectives.summary import Collective
 from gemmetry.traces.gemms import GemmRow
 from gemmetry.traces.jobs import RankTrace
-from gemmetry.traces.names import GEMM_KINDS, KernelKind, classify
+from gemmetry.traces.names import classify
 from gemmetry.traces.report import TraceReport
 from gemmetry.traces.summary import Summary, bound_of
 from gemmetry.traces.text import shape_text
-from gemmetry.traces.timeline import KINDS, TimelineLane, Work, operator_kind
+from gemmetry.traces.timeline import KIND_OF, KINDS, TimelineLane, Work, operator_kind
 
 _MOST_CHARACTERS = 44
 
@@ -150,14 +150,10 @@ def host_bars(report: TraceReport) -> list[Bar]:
         found[1] += row.count
     ordered = sorted(sums.items(), key=lambda item: -item[1][0])[:_MOST_BARS]
     return [
-        Bar(
-            name,
-            ((operator_kind(name), ns),),
-            format_ns(ns, even=True),
-            f"{name[:MOST_CHARACTERS]}: {count:,} ×",
-        )
+        Bar(name, ((operator_kind(name), ns),), format_ns(ns, even=True),
+            f"{name[:MOST_CHARACTERS]}: {count:,} ×")
         for name, (ns, count) in ordered
-    ]
+    ]  # fmt: skip
 
 
 def gemm_bars(
@@ -190,12 +186,6 @@ _NO_LAUNCH = "launch not in the trace"
 _WORDS = {"record_param_comms": "communication"}
 """Categories that are named after an operator -> the category of what such operators compute."""
 
-_PARTS_OF = {
-    **dict.fromkeys(GEMM_KINDS, "gemm"),
-    KernelKind.ATTENTION: "attention",
-    KernelKind.COLLECTIVE: "communication",
-}
-
 
 def category_bars(report: TraceReport) -> list[Bar]:
     """Bars of kernel time by what the launching operator does, divided by what the kernel itself
@@ -208,7 +198,7 @@ def category_bars(report: TraceReport) -> list[Bar]:
     for category, parent, name, spent in table.select(names).rows:
         word = _NO_LAUNCH if parent is None else category or "other"
         parts = sums.setdefault(_WORDS.get(word, word), dict.fromkeys(_COLOURS, 0.0))
-        parts[_PARTS_OF.get(classify(name).kind, "other")] += spent
+        parts[KIND_OF.get(classify(name).kind, "other")] += spent
     bars = []
     for word, parts in sorted(sums.items(), key=lambda item: -sum(item[1].values()))[:_MOST_BARS]:
         listed = ", ".join(

@@ -13,13 +13,13 @@ have the same; such a shape is *inferred*.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +82,8 @@ def link_gemms(trace: Trace) -> GemmLinks:
     innermost = np.where(launches.from_graph[row], NONE, launches.operator[row])
     operator = enclosing_operator(innermost, launches.parent, shape_of)
     shape = np.where(operator == NONE, NONE, shape_of[operator]) if len(shape_of) else operator
-    main = _is_multiplication(trace, row)
-    helpers = ~main
+    helper = [i for i, n in trace.kernel_names.items() if n.kind is KernelKind.GEMM_REDUCTION]
+    main = ~np.isin(rows.gpu.name[row], np.array(helper, np.int64))
 
     inferred = np.zeros(len(row), bool)
     gradients = _backward_shapes(rows, launches, shape_of, shapes, innermost, shape, main)
@@ -92,7 +92,10 @@ def link_gemms(trace: Trace) -> GemmLinks:
         shape[index] = numbers.setdefault(found, len(numbers))
         inferred[index] = True
 
-    is_alone = main & _alone(operator, helpers)
+    # The only kernel of its operator, not counting helper passes.
+    known = operator != NONE
+    counts = np.bincount(operator[known & main], minlength=int(operator.max(initial=0)) + 1)
+    is_alone = main & known & (counts[np.where(known, operator, 0)] == 1)
     lost = (shape == NONE) & (innermost == NONE)
     guess = _of_other_instances(trace, row, shape, lost)
     guess = _without_open_operators(trace, row, guess, shape_of, operator[main])
@@ -124,21 +127,6 @@ def operator_shapes(rows: TraceRows) -> tuple[list[GemmShape], Int64]:
             found[place] = numbers.setdefault(shape, len(numbers))
     result[chosen] = found[which]
     return list(numbers), result
-
-
-def _is_multiplication(trace: Trace, row: Int64) -> Bools:
-    """Whether the kernel multiplies, and is not a helper pass (the sum over the slices of split-k
-    ...)."""
-    helper = [i for i, n in trace.kernel_names.items() if n.kind is KernelKind.GEMM_REDUCTION]
-    return ~np.isin(trace.rows.gpu.name[row], np.array(helper, np.int64))
-
-
-def _alone(operator: Int64, helpers: Bools) -> Bools:
-    """Whether a kernel is the only one of its operator, not counting helper passes."""
-    known = operator != NONE
-    counts = np.bincount(operator[known & ~helpers], minlength=int(operator.max(initial=0)) + 1)
-    result: Bools = known & (counts[np.where(known, operator, 0)] == 1)
-    return result
 
 
 def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> Int64:
@@ -256,22 +244,23 @@ def _backward_shapes(
     open_rows = np.flatnonzero((shape == NONE) & (innermost != NONE) & main)
     if not len(open_rows):
         return {}
-    forward: dict[int, set[int]] = {}
+    forward: dict[int, set[int]] = defaultdict(set)
     forward_rows = np.flatnonzero((shape_of != NONE) & (operators.sequence >= 0))
     for one in forward_rows.tolist():
         if not _BACKWARD.search(rows.names[operators.name[one]]):
-            forward.setdefault(int(operators.sequence[one]), set()).add(int(shape_of[one]))
-    if not forward:
-        return {}
-    members: dict[int, list[int]] = {}
-    for index in open_rows.tolist():
+            forward[int(operators.sequence[one])].add(int(shape_of[one]))
+    members: dict[int, list[int]] = defaultdict(list)
+    for index in open_rows.tolist() if forward else ():
         sequence = _backward_sequence(rows, launches.parent, int(innermost[index]))
-        members.setdefault(sequence, []).append(index)
+        members[sequence].append(index)
     found: dict[int, GemmShape] = {}
     for sequence, indices in members.items():
         candidates = forward.get(sequence, set())
         if len(candidates) == 1 and len(indices) == 2:
-            found.update(zip(indices, _gradients(shapes[next(iter(candidates))]), strict=True))
+            # dA = dC·Bᵀ and dB = Aᵀ·dC (or its transpose); their layouts are not known.
+            m, n, k, batch, dtype, _, _ = shapes[candidates.pop()]
+            left, right = GemmShape(m, k, n, batch, dtype), GemmShape(k, n, m, batch, dtype)
+            found |= {indices[0]: left, indices[1]: right}
     return found
 
 
@@ -284,12 +273,6 @@ def _backward_sequence(rows: TraceRows, parent: Int64, operator: int) -> int:
             return int(operators.sequence[operator])
         operator = int(parent[operator])
     return NONE
-
-
-def _gradients(forward: GemmShape) -> tuple[GemmShape, GemmShape]:
-    """dA = dC·Bᵀ and dB = Aᵀ·dC (or its transpose); their layouts are not known."""
-    m, n, k, batch, dtype, _, _ = forward
-    return GemmShape(m, k, n, batch, dtype), GemmShape(k, n, m, batch, dtype)
 
 
 _DTYPE, _LAYOUT = "format of A and B", "layouts of A and B: t row-major, n column-major"
@@ -572,18 +555,6 @@ _NAMED_SOURCES = 3
 """Most files that a spec lists by name; for more it gives their number and the folder."""
 
 
-class _Product(NamedTuple):
-    """The properties in which two GEMMs of the same product agree."""
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    dtype: str | None
-    layout: str | None
-    scaling: str
-
-
 class WorkloadGemm(Row):
     """All GEMMs of one product; helper passes count in the time, but not as calls."""
 
@@ -615,21 +586,19 @@ class Workload:
 
 def workload(rows: Iterable[GemmRow]) -> Workload:
     """Rows of :class:`Gemms`, by product."""
-    rows = sorted(rows, key=lambda row: -row.sum_ns)
+    # A helper pass has no format or layout of its own: it is counted with its GEMM.
+    rows = sorted(rows, key=lambda row: (_is_helper(row), -row.sum_ns))
     total = sum(row.sum_ns for row in rows)
-    found: dict[_Product, list[GemmRow]] = {}
-    by_shape: dict[GemmShape, list[GemmRow]] = {}
+    found: dict[GemmShape, list[GemmRow]] = {}
+    by_shape: dict[GemmShape | None, list[GemmRow]] = {}
     lost: list[GemmRow] = []
     for row in rows:
+        ones = by_shape.get(row.shape, lost)
         if row.shape is not None and not _is_helper(row):
-            product = _Product(*row.shape[:4], row.dtype, row.layout, row.shape.scaling)
+            product = row.shape._replace(dtype=row.dtype, layout=row.layout)
             ones = found.setdefault(product, [])
             by_shape.setdefault(row.shape, ones)
-            ones.append(row)
-    for row in rows:
-        if row.shape is None or _is_helper(row):
-            # A helper pass has no format or layout of its own: it is counted with its GEMM.
-            (by_shape.get(row.shape, lost) if row.shape is not None else lost).append(row)
+        ones.append(row)
     gemms = [_gemm(product, ones, total) for product, ones in found.items()]
     return Workload(
         gemms=tuple(sorted(gemms, key=lambda gemm: -gemm.sum_ns)),
@@ -643,7 +612,7 @@ def _is_helper(row: GemmRow) -> bool:
     return row.facts.kind is KernelKind.GEMM_REDUCTION
 
 
-def _gemm(product: _Product, rows: Sequence[GemmRow], total: int) -> WorkloadGemm:
+def _gemm(product: GemmShape, rows: Sequence[GemmRow], total: int) -> WorkloadGemm:
     operation, reason = _operation(product)
     spent = sum(row.sum_ns for row in rows)
     return WorkloadGemm(
@@ -657,7 +626,7 @@ def _gemm(product: _Product, rows: Sequence[GemmRow], total: int) -> WorkloadGem
     )
 
 
-def _operation(product: _Product) -> tuple[str | None, str]:
+def _operation(product: GemmShape) -> tuple[str | None, str]:
     """The name of the operation, or why there is none.
 
     Missing layouts are assumed to be row-major, and a missing result format to be the default:
@@ -686,7 +655,7 @@ def _operation(product: _Product) -> tuple[str | None, str]:
 
 def no_shape(sources: Sequence[str], load: Workload) -> RequestError:
     """The error for traces none of whose GEMMs has a shape that gemmetry computes."""
-    reasons = Counter({gemm.reason: 0 for gemm in load.gemms if gemm.reason})
+    reasons = Counter[str]()
     for gemm in load.gemms:
         reasons[gemm.reason or ""] += gemm.count
     if reasons:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,12 +105,15 @@ def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
         RequestError: a rank occurs twice in a job.
     """
     traces = list(traces)
-    shared = _shared_identifications(traces)
+    ranks: dict[str | None, set[int | None]] = defaultdict(set)
+    for one in traces:
+        if one.container is None:
+            ranks[one.job].add(one.rank)
     groups: dict[tuple[object, ...], list[RankTrace]] = {}
     for one in traces:
         if one.container is not None and one.rank is not None:
             key: tuple[object, ...] = ("job", one.container)
-        elif one.job in shared:
+        elif one.job and len(ranks[one.job]) > 1:
             key = ("job", one.job)
         elif one.rank is None or one.world_size == 1:
             key = ("file", one.file)
@@ -122,14 +126,6 @@ def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
         parts = [members] if key[0] == "job" else _by_time(members)
         jobs += [_job(part) for part in parts]
     return _with_distinct_names(jobs)
-
-
-def _shared_identifications(traces: Sequence[RankTrace]) -> set[str | None]:
-    ranks: dict[str, set[int | None]] = {}
-    for one in traces:
-        if one.job and one.container is None:
-            ranks.setdefault(one.job, set()).add(one.rank)
-    return {job for job, found in ranks.items() if len(found) > 1}
 
 
 def rank_of_path(path: Path) -> tuple[int | None, str]:
@@ -158,18 +154,15 @@ def _refuse_twice(traces: Sequence[RankTrace]) -> None:
 
 def _by_time(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     """Parts that are more than an hour apart; traces without GPU work belong to the first."""
-    timed = sorted((one for one in traces if one.span != (0, 0)), key=lambda one: one.span)
-    parts: list[list[RankTrace]] = []
-    reached = 0
-    for one in timed:
-        if not parts or one.span[0] - reached > APART_NS:
+    parts: list[list[RankTrace]] = [[]]
+    reached: int | None = None
+    for one in sorted((one for one in traces if one.span != (0, 0)), key=lambda one: one.span):
+        if reached is not None and one.span[0] - reached > APART_NS:
             parts.append([])
-        reached = max(reached, one.span[1]) if len(parts[-1]) else one.span[1]
+            reached = None
+        reached = one.span[1] if reached is None else max(reached, one.span[1])
         parts[-1].append(one)
-    untimed = [one for one in traces if one.span == (0, 0)]
-    if not parts:
-        return [untimed]
-    parts[0] += untimed
+    parts[0] += [one for one in traces if one.span == (0, 0)]
     return parts
 
 
@@ -221,12 +214,10 @@ def _name(ranks: Sequence[RankTrace]) -> str:
 
 def _with_distinct_names(jobs: Sequence[TraceJob]) -> list[TraceJob]:
     """Number the jobs of the same folder by the time of their first file."""
-    counts: dict[str, int] = {}
+    names, numbers = Counter(job.name for job in jobs), Counter[str]()
     result = []
-    names = [job.name for job in jobs]
     for job in jobs:
-        if names.count(job.name) > 1:
-            counts[job.name] = counts.get(job.name, 0) + 1
-            job = replace(job, name=f"{job.name} ({counts[job.name]})")
-        result.append(job)
+        numbers[job.name] += 1
+        more = f" ({numbers[job.name]})" if names[job.name] > 1 else ""
+        result.append(replace(job, name=job.name + more))
     return result

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,7 +68,10 @@ def join_launches(rows: TraceRows) -> JoinedLaunches:
     unlinked = (external <= 0) & (of_call != NONE)
     external[unlinked] = rows.calls.external_id[of_call[unlinked]]
     operator[lost] = _by_external_id(rows.operators, external, rows.threads)
-    return JoinedLaunches(call, operator, parent, _from_graph(rows, call))
+    is_graph = np.array(["graphlaunch" in name.lower() for name in rows.names], bool)
+    from_graph = np.zeros(len(call), bool)
+    from_graph[has_call] = is_graph[rows.calls.name[call[has_call]]]
+    return JoinedLaunches(call, operator, parent, from_graph)
 
 
 def calls_of(rows: TraceRows) -> tuple[Int64, Int64]:
@@ -125,9 +129,8 @@ def _not_after(pairs: tuple[Int64, Int64], limits: tuple[Int64, Int64]) -> Int64
     """For each of `limits`, the number of the ascending `pairs` that are not greater."""
     count = len(pairs[0])
     first, second = (np.concatenate(both) for both in zip(pairs, limits, strict=True))
-    is_limit = np.arange(len(first)) >= count
-    order = np.lexsort((is_limit, second, first))
-    at = is_limit[order]
+    order = np.lexsort((np.arange(len(first)) >= count, second, first))
+    at = order >= count
     result = np.empty(len(limits[0]), np.int64)
     result[order[at] - count] = np.cumsum(~at)[at]
     return result
@@ -211,14 +214,6 @@ def _by_external_id(operators: OperatorRows, wanted: Int64, threads: Sequence[st
     return result
 
 
-def _from_graph(rows: TraceRows, call: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    is_graph = np.array(["graphlaunch" in name.lower() for name in rows.names], bool)
-    result = np.zeros(len(call), bool)
-    has_call = call != NONE
-    result[has_call] = is_graph[rows.calls.name[call[has_call]]]
-    return result
-
-
 class Tensor(NamedTuple):
     """Shape and element type, the latter as spelled in the trace; "" where it is missing."""
 
@@ -235,20 +230,16 @@ def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
     (scalars, and tensors without dimensions, which traces do not distinguish)."""
     shapes, dtypes = decoded_list(arguments.shapes), decoded_list(arguments.dtypes)
     result = []
-    for place, shape in enumerate(shapes):
-        recorded = dtypes[place] if place < len(dtypes) else ""
+    for shape, recorded in zip_longest(shapes, dtypes[: len(shapes)]):
         dtype = recorded if isinstance(recorded, str) and recorded != "TensorList" else ""
-        result.append([Tensor(tuple(one), dtype) for one in _shapes(shape)])
+        several = isinstance(shape, list) and shape and isinstance(shape[0], list)
+        ones = shape if several else [shape]
+        result.append([Tensor(tuple(one), dtype) for one in ones if one and _is_shape(one)])
     return result
 
 
-def _shapes(shape: Any) -> list[Sequence[int]]:
-    """The sizes of a tensor, or of each tensor of a list."""
-    several = isinstance(shape, list) and bool(shape) and isinstance(shape[0], list)
-    return [one for one in (shape if several else [shape]) if one and _is_shape(one)]
-
-
 def _is_shape(sizes: Any) -> bool:
+    """Whether these are the sizes of a tensor."""
     if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in sizes):
         return False
     return math.prod(sizes) <= MOST_ELEMENTS

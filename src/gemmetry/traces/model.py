@@ -21,13 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from gemmetry.domain.files import short_name
-from gemmetry.domain.units import counted, format_ns
+from gemmetry.domain.units import counted
 from gemmetry.formats.events import (
     MISSING,
     Bools,
     GpuKind,
     GpuRows,
-    Int32,
     Int64,
     ProblemKind,
     TracePart,
@@ -81,16 +80,11 @@ def split(rows: TraceRows) -> list[tuple[str, TraceRows]]:
     ranked = all(part.rank is not None for part in rows.parts)
     found = []
     for index, part in enumerate(rows.parts):
-        _, own = _part(rows, index, part)
-        found.append((
-            part.name,
-            dataclasses.replace(
-                own,
-                rank=part.rank,
-                world_size=world if ranked else None,
-                problems=tuple(p for p in rows.problems if p.part in (None, index)),
-            ),
-        ))  # fmt: skip
+        problems = tuple(one for one in rows.problems if one.part in (None, index))
+        found.append((part.name, dataclasses.replace(
+            _part(rows, index, part), rank=part.rank, world_size=world if ranked else None,
+            problems=problems,
+        )))  # fmt: skip
     return found
 
 
@@ -101,12 +95,10 @@ def checked(rows: TraceRows) -> TraceRows:
     problems: list[TraceProblem] = []
     for index, part in enumerate(rows.parts) if rows.parts else [(None, None)]:
         if index is None or part is None:
-            check = _Check(rows)
-            kept &= check.run()
+            mask, check = np.ones(len(kept), bool), _Check(rows)
         else:
-            mask, own = _part(rows, index, part)
-            check = _Check(own)
-            kept[mask] &= check.run()
+            mask, check = rows.gpu.part == index, _Check(_part(rows, index, part))
+        kept[mask] &= check.run()
         problems += [dataclasses.replace(one, part=index) for one in check.problems]
     if not problems:
         return rows
@@ -114,20 +106,18 @@ def checked(rows: TraceRows) -> TraceRows:
     return dataclasses.replace(rows, gpu=gpu, problems=(*rows.problems, *problems))
 
 
-def _part(rows: TraceRows, index: int, part: TracePart) -> tuple[Bools, TraceRows]:
-    """Which rows of ``rows.gpu`` belong to a part, and the rows of the part."""
+def _part(rows: TraceRows, index: int, part: TracePart) -> TraceRows:
+    """The rows of a part."""
     of_thread = np.zeros(len(rows.threads), bool)
     of_thread[list(part.threads)] = True
-    mask: Bools = rows.gpu.part == index
-    gpu = chosen(rows.gpu, mask)
+    gpu = chosen(rows.gpu, rows.gpu.part == index)
     calls = chosen(rows.calls, of_thread[rows.calls.thread])
     operators = chosen(rows.operators, of_thread[rows.operators.thread])
     annotations = chosen(rows.annotations, of_thread[rows.annotations.thread])
-    own = dataclasses.replace(
+    return dataclasses.replace(
         rows, gpu=gpu, calls=calls, operators=operators, annotations=annotations, parts=(),
         events=sum(len(one.start_ns) for one in (gpu, calls, operators, annotations)),
     )  # fmt: skip
-    return mask, own
 
 
 def problem_texts(file: Path, partial: bool, problems: Sequence[TraceProblem]) -> list[str]:
@@ -155,14 +145,13 @@ def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
         return np.zeros(0, np.int64)
     may_be_lost = launching[calls.name] & (calls.correlation > 0)
     may_be_lost[call[call != NONE]] = False
-    launches = np.flatnonzero(may_be_lost)
+    lost = np.flatnonzero(may_be_lost)
     # Of several calls with a number only one is linked.
-    is_lost = ~among(calls.correlation[launches], np.sort(gpu.correlation))
-    if not is_lost.any():
-        return np.zeros(0, np.int64)
+    lost = lost[~among(calls.correlation[lost], np.sort(gpu.correlation))]
+    if not len(lost):
+        return lost
     kernels = gpu.correlation[gpu.kind == GpuKind.KERNEL]
     unlinked = int((~among(kernels, np.sort(calls.correlation))).sum())
-    lost = launches[is_lost]
     for name in np.unique(calls.name[lost]).tolist():
         of_name = calls.name[lost] == name
         # Where none of a kind is linked, kernels without a launch may be theirs.
@@ -203,8 +192,6 @@ class _Check:
         call, several = calls_of(rows)
         self._note_lost_launches(call)
         kept = np.ones(len(gpu.start_ns), bool)
-        if not len(kept):
-            return kept
         for what, found in (
             ("has no usable time: left out", self._without_time),
             ("has a duration of 0, although kernels like it last longer: left out",
@@ -281,15 +268,14 @@ class _Check:
         other, and takes far longer than the same kernel elsewhere."""
         order = np.lexsort((gpu.start_ns, gpu.stream, gpu.device))
         end = (gpu.start_ns + gpu.duration_ns)[order]
-        beyond = np.zeros(len(order), bool)
-        beyond[:-2] = (end[:-2] > end[1:-1]) & (end[:-2] > end[2:])
+        first, second, third = order[:-2], order[1:-1], order[2:]
+        beyond = (end[:-2] > end[1:-1]) & (end[:-2] > end[2:]) & (gpu.stream[first] != MISSING)
         for column in (gpu.device, gpu.stream):
-            beyond[:-2] &= column[order[:-2]] == column[order[2:]]
+            beyond &= column[first] == column[third]
         # Branches of a graph may share a stream.
-        beyond[:-2] &= (gpu.correlation[order[:-2]] != gpu.correlation[order[1:-1]]) | (
-            gpu.correlation[order[:-2]] <= 0
-        )
-        return self._among(gpu, order[beyond & (gpu.stream[order] != MISSING)])
+        number = gpu.correlation
+        beyond &= (number[first] != number[second]) | (number[first] <= 0)
+        return self._among(gpu, first[beyond])
 
     def _beyond_recording(self, gpu: GpuRows) -> Bools:
         end, last = gpu.start_ns + gpu.duration_ns, int(gpu.start_ns.max())
@@ -305,16 +291,11 @@ class _Check:
     def _among(self, gpu: GpuRows, rows: Int64) -> Bools:
         """Those of `rows` that last far longer than the same kernel elsewhere. Kernels that
         communicate wait for other ranks, so theirs may."""
-        result = np.zeros(len(gpu.start_ns), bool)
+        result, names = np.zeros(len(gpu.start_ns), bool), self.rows.names
+        rows = rows[[not is_communication(names[name]) for name in gpu.name[rows].tolist()]]
         if len(rows):
-            names = self.rows.names
-            rows = np.array(
-                [row for row in rows.tolist() if not is_communication(names[gpu.name[row]])],
-                np.int64,
-            )
-            others = np.ones(len(gpu.start_ns), bool)
-            others[rows] = False
-            usual = _usual_durations(gpu, others, rows)
+            result[rows] = True
+            usual = _usual_durations(gpu, ~result, rows)
             result[rows] = (usual > 0) & (gpu.duration_ns[rows] > _TIMES_LONGER * usual)
         return result
 
@@ -331,16 +312,13 @@ class _Check:
         groups = np.split(order, gap)
         most = max(groups, key=len)
         at = int(gpu.start_ns[most[0]])
-        for group in _first(groups, most):
+        for group in [one for one in groups if one is not most][:_MOST_GROUPS]:
             away = int(gpu.start_ns[group[0]]) - at
-            side = "after" if away > 0 else "before"
-            what = (f"begins {_length(abs(away))} {side} the rest: another time base, or nothing "
+            unit, factor = ("days", 24 * 3600e9) if abs(away) >= 24 * 3600e9 else ("hours", 3600e9)
+            side = f"{abs(away) / factor:,.1f} {unit} {'after' if away > 0 else 'before'}"
+            what = (f"begins {side} the rest: another time base, or nothing "
                     "ran in between; window and idle time include the gap")  # fmt: skip
             self._note(ProblemKind.TIME_BASE, what, group)
-
-
-def _first(groups: Sequence[Int64], most: Int64) -> Iterator[Int64]:
-    yield from [group for group in groups if group is not most][:_MOST_GROUPS]
 
 
 def _usual_durations(gpu: GpuRows, others: Bools, rows: Int64) -> Int64:
@@ -351,13 +329,6 @@ def _usual_durations(gpu: GpuRows, others: Bools, rows: Int64) -> Int64:
         found = gpu.duration_ns[others & (gpu.name == name)]
         usual[name] = int(np.median(found)) if len(found) else 0
     return np.array([usual[name] for name in gpu.name[rows].tolist()], np.int64)
-
-
-def _length(ns: int) -> str:
-    for unit, factor in (("days", 24 * 3600e9), ("hours", 3600e9)):
-        if ns >= factor:
-            return f"{ns / factor:,.1f} {unit}"
-    return format_ns(ns)
 
 
 @dataclass(frozen=True)
@@ -477,8 +448,7 @@ class Trace:
         wanted = np.zeros(len(self.rows.names) + 1, bool)
         for index in self._used_names:
             wanted[index] = is_wanted(self.rows.names[index])
-        name: Int32 = self.rows.gpu.name
-        result: Bools = wanted[name] & self.is_kernel
+        result: Bools = wanted[self.rows.gpu.name] & self.is_kernel
         return result
 
 

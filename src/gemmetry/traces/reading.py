@@ -39,7 +39,7 @@ from gemmetry.formats.events import (
     let_go,
     plausible,
 )
-from gemmetry.traces.model import Trace, split, stage
+from gemmetry.traces.model import Trace, checked, split, stage
 
 if TYPE_CHECKING:
     from gemmetry.formats.readers import Content, TraceFormat
@@ -77,15 +77,8 @@ _TABLES: dict[str, type[Any]] = {
 }
 
 
-class _Column(msgspec.Struct, frozen=True, array_like=True):
-    table: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    bytes: int
-
-
+_Column = tuple[str, str, str, tuple[int, ...], int, int]
+"""Of a table: its name and that of the column, its type and shape, where it begins, and bytes."""
 _OF_ROWS = {name: kind for name, kind in get_type_hints(TraceRows).items() if name not in _TABLES}
 """What a cache holds of :class:`TraceRows` apart from the columns of its tables."""
 
@@ -117,10 +110,8 @@ def cache_key(files: Sequence[Path]) -> str | None:
 def load(path: Path, key: str) -> TraceRows | None:
     """The cached rows of the trace `path`; None where there are none for this `key`."""
     for place_of in (_place_next_to_trace, _place_of_user):
-        place = place_of(path)
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, TypeError):
-            rows = _load(place, key)
-            if rows is not None:
+            if (rows := _load(place_of(path), key)) is not None:
                 return rows
     return None
 
@@ -156,10 +147,8 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
         for line in (folder / _LEDGER).read_text("utf-8").splitlines():
             found |= _with_unfinished(Path(line)) if line else set()
     for path in paths:
-        if path.is_dir():
-            found |= set(path.rglob(f"*{CACHE_SUFFIX}"))
-        else:
-            found |= _with_unfinished(_place_next_to_trace(path))
+        near = _place_next_to_trace(path)
+        found |= set(path.rglob(f"*{CACHE_SUFFIX}")) if path.is_dir() else _with_unfinished(near)
     files = size = 0
     for file in found:
         with contextlib.suppress(OSError):
@@ -219,15 +208,16 @@ def _note(place: Path) -> None:
 
 def _write(place: Path, key: str, rows: TraceRows, *, is_next_to_trace: bool) -> None:
     columns: list[_Column] = []
-    arrays: list[np.ndarray[Any, Any]] = []
+    arrays: list[memoryview | bytes] = []
     offset = checksum = 0
-    for table, name, array in _arrays(rows):
-        array = np.ascontiguousarray(array)
-        size = array.nbytes
-        columns.append(_Column(table, name, array.dtype.str, array.shape, offset, size))
-        arrays.append(array)
-        checksum = zlib.crc32(array.data if size else b"", checksum)
-        offset += size + -size % _ALIGNMENT
+    for table, kind in _TABLES.items():
+        for column in dataclasses.fields(kind):
+            array = np.ascontiguousarray(getattr(getattr(rows, table), column.name))
+            size = array.nbytes
+            columns.append((table, column.name, array.dtype.str, array.shape, offset, size))
+            arrays.append(array.data if size else b"")
+            checksum = zlib.crc32(arrays[-1], checksum)
+            offset += size + -size % _ALIGNMENT
     values = {name: getattr(rows, name) for name in _OF_ROWS}
     head = msgspec.msgpack.encode(
         _Head(key=key, columns=tuple(columns), checksum=checksum, **values)
@@ -239,17 +229,9 @@ def _write(place: Path, key: str, rows: TraceRows, *, is_next_to_trace: bool) ->
         with os.fdopen(descriptor, "wb") as file:
             if is_next_to_trace:
                 _note(place)
-            file.write(prefix + head)
-            file.write(bytes(-file.tell() % _ALIGNMENT))
-            for array in arrays:
-                file.write(array.data if array.nbytes else b"")
-                file.write(bytes(-array.nbytes % _ALIGNMENT))
-
-
-def _arrays(rows: TraceRows) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:
-    for table, kind in _TABLES.items():
-        for column in dataclasses.fields(kind):
-            yield table, column.name, getattr(getattr(rows, table), column.name)
+            for content in (prefix + head, *arrays):
+                file.write(content)
+                file.write(bytes(-file.tell() % _ALIGNMENT))
 
 
 def _load(place: Path, key: str) -> TraceRows | None:
@@ -273,14 +255,11 @@ def _load(place: Path, key: str) -> TraceRows | None:
     tables: dict[str, dict[str, Any]] = {table: {} for table in _TABLES}
     checksum = 0
     view = memoryview(mapped)
-    for column in head.columns:
-        if column.table not in tables:
-            return None
-        part = view[start + column.offset : start + column.offset + column.bytes]
+    for table, name, dtype, shape, offset, size in head.columns:
+        part = view[start + offset : start + offset + size]
         checksum = zlib.crc32(part, checksum)
-        array = np.frombuffer(part, np.dtype(column.dtype)).reshape(column.shape)
-        tables[column.table][column.name] = array
-    if checksum != head.checksum:
+        tables.setdefault(table, {})[name] = np.frombuffer(part, np.dtype(dtype)).reshape(shape)
+    if checksum != head.checksum or tables.keys() != _TABLES.keys():
         return None
     rows = TraceRows(
         **{name: getattr(head, name) for name in _OF_ROWS},
@@ -353,19 +332,17 @@ def read_trace(
         StorageError: a trace too large for memory needs a temporary file that cannot be written.
     """
     times = timings if timings is not None else {}
-    key = None
+    key = rows = None
     if use_cache:
         with stage(times, "cache"):
             key = _key(path)
-            found = load(path, key) if key else None
-        if found is not None:
-            let_go(found)
-            return found
-    with stage(times, "read"):
-        rows = _read(path, content)
-    if key:
-        with stage(times, "save"):
-            save(path, key, rows)
+            rows = load(path, key) if key else None
+    if rows is None:
+        with stage(times, "read"):
+            rows = _read(path, content)
+        if key:
+            with stage(times, "save"):
+                save(path, key, rows)
     let_go(rows)
     return rows
 
@@ -388,30 +365,23 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
 def _sniffed(paths: Iterable[Path]) -> dict[Path, TraceFormat | Content | None]:
     """The traces at `paths`, as in :func:`find_traces`, and what the files in folders are."""
     found: dict[Path, TraceFormat | Content | None] = {}
+    hint = "Give the path of a trace, or of a folder."
     for path in paths:
         try:
-            for file, content in _traces_at(path):
-                found.setdefault(file, content)
+            if path.is_dir():
+                inside = sorted(_inside(path), key=lambda one: _natural(one[0]))
+                if not inside:
+                    raise _no_trace_below(path)
+                for file, content in inside:
+                    found.setdefault(file, content)
+            elif not path.exists():
+                raise RequestError(f"{path} does not exist", hint=hint)
+            elif not path.name.endswith(CACHE_SUFFIX):  # A pattern like rank0* matches caches too.
+                found.setdefault(path, None)
         except OSError as error:
-            raise RequestError(
-                f"{path} cannot be read: {error.strerror or error}",
-                hint="Give the path of a trace, or of a folder.",
-            ) from error
+            what = f"{path} cannot be read: {error.strerror or error}"
+            raise RequestError(what, hint=hint) from error
     return found
-
-
-def _traces_at(path: Path) -> list[tuple[Path, TraceFormat | Content | None]]:
-    if path.is_dir():
-        inside = sorted(_inside(path), key=lambda found: _natural(found[0]))
-        if not inside:
-            raise _no_trace_below(path)
-        return inside
-    if not path.exists():
-        raise RequestError(
-            f"{path} does not exist", hint="Give the path of a trace, or of a folder."
-        )
-    # A shell pattern like rank0* matches caches too.
-    return [] if path.name.endswith(CACHE_SUFFIX) else [(path, None)]
 
 
 def _no_trace_below(folder: Path) -> RequestError:
@@ -420,9 +390,7 @@ def _no_trace_below(folder: Path) -> RequestError:
     from gemmetry.formats.readers import Content, format_of, supported
 
     for place, _, names in os.walk(folder):
-        for name in sorted(names):
-            if not _named(name) or name.startswith("."):
-                continue
+        for name in sorted(one for one in names if _named(one) and not one.startswith(".")):
             with contextlib.suppress(RequestError, OSError):
                 found = format_of(Path(place, name))
                 if not isinstance(found, Content) and found.read is None:
@@ -487,8 +455,8 @@ def _key(path: Path) -> str | None:
             return None
     except OSError:
         return None
-    files = next((files for form in _named(path.name) if len(files := form.files(path)) > 1), ())
-    return cache_key(files or [path])
+    files = (files for form in _named(path.name) if len(files := form.files(path)) > 1)
+    return cache_key(next(files, [path]))
 
 
 def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
@@ -496,10 +464,9 @@ def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
         try:
             next(path.iterdir(), None)
         except OSError as error:
-            raise RequestError(
-                f"{path} cannot be opened: {error.strerror or error}",
-                hint=f"Allow yourself to list it: chmod u+rx {path.name}",
-            ) from error
+            what = f"{path} cannot be opened: {error.strerror or error}"
+            hint = f"Allow yourself to list it: chmod u+rx {path.name}"
+            raise RequestError(what, hint=hint) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
     if found is None:
         from gemmetry.formats.readers import format_of
@@ -509,9 +476,6 @@ def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
     if rows is None:
         reason, hint = _reason(path, found)
         raise RequestError(f"{path} is not a trace: {reason}", hint=hint)
-    from gemmetry.formats.events import plausible
-    from gemmetry.traces.model import checked
-
     return checked(plausible(rows))
 
 
@@ -548,10 +512,8 @@ def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
         return "it is empty", supported()
     if begin.isascii() and all(c.isprintable() or c.isspace() for c in begin.decode()):
         return f"it begins with {begin.decode()!r}", supported()
-    return (
-        f"it is neither text nor a known format; its first bytes are {begin[:8].hex(' ')}",
-        supported(),
-    )
+    what = "it is neither text nor a known format; its first bytes are"
+    return f"{what} {begin[:8].hex(' ')}", supported()
 
 
 def _read_as(path: Path, found: TraceFormat | Content) -> TraceRows | None:
@@ -585,15 +547,12 @@ def read_all(
         workbooks: also read reports of TraceLens, which are no traces.
     """
     for path in paths:
-        if workbooks and _is_workbook(path):
-            from gemmetry.formats.xlsx import read_tracelens_report
-
-            try:
-                yield read_tracelens_report(path)
-            except RequestError as error:
-                errors[str(path)] = error
-            continue
         try:
+            if workbooks and _is_workbook(path):
+                from gemmetry.formats.xlsx import read_tracelens_report
+
+                yield read_tracelens_report(path)
+                continue
             files = _sniffed([path])
         except RequestError as error:
             errors[str(path)] = error
@@ -610,13 +569,11 @@ def read_all(
 
 
 def _is_workbook(path: Path) -> bool:
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(len(XLSX_MAGIC)) == XLSX_MAGIC
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                return file.read(len(XLSX_MAGIC)) == XLSX_MAGIC
+    return False
 
 
 def all_failed(errors: Mapping[str, RequestError]) -> RequestError:

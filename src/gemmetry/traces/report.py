@@ -6,7 +6,7 @@ Sheets that have rows for each file are added up over all files for pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -165,13 +165,10 @@ def _job_body(found: JobCollectives) -> dict[str, Any]:
         "world_size": job.world_size,
         "missing_ranks": list(job.missing),
         "groups": [
-            {"name": group.name, "ranks": list(group.ranks), "size": group.size}
+            asdict(group)
             for group in sorted(groups, key=lambda group: (group.name or "", group.ranks))
         ],
-        "mismatches": [
-            {"group": one.group, "after": one.after, "what": one.what}
-            for one in matching.mismatches
-        ],
+        "mismatches": [asdict(one) for one in matching.mismatches],
         "clocks": [one.record() for one in found.clocks],
         "notes": list(found.notes),
     }
@@ -333,21 +330,19 @@ class TraceReport:
         sheet itself, except that operators of the host, and operators and kernels of GPUs, are
         added up over all files (:func:`sum_over_files`), and that ``host_products`` are the host's
         matrix products."""
-        match name:
-            case "host_operators":
-                table = host_operators_table(self.host_operators)
-                inputs = [one.inputs for one in self.host_operators]
-                rows = [[*row, text] for row, text in zip(table.rows, inputs, strict=True)]
-                table = Table(name, (*table.columns, Column("inputs")), rows)
-            case "host_products":
-                table = replace(gemms_table(self.host_products), name=name)
-            case "gemms":
-                found = self.table(name)
-                return found and with_only_on(found, [self.only_on(g.files) for g in self.gemms])
-            case _:
-                found = self.table(name)
-                return found and sum_over_files(found, self.only_on)
-        return table if table.rows else None
+        table = self.table(name)
+        if name == "host_operators":
+            table = host_operators_table(self.host_operators)
+            inputs = [one.inputs for one in self.host_operators]
+            rows = [[*row, text] for row, text in zip(table.rows, inputs, strict=True)]
+            table = Table(name, (*table.columns, Column("inputs")), rows)
+        elif name == "host_products":
+            table = replace(gemms_table(self.host_products), name=name)
+        elif name == "gemms" and table:
+            table = with_only_on(table, [self.only_on(one.files) for one in self.gemms])
+        elif table:
+            table = sum_over_files(table, self.only_on)
+        return table if table and table.rows else None
 
     def only_on(self, files: Set[Path]) -> str:
         """``rank 3``, ``ranks 0, 2`` or ``5 of 64 ranks``: which ranks of a job the traces `files`
@@ -394,13 +389,11 @@ class TraceReport:
     @property
     def remarks(self) -> list[str]:
         """Notes on the contents of the files."""
-        files = self.without_gpu
-        if not files:
+        if not self.without_gpu:
             return []
         instead = "operators on the host are reported instead (sheet host_operators)"
-        if not self.host_operators:
-            instead = "and no operators either"
-        return [f"{without_gpu_text(files, len(self.summaries))}; {instead}"]
+        instead = instead if self.host_operators else "and no operators either"
+        return [f"{without_gpu_text(self.without_gpu, len(self.summaries))}; {instead}"]
 
 
 def build_report(

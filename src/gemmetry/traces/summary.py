@@ -58,6 +58,7 @@ from gemmetry.formats.events import (
     MISSING,
     AnnotationRows,
     Bools,
+    Int32,
     Int64,
     OperatorRows,
     ProblemKind,
@@ -159,16 +160,12 @@ def host_marks(trace: Trace) -> list[tuple[int, int, int]]:
     return [(mark.number, mark.start_ns, mark.end_ns) for mark in marks]
 
 
-def _grouped(of_row: Int64) -> list[tuple[int, Int64]]:
+def _grouped(of_row: Int64 | Int32) -> list[tuple[int, Int64]]:
     """The numbers in ascending order, each with its indices; the number -1 is left out."""
     order = np.argsort(of_row, kind="stable")
     numbers, first = np.unique(of_row[order], return_index=True)
-    parts = np.split(order, first[1:])
-    return [
-        (number, rows)
-        for number, rows in zip(numbers.tolist(), parts, strict=False)
-        if number != NONE
-    ]
+    found = zip(numbers.tolist(), np.split(order, first[1:]), strict=False)
+    return [(number, rows) for number, rows in found if number != NONE]
 
 
 def _step(trace: Trace, rows: Int64, source: str, mark: _Mark, lost: int) -> Step:
@@ -186,42 +183,35 @@ def _step(trace: Trace, rows: Int64, source: str, mark: _Mark, lost: int) -> Ste
     )
 
 
-def _matches(names: Sequence[str]) -> list[tuple[int, re.Match[str]] | None]:
-    """The kind of mark that each name is, and its parts."""
-    return [
-        next(((kind, m) for kind, one in enumerate(_kinds()) if (m := one.fullmatch(name))), None)
-        for name in names
-    ]
-
-
 def _marks(trace: Trace, *, on_gpu: bool = False) -> list[_Mark]:
     """The marks of the first kind that occurs, on streams of a GPU or on the host, where PyTorch
     1.8 writes them as operators."""
-    matches = _matches(trace.rows.names)
-    none = len(_KINDS)
-    kinds = np.array([none if one is None else one[0] for one in matches], np.int64)
+    matches: dict[int, tuple[int, re.Match[str]]] = {}
+    for index, name in enumerate(trace.rows.names):
+        for kind, pattern in enumerate(_kinds()):
+            if match := pattern.fullmatch(name):
+                matches.setdefault(index, (kind, match))
+    is_mark = np.zeros(len(trace.rows.names), bool)
+    is_mark[list(matches)] = True
     operators, marks = trace.rows.operators, trace.rows.annotations
     tables: list[tuple[OperatorRows | AnnotationRows, Bools]] = [(marks, marks.on_gpu == on_gpu)]
     if not on_gpu:
         tables.insert(0, (operators, np.ones(len(operators.name), bool)))
     rows = [
-        (table, row)
+        (table, row, *matches[table.name[row]])
         for table, chosen in tables
-        if len(table.name)
-        for row in np.flatnonzero(chosen & (kinds[table.name] != none)).tolist()
+        for row in np.flatnonzero(chosen & is_mark[table.name]).tolist()
     ]
-    first = min((int(kinds[table.name[row]]) for table, row in rows), default=none)
+    first = min((kind for *_, kind, _ in rows), default=0)
     found = []
-    for table, row in rows:
-        match = matches[table.name[row]]
-        if match is None or match[0] != first:
-            continue
-        parts = match[1].groupdict()
-        start = int(table.start_ns[row])
-        thread = trace.rows.threads[int(table.thread[row])] if on_gpu else ""
-        number = int(parts["number"]) if parts.get("number") else NONE
-        end = start + int(table.duration_ns[row])
-        found.append(_Mark(number, start, end, thread, _phase(parts)))
+    for table, row, kind, match in rows:
+        if kind == first:
+            parts = match.groupdict()
+            start = int(table.start_ns[row])
+            thread = trace.rows.threads[int(table.thread[row])] if on_gpu else ""
+            number = int(parts["number"]) if parts.get("number") else NONE
+            end = start + int(table.duration_ns[row])
+            found.append(_Mark(number, start, end, thread, _phase(parts)))
     return found if first == 0 else _numbered(found)
 
 
@@ -242,7 +232,7 @@ def _numbered(marks: Sequence[_Mark]) -> list[_Mark]:
     for mark in ordered:
         key = (mark.number, mark.phase)
         end, group = reached.get(key, (mark.start_ns, []))
-        if not group or end <= mark.start_ns:
+        if end <= mark.start_ns:
             group = []
             groups.append(group)
         group.append(mark)
@@ -563,22 +553,13 @@ def _activity(
 
 
 def _top_gemms(trace: Trace, gemms: Int64) -> tuple[TopGemm, ...]:
-    gpu = trace.rows.gpu
-    names, durations = gpu.name[gemms], gpu.duration_ns[gemms]
-    order = np.argsort(names, kind="stable")
-    distinct, first = np.unique(names[order], return_index=True)
-    found = [
-        TopGemm(
-            name=trace.rows.names[name],
-            count=len(part),
-            sum_ns=int(part.sum()),
-            min_ns=int(part.min()),
-            max_ns=int(part.max()),
-        )
-        for name, part in zip(
-            distinct.tolist(), np.split(durations[order], first[1:]), strict=False
-        )
-    ]
+    found = []
+    for name, rows in _grouped(trace.rows.gpu.name[gemms]):
+        part = trace.rows.gpu.duration_ns[gemms[rows]]
+        found.append(TopGemm(
+            name=trace.rows.names[name], count=len(part), sum_ns=int(part.sum()),
+            min_ns=int(part.min()), max_ns=int(part.max()),
+        ))  # fmt: skip
     return tuple(sorted(found, key=lambda gemm: (-gemm.sum_ns, gemm.name))[:TOP_GEMMS])
 
 

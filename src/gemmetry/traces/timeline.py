@@ -22,6 +22,13 @@ from gemmetry.traces.operators.host import find_nesting, innermost_pieces
 KINDS = ("gemm", "attention", "other", "communication", "copy")
 """Kinds of work; a kind's number is its index here."""
 
+KIND_OF = {
+    **dict.fromkeys(GEMM_KINDS, "gemm"),
+    KernelKind.ATTENTION: "attention",
+    KernelKind.COLLECTIVE: "communication",
+}
+"""What a kernel does -> its kind of work; all others are ``other``."""
+
 _LOOKED_AT = 512
 """Characters of an operator's name that are read: searching a malicious one of 16,000 takes half a
 second."""
@@ -205,14 +212,9 @@ def _lane(
 
 def _kinds(trace: Trace) -> Int64:
     gpu = trace.rows.gpu
-    of_name = np.full(len(trace.rows.names) + 1, KINDS.index("other"), np.int64)
+    of_name = np.zeros(len(trace.rows.names) + 1, np.int64)
     for index, facts in trace.kernel_names.items():
-        if facts.kind in GEMM_KINDS:
-            of_name[index] = KINDS.index("gemm")
-        elif facts.kind is KernelKind.COLLECTIVE:
-            of_name[index] = KINDS.index("communication")
-        elif facts.kind is KernelKind.ATTENTION:
-            of_name[index] = KINDS.index("attention")
+        of_name[index] = KINDS.index(KIND_OF.get(facts.kind, "other"))
     result: Int64 = np.where(gpu.kind == GpuKind.KERNEL, of_name[gpu.name], KINDS.index("copy"))
     result[trace.is_gemm_of_convolution] = KINDS.index("other")
     return result

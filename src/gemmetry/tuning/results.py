@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -97,11 +97,7 @@ class TuningResult:
 
 
 def judge(
-    results: ResultSet,
-    *,
-    provider: str,
-    operations: Sequence[Operation],
-    baselines: Sequence[str],
+    results: ResultSet, *, provider: str, operations: Sequence[Operation], baselines: Sequence[str]
 ) -> dict[str, ShapeTuning]:
     """The winner of each operation that has one: the correct configuration with the shortest median
     in the finals, which were measured in turns with the baselines.
@@ -268,23 +264,19 @@ def _rows(shape: ShapeTuning) -> Iterator[dict[str, Any]]:
         "evaluations": shape.evaluations,
         "ties": [record.configuration for record in shape.ties],
     }
-    for against in shape.against or (None,):
-        yield {**head, **_baseline_cells(against), "reason": shape.reason or None}
-
-
-def _baseline_cells(one: AgainstBaseline | None) -> dict[str, Any]:
-    record = one.record if one else None
-    comparison = one.comparison if one else None
-    median = record.measurement.median_ns if record and record.measurement else None
-    low, high = (comparison.ratio_low, comparison.ratio_high) if comparison else (None, None)
-    return {
-        "baseline": one.baseline if one else None,
-        "baseline_ns": median,
-        "speed": 1 / comparison.ratio if comparison else None,
-        "speed_low": 1 / high if high else None,
-        "speed_high": 1 / low if low else None,
-        "verdict": one.verdict if one else None,
-    }
+    for one in shape.against or (None,):
+        record, found = (one.record, one.comparison) if one else (None, None)
+        low, high = (found.ratio_low, found.ratio_high) if found else (None, None)
+        yield {
+            **head,
+            "baseline": one.baseline if one else None,
+            "baseline_ns": record.measurement.median_ns if record and record.measurement else None,
+            "speed": 1 / found.ratio if found else None,
+            "speed_low": 1 / high if high else None,
+            "speed_high": 1 / low if low else None,
+            "verdict": one.verdict if one else None,
+            "reason": shape.reason or None,
+        }
 
 
 def tuning_document(found: TuningResult) -> dict[str, Any]:
@@ -365,11 +357,7 @@ def simulation_table(shares: Sequence[SimulatedShare]) -> Table:
         share("worst_shape", "worst shape", "geometric mean over the seeds of the shape on which "
               "it is the lowest"),
     )  # fmt: skip
-    rows = [
-        [one.strategy, one.budget, one.evaluations, one.mean, one.lowest, one.highest,
-         min(one.by_shape)]
-        for one in shares
-    ]  # fmt: skip
+    rows = [[*astuple(one)[:-1], min(one.by_shape)] for one in shares]
     return Table("strategies", columns, rows)
 
 
@@ -405,22 +393,15 @@ def _dispatcher(found: TuningResult, _suffix: str) -> str:
 
 def _owned(provider: str, form: TunedFormat, found: TuningResult, suffix: str) -> str:
     """A provider's own format: of the winners, or of the baseline."""
-    if found.provider == provider:
-        shapes = [_winners(one) for one in found.shapes if one.winner is not None]
-    else:
-        shapes = [own for one in found.shapes if (own := _baseline(one, provider))]
+    shapes = []
+    for shape in found.shapes:
+        records = [shape.winner, *shape.ties]
+        if found.provider != provider:
+            records = [one.record for one in shape.against]
+        own = (one for one in records if one is not None and one.provider == provider)
+        shapes.append([tuned for record in own for tuned in _tuned(record)])
     write: Callable[..., str] = import_module(form.module).tuned_text
-    return write(shapes, found.device, suffix)
-
-
-def _winners(shape: ShapeTuning) -> list[TunedDispatch]:
-    assert shape.winner is not None
-    return [*_tuned(shape.winner), *(one for tie in shape.ties for one in _tuned(tie))]
-
-
-def _baseline(shape: ShapeTuning, provider: str) -> list[TunedDispatch]:
-    records = (one.record for one in shape.against if one.record is not None)
-    return [one for r in records if r.provider == provider for one in _tuned(r)]
+    return write([one for one in shapes if one], found.device, suffix)
 
 
 def _tuned(record: Record) -> Iterator[TunedDispatch]:

@@ -30,7 +30,13 @@ from gemmetry.domain.units import counted, format_ns
 from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.providers.base import baseline_names, traits_of
 from gemmetry.tuning import heuristics
-from gemmetry.tuning.dispatcher.table import operation_of, problem_of, small_proofs
+from gemmetry.tuning.dispatcher.table import (
+    operation_of,
+    parts_of,
+    problem_of,
+    read_table,
+    small_proofs,
+)
 from gemmetry.tuning.results import TuningResult, judge, with_search
 from gemmetry.tuning.search import (
     EFFORTS,
@@ -361,28 +367,33 @@ class _TimeUp(BaseException):
     way holds it up."""
 
 
-def run_until(
-    plan: Plan,
-    folder: Path,
-    is_late: Callable[[], bool],
-    listener: Listener,
-    *,
-    fresh: bool,
-    command: str,
-) -> str:
-    """Carry out a plan until it is late, which is looked at after each dispatch. Returns why the
-    run failed; "" if it did not."""
-    from gemmetry.engine import run
+class PlanRunner:
+    """Carries out plans; those that are `fresh` begin each experiment anew once."""
 
-    def listen(event: Event) -> None:
-        listener(event)
-        if isinstance(event, DispatchFinished) and is_late():
-            raise _TimeUp
+    def __init__(self, listener: Listener, *, command: str, fresh: bool) -> None:
+        self.listener, self._command, self._fresh = listener, command, fresh
+        self._begun: set[Path] = set()
 
-    try:
-        return run(plan, folder, listener=listen, fresh=fresh, command=command).failure
-    except _TimeUp:
-        return ""
+    def replaces(self, folder: Path) -> bool:
+        """Whether the next run begins the experiment in `folder` anew."""
+        return self._fresh and folder not in self._begun
+
+    def run(self, plan: Plan, folder: Path, is_late: Callable[[], bool]) -> str:
+        """Carry out a plan until it is late, which is looked at after each dispatch. Returns why
+        the run failed; "" if it did not."""
+        from gemmetry.engine import run
+
+        def listen(event: Event) -> None:
+            self.listener(event)
+            if isinstance(event, DispatchFinished) and is_late():
+                raise _TimeUp
+
+        is_fresh = self.replaces(folder)
+        self._begun.add(folder)
+        try:
+            return run(plan, folder, listener=listen, fresh=is_fresh, command=self._command).failure
+        except _TimeUp:
+            return ""
 
 
 class EngineMeasure:
@@ -397,14 +408,9 @@ class EngineMeasure:
         fresh: bool = False,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._prepared = prepared
-        self._listener = listener
-        self._command = command
-        self._fresh: set[int] | None = set() if fresh else None
-        """Efforts whose experiments have been begun anew."""
-        limit = prepared.seconds
-        self._clock = clock
-        self._deadline = None if limit is None else clock() + limit
+        self._prepared, self._clock = prepared, clock
+        self._runner = PlanRunner(listener, command=command, fresh=fresh)
+        self._deadline = None if prepared.seconds is None else clock() + prepared.seconds
         self._done = self._measured = self._seconds = 0.0
         """Evaluations that are done, those of them that were measured by this process, and the
         time that these took."""
@@ -413,25 +419,31 @@ class EngineMeasure:
 
     def __call__(self, trials: Sequence[SearchTrial]) -> Mapping[SearchTrial, float | None]:
         """The medians of `trials` in ns; without those for which there was no time."""
-        found: dict[SearchTrial, float | None] = {}
+        prepared, found = self._prepared, dict[SearchTrial, float | None]()
         for effort in sorted({one.effort for one in trials}):
-            group = [one for one in trials if one.effort == effort]
-            known = self._stored(effort)
-            missing = [one for one in group if self._key(one) not in known]
-            self._done += sum(one.cost for one in group if self._key(one) in known)
-            if missing and not self.failure and not self._is_late:
-                self._listener(Message(self._progress()))
+            folder = prepared.search_folder(effort)
+            names = {
+                one: prepared.dispatch(prepared.spaces[one.space], one.candidate)
+                for one in trials
+                if one.effort == effort
+            }
+            known = self._stored(folder)
+            missing = [one for one, name in names.items() if _key(name) not in known]
+            self._done += sum(one.cost for one in names if one not in missing)
+            if missing and not self.failure and not self._is_late():
+                self._runner.listener(Message(self._progress()))
                 began = self._clock()
-                self._run(effort, missing)
-                known = self._stored(effort)
-                cost = sum(one.cost for one in missing if self._key(one) in known)
+                self._run(prepared.search_plan(effort, (names[one] for one in missing)), folder)
+                known = self._stored(folder)
+                cost = sum(one.cost for one in missing if _key(names[one]) in known)
                 self._seconds += self._clock() - began
                 self._measured += cost
                 self._done += cost
-            for one in group:
-                record = known.get(self._key(one))
-                if record is not None:
-                    found[one] = median_of(record)
+            found |= {
+                one: median_of(known[_key(name)])
+                for one, name in names.items()
+                if _key(name) in known
+            }
         return found
 
     def _progress(self) -> str:
@@ -448,62 +460,38 @@ class EngineMeasure:
     def finals(self, chosen: Sequence[Sequence[int]]) -> None:
         """Measure the finalists of each space next to the baselines, however late it is."""
         self._deadline = None
-        self._run_plan(
-            self._prepared.finals_plan(chosen),
-            self._prepared.experiment,
-            fresh=self._fresh is not None,
-        )
+        self._run(self._prepared.finals_plan(chosen), self._prepared.experiment)
 
     def proven(self, chosen: Sequence[Sequence[int]]) -> list[list[int]]:
         """The finalists that pass a verification at level standard."""
         from gemmetry.engine.experiment import Experiment
 
         prepared = self._prepared
-        plan = prepared.proofs_plan(chosen)
-        self._run_plan(plan, prepared.proofs_folder, fresh=self._fresh is not None)
+        self._run(prepared.proofs_plan(chosen), prepared.proofs_folder)
         with Experiment.open(prepared.proofs_folder) as stored:
             passed = {
                 (record.operation, record.configuration)
                 for record in stored.records()
                 if record.verdict.status is Verification.PASSED
             }
+        return [
+            [one for one in picks if passed.issuperset(map(_key, prepared.proofs(space, one)))]
+            for space, picks in zip(prepared.spaces, chosen, strict=True)
+        ]
 
-        def is_proven(space: SearchSpace, candidate: int) -> bool:
-            proofs = prepared.proofs(space, candidate)
-            return all((operation_name(p.operation), p.configuration) in passed for p in proofs)
+    def _run(self, plan: Plan, folder: Path) -> None:
+        self.failure = self._runner.run(plan, folder, self._is_late)
 
-        pairs = zip(prepared.spaces, chosen, strict=True)
-        return [[one for one in picks if is_proven(space, one)] for space, picks in pairs]
-
-    def _run(self, effort: int, trials: Sequence[SearchTrial]) -> None:
-        prepared = self._prepared
-        names = [prepared.dispatch(prepared.spaces[one.space], one.candidate) for one in trials]
-        fresh = self._fresh is not None and effort not in self._fresh
-        if self._fresh is not None:
-            self._fresh.add(effort)
-        plan = prepared.search_plan(effort, names)
-        self._run_plan(plan, prepared.search_folder(effort), fresh=fresh)
-
-    def _run_plan(self, plan: Plan, folder: Path, *, fresh: bool) -> None:
-        self.failure = run_until(
-            plan, folder, lambda: self._is_late, self._listener, fresh=fresh, command=self._command
-        )
-
-    @property
     def _is_late(self) -> bool:
         return self._deadline is not None and self._clock() > self._deadline
 
-    def _key(self, trial: SearchTrial) -> tuple[str, str]:
-        space = self._prepared.spaces[trial.space]
-        return operation_name(space.operation), space.configurations[trial.candidate].name
-
-    def _stored(self, effort: int) -> dict[tuple[str, str], Record]:
+    def _stored(self, folder: Path) -> dict[tuple[str, str], Record]:
         from gemmetry.engine.experiment import Experiment
 
-        if self._fresh is not None and effort not in self._fresh:
+        if self._runner.replaces(folder):
             return {}
         try:
-            stored = Experiment.open(self._prepared.search_folder(effort))
+            stored = Experiment.open(folder)
         except RequestError:
             return {}
         with stored:
@@ -512,6 +500,11 @@ class EngineMeasure:
                 for record in stored.records()
                 if record.provider == self._prepared.provider
             }
+
+
+def _key(name: NamedDispatch) -> tuple[str, str]:
+    """Operation and configuration, as records name them."""
+    return operation_name(name.operation), name.configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -648,8 +641,6 @@ def _from(
 
 def _known(path: Path, provider: str) -> _Known:
     if path.is_file() and _is_table(path):
-        from gemmetry.tuning.dispatcher.table import operation_of, parts_of, read_table
-
         return {
             operation_of(entry.problem): own
             for entry in read_table(path).entries
@@ -678,20 +669,16 @@ def _is_table(path: Path) -> bool:
 def _of_neighbours(space: SearchSpace, known: _Known) -> list[int]:
     """The fastest configurations of the nearest shapes, the nearest shape first."""
     mine = space.operation
-    near = sorted(
-        ((_distance(mine, one), str(one), one) for one in known if one.signature == mine.signature),
-    )
+    near = []
+    for one, times in known.items():
+        # Euclidean distance in octaves of M, N, K and the batch.
+        pairs = zip(mine.matmul_shape, one.matmul_shape, strict=True)
+        distance = math.hypot(*(math.log2(a / b) for a, b in pairs))
+        if one.signature == mine.signature and distance <= _FARTHEST:
+            near.append((distance, str(one), times))
     places = positions(space)
     found: dict[int, None] = {}
-    for distance, _, other in near:
-        times = known[other]
-        ranked = [name for name in sorted(times, key=lambda name: times[name]) if name in places]
-        if distance <= _FARTHEST:
-            found |= dict.fromkeys(places[name] for name in ranked[:_OF_NEIGHBOUR])
+    for *_, times in sorted(near, key=lambda one: one[:2]):
+        ranked = [places[name] for name in sorted(times, key=times.__getitem__) if name in places]
+        found |= dict.fromkeys(ranked[:_OF_NEIGHBOUR])
     return list(found)
-
-
-def _distance(one: Operation, other: Operation) -> float:
-    """Euclidean distance in octaves of M, N, K and the batch."""
-    pairs = zip(one.matmul_shape, other.matmul_shape, strict=True)
-    return math.hypot(*(math.log2(a / b) for a, b in pairs))

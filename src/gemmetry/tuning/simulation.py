@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -95,16 +97,15 @@ def simulate(
         for budget in budgets:
             runs = [_run(measured, name, budget, seed) for seed in range(seeds)]
             shares = [[share for share, _ in run] for run in runs]
-            means = [geometric_mean(run) if min(run) > 0 else 0.0 for run in shares]
-            known = [mean for mean in means if mean is not None]
+            means = list(map(_mean, shares))
             found.append(
                 SimulatedShare(
                     strategy=name,
                     budget=budget,
                     evaluations=float(np.mean([cost for run in runs for _, cost in run])),
-                    mean=math.fsum(known) / len(known),
-                    lowest=min(known),
-                    highest=max(known),
+                    mean=fmean(means),
+                    lowest=min(means),
+                    highest=max(means),
                     by_shape=tuple(_mean(one) for one in zip(*shares, strict=True)),
                 )
             )
@@ -246,7 +247,8 @@ def stored_space(results: ResultSet) -> StoredSpace:
             f"{results.title} has no results",
             hint="Measure some: gemmetry tune --strategy exhaustive.",
         )
-    provider = _widest(results.records)
+    pairs = dict.fromkeys((record.provider, record.configuration) for record in results.records)
+    [(provider, _)] = Counter(name for name, _ in pairs).most_common(1)
     own = [record for record in results.records if record.provider == provider]
     first = own[0]
     parameters = {record.configuration: dict(record.configuration_parameters) for record in own}
@@ -271,13 +273,6 @@ def device_of(results: ResultSet) -> str:
     environment = results.environments.get(first.environment_id)
     devices = environment.devices if environment is not None else ()
     return devices[0] if devices and parse_target(first.target).is_gpu else first.target
-
-
-def _widest(records: Iterable[Record]) -> str:
-    names: dict[str, set[str]] = {}
-    for record in records:
-        names.setdefault(record.provider, set()).add(record.configuration)
-    return max(names, key=lambda name: len(names[name]))
 
 
 def median_of(record: Record) -> float | None:
@@ -342,15 +337,14 @@ def compact(space: StoredSpace) -> bytes:
         "device": space.device, "command": space.command, "created": space.created,
     }  # fmt: skip
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-    parameters = [
-        f"  {json.dumps(name)}: {json.dumps(dict(space.parameters[name]))}" for name in names
-    ]
-    shapes = [
-        f"  {json.dumps(name)}: {json.dumps([row(one) for one in times], separators=(',', ':'))}"
+    parameters = {name: json.dumps(dict(space.parameters[name])) for name in names}
+    shapes = {
+        name: json.dumps(list(map(row, times)), separators=(",", ":"))
         for name, times in space.operations.items()
-    ]
-    lines.append(' "parameters": {\n' + ",\n".join(parameters) + "\n }")
-    lines.append(' "operations": {\n' + ",\n".join(shapes) + "\n }")
+    }
+    for key, texts in (("parameters", parameters), ("operations", shapes)):
+        inner = ",\n".join(f"  {json.dumps(name)}: {text}" for name, text in texts.items())
+        lines.append(f' "{key}": {{\n{inner}\n }}')
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 

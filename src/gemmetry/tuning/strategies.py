@@ -166,11 +166,7 @@ class ModelSearch:
         self._learned[trial.space, trial.candidate] = None if ns is None else math.log(ns)
 
     def _offers(
-        self,
-        index: int,
-        space: SearchSpace,
-        posterior: _Posterior,
-        count: int,
+        self, index: int, space: SearchSpace, posterior: _Posterior, count: int
     ) -> list[tuple[float, int, int]]:
         """Up to `count` configurations of a space with what each promises, negative: the expected
         improvement on the best (Jones et al., J. Global Optimization 13, 1998), or, where nothing
@@ -316,8 +312,7 @@ class OptunaSearch:
     ) -> None:
         optuna = _library()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._optuna, self._rng = optuna, rng
-        self._spaces, self._limits = spaces, limits
+        self._limits = limits
         self._studies = [_Study(optuna, space, sampler, rng) for space in spaces]
         self._batch = 0
 
@@ -380,16 +375,13 @@ class _Study:
         elif trial is not None:
             self._study.tell(trial, ns)
         elif ns is not None:
-            known = zip(self._names, self._points[candidate], self._choices, strict=True)
-            parameters = {name: (value, choices) for name, value, choices in known}
-            distribution = self._optuna.distributions.CategoricalDistribution
-            self._study.add_trial(
-                self._optuna.trial.create_trial(
-                    params={name: value for name, (value, _) in parameters.items()},
-                    distributions={n: distribution(c) for n, (_, c) in parameters.items()},
-                    value=ns,
-                )
+            among = map(self._optuna.distributions.CategoricalDistribution, self._choices)
+            known = self._optuna.trial.create_trial(
+                params=dict(zip(self._names, self._points[candidate], strict=True)),
+                distributions=dict(zip(self._names, among, strict=True)),
+                value=ns,
             )
+            self._study.add_trial(known)
 
 
 def _sorted(values: set[Parameter]) -> list[Parameter]:

@@ -33,12 +33,7 @@ from gemmetry.numerics.inputs import (
     take_lines,
     with_lines,
 )
-from gemmetry.numerics.references import (
-    Reference,
-    compute_reference,
-    to_logical,
-    to_storage,
-)
+from gemmetry.numerics.references import Reference, compute_reference, to_logical, to_storage
 from gemmetry.numerics.storage import (
     Array,
     Float64Array,
@@ -107,20 +102,20 @@ def recheck(
     differing: list[str] = []
     for label, output, change in outputs:
         if output.dtype != numpy_dtype(spec.dtype) or output.shape != spec.storage_shape:
-            return failed(NAME, f"{label}: it is {output.dtype} of shape {output.shape}")
+            return failed(f"{label}: it is {output.dtype} of shape {output.shape}", name=NAME)
         problem, first_bad = judge.problem(output, change)
         if problem:
             since = "" if change is None else f", with {change} before the launch"
-            return failed(NAME, f"{label}{since}: {problem}", first_bad)
+            return failed(f"{label}{since}: {problem}", first_bad, NAME)
         if is_repeatable and right and change is None and not judge.was_known:
             differing.append(label)
     if differing and not set(declared) & {Trait.NONDETERMINISTIC, Trait.STOCHASTIC_ROUNDING}:
         return warned(
-            NAME,
             f"{differing[0]} is within its bound, but differs in its bits from the result that was "
             "verified, although launches agreed until they were timed",
+            NAME,
         )
-    return passed(NAME)
+    return passed(name=NAME)
 
 
 @dataclass
@@ -181,9 +176,8 @@ class _Judge:
         if errors.bad is None:
             return "", ""
         guess = guess_bug(self.operation, output, reference.value, errors.bad)
-        return f"{errors.bad_count} of {errors.elements} elements are wrong ({guess})", (
-            errors.first_bad
-        )
+        text = f"{errors.bad_count} of {errors.elements} elements are wrong ({guess})"
+        return text, errors.first_bad
 
     def _lines_problem(self, output: Array, reference: Reference, change: InputChange) -> str:
         """Compare the lines that the change affects."""

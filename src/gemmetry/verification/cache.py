@@ -66,11 +66,7 @@ class ReferenceCache:
         self._held_bytes = 0
 
     def get(
-        self,
-        operation: Operation,
-        distribution: str,
-        seed: int,
-        compute: Callable[[], Reference],
+        self, operation: Operation, distribution: str, seed: int, compute: Callable[[], Reference]
     ) -> Reference:
         """The reference of `operation` for these inputs: from memory, from disk, or computed."""
         key = (operation, distribution, seed)
@@ -81,14 +77,11 @@ class ReferenceCache:
             reference = compute()
         else:
             reference = _stored(self._directory, key, compute)
-        self._remember(key, reference)
-        return reference
-
-    def _remember(self, key: _Key, reference: Reference) -> None:
         self._memory[key] = reference
         self._held_bytes += reference.nbytes
         while len(self._memory) > 1 and self._held_bytes > MEMORY_BYTES:
             self._held_bytes -= self._memory.popitem(last=False)[1].nbytes
+        return reference
 
 
 def _stored(directory: Path, key: _Key, compute: Callable[[], Reference]) -> Reference:
@@ -113,10 +106,7 @@ def _stored(directory: Path, key: _Key, compute: Callable[[], Reference]) -> Ref
 
 def _read(path: Path, header: str, shape: tuple[int, ...]) -> Reference | None:
     try:
-        with (
-            path.open("rb") as file,
-            np.load(file, allow_pickle=False) as arrays,
-        ):
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if str(arrays["header"]) != header:
                 return None
             value = arrays["value"]

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer, Executable
-from gemmetry.domain.operation import (
-    F32,
-    TF32,
-    Operation,
-)
+from gemmetry.domain.operation import F32, TF32, Operation
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import Matmul, Reference, compute_reference, to_logical
@@ -84,6 +80,8 @@ class Context:
     companions: Companions | None = None
     thorough: bool = False
     """Whether checks with a short and a long form use the long one."""
+    check: str = ""
+    """Name of the check that runs."""
     evidence: dict[str, Evidence] = field(default_factory=dict)
     """Evidence by check, for failed checks with arrays to save."""
     on_device: ReferenceOnDevice = field(default_factory=ReferenceOnDevice)
@@ -273,11 +271,7 @@ class Context:
         return _CASES.get(operation, key, fresh)
 
     def case_of(
-        self,
-        operation: Operation,
-        inputs: tuple[Array, ...],
-        *,
-        signs_are_random: bool = True,
+        self, operation: Operation, inputs: tuple[Array, ...], *, signs_are_random: bool = True
     ) -> ExactCase:
         """The exact case of other inputs on which no sum rounds, for a small operation with the
         signature of this one."""
@@ -318,17 +312,12 @@ class Context:
 
     def run_exact(self, name: str, case: ExactCase, placed: Placed | None = None) -> ExactRun:
         """Launch on `case` in the other buffers, or in those of `placed`."""
-        launch = self.launcher.launch(
-            self.put(case.inputs) if placed is None else placed,
-            sentinel=self._sentinel_of(name),
-            output=self.launcher.new_output() if name == INTEGERS else None,
-        )
-        return self.judged(case, launch)
-
-    def _sentinel_of(self, name: str) -> int:
+        placed = self.put(case.inputs) if placed is None else placed
+        sentinel, output = PLAUSIBLE[name == "selects_rhs"], None
         if name == INTEGERS:
-            return self.launcher.sentinels[1]
-        return PLAUSIBLE[name == "selects_rhs"]
+            sentinel, output = self.launcher.sentinels[1], self.launcher.new_output()
+        launch = self.launcher.launch(placed, sentinel=sentinel, output=output)
+        return self.judged(case, launch)
 
     def judged(self, case: ExactCase, launch: Launch) -> ExactRun:
         """`launch`, made on the inputs of `case`, with its errors."""
@@ -350,21 +339,18 @@ class Context:
             declared=self.declared,
         )
 
-    def verdict_of_exact(self, name: str, run: ExactRun, *, guess: bool = True) -> CheckResult:
-        """The result of the check `name` from a launch on exact inputs.
+    def verdict_of_exact(self, run: ExactRun, *, guess: bool = True) -> CheckResult:
+        """The result of a check from a launch on exact inputs.
 
         Args:
             guess: as for :meth:`judge`.
         """
         if run.errors is None:
-            return failed(name, run.problem)
-        return self.judge(
-            name, run.launch, run.case.value, run.errors, only_failures=True, guess=guess
-        )
+            return failed(run.problem)
+        return self.judge(run.launch, run.case.value, run.errors, only_failures=True, guess=guess)
 
     def judge(
         self,
-        name: str,
         launch: Launch,
         expected: Array,
         errors: ErrorStatistics,
@@ -372,43 +358,38 @@ class Context:
         only_failures: bool = False,
         guess: bool = True,
     ) -> CheckResult:
-        """The result of the check `name` from the errors of a launch of the main operation.
+        """The result of a check from the errors of a launch of the main operation.
 
         Args:
             guess: state what kind of bug wrong elements suggest; this would mislead where the check
                 itself knows more.
         """
         if errors.bad is not None:
-            self.keep_evidence(name, launch, expected, errors.bad)
+            self.keep_evidence(launch, expected, errors.bad)
             text = f"{errors.bad_count} of {errors.elements} elements are wrong"
             if guess:
                 text += f" ({self._guess(launch, expected, errors.bad)})"
-            return failed(name, text, errors.first_bad)
+            return failed(text, errors.first_bad)
         if errors.bias_problem:
-            return failed(name, errors.bias_problem)
-        return passed(name) if only_failures else self.warning(name, errors)
+            return failed(errors.bias_problem)
+        return passed() if only_failures else self.warning(errors)
 
     def _guess(self, launch: Launch, expected: Array, bad: Mask) -> str:
         """One phrase that describes the wrong elements: they are the output's earlier contents or
         the result of another launch, else where and how they are wrong."""
         mask = sentinel_mask(launch.output, launch.sentinel)
-        if (
-            launch.sentinel
-            and to_logical(mask, self.operation.output).reshape(bad.shape)[bad].all()
-        ):
+        left = to_logical(mask, self.operation.output).reshape(bad.shape)
+        if launch.sentinel and left[bad].all():
             return "unwritten: every wrong element has the previous value of the output"
         source = self._kept_from(launch)
         if source:
             return f"kept: it is the result of {source}, remembered by address, shape or a part"
         tile = self.companions.tile if self.companions is not None else None
+        differs = self.differs_between_launches
         return guess_bug(
-            self.operation,
-            launch.output,
-            expected,
-            bad,
-            tile=tile,
-            differs_between_launches=self.differs_between_launches,
-        )
+            self.operation, launch.output, expected, bad, tile=tile,
+            differs_between_launches=differs,
+        )  # fmt: skip
 
     def _kept_from(self, launch: Launch) -> str:
         """Which earlier, correct launch on other inputs gave exactly this result; "" if none."""
@@ -425,44 +406,49 @@ class Context:
                 return source
         return ""
 
-    def warning(self, name: str, errors: ErrorStatistics) -> CheckResult:
+    def warning(self, errors: ErrorStatistics) -> CheckResult:
         """Warn where elements are outside the warn bound."""
         if not errors.warned_count:
-            return passed(name)
+            return passed()
         return warned(
-            name,
             f"{errors.warned_count} of {errors.elements} elements have larger errors than usual, "
-            f"up to {errors.max_warn_ratio:.2g} times the expected bound",
+            f"up to {errors.max_warn_ratio:.2g} times the expected bound"
         )
 
-    def judge_by_bound(self, name: str, launch: Launch, reference: Reference | None) -> CheckResult:
+    def judge_by_bound(self, launch: Launch, reference: Reference | None) -> CheckResult:
         """Judge a launch by its reference, or by Freivalds' test where there is none."""
         problem = self.launcher.form_problem(launch)
         if problem:
-            return failed(name, problem)
+            return failed(problem)
         if reference is not None:
             errors = self.compare(launch, reference)
-            return self.judge(name, launch, reference.value, errors)
-        return self.judge_sums(name, launch, self.freivalds(launch))
+            return self.judge(launch, reference.value, errors)
+        return self.judge_sums(launch, self.freivalds(launch))
 
-    def judge_sums(self, name: str, launch: Launch, found: FreivaldsResult) -> CheckResult:
-        """The result of the check `name` from Freivalds' test."""
+    def judge_sums(self, launch: Launch, found: FreivaldsResult) -> CheckResult:
+        """The result of a check from Freivalds' test."""
         if not found.is_right:
-            self.keep_evidence(name, launch, None, found.mask)
-            return failed(name, found.detail, found.statistics.first_bad)
-        result = self.warning(name, found.statistics)
-        return result if result.outcome is CheckOutcome.WARNED else passed(name, found.detail)
+            self.keep_evidence(launch, None, found.mask)
+            return failed(found.detail, found.statistics.first_bad)
+        result = self.warning(found.statistics)
+        return result if result.outcome is CheckOutcome.WARNED else passed(found.detail)
 
-    def keep_evidence(
-        self, name: str, launch: Launch, expected: Array | None, bad: Mask | None
-    ) -> None:
+    def keep_evidence(self, launch: Launch, expected: Array | None, bad: Mask | None) -> None:
         """Keep the arrays of a failure for saving."""
         width = self.operation.output.shape[-1]
-        self.evidence[name] = Evidence(
-            check=name,
+        self.evidence[self.check] = Evidence(
+            check=self.check,
             operation=self.operation,
             inputs=tuple(launch.inputs),
             output=launch.output,
             expected=expected,
             bad=None if bad is None else bad.reshape(-1, width),
         )
+
+
+def run_check(context: Context, check: Callable[[Context], CheckResult]) -> CheckResult:
+    """The result of `check`, under the name of its function."""
+    function = check.func if isinstance(check, partial) else check
+    context.check = function.__name__.removeprefix("check_")
+    result = check(context)
+    return result if result.name else replace(result, name=context.check)

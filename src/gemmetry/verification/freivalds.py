@@ -40,7 +40,7 @@ the result is wrong, and there is no false alarm.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -141,52 +141,33 @@ class ElementSampler:
         convolution."""
         if isinstance(self.operation.shape, Conv2dShape):
             return self._pixels(self.operation.shape, also)
-        m, n, _, _ = self.operation.matmul_shape
-        sample = ElementSample(ErrorStatistics(elements=0))
-        for member, rows in self._places(m, also):
-            lines = [Line(int(row) + member * m, member) for row in rows]
-            tensors = self._of_member(member)
-            for columns in self._blocks(n):
-                self._compare(sample, lines, tensors, rows, columns, axis=1)
-            sample.lines += lines
-        return sample
+        return self._lines(1, also)
 
     def columns(self) -> ElementSample:
         """Compare columns of the result (of some matrices of a batch)."""
-        m, n, _, _ = self.operation.matmul_shape
-        sample = ElementSample(ErrorStatistics(elements=0))
-        for member, columns in self._places(n, ()):
-            lines = [Line(int(column), member) for column in columns]
-            tensors = self._of_member(member)
-            for rows in self._blocks(m):
-                self._compare(sample, lines, tensors, rows, columns, axis=0)
-            sample.lines += lines
-        return sample
+        return self._lines(0)
 
-    def _places(self, size: int, also: Sequence[int]) -> Iterator[tuple[int, Indices]]:
-        """(matrix of the batch, sorted indices below `size`)."""
-        batch = self.operation.matmul_shape.batch
+    def _lines(self, axis: int, also: Sequence[int] = ()) -> ElementSample:
+        """Compare lines of the result along which `axis` runs, including `also`."""
+        m, n, k, batch = self.operation.matmul_shape
+        size, length = (m, n) if axis else (n, m)
         members = spread(batch, min(batch, _MEMBERS), self.rng)
         wanted: dict[int, set[int]] = {int(member): set() for member in members}
         for member in wanted:
             wanted[member].update(map(int, spread(size, LINES // len(members), self.rng)))
         for line in also:
             wanted.setdefault(line // size, set()).add(line % size)
-        for member, indices in sorted(wanted.items()):
-            yield member, np.array(sorted(indices), dtype=np.intp)
-
-    def _blocks(self, size: int) -> Iterator[Indices]:
-        step = max(1, _BLOCK // max(1, self.operation.matmul_shape.k))
-        for start in range(0, size, step):
-            yield np.arange(start, min(start + step, size))
-
-    def _of_member(self, member: int) -> dict[str, Array]:
-        """The operands of one matrix of the batch; operands shared by the batch are unchanged."""
-        is_batched = self.operation.kind is OperationKind.BATCH_MATMUL
-        return {
-            role: array[member] if is_batched and array.ndim == 3 else array
-            for role, array in self.tensors.items()
-        }
+        sample, step = ElementSample(ErrorStatistics(elements=0)), max(1, _BLOCK // max(1, k))
+        for member, chosen in sorted(wanted.items()):
+            indices = np.array(sorted(chosen), dtype=np.intp)
+            lines = [Line(int(index) + axis * member * m, member) for index in indices]
+            tensors = _of_member(self.operation, self.tensors, member)
+            for start in range(0, length, step):
+                block = np.arange(start, min(start + step, length))
+                places = (indices, block) if axis else (block, indices)
+                self._compare(sample, lines, tensors, *places, axis=axis)
+            sample.lines += lines
+        return sample
 
     def _compare(
         self,
@@ -226,7 +207,7 @@ class ElementSampler:
             reference = replace(reference, sizes=self.sizes)
         got = np.ascontiguousarray(tensors["result"][block])
         found = compare(operation, got, reference, declared=self.declared)
-        _note_lines(operation, lines, got, reference, found, axis)
+        self._note_lines(lines, got, reference, found, axis)
         if found.bad is not None:
             row, column = (int(i) for i in np.unravel_index(found.bad.argmax(), found.bad.shape))
             # The matrix's own row, numbered consecutively over the batch.
@@ -238,6 +219,26 @@ class ElementSampler:
             found.first_bad = f"{index}{found.first_bad.partition(']')[2]}"
         sample.statistics.elements += found.elements
         sample.statistics.add(found)
+
+    def _note_lines(
+        self, lines: list[Line], got: Array, reference: Reference, found: ErrorStatistics, axis: int
+    ) -> None:
+        signature, right = self.operation.signature, np.ones(got.shape, np.bool_)
+        if found.bad is not None:
+            right = ~found.bad
+        for index in np.flatnonzero(~right.all(axis=axis)):
+            lines[index].is_bad = True
+        if signature.lhs.is_integer:
+            return
+        values = to_float64(got)
+        with np.errstate(invalid="ignore"):
+            error = values - to_float64(reference.value)
+        right = right & np.isfinite(error)
+        ulps: Float64Array = half_ulp(values, signature.result)
+        for name, part in (("squared_error", error), ("squared_half_ulp", ulps)):
+            sums = np.square(np.where(right, part, 0.0)).sum(axis=axis)
+            for line, more in zip(lines, sums, strict=True):
+                setattr(line, name, getattr(line, name) + float(more))
 
     def _pixels(self, shape: Conv2dShape, also: Sequence[int]) -> ElementSample:
         """Compare pixels of a convolution's result with all their channels, as rows of its implicit
@@ -271,6 +272,15 @@ class ElementSampler:
         return sample
 
 
+def _of_member(operation: Operation, tensors: Mapping[str, Array], member: int) -> dict[str, Array]:
+    """The operands of one matrix of the batch; operands shared by the batch are unchanged."""
+    is_batched = operation.kind is OperationKind.BATCH_MATMUL
+    return {
+        role: array[member] if is_batched and array.ndim == 3 else array
+        for role, array in tensors.items()
+    }
+
+
 def spread(size: int, count: int, rng: np.random.Generator) -> Indices:
     """Up to `count` (two or more) different indices below `size`, in order: the first, the last,
     and one at a random place of each of equal strata between."""
@@ -280,34 +290,6 @@ def spread(size: int, count: int, rng: np.random.Generator) -> Indices:
     chosen = rng.integers(edges[:-1], edges[1:])
     chosen[0], chosen[-1] = 0, size - 1
     return chosen.astype(np.intp)
-
-
-def _note_lines(
-    operation: Operation,
-    lines: list[Line],
-    got: Array,
-    reference: Reference,
-    found: ErrorStatistics,
-    axis: int,
-) -> None:
-    if operation.signature.lhs.is_integer:
-        squared = halves = np.zeros(len(lines))
-    else:
-        values = to_float64(got)
-        with np.errstate(invalid="ignore"):
-            error = values - to_float64(reference.value)
-        right = np.isfinite(error)
-        if found.bad is not None:
-            right &= ~found.bad
-        ulps: Float64Array = half_ulp(values, operation.signature.result)
-        squared = np.square(np.where(right, error, 0.0)).sum(axis=axis)
-        halves = np.square(np.where(right, ulps, 0.0)).sum(axis=axis)
-    for line, error2, half2 in zip(lines, squared, halves, strict=True):
-        line.squared_error += float(error2)
-        line.squared_half_ulp += float(half2)
-    if found.bad is not None:
-        for index in np.flatnonzero(found.bad.any(axis=axis)):
-            lines[index].is_bad = True
 
 
 _PIECE = 1 << 19
@@ -335,14 +317,8 @@ class Scan:
     @property
     def flipped(self) -> Scan:
         """The scan of the transposed matrix."""
-        return Scan(
-            self.left,
-            self.right,
-            self.column_squares,
-            self.row_squares,
-            self.column_fourths,
-            self.row_fourths,
-        )
+        swapped = self.left, self.right, self.column_squares, self.row_squares
+        return Scan(*swapped, self.column_fourths, self.row_fourths)
 
 
 def scan(
@@ -421,20 +397,33 @@ class FreivaldsResult:
     """Rows of the result, reshaped to (-1, last axis), whose sums or samples are wrong."""
     bad_columns: tuple[int, ...]
     """Columns of the result (of any matrix of a batch) whose sums or samples are wrong."""
-    detail: str
-    """What is wrong and where, or what was checked; one line."""
-    checked_elements: int
-    """Number of elements that the sample compared one by one."""
     statistics: ErrorStatistics
     """Error statistics of the sampled elements, without a mask."""
-    vectors: int
-    """Number of vectors; 0 where the sums do not apply."""
     inapplicable: str = ""
     """Why the sums do not apply, so that only the sample was judged; "" where they do."""
     largest_deviation: float = 0.0
     """Largest √(Σ_v r_v² / V) / s over rows and columns: below about 2 for a right result."""
     shape: tuple[int, int] = (0, 0)
     """Shape of the result reshaped to (-1, last axis)."""
+
+    @property
+    def detail(self) -> str:
+        """What is wrong and where, or what was checked; one line."""
+        parts, statistics = [], self.statistics
+        if statistics.bad_count:
+            parts.append(f"{statistics.bad_count} of {statistics.elements} sampled elements")
+        lines = (("row", self.bad_rows), ("column", self.bad_columns))
+        for (name, found), size in zip(lines, self.shape, strict=True):
+            if found:
+                parts.append(f"{len(found)} of {size} {name}s ({_ranges(found)})")
+        deviation = self.largest_deviation
+        if parts:
+            sums = f"; sums deviate by up to {deviation:.3g} times their noise" if deviation else ""
+            return "wrong: " + ", ".join(parts) + sums
+        how = f"sums within {deviation:.2g} of their noise"
+        if self.inapplicable:
+            how = f"only a sample, as {self.inapplicable}"
+        return f"{statistics.elements} sampled elements are correct; {how}"
 
     @property
     def is_right(self) -> bool:
@@ -481,29 +470,21 @@ def freivalds(
     overflowing = _overflowing_rows(operation, output)
     sampler = ElementSampler(operation, inputs, output, seed=seed, declared=declared)
     rows = sampler.rows(also=[int(row) for row in overflowing[:LINES]])
-    bad_rows, bad_columns = set(rows.bad), set[int]()
     samples = [rows]
     if not isinstance(operation.shape, Conv2dShape):
         samples.append(sampler.columns())
-        bad_columns.update(samples[1].bad)
     statistics = ErrorStatistics(elements=sum(sample.statistics.elements for sample in samples))
     for sample in samples:
         statistics.add(sample.statistics)
-    reason = _inapplicable(operation, overflowing)
-    deviation = 0.0
+    reason, deviation = _inapplicable(operation, overflowing), 0.0
+    bad: list[set[int]] = [*(sample.bad for sample in samples), set()][:2]
     if not reason:
-        sums = _ProjectedSums(operation, inputs, output, seed, vectors, declared)
-        found = sums.judge(samples)
-        bad_rows.update(found.rows)
-        bad_columns.update(found.columns)
-        deviation = found.largest_deviation
+        sums = _ProjectedSums(sampler, seed, vectors)
+        deviation = sums.judge(samples, *bad)
     return FreivaldsResult(
-        bad_rows=tuple(sorted(bad_rows)),
-        bad_columns=tuple(sorted(bad_columns)),
-        detail=_detail(bad_rows, bad_columns, shape, statistics, deviation, reason),
-        checked_elements=statistics.elements,
+        bad_rows=tuple(sorted(bad[0])),
+        bad_columns=tuple(sorted(bad[1])),
         statistics=statistics,
-        vectors=0 if reason else vectors,
         inapplicable=reason,
         largest_deviation=deviation,
         shape=shape,
@@ -535,40 +516,12 @@ def _inapplicable(operation: Operation, overflowing: Indices) -> str:
     return ""
 
 
-def _detail(
-    rows: set[int],
-    columns: set[int],
-    shape: tuple[int, int],
-    statistics: ErrorStatistics,
-    deviation: float,
-    reason: str,
-) -> str:
-    parts = []
-    if statistics.bad_count:
-        parts.append(f"{statistics.bad_count} of {statistics.elements} sampled elements")
-    for name, found, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
-        if found:
-            parts.append(f"{len(found)} of {size} {name}s ({_ranges(found)})")
-    if parts:
-        sums = f"; sums deviate by up to {deviation:.3g} times their noise" if deviation else ""
-        return "wrong: " + ", ".join(parts) + sums
-    how = f"only a sample, as {reason}" if reason else f"sums within {deviation:.2g} of their noise"
-    return f"{statistics.elements} sampled elements are correct; {how}"
-
-
-def _ranges(indices: set[int]) -> str:
-    """``3, 8–15, 40``; the first few."""
-    ordered = np.array(sorted(indices))
+def _ranges(indices: Sequence[int]) -> str:
+    """``3, 8–15, 40`` of ascending numbers; the first few."""
+    ordered = np.array(indices)
     runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
     texts = [f"{run[0]}" if run.size == 1 else f"{run[0]}–{run[-1]}" for run in runs[:4]]
     return ", ".join([*texts, "…"] if len(runs) > 4 else texts)
-
-
-@dataclass
-class _ExcessFound:
-    rows: set[int] = field(default_factory=set)
-    columns: set[int] = field(default_factory=set)
-    largest_deviation: float = 0.0
 
 
 @dataclass
@@ -586,23 +539,13 @@ class _Side:
 class _ProjectedSums:
     """Freivalds' test of a (batch) product, over rows and over columns."""
 
-    def __init__(
-        self,
-        operation: Operation,
-        inputs: Sequence[Array],
-        output: Array,
-        seed: int,
-        vectors: int,
-        declared: Collection[Trait],
-    ) -> None:
-        self.operation = operation
-        self.tensors = logical_tensors(operation, inputs)
-        self.tensors["result"] = to_logical(output, operation.output)
+    def __init__(self, sampler: ElementSampler, seed: int, vectors: int) -> None:
+        self.operation, self.tensors = sampler.operation, sampler.tensors
         self.vectors = vectors
-        self.is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
+        self.is_stochastic = Trait.STOCHASTIC_ROUNDING in sampler.declared
         self.rng = np.random.default_rng([seed % 2**64, 0xF4E1])
-        m, n, _, batch = operation.matmul_shape
-        self.is_integer = operation.signature.lhs.is_integer
+        m, n, _, batch = self.operation.matmul_shape
+        self.is_integer = self.operation.signature.lhs.is_integer
         self.modulo = self.is_integer and self.wraps_around()
         self.limit = largest_right_deviation(vectors, batch * (m + n))
 
@@ -612,31 +555,31 @@ class _ProjectedSums:
         m, n, k, _ = self.operation.matmul_shape
         return max(m, n) * max(128 * 128 * k, 2**31) >= 2**53
 
-    def judge(self, samples: Sequence[ElementSample]) -> _ExcessFound:
+    def judge(
+        self, samples: Sequence[ElementSample], bad_rows: set[int], bad_columns: set[int]
+    ) -> float:
+        """Add the lines whose sums are wrong; returns the largest deviation."""
         m, _, _, batch = self.operation.matmul_shape
         with np.errstate(over="ignore"):
             sides = [self._sides(self._of_member(member)) for member in range(batch)]
-        found = _ExcessFound()
         seen = self._accumulation_errors([side[0] for side in sides], samples[0].lines, m)
         seen += self._accumulation_errors([side[1] for side in sides], samples[1].lines, 0)
         unit = self.operation.signature.accumulator.unit_roundoff
         least = math.sqrt(rounding_count(self.operation)) * unit
         excess = max(least, float(np.quantile(seen, 0.75)) if seen else 0.0)
+        largest = 0.0
         for member, (across, down) in enumerate(sides):
-            for side, bad, offset in ((across, found.rows, member * m), (down, found.columns, 0)):
+            for side, bad, offset in ((across, bad_rows, member * m), (down, bad_columns, 0)):
                 wrong, deviation = self._wrong(side, excess)
                 bad.update(int(line) + offset for line in wrong)
-                found.largest_deviation = max(found.largest_deviation, deviation)
-        return found
+                largest = max(largest, deviation)
+        return largest
 
     def _of_member(self, member: int) -> dict[str, Array]:
         """The operands of one matrix of the batch; operands shared by the batch as one row. A and B
         contain the factors of their blocks, in 8 bytes for each element."""
-        is_batched = self.operation.kind is OperationKind.BATCH_MATMUL
-        parts = {
-            role: array[member] if is_batched and array.ndim == 3 else np.atleast_2d(array)
-            for role, array in self.tensors.items()
-        }
+        whole = _of_member(self.operation, self.tensors, member)
+        parts: dict[str, Array] = {role: np.atleast_2d(array) for role, array in whole.items()}
         if self.operation.signature.blocks is not None:
             parts["lhs"], parts["rhs"] = dequantized(self.operation, parts)
             del parts["scale_a"], parts["scale_b"]
@@ -673,13 +616,8 @@ class _ProjectedSums:
                 columns = columns + weight * part.left
                 row_size = row_size + abs(weight) * np.sqrt(part.row_squares)
                 column_size = column_size + abs(weight) * np.sqrt(part.column_squares)
-        result = scan(
-            parts["result"],
-            x=x,
-            y=y,
-            half_ulps_of=None if self.is_integer else s.result,
-            modulo=self.modulo,
-        )
+        half_ulps_of = None if self.is_integer else s.result
+        result = scan(parts["result"], x=x, y=y, half_ulps_of=half_ulps_of, modulo=self.modulo)
         return (
             _Side(result.right - rows, row_size, result),
             _Side(result.left - columns, column_size, result.flipped),

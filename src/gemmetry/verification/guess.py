@@ -46,36 +46,25 @@ def error_map(
         return ()
     m, n, _, batch = operation.matmul_shape
     members = bad.reshape(batch, m, n)
-    wrong_members = np.flatnonzero(members.any(axis=(1, 2)))
-    drawn = members[int(wrong_members[0])]
-    heights, widths = (tile[0], tile[1]) if tile is not None else (1, 1)
-    down = _per_character(m, heights, MAX_ROWS, by_powers=tile is None)
-    across = _per_character(n, widths, MAX_COLUMNS, by_powers=tile is None)
-    cell = (down * heights, across * widths)
-    caption = _caption(cell, (down, across), tile, (m, n))
+    wrong = np.flatnonzero(members.any(axis=(1, 2)))
+    steps = (1, 1) if tile is None else tile[:2]
+    axes = zip((m, n), steps, (MAX_ROWS, MAX_COLUMNS), strict=True)
+    counts = [math.ceil(math.ceil(size / step) / most) for size, step, most in axes]
+    if tile is None:
+        counts = [1 << (count - 1).bit_length() for count in counts]
+    cell = (counts[0] * steps[0], counts[1] * steps[1])
+    text = f"{cell[0]} × {cell[1]} elements" if cell != (1, 1) else "one element"
+    if tile is not None:
+        many = f"{counts[0]} × {counts[1]} tiles of" if counts != [1, 1] else "a tile of"
+        text = f"{many} {tile[0]} × {tile[1]}"
+    caption = f"each character is {text}; the result is {m} × {n}"
     if batch > 1:
-        caption += f"; member {wrong_members[0]} of the batch, {wrong_members.size} of {batch}"
+        caption += f"; member {wrong[0]} of the batch, {wrong.size} of {batch}"
         caption += " have wrong elements"
-    return (caption, *_lines(drawn, cell))
-
-
-def _per_character(size: int, tile: int, limit: int, *, by_powers: bool) -> int:
-    """Tiles along one axis that share a character."""
-    tiles = math.ceil(size / tile)
-    count = math.ceil(tiles / limit)
-    return 1 << (count - 1).bit_length() if by_powers else count
-
-
-def _lines(bad: Mask, cell: tuple[int, int]) -> list[str]:
-    shares = tile_shares(bad, cell)
-    digits = np.clip(np.floor(shares * 10 + 1e-9), 1, 9).astype(int)
-    return [
-        "".join(
-            RIGHT if share == 0 else WRONG if share == 1 else str(digit)
-            for share, digit in zip(row, row_digits, strict=True)
-        )
-        for row, row_digits in zip(shares, digits, strict=True)
-    ]
+    shares = tile_shares(members[int(wrong[0])], cell)
+    digits = np.clip(np.floor(shares * 10 + 1e-9), 1, 9).astype(int).astype(str)
+    drawn = np.where(shares == 0, RIGHT, np.where(shares == 1, WRONG, digits))
+    return (caption, *map("".join, drawn))
 
 
 def tile_shares(bad: Mask, cell: tuple[int, int]) -> npt.NDArray[np.float64]:
@@ -209,10 +198,8 @@ def _tiles(bad: Mask, tile: tuple[int, int]) -> str:
         return f"index: one tile of {size} is wrong, at {_tile_name(places[0])}{last}"
     steps = np.unique(np.diff(numbers))
     if steps.size == 1 and steps[0] > 1 and numbers.size >= 4:
-        return (
-            f"index: every {_ordinal(int(steps[0]))} tile of {size} is wrong, "
-            f"from {_tile_name(places[0])} on"
-        )
+        every = f"{steps[0]}{ {2: 'nd', 3: 'rd'}.get(int(steps[0]), 'th') }"
+        return f"index: every {every} tile of {size} is wrong, from {_tile_name(places[0])} on"
     if steps.size == 1 and numbers[-1] == shares.size - 1:
         return f"index: the last {numbers.size} of {shares.size} tiles of {size} are wrong"
     named = ", ".join(_tile_name(place) for place in places[:_NAMED])
@@ -222,10 +209,6 @@ def _tiles(bad: Mask, tile: tuple[int, int]) -> str:
 
 def _tile_name(place: npt.NDArray[np.intp]) -> str:
     return f"({place[0]}, {place[1]})"
-
-
-def _ordinal(number: int) -> str:
-    return f"{number}{ {2: 'nd', 3: 'rd'}.get(number, 'th') }"
 
 
 def _period(name: str, lines: Indices, size: int) -> str:

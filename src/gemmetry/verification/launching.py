@@ -132,10 +132,7 @@ class Launcher:
     """
 
     def __init__(
-        self,
-        executable: Executable,
-        operation: Operation,
-        tile: tuple[int, int, int] | None = None,
+        self, executable: Executable, operation: Operation, tile: tuple[int, int, int] | None = None
     ) -> None:
         self.executable = executable
         self.operation = operation
@@ -231,11 +228,7 @@ class Launcher:
         sentinel = self.sentinels[0] if sentinel is None else sentinel
         self.device.fill_bytes(output, sentinel)
         self.device.synchronize()
-        with within, self._watching(1):
-            began = time.perf_counter()
-            result = self._run(placed, output)
-            self.device.synchronize()
-            self._note(time.perf_counter() - began)
+        result = self._timed(placed, output, within)
         launch = self._launch(placed, output, result, sentinel)
         launch.changed_inputs = self.changed_inputs(placed) if check_inputs else ()
         return launch
@@ -246,11 +239,7 @@ class Launcher:
         Raises:
             LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
         """
-        with self._watching(1):
-            began = time.perf_counter()
-            result = self._run(placed, output)
-            self.device.synchronize()
-            self._note(time.perf_counter() - began)
+        result = self._timed(placed, output)
         launch = self._returned(placed, output, result)
         launch.returned_input = _shared(placed, result)
         return launch
@@ -364,8 +353,16 @@ class Launcher:
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
         return max(1, min(count, fitting))
 
-    def _note(self, seconds: float) -> None:
-        self.fastest_s = min(self.fastest_s, seconds / self.shared_by)
+    def _timed(
+        self, placed: Placed, output: Buffer, within: AbstractContextManager[object] = _AS_IT_IS
+    ) -> Buffer:
+        with within, self._watching(1):
+            began = time.perf_counter()
+            result = self._run(placed, output)
+            self.device.synchronize()
+            seconds = time.perf_counter() - began
+            self.fastest_s = min(self.fastest_s, seconds / self.shared_by)
+        return result
 
     def affordable(self, most: int, limit_s: float, fewest: int = 1) -> int:
         """Number of launches, at most `most` and at least `fewest`, that take `limit_s` seconds in

@@ -32,11 +32,13 @@ accumulator.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 from gemmetry.domain.contracts import Executable
@@ -60,7 +62,7 @@ from gemmetry.verification.checks.results import (
 )
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import Evidence
-from gemmetry.verification.context import Context
+from gemmetry.verification.context import Context, run_check
 from gemmetry.verification.guess import error_map
 from gemmetry.verification.launching import Launcher
 
@@ -230,11 +232,12 @@ def verify(
         on_device=on_device or ReferenceOnDevice(),
         wants_digest=on_right is not None,
     )
-    results = [memory.check_form(context)]
+    results = [run_check(context, memory.check_form)]
     if not results[0].is_failure:
-        results += [check.run(context) for check in checks_of(level)]
+        results += [run_check(context, check.run) for check in checks_of(level)]
         if row_invariance != contents.OFF:
-            results.append(contents.check_row_invariance(context, row_invariance))
+            check = partial(contents.check_row_invariance, wanted=row_invariance)
+            results.append(run_check(context, check))
     verdict = reduce(with_check, results, Verdict(status=Verification.PASSED))
     refused = sum(result.refused for result in results)
     verdict = replace(verdict, zero_share=zero_share(inputs), refused_shapes=refused)
@@ -335,14 +338,10 @@ class SanitizedRun:
 
 def find_sanitizer(environment: Mapping[str, str]) -> Path | None:
     """The program on PATH, or in ``bin`` of CUDA_HOME or CUDA_PATH; None if it is not found."""
-    found = shutil.which(PROGRAM, path=environment.get("PATH"))
-    if found:
-        return Path(found)
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        root = environment.get(name)
-        if root and (path := shutil.which(PROGRAM, path=str(Path(root) / "bin"))):
-            return Path(path)
-    return None
+    roots = filter(None, map(environment.get, ("CUDA_HOME", "CUDA_PATH")))
+    folders = [environment.get("PATH", os.defpath), *(str(Path(root) / "bin") for root in roots)]
+    found = shutil.which(PROGRAM, path=os.pathsep.join(folders))
+    return Path(found) if found else None
 
 
 def sanitizer_command(program: Path, tool: str, command: Sequence[str]) -> list[str]:
@@ -366,26 +365,26 @@ def sanitizer_result(run: SanitizedRun) -> CheckResult:
     """
     name = run.tool
     if run.status is None:
-        return not_applicable(name, f"it did not end within {run.seconds:g} s")
+        return not_applicable(f"it did not end within {run.seconds:g} s", name)
     lines = [line.rstrip() for line in run.output.splitlines()]
     reported = [line for line in lines if line.startswith(_PREFIX)]
     refusal = next((line for line in reported if _REFUSED.search(line)), "")
     if refusal:
-        return not_applicable(name, f"the tool failed: {_strip(refusal)}")
+        return not_applicable(f"the tool failed: {_strip(refusal)}", name)
     summary = next((match for line in reported if (match := _SUMMARY.match(line))), None)
     if summary is None or not run.launched:
         return not_applicable(
-            name, f"no launch under the tool: {_why(reported, lines, run.status)}"
+            f"no launch under the tool: {_why(reported, lines, run.status)}", name
         )
     count = int(summary["count"])
     if count == 0:
         if run.status not in (0, ERROR_EXIT_STATUS):
-            return not_applicable(name, f"the launch failed: {_why([], lines, run.status)}")
-        return passed(name)
+            return not_applicable(f"the launch failed: {_why([], lines, run.status)}", name)
+        return passed(name=name)
     finding = f"{count} found, first: {_first_finding(reported)}"
     if summary["errors"] is not None and int(summary["errors"]) == 0:
-        return warned(name, finding)
-    return failed(name, finding)
+        return warned(finding, name)
+    return failed(finding, name=name)
 
 
 def _first_finding(reported: Sequence[str]) -> str:
@@ -451,11 +450,18 @@ def with_accumulator_hint(
     is_tried = verdict.status is Verification.FAILED and verdict.accuracy_class in _CLASSES
     if not is_tried or companions is None:
         return verdict
+    own = replace(companions, known={})
     for narrow in _narrower(operation):
-        if _is_right(narrow, inputs, reference, companions, level, seed):
-            accumulator = narrow.signature.accumulator
-            hint = f"it is correct as a kernel that accumulates in {accumulator}: --accumulator"
-            return replace(verdict, reason=f"{verdict.reason}; {hint} {accumulator}")
+        with suppress(DispatchError), companions.built(narrow) as executable:
+            if executable is None:
+                continue
+            found = verify(
+                executable, narrow, inputs, reference, level=level, seed=seed, companions=own
+            )
+            if found.status is not Verification.FAILED:
+                accumulator = narrow.signature.accumulator
+                hint = f"it is correct as a kernel that accumulates in {accumulator}: --accumulator"
+                return replace(verdict, reason=f"{verdict.reason}; {hint} {accumulator}")
     return verdict
 
 
@@ -466,29 +472,3 @@ def _narrower(operation: Operation) -> Iterator[Operation]:
     for dtype in dict.fromkeys((s.result, s.lhs, s.rhs)):
         if dtype in (F16, BF16) and dtype.significand_bits < s.accumulator.significand_bits:
             yield Operation(replace(s, accumulator=dtype), operation.shape)
-
-
-def _is_right(
-    operation: Operation,
-    inputs: Sequence[Array],
-    reference: Reference | None,
-    companions: Companions,
-    level: str,
-    seed: int,
-) -> bool:
-    try:
-        with companions.built(operation) as executable:
-            if executable is None:
-                return False
-            found = verify(
-                executable,
-                operation,
-                inputs,
-                reference,
-                level=level,
-                seed=seed,
-                companions=replace(companions, known={}),
-            )
-    except DispatchError:
-        return False
-    return found.status in (Verification.PASSED, Verification.WARNED)

@@ -106,21 +106,6 @@ def test_bytes_of_tiles_agree_with_the_model_for_every_product(
     assert by_copies == 6  # Those on tensor cores.
 
 
-def test_the_status_is_that_of_the_severe_variants(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(RESULTS)]) == 0
-    assert "Of 23 severe variants and full products, 23 are named" in capsys.readouterr().out
-
-
-def test_pages_of_different_launches_are_refused(tmp_path: Path) -> None:
-    for name in ("planted_severe", "planted_mild"):
-        shutil.copy(RESULTS / f"{name}.csv.gz", tmp_path)
-    shutil.copy(RESULTS / "planted_mild_details.csv.gz", tmp_path / "planted_severe_details.csv.gz")
-    with pytest.raises(SystemExit, match="different launches"):
-        list(answers(tmp_path))
-    with pytest.raises(SystemExit, match="has no planted_severe"):
-        list(answers(tmp_path / "absent"))
-
-
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Another place for what ``--update`` replaces."""
@@ -154,17 +139,3 @@ def test_a_campaign_replaces_the_data_and_the_table(
     files = {one: one.read_bytes() for one in kept.iterdir()}
     assert main([str(kept), "--update"]) == 0  # After a change of a rule, the page alone.
     assert {one: one.read_bytes() for one in kept.iterdir()} == files
-
-
-def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path, kept: Path) -> None:
-    results = tmp_path / "results"
-    shutil.copytree(RESULTS, results)
-    (results / "campaign.json").unlink()
-    before = (tmp_path / "page.md").read_text()
-    with pytest.raises(SystemExit, match=r"has no campaign\.json"):
-        main([str(results), "--update"])
-    assert not kept.exists() and (tmp_path / "page.md").read_text() == before
-    (tmp_path / "page.md").write_text("# A page without a table\n")
-    with pytest.raises(SystemExit, match="0 blocks"):
-        main([str(RESULTS), "--update"])
-    assert not kept.exists()

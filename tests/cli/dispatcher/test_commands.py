@@ -87,8 +87,10 @@ def test_mistakes(cli, folders):
     assert "no shape for cpu" in seen.stderr
 
 
-def test_a_real_experiment(experiments):
-    ended = experiments("dispatcher", "build", "a", "b", "-o", "folder/table.json")
+def test_a_real_experiment(cli):
+    profile = ("profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", "a")
+    assert cli(*profile, "--verification-level", "standard").status == 0
+    ended = cli("dispatcher", "build", "a", "-o", "folder/table.json")
     assert ended.status == 0, ended.stderr
     assert "1 shape of null: 0 with a candidate" in ended.stdout
     table = read_table(Path("folder/table.json"))
@@ -99,7 +101,7 @@ def test_a_real_experiment(experiments):
 def test_a_table_is_made_in_a_given_time_and_the_same_command_continues(cli):
     pytest.importorskip("torch")
     command = (
-        "dispatcher", "tune", "--shapes", "64x64x64,128x96x64", "--dtypes", "f32", "--device",
+        "dispatcher", "tune", "--shapes", "64x64x64", "--dtypes", "f32", "--device",
         "cpu", "--providers", "torch,numpy", "--time-budget", "5ms", "--experiment", "t",
     )  # fmt: skip
     none = cli(*command, "--minutes", "0")
@@ -107,11 +109,11 @@ def test_a_table_is_made_in_a_given_time_and_the_same_command_continues(cli):
     made = cli(*command, "--minutes", "2", "-o", "table.json")
     assert made.status == 0, made.stderr
     table = read_table(Path("table.json"))
-    assert {entry.shape for entry in table.entries} == {(64, 64, 64), (128, 96, 64)}
+    assert {entry.shape for entry in table.entries} == {(64, 64, 64)}
     assert all(entry.times_ns.keys() >= {"torch:default"} for entry in table.entries)
     near = {e.problem for e in table.entries
             if e.times_ns["numpy:default"] <= NEARLY * e.times_ns["torch:default"]}  # fmt: skip
     assert {one.candidate for one in table.certificates} == ({"numpy:default"} if near else set())
     again = cli(*command, "--minutes", "2")
-    assert "4 from an earlier run are kept" in again.stderr
+    assert "2 from an earlier run are kept" in again.stderr
     assert read_table(Path("t/table.json")).entries == table.entries

@@ -105,6 +105,11 @@ UNREADABLE = {
 }
 
 
+def _each_kind(first):
+    """Each kind of file with one of the commands, in turn."""
+    return [([*READING][(first + i) % len(READING)], kind) for i, kind in enumerate(UNREADABLE)]
+
+
 def _unreadable(kind):
     make, reported = UNREADABLE[kind]
     path = Path(f"{kind}.json") if make else Path("x" * 300)
@@ -113,8 +118,7 @@ def _unreadable(kind):
     return path, reported
 
 
-@pytest.mark.parametrize("kind", UNREADABLE)
-@commands
+@pytest.mark.parametrize(("command", "kind"), _each_kind(0))
 def test_a_file_that_cannot_be_read_is_a_wrong_request(read, command, kind):
     path, reported = _unreadable(kind)
     ended = read(command, path)
@@ -127,8 +131,7 @@ def test_a_file_that_cannot_be_read_is_a_wrong_request(read, command, kind):
     assert not list(Path().glob("r.*")) and not Path("sheets").exists()
 
 
-@pytest.mark.parametrize("kind", UNREADABLE)
-@commands
+@pytest.mark.parametrize(("command", "kind"), _each_kind(2))
 def test_it_does_not_stop_the_others(read, command, kind):
     path, reported = _unreadable(kind)
     ended = read(command, path, GOOD)

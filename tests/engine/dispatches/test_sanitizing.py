@@ -121,10 +121,10 @@ def test_a_product_is_run_on_a_tail_of_its_tile():
 
 def test_findings_join_the_verdict():
     verdict = Verdict(status=Verification.PASSED)
-    assert with_check(verdict, passed("memcheck")).status is Verification.PASSED
-    found = with_check(verdict, warned("racecheck", "1 found"))
+    assert with_check(verdict, passed(name="memcheck")).status is Verification.PASSED
+    found = with_check(verdict, warned("1 found", "racecheck"))
     assert (found.status, found.reason) == (Verification.WARNED, "racecheck: 1 found")
-    found = with_check(verdict, failed("memcheck", "1 found"))
+    found = with_check(verdict, failed("1 found", name="memcheck"))
     assert found.status is Verification.FAILED
     assert found.checks["memcheck"] == "failed: 1 found"
 

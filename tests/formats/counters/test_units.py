@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.formats.counters.launches import UnknownUnits, base_unit
@@ -57,6 +57,7 @@ def test_units_without_a_scale_stay_as_they_are(over, under):
 
 
 @given(st.text(max_size=20))
+@settings(max_examples=40)
 def test_the_base_unit_of_any_text_is_its_own_base_or_unknown(text):
     found = base_unit(text)
     if found is not None:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from gemmetry.dispatches.terminal import print_results
-from gemmetry.domain.errors import Outcome, UnknownNameError
+from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import ResultSet
 
 
@@ -16,23 +16,6 @@ def test_groups_fit_into_80_columns(result_set, console_text):
     assert verdict.startswith("iree is fastest on"), "whole, where lines are searched"
     assert len(groups) > 150
     assert max(len(line) for line in groups) <= 80
-
-
-def test_every_failure_shows_outcome_reason_and_command(result_set, console_text):
-    text = console_text(lambda console: print_results(result_set, console), width=100)
-    for record in result_set.records:
-        if record.outcome not in (Outcome.OK, Outcome.UNSUPPORTED):
-            assert f"{record.outcome}  {record.provider}:{record.dispatch}" in text
-            assert record.reason.splitlines()[0][:150] in text
-            assert f"$ {record.reproduce}" in text
-    assert "4 × numpy unsupported: numpy has no bf16 product" in text
-
-
-def test_fastest_of_each_operation_is_marked_once(result_set, console_text):
-    text = console_text(lambda console: print_results(result_set, console))
-    groups = text.partition("Not ok:")[0]
-    problems = {(r.operation, r.distribution) for r in result_set.records if r.measurement}
-    assert groups.count("▸") == len(problems)
 
 
 def test_chosen_columns_make_one_plain_table(small_result_set, console_text):

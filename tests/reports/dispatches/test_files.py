@@ -8,9 +8,7 @@ import errno
 import io
 import json
 import os
-import re
 import zipfile
-from xml.etree import ElementTree
 
 import fastexcel
 import polars
@@ -18,14 +16,8 @@ import pytest
 
 from gemmetry.dispatches import results
 from gemmetry.dispatches.results import (
-    CSV_HEADER,
-    PRESETS,
-    csv_row,
-    format_block,
     record_table,
-    select_columns,
     to_json_document,
-    to_junit,
     to_workbook,
     write,
 )
@@ -44,19 +36,6 @@ MAGIC = {
     ".md": b"# ", ".html": b"<!doctype html>", ".xml": b"<?xml", ".png": b"\x89PNG",
     ".svg": b"<?xml",
 }  # fmt: skip
-DOCUMENTED = """\
----------------------------------------------------------------- 
-Dispatch      : matmul_3456x1024x2048_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync
-Provider      : IREE Codegen
-OpKind        : OperationKind.Matmul
-Operation     : matmul_3456x1024x2048_f16t_f16t_f16t
-Configuration : tile_config_128x128_32x5_tensorcore_mmasync
-Arguments     : --batch_count=1 --m=3456 --n=1024 --k=2048 --lhs=f16t --rhs=f16t --result=f16t
-                --split_k_mode=N/A --split_k_slices=N/A
-Verification  : SUCCESS
-Runtime(ms)   : 0.062
-GFLOPs        : 233798.62
-"""  # noqa: W291 (the tool printed a blank behind the dashes)
 
 
 @pytest.mark.parametrize("suffix", every_form())
@@ -113,27 +92,6 @@ def test_what_takes_effect_and_what_is_refused(small_result_set, tmp_path):
     assert rows == 2 * rows[: len(small_result_set.records)]
 
 
-def test_columns_are_chosen_by_name_and_preset():
-    assert [c.name for c in select_columns(None)] == [c.name for c in COLUMNS]
-    headings = [c.name for c in select_columns(["gflops", "summary", "gflops", "seed"])]
-    assert (headings[0], headings.count("gflops"), headings[-1]) == ("gflops", 1, "seed")
-    assert all(len(select_columns([preset])) > 5 for preset in PRESETS)
-    with pytest.raises(UnknownNameError, match="median_ns"):
-        select_columns(["median"])
-
-
-def test_tags_lead_and_replace_their_column(make_record):
-    table = record_table([make_record(NAME, tags=tags) for tags in ({"run": "1"}, {"host": "a"})])
-    assert table.names[:3] == ("run", "host", "dispatch")
-    assert "tags" not in table.names
-    assert (table.values("run"), table.values("host")) == (["1", None], [None, "a"])
-    # A tag called like a column keeps both.
-    record = make_record(NAME, tags={"provider": "mine"})
-    table = record_table([record], ["provider"])
-    assert table.records() == [{"tag:provider": "mine", "provider": "torch"}]
-    assert record_table([record], ["provider"], has_tags=False).names == ("provider",)
-
-
 def test_a_column_is_one_declaration(make_record, monkeypatch):
     """The promise of docs/map.md: the schema and every format follow."""
     volume = RecordColumn("volume", ColumnType.INTEGER, value=lambda r, o: o.matmul_shape.m**3)
@@ -184,33 +142,3 @@ def test_a_workbook_has_sheets_of_values_and_no_formulas(result_set):
     assert not any("<f>" in text or "<hyperlink" in text for text in sheets)
     for part in ('state="frozen"', "<autoFilter", 'type="dataBar"'):
         assert part in sheets[0]
-
-
-def test_junit_counts_its_cases(result_set, make_record):
-    root = ElementTree.fromstring(to_junit(result_set))
-    # crash, timeout, out_of_memory; rejected ones have an ok dispatch of the same operation.
-    assert [root.get(key) for key in ("tests", "failures", "errors", "skipped")] == [
-        str(len(result_set.records)), "1", "3", "6",
-    ]  # fmt: skip
-    for suite in root:
-        assert int(suite.get("tests")) == len(suite.findall("testcase"))
-        assert int(suite.get("errors")) == len(suite.findall("testcase/error"))
-    rejected = make_record(NAME, "big", outcome=Outcome.COMPILE_ERROR, reason="too big")
-    for records, counts in (([rejected], ("1", "0")), ([rejected, make_record(NAME)], ("0", "1"))):
-        root = ElementTree.fromstring(to_junit(ResultSet(title="t", records=records)))
-        assert (root.get("errors"), root.get("skipped")) == counts
-
-
-def test_the_dispatch_profilers_block_and_columns(small_result_set, make_record):
-    assert format_block(small_result_set.records[:1]) == DOCUMENTED
-    assert CSV_HEADER == (
-        "Provider", "op_kind", "Operation", "bytes", "flops", "batch_count", "m", "n", "k",
-        "lhs", "rhs", "result", "split_k_mode", "split_k_slices", "Tile config", "Core class",
-        "Instruction class", "Verification", "Runtime(ms)", "GFLOPs",
-    )  # fmt: skip
-    assert csv_row(make_record(NAME))["Tile config"] == "Default"
-    row = csv_row(make_record(NAME, "bm64_bn64"))
-    assert (row["Tile config"], row["Core class"]) == ("bm64_bn64", "N/A")
-    # Very short launches keep three digits.
-    runtime = csv_row(make_record(NAME, gflops=8.3))["Runtime(ms)"]
-    assert re.fullmatch(r"0\.000123\d*", runtime)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.dispatches.show import (
-    EXCERPT_LINES,
     machine_code_excerpt,
     matching_records,
     show_dispatch,
@@ -70,24 +69,8 @@ def test_an_excerpt_is_the_dispatchs_own_function(configuration, first, words):
     assert words in "\n".join(lines)
 
 
-def test_names_are_listed_where_none_is_near(result_set):
-    with pytest.raises(EmptySelectionError) as raised:
-        matching_records(result_set.records, "zzzzzzzz")
-    first = result_set.records[0]
-    assert f"There are {first.provider}:{first.dispatch}, " in raised.value.hint
-    assert "and others" in raised.value.hint
-
-
 def text_with(word: str, *at: int, lines: int = 100) -> str:
     return "\n".join(f"\t{word} {i}" if i in at else f"\tmov {i}" for i in range(lines))
-
-
-def test_the_densest_part_is_shown():
-    text = text_with("wgmma.mma_async", 3, 50, 52, 54)
-    start, lines = machine_code_excerpt(text, "wgmma")
-    assert len(lines) == EXCERPT_LINES
-    assert sum("wgmma" in line for line in lines) == 3
-    assert lines[0] == f"\tmov {start}"
 
 
 def test_the_kind_of_register_is_not_looked_for():

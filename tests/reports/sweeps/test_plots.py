@@ -32,24 +32,6 @@ def labels(axes):
     return [label.get_text() for label in axes.get_xticklabels()]
 
 
-def test_titles_units_and_all_instances(made_products, drawn):
-    found = drawn(made_products.points)
-    assert list(found) == [
-        "variance_by_threads_boxplot.png", "variance_by_channels_boxplot.png",
-        "variance_by_ranks_boxplot.png", "variance_violin_combined.png",
-        "variance_thread_channel_interaction.png",
-    ]  # fmt: skip
-    count = sum(gemm.count for point in made_products.points for gemm in point.gemms)
-    for figure, title, foot in found.values():
-        assert title
-        assert foot.startswith(f"{count} instances of 2 GEMMs at 3 points; no data: 1 point")
-        assert "multiples of the GEMM's median alone" in figure.axes[0].get_ylabel()
-    expected = (["256", "512"], ["4", "8"], ["0", "1"])
-    for (figure, _, _), names in zip(found.values(), expected, strict=False):
-        assert labels(figure.axes[0]) == names
-    assert [labels(axes) for axes in found["variance_violin_combined.png"][0].axes] == [*expected]
-
-
 def test_a_missing_point_is_marked_and_never_zero(made_products, drawn):
     figure, _, foot = drawn(made_products.points)["variance_thread_channel_interaction.png"]
     (axes,) = figure.axes
@@ -102,13 +84,6 @@ def test_further_axes_have_lines_of_their_own(made_products, drawn):
     figure, *_ = drawn(points)["variance_thread_channel_interaction.png"]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["256 threads, NCCL_ALGO=Ring", "256 threads, NCCL_ALGO=Tree"]
-
-
-def test_a_sweep_that_sets_neither_threads_nor_channels(made_products, drawn):
-    point = replace(made_products.points[0], configuration=SweepConfiguration())
-    found = drawn([point])
-    assert labels(found["variance_by_threads_boxplot.png"][0].axes[0]) == ["not set"]
-    assert labels(found["variance_thread_channel_interaction.png"][0].axes[0]) == ["not set"]
 
 
 def test_nothing_to_draw(made_products):

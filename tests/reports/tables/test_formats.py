@@ -17,9 +17,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.results import tables as module
 from gemmetry.results.emit import FORMATS, write_tables
 from gemmetry.results.tables import (
-    Look,
     append_csv,
-    cell_text,
     csv_text,
     escape_markdown,
     frame,
@@ -105,17 +103,6 @@ def test_types_follow_the_columns_whatever_the_rows_hold():
     assert polars.read_parquet(io.BytesIO(parquet(odd))).equals(frame(odd))
 
 
-def test_an_empty_table_has_its_header_in_every_format(written):
-    found = written(EMPTY)
-    assert found[".csv"] == "one|,two\n"
-    assert found[".md"] == "| one\\| | two |\n| --- | --- |\n"
-    assert "<tr><th>one|</th><th>two</th></tr>" in found[".html"]
-    assert json.loads(found[".json"])["others"] == []
-    read = polars.read_parquet(io.BytesIO(found[".parquet"]))
-    assert (read.columns, len(read)) == (["one|", "two"], 0)
-    assert _sheet(found[".xlsx"], "others").columns == ["one|", "two"]
-
-
 def test_several_tables_are_sheets_sections_keys_or_files_of_a_folder(written, tmp_path):
     both = (THINGS, EMPTY)
     found = written(*both, formats=(".xlsx", ".json", ".html", ".md"))
@@ -178,17 +165,6 @@ def test_other_texts_and_numbers_are_not_touched():
     assert [*rows][1:] == [[text.replace("\x1b", "\ufffd"), "-1.5"] for text in texts]
 
 
-def test_appending_continues_the_table(tmp_path):
-    path = tmp_path / "data.csv"
-    whole = csv_text(_table("a", "b"))
-    for start in (None, "", csv_text(_table("a")).rstrip("\n")):
-        if start is not None:
-            path.write_text(start)
-        if not start:
-            path.write_text(append_csv(_table("a"), path))
-        assert append_csv(_table("b"), path) == whole
-
-
 def test_appending_to_something_else_is_refused_with_the_difference(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("provider,seed\n")
@@ -205,11 +181,6 @@ def test_appending_to_something_else_is_refused_with_the_difference(tmp_path):
         append("provider")
 
 
-def test_cells_hold_one_value():
-    values = (["a", "b"], {"a": 1, "b": "c"}, 1.5, None, True, False)
-    assert [*map(cell_text, values)] == ["a; b", "a=1; b=c", 1.5, None, "yes", "no"]
-
-
 def test_markdown_is_aligned_and_escaped():
     columns = (Column("a|b"), Column("t_ns", ColumnType.NUMBER, "ns", format="{} ns".format))
     table = Table("times", columns, [("*x*", 1.5), (None, 2)])
@@ -217,13 +188,6 @@ def test_markdown_is_aligned_and_escaped():
     assert markdown_text([table]).splitlines() == lines
     assert "\n\n## &lt;none>\n\n" in markdown_text([table, Table("<none>", columns)])
     assert escape_markdown("[a](b) &lt; \\") == "\\[a\\](b) &amp;lt; \\\\"
-
-
-def test_looks_colour_columns():
-    looks = {"name": Look(good="ok", width=50), "n": Look(has_bar=True)}
-    sheet = _part(workbook([THINGS], looks), "worksheets/sheet1.xml")
-    for part in ('type="dataBar"', '<formula>"ok"</formula>', 'width="50.'):
-        assert part in sheet
 
 
 def test_large_workbooks(monkeypatch):

@@ -8,14 +8,8 @@ from enum import StrEnum
 import numpy as np
 import pytest
 
-from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.results.emit import tables_document
-from gemmetry.results.json_text import encoded, json_file, json_value
+from gemmetry.results.json_text import encoded, json_value
 from gemmetry.results.pages import embed_json
-
-
-def test_decimals_are_numbers_with_all_of_their_places():
-    assert encoded({"a": Decimal("1.500"), "b": [None, True]}) == b'{"a":1.500,"b":[null,true]}'
 
 
 def test_names_that_are_not_text_are_written_all_the_same():
@@ -47,16 +41,3 @@ def test_numbers_that_json_lacks_become_null():
     assert json_value(values) == {"a": None, "b": [1, None], "c": None}
     assert json.loads(encoded(values)) == json_value(values)
     assert embed_json(values) == '{"a":null,"b":[1,null],"c":null}'
-
-
-def test_each_table_is_a_list_of_objects_under_its_name():
-    tables = [
-        Table("a", (Column("x", ColumnType.NUMBER), Column("y", ColumnType.TEXTS)),
-              [(math.nan, ("p",)), (1, [])]),
-        Table("b", (Column("z"),)),
-    ]  # fmt: skip
-    assert json.loads(json_file(tables_document(tables))) == {
-        "schema_version": 1,
-        "a": [{"x": None, "y": ["p"]}, {"x": 1, "y": []}],
-        "b": [],
-    }

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
@@ -16,15 +15,12 @@ from gemmetry.traces.figures import (
     Bar,
     bars_html,
     category_bars,
-    colours_of,
     gemm_bars,
     gpu_tiles,
-    short_paths,
     time_bars,
     timeline_groups,
     window_parts,
 )
-from gemmetry.traces.gemms import common_folder
 
 HOSTILE = "<script>alert(1)</script>"
 RANKS = (
@@ -88,26 +84,6 @@ def test_no_kernel_time_is_left_out(two_ranks):
     assert blue * 1000 == pytest.approx(sum(s.gemm_kernel_ns for s in two_ranks.summaries))
 
 
-def _widths(page):
-    return [float(share) for share in re.findall(r'<i [^>]*--share:([\d.]+)"', page)]
-
-
-def test_bars_are_as_long_as_their_parts():
-    """The whole sets the scale, and values have room."""
-    bars = [Bar("a", (("gemm", 3.0), ("idle", 1.0)), "4"), Bar("b", (("gemm", 2.0),), "2")]
-    page = bars_html(bars, "lengths")
-    first, second, third = _widths(page)
-    assert first == pytest.approx(3 * second, rel=1e-3)
-    assert third == pytest.approx(first * 2 / 3, rel=1e-3)
-    assert ET.fromstring(page).get("aria-label") == "lengths"
-    half, whole = (bars_html([Bar("a", (("gemm", share),), "v" * 10)], "t", 1.0)
-                   for share in (0.5, 1.0))  # fmt: skip
-    assert (_widths(half), _widths(whole)) == ([0.5], [1.0])
-    assert "--room:10ch" in whole
-    assert bars_html([], "t") == ""
-    assert colours_of([Bar("a", (("gemm", 1.0), ("idle", 0.0)), "")]) == {"gemm"}
-
-
 def test_texts_are_escaped_and_both_ends_of_a_long_label_kept():
     page = bars_html([Bar(HOSTILE, (('"><script>', 1.0),), HOSTILE, "\x1b" + HOSTILE)], HOSTILE)
     assert "<script" not in page and "\x1b" not in page
@@ -129,23 +105,6 @@ def test_parts_of_time_add_up_to_the_window(job_report):
     assert (parts["gemm"], parts["other"]) == (summary.compute_union_ns, 0)
     short = dataclasses.replace(summary, window_ns=41_500)
     assert [bar.value for bar in time_bars([short])] == ["41.5 µs"]
-
-
-@pytest.mark.parametrize(
-    ("paths", "folder"),
-    [(["/a/b/x.json", "/a/b/c/y.json"], "/a/b"), (["a/x.json"], "a"), (["x.json", "b/y.json"], "."),
-     (["/a/x.json", "a/x.json"], "."), ([], ".")],
-)  # fmt: skip
-def test_the_common_folder_is_the_deepest(paths, folder):
-    assert common_folder([Path(path) for path in paths]) == Path(folder)
-
-
-def test_paths_are_labelled_by_what_differs():
-    paths = [Path(f"/a/{c}/x/rank{r}.json.gz") for c in "bc" for r in (0, 1)]
-    assert list(short_paths(paths).values()) == ["b/rank0", "b/rank1", "c/rank0", "c/rank1"]
-    mixed = [Path("a/b.json"), Path("c.csv")]
-    assert list(short_paths(mixed).values()) == ["a/b.json", "c.csv"]
-    assert short_paths([Path("a/b.json")]) == {Path("a/b.json"): "b"}
 
 
 def test_the_time_of_a_job_is_not_the_sum_of_its_ranks(two_ranks):
@@ -184,25 +143,6 @@ def test_ranks_of_a_job_stand_on_one_time_axis(job_report, monkeypatch):
     (group,) = timeline_groups(job_report)
     assert len([lane for lane in group["lanes"] if "start" in lane]) == 3
     assert group["left_out"] == len(job_report.lanes) - 3
-
-
-def test_steps_and_streams_are_in_one_order_on_all_ranks(two_ranks):
-    # On rank 1 the first stream has hardly any work, so that the others have more in total.
-    lanes = [
-        dataclasses.replace(lane, duration_ns=lane.duration_ns // 100)
-        if (lane.rank, lane.stream) == (1, 7) else lane
-        for lane in two_ranks.lanes
-    ]  # fmt: skip
-    (group,) = timeline_groups(dataclasses.replace(two_ranks, lanes=lanes))
-    assert [lane["label"].partition(" · ")[2] for lane in group["lanes"]] == [
-        "steps", "stream 24", "stream 7", "stream 20",
-    ] * 2  # fmt: skip
-    (group,) = timeline_groups(two_ranks)
-    for lane, step in zip(group["lanes"][::4], two_ranks.steps, strict=True):
-        ((number, start, length, mark),) = lane["steps"]
-        assert (number, length, mark) == (3, step.window_ns, step.step.mark_ns)
-        assert lane["rows"] == 3
-        assert 0 < start < start + length <= group["window"]
 
 
 def test_work_has_its_operator_its_shape_and_what_it_sent(two_ranks, report_of):

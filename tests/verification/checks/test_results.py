@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import LaunchError, UnsupportedError, WrongResultError
-from gemmetry.verification import checks
-from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.checks import CheckResult, results
 from gemmetry.verification.checks.results import bug_of
 
 
@@ -13,10 +12,10 @@ from gemmetry.verification.checks.results import bug_of
     ("result", "text"),
     [
         (CheckResult("values"), "passed"),
-        (checks.passed("values", "but"), "passed: but"),
-        (checks.failed("values", "why"), "failed: why"),
-        (checks.not_applicable("values", "why"), "not applicable: why"),
-        (checks.warned("values", "why"), "warned: why"),
+        (results.passed("but"), "passed: but"),
+        (results.failed("why"), "failed: why"),
+        (results.not_applicable("why"), "not applicable: why"),
+        (results.warned("why"), "warned: why"),
     ],
 )
 def test_a_verdict_holds_the_text_and_only_failures_are_failures(result, text):

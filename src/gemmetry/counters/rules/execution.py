@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmetry.counters.facts import MEANINGS, REACHED, SM, UNITS, Facts, percent
-from gemmetry.counters.model import (
-    HIGH,
-    LOW,
-    MEDIUM,
-    Claim,
-    Gate,
-    Judgement,
-    Suppressed,
-    rule,
-)
+from gemmetry.counters.model import HIGH, LOW, MEDIUM, Claim, Gate, Judgement, Suppressed, rule
 
 _CLOCK = 0.9
 
@@ -240,7 +231,6 @@ def _few_blocks(facts: Facts) -> Iterator[Claim]:
         claim=f"The grid fills {percent(waves.value)} of the warps that the launch allows",
         evidence=[waves, achieved],
         weight=1 - waves.value,
-        confidence=MEDIUM,
         remedy="Split the work into more blocks: smaller tiles, or slices of K.",
         # The profiler rounds the waves of a block or two to 0.
         ceiling=facts.at_most(1 / waves.value) if waves.value > 0 else "",

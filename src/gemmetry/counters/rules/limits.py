@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from gemmetry.counters import facts as amd
 from gemmetry.counters.facts import (
@@ -248,18 +249,12 @@ _IDLE = 0.2
         "multiprocessors have no work",
         "block_imbalance": "blocks take differently long, so that multiprocessors run out of work",
     },
-    needs=(
-        "blocks",
-        "sm_count",
-        "sm_active_percent",
-        "sm_active_cycles_max",
-        "elapsed_cycles",
-        "waves_per_sm",
-    ),
+    needs=("blocks", "sm_count", "sm_active_percent", "sm_active_cycles_max", "elapsed_cycles",
+           "waves_per_sm"),
     threshold=f"{percent(_IDLE)} of the multiprocessors' time without a warp",
     threshold_source="what separates the roofs' 80 % from a whole GPU; NVIDIA's rule Small Grid "
     "(waves < 1) and its tail effect, waves ÷ ⌈waves⌉, give the cause",
-)
+)  # fmt: skip
 def grid(facts: Facts) -> Iterator[Judgement]:
     """Multiprocessors without work: few blocks, a last wave, blocks of unlike length, a start."""
     blocks, count = _blocks(facts), facts.get("sm_count")
@@ -271,9 +266,7 @@ def grid(facts: Facts) -> Iterator[Judgement]:
             f"{counted(int(count.value), facts.processor)}",
             evidence=[blocks, count],
             weight=idle,
-            confidence=HIGH
-            if facts.nearest is None or facts.nearest[1] < NEAR
-            else MEDIUM,
+            confidence=HIGH if facts.nearest is None or facts.nearest[1] < NEAR else MEDIUM,
             remedy=f"Split the work into more {facts.block}s: smaller tiles, or slices of K.",
             ceiling=facts.at_most(count.value / blocks.value),
             voids=frozenset({Gate.LATENCY}),
@@ -309,50 +302,41 @@ def _idle_claim(
 ) -> Claim:  # fmt: skip
     """Why multiprocessors have no work, although there are blocks for all of them."""
     waves, longest = facts.get("waves_per_sm"), facts.get("sm_active_cycles_max")
-    evidence = [one for one in (active, waves, longest) if one is not None]
-    ceiling = facts.at_most(100 / active.value)
     elapsed = facts.value("elapsed_cycles")
     # Before the first and after the last block, no multiprocessor has work.
     overhead = 1 - longest.value / elapsed if longest is not None and elapsed else 0.0
     confidence = MEDIUM if is_known and longest is not None else LOW
     without_work = f"{facts.processor}s have no work for {percent(idle)} of the time"
     is_short = longest is None and (facts.duration_ns or math.inf) < SHORT_NS
-    if 2 * overhead > idle or is_short:
-        return Claim(
-            id="launch_overhead",
-            claim=f"{without_work.capitalize()}, probably while the kernel starts and ends"
-            if is_short
-            else f"Starting and ending the kernel takes {percent(overhead)} of the time",
-            evidence=evidence,
-            weight=idle,
-            confidence=confidence,
-            remedy="Give it more work, fuse it with its neighbours, or launch it in a graph.",
-            ceiling=ceiling,
-        )
-    if waves is not None and waves.value > 1 and 2 * tail >= idle:
-        is_whole = tail >= _IDLE and confidence is not LOW
-        return Claim(
-            id="tail_wave",
-            claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: {without_work}",
-            evidence=evidence,
-            weight=idle,
-            confidence=HIGH if is_whole else confidence,
-            remedy=f"Choose a {facts.block} size or a tile with which the waves are whole, or "
-            f"persistent {facts.block}s that share the rest.",
-            ceiling=ceiling,
-        )
-    return Claim(
-        id="block_imbalance",
-        claim=f"{facts.block.capitalize()}s take differently long: {without_work}"
+    name = "block_imbalance"
+    claim = (
+        f"{facts.block.capitalize()}s take differently long: {without_work}"
         if longest is not None
         else f"{without_work.capitalize()}: {facts.block}s take differently long, or starting "
-        "takes long",
-        evidence=evidence,
+        "takes long"
+    )
+    remedy = f"Give each {facts.block} the same work, or let idle {facts.block}s take work from "
+    remedy += "a queue."
+    if 2 * overhead > idle or is_short:
+        name = "launch_overhead"
+        claim = f"Starting and ending the kernel takes {percent(overhead)} of the time"
+        if is_short:
+            claim = f"{without_work.capitalize()}, probably while the kernel starts and ends"
+        remedy = "Give it more work, fuse it with its neighbours, or launch it in a graph."
+    elif waves is not None and waves.value > 1 and 2 * tail >= idle:
+        name = "tail_wave"
+        claim = f"The last of {waves.value:.2f} waves fills a part of the GPU: {without_work}"
+        confidence = HIGH if tail >= _IDLE and confidence is not LOW else confidence
+        remedy = f"Choose a {facts.block} size or a tile with which the waves are whole, or "
+        remedy += f"persistent {facts.block}s that share the rest."
+    return Claim(
+        id=name,
+        claim=claim,
+        evidence=[one for one in (active, waves, longest) if one is not None],
         weight=idle,
         confidence=confidence,
-        remedy=f"Give each {facts.block} the same work, or let idle {facts.block}s take work from "
-        "a queue.",
-        ceiling=ceiling,
+        remedy=remedy,
+        ceiling=facts.at_most(100 / active.value),
     )
 
 
@@ -500,37 +484,30 @@ def _latency(
         if part >= 0.05
     ]
     issue = facts.get("issue_active")
-    if issue is not None:
-        evidence.append(issue)
     others = ", ".join(
         f"{name.replace('_', ' ')} {percent(part)}"
         for name, part in stalls.ranked()[1:4]
         if part >= 0.1
     )
+    common = partial(
+        Claim, evidence=[*evidence, *([issue] if issue is not None else [])], weight=share,
+        against=f"also: {others}" if others else "",
+    )  # fmt: skip
     if share < _STALLED:
-        return Claim(
+        return common(
             id="latency_mixed",
             claim=f"{facts.warps} wait for several things; the most, {percent(share)} of the time, "
             f"{meaning.meaning}",
-            evidence=evidence,
-            weight=share,
             confidence=LOW,
-            against=f"also: {others}" if others else "",
             remedy=meaning.remedy,
         )
     is_clear = share >= _STALLED_MOST and share >= 2 * second
-    confidence = HIGH if is_clear else MEDIUM
     name, what, attributed = _attribute(facts, stalls, reason)
-    if not attributed:
-        confidence = LOW
-    return Claim(
+    return common(
         id=f"latency_{name}",
         claim=f"{facts.warps} spend {percent(share)} of their time waiting "
         f"{what or meaning.meaning}",
-        evidence=evidence,
-        weight=share,
-        confidence=confidence,
-        against=f"also: {others}" if others else "",
+        confidence=(HIGH if is_clear else MEDIUM) if attributed else LOW,
         remedy=MEANINGS[name].remedy if name in MEANINGS else meaning.remedy,
         ceiling=facts.at_most(math.inf)
         if facts.nearest
@@ -551,10 +528,5 @@ def _attribute(facts: Facts, stalls: StallShares, reason: str) -> tuple[str, str
         if at >= _ATTRIBUTED * total:
             return cause, f"for {words}", True
     tensor = facts.utilisation.get("tensor")
-    is_ambiguous = (
-        reason == "barrier"
-        and not total
-        and facts.uses_async_copies is not False
-        and (tensor is None or tensor.value > 1)
-    )
-    return reason, "", not is_ambiguous
+    may_multiply = facts.uses_async_copies is not False and (tensor is None or tensor.value > 1)
+    return reason, "", bool(reason != "barrier" or total or not may_multiply)

@@ -66,7 +66,6 @@ def _atomics(share: CounterEvidence, place: str, units: frozenset[str]) -> Claim
         claim=f"{share.value:.0f} % of the {place} are atomic operations",
         evidence=[share],
         weight=share.value / 100,
-        confidence=MEDIUM,
         remedy="Reduce within the warp and the block first, and spread atomic operations over more "
         "addresses.",
         units=units,
@@ -226,7 +225,6 @@ def rereads(facts: Facts) -> Iterator[Claim]:
                 "result",
                 evidence=evidence,
                 weight=1 - 1 / ratio,
-                confidence=MEDIUM,
                 remedy="Let blocks that run together share rows and columns: another order of "
                 "tiles, or larger tiles.",
                 ceiling=f"at most {ratio:.3g}× less traffic",
@@ -258,10 +256,10 @@ _BYTES = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.ratio"
 )  # fmt: skip
 def uncoalesced(facts: Facts) -> Iterator[Judgement]:
     """Sectors of global memory that are moved although few of their bytes are used."""
-    share = _excess(facts) or _unused(facts)
-    if share is None:
-        return
-    if share.value < _UNUSED:
+    share = share_of(
+        "sectors not needed", facts.get("global_sectors_excess"), facts.metric(_THEORETICAL)
+    ) or _unused(facts)
+    if share is None or share.value < _UNUSED:
         return
     sectors = facts.total("global_load_sectors", "global_store_sectors")
     part = facts.share_of_l2(sectors)
@@ -295,13 +293,6 @@ def uncoalesced(facts: Facts) -> Iterator[Judgement]:
         units=frozenset({"l1", "l2", "dram"}),
         stalls=frozenset({"long_scoreboard", "lg_throttle"}),
         explains=share.value >= _CAUSES and (busy is None or busy.value >= _BUSY),
-    )
-
-
-def _excess(facts: Facts) -> CounterEvidence | None:
-    """Sectors beyond those that the data needs, of all of them."""
-    return share_of(
-        "sectors not needed", facts.get("global_sectors_excess"), facts.metric(_THEORETICAL)
     )
 
 

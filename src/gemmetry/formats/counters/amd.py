@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -117,29 +117,24 @@ def _table(
         facts = {DURATION: one.duration_ns or None, **one.facts, **(gpu.facts if gpu else {})}
         for name, value in {**facts, **one.values}.items():
             columns.put(row, name, value, FACT_UNITS.get(name, ""))
-        infos.append(
-            LaunchInfo(
-                name=one.kernel,
-                grid=triple_of(one.grid),
-                block=triple_of(one.block),
-                device=gpu.product if gpu is not None else "",
-                capability=gpu.chip if gpu is not None else "",
-                number=one.number if one.number >= 0 else None,
-                process=process.pid,
-            )
-        )
+        infos.append(LaunchInfo(
+            name=one.kernel, grid=triple_of(one.grid), block=triple_of(one.block),
+            device=gpu.product if gpu is not None else "",
+            capability=gpu.chip if gpu is not None else "",
+            number=one.number if one.number >= 0 else None, process=process.pid,
+        ))  # fmt: skip
     return columns.table(tool, infos, version=version, source=source, problems=problems)
 
 
 def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Launch]:
     """The launches of each process over its passes, with the counters of all of them."""
-    by_owner: dict[object, dict[_Key, _Launch]] = {}
-    counts: dict[object, set[int]] = {}
+    by_owner: dict[object, dict[_Key, _Launch]] = defaultdict(dict)
+    counts: dict[object, set[int]] = defaultdict(set)
     differing: set[str] = set()
     for one in passes:
         owner = _owner(one, passes)
-        launches = by_owner.setdefault(owner, {})
-        counts.setdefault(owner, set()).add(len(one.process.dispatches))
+        launches = by_owner[owner]
+        counts[owner].add(len(one.process.dispatches))
         before: Counter[tuple[str, tuple[int, ...], tuple[int, ...]]] = Counter()
         for dispatch in sorted(one.process.dispatches, key=lambda found: found.number):
             same = dispatch.kernel, dispatch.grid, dispatch.block
@@ -162,11 +157,8 @@ def _owner(one: PassOfProcess, passes: Sequence[PassOfProcess]) -> object:
     others = [other.process for other in passes if other.number == one.number]
     if one.number and len(others) == 1:
         return "alone"
-    if (
-        one.number
-        and process.rank is not None
-        and [o.rank for o in others].count(process.rank) == 1
-    ):
+    of_rank = [other for other in others if other.rank == process.rank]
+    if one.number and process.rank is not None and len(of_rank) == 1:
         return "rank", process.rank
     return "file", id(process)
 

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -170,8 +170,8 @@ class ProfiledLaunch:
 
     def metrics(self) -> dict[str, float]:
         """All numbers that the report has about this launch."""
-        found: dict[str, Any] = {name: self.value(name) for name in self.table.values}
-        return {name: value for name, value in found.items() if value is not None}
+        found = ((name, self.value(name)) for name in self.table.values)
+        return {name: value for name, value in found if value is not None}
 
     def texts(self) -> dict[str, str]:
         """All texts that the report has about this launch."""
@@ -278,15 +278,9 @@ class Columns:
     ) -> LaunchTable:
         """All of them."""
         return LaunchTable(
-            tool=tool,
-            infos=infos,
-            values=self._values,
-            units=self._units,
-            texts=dict(self._texts),
-            version=version,
-            source=source,
-            problems=list(problems),
-        )
+            tool=tool, infos=infos, values=self._values, units=self._units,
+            texts=dict(self._texts), version=version, source=source, problems=list(problems),
+        )  # fmt: skip
 
 
 _SIZES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15, "e": 18}
@@ -326,7 +320,8 @@ def base_unit(unit: str) -> tuple[str, float] | None:
         base = f"{base}/{divisor[0]}"
         # Nsight Compute shortens 8190 %/byte to 8.19 %/Kbyte: only times divide.
         power += -divisor[1] if divisor[0] == "s" else divisor[1]
-    return ("hz" if base == _FREQUENCY else base), _factor(power)
+    # Not 10.0**power, whose negative powers differ in the last digit.
+    return ("hz" if base == _FREQUENCY else base), float(f"1e{power}")
 
 
 class UnknownUnits:
@@ -356,8 +351,3 @@ def _part(name: str) -> tuple[str, int] | None:
     if scaled := _SCALED.fullmatch(name):
         return scaled[2].lower(), _SIZES[scaled[1].lower()]
     return (name, 0) if _PLURAL.sub("", name.lower()) in _COUNTED else None
-
-
-def _factor(power: int) -> float:
-    # Not 10.0**power, whose negative powers differ in the last digit.
-    return float(f"1e{power}")

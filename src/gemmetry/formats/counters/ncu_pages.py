@@ -136,17 +136,47 @@ def read_raw_page(
         RequestError: numbers have a decimal comma.
     """
     page = _RawPage(header, metrics)
-    for line_number, line in lines:
-        page.add(line_number, line)
+    page.read(lines)
     return page.table()
 
 
-class _RawPage:
+class _Page:
+    """Reads a page line by line."""
+
+    def __init__(self) -> None:
+        self._problems: list[str] = []
+        self._is_over = False
+
+    def read(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Add the lines of the file."""
+        for at, line in lines:
+            line = line.rstrip("\r\n")
+            if self._is_over or not line or line.startswith("=="):  # Nsight Compute's own messages
+                continue
+            try:
+                cells = self._cells(line)
+            except csv.Error as error:
+                self._note(f"line {at} is damaged or cut ({error}): left out")
+                continue
+            self._row(at, cells)
+
+    def _cells(self, line: str) -> list[str]:
+        return next(csv.reader([line], strict=True), [])
+
+    def _row(self, line_number: int, cells: list[str]) -> None:
+        raise NotImplementedError
+
+    def _note(self, problem: str) -> None:
+        if len(self._problems) < _MOST_PROBLEMS:
+            self._problems.append(problem)
+
+
+class _RawPage(_Page):
     """Gathers the rows of a raw page in one matrix, which grows in place."""
 
     def __init__(self, header: Sequence[str], metrics: Collection[str] | None) -> None:
+        super().__init__()
         self._header: Final = list(header)
-        self._problems: list[str] = []
         self._at = {name: index for index, name in reversed(list(enumerate(header)))}
         repeated = sorted({name for i, name in enumerate(header) if self._at[name] != i})
         if repeated:
@@ -157,7 +187,6 @@ class _RawPage:
         ]  # fmt: skip
         self._place = {column: place for place, column in enumerate(self._columns)}
         self._units: list[str] | None = None
-        self._is_over = False
         self._texts: dict[int, dict[int, str]] = {}
         """Column -> row -> text, for cells that are not numbers."""
         self._infos: list[LaunchInfo] = []
@@ -175,24 +204,16 @@ class _RawPage:
         self._pick = itemgetter(*columns, 0, 0)  # A tuple, whatever the number of columns.
         self._plain_places = np.array([self._place[column] for column in columns], np.intp)
 
-    def _note(self, problem: str) -> None:
-        if len(self._problems) < _MOST_PROBLEMS:
-            self._problems.append(problem)
-
-    def add(self, line_number: int, line: str) -> None:
-        """Add a line of the file."""
-        line = line.rstrip("\r\n")
-        if self._is_over or not line or line.startswith("=="):  # Nsight Compute's own messages
-            return
-        try:
-            cells = self._cells(line)
-        except csv.Error as error:
-            self._note(f"line {line_number} is damaged or cut ({error}): left out")
-            return
+    def _row(self, line_number: int, cells: list[str]) -> None:
         has_all = len(cells) == len(self._header)
         is_units = has_all and not cells[0] and not self._cell(cells, "Kernel Name")
         if cells[0] == self._header[0] or (is_units and self._units is not None):
-            self._end_at(line_number, cells)
+            # A second table, unless it has the same columns in the same units.
+            if cells not in (self._header, self._units):
+                self._is_over = True
+                self._note(f"another table begins at line {line_number}: its launches are left "
+                           "out, because its columns or units differ; give its file on its "
+                           "own")  # fmt: skip
         elif not has_all:
             self._note(f"line {line_number} has {len(cells)} fields instead of "
                        f"{len(self._header)}: left out")  # fmt: skip
@@ -201,19 +222,12 @@ class _RawPage:
         else:
             self._add(cells)
 
-    def _end_at(self, line_number: int, cells: list[str]) -> None:
-        """Stop at a second table, unless it has the same columns in the same units."""
-        if cells not in (self._header, self._units):
-            self._is_over = True
-            self._note(f"another table begins at line {line_number}: its launches are left out, "
-                       "because its columns or units differ; give its file on its own")  # fmt: skip
-
     def _cells(self, line: str) -> list[str]:
         if line[0] == '"' and line[-1] == '"':
             cells = line[1:-1].split('","')
             if len(cells) == len(self._header) and line.count('"') == 2 * len(cells):
                 return cells
-        return next(csv.reader([line], strict=True), [])
+        return super()._cells(line)
 
     def _cell(self, cells: Sequence[str], name: str) -> str:
         index = self._at.get(name)
@@ -290,13 +304,9 @@ class _RawPage:
             if name in values and np.isnan(values[name]).all():
                 del values[name], units[name]
         return LaunchTable(
-            tool="ncu",
-            infos=self._infos,
-            values=values,
-            units=units,
-            texts=texts,
+            tool="ncu", infos=self._infos, values=values, units=units, texts=texts,
             problems=[*self._problems, *unknown.problems()],
-        )
+        )  # fmt: skip
 
 
 _LABELS = Path(__file__).with_name("labels.txt")
@@ -335,8 +345,7 @@ def read_details_page(
         RequestError: numbers have a decimal comma.
     """
     page = _DetailsPage(header)
-    for line_number, line in lines:
-        page.add(line_number, line)
+    page.read(lines)
     return page.table(metrics)
 
 
@@ -355,12 +364,12 @@ class _DetailedLaunch:
         return replace(launch_info(cell), rules=tuple(self.rules))
 
 
-class _DetailsPage:
+class _DetailsPage(_Page):
     def __init__(self, header: Sequence[str]) -> None:
+        super().__init__()
         self._tables = 0
         self._begin(header)
         self._launches: dict[tuple[int, str, str, str], _DetailedLaunch] = {}
-        self._problems: list[str] = []
         self._unknown = UnknownUnits()
         self._sections: set[str] = set()
 
@@ -370,28 +379,15 @@ class _DetailsPage:
         self._header = list(header)
         self._shortest = self._header.index("Metric Value") + 1
 
-    def _note(self, problem: str) -> None:
-        if len(self._problems) < _MOST_PROBLEMS:
-            self._problems.append(problem)
-
-    def add(self, line_number: int, line: str) -> None:
-        """Add a line of the file."""
-        line = line.rstrip("\r\n")
-        if not line or line.startswith("=="):  # Nsight Compute's own messages
-            return
-        try:
-            fields = next(csv.reader([line], strict=True), [])
-        except csv.Error as error:
-            self._note(f"line {line_number} is damaged or cut ({error}): left out")
-            return
-        if {"ID", "Metric Value"} <= set(fields):
+    def _row(self, line_number: int, cells: list[str]) -> None:
+        if {"ID", "Metric Value"} <= set(cells):
             # Files that were appended to each other: its launches are others.
-            self._begin(fields)
-        elif not self._shortest <= len(fields) <= len(self._header):
-            self._note(f"line {line_number} has {len(fields)} fields instead of "
+            self._begin(cells)
+        elif not self._shortest <= len(cells) <= len(self._header):
+            self._note(f"line {line_number} has {len(cells)} fields instead of "
                        f"{self._shortest} to {len(self._header)}: left out")  # fmt: skip
         else:
-            self._add(dict(zip(self._header, fields, strict=False)))
+            self._add(dict(zip(self._header, cells, strict=False)))
 
     def _add(self, row: dict[str, str]) -> None:
         row_of = row.get("Process ID", ""), row.get("ID", ""), row.get("Kernel Name", "")

@@ -131,10 +131,8 @@ class _Action:
 
     def _value(self, name: str) -> tuple[float | str | None, str]:
         """A metric's value in its base unit, and that unit."""
-        metric = self._action.metric_by_name(name) if name in self.names else None
-        if metric is None:
-            return None, ""
-        kind = self._kinds.of(name, metric)
+        metric: Any = self._action.metric_by_name(name) if name in self.names else None
+        kind = None if metric is None else self._kinds.of(name, metric)
         if kind is None:
             return None, ""
         is_text, base, factor = kind
@@ -157,7 +155,7 @@ class _Action:
             number=row,
             context=self._whole("launch__context_id"),
             stream=self._whole("launch__stream_id"),
-            rules=_rules(self._action),
+            rules=tuple(map(_rule, getattr(self._action, "rule_results_as_dicts", tuple)())),
             samples=LazySamples(lambda: (context, self._samples())[1]),
         )
         return completed(info, self._whole, str(self._value(PRODUCT)[0] or ""))
@@ -210,12 +208,6 @@ class LazySamples(Sequence[StallSamples]):
         return tuple, (self._all(),)
 
 
-def _rules(action: Any) -> tuple[RuleResult, ...]:
-    # Absent before 2023.
-    read = getattr(action, "rule_results_as_dicts", tuple)
-    return tuple(_rule(one) for one in read())
-
-
 def _rule(found: dict[str, Any]) -> RuleResult:
     message = found.get("rule_message") or {}
     speedup = found.get("speedup_estimation") or {}
@@ -225,14 +217,12 @@ def _rule(found: dict[str, Any]) -> RuleResult:
         section=found.get("section_identifier", ""),
         kind=_KINDS[kind] if 0 <= kind < len(_KINDS) else "warning",
         title=message.get("title", ""),
-        message=_MARKUP.sub(_shown, message.get("message", "")),
+        message=_MARKUP.sub(
+            lambda link: link[2] if link[1] == "url" else link[3], message.get("message", "")
+        ),
         speedup_percent=speedup.get("speedup"),
         speedup_kind=_SPEEDUPS.get(speedup.get("type", 0)),
     )
-
-
-def _shown(link: re.Match[str]) -> str:
-    return link[2] if link[1] == "url" else link[3]
 
 
 def _writer(path: Path) -> str:

@@ -142,8 +142,7 @@ def format_of(path: Path) -> TraceFormat | Content:
             if start == b"{":
                 keys = _keys()
                 while not keys.search(text) and len(text) < MOST_BYTES:
-                    more = file.read(len(text))
-                    if not more:
+                    if not (more := file.read(len(text))):
                         break
                     text += more
                 is_whole = not file.read(1)

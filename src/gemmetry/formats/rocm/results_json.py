@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, BinaryIO
 
 import msgspec
@@ -20,6 +21,7 @@ from gemmetry.formats.json import CHUNK_BYTES, SectionReader, record_decoders
 from gemmetry.formats.readers.rocprofv3 import KEY
 from gemmetry.formats.rocm.tables import (
     HOST,
+    XYZ,
     Block,
     Kind,
     Process,
@@ -237,13 +239,11 @@ class JsonTables(Tables):
         return {
             "Name": [("kernel", process, info.kernel_id) for info in infos],
             "Device": [devices[process, _handle_of(info.agent_id)] for info in infos],
-            "Stream_Id": [
-                (r.stream_id or i.queue_id or _Handle()).handle
-                for r, i in zip(records, infos, strict=True)
-            ],
+            "Stream_Id": [_handle_of(one.stream_id or info.queue_id)
+                          for one, info in zip(records, infos, strict=True)],
             **_by_axis("Grid_Size", [info.grid_size or _Extent() for info in infos]),
             **_by_axis("Workgroup_Size", [info.workgroup_size or _Extent() for info in infos]),
-        }
+        }  # fmt: skip
 
     def _of_others(
         self, key: str, records: Sequence[_Record], correlation: Sequence[int], process: int
@@ -296,15 +296,12 @@ class JsonTables(Tables):
         for number, one in enumerate([*listed, *[{}] * (begun - len(listed))]):
             recorded = mapping(one.get("metadata"))
             pid, command = recorded.get("pid"), recorded.get("command")
-            self.processes.append(
-                Process(
-                    label=recorded.get("pid", number),
-                    pid=pid if isinstance(pid, int) else None,
-                    host=str(mapping(recorded.get("node")).get("hostname") or ""),
-                    environment=mapping(recorded.get("environment")),
-                    command=" ".join(map(str, command)) if isinstance(command, list) else "",
-                )
-            )
+            self.processes.append(Process(
+                label=recorded.get("pid", number), pid=pid if isinstance(pid, int) else None,
+                host=str(mapping(recorded.get("node")).get("hostname") or ""),
+                environment=mapping(recorded.get("environment")),
+                command=" ".join(map(str, command)) if isinstance(command, list) else "",
+            ))  # fmt: skip
             self._operations.append(mapping(one.get("strings")).get("buffer_records"))
         self.events += reader.text.left_out
         self.problems += reader.text.all_problems()
@@ -341,8 +338,4 @@ def _handle(identifier: object) -> int:
 
 
 def _by_axis(name: str, sizes: Sequence[_Extent]) -> dict[str, Sequence[int]]:
-    return {
-        f"{name}_X": [one.x for one in sizes],
-        f"{name}_Y": [one.y for one in sizes],
-        f"{name}_Z": [one.z for one in sizes],
-    }
+    return {f"{name}_{axis}": list(map(attrgetter(axis.lower()), sizes)) for axis in XYZ}

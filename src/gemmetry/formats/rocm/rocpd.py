@@ -63,13 +63,10 @@ class RocpdTables(Tables):
             # Functions that the file's own schema calls are not trusted.
             self._database.execute("PRAGMA trusted_schema = OFF")
             names = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            self.columns = {
-                name: {
-                    row[1] for row in self._database.execute(f"PRAGMA table_info({_quoted(name)})")
-                }
-                for (name,) in names.fetchall()
-                if str(name).startswith("rocpd_")
-            }
+            for (name,) in names.fetchall():
+                if str(name).startswith("rocpd_"):
+                    infos = self._database.execute(f"PRAGMA table_info({_quoted(name)})")
+                    self.columns[name] = {row[1] for row in infos}
 
     def __enter__(self) -> RocpdTables:
         return self
@@ -93,11 +90,8 @@ class RocpdTables(Tables):
             try:
                 self._describe(suffix, process)
                 yield from self._kernels(suffix, process)
-                yield from (
-                    self._values(suffix, process)
-                    if self.counters
-                    else self._others(suffix, process)
-                )
+                more = self._values if self.counters else self._others
+                yield from more(suffix, process)
             except _ERRORS as error:
                 where = f"tables {suffix.lstrip('_') or 'of the process'}"
                 self.problems.append(TraceProblem(where, f"cannot be read any further: {error}"))
@@ -170,9 +164,11 @@ class RocpdTables(Tables):
             categories = self._texts(f"rocpd_info_category{suffix}", "name")
         more = {"Name": "d.name_id", "category": "e.category_id", "recorded": "e.extdata"}
         for found in self._blocks(_REGION, suffix, more):
+            # The name of a ROCTx range, where there is one.
+            messages = (_object(recorded).get("message") for recorded in found["recorded"])
             found["Name"] = [
-                _message(recorded) or strings.get(key, "")
-                for key, recorded in zip(found["Name"], found["recorded"], strict=True)
+                message if isinstance(message, str) and message else strings.get(key, "")
+                for key, message in zip(found["Name"], messages, strict=True)
             ]
             # Each process counts its processes and threads by itself.
             lead = f"{process}:" if process else ""
@@ -191,17 +187,17 @@ class RocpdTables(Tables):
         columns = self.columns.get(f"{table}{suffix}")
         if columns is None:
             return
-        joins = [_join(suffix, "rocpd_event", "e", "d.event_id")]
-        has_track = "track_id" in columns and f"rocpd_track{suffix}" in self.columns
-        track = self.columns[f"rocpd_track{suffix}"] if has_track else set()
-        if has_track:
-            joins.append(_join(suffix, "rocpd_track", "k", "d.track_id"))
-        times = ["d.start", 'd."end"']
+        joined = [("rocpd_event", "e", "event_id")]
+        track = self.columns.get(f"rocpd_track{suffix}", set()) if "track_id" in columns else set()
+        if track:
+            joined.append(("rocpd_track", "k", "track_id"))
+        start, end = "d.start", 'd."end"'
         if "start_id" in columns:
-            joins.append(_join(suffix, "rocpd_timestamp", "b", "d.start_id"))
-            joins.append(_join(suffix, "rocpd_timestamp", "f", "d.end_id"))
-            times = ["b.value", "f.value"]
-        wanted = {"Start_Timestamp": times[0], "End_Timestamp": times[1]}
+            joined += [("rocpd_timestamp", "b", "start_id"), ("rocpd_timestamp", "f", "end_id")]
+            start, end = "b.value", "f.value"
+        joins = (f"LEFT JOIN {_quoted(one + suffix)} {letter} ON {letter}.id = d.{key}"
+                 for one, letter, key in joined)  # fmt: skip
+        wanted = {"Start_Timestamp": start, "End_Timestamp": end}
         wanted |= {"Correlation_Id": "e.stack_id", **more} | {
             name: f"d.{name}" if name in columns else f"k.{name}" if name in track else "NULL"
             for name in _PLACES
@@ -234,10 +230,6 @@ class RocpdTables(Tables):
         return found
 
 
-def _join(suffix: str, table: str, letter: str, key: str) -> str:
-    return f"LEFT JOIN {_quoted(table + suffix)} {letter} ON {letter}.id = {key}"
-
-
 def _quoted(name: str) -> str:
     """A name of a table or column as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
@@ -247,12 +239,6 @@ def _kind(category: str) -> Kind:
     if "RCCL" in category.upper():
         return Kind.RCCL
     return Kind.RANGE if "MARKER" in category.upper() else Kind.CALL
-
-
-def _message(recorded: object) -> str:
-    """Name of a ROCTx range."""
-    found = _object(recorded).get("message")
-    return found if isinstance(found, str) else ""
 
 
 def _object(text: object) -> dict[str, Any]:

@@ -10,7 +10,9 @@ the host, and below ``pass_N/`` (``pmc_N/`` for lists of counters in text files)
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -163,7 +165,7 @@ def trace_rows(tables: Tables) -> TraceRows:
 
 
 def _numbered(numbers: Numbers[Any], keys: Iterable[Any]) -> Int32:
-    return np.array([numbers[key] for key in keys], np.int32)
+    return np.array(list(map(numbers.__getitem__, keys)), np.int32)
 
 
 def _gpu_rows(block: Block, start: Int64, duration: Int64, name: Int32) -> GpuRows:
@@ -217,15 +219,11 @@ def _parts(processes: Sequence[Process], of_thread: Sequence[int]) -> tuple[Trac
     if len(processes) < 2:
         return ()
     ranks = [_first(one.environment, _RANK) for one in processes]
-    if len(set(ranks)) < len(ranks):
-        ranks = [None] * len(ranks)
+    are_known = len(set(ranks)) == len(ranks)
+    threads = [[t for t, of in enumerate(of_thread) if of == i] for i in range(len(processes))]
     return tuple(
-        TracePart(
-            f"process {one.label}",
-            rank,
-            tuple(thread for thread, process in enumerate(of_thread) if process == index),
-        )
-        for index, (one, rank) in enumerate(zip(processes, ranks, strict=True))
+        TracePart(f"process {one.label}", rank if are_known else None, tuple(own))
+        for one, rank, own in zip(processes, ranks, threads, strict=True)
     )
 
 
@@ -239,11 +237,8 @@ def rank_of(environments: Sequence[Mapping[str, Any]]) -> tuple[int | None, int 
 
 
 def _first(environment: Mapping[str, Any], names: Iterable[str]) -> int | None:
-    for name in names:
-        value = str(environment.get(name, ""))
-        if value.isdecimal() and len(value) < 10:
-            return int(value)
-    return None
+    values = (str(environment.get(name, "")) for name in names)
+    return next((int(one) for one in values if one.isdecimal() and len(one) < 10), None)
 
 
 # Counters ----------------------------------------------------------------------------------------
@@ -339,21 +334,20 @@ def read_counted(path: Path, kind: str) -> list[CountedProcess]:
 
 
 def _counted(tables: Tables, place: str) -> list[CountedProcess]:
-    dispatches: dict[int, list[CountedDispatch]] = {}
-    by_key: dict[int, dict[Any, CountedDispatch]] = {}
+    dispatches: dict[int, list[CountedDispatch]] = defaultdict(list)
+    by_key: dict[int, dict[Any, CountedDispatch]] = defaultdict(dict)
     for block in tables.blocks():
         if block.kind is Kind.VALUE:
-            _add_values(block, by_key.get(block.process, {}))
+            _add_values(block, by_key[block.process])
         else:
             found = list(_dispatches(block, tables))
-            dispatches.setdefault(block.process, []).extend(found)
-            own = by_key.setdefault(block.process, {})
-            own |= zip(block.column("Key"), found, strict=True)
+            dispatches[block.process] += found
+            by_key[block.process] |= zip(block.column("Key"), found, strict=True)
     processes = []
     for number, one in enumerate(tables.processes):
         process = CountedProcess(
             pid=one.pid, host=one.host, gpus=tables.agents.gpus.get(number, {}),
-            dispatches=dispatches.get(number, []),
+            dispatches=dispatches[number],
         )  # fmt: skip
         argument = _RANK_ARGUMENT.search(one.command)
         process.rank, _ = rank_of([one.environment])
@@ -363,8 +357,8 @@ def _counted(tables: Tables, place: str) -> list[CountedProcess]:
             process.rank, process.rank_source = int(argument[1]), "command line"
         _join_replays(process)
         processes.append(process)
-    for process in processes[:1]:
-        process.problems += [f"{place}{one}" for one in tables.problems]
+    if processes:
+        processes[0].problems += [f"{place}{one}" for one in tables.problems]
     return processes
 
 
@@ -399,13 +393,9 @@ def _add_values(block: Block, by_key: Mapping[Any, CountedDispatch]) -> None:
     """Add values to their dispatches; a counter has a row for each of its instances."""
     columns = map(block.column, ("Key", "Counter_Name", "Counter_Value"))
     for key, counter, written in zip(*columns, strict=True):
-        dispatch = by_key.get(key)
-        try:
-            value = float(written)
-        except (TypeError, ValueError):
-            continue
-        if dispatch is not None:
-            dispatch.values[counter] = dispatch.values.get(counter, 0.0) + value
+        with contextlib.suppress(TypeError, ValueError):
+            if (dispatch := by_key.get(key)) is not None:
+                dispatch.values[counter] = dispatch.values.get(counter, 0.0) + float(written)
 
 
 def _join_replays(process: CountedProcess) -> None:
@@ -433,11 +423,8 @@ def joined_values(
     Args:
         differing: the names of counters on which the passes disagree are added to it.
     """
-    differing |= {
-        name
-        for name in values.keys() & more.keys()
-        if not isclose(values[name], more[name], rel_tol=_AGREE)
-    }
+    both = values.keys() & more.keys()
+    differing |= {n for n in both if not isclose(values[n], more[n], rel_tol=_AGREE)}
     return {**more, **values}
 
 
@@ -490,15 +477,13 @@ def read_counter_folder(folder: Path) -> tuple[list[PassOfProcess], list[str]]:
     process's rank is that of its file's name, else of its environment or command line, as the file
     has them; a CSV file has neither, and a JSON file next to it is read for them.
     """
-    grouped: dict[tuple[Path, str], dict[str, Path]] = {}
-    for path in sorted(folder.rglob("*")):
+    grouped: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
         table, results = table_of(path.name), _RESULTS.fullmatch(path.name)
-        if not path.is_file():
-            continue
         if table is not None and is_of_kernels(path.name):
-            grouped.setdefault((path.parent, table[0]), {})["csv"] = path
+            grouped[path.parent, table[0]]["csv"] = path
         elif results is not None:
-            grouped.setdefault((path.parent, results["prefix"]), {})[results["kind"]] = path
+            grouped[path.parent, results["prefix"]][results["kind"]] = path
     found: list[PassOfProcess] = []
     problems: list[str] = []
     for (parent, prefix), files in grouped.items():
@@ -527,7 +512,7 @@ def _processes(files: Mapping[str, Path]) -> list[CountedProcess]:
     only JSON has."""
     for kind in ("csv", "json", "db"):
         found = read_counted(files[kind], kind) if kind in files else []
-        if kind == "csv" and not any(one.dispatches for one in found):
+        if kind not in files or (kind == "csv" and not any(one.dispatches for one in found)):
             continue
         if kind == "csv" and "json" in files and not _RANKED.search(files["csv"].name):
             (process,) = found
@@ -536,8 +521,7 @@ def _processes(files: Mapping[str, Path]) -> list[CountedProcess]:
                     process.rank, process.rank_source = other.rank, other.rank_source
                     process.host = other.host
                     process.gpus = process.gpus or other.gpus
-        if kind in files:
-            return found
+        return found
     return []
 
 

@@ -288,11 +288,7 @@ def _checked(
 
 
 def _combinations(
-    matmul: Matmul,
-    problem: GemmProblem,
-    usual: Result,
-    base: Algorithm,
-    clusters: tuple[int, ...],
+    matmul: Matmul, problem: GemmProblem, usual: Result, base: Algorithm, clusters: tuple[int, ...]
 ) -> Iterator[Algorithm]:
     """What an algorithm declares that it can be set to.
 

@@ -324,7 +324,12 @@ class Matmul:
             preference = lt.matmul_preference_create()
         try:
             with errors("asking its heuristic"):
-                for name, value in self._preferences():
+                limits = {
+                    "MAX_WORKSPACE_BYTES": self._limit,
+                    "REDUCTION_SCHEME_MASK": int(self._problem.reductions),
+                    **{f"MIN_ALIGNMENT_{matrix}_BYTES": _ALIGNMENT_BYTES for matrix in "ABCD"},
+                }
+                for name, value in limits.items():
                     self._set("matmul_preference", preference, name, value)
                 lt.matmul_algo_get_heuristic(
                     self._handle, self._desc, *self._four_layouts, preference, count,
@@ -335,12 +340,6 @@ class Matmul:
         finally:
             lt.matmul_preference_destroy(preference)
         return [one.copy() for one in found[: returned.value] if one.state == 0]
-
-    def _preferences(self) -> Iterator[tuple[str, int]]:
-        yield "MAX_WORKSPACE_BYTES", self._limit
-        yield "REDUCTION_SCHEME_MASK", int(self._problem.reductions)
-        for matrix in "ABCD":
-            yield f"MIN_ALIGNMENT_{matrix}_BYTES", _ALIGNMENT_BYTES
 
     def ids(self) -> list[int]:
         """Identifiers of all algorithms for these formats."""

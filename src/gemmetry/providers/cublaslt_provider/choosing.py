@@ -21,7 +21,6 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -85,8 +84,9 @@ class Trial:
             _run(launch, buffers, 1)()  # Loads its kernel, which a capture must not do.
         device.synchronize()
         self._device = device
-        self._rough_ns = max(_rough_ns(launches[0], buffers, device), 1.0)
-        self._count = min(max(math.ceil(_CALL_NS / self._rough_ns), 1), _MOST_LAUNCHES)
+        rough_ns = max(min(device.time_calls([_run(launches[0], buffers, 1)] * 3)[0]), 1.0)
+        self._count = min(max(math.ceil(_CALL_NS / rough_ns), 1), _MOST_LAUNCHES)
+        self._call_ns = rough_ns * self._count
         neighbour = device.neighbour()
         self._calls = [
             device.captured(_run(launch, buffers, self._count, neighbour)) for launch in launches
@@ -96,9 +96,9 @@ class Trial:
     def rounds_ns(self) -> list[list[float]]:
         """The duration of one launch of each candidate in each round, with what runs ahead of it.
         Candidates take turns and share the clock."""
-        calls, call_ns = self._calls, self._rough_ns * self._count
-        rounds = int(_TRIAL_NS / (call_ns * len(calls)))
-        rounds = max(min(rounds, _ROUNDS), math.ceil(-math.log2(_level(len(calls)))))
+        count = len(self._calls)
+        rounds = int(_TRIAL_NS / (self._call_ns * count))
+        rounds = max(min(rounds, _ROUNDS), math.ceil(-math.log2(_level(count))))
         totals: list[float] = []
         while sum(totals) * self._count < _MOST_SETTLING_NS:
             totals.append(sum(self._timed()))
@@ -114,13 +114,12 @@ class Trial:
         order = list(range(len(self._calls)))
         self._shuffled.shuffle(order)
         ordered = [self._calls[index] for index in order]
-        lead_ns = self._rough_ns * self._count
-        durations = self._device.time_in_load(ordered, ordered, (), lead_ns)
+        durations = self._device.time_in_load(ordered, ordered, (), self._call_ns)
         return [one / self._count for _, one in sorted(zip(order, durations, strict=True))]
 
     def own_load_ns(self, candidates: Sequence[int]) -> list[list[float]]:
         """The same of some candidates, each after a load of its own launches."""
-        call_ns = self._rough_ns * self._count
+        call_ns = self._call_ns
         lead = max(1, math.ceil(_OWN_LOAD_NS / call_ns))
         samples = _OWN_SAMPLES if _OWN_SAMPLES * call_ns < _OWN_LOAD_NS else 1
         rounds = int(_OWN_NS / (len(candidates) * (lead + samples) * call_ns))
@@ -189,11 +188,6 @@ def _random(spec: TensorSpec, where: torch.device) -> torch.Tensor:
         return torch.randint(-128, 128, shape, dtype=dtype, device=where)
     wide = torch.randn(shape, dtype=torch_dtype(F32), device=where)
     return wide.to(dtype)
-
-
-def _rough_ns(launch: Launch, buffers: _Buffers, device: TorchDevice) -> float:
-    calls = [_run(launch, buffers, 1)] * 3
-    return min(device.time_calls(calls)[0])
 
 
 def _run(
@@ -265,12 +259,8 @@ _FIRST_LARGE = 90
 and later, 4 MiB before."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """An algorithm, and how many were timed to choose it."""
-
-    result: Result
-    tried: int | None = None
+_Choice = tuple[Result, int | None]
+"""An algorithm, and how many were timed to choose it."""
 
 
 @contextmanager
@@ -312,20 +302,20 @@ def load(
     operation, problem = dispatch.operation, problem_of(dispatch.operation)
     with described(problem, dispatch.target, device) as matmul:
         if proposals > 1:
-            choice = _best(dispatch, matmul, proposals, device, workspace)
+            result, tried = _best(dispatch, matmul, proposals, device, workspace)
         elif proposals:
-            choice = _Choice(proposed(matmul, operation, 1)[0])
+            result, tried = proposed(matmul, operation, 1)[0], None
         else:
             algorithm = parse_algorithm(dispatch.configuration.name)
             if algorithm is None:
                 raise UnsupportedError(f"{dispatch}: cuBLASLt has no such configuration")
-            choice = _Choice(result_of(matmul, problem, operation, algorithm))
+            result, tried = result_of(matmul, problem, operation, algorithm), None
         facts = BuildFacts(
-            default_configuration=algorithm_of(matmul, choice.result).name if proposals else None,
-            algorithms_tried=choice.tried,
-            workspace_bytes=choice.result.workspace_bytes,
+            default_configuration=algorithm_of(matmul, result).name if proposals else None,
+            algorithms_tried=tried,
+            workspace_bytes=result.workspace_bytes,
         )
-        return CublasLtExecutable(dispatch.name, operation, matmul, choice.result, device, facts)
+        return CublasLtExecutable(dispatch.name, operation, matmul, result, device, facts)
 
 
 def _best(
@@ -361,7 +351,7 @@ def _best(
             ],
         }
         write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
-        return _Choice(chosen, len(results))
+        return chosen, len(results)
 
 
 def _kept(path: Path, made_for: Mapping[str, str]) -> _Choice | None:
@@ -371,6 +361,6 @@ def _kept(path: Path, made_for: Mapping[str, str]) -> _Choice | None:
         if any(found[key] != value for key, value in made_for.items()):
             return None
         result = bindings.stored_result(found["stored"], int(found["workspace_bytes"]))
-        return _Choice(result, len(found["trial"]))
+        return result, len(found["trial"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

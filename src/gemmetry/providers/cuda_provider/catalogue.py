@@ -69,8 +69,12 @@ def kernel_of(configuration: str) -> CudaKernel | None:
 
 def reason_against(operation: Operation, target: Target) -> str | None:
     """None if one of the kernels computes `operation` on `target`, else the reason."""
-    if reason := _target_reason(target) or _size_reason(operation):
-        return reason
+    if not is_hopper(target):
+        return f"the CUDA kernels are for NVIDIA Hopper (cuda-{TARGET_ARCHITECTURE}), not {target}"
+    for spec in (*operation.inputs, operation.output):
+        if spec.elements > LARGEST_TENSOR:
+            sizes = "x".join(map(str, spec.shape))
+            return f"{spec.role} ({sizes}) has more than {LARGEST_TENSOR} elements"
     if operation.signature.kind is not OperationKind.MATMUL:
         return f"the CUDA kernels do matmul, not {operation.signature.kind}"
     reasons = [kernel.refusal(operation) for kernel in kernels()]
@@ -104,20 +108,6 @@ def is_hopper(target: Target) -> bool:
     """Whether a target runs the kernels."""
     architecture = target.architecture.rstrip("a")
     return target.kind is TargetKind.CUDA and architecture == TARGET_ARCHITECTURE
-
-
-def _target_reason(target: Target) -> str | None:
-    if is_hopper(target):
-        return None
-    return f"the CUDA kernels are for NVIDIA Hopper (cuda-{TARGET_ARCHITECTURE}), not {target}"
-
-
-def _size_reason(operation: Operation) -> str | None:
-    for spec in (*operation.inputs, operation.output):
-        if spec.elements > LARGEST_TENSOR:
-            sizes = "x".join(map(str, spec.shape))
-            return f"{spec.role} ({sizes}) has more than {LARGEST_TENSOR} elements"
-    return None
 
 
 ENTRY = "gemm"

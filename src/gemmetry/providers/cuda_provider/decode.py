@@ -175,21 +175,18 @@ class Product:
         return (*a, *b, *c)
 
     @property
-    def is_aligned(self) -> bool:
-        """Whether rows of A and B are contiguous along K and multiples of 16 bytes."""
-        _, a_k, _, b_k, _, _ = self.strides
-        s, k = self.operation.signature, self.operation.matmul_shape.k
-        sizes = (k * one.itemsize for one in (s.lhs, s.rhs))
-        return a_k == b_k == 1 and all(size % ADDRESS_ALIGNMENT == 0 for size in sizes)
-
-    @property
-    def is_aligned_turned(self) -> bool:
-        """The same where B is contiguous along N."""
+    def can_be_copied(self) -> bool:
+        """Whether A is contiguous along K, and rows of A and of B as it is stored are multiples of
+        16 bytes."""
         _, n, k, _ = self.operation.matmul_shape
         s = self.operation.signature
-        sizes = (k * s.lhs.itemsize, n * s.rhs.itemsize)
-        is_along_k = self.strides[1] == 1
-        return is_along_k and all(size % ADDRESS_ALIGNMENT == 0 for size in sizes)
+        sizes = k * s.lhs.itemsize, (n if self.weights_turned else k) * s.rhs.itemsize
+        return self.strides[1] == 1 and all(size % ADDRESS_ALIGNMENT == 0 for size in sizes)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether rows of A and B are contiguous along K and multiples of 16 bytes."""
+        return self.can_be_copied and not self.weights_turned
 
 
 def _why_not(operation: Operation, configuration: Configuration) -> str | None:
@@ -230,12 +227,9 @@ def _why_not_variant(product: Product, variant: DecodeVariant) -> str | None:
             return "the copy engine cannot turn elements of 8 bits: B must be contiguous along K"
         if variant.rows % _TURNED_COLUMNS:
             return f"weights that are contiguous along N come in boxes of {_TURNED_COLUMNS} columns"
-        aligned = product.is_aligned_turned
-    else:
-        aligned = product.is_aligned
     if variant.depth > 1 and (product.weights_turned or product.row_bytes % _CHUNK_BYTES):
         return f"runs of {variant.depth} chunks need rows of weights of whole chunks along K"
-    if not aligned:
+    if not product.can_be_copied:
         return "the copy engine needs A contiguous along K, and rows that are multiples of 16 bytes"
     return None
 

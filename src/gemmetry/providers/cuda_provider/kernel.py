@@ -63,9 +63,6 @@ class CudaKernel:
 
     name: str
     """As its source is called, without ``.cu``: ``r07_warp_specialised``."""
-    key: str = ""
-    """What the names of its configurations begin with, before the first ``_``; "": the beginning of
-    its own name, ``r07``."""
     rung: int | None = None
     """Its place on the ladder; None: it is not on it."""
     adds: str
@@ -93,9 +90,10 @@ class CudaKernel:
     notes: tuple[str, ...] = ()
     """What a reader of its times has to know."""
 
-    def __post_init__(self) -> None:
-        if not self.key:
-            object.__setattr__(self, "key", self.name.partition("_")[0])
+    @property
+    def key(self) -> str:
+        """What the names of its configurations begin with, before the first ``_``: ``r07``."""
+        return self.name.partition("_")[0]
 
     @property
     def is_listed(self) -> bool:
@@ -297,11 +295,7 @@ def problem_of(operation: Operation) -> StoredProduct:
     a = Operand(role="lhs", dtype=s.lhs, lines=m, depth=k, along_lines=lhs_along_m)
     b = Operand(role="rhs", dtype=s.rhs, lines=n, depth=k, along_lines=rhs_along_n)
     is_transposed = s.result_layout is Layout.COLUMN
-    return (
-        StoredProduct(b, a, s.result, True)
-        if is_transposed
-        else StoredProduct(a, b, s.result, False)
-    )
+    return StoredProduct(*((b, a) if is_transposed else (a, b)), s.result, is_transposed)
 
 
 def wrong_formats(

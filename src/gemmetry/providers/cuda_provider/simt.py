@@ -4,6 +4,7 @@ and C, (m, n) row-major.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from gemmetry.domain.dispatch import Configuration
@@ -128,11 +129,6 @@ def _mma_configurations(operation: Operation) -> tuple[Configuration, ...]:
     )
 
 
-def _naive_seconds(operation: Operation) -> float:
-    m, n, k, _ = operation.matmul_shape
-    return m * n * k * _NAIVE_STEP_S
-
-
 KERNELS = (
     CudaKernel(
         name="r00_naive",
@@ -142,7 +138,7 @@ KERNELS = (
         why_not=_why_not_naive,
         plan=_planned("r00_naive", lambda m, n, values: _grid(1, _NAIVE_THREADS)),
         configurations=_only("r00"),
-        seconds_per_launch=_naive_seconds,
+        seconds_per_launch=lambda operation: math.prod(operation.matmul_shape[:3]) * _NAIVE_STEP_S,
     ),
     CudaKernel(
         name="r01_thread_per_output",

@@ -610,10 +610,8 @@ class BatchCompiler:
             """Relative to the experiment folder, which holds the folder ``generated``."""
             return str(path.relative_to(root))
 
-        source, log = (
-            source_path(self._workspace.generated, dispatch.operation),
-            _file(stem, ".log"),
-        )
+        source = source_path(self._workspace.generated, dispatch.operation)
+        log = _file(stem, ".log")
         facts = replace(
             BuildFacts() if artefact is None else artefact.facts,
             source_path=relative(source),

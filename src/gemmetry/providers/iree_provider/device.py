@@ -6,7 +6,6 @@ A compiled dispatch that runs on prepared buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -270,7 +269,10 @@ class IreeHostDevice(IreeDevice):
 
     def __init__(self, threads: int = 0) -> None:
         super().__init__(Target(TargetKind.CPU), threads)
-        self._memory = HostDevice()
+        memory = self._memory = HostDevice()
+        # See :class:`gemmetry.domain.contracts.StressDevice`; IREE uses malloc too.
+        self.spoiled_scratch, self.load = memory.spoiled_scratch, memory.load
+        self.stress_limits = memory.stress_limits
 
     def allocate_with_red_zones(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
@@ -306,18 +308,6 @@ class IreeHostDevice(IreeDevice):
         self.synchronize()
         assert buffer.memory is not None
         self._memory.fill_repeating(buffer.memory, values)
-
-    def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
-        """See :class:`gemmetry.domain.contracts.StressDevice`; IREE uses malloc too."""
-        return self._memory.spoiled_scratch(size_bytes)
-
-    def load(self) -> AbstractContextManager[None]:
-        """See :class:`gemmetry.domain.contracts.StressDevice`."""
-        return self._memory.load()
-
-    def stress_limits(self) -> str:
-        """See :class:`gemmetry.domain.contracts.StressDevice`."""
-        return self._memory.stress_limits()
 
 
 def open_device(target: Target, threads: int = 0) -> IreeDevice:

@@ -15,11 +15,7 @@ from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.providers.base import BaseProvider, Requirement, is_installed
 from gemmetry.providers.iree_provider import support
-from gemmetry.providers.iree_provider.batches import (
-    BatchCompiler,
-    write_source,
-    write_tuning_specs,
-)
+from gemmetry.providers.iree_provider.batches import BatchCompiler, write_source, write_tuning_specs
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
 from gemmetry.providers.iree_provider.tiles import (
     parse_tile,

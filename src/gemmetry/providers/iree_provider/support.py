@@ -23,10 +23,10 @@ from gemmetry.domain.operation import (
     F16,
     F64,
     TF32,
-    DType,
     EpilogueStep,
     Operation,
     Scaling,
+    Signature,
 )
 from gemmetry.hardware.devices import find_device
 from gemmetry.providers.base import compute_capability
@@ -59,9 +59,7 @@ TARGET_CPU_VARIABLE = "GEMMETRY_IREE_TARGET_CPU"
 _NATIVE_CUDA = (80, 86, 87, 89)
 _DRIVERS = {TargetKind.CUDA: "cuda", TargetKind.HIP: "hip", TargetKind.VULKAN: "vulkan"}
 
-_COMPUTE_CAPABILITY_MAJOR = 75
-_COMPUTE_CAPABILITY_MINOR = 76
-_L2_CACHE_SIZE = 38
+_COMPUTE_CAPABILITY, _L2_CACHE_SIZE = (75, 76), 38
 """CUdevice_attribute values of the CUDA driver API."""
 
 
@@ -189,9 +187,8 @@ def cuda_free_bytes(index: int) -> int | None:
 
 
 def _cuda_architecture(index: int) -> str:
-    major = _cuda_attribute(index, _COMPUTE_CAPABILITY_MAJOR)
-    minor = _cuda_attribute(index, _COMPUTE_CAPABILITY_MINOR)
-    return "" if major is None or minor is None else f"sm_{major}{minor}"
+    digits = [_cuda_attribute(index, attribute) for attribute in _COMPUTE_CAPABILITY]
+    return "" if None in digits else f"sm_{digits[0]}{digits[1]}"
 
 
 def _cuda_attribute(index: int, attribute: int) -> int | None:
@@ -263,7 +260,7 @@ def _on_cuda(operation: Operation, target: Target) -> str | None:
         return "the FNUZ formats exist on AMD GPUs only"
     if s.result.is_fp8:
         return "IREE's CUDA backend cannot round a result to fp8"
-    return _same_operands(s.lhs, s.rhs) or _bf16_accumulator(s.accumulator)
+    return _gpu_product(s)
 
 
 def _on_hip(operation: Operation, target: Target) -> str | None:
@@ -274,23 +271,19 @@ def _on_hip(operation: Operation, target: Target) -> str | None:
         return "gfx942 has the FNUZ fp8 formats (e4m3fnuz, e5m2fnuz), not the OCP ones"
     if s.accumulator is F16:
         return "IREE's ROCm backend cannot distribute a product accumulated in f16"
-    return _same_operands(s.lhs, s.rhs) or _bf16_accumulator(s.accumulator)
+    return _gpu_product(s)
 
 
 def _on_vulkan(operation: Operation, target: Target) -> str | None:
     s = operation.signature
     if uses_fp8(operation) or BF16 in (s.lhs, s.rhs, s.result, s.accumulator):
         return "IREE's SPIR-V backend lowers f64, f32, f16 and s8 products only"
-    return _same_operands(s.lhs, s.rhs)
+    return _gpu_product(s)
 
 
-def _same_operands(lhs: DType, rhs: DType) -> str | None:
-    if lhs is rhs:
-        return None
-    return f"IREE's GPU backends multiply operands of one type, not {lhs} by {rhs}"
-
-
-def _bf16_accumulator(accumulator: DType) -> str | None:
-    if accumulator is BF16:
+def _gpu_product(s: Signature) -> str | None:
+    if s.lhs is not s.rhs:
+        return f"IREE's GPU backends multiply operands of one type, not {s.lhs} by {s.rhs}"
+    if s.accumulator is BF16:
         return "IREE's GPU backends cannot distribute a product accumulated in bf16"
     return None

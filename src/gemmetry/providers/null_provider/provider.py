@@ -232,7 +232,9 @@ class NullExecutable:
             case BehaviourKind.LATE if self._device.timing_began:
                 _falsify(output)
             case BehaviourKind.WRONG_NAN:
-                output.reshape(-1)[-1] = _worst_value(output)
+                is_integer = np.issubdtype(output.dtype, np.integer)
+                worst = np.iinfo(output.dtype).min if is_integer else np.nan
+                output.reshape(-1)[-1] = worst
             case BehaviourKind.MUTATE_INPUTS:
                 inputs[0].reshape(-1).view(np.uint8)[0] ^= 1
             case BehaviourKind.OUT_OF_BOUNDS:
@@ -310,10 +312,8 @@ class NullProvider(BaseProvider):
         """Write one text file per operation with the names of its dispatches."""
         names: dict[Path, list[str]] = {}
         for dispatch in dispatches:
-            source = (
-                output_folder(workspace.generated, dispatch)
-                / f"{operation_name(dispatch.operation)}.txt"
-            )
+            folder = output_folder(workspace.generated, dispatch)
+            source = folder / f"{operation_name(dispatch.operation)}.txt"
             names.setdefault(source, []).append(dispatch.name)
         for source, lines in names.items():
             source.parent.mkdir(parents=True, exist_ok=True)
@@ -353,9 +353,8 @@ class NullProvider(BaseProvider):
         began = time.perf_counter_ns()
         binary = None
         if self.compiles_ahead(dispatch.target):
-            binary = (
-                output_folder(workspace.generated, dispatch) / f"{dispatch.configuration.name}.bin"
-            )
+            folder = output_folder(workspace.generated, dispatch)
+            binary = folder / f"{dispatch.configuration.name}.bin"
             if binary.exists() and not workspace.force:
                 return 0
         match parse_behaviour(dispatch.configuration.name):
@@ -402,12 +401,6 @@ def _falsify(output: HostBuffer) -> None:
         output += 1
     else:
         output[...] = output.astype(np.float64) * 1.5
-
-
-def _worst_value(output: HostBuffer) -> float | int:
-    if np.issubdtype(output.dtype, np.integer):
-        return int(np.iinfo(output.dtype).min)
-    return float("nan")
 
 
 def _before(behaviour: Behaviour, launches: int) -> None:

@@ -44,11 +44,7 @@ from gemmetry.domain.operation import (
     default_accumulator,
 )
 from gemmetry.providers.base import BaseProvider, Requirement
-from gemmetry.providers.cublaslt_provider.provider import (
-    all_f16,
-    fine_scales_reason,
-    fp8_reason,
-)
+from gemmetry.providers.cublaslt_provider.provider import all_f16, fine_scales_reason, fp8_reason
 from gemmetry.providers.launch_model import CostProbe
 
 if TYPE_CHECKING:

@@ -53,16 +53,9 @@ class KernelPlan:
 
     def signature(self, names: Sequence[str]) -> dict[str, str]:
         """Argument -> type for all `names` of the kernel, as ``ASTSource`` requires."""
-        return {
-            name: self.pointers.get(name) or self._integer_type(name) or "constexpr"
-            for name in names
-        }
-
-    def _integer_type(self, name: str) -> str | None:
-        value = self.integers.get(name)
-        if value is None:
-            return None
-        return "i32" if value < 2**31 else "i64"
+        sizes = self.integers.items()
+        integers = {name: "i32" if value < 2**31 else "i64" for name, value in sizes}
+        return {name: self.pointers.get(name) or integers.get(name, "constexpr") for name in names}
 
     def attributes(self, names: Sequence[str]) -> dict[tuple[int], list[list[Any]]]:
         """Arguments divisible by 16, by position."""
@@ -183,6 +176,14 @@ def kernel_source(module: str = "triton_matmul") -> bytes:
 _CONSTANTS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "PARTS", "PERSISTENT")
 """Arguments of the kernels that a configuration determines."""
 
+_CONFIG = """\
+        # {name} of {kernel}: {us:.5g} µs
+        triton.Config(
+            {{{constants}}},
+            num_warps={num_warps},
+            num_stages={num_stages},
+        ),"""
+
 
 def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], device: str, suffix: str) -> str:
     """See :class:`gemmetry.domain.contracts.TunedFormat`.
@@ -203,20 +204,12 @@ def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], device: str, suffix: s
         lines.append(f'    "{operation}": [')
         for row in rows:
             constants = ", ".join(f'"{name}": {value}' for name, value in row["constants"].items())
-            lines += [
-                f"        # {row['name']} of {row['kernel']}: {row['median_ns'] / 1e3:.5g} µs",
-                "        triton.Config(",
-                f"            {{{constants}}},",
-                f"            num_warps={row['num_warps']},",
-                f"            num_stages={row['num_stages']},",
-                "        ),",
-            ]
+            lines.append(
+                _CONFIG.format(**{**row, "constants": constants}, us=row["median_ns"] / 1e3)
+            )
         lines.append("    ],")
-    lines += [
-        "}",
-        '"""Operation -> its configurations, the fastest first, then those that tie with it."""',
-    ]
-    return "\n".join(lines) + "\n"
+    about = "Operation -> its configurations, the fastest first, then those that tie with it."
+    return "\n".join([*lines, "}", f'"""{about}"""']) + "\n"
 
 
 def _row(tuned: TunedDispatch) -> dict[str, Any]:

@@ -266,7 +266,8 @@ class TritonProvider(GpuProvider):
             modules += ["triton_block_scaled"] * (dispatch.operation.signature.blocks is not None)
             modules += ["triton_descriptors"] * tile.describes
             written |= {folder / f"{name}.py": kernel_source(name) for name in modules}
-            stem = f"{dispatch.configuration.name}.{_architecture_name(dispatch)}"
+            architecture = dispatch.target.architecture or str(dispatch.target.kind)
+            stem = f"{dispatch.configuration.name}.{architecture}"
             written[folder / f"{stem}.json"] = text.encode()
         return [write_atomically(path, data) for path, data in written.items()]
 
@@ -349,10 +350,6 @@ class TritonProvider(GpuProvider):
             raise UnsupportedError(reason)
         plan = make_plan(dispatch.operation, tile, interprets=True)
         return interpreted(dispatch, plan, open_device(dispatch.target))
-
-
-def _architecture_name(dispatch: Dispatch) -> str:
-    return dispatch.target.architecture or str(dispatch.target.kind)
 
 
 PROVIDER = TritonProvider

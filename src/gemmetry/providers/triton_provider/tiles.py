@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter
 from gemmetry.domain.operation import BF16, F16, F32, TF32, Layout, Operation, OperationKind
@@ -151,16 +151,9 @@ class TritonTile:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        return {
-            **({"method": self.method} if self.method else {}),
-            "block_m": self.block_m,
-            "block_n": self.block_n,
-            "block_k": self.block_k,
-            "warps": self.warps,
-            "stages": self.stages,
-            "group": self.group,
-            **({"parts": self.parts} if self.parts > 1 else {}),
-        }
+        values: dict[str, Parameter] = {"method": self.method, **asdict(self)}
+        unusual = {"method": self.method != "", "parts": self.parts > 1}
+        return {name: value for name, value in values.items() if unusual.get(name, True)}
 
     def tiles(self, operation: Operation) -> int:
         """Number of programs that one launch starts."""

@@ -539,7 +539,10 @@ class _Reader:
             requires=tuple(
                 self._expression("requires", item) for item in self._list(table, "requires")
             ),
-            declared=tuple(self._trait(text) for text in self._texts(table, "declares")),
+            declared=tuple(
+                Trait(self._one_of("declaration", text, list(map(str, Trait))))
+                for text in self._texts(table, "declares")
+            ),
         )
         self._check_parameters(kernel)
         return kernel
@@ -648,9 +651,6 @@ class _Reader:
                 hint="Write formats and layouts of A, B and C as in names of operations: "
                 "bf16t_bf16n_bf16t (gemmetry help names).",
             ) from None
-
-    def _trait(self, text: str) -> Trait:
-        return Trait(self._one_of("declaration", text, [str(trait) for trait in Trait]))
 
     def _mistake(self, key: str, problem: str) -> RequestError:
         return RequestError(f"{self._where}: {key}: {problem}", hint=_HINT)

@@ -156,8 +156,7 @@ class UserExecutable:
                 f"{self._kernel} ran out of memory: {described}", hint="Choose a smaller shape."
             )
         return LaunchError(
-            f"{self._kernel} raised {described}",
-            hint=f"It was called for {self._operation}.",
+            f"{self._kernel} raised {described}", hint=f"It was called for {self._operation}."
         )
 
 
@@ -166,35 +165,20 @@ def scalar_keywords(operation: Operation) -> dict[str, Any]:
     where they are not 1 and 0, ``slices`` of a split-k, ``stride`` and ``padding`` (height, width)
     of a convolution, and ``epilogue`` (names in order) where steps other than additions are
     fused."""
-    signature = operation.signature
-    keywords = dict.fromkeys(scalar_names(signature))
-    values: dict[str, Any] = {
-        "alpha": signature.alpha,
-        "beta": signature.beta,
-        "slices": signature.split_k_slices,
-        "epilogue": tuple(str(step) for step in signature.epilogue),
-    }
-    if isinstance(operation.shape, Conv2dShape):
-        shape = operation.shape
-        values["stride"] = (shape.stride_h, shape.stride_w)
-        values["padding"] = (shape.pad_h, shape.pad_w)
-    return {name: values[name] for name in keywords}
-
-
-def scalar_names(signature: Signature) -> list[str]:
-    """Names of the numbers that a function must take for operations of this signature."""
-    names = []
-    if signature.alpha != 1:
-        names.append("alpha")
-    if signature.beta != 0:
-        names.append("beta")
-    if signature.split_k_slices > 1:
-        names.append("slices")
-    if signature.kind is OperationKind.CONV2D:
-        names += ["stride", "padding"]
-    if not _ADDITIONS.issuperset(signature.epilogue):
-        names.append("epilogue")
-    return names
+    s, shape = operation.signature, operation.shape
+    keywords: dict[str, Any] = {}
+    if s.alpha != 1:
+        keywords["alpha"] = s.alpha
+    if s.beta != 0:
+        keywords["beta"] = s.beta
+    if s.split_k_slices > 1:
+        keywords["slices"] = s.split_k_slices
+    if isinstance(shape, Conv2dShape):
+        keywords["stride"] = (shape.stride_h, shape.stride_w)
+        keywords["padding"] = (shape.pad_h, shape.pad_w)
+    if not _ADDITIONS.issuperset(s.epilogue):
+        keywords["epilogue"] = tuple(map(str, s.epilogue))
+    return keywords
 
 
 _ADDITIONS = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}
@@ -348,7 +332,11 @@ class UserProvider(GpuProvider):
             raise RequestError(
                 "the provider user has no kernel", hint="Add --kernel file.py:function."
             )
-        return [one for text in texts for one in _all_of(text)]
+        found: list[str] = []
+        for text in texts:
+            is_path = Path(text).is_dir() or Path(text).is_file()
+            found += kernels_of(Path(text)) if is_path else [text]
+        return found
 
     def _texts(self, *, cuda: bool) -> list[str]:
         """The given CUDA kernels, which have a manifest, or the others."""
@@ -397,12 +385,6 @@ _NOT_HERE = "your own kernel runs only on a device of this machine; it is not cr
 _AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts | CudaManifest)
 
 
-def _all_of(text: str) -> list[str]:
-    """The kernels that `text` stands for, each as ``file:function``."""
-    path = Path(text)
-    return kernels_of(path) if path.is_dir() or path.is_file() else [text]
-
-
 def _version_of(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -442,16 +424,12 @@ def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str
         return f"{kernel} takes numpy arrays, which live on the CPU"
     if kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):
         return f"torch has no device {kind}"
-    keywords = scalar_names(signature)
-    keywords += [spec.role for spec in _smallest(signature).inputs[2:]]
-    return kernel.refusal(keywords)
-
-
-def _smallest(signature: Signature) -> Operation:
-    """An operation with this signature; its tensors do not depend on the shape."""
+    # The names do not depend on the shape.
+    smallest = Operation(signature, MatmulShape(1, 1, signature.split_k_slices))
     if signature.kind is OperationKind.CONV2D:
-        return Operation(signature, Conv2dShape(1, 1, 1, 1, 1, 1, 1))
-    return Operation(signature, MatmulShape(1, 1, signature.split_k_slices))
+        smallest = Operation(signature, Conv2dShape(1, 1, 1, 1, 1, 1, 1))
+    roles = (spec.role for spec in smallest.inputs[2:])
+    return kernel.refusal([*scalar_keywords(smallest), *roles])
 
 
 PROVIDER = UserProvider

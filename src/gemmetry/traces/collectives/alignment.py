@@ -18,10 +18,11 @@ distinguish clock offsets from stragglers by start times, so those are not used.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -127,15 +128,13 @@ def align(left: Entries, right: Entries) -> Alignment:
             return Alignment(every, every, middle)
     # If ends scatter far less than collectives are apart, a late pair is not a pair.
     strict = len(ones) >= FEWEST_ANCHORS and bound < far
-    ones, others = _filled(left, right, ones, others, _OrderedTimes(offset, far, strict))
+    ones, others = _filled(left, right, ones, others, (offset, far, strict))
     return Alignment(ones, others, offset)
 
 
-class _OrderedTimes(NamedTuple):
-    offset: float
-    far: float
-    strict: bool
-    """Remove pairs that should end together and do not."""
+_OrderedTimes: TypeAlias = tuple[float, float, bool]
+"""Offset of the clocks; from which distance ends are apart; whether pairs that should end together
+and do not are removed."""
 
 
 def _far(entries: Entries) -> float:
@@ -226,13 +225,14 @@ def _cheapest(left: Entries, right: Entries, times: _OrderedTimes) -> Int64:
         both = np.arange(min(rows, columns))
         both = both[agree(left.properties[both], right.properties[both])]
         return np.stack([both, both], axis=1)
+    offset, far, strict = times
     gaps = _GAP * np.arange(columns + 1)
     cost = gaps
     moves = np.full((rows + 1, columns + 1), _RIGHT, np.int8)
     for i in range(rows):
-        apart = np.abs(right.end_ns - left.end_ns[i] - times.offset) / times.far
+        apart = np.abs(right.end_ns - left.end_ns[i] - offset) / far
         fits = agree(left.properties[i], right.properties)
-        if times.strict:
+        if strict:
             fits &= (apart <= 1) | ~right.together | ~left.together[i]
         price = np.where(fits, _LATE * np.minimum(1.0, apart * apart), np.inf)
         pair = np.append(np.inf, cost[:-1] + price)
@@ -409,38 +409,42 @@ class Matched(Row):
     def skews_ns(self, offsets: Mapping[int, int] | None = None) -> tuple[int, int]:
         """Latest minus earliest start, and latest minus earliest end; `offsets` are added to the
         ranks' clocks."""
-        starts = self._moments(offsets)
-        ends = [
-            start + one.duration_ns for start, (_, one) in zip(starts, self.members, strict=True)
-        ]
+        starts, ends = self._moments(offsets)
         return max(starts) - min(starts), max(ends) - min(ends)
+
+    def is_apart(self, offsets: Mapping[int, int]) -> bool:
+        """Whether at no moment all ranks ran it."""
+        starts, ends = self._moments(offsets)
+        return max(starts) > min(ends)
 
     def last_rank(self, offsets: Mapping[int, int] | None = None) -> int:
         """The rank with the latest start; the lowest of several."""
-        starts = self._moments(offsets)
+        starts, _ = self._moments(offsets)
         return self.members[starts.index(max(starts))][0]
 
     def waits_ns(self, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
         """Latest start minus own start, by rank."""
-        starts = self._moments(offsets)
+        starts, _ = self._moments(offsets)
         ranks = (rank for rank, _ in self.members)
         return {rank: max(starts) - start for rank, start in zip(ranks, starts, strict=True)}
 
-    def _moments(self, offsets: Mapping[int, int] | None) -> list[int]:
+    def _moments(self, offsets: Mapping[int, int] | None) -> tuple[list[int], list[int]]:
+        """The starts and the ends."""
         given = offsets or {}
-        return [one.start_ns + given.get(rank, 0) for rank, one in self.members]
+        starts = [one.start_ns + given.get(rank, 0) for rank, one in self.members]
+        pairs = zip(starts, self.members, strict=True)
+        return starts, [start + one.duration_ns for start, (_, one) in pairs]
 
     def _most_exchanged(self, size: int) -> float:
-        most = 0.0
         ranks = self.group.ranks if self.group else ()
-        for rank, one in self.members:
-            index = ranks.index(rank) if rank in ranks else None
+        return max(0.0, *(
+            exchanged_elements(elements, splits, ranks.index(r) if r in ranks else None, size)
+            for r, one in self.members
             for elements, splits in (
                 (one.in_elements, one.in_splits), (one.out_elements, one.out_splits),
-            ):  # fmt: skip
-                if elements is not None:
-                    most = max(most, exchanged_elements(elements, splits, index, size))
-        return most
+            )
+            if elements is not None
+        ), 0.0)  # fmt: skip
 
 
 def _clock_fact(text: str, name: str) -> Any:
@@ -551,15 +555,13 @@ class _Estimate:
 
 def _pairs(matched: Sequence[Matched]) -> Mapping[tuple[int, int], list[tuple[Collective, ...]]]:
     """Both kernels of each synchronising collective, by pair of ranks in both orders."""
-    result: dict[tuple[int, int], list[tuple[Collective, ...]]] = {}
+    result: dict[tuple[int, int], list[tuple[Collective, ...]]] = defaultdict(list)
     for one in matched:
-        if one.op not in SYNCHRONISING:
-            continue
         # The first rank of each group with every other one: enough to reach all.
         first, kernel = one.members[0]
-        for rank, other in one.members[1:]:
-            result.setdefault((first, rank), []).append((kernel, other))
-            result.setdefault((rank, first), []).append((other, kernel))
+        for rank, other in one.members[1:] if one.op in SYNCHRONISING else ():
+            result[first, rank].append((kernel, other))
+            result[rank, first].append((other, kernel))
     return result
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.domain.units import counted, format_numbers
 from gemmetry.formats.events import MISSING
 from gemmetry.traces.collectives.alignment import (
+    Alignment,
     ClockOffset,
     Entries,
     Matched,
@@ -126,10 +128,9 @@ def _group(
     if members[0][1].op in POINT_TO_POINT:
         return group, len(expected) == 2 and not missing
     if group is None or not (group.ranks or group.size):
-        is_whole = job.world_size == len(members) and not job.missing
-        return (
-            (replace(group or Group(), size=job.world_size), True) if is_whole else (group, False)
-        )
+        if job.world_size == len(members) and not job.missing:
+            return replace(group or Group(), size=job.world_size), True
+        return group, False
     return group, not missing if group.ranks else group.size == len(members)
 
 
@@ -154,21 +155,15 @@ class _Streams:
         self._streams_agree = len({frozenset(found) for found in streams.values()}) == 1
         by_ranks = [(name, ranks) for name, found in self._by_name.items() for ranks in found]
         self._only = by_ranks[0] if len(by_ranks) == 1 else None
+        # Groups of one name that share only some of their ranks cannot both be correct.
         for name, found in self._by_name.items():
-            self._check(name, sorted(found))
-        for (name, rank), ranks in outside.items():
-            what = f"rank {rank} takes part, but its ranks are {_ranks(ranks)}"
-            self.mismatches.append(Mismatch(name or "", 0, what))
-
-    def _check(self, name: str | None, found: Sequence[tuple[int, ...]]) -> None:
-        """Detects groups of one name that share only some of their ranks, which cannot both be
-        correct."""
-        compared = found[:_MOST_GROUPS]
-        for i, first in enumerate(compared):
-            for second in compared[i + 1 :]:
+            for first, second in itertools.combinations(sorted(found)[:_MOST_GROUPS], 2):
                 if set(first) & set(second):
                     what = f"its ranks are {_ranks(first)} for some and {_ranks(second)} for others"
                     self.mismatches.append(Mismatch(name or "", 0, what))
+        for (name, rank), ranks in outside.items():
+            what = f"rank {rank} takes part, but its ranks are {_ranks(ranks)}"
+            self.mismatches.append(Mismatch(name or "", 0, what))
 
     def key(self, rank: int, one: Collective) -> tuple[Hashable, ...]:
         """The sequence that `one` belongs to."""
@@ -231,19 +226,17 @@ def _merged(sequences: Mapping[int, Sequence[Collective]]) -> list[_Slot]:
             pairs = zip(ones, properties, strict=True)
             slots = [_Slot({rank: one}, one.end_ns, list(known)) for one, known in pairs]
             continue
-        left = Entries(
-            np.array([slot.end_ns for slot in slots], np.int64),
-            np.array([slot.properties for slot in slots], np.int64),
-            np.array([next(iter(slot.members.values())).op in SYNCHRONISING for slot in slots]),
-        )
-        right = Entries(
-            np.array([one.end_ns for one in ones], np.int64),
-            np.array(properties, np.int64),
-            np.array([one.op in SYNCHRONISING for one in ones]),
-        )
-        found = align(left, right)
-        slots = _joined(slots, rank, ones, properties, found.left.tolist(), found.right.tolist(),
-                        round(found.offset_ns))  # fmt: skip
+        firsts = [next(iter(slot.members.values())) for slot in slots]
+        left, right = (
+            Entries(
+                np.array([one.end_ns for one in ends], np.int64), np.array(known, np.int64),
+                np.array([kernel.op in SYNCHRONISING for kernel in kernels]),
+            )
+            for ends, known, kernels in (
+                (slots, [slot.properties for slot in slots], firsts), (ones, properties, ones),
+            )
+        )  # fmt: skip
+        slots = _joined(slots, rank, ones, properties, align(left, right))
     return slots
 
 
@@ -252,13 +245,13 @@ def _joined(
     rank: int,
     ones: Sequence[Collective],
     properties: Sequence[Sequence[int]],
-    left: Sequence[int],
-    right: Sequence[int],
-    offset: int,
+    found: Alignment,
 ) -> list[_Slot]:
     result: list[_Slot] = []
     i = j = 0
-    for to_left, to_right in zip([*left, len(slots)], [*right, len(ones)], strict=True):
+    offset = round(found.offset_ns)
+    left, right = [*found.left.tolist(), len(slots)], [*found.right.tolist(), len(ones)]
+    for to_left, to_right in zip(left, right, strict=True):
         result += slots[i:to_left]
         result += [
             _Slot({rank: one}, one.end_ns - offset, list(known))
@@ -288,31 +281,27 @@ def _property_codes(one: Collective, codes: dict[Hashable, int]) -> list[int]:
 def _differences(slots: Sequence[_Slot], present: Sequence[int], label: str) -> list[Mismatch]:
     """The unmatched entries between matched collectives. Before the first and after the last one,
     only contradictory entries count: recordings need not begin and end together."""
-    found = []
+    found: list[Mismatch] = []
     run: list[_Slot] = []
     done = 0
     for slot in [*slots, None]:
-        is_complete = slot is not None and set(present) <= set(slot.members)
-        if slot is not None and not is_complete:
+        if slot is not None and not set(present) <= set(slot.members):
             run.append(slot)
             continue
-        at_edge = done == 0 or slot is None
-        if run and (what := _difference(run, present, at_edge=at_edge)):
+        if run and (what := _difference(run, present, at_edge=done == 0 or slot is None)):
             found.append(Mismatch(label, done, what))
-        run = []
-        done += 1
+        run, done = [], done + 1
     return found
 
 
 def _difference(run: Sequence[_Slot], present: Sequence[int], *, at_edge: bool) -> str:
-    by_rank: dict[int, list[Collective]] = {}
+    by_rank: dict[int, list[Collective]] = defaultdict(list)
     for slot in run:
         for rank, one in slot.members.items():
-            by_rank.setdefault(rank, []).append(one)
+            by_rank[rank].append(one)
     sides = sorted((set(slot.members) for slot in run), key=len)
     # Each rank has an entry that the other lacks.
-    is_contradiction = any(not less <= more for less, more in itertools.pairwise(sides))
-    if is_contradiction:
+    if any(not less <= more for less, more in itertools.pairwise(sides)):
         return "; ".join(
             f"rank {rank}: {describe(ones[0])}" + (f" and {len(ones) - 1} more" if ones[1:] else "")
             for rank, ones in sorted(by_rank.items())
@@ -489,17 +478,14 @@ class JobCollectives:
     @cached_property
     def kinds(self) -> list[JobKind]:
         """Collectives grouped by what they do, those with the most time first."""
-        found: dict[tuple[object, ...], list[Matched]] = {}
+        facts = ("op", "dtype", "elements", "bytes", "group_size")
+        found: dict[tuple[Any, ...], list[Matched]] = defaultdict(list)
         for one in self.listed:
-            key = (one.op, one.dtype, one.elements, one.group_size)
-            found.setdefault(key, []).append(one)
+            found[attrgetter(*facts)(one)].append(one)
         kinds = [
-            JobKind(
-                op=ones[0].op, dtype=ones[0].dtype, elements=ones[0].elements,
-                bytes=ones[0].bytes, group_size=ones[0].group_size, ones=tuple(ones),
-            )
-            for ones in found.values()
-        ]  # fmt: skip
+            JobKind(**dict(zip(facts, key, strict=True)), ones=tuple(ones))
+            for key, ones in found.items()
+        ]
         return sorted(kinds, key=lambda kind: -sum(one.latency_ns for one in kind.ones))
 
     @cached_property
@@ -558,13 +544,13 @@ def _notes_on_ranks(found: JobCollectives) -> Iterator[str]:
 def _notes_on_values(found: JobCollectives) -> Iterator[str]:
     """Clocks that differ, collectives that did not run together, impossible bandwidths."""
     matched, offsets = found.matching.matched, found.offsets_ns
-    applied = [one for one in found.clocks if one.applied_ns]
-    if applied:
+    if applied := [one for one in found.clocks if one.applied_ns]:
         ranks = (f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
         more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
         yield (f"clocks differ from rank {found.clocks[0].rank}'s: {', '.join(ranks)}{more}; "
                "corrected values are next to the recorded ones")  # fmt: skip
-    apart = sum(one.skews_ns(offsets)[0] > 0 and _never_together(one, offsets) for one in matched)
+    # The last rank began after the first one had ended.
+    apart = sum(one.skews_ns(offsets)[0] > 0 and one.is_apart(offsets) for one in matched)
     if apart:
         yield (f"{apart} of {len(matched)} matched collectives did not run at the same time on all "
                "ranks: clocks differ, or a recording lacks some of them")  # fmt: skip
@@ -575,12 +561,6 @@ def _notes_on_values(found: JobCollectives) -> Iterator[str]:
         yield (f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "
                "GPU's links transfer in one direction: the switch reduced or multicast (NVLS, "
                "SHARP), so the links transferred less; or a size or time is wrong")  # fmt: skip
-
-
-def _never_together(one: Matched, offsets: dict[int, int]) -> bool:
-    starts = [kernel.start_ns + offsets.get(rank, 0) for rank, kernel in one.members]
-    ends = [kernel.end_ns + offsets.get(rank, 0) for rank, kernel in one.members]
-    return max(starts) > min(ends)
 
 
 _MOST_SHOWN = 10

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -295,8 +295,13 @@ def collectives_of(trace: Trace) -> list[Collective]:
     gpu = trace.rows.gpu
     chosen = np.flatnonzero(trace.is_communication)
     chosen = chosen[np.argsort(gpu.start_ns[chosen], kind="stable")]
-    found = [_collective(trace, int(row)) for row in chosen]
-    return _with_groups(_with_shared(found))
+    found = [_collective(trace, row) for row in chosen.tolist()]
+    # Several kernels of one operator share its sizes.
+    counts = Counter(source for _, source in found if source is not None)
+    return _with_groups([
+        replace(one, is_shared=True) if source is not None and counts[source] > 1 else one
+        for one, source in found
+    ])  # fmt: skip
 
 
 def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
@@ -398,58 +403,43 @@ def _from_arguments(rows: TraceRows, operator: int) -> CollectiveCall:
     index = int(rows.operators.arguments[operator])
     places = input_tensors(rows.arguments[index]) if index >= 0 else []
     operation = None if name == "record_param_comms" else name
+    outs, ins = [], next((place for place in places if place), [])
     if _OUT_FIRST.match(name):
-        counts = [sum(t.elements for t in place) if place else None for place in places[:2]]
-        outs, ins = [*counts, None, None][:2]
-        dtype = next((t.dtype for place in places[:2] for t in place), None)
-        return CollectiveCall(operation=operation, dtype=dtype, in_elements=ins, out_elements=outs)
-    if name.startswith("nccl:"):
-        tensors = [tensor for place in places for tensor in place]
-    else:
-        tensors = next((place for place in places if place), [])
+        outs, ins = [*places, [], []][:2]
+    elif name.startswith("nccl:"):
+        ins = [tensor for place in places for tensor in place]
+    outputs, inputs = (sum(t.elements for t in ones) if ones else None for ones in (outs, ins))
+    dtype = next((tensor.dtype for tensor in (*outs, *ins)), None)
     return CollectiveCall(
-        operation=operation,
-        dtype=tensors[0].dtype if tensors else None,
-        in_elements=sum(tensor.elements for tensor in tensors) if tensors else None,
+        operation=operation, dtype=dtype, in_elements=inputs, out_elements=outputs
     )
 
 
 def _joined(first: CollectiveCall, second: CollectiveCall) -> CollectiveCall:
     """`first`, completed from `second`."""
-    return CollectiveCall(
-        operation=first.operation or second.operation,
-        dtype=first.dtype or second.dtype,
-        in_elements=second.in_elements if first.in_elements is None else first.in_elements,
-        out_elements=second.out_elements if first.out_elements is None else first.out_elements,
-    )
+    known = {name: value for one in (second, first) for name in _COMPLETED
+             if (value := getattr(one, name)) not in (None, "")}  # fmt: skip
+    return CollectiveCall(**known)
 
 
-def _with_shared(found: Sequence[tuple[Collective, SizeSource | None]]) -> list[Collective]:
-    """Marks kernels whose operator launched other communication kernels too."""
-    counts = Counter(size_source for _, size_source in found)
-    return [
-        replace(one, is_shared=True) if size_source is not None and counts[size_source] > 1 else one
-        for one, size_source in found
-    ]
+_COMPLETED = ("operation", "dtype", "in_elements", "out_elements")
 
 
 def _with_groups(found: list[Collective]) -> list[Collective]:
     """Assign kernels without a group that of their stream, or of the whole trace, where all
     recorded groups are the same."""
-    by_stream: dict[int, set[Group]] = {}
+    by_stream: dict[int, set[Group]] = defaultdict(set)
     for one in found:
         if one.group is not None:
-            by_stream.setdefault(one.stream, set()).add(one.group)
+            by_stream[one.stream].add(one.group)
     everywhere = set().union(*by_stream.values())
-    result = []
-    for one in found:
+    for place, one in enumerate(found):
         groups = by_stream.get(one.stream, everywhere)
         if one.group is None and len(groups) == 1:
             (group,) = groups
             elements = message_elements(one.op, one.in_elements, one.out_elements, group.size)
-            one = replace(one, group=group, group_inferred=True, elements=elements)
-        result.append(one)
-    return result
+            found[place] = replace(one, group=group, group_inferred=True, elements=elements)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,9 +457,9 @@ class KernelDurations:
 
 def kernel_durations(kernels: Iterable[Collective]) -> list[KernelDurations]:
     """Durations of `kernels` by kind, those with the most time first."""
-    groups: dict[tuple[str | None, str | None, int | None], list[int]] = {}
+    groups: dict[tuple[str | None, str | None, int | None], list[int]] = defaultdict(list)
     for one in kernels:
-        groups.setdefault((one.op, one.dtype, one.bytes), []).append(one.duration_ns)
+        groups[one.op, one.dtype, one.bytes].append(one.duration_ns)
     kinds = [
         KernelDurations(*key, len(times), sum(times), min(times), statistics.median(times))
         for key, times in groups.items()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,25 +141,16 @@ def unpacked_for(shape: GemmShape, kernel_dtype: str | None) -> GemmShape:
 def _of_other_library(name: str, tensors: Sequence[_Tensor]) -> GemmShape | None:
     """The only product that fits (a, b ...) or (out, a, b ...), with b as (k, n) or (n, k)."""
     found = []
-    for first in (0, 1):
-        if first + 1 >= len(tensors):
-            continue
-        a, b = tensors[first], tensors[first + 1]
-        if len(a.shape) < 2 or len(b.shape) != 2:
-            continue
-        for right in (b, _transposed(b)):
+    for first, (a, b) in enumerate(pairwise(tensors[:3])):
+        for right in (b, _transposed(b)) if len(a.shape) > 1 and len(b.shape) == 2 else ():
             shape = _product(*_packed(name, a, right))
-            if shape is not None:
-                out = tensors[0].shape if first else None
-                is_right = out is None or (*a.shape[:-1], shape.n) == out
-                if is_right:
-                    found.append((first, shape))
+            if shape and (not first or (*a.shape[:-1], shape.n) == tensors[0].shape):
+                found.append((first, shape))
     # If the result is among the arguments, it determines the interpretation.
-    readings = {(s.m, s.n, s.k) for f, s in found if f == 1} or {(s.m, s.n, s.k) for _, s in found}
+    readings = {s[:3] for first, s in found if first} or {s[:3] for _, s in found}
     if len(readings) != 1:
         return None
-    only = next(iter(readings))
-    fitting = [shape for _, shape in found if (shape.m, shape.n, shape.k) == only]
+    fitting = [shape for _, shape in found if shape[:3] in readings]
     # A square b is ambiguous: its layout is unknown.
     shape = fitting[0] if len(fitting) == 1 else fitting[0]._replace(layout=None)
     # fp4 always has factors by block.
@@ -179,12 +171,13 @@ def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
     if len(right.shape) == 2:
         m, batch = m * math.prod(lead), 1
     else:
-        batches = _broadcast(lead, right.shape[:-2])
-        if batches is None:
+        try:
+            batch = math.prod(np.broadcast_shapes(lead, right.shape[:-2]))
+        except ValueError:
             return None
-        batch = batches
-    letters = _letter(left), _letter(right)
-    layout = "".join(letter or "" for letter in letters)
+        if batch > MOST_ELEMENTS:
+            return None
+    layout = "".join(_letter(one) or "" for one in (left, right))
     return GemmShape(m, n, k, batch, _dtypes(a, b), layout if len(layout) == 2 else None)
 
 
@@ -224,9 +217,7 @@ def _unpacked(tensor: _Tensor, of_k: int) -> _Tensor:
     consecutive elements, or k where strides are missing."""
     if tensor.packed == 1:
         return tensor
-    strides = tensor.strides
-    other = -1 if of_k == -2 else -2
-    axis = of_k
+    strides, axis, other = tensor.strides, of_k, -3 - of_k
     if len(strides) == len(tensor.shape) and strides[of_k] != 1 and strides[other] == 1:
         axis = other
     shape = list(tensor.shape)
@@ -235,18 +226,6 @@ def _unpacked(tensor: _Tensor, of_k: int) -> _Tensor:
     if scaled:
         scaled[axis] = strides[axis]
     return _Tensor(tuple(shape), tuple(scaled), tensor.dtype)
-
-
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
-    longest = max(len(a), len(b))
-    sizes = 1
-    for one, other in zip(
-        (1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True
-    ):
-        if one != other and 1 not in (one, other):
-            return None
-        sizes *= max(one, other)
-    return sizes if sizes <= MOST_ELEMENTS else None
 
 
 def _letter(tensor: _Tensor) -> str | None:
@@ -264,9 +243,7 @@ def _letter(tensor: _Tensor) -> str | None:
 
 
 def _dtypes(a: _Tensor, b: _Tensor) -> str | None:
-    if a.dtype is None or b.dtype is None:
-        return a.dtype or b.dtype
-    return a.dtype if a.dtype == b.dtype else f"{a.dtype}:{b.dtype}"
+    return ":".join(dict.fromkeys(filter(None, (a.dtype, b.dtype)))) or None
 
 
 def _transposed(tensor: _Tensor) -> _Tensor:
@@ -278,17 +255,15 @@ def _transposed(tensor: _Tensor) -> _Tensor:
 
 def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
     """The arguments in order; arguments that are not tensors have no sizes."""
-    shapes = decoded_list(arguments.shapes)
-    dtypes, strides = decoded_list(arguments.dtypes), decoded_list(arguments.strides)
+    texts = (arguments.shapes, arguments.dtypes, arguments.strides)
+    shapes, dtypes, strides = map(decoded_list, texts)
     tensors = []
-    for index, shape in enumerate(shapes):
-        dtype = dtypes[index] if index < len(dtypes) else None
-        stride = strides[index] if index < len(strides) else ()
+    for shape, dtype, stride in zip_longest(shapes, dtypes, strides):
         sizes = _sizes(shape)
         if math.prod(sizes) > MOST_ELEMENTS:
             sizes = ()
         tensors.append(_Tensor(sizes, _sizes(stride), tensor_format(dtype), packed_in(dtype)))
-    return tensors
+    return tensors[: len(shapes)]
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
@@ -302,19 +277,14 @@ def tensor_format(spelling: Any) -> str | None:
     it is unknown."""
     if not isinstance(spelling, str):
         return None
-    if _stored(spelling) in _PACKED:
-        return _PACKED[_stored(spelling)][0]
-    return _SPELLINGS.get(spelling) or number_format(spelling)
+    packed = _PACKED.get(spelling.rpartition("::")[2].lower())
+    return packed[0] if packed else _SPELLINGS.get(spelling) or number_format(spelling)
 
 
 def packed_in(spelling: Any) -> int:
     """How many numbers an element of a tensor's type holds, such as 2 of
     ``c10::Float4_e2m1fn_x2``."""
-    return _PACKED.get(_stored(spelling), ("", 1))[1] if isinstance(spelling, str) else 1
-
-
-def _stored(spelling: str) -> str:
-    return spelling.rpartition("::")[2].lower()
+    return _PACKED.get(str(spelling).rpartition("::")[2].lower(), ("", 1))[1]
 
 
 Integers = npt.NDArray[np.integer[Any]]

@@ -34,6 +34,7 @@ from gemmetry.traces.names import KernelKind, KernelName
 from gemmetry.traces.operators.gemms import (
     SCALED_OPERATORS,
     GemmShape,
+    distinct_rows,
     packed_in,
     tensor_format,
 )
@@ -206,9 +207,7 @@ class HostOperators:
             return []
         nesting = find_nesting(operators, trace.launches.parent)
         shapes, shape_of = innermost_products(trace)
-        keys = np.column_stack([operators.name, _arguments_alike(trace), shape_of])
-        distinct, which = np.unique(keys, axis=0, return_inverse=True)
-        which = which.reshape(-1)
+        distinct, which = distinct_rows(operators.name, _arguments_alike(trace), shape_of)
         own = np.zeros(len(distinct), np.int64)
         np.add.at(own, which, nesting.self_ns)
         found = []

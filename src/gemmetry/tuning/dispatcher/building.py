@@ -209,17 +209,27 @@ _IsVerified = Callable[[MatmulProblem, str], bool]
 
 
 def _entries(results: ResultSet, is_verified: _IsVerified) -> list[TunedShape]:
+    """Each shape, with the fastest candidate besides cuBLAS that may be chosen compared with
+    cuBLAS, all judged together."""
     measured = [r for r in results.records if is_usable(r) and r.measurement is not None]
-    groups = [best_times(group) for group in group_by_problem(measured).values()]
-    rivals = [_rival(bests, is_verified) for bests in groups]
-    verdicts = _verdicts(results, groups, rivals)
+    shapes, kept = [], []
+    for group in group_by_problem(measured).values():
+        problem, bests = problem_of(parse_operation(group[0].operation)), best_times(group)
+        names = (name for name in bests if name != CUBLAS and is_verified(problem, name))
+        rival = fastest(bests[name] for name in names)
+        shapes.append((problem, bests, rival))
+        if rival is not None and CUBLAS in bests:
+            kept += [bests[CUBLAS], rival]
+    verdicts: dict[object, Comparison | None] = {}
+    if kept:
+        (compared,) = compare_with_baseline(replace(results, records=kept), CUBLAS).candidates
+        verdicts = {record_id(change.after): change.comparison for change in compared.changes}
     found = []
-    for bests, rival in zip(groups, rivals, strict=True):
+    for problem, bests, rival in shapes:
         comparison = None if rival is None else verdicts.get(record_id(rival))
         choice = CUBLAS
         if rival and comparison and comparison.verdict is Difference.FASTER:
             choice = candidate_name(rival)
-        problem = problem_of(parse_operation(next(iter(bests.values())).operation))
         found.append(
             TunedShape(
                 signature=problem.signature,
@@ -248,33 +258,6 @@ def _merged(entries: Sequence[TunedShape]) -> TunedShape:
             for name, ns in entry.times_ns.items():
                 times.setdefault(name, ns * factor)
     return replace(main, times_ns=dict(sorted(times.items())))
-
-
-def _rival(bests: Mapping[str, Record], is_verified: _IsVerified) -> Record | None:
-    """The fastest candidate besides cuBLAS that may be chosen."""
-    return fastest(
-        record
-        for name, record in bests.items()
-        if name != CUBLAS and is_verified(problem_of(parse_operation(record.operation)), name)
-    )
-
-
-def _verdicts(
-    results: ResultSet, groups: Iterable[Mapping[str, Record]], rivals: Iterable[Record | None]
-) -> dict[object, Comparison]:
-    """The rival of each problem compared with cuBLAS, all judged together."""
-    kept = []
-    for bests, rival in zip(groups, rivals, strict=True):
-        if rival is not None and CUBLAS in bests:
-            kept += [bests[CUBLAS], rival]
-    if not kept:
-        return {}
-    (found,) = compare_with_baseline(replace(results, records=kept), CUBLAS).candidates
-    return {
-        record_id(change.after): change.comparison
-        for change in found.changes
-        if change.comparison is not None
-    }
 
 
 def _certificates(

@@ -39,50 +39,8 @@ _PRIOR = 0.25
 """Weight of what all candidates of a provider have in common, in measured shapes."""
 
 
-class Predictor:
-    """Predictions from the entries of a table."""
-
-    def __init__(self, table: DispatchTable) -> None:
-        self._entries: dict[str, list[TunedShape]] = {}
-        for entry in table.entries:
-            self._entries.setdefault(entry.signature, []).append(entry)
-
-    def entries(self, signature: str) -> Sequence[TunedShape]:
-        """The measured shapes of a signature."""
-        return self._entries.get(signature, ())
-
-    def predictions(self, problem: MatmulProblem) -> dict[str, float]:
-        """Candidate -> logarithm of its time over that of cuBLAS; without candidates that were
-        measured too seldom nearby."""
-        own: dict[str, list[tuple[float, float]]] = {}
-        alike: dict[str, list[tuple[float, float]]] = {}
-        for entry in self.entries(problem.signature):
-            weight = _weight(problem, entry.problem)
-            library = entry.times_ns.get(CUBLAS)
-            if library is None or weight < _LEAST_WEIGHT:
-                continue
-            for name, ns in entry.times_ns.items():
-                if name != CUBLAS:
-                    value = weight, math.log(ns / library)
-                    own.setdefault(name, []).append(value)
-                    alike.setdefault(parts_of(name)[0], []).append(value)
-        return {
-            name: _mean([*values, (_PRIOR, _mean(alike[parts_of(name)[0]]))])
-            for name, values in own.items()
-            if len(values) >= _FEWEST
-        }
-
-
-_Weighted = Sequence[tuple[float, float]]
-"""Weights and values."""
-
-
-def _weight(problem: MatmulProblem, measured: MatmulProblem) -> float:
-    pairs = zip(problem.shape, measured.shape, _OCTAVES, strict=True)
-    return math.exp(-sum((math.log2(a / b) / scale) ** 2 for a, b, scale in pairs) / 2)
-
-
-def _mean(values: _Weighted) -> float:
+def _mean(values: Sequence[tuple[float, float]]) -> float:
+    """Of pairs of a weight and a value."""
     return sum(weight * value for weight, value in values) / sum(weight for weight, _ in values)
 
 
@@ -134,8 +92,11 @@ class Chooser:
         self._permits = permits
         self._trusts_times = trusts_times
         self._certified = table.certified
-        self._predictor = Predictor(table)
         self._exact = {entry.problem: entry for entry in table.entries}
+        self._entries: dict[str, list[TunedShape]] = {}
+        """By signature."""
+        for entry in table.entries:
+            self._entries.setdefault(entry.signature, []).append(entry)
 
     def choose(self, problem: MatmulProblem) -> Choice:
         """The first choice."""
@@ -165,12 +126,34 @@ class Chooser:
             self._permits is None or self._permits(problem, candidate)
         )
 
+    def predictions(self, problem: MatmulProblem) -> dict[str, float]:
+        """Candidate -> logarithm of its time over that of cuBLAS; without candidates that were
+        measured too seldom nearby."""
+        own: dict[str, list[tuple[float, float]]] = {}
+        alike: dict[str, list[tuple[float, float]]] = {}
+        for entry in self._entries.get(problem.signature, ()):
+            pairs = zip(problem.shape, entry.shape, _OCTAVES, strict=True)
+            weight = math.exp(-sum((math.log2(a / b) / scale) ** 2 for a, b, scale in pairs) / 2)
+            library = entry.times_ns.get(CUBLAS)
+            if library is None or weight < _LEAST_WEIGHT:
+                continue
+            for name, ns in entry.times_ns.items():
+                if name != CUBLAS:
+                    value = weight, math.log(ns / library)
+                    own.setdefault(name, []).append(value)
+                    alike.setdefault(parts_of(name)[0], []).append(value)
+        return {
+            name: _mean([*values, (_PRIOR, _mean(alike[parts_of(name)[0]]))])
+            for name, values in own.items()
+            if len(values) >= _FEWEST
+        }
+
     def ranked(self, problem: MatmulProblem) -> Iterator[Choice]:
         """What is predicted to be faster than cuBLAS, the best first."""
         least = 0.0 if self._trusts_times else _CLEARLY
         found = [
             (value, candidate)
-            for candidate, value in self._predictor.predictions(problem).items()
+            for candidate, value in self.predictions(problem).items()
             if value < least and self.is_eligible(problem, candidate)
         ]
         for value, candidate in sorted(found):
@@ -179,22 +162,16 @@ class Chooser:
 
     def nearest(self, problem: MatmulProblem) -> TunedShape | None:
         """The nearest tuned shape that stands for `problem`; None if there is none."""
-        near = [
-            entry
-            for entry in self._predictor.entries(problem.signature)
-            if stands_for(entry.problem, problem)
-        ]
+        entries = self._entries.get(problem.signature, ())
+        near = (entry for entry in entries if stands_for(entry.problem, problem))
         return min(near, key=lambda entry: problem.distance(entry.problem), default=None)
 
     def _all(self, problem: MatmulProblem) -> Iterator[Choice]:
         if self._trusts_times:
-            exact = self._exact.get(problem)
-            if exact is not None:
+            if exact := self._exact.get(problem):
                 yield Choice(exact.choice, ChoiceStep.EXACT, "measured at this shape")
-            else:
-                near = self.nearest(problem)
-                if near is not None:
-                    yield from _like(near)
+            elif near := self.nearest(problem):
+                yield from _like(near)
         yield from self.ranked(problem)
         yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
 

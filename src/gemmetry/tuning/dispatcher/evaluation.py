@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -257,10 +257,8 @@ def _baselines(
         fits = (name for name in names if name in times and chooser.is_eligible(problem, name))
         return times, next(fits, CUBLAS)
 
-    found: dict[Policy, list[_Pick]] = {policy: [] for policy in Policy}
-    del found[Policy.DISPATCHER]
-    singles = {signature: _single_best(table, signature)
-               for signature in {entry.signature for entry in table.entries}}  # fmt: skip
+    found: dict[Policy, list[_Pick]] = {one: [] for one in Policy if one is not Policy.DISPATCHER}
+    singles = {one: _single_best(table, one) for one in {e.signature for e in table.entries}}
     for problem, times in measured:
         tuned = [entry for entry in table.entries if entry.signature == problem.signature]
         by_distance = sorted(tuned, key=lambda entry: problem.distance(entry.problem))
@@ -368,9 +366,6 @@ def entry_table(table: DispatchTable) -> Table:
     return Table("choices", columns, rows)
 
 
-_SHARES = ("geometric_mean", "p95", "largest", "near")
-
-
 def regret_table(found: Evaluation, library: str = _CUBLAS) -> Table:
     """One row for each policy, and for each kind of family; `library` computes the rest
     (:func:`library_name`)."""
@@ -390,16 +385,10 @@ def regret_table(found: Evaluation, library: str = _CUBLAS) -> Table:
                heading=f"vs {library}",
                description=f"geometric mean of the speed relative to {library}"),
     )  # fmt: skip
-    kinds = [one for one in found.families if one.shapes]
-    rows = [
-        [name, one.shapes, *(getattr(one, share) for share in _SHARES), one.speedup]
-        for name, one in (
-            *((one.name, one) for one in found.policies[:1]),
-            *((f"  {one.name}", one) for one in kinds),
-            *((one.name.replace(_CUBLAS, library), one) for one in found.policies[1:]),
-        )
-    ]
-    return Table("regret", columns, rows)
+    own, *others = found.policies
+    kinds = (replace(one, name=f"  {one.name}") for one in found.families if one.shapes)
+    named = (replace(one, name=one.name.replace(_CUBLAS, library)) for one in others)
+    return Table("regret", columns, list(map(astuple, (own, *kinds, *named))))
 
 
 def replay_table(found: Evaluation) -> Table:
@@ -409,7 +398,6 @@ def replay_table(found: Evaluation) -> Table:
 
 def evaluation_document(found: Evaluation) -> dict[str, Any]:
     """An evaluation as JSON."""
-
     return {
         "policies": list(map(asdict, found.policies)),
         "families": list(map(asdict, found.families)),

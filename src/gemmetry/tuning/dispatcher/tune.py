@@ -25,10 +25,10 @@ from gemmetry.tuning.dispatcher.table import CUBLAS, candidate_of, parts_of
 from gemmetry.tuning.run import (
     PROOFS_FOLDER,
     EngineMeasure,
+    PlanRunner,
     PreparedTuning,
     named_plan,
     prepare_tuning,
-    run_until,
 )
 from gemmetry.tuning.search import DEFAULT_STRATEGY, FULL, Limit, search
 from gemmetry.tuning.strategies import make_strategy
@@ -116,12 +116,9 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
             continue
         changes = {"providers": (provider,), "experiment": str(folder / name),
                    "benchmark_repetitions": _SAMPLES}  # fmt: skip
+        own_spec = spec.model_copy(update=changes)
         try:
-            searches.append(
-                prepare_tuning(
-                    spec.model_copy(update=changes), strategy=DEFAULT_STRATEGY, limit=Limit()
-                )
-            )
+            searches.append(prepare_tuning(own_spec, strategy=DEFAULT_STRATEGY, limit=Limit()))
         except RequestError as error:
             notes.append(f"{name} is left out: {error.message}")
     if not searches:
@@ -150,19 +147,15 @@ def tune_table(
         KeyboardInterrupt: likewise.
     """
     began = time.monotonic()
-    shared = {"benchmark_repetitions": None, "baseline": None}
+    runner = PlanRunner(listener, command=command, fresh=fresh)
 
     def run(names: Iterable[NamedDispatch], folder: Path, share: float, **values: object) -> None:
-        plan = named_plan(prepared.spec, names, **{**shared, **values})
+        usual = {"benchmark_repetitions": None, "baseline": None}
+        plan = named_plan(prepared.spec, names, **{**usual, **values})
         end = began + share * prepared.seconds
-        is_fresh = fresh and folder not in renewed
-        renewed.add(folder)
-        failure = run_until(plan, folder, lambda: time.monotonic() > end, listener,
-                            fresh=is_fresh, command=command)  # fmt: skip
-        if failure:
+        if failure := runner.run(plan, folder, lambda: time.monotonic() > end):
             raise EnvironmentFailure(failure, hint="The same command continues.")
 
-    renewed: set[Path] = set()
     *_, finals, proofs = prepared.folders
     most = prepared.finalists
     wide = [one for one in prepared.searches if max(map(len, one.spaces)) > _FINALISTS]

@@ -63,11 +63,11 @@ def calls(seconds: float, most: int = CALLS, fewest: int = FEWEST_CALLS) -> int:
 def check_second_launch(context: Context) -> CheckResult:
     """A launch over another sentinel, in another output, is correct too."""
     how = "launches on the same inputs differ", "it adds to the old output, or keeps state"
-    return _judge_again(context, "second_launch", context.second, how)
+    return _judge_again(context, context.second, how)
 
 
 def _judge_again(
-    context: Context, name: str, launch: Launch, how: tuple[str, str], detail: str = ""
+    context: Context, launch: Launch, how: tuple[str, str], detail: str = ""
 ) -> CheckResult:
     """The result of another launch on the caller's inputs.
 
@@ -80,10 +80,10 @@ def _judge_again(
         problem = f"the launch changed {', '.join(launch.changed_inputs)}"
     problem = problem or zone_problem(launch)
     if problem:
-        return failed(name, problem)
+        return failed(problem)
     if launch.same_as(context.first):
-        return passed(name, detail)
-    result = context.judge_by_bound(name, launch, context.reference)
+        return passed(detail)
+    result = context.judge_by_bound(launch, context.reference)
     if not result.is_failure or context.first_errors.bad_count:
         return result
     why = how[0] if context.differs_between_launches else how[1]
@@ -93,16 +93,15 @@ def _judge_again(
 def check_repeat(context: Context) -> CheckResult:
     """Two launches on the same inputs agree bit for bit. Reports a difference, and a result that
     the next launch overwrites."""
-    name = "repeat"
     shares_memory = context.second.shares_memory(context.first)
     may_share = context.executable.writes_output or Trait.REUSES_RESULTS in context.declared
     if shares_memory and not may_share:
         return warned(
-            name, "every launch returns the same memory, so that the previous result is overwritten"
+            "every launch returns the same memory, so that the previous result is overwritten"
         )
     if context.second.same_as(context.first):
-        return passed(name)
-    return _undetermined(context, name, context.second)
+        return passed()
+    return _undetermined(context, context.second)
 
 
 def check_every_call(context: Context) -> CheckResult:
@@ -112,20 +111,16 @@ def check_every_call(context: Context) -> CheckResult:
     On integers whose sums are exact every correct result has the same bits, whatever the order of
     summation, so this exposes races that otherwise hide among rounding errors.
     """
-    return judge_calls(context, "every_call", CALLS)
+    return judge_calls(context, CALLS)
 
 
 def judge_calls(
-    context: Context,
-    name: str,
-    most: int,
-    within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    context: Context, most: int, within: Callable[[], AbstractContextManager[object]] = nullcontext
 ) -> CheckResult:
     """At most `most` consecutive launches, all of which must be correct, on exact integers where
     the operation has them.
 
     Args:
-        name: name of the check.
         within: see :meth:`gemmetry.verification.launching.Launcher.queue`.
     """
     launcher = context.launcher
@@ -138,66 +133,63 @@ def judge_calls(
     for number, launch in enumerate(launches, start=1):
         problem = launch.returned_type or zone_problem(launch)
         if problem:
-            return failed(name, f"call {number} of {count}: {problem}")
+            return failed(f"call {number} of {count}: {problem}")
         if launch.same_as(model) and (run is None or run.is_right):
             continue
-        result = _judge_call(context, name, run, launch)
+        result = _judge_call(context, run, launch)
         if result.is_failure:
-            return failed(name, f"call {number} of {count}: {result.detail}", result.first_bad)
+            return failed(f"call {number} of {count}: {result.detail}", result.first_bad)
     changed = launcher.changed_inputs(placed)
     if changed:
-        return failed(name, f"the launches changed {', '.join(changed)}")
-    return made(name, count, most, context.fastest_s)
+        return failed(f"the launches changed {', '.join(changed)}")
+    return made(count, most, context.fastest_s)
 
 
-def made(name: str, count: int, wanted: int, fastest_s: float) -> CheckResult:
+def made(count: int, wanted: int, fastest_s: float) -> CheckResult:
     """The result of a check whose `count` launches were correct, of which it wanted `wanted`."""
     if count >= wanted:
-        return passed(name)
-    return incomplete(name, f"{count} of {wanted} launches, as one takes {fastest_s:.2g} s")
+        return passed()
+    return incomplete(f"{count} of {wanted} launches, as one takes {fastest_s:.2g} s")
 
 
-def _judge_call(context: Context, name: str, run: ExactRun | None, launch: Launch) -> CheckResult:
+def _judge_call(context: Context, run: ExactRun | None, launch: Launch) -> CheckResult:
     if run is None:
-        return context.judge_by_bound(name, launch, context.reference)
-    return context.verdict_of_exact(name, context.judged(run.case, launch))
+        return context.judge_by_bound(launch, context.reference)
+    return context.verdict_of_exact(context.judged(run.case, launch))
 
 
 def check_many_repeats(context: Context) -> CheckResult:
     """:data:`REPEATS` launches agree bit for bit."""
-    name = "many_repeats"
     for _ in range(REPEATS):
         launch = context.launcher.launch(context.main)
         if launch.same_as(context.first):
             continue
-        result = context.judge_by_bound(name, launch, context.reference)
+        result = context.judge_by_bound(launch, context.reference)
         if result.is_failure:
             return result
         if not context.may_differ:
-            return _undetermined(context, name, launch)
-    return passed(name)
+            return _undetermined(context, launch)
+    return passed()
 
 
 def check_unordered_work(context: Context) -> CheckResult:
     """All work of a launch runs within the timed order: none runs ahead, none runs later."""
-    name = "unordered_work"
     device, executable = context.launcher.device, context.executable
     if not isinstance(device, OrderedDevice):
-        return not_applicable(name, "the order of work cannot be observed on this device")
+        return not_applicable("the order of work cannot be observed on this device")
     buffers, output = context.main.buffers, context.launcher.output_of(context.main)
     problem = device.unordered_work(lambda: executable.run(buffers, output), output)
-    return failed(name, problem) if problem else passed(name)
+    return failed(problem) if problem else passed()
 
 
 def check_other_thread(context: Context) -> CheckResult:
     """Launches from three threads of the process are correct, one of which stays and launches
     again, and so is one from a thread that is allowed on one processor only: thread-local state
     (variables, the rounding mode) and the number of processors are not part of an operation."""
-    name = "other_thread"
     launcher = context.launcher
     device = launcher.device
     if not isinstance(device, ThreadDevice):
-        return not_applicable(name, "launches from other threads cannot be tested on this device")
+        return not_applicable("launches from other threads cannot be tested on this device")
     run = context.exact(INTEGERS, exact_inputs.integers)
     placed = context.main if run is None else context.put(run.case.inputs)
     model = context.first if run is None else run.launch
@@ -220,12 +212,12 @@ def check_other_thread(context: Context) -> CheckResult:
                 launch = launch_there()
                 if launch.same_as(model) and (run is None or run.is_right):
                     continue
-                result = _judge_call(context, name, run, launch)
+                result = _judge_call(context, run, launch)
                 if result.is_failure:
-                    if not _judge_call(context, name, run, launch_there()).is_failure:
+                    if not _judge_call(context, run, launch_there()).is_failure:
                         why = "one launch was wrong and the same one right the next time"
                         return result.because(why, ": ")
-                    if not _judge_call(context, name, run, call()).is_failure:
+                    if not _judge_call(context, run, call()).is_failure:
                         why = f"from {place}; something belongs to a thread"
                         return result.because(why, ": ")
                     return result
@@ -234,28 +226,27 @@ def check_other_thread(context: Context) -> CheckResult:
         launcher.device.synchronize()
         bug = bug_of(error)
         if bug:
-            return failed(name, f"from another thread than the one that built it: {bug}")
-        return not_applicable(name, f"launches from another thread are refused: {error}")
-    return passed(name)
+            return failed(f"from another thread than the one that built it: {bug}")
+        return not_applicable(f"launches from another thread are refused: {error}")
+    return passed()
 
 
 def check_results_stay(context: Context) -> CheckResult:
     """The results of the first launches, looked at again when all other checks have run, are what
     they were: no later launch, and no work that one left behind, wrote to them."""
-    name = "results_stay"
     if Trait.REUSES_RESULTS in context.declared:
-        return not_applicable(name, "declared to reuse the memory of results")
+        return not_applicable("declared to reuse the memory of results")
     for launch, copy, what in context.kept_results():
         if not context.launcher.device.same_bytes(launch.result, copy):
-            return failed(name, f"the result of {what} was overwritten after it was verified")
-    return passed(name)
+            return failed(f"the result of {what} was overwritten after it was verified")
+    return passed()
 
 
-def _undetermined(context: Context, name: str, other: Launch) -> CheckResult:
+def _undetermined(context: Context, other: Launch) -> CheckResult:
     if context.may_differ:
-        return passed(name, "launches differ in their bits, as declared")
+        return passed("launches differ in their bits, as declared")
     difference = _difference(context.first.output, other.output)
-    return warned(name, difference) if difference else passed(name)
+    return warned(difference) if difference else passed()
 
 
 def _difference(first: Array, other: Array) -> str:
@@ -306,7 +297,7 @@ def check_many_calls(context: Context) -> CheckResult:
 def _calls(context: Context) -> CheckResult:
     cases = _cases(context)
     if "first" not in cases:
-        return not_applicable(NAME, "sums of one tile are rounded in this accumulator")
+        return not_applicable("sums of one tile are rounded in this accumulator")
     rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
     count = int(rng.integers(FEWEST, MOST)) * (THOROUGH if context.thorough else 1)
     launcher = context.launcher
@@ -318,19 +309,29 @@ def _calls(context: Context) -> CheckResult:
         for number, name in enumerate(_order(list(cases), count, rng), start=1):
             # Counted again each time: a busy machine may delay many launches, but not all.
             if number > launcher.affordable(count, limit_s, TRIED):
-                return made(NAME, number - 1, count, launcher.fastest_s)
+                return made(number - 1, count, launcher.fastest_s)
             case = cases[name]
             launcher.rewrite(placed, case.inputs)
             launch, where = threads.launch_somewhere(placed, output)
             if name in right and launcher.device.same_bytes(launch.result, right[name]):
                 continue
             context.inputs = case.inputs
-            result = context.verdict_of_exact(NAME, context.judged(case, launch))
+            result = context.verdict_of_exact(context.judged(case, launch))
             if result.is_failure:
-                call = f"call {number} of {count}{where}"
-                return _explained(context, result, right, launch, call, name)
+                how = f"call {number} of {count}{where} of {context.operation}, inputs changed in "
+                how += "place before each"
+                if name.endswith("nudged"):
+                    how += f", here all of {'A' if name.startswith('lhs') else 'B'} by its last "
+                    how += "bits"
+                same = launcher.device.same_bytes
+                if any(same(launch.result, other) for other in right.values()):
+                    how += (
+                        ", holds the result for an earlier call's inputs: something is kept, and "
+                        "found again by the number of calls or by similar inputs"
+                    )
+                return result.because(how, ": ")
             right[name] = launcher.device.clone(launch.result)
-    return passed(NAME, f"{count} calls")
+    return passed(f"{count} calls")
 
 
 class _Threads(StandingThreads):
@@ -369,8 +370,8 @@ def _cases(context: Context) -> dict[str, ExactCase]:
         "second": lambda operation, seed, *how: exact_inputs.integers(operation, seed + 1, *how),
     }
     for role in ("lhs", "rhs"):
-        makers[role] = partial(scaled.nudged, role, 0)
-        makers[f"{role} nudged"] = partial(scaled.nudged, role, 1)
+        makers[role] = partial(scaled.selection, role, 0)
+        makers[f"{role} nudged"] = partial(scaled.selection, role, 1)
     made = {name: context.case(f"{NAME} {name}", make) for name, make in makers.items()}
     return {name: case for name, case in made.items() if case is not None}
 
@@ -386,26 +387,6 @@ def _order(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterat
         last = at
         yield from sets[at][:left]
         left -= len(sets[at])
-
-
-def _explained(
-    context: Context,
-    result: CheckResult,
-    right: dict[str, Buffer],
-    launch: Launch,
-    call: str,
-    name: str,
-) -> CheckResult:
-    how = f"{call} of {context.operation}, inputs changed in place before each"
-    if name.endswith("nudged"):
-        how += f", here all of {'A' if name.startswith('lhs') else 'B'} by its last bits"
-    device = context.launcher.device
-    if any(device.same_bytes(launch.result, other) for other in right.values()):
-        how += (
-            ", holds the result for an earlier call's inputs: something is kept, and found again "
-            "by the number of calls or by similar inputs"
-        )
-    return result.because(how, ": ")
 
 
 RARE = "rare_launches"
@@ -440,10 +421,9 @@ class BurstDevice(Protocol):
 
 def check_spoiled_scratch(context: Context) -> CheckResult:
     """A launch is correct even if all memory that it has not written itself holds NaN."""
-    name = "spoiled_scratch"
     launcher, device = context.launcher, context.launcher.device
     if not isinstance(device, StressDevice):
-        return not_applicable(name, "this device cannot overwrite the memory that a launch finds")
+        return not_applicable("this device cannot overwrite the memory that a launch finds")
     assert context.first is not None  # it is made before memory is overwritten
     specs = (*context.operation.inputs, context.operation.output)
     size = max(spec.bytes for spec in specs)
@@ -453,24 +433,23 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
         "launches",
         "it uses memory that it never wrote (shared memory, registers or a workspace)",
     )
-    return _judge_again(context, name, launch, how, device.stress_limits())
+    return _judge_again(context, launch, how, device.stress_limits())
 
 
 def check_under_load(context: Context) -> CheckResult:
     """:data:`CALLS_UNDER_LOAD` consecutive launches are correct while the device copies memory and
     has fewer free processors."""
-    name = "under_load"
     device = context.launcher.device
     if not isinstance(device, StressDevice):
-        return not_applicable(name, "this device cannot be kept busy in the meantime")
+        return not_applicable("this device cannot be kept busy in the meantime")
     if not (context.thorough or getattr(device, "is_gpu", False)):
-        return not_applicable(name, "on a CPU only paranoid keeps the device busy")
-    result = judge_calls(context, name, CALLS_UNDER_LOAD, device.load)
+        return not_applicable("on a CPU only paranoid keeps the device busy")
+    result = judge_calls(context, CALLS_UNDER_LOAD, device.load)
     if result.is_failure:
-        return failed(name, f"while the device was busy: {result.detail}", result.first_bad)
+        return failed(f"while the device was busy: {result.detail}", result.first_bad)
     if result.outcome is CheckOutcome.INCOMPLETE:
         return result
-    return passed(name, device.stress_limits())
+    return passed(device.stress_limits())
 
 
 def check_rare_launches(context: Context) -> CheckResult:
@@ -490,7 +469,7 @@ def _rare_launches(context: Context) -> CheckResult:
     launcher, operation = context.launcher, context.operation
     case = context.case(RARE, exact_inputs.integers)
     if case is None:
-        return not_applicable(RARE, "sums of a few tiles are rounded in this accumulator")
+        return not_applicable("sums of a few tiles are rounded in this accumulator")
     placed = launcher.place(case.inputs, keep_copies=False)
     device, right, number = launcher.device, None, 0
     is_gpu = getattr(device, "is_gpu", False)
@@ -511,12 +490,12 @@ def _rare_launches(context: Context) -> CheckResult:
             is_typed = not launch.returned_type
             if right is not None and is_typed and device.same_bytes(launch.result, right):
                 continue
-            result = context.verdict_of_exact(RARE, context.judged(case, launch), guess=False)
+            result = context.verdict_of_exact(context.judged(case, launch), guess=False)
             if result.is_failure:
                 how = f"launch {number} of {operation} on the same inputs"
                 return result.because(how, ": ")
             if right is None:
                 right = device.clone(launch.result)  # Outputs are written again.
     if number < wanted:
-        return incomplete(RARE, f"{number} of {wanted} launches, as they take long")
-    return passed(RARE, "" if is_gpu else f"{number} launches")
+        return incomplete(f"{number} of {wanted} launches, as they take long")
+    return passed("" if is_gpu else f"{number} launches")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmetry.domain.contracts import Buffer
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import (
     Edit,
@@ -32,8 +31,6 @@ from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs.exact import ChangeStep, ExactCase, changes_of, draw_steps
 from gemmetry.verification.launching import Launch
 
-NAME = "follows_changes"
-
 MOST_CHANGES = 12
 """Number of launches of the check if nothing is added to the product and nothing scales it; each
 operand that does so adds up to three."""
@@ -54,9 +51,9 @@ def check_follows_changes(context: Context) -> CheckResult:
     """
     run = context.exact(INTEGERS, exact_inputs.integers)
     if run is None and context.reference is None:
-        return not_applicable(NAME, "there is neither a reference nor an exact result")
+        return not_applicable("there is neither a reference nor an exact result")
     if run is not None and not run.is_right:
-        return not_applicable(NAME, "the result is wrong before anything changes")
+        return not_applicable("the result is wrong before anything changes")
     inputs = context.inputs if run is None else run.case.inputs
     wanted = changes_of(context.operation)
     fastest_s = context.fastest_s
@@ -71,22 +68,21 @@ def check_follows_changes(context: Context) -> CheckResult:
             call = f"call {number} of {len(steps)}"
             if launch.returned_type:
                 answer.restore()
-                return failed(NAME, f"{call}: the result is a {launch.returned_type}")
+                return failed(f"{call}: the result is a {launch.returned_type}")
             result = answer.judge(number, launch)
             if result.is_failure:
                 answer.restore()
                 return _explained(context, step, launch, before, result)
-            if returned is not None and _is_overwritten(context, returned, launch):
+            is_kept = returned is None or Trait.REUSES_RESULTS in context.declared
+            if not is_kept and not context.launcher.device.same_bytes(returned, launch.result):
                 answer.restore()
                 return failed(
-                    NAME,
                     f"the result that {call} returned was overwritten by a later call on other "
-                    "inputs: return separate memory for each (or declare "
-                    f"{Trait.REUSES_RESULTS})",
+                    f"inputs: return separate memory for each (or declare {Trait.REUSES_RESULTS})"
                 )
             before = launch
     answer.restore()
-    return made(NAME, len(steps), len(wanted), fastest_s)
+    return made(len(steps), len(wanted), fastest_s)
 
 
 @dataclass
@@ -183,17 +179,21 @@ class _Answer:
         step, context = self._plan.steps[number - 1], self._context
         case = self._plan.lines.get(step.change)
         if self._run is not None and case is not None and case.expected is not None:
-            if step.change.lines and self._is_as_on_device(step, launch):
-                return passed(NAME)
+            if step.change.lines:
+                self._put(self._plan.answers[step.change])
+                due = self._run.launch.result
+                if context.launcher.device.same_bytes(launch.result, due):
+                    return passed()
             launch.inputs = self._inputs(number)
             expected = self._expected(number, launch)
-            return context.verdict_of_exact(NAME, context.judged(_known(expected), launch))
+            return context.verdict_of_exact(context.judged(_known(expected), launch))
         assert self._reference is not None
         launch.inputs = self._inputs(number)
         operation = context.operation
         whole = self._reference
         if not step.change.lines:
-            whole = _of_result(whole, to_logical(launch.output, operation.output))
+            result = to_float64(to_logical(launch.output, operation.output))
+            whole = Reference(result, whole.magnitude, whole.extra_rounding)
         if self._run is None or case is None:
             whole = changed_reference(operation, step.inputs, whole, step.seen)
         else:
@@ -202,18 +202,13 @@ class _Answer:
         if step.change.lines:
             self._reference = whole
         if self._run is None:
-            return context.judge_by_bound(NAME, launch, whole)
+            return context.judge_by_bound(launch, whole)
         judged = ExactCase((), None, whole, self._run.case.folded_terms)
-        return context.verdict_of_exact(NAME, context.judged(judged, launch))
+        return context.verdict_of_exact(context.judged(judged, launch))
 
     def restore(self) -> None:
         """Restore the result of the unchanged inputs."""
         self._put(self._plan.restoring)
-
-    def _is_as_on_device(self, step: ChangeStep, launch: Launch) -> bool:
-        assert self._run is not None
-        self._put(self._plan.answers[step.change])
-        return self._context.launcher.device.same_bytes(launch.result, self._run.launch.result)
 
     def _put(self, edits: Sequence[Edit]) -> None:
         if self._run is None:
@@ -249,11 +244,6 @@ def _known(lines: Array) -> ExactCase:
     return ExactCase((), lines, None)
 
 
-def _of_result(reference: Reference, result: Array) -> Reference:
-    """A reference that accepts `result`."""
-    return Reference(to_float64(result), reference.magnitude, reference.extra_rounding)
-
-
 def _explained(
     context: Context, step: ChangeStep, launch: Launch, before: Launch, result: CheckResult
 ) -> CheckResult:
@@ -271,9 +261,3 @@ def _explained(
                 "found again by what did not change"
             )
     return result.because(how, ": ")
-
-
-def _is_overwritten(context: Context, returned: Buffer, launch: Launch) -> bool:
-    if Trait.REUSES_RESULTS in context.declared:
-        return False
-    return not context.launcher.device.same_bytes(returned, launch.result)

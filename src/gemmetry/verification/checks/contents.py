@@ -76,7 +76,7 @@ def check_structures(context: Context) -> CheckResult:
     tried: list[tuple[Sizes, _Cases]] = [(square, contents.structures)]
     halves = [partial(looked_at, parity=parity) for parity in (0, 1)]
     tried += zip(others, halves, strict=False)
-    return _check(context, "structures", tried)
+    return shapes.shared(context, "structures", partial(_try_all, context, tried))
 
 
 def check_ends_of_formats(context: Context) -> CheckResult:
@@ -88,17 +88,17 @@ def check_ends_of_formats(context: Context) -> CheckResult:
         codes = "lhs" if sizes.m < sizes.n else "rhs"
         is_short = sizes.k < _LONG[1][0]
         tried.append((sizes, partial(_at_the_ends, codes, is_short, by_norm)))
-    return _check(context, "ends_of_formats", tried)
+    return shapes.shared(context, "ends_of_formats", partial(_try_all, context, tried))
 
 
 def check_special_numbers(context: Context) -> CheckResult:
     """NaN and infinities, many at once, in every operand and at every remainder of K, show in every
     element that depends on them and in no other one, which are exact."""
-    name = "special_numbers"
     reason = objection("nan_spreads", context.operation, context.declared)
     if reason:
-        return not_applicable(name, reason)
-    return _check(context, name, [(sizes, contents.specials) for sizes in _sizes(context).specials])
+        return not_applicable(reason)
+    tried = [(sizes, contents.specials) for sizes in _sizes(context).specials]
+    return shapes.shared(context, "special_numbers", partial(_try_all, context, tried))
 
 
 class ContentsSizes(NamedTuple):
@@ -149,34 +149,30 @@ def _at_the_ends(
     yield from (one for one in (small, found) if one is not None)
 
 
-def _check(context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]]) -> CheckResult:
-    return shapes.shared(context, name, partial(_try_all, context, name, tried))
-
-
 def _try_all(
-    context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]], companions: Companions
+    context: Context, tried: Sequence[tuple[Sizes, _Cases]], companions: Companions
 ) -> CheckResult:
     refused, left_out, timed = [], [], _Timed()
     for sizes, cases in tried:
         options = rounded_options(context.operation, sizes, as_batch=True)
-        if options and timed.predicted_s(shapes.steps(options[0], companions)) > LAUNCH_S:
+        if options and timed.per_step_s * shapes.steps(options[0], companions) > LAUNCH_S:
             left_out.append("x".join(map(str, sizes)))
             continue
         if not options:
             continue
-        each = partial(_each, cases=cases, timed=timed, companions=companions)
-        found = shapes.first_accepted(context, name, options, (each,), seed=context.seed)
+        each = partial(check_inputs, cases=cases, timed=timed, companions=companions)
+        found = shapes.first_accepted(context, options, (each,), seed=context.seed)
         if found.failure is not None:
-            return shapes.inner_failure(name, found.operation, found.failure)
+            return shapes.inner_failure(found.operation, found.failure)
         if found.refusal:
             refused.append(f"{found.operation}: {found.refusal}")
     if timed.left_out:
         left_out.append(f"{timed.left_out} contents")
     if timed.count:
         if left_out:
-            return incomplete(name, f"left out, as they take long: {', '.join(left_out)}")
-        return passed(name)
-    return not_applicable(name, refused[0] if refused else "these formats have no such inputs")
+            return incomplete(f"left out, as they take long: {', '.join(left_out)}")
+        return passed()
+    return not_applicable(refused[0] if refused else "these formats have no such inputs")
 
 
 @dataclass
@@ -196,14 +192,11 @@ class _Timed:
         self.per_step_s = share if not self.count else min(self.per_step_s, share)
         self.count += 1
 
-    def predicted_s(self, steps: int) -> float:
-        """Seconds of a launch of so many steps."""
-        return steps * self.per_step_s
 
-
-def _each(context: Context, *, cases: _Cases, timed: _Timed, companions: Companions) -> CheckResult:
+def check_inputs(
+    context: Context, *, cases: _Cases, timed: _Timed, companions: Companions
+) -> CheckResult:
     """Launch on each of `cases` in the same buffers."""
-    name = "inputs"
     placed: Placed | None = None
     launcher, timed.steps = context.launcher, shapes.steps(context.operation, companions)
     made = list(cases(context.counted(context.operation), context.seed))
@@ -223,25 +216,25 @@ def _each(context: Context, *, cases: _Cases, timed: _Timed, companions: Compani
         began = time.perf_counter()
         launch = launcher.launch_again(placed, output)
         timed.add((time.perf_counter() - began) / launcher.shared_by)
-        result = _judged(context, name, case, launch)
+        result = _judged(context, case, launch)
         if result.is_failure:
             return replace(result, detail=f"{case.label}: {result.detail}")
     timed.left_out += affordable.left_out if affordable.is_cut_short else 0
-    return passed(name)
+    return passed()
 
 
-def _judged(context: Context, name: str, case: Contents, launch: Launch) -> CheckResult:
+def _judged(context: Context, case: Contents, launch: Launch) -> CheckResult:
     operation = context.operation
     problem = context.launcher.form_problem(launch)
     if problem:
-        return failed(name, problem)
+        return failed(problem)
     if case.affected is None:
         exact = context.case_of(operation, case.inputs, signs_are_random=False)
-        return context.verdict_of_exact(name, context.judged(exact, launch))
-    return _judged_specials(context, name, case, launch)
+        return context.verdict_of_exact(context.judged(exact, launch))
+    return _judged_specials(context, case, launch)
 
 
-def _judged_specials(context: Context, name: str, case: Contents, launch: Launch) -> CheckResult:
+def _judged_specials(context: Context, case: Contents, launch: Launch) -> CheckResult:
     """Elements that depend on special numbers show them; all others are exact."""
     operation = context.operation
     affected = case.affected
@@ -256,19 +249,19 @@ def _judged_specials(context: Context, name: str, case: Contents, launch: Launch
         if bad.any():
             where = np.zeros(affected.shape, np.bool_)
             where[affected] = bad
-            context.keep_evidence(name, launch, None, where)
+            context.keep_evidence(launch, None, where)
             at = [int(i) for i in np.argwhere(where)[0]]
             detail = f"{int(bad.sum())} of {bad.size} elements that depend on one {what}"
-            return failed(name, detail, f"{at}: got {float(values[bad][0]):.9g}")
+            return failed(detail, f"{at}: got {float(values[bad][0]):.9g}")
     plain = tuple(_without_specials(array) for array in case.inputs)
     exact = context.case_of(operation, plain, signs_are_random=False)
     with np.errstate(all="ignore"):
         cleaned = np.where(affected, exact.value.astype(got.dtype), got)
     errors = context.judge_exact(exact, to_storage(cleaned, operation.output))
-    result = context.verdict_of_exact(name, ExactRun(exact, launch, "", errors), guess=False)
+    result = context.verdict_of_exact(ExactRun(exact, launch, "", errors), guess=False)
     if not result.is_failure:
         return result
-    return failed(name, f"elements that do not depend on one: {result.detail}", result.first_bad)
+    return failed(f"elements that do not depend on one: {result.detail}", result.first_bad)
 
 
 def _without_specials(array: Array) -> Array:
@@ -281,8 +274,6 @@ def _without_specials(array: Array) -> Array:
     return changed
 
 
-NAME = "row_invariance"
-
 OFF, REPORT, DEMAND = "off", "report", "demand"
 
 
@@ -291,13 +282,16 @@ def check_row_invariance(context: Context, wanted: str = REPORT) -> CheckResult:
     have not, this is a property, and a failure only if `wanted` is ``demand``."""
     companions, shape = context.companions, context.operation.shape
     if companions is None:
-        return not_applicable(NAME, "this configuration cannot be built for other shapes here")
+        return not_applicable("this configuration cannot be built for other shapes here")
     if not isinstance(shape, MatmulShape) or shape.m < 2:
-        return not_applicable(NAME, "the operation has no fewer rows to compare with")
+        return not_applicable("the operation has no fewer rows to compare with")
     if context.may_differ:
-        return not_applicable(NAME, "declared to differ from launch to launch")
+        return not_applicable("declared to differ from launch to launch")
     tried, refused = [], []
-    for rows in _numbers_of_rows(shape.m):
+    m = shape.m
+    # Few and many, with several remainders modulo small numbers.
+    wanted_rows = dict.fromkeys((m - 1, m - 2, m // 2, m // 3 + 1, 17, 8, 4, 3, 2, 1))
+    for rows in (rows for rows in wanted_rows if 0 < rows < m):
         try:
             differing = _differing_rows(context, rows)
         except (DispatchError, NotImplementedError) as error:
@@ -311,18 +305,12 @@ def check_row_invariance(context: Context, wanted: str = REPORT) -> CheckResult:
                 f"the bits of a row depend on the number of rows: with {rows} instead of {shape.m} "
                 f"rows, {differing.size} of the first {rows} differ (first {differing[0]})"
             )
-            return failed(NAME, text) if wanted == DEMAND else property_of(NAME, text)
+            return failed(text) if wanted == DEMAND else property_of(text)
         else:
             tried.append(rows)
     if not tried:
-        return not_applicable(NAME, f"it refuses other numbers of rows: {', '.join(refused)}")
-    return passed(NAME, f"the same bits with {', '.join(map(str, tried))} rows")
-
-
-def _numbers_of_rows(m: int) -> list[int]:
-    """Few and many, with several remainders modulo small numbers."""
-    wanted = (m - 1, m - 2, m // 2, m // 3 + 1, 17, 8, 4, 3, 2, 1)
-    return [rows for rows in dict.fromkeys(wanted) if 0 < rows < m]
+        return not_applicable(f"it refuses other numbers of rows: {', '.join(refused)}")
+    return passed(f"the same bits with {', '.join(map(str, tried))} rows")
 
 
 def _differing_rows(context: Context, rows: int) -> Array | None:

@@ -40,17 +40,14 @@ from gemmetry.verification.launching import Launch
 UNKNOWN_SEED = int.from_bytes(os.urandom(4), "little") >> 1
 """The seed of one pair of inputs in this process."""
 
-_IN_PLACE = ("selects_lhs", "selects_rhs")
-
 
 def check_integers(context: Context) -> CheckResult:
     """Products of small integers, whose sums are exact in the promised accumulator, in new buffers
     while the old ones are alive. On failure, reports up to which magnitude integers are exact."""
-    name = INTEGERS
-    run = context.exact(name, exact_inputs.integers)
+    run = context.exact(INTEGERS, exact_inputs.integers)
     if run is None:
-        return _not_exact(name, context)
-    result = context.verdict_of_exact(name, run)
+        return _not_exact(context)
+    result = context.verdict_of_exact(run)
     if not result.is_failure or context.operation.signature.lhs.is_integer:
         return result
     if run.launch.same_as(context.first):
@@ -60,33 +57,31 @@ def check_integers(context: Context) -> CheckResult:
         return result
     bits = math.floor(math.log2(context.operation.matmul_shape.k * largest**2))
     hint = f"exact up to ±{largest}, so sums of about {bits} bits are still exact"
-    return failed(name, f"{result.detail}; {hint}", result.first_bad)
+    return failed(f"{result.detail}; {hint}", result.first_bad)
 
 
 def check_unknown_seed(context: Context) -> CheckResult:
     """Inputs of a seed that is drawn when the process starts, so that no kernel can be made for
     them; the verdict names the seed, by which ``--seed`` repeats them."""
-    name = "unknown_seed"
     note = f"the inputs of --seed {UNKNOWN_SEED}"
 
     def make(operation: Operation, _: int, matmul: Matmul, rounds_once: bool) -> ExactCase | None:
         return exact_inputs.integers(operation, UNKNOWN_SEED, matmul, rounds_once)
 
-    run = context.exact(name, make)
+    run = context.exact("unknown_seed", make)
     if run is not None:
-        result = context.verdict_of_exact(name, run)
+        result = context.verdict_of_exact(run)
     else:
         inputs = make_inputs(context.operation, distribution="offset_uniform", seed=UNKNOWN_SEED)
         launch = context.launch_on(inputs)
-        result = context.judge_by_bound(name, launch, context.reference_of(inputs))
+        result = context.judge_by_bound(launch, context.reference_of(inputs))
     if result.is_failure:
-        return failed(name, f"{note}: {result.detail}", result.first_bad)
-    return passed(name, note)
+        return failed(f"{note}: {result.detail}", result.first_bad)
+    return passed(note)
 
 
 def check_integer_ladder(context: Context) -> CheckResult:
     """Further integers up to ±1, ±3 and ±16, as far as their sums are exact."""
-    name = "integer_ladder"
     tried = 0
     for limit in LADDER:
         is_right = _rung(context, limit)
@@ -96,9 +91,9 @@ def check_integer_ladder(context: Context) -> CheckResult:
         if not is_right:
             run = context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
             assert run is not None
-            result = context.verdict_of_exact(name, run)
-            return failed(name, f"with ±{limit}: {result.detail}", result.first_bad)
-    return passed(name) if tried else _not_exact(name, context)
+            result = context.verdict_of_exact(run)
+            return failed(f"with ±{limit}: {result.detail}", result.first_bad)
+    return passed() if tried else _not_exact(context)
 
 
 def check_selects_lhs(context: Context) -> CheckResult:
@@ -114,29 +109,26 @@ def check_selects_rhs(context: Context) -> CheckResult:
 def check_fp8_promotion(context: Context) -> CheckResult:
     """Long fp8 sums of one sign, which are exact if 14-bit sums are promoted to the accumulator in
     time."""
-    name = "fp8_promotion"
     signature = context.operation.signature
     if not (signature.lhs.is_fp8 and signature.rhs.is_fp8):
-        return not_applicable(name, "the inputs are not fp8")
+        return not_applicable("the inputs are not fp8")
     if Trait.FP8_FAST_ACCUMULATION in context.declared:
-        return not_applicable(name, "declared to keep fp8 sums in 14 bits")
-    run = context.exact(name, exact_inputs.promoted)
+        return not_applicable("declared to keep fp8 sums in 14 bits")
+    run = context.exact("fp8_promotion", exact_inputs.promoted)
     if run is None:
-        return not_applicable(name, "no exact sums beyond 14 bits fit K and the formats")
-    result = context.verdict_of_exact(name, run)
+        return not_applicable("no exact sums beyond 14 bits fit K and the formats")
+    result = context.verdict_of_exact(run)
     if not result.is_failure or run.errors is None:
         return result
-    why = "sums of more than 128 products lose bits, as in a 14-bit accumulator"
-    return result.because(why)
+    return result.because("sums of more than 128 products lose bits, as in a 14-bit accumulator")
 
 
 def check_scale_factors(context: Context) -> CheckResult:
     """Scale factors of either sign that use every bit of f32; some of them, and some of their
     products, are outside the range of f16."""
-    name = "scale_factors"
     if context.operation.signature.scaling is Scaling.NONE:
-        return not_applicable(name, "the operation has no scale factors")
-    return _on_exact(context, name, factor_inputs.scaled)
+        return not_applicable("the operation has no scale factors")
+    return _on_exact(context, "scale_factors", factor_inputs.scaled)
 
 
 def check_addend_cancels(context: Context) -> CheckResult:
@@ -147,27 +139,23 @@ def check_addend_cancels(context: Context) -> CheckResult:
     of the first, this is a warning, as cuBLAS does so in bf16 (13.0 on an H200). If only a part of
     it does, it is a failure.
     """
-    name = "addend_cancels"
     signature = context.operation.signature
     if signature.beta == 0:
-        return not_applicable(name, "the operation adds no C")
+        return not_applicable("the operation adds no C")
     if Trait.ROUNDS_BEFORE_ADDING in context.declared:
-        return not_applicable(name, "declared to round the product before C is added")
-    run = context.exact(name, factor_inputs.cancelled)
+        return not_applicable("declared to round the product before C is added")
+    run = context.exact("addend_cancels", factor_inputs.cancelled)
     if run is None:
-        return not_applicable(name, "C is not the last term, or its format holds every product")
-    result = context.verdict_of_exact(name, run)
+        return not_applicable("C is not the last term, or its format holds every product")
+    result = context.verdict_of_exact(run)
     if not result.is_failure or context.first_errors.bad_count:
         return result
     why = "the product is rounded to the result's format before C is added"
     late = factor_inputs.added_late(context.operation, run.case.inputs, context.matmul)
     if np.array_equal(to_logical(run.launch.output, context.operation.output), late):
-        return warned(
-            name,
-            f"{why} (declare {Trait.ROUNDS_BEFORE_ADDING} if this is intended, "
-            "as with two kernels)",
-        )
-    return failed(name, f"{why}, in a part of the result; {result.detail}", result.first_bad)
+        how = f"declare {Trait.ROUNDS_BEFORE_ADDING} if this is intended, as with two kernels"
+        return warned(f"{why} ({how})")
+    return failed(f"{why}, in a part of the result; {result.detail}", result.first_bad)
 
 
 def check_in_place_change(context: Context) -> CheckResult:
@@ -176,28 +164,24 @@ def check_in_place_change(context: Context) -> CheckResult:
     The selections are launched in buffers that held other inputs before. A wrong launch is repeated
     in new buffers: if it is correct there, the kernel has remembered something by pointer.
     """
-    name = "in_place_change"
-    makers = dict(
-        zip(_IN_PLACE, (factor_inputs.selects_lhs, factor_inputs.selects_rhs), strict=True)
-    )
+    makers = {"selects_lhs": factor_inputs.selects_lhs, "selects_rhs": factor_inputs.selects_rhs}
     runs = {key: context.exact(key, make) for key, make in makers.items()}
     if all(run is None for run in runs.values()):
-        return _negated_in_place(name, context)
+        return _negated_in_place(context)
     for key, run in runs.items():
         if run is None or run.is_right:
             continue
         fresh = context.launcher.place(run.case.inputs, keep_copies=False)
         if context.run_exact(key, run.case, fresh).is_right:
             return failed(
-                name,
                 "inputs changed in place give a wrong result, but a correct one in new buffers: "
                 "something is remembered by pointer",
                 "" if run.errors is None else run.errors.first_bad,
             )
-    return passed(name)
+    return passed()
 
 
-def _negated_in_place(name: str, context: Context) -> CheckResult:
+def _negated_in_place(context: Context) -> CheckResult:
     """For operations without exact inputs: A is negated in place, and the result compared with that
     in new buffers."""
     inputs = tuple(
@@ -207,29 +191,28 @@ def _negated_in_place(name: str, context: Context) -> CheckResult:
     context.launch_on(context.inputs)
     changed = context.launch_on(inputs)
     if changed.same_as(context.first) and context.first.output.astype(bool).any():
-        return failed(name, "the result for the contents before the change was returned again")
-    return passed(name)
+        return failed("the result for the contents before the change was returned again")
+    return passed()
 
 
 def _on_exact(context: Context, name: str, make: ExactInputs) -> CheckResult:
     run = context.exact(name, make)
-    return _not_exact(name, context) if run is None else context.verdict_of_exact(name, run)
+    return _not_exact(context) if run is None else context.verdict_of_exact(run)
 
 
 def _rung(context: Context, limit: int) -> bool | None:
     """Whether integers up to ±`limit` give exact results; None where they cannot."""
-    if context.operation.signature.lhs.is_integer or limit >= exact_integer_limit(
-        context.operation
-    ):
+    operation = context.operation
+    if operation.signature.lhs.is_integer or limit >= exact_integer_limit(operation):
         return None
     run = context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
     return None if run is None else run.is_right
 
 
-def _not_exact(name: str, context: Context) -> CheckResult:
+def _not_exact(context: Context) -> CheckResult:
     operation = context.operation
     bits = operation.signature.accumulator
-    return not_applicable(name, f"sums of K={operation.matmul_shape.k} round in {bits}")
+    return not_applicable(f"sums of K={operation.matmul_shape.k} round in {bits}")
 
 
 _NO_ROOM = "the range of these formats is too small for such inputs"
@@ -241,28 +224,28 @@ def check_scaled_along_k(context: Context) -> CheckResult:
     name = "scaled_along_k"
     reason = objection(name, context.operation, context.declared)
     if reason:
-        return not_applicable(name, reason)
+        return not_applicable(reason)
     base = context.exact(INTEGERS, exact_inputs.integers)
     if base is None:
-        return _within_bound(name, context)
+        return _within_bound(context)
     case = _derived(context, name, _scaled_case)
     if case is None:
-        return not_applicable(name, _NO_ROOM)
+        return not_applicable(_NO_ROOM)
     run = context.run_exact(name, case)
     was_wrong = bool(context.first_errors.bad_count)
-    result = context.verdict_of_exact(name, run, guess=was_wrong)
+    result = context.verdict_of_exact(run, guess=was_wrong)
     return _explained(context, result, run.launch, base.case.inputs)
 
 
-def _within_bound(name: str, context: Context) -> CheckResult:
+def _within_bound(context: Context) -> CheckResult:
     """Used where no sums are exact: the caller's inputs, scaled, and compared by their bounds."""
     inputs = scaled_along_k(context.operation, context.inputs)
     if inputs is None:
-        return not_applicable(name, _NO_ROOM)
+        return not_applicable(_NO_ROOM)
     launch = context.launch_on(inputs)
     if launch.same_as(context.first):
-        return passed(name)
-    result = context.judge_by_bound(name, launch, context.reference)
+        return passed()
+    result = context.judge_by_bound(launch, context.reference)
     return _explained(context, result, launch, context.inputs)
 
 
@@ -273,16 +256,15 @@ def _explained(
     result; a property where scaling by the largest number, as kernels honestly do, explains it."""
     if not result.is_failure or context.first_errors.bad_count:
         return result
-    evidence = context.evidence.get(result.name)
-    if _is_of_scale(context, result.name, launch, unscaled):
+    evidence = context.evidence.get(context.check)
+    if _is_of_scale(context, launch, unscaled):
         return property_of(
-            result.name,
             f"numbers that differ by up to 2^{HONEST_SPAN} along K count (or as far as their "
             "format reaches), at either end of the range, but not all that the formats allow: they "
-            "share a scale with the largest one, of a row, a block or a tensor",
+            "share a scale with the largest one, of a row, a block or a tensor"
         )
     if evidence is not None:
-        context.evidence[result.name] = evidence
+        context.evidence[context.check] = evidence
     why = (
         "columns of A times powers of two and rows of B divided by them change no product, but "
         "the result is wrong: numbers share a scale (of a block or row), have a fixed point or a "
@@ -291,7 +273,7 @@ def _explained(
     return result.because(why)
 
 
-def _is_of_scale(context: Context, name: str, wrong: Launch, unscaled: Sequence[Array]) -> bool:
+def _is_of_scale(context: Context, wrong: Launch, unscaled: Sequence[Array]) -> bool:
     """Whether the result of `wrong` has the errors of honest scaling, and no others: the unscaled
     inputs are computed exactly, the result is outside its bound and the same when launched again,
     and results are within their bounds if numbers differ by :data:`HONEST_SPAN` only, at both ends
@@ -305,7 +287,7 @@ def _is_of_scale(context: Context, name: str, wrong: Launch, unscaled: Sequence[
 
     def is_wrong(inputs: Sequence[Array]) -> tuple[bool, Launch]:
         launch = context.launch_on(inputs)
-        return context.judge_by_bound(name, launch, reference).is_failure, launch
+        return context.judge_by_bound(launch, reference).is_failure, launch
 
     output = wrong.output
     still_wrong, again = is_wrong(wrong.inputs)
@@ -335,12 +317,12 @@ def _special(
     """Check on exact inputs, which need no further product; thorough checks also try others."""
     reason = objection(name, context.operation, context.declared)
     if reason:
-        return not_applicable(name, reason)
-    result = not_applicable(name, _NO_ROOM)
+        return not_applicable(reason)
+    result = not_applicable(_NO_ROOM)
     if context.case(INTEGERS, exact_inputs.integers) is not None:
         case = _derived(context, name, make)
         if case is not None:
-            result = context.verdict_of_exact(name, context.run_exact(name, case))
+            result = context.verdict_of_exact(context.run_exact(name, case))
     if result.is_failure or not context.thorough:
         return result
     found = values.judge_special(context, name, other)

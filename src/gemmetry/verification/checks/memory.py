@@ -6,6 +6,7 @@ Checks by value: every element is within its error bound, on inputs of several k
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,20 +35,18 @@ aligned."""
 
 def check_form(context: Context) -> CheckResult:
     """The result has the right type, shape and dtype and is not one of the inputs."""
-    name = "form"
     problem = context.launcher.form_problem(context.first)
-    return failed(name, problem) if problem else passed(name)
+    return failed(problem) if problem else passed()
 
 
 def check_written(context: Context) -> CheckResult:
     """No element still holds the sentinel that the output was filled with."""
-    name = "written"
     if not context.executable.writes_output:
-        return not_applicable(name, "the provider allocates its own output")
+        return not_applicable("the provider allocates its own output")
     launch = context.first
     left = sentinel_mask(launch.output, launch.sentinel)
     if not left.any():
-        return passed(name)
+        return passed()
     # A correct element may equal the sentinel (fp8 has 256 values), so it must also be wrong, or
     # equal the other sentinel after the second launch.
     if context.reference is not None:
@@ -55,44 +54,41 @@ def check_written(context: Context) -> CheckResult:
     else:
         count = int((left & sentinel_mask(context.second.output, context.second.sentinel)).sum())
     if count == 0:
-        return passed(name)
-    context.keep_evidence(name, launch, None, None)
-    return failed(name, f"{count} of {left.size} elements were never written")
+        return passed()
+    context.keep_evidence(launch, None, None)
+    return failed(f"{count} of {left.size} elements were never written")
 
 
 def check_inputs_unchanged(context: Context) -> CheckResult:
     """After the launch every input holds the bytes it held before."""
-    name = "inputs_unchanged"
     changed = context.first.changed_inputs
-    return failed(name, f"the launch changed {', '.join(changed)}") if changed else passed(name)
+    return failed(f"the launch changed {', '.join(changed)}") if changed else passed()
 
 
 def check_red_zones(context: Context) -> CheckResult:
     """Nothing was written immediately before or after any buffer."""
-    name = "red_zones"
     if context.first.broken_zones is None:
-        return not_applicable(name, "this device has no red zones around its buffers")
+        return not_applicable("this device has no red zones around its buffers")
     problem = zone_problem(context.first)
-    return failed(name, problem) if problem else passed(name)
+    return failed(problem) if problem else passed()
 
 
 def check_unaligned_buffers(context: Context) -> CheckResult:
     """The result is correct in new buffers that begin an odd number of elements after a multiple of
     256 bytes. Where the device guarantees an alignment, such as 16 bytes on a GPU, they begin at
     that offset instead; large ones only at level paranoid, as they are uploaded again."""
-    name = "unaligned_buffers"
     device, operation = context.launcher.device, context.operation
     if not isinstance(device, RedZoneDevice):
-        return not_applicable(name, "buffers cannot be placed at chosen addresses on this device")
+        return not_applicable("buffers cannot be placed at chosen addresses on this device")
     promised = getattr(device, "alignment_bytes", UNALIGNED_BYTES)
     offset = Offset(UNALIGNED_BYTES)
     if promised == 1:
         rng = np.random.default_rng([context.seed % 2**64, *operation.matmul_shape])
         offset = Offset(elements=1 + 2 * int(rng.integers(_MOST_ELEMENTS // 2)))
     elif operation.bytes > LITTLE_BYTES and not context.thorough:
-        return not_applicable(name, "the operands are large; paranoid tries other addresses")
+        return not_applicable("the operands are large; paranoid tries other addresses")
     if not context.launcher.has_room(operation.bytes):
-        return not_applicable(name, "there is not enough memory for further buffers")
+        return not_applicable("there is not enough memory for further buffers")
     try:
         launch = _in_new_buffers(context, offset)
     except DispatchError as error:
@@ -100,16 +96,16 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
         device.synchronize()
         if promised == 1 or bug_of(error):
             raise
-        return not_applicable(name, f"it refuses buffers at multiples of {promised} bytes: {error}")
+        return not_applicable(f"it refuses buffers at multiples of {promised} bytes: {error}")
     problem = context.launcher.form_problem(launch) or zone_problem(launch)
     if problem:
-        return failed(name, problem)
+        return failed(problem)
     if launch.same_as(context.first):
-        return passed(name)
-    result = context.judge_by_bound(name, launch, context.reference)
+        return passed()
+    result = context.judge_by_bound(launch, context.reference)
     if not result.is_failure:
         return result
-    aligned = context.judge_by_bound(name, _in_new_buffers(context, Offset()), context.reference)
+    aligned = context.judge_by_bound(_in_new_buffers(context, Offset()), context.reference)
     if aligned.is_failure:
         return result
     where = f"{offset.elements} elements" if offset.elements else f"{offset.size_bytes} bytes"
@@ -136,20 +132,21 @@ def check_values(context: Context) -> CheckResult:
     """Every element is within its error bound of the float64 (integers: exact) reference. Without a
     reference the check is named ``freivalds`` and tests sums over rows and columns."""
     if context.reference is None:
-        return context.judge_sums("freivalds", context.first, context.first_sums)
-    return context.judge("values", context.first, context.reference.value, context.first_errors)
+        context.check = "freivalds"
+        return replace(context.judge_sums(context.first, context.first_sums), name=context.check)
+    return context.judge(context.first, context.reference.value, context.first_errors)
 
 
 def check_zero_mean(context: Context) -> CheckResult:
     """Normal inputs: products cancel, so small errors are not hidden by a large result."""
     inputs = make_inputs(context.operation, distribution="normal", seed=context.seed + 1)
-    return _judge(context, "zero_mean", inputs)
+    return _judge(context, inputs)
 
 
 def check_same_sign(context: Context) -> CheckResult:
     """U[0, 1): nothing cancels, so truncation errors add up."""
     inputs = make_inputs(context.operation, distribution="uniform", seed=context.seed + 1)
-    return _judge(context, "same_sign", inputs)
+    return _judge(context, inputs)
 
 
 def check_wide_range(context: Context) -> CheckResult:
@@ -168,14 +165,14 @@ def judge_special(
     """Compare the result on inputs that `make` draws with a reference of their own."""
     reason = special_inputs.objection(name, context.operation, context.declared)
     if reason:
-        return not_applicable(name, reason)
+        return not_applicable(reason)
     inputs = make(context.operation, context.seed)
     if inputs is None:
-        return not_applicable(name, "the range of these formats is too small for such inputs")
+        return not_applicable("the range of these formats is too small for such inputs")
     # Errors on extreme inputs may be larger than usual; only wrong elements count.
-    result = _judge(context, name, inputs)
-    return result if result.is_failure else passed(name)
+    result = _judge(context, inputs)
+    return result if result.is_failure else passed()
 
 
-def _judge(context: Context, name: str, inputs: Inputs) -> CheckResult:
-    return context.judge_by_bound(name, context.launch_on(inputs), context.reference_of(inputs))
+def _judge(context: Context, inputs: Inputs) -> CheckResult:
+    return context.judge_by_bound(context.launch_on(inputs), context.reference_of(inputs))

@@ -41,6 +41,7 @@ class CheckResult:
     """What one check found."""
 
     name: str
+    """"": that of the check which returns it (:func:`gemmetry.verification.context.run_check`)."""
     outcome: CheckOutcome = CheckOutcome.PASSED
     detail: str = ""
     """One line: why the check did not pass, or what a passed check left out, if anything."""
@@ -62,27 +63,27 @@ class CheckResult:
         return replace(self, detail=f"{why}{separator}{self.detail}")
 
 
-def passed(name: str, detail: str = "") -> CheckResult:
+def passed(detail: str = "", name: str = "") -> CheckResult:
     return CheckResult(name, CheckOutcome.PASSED, detail)
 
 
-def failed(name: str, detail: str, first_bad: str = "") -> CheckResult:
+def failed(detail: str, first_bad: str = "", name: str = "") -> CheckResult:
     return CheckResult(name, CheckOutcome.FAILED, detail, first_bad)
 
 
-def warned(name: str, detail: str) -> CheckResult:
+def warned(detail: str, name: str = "") -> CheckResult:
     return CheckResult(name, CheckOutcome.WARNED, detail)
 
 
-def incomplete(name: str, detail: str) -> CheckResult:
-    return CheckResult(name, CheckOutcome.INCOMPLETE, detail)
+def incomplete(detail: str) -> CheckResult:
+    return CheckResult("", CheckOutcome.INCOMPLETE, detail)
 
 
-def property_of(name: str, detail: str) -> CheckResult:
-    return CheckResult(name, CheckOutcome.PROPERTY, detail)
+def property_of(detail: str) -> CheckResult:
+    return CheckResult("", CheckOutcome.PROPERTY, detail)
 
 
-def not_applicable(name: str, detail: str) -> CheckResult:
+def not_applicable(detail: str, name: str = "") -> CheckResult:
     return CheckResult(name, CheckOutcome.NOT_APPLICABLE, detail)
 
 

@@ -42,7 +42,7 @@ from gemmetry.verification.companions import (
     tail_operations,
     whole_tile,
 )
-from gemmetry.verification.context import Context
+from gemmetry.verification.context import INTEGERS, Context, run_check
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launcher
 
@@ -119,6 +119,8 @@ class Attempt:
     refusal: str = ""
     """Why the operation was not tried."""
     build_seconds: float = 0.0
+    first_refusal: str = ""
+    """Why the first of several operations was not tried."""
 
     @property
     def failure(self) -> CheckResult | None:
@@ -127,10 +129,7 @@ class Attempt:
 
 
 def shared(
-    context: Context,
-    name: str,
-    find: Callable[[Companions], CheckResult],
-    *variant: object,
+    context: Context, name: str, find: Callable[[Companions], CheckResult], *variant: object
 ) -> CheckResult:
     """The result of `find` for the check `name`, which all dispatches of a configuration share
     unless it failed, as the next one would have no evidence.
@@ -140,7 +139,7 @@ def shared(
     """
     companions = context.companions
     if companions is None:
-        return not_applicable(name, "this configuration cannot be built for other shapes here")
+        return not_applicable("this configuration cannot be built for other shapes here")
     key = " ".join(map(str, (name, "thorough" if context.thorough else "few", *variant)))
     if key in companions.known:
         return companions.known[key]
@@ -158,12 +157,13 @@ def on_whole_tiles(
     def find(companions: Companions) -> CheckResult:
         operation = whole_tile(context.operation, companions, tiles)
         if operation is None:
-            return not_applicable(name, "the operation has no shape of whole tiles")
-        found = attempt(context, name, operation, (check,), seed=context.seed)
+            return not_applicable("the operation has no shape of whole tiles")
+        found = attempt(context, operation, (check,), seed=context.seed)
         if found.result is None:
-            return not_applicable(name, f"it refuses {operation}: {found.refusal}")
-        is_own = found.result.name == name
-        return found.result if is_own else inner_failure(name, operation, found.result)
+            return not_applicable(f"it refuses {operation}: {found.refusal}")
+        if found.result.name == "launch":
+            return inner_failure(operation, found.result)
+        return replace(found.result, name="")
 
     return shared(context, name, find)
 
@@ -171,19 +171,12 @@ def on_whole_tiles(
 def check_tail_shapes(context: Context) -> CheckResult:
     """Results are correct for small shapes that are not multiples of the tile, and at other edges
     of tiling."""
-    name = "tail_shapes"
 
     def find(companions: Companions) -> CheckResult:
         options = tail_operations(context.operation, companions, thorough=context.thorough)
-        return _try_all(context, name, options)
+        return _try_all(context, options)
 
-    return shared(context, name, find)
-
-
-def _multiprocessors(context: Context) -> int | None:
-    """Number of the device's multiprocessors, where it reports them."""
-    count = getattr(context.launcher.device, "multiprocessors", 0)
-    return count if isinstance(count, int) and count > 0 else None
+    return shared(context, "tail_shapes", find)
 
 
 def steps(operation: Operation, companions: Companions) -> int:
@@ -237,7 +230,7 @@ class Affordable:
         if not self.left_out or result.detail or result.outcome is not CheckOutcome.PASSED:
             return result
         text = f"{self._made} of {self._made + self.left_out}, drawn as time allows"
-        return (incomplete if self.is_cut_short else passed)(result.name, text)
+        return (incomplete if self.is_cut_short else passed)(text)
 
     @property
     def is_cut_short(self) -> bool:
@@ -248,52 +241,50 @@ class Affordable:
 def check_many_shapes(context: Context) -> CheckResult:
     """One launch on exact integers at each of a covering set of shapes, drawn from the seed: see
     :func:`~gemmetry.verification.companions.covering_operations`."""
-    name = "many_shapes"
 
     def find(companions: Companions) -> CheckResult:
-        known = replace(companions, processors=_multiprocessors(context))
+        processors = getattr(context.launcher.device, "multiprocessors", None) or None
+        known = replace(companions, processors=processors)
         options = list(covering_operations(context.operation, known, context.seed))
         affordable = Affordable(context, MANY_S[context.thorough])
         costs = [float(steps(candidates[0], companions)) for candidates in options]
         drawn = affordable.of(options, costs)
-        return affordable.stated(_try_all(context, name, drawn, (exact_once,)))
+        return affordable.stated(_try_all(context, drawn, (check_integers,)))
 
-    return shared(context, name, find)
+    return shared(context, "many_shapes", find)
 
 
-def exact_once(context: Context) -> CheckResult:
+def check_integers(context: Context) -> CheckResult:
     """One launch on integers whose sums are exact; the result has its form, and nothing outside of
     it was written."""
-    name = "integers"
-    case = context.case(name, exact_inputs.integers, keep=False)
+    case = context.case(INTEGERS, exact_inputs.integers, keep=False)
     if case is None:
-        return not_applicable(name, "sums round")
+        return not_applicable("sums round")
     context.inputs = case.inputs
-    run = context.run_exact(name, case)
-    result = context.verdict_of_exact(name, run)
+    run = context.run_exact(INTEGERS, case)
+    result = context.verdict_of_exact(run)
     problem = memory.zone_problem(run.launch)
-    return failed(name, problem) if problem and not result.is_failure else result
+    return failed(problem) if problem and not result.is_failure else result
 
 
 def check_alpha_beta(context: Context) -> CheckResult:
     """The same configuration is correct with other factors alpha and beta. At level standard only
     where the operation itself has such factors."""
-    name = "alpha_beta"
     operation, signature = context.operation, context.operation.signature
     if not context.thorough and (signature.alpha, signature.beta) == (1.0, 0.0):
-        return not_applicable(name, "the operation has neither alpha nor beta")
+        return not_applicable("the operation has neither alpha nor beta")
 
     def find(companions: Companions) -> CheckResult:
-        result = _try_all(context, name, _with_factors(operation, companions, FACTORS))
+        result = _try_all(context, _with_factors(operation, companions, FACTORS))
         if result.outcome is not CheckOutcome.PASSED:
             return result
         of_one = [(one, other) for one in SIGNS for other in (*SIGNS, _OTHER)]
         each = [*of_one, *((other, one) for one, other in of_one if other == _OTHER)]
         signs = _with_factors(operation, companions, each)
-        exactly = _try_all(context, name, signs, (exact_once,))
+        exactly = _try_all(context, signs, (check_integers,))
         return exactly if exactly.is_failure else result
 
-    return shared(context, name, find, signature.alpha, signature.beta)
+    return shared(context, "alpha_beta", find, signature.alpha, signature.beta)
 
 
 def _with_factors(
@@ -314,7 +305,6 @@ def _with_factors(
 
 def _try_all(
     context: Context,
-    name: str,
     options: Iterator[tuple[Operation, ...]],
     only: Sequence[Callable[[Context], CheckResult]] = (),
 ) -> CheckResult:
@@ -327,51 +317,47 @@ def _try_all(
         is_late = spent.seconds > LONGEST_S[context.thorough] * shared_by
         if is_late or builds_s > LONGEST_BUILDS_S[context.thorough] * shared_by:
             late = f"stopped after {tried} of them, as they take long"
-            stopped = _passed(name, shapes, refused, late)
+            stopped = _passed(shapes, refused, late)
             return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
         checks = only or (_FIRST if context.thorough or not shapes else _EACH)
         seed = context.seed + shapes if only else None
-        tried_last = attempt(context, name, candidates[0], checks, seed=seed)
+        tried_last = first_accepted(context, candidates, checks, seed=seed)
         builds_s += tried_last.build_seconds
-        if tried_last.refusal:
-            refused.append(f"{candidates[0]}: {tried_last.refusal}")
-            if candidates[1:]:
-                tried_last = first_accepted(context, name, candidates[1:], checks, seed=seed)
-                builds_s += tried_last.build_seconds
+        if tried_last.first_refusal:
+            refused.append(f"{candidates[0]}: {tried_last.first_refusal}")
         if tried_last.failure is not None:
-            return inner_failure(name, tried_last.operation, tried_last.failure)
+            return inner_failure(tried_last.operation, tried_last.failure)
         shapes += 1
         tried += not tried_last.refusal
     if not tried:
         why = refused[0] if refused else "there are none"
-        none = not_applicable(name, f"it refuses all of them ({why})")
+        none = not_applicable(f"it refuses all of them ({why})")
         return replace(none, refused=len(refused))
-    return _passed(name, shapes, refused)
+    return _passed(shapes, refused)
 
 
-def inner_failure(name: str, operation: Operation, inner: CheckResult) -> CheckResult:
-    """A failure of the check `name`, caused by the check `inner` of another operation."""
-    return failed(name, f"{operation}: {inner.name}: {inner.detail}", inner.first_bad)
+def inner_failure(operation: Operation, inner: CheckResult) -> CheckResult:
+    """A failure of a check, caused by the check `inner` of another operation."""
+    return failed(f"{operation}: {inner.name}: {inner.detail}", inner.first_bad)
 
 
-def _passed(name: str, shapes: int, refused: Sequence[str], detail: str = "") -> CheckResult:
+def _passed(shapes: int, refused: Sequence[str], detail: str = "") -> CheckResult:
     """A passed check; `refused` lists the rejected `shapes`, whether or not a rounded one was tried
     instead."""
     if refused:
         count = f"{len(refused)} of {shapes} shapes refused (first {refused[0]})"
         detail = f"{detail}; {count}" if detail else count
-    return replace(passed(name, detail), refused=len(refused))
+    return replace(passed(detail), refused=len(refused))
 
 
 def attempt(
     context: Context,
-    name: str,
     operation: Operation,
     checks: Sequence[Callable[[Context], CheckResult]],
     *,
     seed: int | None = None,
 ) -> Attempt:
-    """Build `operation` and run `checks` on it until one fails, for the check `name` of `context`.
+    """Build `operation` and run `checks` on it until one fails.
 
     Args:
         seed: that of the inputs that checks make; there are no others, and no reference. None:
@@ -390,10 +376,13 @@ def attempt(
         inputs, reference = _answer(operation, context.seed) if seed is None else ((), None)
         own_seed = context.seed if seed is None else seed
         inner = Context(launcher, operation, inputs, reference, own_seed, thorough=context.thorough)
-        result = _first_failure(inner, checks)
-        if result is not None and result.is_failure:
-            for evidence in inner.evidence.values():
-                context.evidence[name] = replace(evidence, check=name)
+        result = None
+        for check in checks:
+            result = run_check(inner, check)
+            if result.is_failure:
+                for evidence in inner.evidence.values():
+                    context.evidence[context.check] = replace(evidence, check=context.check)
+                break
         return Attempt(operation, result, build_seconds=build_seconds)
     except (DispatchError, *LIMITS, *BUGS) as error:
         is_kernels = isinstance(error, DispatchError) or Launcher.raised_by_run(error)
@@ -403,7 +392,7 @@ def attempt(
         context.launcher.device.synchronize()
         bug = bug_of(error)
         if bug:
-            return Attempt(operation, failed("launch", bug))
+            return Attempt(operation, failed(bug, name="launch"))
         text = error.message if isinstance(error, DispatchError) else str(error)
         refusal = text or type(error).__name__
         return Attempt(operation, refusal=refusal, build_seconds=build_seconds)
@@ -414,7 +403,6 @@ def attempt(
 
 def first_accepted(
     context: Context,
-    name: str,
     options: Sequence[Operation],
     checks: Sequence[Callable[[Context], CheckResult]],
     *,
@@ -422,25 +410,14 @@ def first_accepted(
 ) -> Attempt:
     """:func:`attempt` of the first of `options` that is not refused, else of the last one; the
     build time is that of all."""
-    builds_s = 0.0
+    builds_s, refusals = 0.0, [""]
     for operation in options:
-        found = attempt(context, name, operation, checks, seed=seed)
+        found = attempt(context, operation, checks, seed=seed)
         builds_s += found.build_seconds
         if not found.refusal:
             break
-    return replace(found, build_seconds=builds_s)
-
-
-def _first_failure(
-    context: Context, checks: Sequence[Callable[[Context], CheckResult]]
-) -> CheckResult | None:
-    """Result of the first of `checks` that fails, else of the last one."""
-    result = None
-    for check in checks:
-        result = check(context)
-        if result.is_failure:
-            break
-    return result
+        refusals.append(found.refusal)
+    return replace(found, build_seconds=builds_s, first_refusal=refusals[:2][-1])
 
 
 @lru_cache(maxsize=24)
@@ -452,8 +429,6 @@ def _answer(operation: Operation, seed: int) -> tuple[tuple[Array, ...], Referen
     inputs = make_inputs(operation, distribution=distribution, seed=seed)
     return inputs, compute_reference(operation, inputs)
 
-
-NAME = "long_axes"
 
 FOUR_BITS, EIGHT_BITS, TEN_BITS, SIXTEEN_BITS = 2**4, 2**8, 2**10, 2**16
 """Numbers of tiles and elements at which narrow counters wrap around; 1024 is also the maximum
@@ -476,7 +451,7 @@ def check_long_axes(context: Context) -> CheckResult:
     """More than 1024 rows, more than 1024 columns (16 tiles at least) and more than 65536 products,
     each with minimal sizes along the other axes; thorough: more than 65536 rows and columns as well
     (256 tiles at least). Inputs are integers whose sums are exact; each shape takes one launch."""
-    return shared(context, NAME, partial(_long_axes_try_all, context))
+    return shared(context, "long_axes", partial(_long_axes_try_all, context))
 
 
 def long_sizes(tile: tuple[int, int, int], *, thorough: bool = False) -> Iterator[Sizes]:
@@ -506,17 +481,17 @@ def _long_axes_try_all(context: Context, companions: Companions) -> CheckResult:
         options = rounded_options(context.operation, sizes)
         if not options:
             continue
-        found = first_accepted(context, NAME, options, (exact.check_integers,))
+        found = first_accepted(context, options, (exact.check_integers,))
         if found.failure is not None:
-            return inner_failure(NAME, found.operation, found.failure)
+            return inner_failure(found.operation, found.failure)
         if found.refusal:
             refused.append(f"{found.operation}: {found.refusal}")
         tried += not found.refusal
     left_out = [*too_long, *refused]
     detail = f"left out: {'; '.join(left_out)}" if left_out else ""
     if too_long:
-        return incomplete(NAME, detail)
-    return passed(NAME, detail) if tried else not_applicable(NAME, detail or "there are none")
+        return incomplete(detail)
+    return passed(detail) if tried else not_applicable(detail or "there are none")
 
 
 def _by_shorter_s(context: Context, sizes: Sizes) -> float:
@@ -531,11 +506,11 @@ def _by_shorter_s(context: Context, sizes: Sizes) -> float:
         for _ in range(TRIES):
             inner.launcher.launch(inner.main, sentinel=0)
         seconds = inner.launcher.fastest_s
-        return passed(NAME)
+        return passed()
 
     options = rounded_options(context.operation, shorter)
     if options:
-        first_accepted(context, NAME, options, (timed,))
+        first_accepted(context, options, (timed,))
     return SHORTER * seconds
 
 

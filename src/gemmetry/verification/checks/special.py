@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +35,17 @@ def check_nan_spreads(context: Context) -> CheckResult:
     the next launch has none. Where blocks have factors, these are NaN. After relu zero is accepted
     too, as the maximum of NaN and 0 is 0 by IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019
     (maximum)."""
-    name = "nan_spreads"
-    result = _check(context, name, math.nan).result
-    return _nothing_stays(context, name) if result.outcome is CheckOutcome.PASSED else result
+    result, _, _ = _check(context, "nan_spreads", math.nan)
+    if result.outcome is not CheckOutcome.PASSED:
+        return result
+    # A launch on the caller's inputs immediately after one with NaN is as correct as before.
+    launch = context.launcher.launch(context.main, sentinel=context.launcher.sentinels[1])
+    if launch.same_as(context.first) or context.launcher.form_problem(launch):
+        return passed()
+    result = context.judge_by_bound(launch, context.reference)
+    if not result.is_failure or context.first_errors.bad_count:
+        return passed()
+    return result.because("the launch after one on inputs with NaN is wrong: part of it was kept")
 
 
 def check_inf_spreads(context: Context) -> CheckResult:
@@ -51,55 +58,49 @@ def check_inf_spreads(context: Context) -> CheckResult:
     name = "inf_spreads"
     found = _check(context, name, math.inf)
     has_relu = EpilogueStep.RELU in context.operation.signature.epilogue
-    if found.result.outcome is not CheckOutcome.PASSED or not has_relu:
-        return found.result
+    if found[0].outcome is not CheckOutcome.PASSED or not has_relu:
+        return found[0]
     other = _check(context, name, -math.inf)
-    if other.result.outcome is not CheckOutcome.PASSED:
-        return other.result
+    if other[0].outcome is not CheckOutcome.PASSED:
+        return other[0]
     for one, opposite in ((found, other), (other, found)):
-        result = _clamped(context, name, one, opposite)
+        result = _clamped(context, one, opposite)
         if result.is_failure:
             return result
-    return found.result
+    return found[0]
 
 
-@dataclass(frozen=True)
-class _SpecialFound:
-    """A launch on inputs with NaN or infinity, and its result; `launch` and `case` are set where it
-    was made."""
-
-    result: CheckResult
-    launch: Launch | None = None
-    case: Spread | None = None
+_Found = tuple[CheckResult, Launch | None, Spread | None]
+"""The result of a launch on inputs with NaN or infinity; the launch and its inputs, where it was
+made."""
 
 
-def _clamped(
-    context: Context, name: str, found: _SpecialFound, opposite: _SpecialFound
-) -> CheckResult:
+def _clamped(context: Context, found: _Found, opposite: _Found) -> CheckResult:
     """No element that should be a clamped -∞ is NaN, if the opposite ∞ resulted in an infinity: a
     sum with an intermediate NaN (as in products of parts) is NaN for both signs."""
-    assert found.launch is not None and found.case is not None and opposite.launch is not None
-    if found.case.signs is None:
-        return passed(name)
-    must = found.case.must
-    outputs = found.launch.output, opposite.launch.output
+    (_, launch, case), (_, other, _) = found, opposite
+    assert launch is not None and case is not None and other is not None
+    if case.signs is None:
+        return passed()
+    must = case.must
+    outputs = launch.output, other.output
     here, there = (to_float64(output.reshape(-1)[must]) for output in outputs)
     is_large = np.abs(there) >= context.operation.signature.result.maximum
-    bad = must[(found.case.signs < 0) & is_large & np.isnan(here)]
+    bad = must[(case.signs < 0) & is_large & np.isnan(here)]
     if not bad.size:
-        return passed(name)
+        return passed()
     detail = (
         f"minus infinity becomes NaN after relu in {bad.size} elements, in which infinity stayed "
         "infinite: relu is not computed as the maximum with zero"
     )
-    return _failed(context, name, found.launch, bad, detail)
+    return _failed(context, launch, bad, detail)
 
 
-def _check(context: Context, name: str, value: float) -> _SpecialFound:
+def _check(context: Context, name: str, value: float) -> _Found:
     operation = context.operation
     reason = objection(name, operation, context.declared)
     if reason:
-        return _SpecialFound(not_applicable(name, reason))
+        return not_applicable(reason), None, None
     case = spread(operation, context.inputs, value)
     placed = context.put(case.inputs)
     context.launcher.keep_copies(placed)
@@ -109,61 +110,42 @@ def _check(context: Context, name: str, value: float) -> _SpecialFound:
     if not problem and launch.changed_inputs and not context.first.changed_inputs:
         problem = f"the launch changed {', '.join(launch.changed_inputs)}, which contained {what}"
     if problem:
-        return _SpecialFound(failed(name, problem))
-    return _SpecialFound(_judge(context, name, launch, case, value), launch, case)
+        return failed(problem), None, None
+    return _judge(context, launch, case, value), launch, case
 
 
 def _what(value: float) -> str:
     return "NaN" if math.isnan(value) else "infinity"
 
 
-def _nothing_stays(context: Context, name: str) -> CheckResult:
-    """A launch on the caller's inputs immediately after one with NaN is as correct as before."""
-    launch = context.launcher.launch(context.main, sentinel=context.launcher.sentinels[1])
-    if launch.same_as(context.first) or context.launcher.form_problem(launch):
-        return passed(name)
-    result = context.judge_by_bound(name, launch, context.reference)
-    if not result.is_failure or context.first_errors.bad_count:
-        return passed(name)
-    why = "the launch after one on inputs with NaN is wrong: part of it was kept"
-    return result.because(why)
-
-
-def _judge(context: Context, name: str, launch: Launch, case: Spread, value: float) -> CheckResult:
+def _judge(context: Context, launch: Launch, case: Spread, value: float) -> CheckResult:
     got, before = launch.output.reshape(-1), context.first.output.reshape(-1)
     what = _what(value)
     steps = context.operation.signature.epilogue
     shows, is_turned = shown(
         context.operation, got[case.must], steps, case.signs, is_infinite=math.isinf(value)
     )
-    swallowed, turned = case.must[~shows], case.must[is_turned]
-    if swallowed.size:
-        detail = (
-            f"{what} is swallowed: {swallowed.size} of {case.must.size} elements that depend on "
-            "it do not show it"
-        )
-        return _failed(context, name, launch, swallowed, detail)
-    if turned.size:
-        detail = f"{turned.size} of {case.must.size} infinite elements have the wrong sign"
-        return _failed(context, name, launch, turned, detail)
     # Bits may differ between launches, but there must be no new NaN or infinity.
     others = _without(_different(got, before), case.may)
     is_new = ~np.isfinite(to_float64(got[others])) & np.isfinite(to_float64(before[others]))
-    leaked = others[is_new]
-    if leaked.size:
-        detail = f"{what} leaks: {leaked.size} elements that do not depend on it show it"
-        return _failed(context, name, launch, leaked, detail)
-    return _others_right(context, name, launch, others, what)
+    count = case.must.size
+    for at, where in (
+        (case.must[~shows], f"{what} is swallowed: {{}} of {count} elements that depend on it do "
+         "not show it"),
+        (case.must[is_turned], f"{{}} of {count} infinite elements have the wrong sign"),
+        (others[is_new], f"{what} leaks: {{}} elements that do not depend on it show it"),
+    ):  # fmt: skip
+        if at.size:
+            return _failed(context, launch, at, where.format(at.size))
+    return _others_right(context, launch, others, what)
 
 
-def _others_right(
-    context: Context, name: str, launch: Launch, others: Positions, what: str
-) -> CheckResult:
+def _others_right(context: Context, launch: Launch, others: Positions, what: str) -> CheckResult:
     """Elements that differ from those of the first launch, and are not affected by NaN or infinity,
     are still within their bounds."""
     reference = context.reference
     if not others.size or reference is None or context.first_errors.bad_count:
-        return passed(name)
+        return passed()
     spec = context.operation.output
     where = np.zeros(spec.storage_shape, dtype=np.bool_)
     where.reshape(-1)[others] = True
@@ -171,25 +153,23 @@ def _others_right(
         context.operation, launch.output, reference, where, declared=context.declared
     )
     if not bad.any():
-        return passed(name)
+        return passed()
     stored = to_storage(bad.reshape(spec.shape), spec)
     count = int(bad.sum())
     detail = f"{count} elements that do not depend on the {what} among the inputs are wrong"
-    return _failed(context, name, launch, np.flatnonzero(stored), detail)
+    return _failed(context, launch, np.flatnonzero(stored), detail)
 
 
-def _failed(
-    context: Context, name: str, launch: Launch, positions: Positions, detail: str
-) -> CheckResult:
+def _failed(context: Context, launch: Launch, positions: Positions, detail: str) -> CheckResult:
     """`positions` in the flattened stored result are wrong."""
     spec = context.operation.output
     stored = np.zeros(spec.storage_shape, dtype=np.bool_)
     stored.reshape(-1)[positions] = True
     bad = to_logical(stored, spec)
-    context.keep_evidence(name, launch, None, bad)
+    context.keep_evidence(launch, None, bad)
     index = np.unravel_index(int(bad.argmax()), bad.shape)
     value = to_float64(to_logical(launch.output, spec)[index].reshape(1))[0]
-    return failed(name, detail, f"{[int(i) for i in index]}: got {float(value):.9g}")
+    return failed(detail, f"{[int(i) for i in index]}: got {float(value):.9g}")
 
 
 def _different(left: Array, right: Array) -> Positions:

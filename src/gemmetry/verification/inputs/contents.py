@@ -126,6 +126,11 @@ def _two_of_four(base: Float64Array, axis: int) -> Float64Array:
     return np.moveaxis(lines, 0, axis)
 
 
+def _resized(base: Float64Array, columns: int) -> Float64Array:
+    """The first columns of `base`, again and again."""
+    return base[:, np.arange(base.shape[1]) % columns]
+
+
 STRUCTURES: Mapping[str, _Draw] = {
     "zero": lambda base, _: np.zeros_like(base),
     "one number": lambda base, _: np.full_like(base, base[0, 0]),
@@ -144,9 +149,7 @@ STRUCTURES: Mapping[str, _Draw] = {
     "pairs of equal rows": lambda base, _: np.repeat(base[::2], 2, 0)[: len(base)],
     "pairs of equal columns": lambda base, _: np.repeat(base[:, ::2], 2, 1)[:, : base.shape[1]],
     "rows that repeat after sixteen": lambda base, _: np.resize(base[:16], base.shape),
-    "columns that repeat after sixteen": lambda base, _: np.resize(
-        base.T[:16], base.T.shape
-    ).T.copy(),
+    "columns that repeat after sixteen": lambda base, _: _resized(base, 16),
     "of rank one": lambda base, _: np.outer(np.sign(base[:, 0]), base[0]),
     "rows that add up to zero": lambda base, _: _paired(base, 1),
     "columns that add up to zero": lambda base, _: _paired(base, 0),
@@ -161,9 +164,9 @@ STRUCTURES: Mapping[str, _Draw] = {
     "zero in the second half of columns": lambda base, _: np.where(
         np.arange(base.shape[1]) < base.shape[1] // 2, base, 0.0
     ),
-    "a half that is equal to the other in a row": lambda base, _: np.resize(
-        base.T[: len(base.T) // 2 or 1], base.T.shape
-    ).T.copy(),
+    "a half that is equal to the other in a row": lambda base, _: _resized(
+        base, base.shape[1] // 2 or 1
+    ),
     "a half that is equal to the other in a column": lambda base, _: np.resize(
         base[: len(base) // 2 or 1], base.shape
     ),
@@ -220,11 +223,19 @@ def structures(
             names.append(_EQUAL)
         if spec.role.startswith("scale_"):
             names = ["ones"]
+        first = _matrices(values)[0].copy()
         for number, (name, variant) in enumerate(product(names, variants)):
-            made = partial(_structured, spec, values, name, variant, limit, [*stream, at, number])
+            draw = STRUCTURES.get(name, lambda _, rng, first=first: first)
+            made = partial(_structured, spec, values, draw, variant, limit, [*stream, at, number])
             yield Contents(f"{spec.role} is {name}, {variant}", partial(_with, base, at, made))
-    rng = np.random.default_rng([*stream, len(base)])
-    yield from _related_operands(operation, base, limit, variants, rng)
+    lhs, rhs = operation.inputs[:2]
+    if len(lhs.shape) == 4:
+        return
+    rng, a = np.random.default_rng([*stream, len(base)]), to_float64(to_logical(base[0], lhs))
+    for how, values in (("A", a), ("A transposed", np.swapaxes(a, -1, -2))):
+        for variant in variants if values.shape == rhs.shape else ():
+            copy = _structured(rhs, values, lambda whole, _: whole, variant, limit, rng)
+            yield Contents(f"rhs is {how}, {variant}", (base[0], copy, *base[2:]))
 
 
 def _with(base: Inputs, at: int, made: Callable[[], Array]) -> Inputs:
@@ -272,23 +283,19 @@ def _matrices(values: Float64Array) -> Float64Array:
 def _structured(
     spec: TensorSpec,
     base: Float64Array,
-    name: str,
+    draw: _Draw,
     variant: str,
     limit: int,
-    stream: Sequence[int],
+    stream: Sequence[int] | np.random.Generator,
 ) -> Array:
     """The operand `base` with a structure in all of its matrices, as it is stored."""
     rng, values = np.random.default_rng(stream), np.array(base)
-    matrices = _matrices(values)
-    first = matrices[0].copy()
-    for matrix in matrices:
+    for matrix in _matrices(values):
         if spec.role.startswith("scale_"):
             other = np.where(rng.random(matrix.shape) < 0.5, 2.0, 0.5)
-            matrix[...] = _varied(np.ones_like(matrix), other, variant, rng)
-            continue
-        other = _whole_numbers(matrix.shape, limit, rng)
-        whole = first if name == _EQUAL else STRUCTURES[name](matrix.copy(), rng)
-        matrix[...] = _varied(whole, other, variant, rng)
+        else:
+            other = _whole_numbers(matrix.shape, limit, rng)
+        matrix[...] = _varied(draw(matrix.copy(), rng), other, variant, rng)
     return _stored(values, spec)
 
 
@@ -323,29 +330,6 @@ def _unseen(rows: int, columns: int) -> Mask:
         seen |= (np.abs(i - j) < 2) | (np.abs(i + j - columns) < 2)
         seen |= ((i % GRID == 0) & (j % GRID == 0)) | ((i < GRID) & (j < GRID))
     return cast(Mask, np.logical_not(seen))
-
-
-def _related_operands(
-    operation: Operation,
-    base: Sequence[Array],
-    limit: int,
-    variants: Sequence[str],
-    rng: np.random.Generator,
-) -> Iterator[Contents]:
-    lhs, rhs = operation.inputs[:2]
-    if len(lhs.shape) == 4:
-        return
-    a = to_float64(to_logical(base[0], lhs))
-    for how, values in (("A", a), ("A transposed", np.swapaxes(a, -1, -2))):
-        if values.shape != rhs.shape:
-            continue
-        for variant in variants:
-            made = np.array(values)
-            for matrix in _matrices(made):
-                matrix[...] = _varied(
-                    matrix.copy(), _whole_numbers(matrix.shape, limit, rng), variant, rng
-                )
-            yield Contents(f"rhs is {how}, {variant}", (base[0], _stored(made, rhs), *base[2:]))
 
 
 # Both ends of formats ----------------------------------------------------------------------------
@@ -528,68 +512,28 @@ def specials(operation: Operation, seed: int) -> Iterator[Contents]:
     if not limit or operation.signature.lhs.is_integer:
         return
     base = _integers(operation, limit, rng)
-    specs = operation.inputs
+    specs, blocks = operation.inputs, operation.signature.blocks
     is_convolution = isinstance(operation.shape, Conv2dShape)
     for is_infinite in (False, True):
-        made: list[_Spoiled] = []
+        made: list[tuple[int, Contents]] = []
         for at, spec in enumerate(specs):
             if spec.role in ("lhs", "rhs") and (is_convolution or spec.dtype is E2M1):
                 continue
-            if is_infinite and _without_infinity(operation, spec):
+            is_block_factor = spec.role.startswith("scale_") and blocks is not None
+            if is_infinite and (spec.dtype in FORMATS_WITHOUT_INFINITY or is_block_factor):
                 continue
             for first in (0, 1):
-                spoiled = _spoiled(operation, base, at, first, is_infinite, rng)
-                made.append(spoiled)
-                yield spoiled.contents(operation, base)
+                made.append((at, _spoiled(operation, base, at, first, is_infinite, rng)))
+                yield made[-1][1]
         if len(made) > 2:
-            yield _joined(operation, base, made[::2])
-
-
-def _without_infinity(operation: Operation, spec: TensorSpec) -> bool:
-    if spec.dtype in FORMATS_WITHOUT_INFINITY:
-        return True
-    return spec.role.startswith("scale_") and operation.signature.blocks is not None
-
-
-@dataclass(frozen=True)
-class _Spoiled:
-    """Operand `at` with special numbers, and what depends on them."""
-
-    at: int
-    array: Array
-    affected: Mask
-    signs: npt.NDArray[np.int8] | None
-    is_infinite: bool
-
-    def contents(self, operation: Operation, base: Inputs) -> Contents:
-        spec = operation.inputs[self.at]
-        return Contents(
-            f"{'infinities' if self.is_infinite else 'NaN'} in {spec.role}",
-            (*base[: self.at], self.array, *base[self.at + 1 :]),
-            self.affected,
-            self.signs,
-            self.is_infinite,
-            _steps_after(operation, spec.role),
-        )
-
-
-def _joined(operation: Operation, base: Inputs, made: Sequence[_Spoiled]) -> Contents:
-    """All of `made` at once."""
-    inputs = list(base)
-    affected = np.zeros(operation.output.shape, dtype=np.bool_)
-    for one in made:
-        inputs[one.at] = one.array
-        affected |= one.affected
-    steps = max((_steps_after(operation, operation.inputs[one.at].role) for one in made), key=len)
-    is_infinite = made[0].is_infinite
-    what = "infinities" if is_infinite else "NaN"
-    return Contents(f"{what} in all operands", tuple(inputs), affected, None, is_infinite, steps)
-
-
-def _steps_after(operation: Operation, role: str) -> tuple[EpilogueStep, ...]:
-    """The steps of the epilogue from where the operand `role` enters."""
-    steps = operation.signature.epilogue
-    return steps[steps.index(EpilogueStep(role)) :] if role in map(str, steps) else steps
+            inputs, each = list(base), [one for _, one in made[::2]]
+            for at, one in made[::2]:
+                inputs[at] = one.inputs[at]
+            known = [one.affected for one in each if one.affected is not None]
+            affected = np.logical_or.reduce(known)
+            steps = max((one.steps for one in each), key=len)
+            label = f"{'infinities' if is_infinite else 'NaN'} in all operands"
+            yield Contents(label, tuple(inputs), affected, None, is_infinite, steps)
 
 
 def _spoiled(
@@ -599,8 +543,9 @@ def _spoiled(
     first: int,
     is_infinite: bool,
     rng: np.random.Generator,
-) -> _Spoiled:
-    spec = operation.inputs[at]
+) -> Contents:
+    """`base` with special numbers in the operand `at`."""
+    spec, steps = operation.inputs[at], operation.signature.epilogue
     array = np.array(base[at])
     logical = to_logical(array, spec)
     where: Mask = np.zeros(spec.shape, dtype=np.bool_)
@@ -619,10 +564,13 @@ def _spoiled(
         if is_infinite
         else nan_codes(spec.dtype, count)
     )
-    inputs = (*base[:at], array, *base[at + 1 :])
+    if spec.role in map(str, steps):  # the steps from where the operand enters
+        steps = steps[steps.index(EpilogueStep(spec.role)) :]
+    inputs = _with(base, at, lambda: array)
     affected = affected_by(operation, spec, where)
     signs = _signs(operation, inputs, spec, where) if is_infinite else None
-    return _Spoiled(at, array, affected, signs, is_infinite)
+    label = f"{'infinities' if is_infinite else 'NaN'} in {spec.role}"
+    return Contents(label, inputs, affected, signs, is_infinite, steps)
 
 
 def _spoil_lines(matrix: Mask, first: int, rng: np.random.Generator) -> None:
@@ -672,9 +620,8 @@ def _signs(
 ) -> npt.NDArray[np.int8]:
     """Signs of the infinities of the result; 0 where they are unknown, as where infinities of both
     signs meet."""
-    tensors = {
-        role: to_float64(array) for role, array in logical_tensors(operation, inputs).items()
-    }
+    logical = logical_tensors(operation, inputs)
+    tensors = {role: to_float64(array) for role, array in logical.items()}
     s = operation.signature
     marked = np.where(where, np.sign(tensors[spec.role]), 0.0)
     if spec.role in ("lhs", "rhs"):

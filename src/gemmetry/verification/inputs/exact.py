@@ -38,13 +38,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.operation import Conv2dShape, DType, EpilogueStep, Operation, TensorSpec
+from gemmetry.domain.operation import Conv2dShape, EpilogueStep, Operation, TensorSpec
 from gemmetry.numerics.bounds import is_power_of_two_or_zero, rounds_once
 from gemmetry.numerics.inputs import (
     ChangeKind,
@@ -61,9 +61,7 @@ from gemmetry.numerics.inputs import (
     unchanged_line,
     undoing,
 )
-from gemmetry.numerics.inputs import (
-    line_axis as axis_of_lines,
-)
+from gemmetry.numerics.inputs import line_axis as axis_of_lines
 from gemmetry.numerics.references import (
     Matmul,
     Reference,
@@ -212,8 +210,16 @@ def case_of(
 ) -> ExactCase:
     """The case of integers of either sign on which no sum rounds."""
     product = exact_product(operation, inputs, matmul)
-    largest = _largest_partial_sum if signs_are_random else _largest_sum
-    return exact_case(operation, inputs, product, round_once, largest)
+    k = operation.matmul_shape.k
+    # With random signs, partial sums in any order are a random walk, below 8√K except with
+    # probability 2·exp(-32) each (Hoeffding's inequality).
+    terms = min(float(k), 8.0 * math.sqrt(k)) if signs_are_random else float(k)
+
+    def largest_partial(operation: Operation, inputs: Sequence[Array]) -> float:
+        largest = [max(map(abs, finite_range(array))) for array in inputs[:2]]
+        return terms * largest[0] * largest[1]
+
+    return exact_case(operation, inputs, product, round_once, largest_partial)
 
 
 def exact_case(
@@ -247,7 +253,11 @@ def exact_case(
             magnitude = np.maximum(magnitude, largest_partial(operation, inputs))
     reference = with_epilogue(operation, wide, magnitude, tensors)
     if s.epilogue == (EpilogueStep.GELU,) and len(inputs) == 2 and s.alpha == 1:
-        reference = _without_idle_rounding(reference, wide, s.result)
+        # An allowance for rounding a representable product would hide gelu by tanh in 16 bits.
+        assert reference.extra_rounding is not None
+        is_kept = to_float64(quantize(wide, s.result)) == wide
+        extra = np.where(is_kept, 0.0, reference.extra_rounding)
+        reference = replace(reference, extra_rounding=extra)
     return ExactCase(inputs, None, reference, folded_terms)
 
 
@@ -265,29 +275,6 @@ def _folds_exactly(operation: Operation, tensors: Mapping[str, Array]) -> bool:
         return True
     steps = s.beta / s.alpha
     return steps.is_integer() and abs(steps) <= _MOST_STEPS
-
-
-def _largest_partial_sum(operation: Operation, inputs: Sequence[Array]) -> float:
-    """The largest partial sum of K products of integers with random signs, in any order: a random
-    walk, below 8√K·max|A|·max|B| except with probability 2·exp(-32) each (Hoeffding's
-    inequality)."""
-    k = operation.matmul_shape.k
-    largest = [max(map(abs, finite_range(array))) for array in inputs[:2]]
-    return min(float(k), 8.0 * math.sqrt(k)) * largest[0] * largest[1]
-
-
-def _largest_sum(operation: Operation, inputs: Sequence[Array]) -> float:
-    """The largest sum of K products, whatever their signs."""
-    largest = [max(map(abs, finite_range(array))) for array in inputs[:2]]
-    return operation.matmul_shape.k * largest[0] * largest[1]
-
-
-def _without_idle_rounding(reference: Reference, product: Float64Array, dtype: DType) -> Reference:
-    """`reference` without an allowance for rounding `product` to `dtype` where the product is
-    representable: that allowance would hide gelu by tanh in 16 bits."""
-    assert reference.extra_rounding is not None
-    is_kept = to_float64(quantize(product, dtype)) == product
-    return replace(reference, extra_rounding=np.where(is_kept, 0.0, reference.extra_rounding))
 
 
 def other_operands(operation: Operation, seed: int) -> dict[str, Array]:
@@ -450,55 +437,36 @@ def draw_steps(
     Args:
         inputs: host arrays of ``operation.inputs``, in storage shapes; not modified.
     """
-    lined, steps = changeable(operation), []
-    current = list(inputs)
+    lined, current = changeable(operation), list(inputs)
+    steps: list[ChangeStep] = []
+
+    def add(change: InputChange, seen: InputChange) -> None:
+        undo = undoing(operation, inputs, change)
+        steps.append(ChangeStep(change, before, seen, edits(operation, change), undo))
+
     # Scalar factors come last: the rest of the result is unknown after them.
     for place in sorted({place for _, place in wanted}, key=lambda p: (p not in lined, p)):
         before = tuple(current)
         if place not in lined:
             change = negated_factor(operation, current, place)
-            seen = unchanged_line(operation, current, 1, rng)
-            steps.append(_step(operation, inputs, change, before, seen))
+            add(change, unchanged_line(operation, current, 1, rng))
             current[place] = change.contents
             continue
         current[place] = np.array(current[place])
         kinds = sorted({kind for kind, of in wanted if of == place}, key=_ORDER.index)
-        for change in _drawn(operation, current, kinds, place, rng):
-            steps.append(_step(operation, inputs, change, before, change))
-            for edit in steps[-1].edits:
-                current[place][edit.index] = edit.contents
+        everywhere = place not in _FACTORS
+        for kind in kinds:
+            drawn: tuple[InputChange, ...] = ()
+            if kind is ChangeKind.CROSSED:
+                drawn = draw_exchange(operation, current, place, rng, everywhere=everywhere)
+                drawn = drawn if ChangeKind.EXCHANGED in kinds else drawn[:1]
+            elif kind is not ChangeKind.EXCHANGED:
+                drawn = (draw_change(operation, current, kind, place, rng),)
+            for change in drawn:
+                add(change, change)
+                for edit in steps[-1].edits:
+                    current[place][edit.index] = edit.contents
     return steps
-
-
-def _step(
-    operation: Operation,
-    inputs: Sequence[Array],
-    change: InputChange,
-    before: tuple[Array, ...],
-    seen: InputChange,
-) -> ChangeStep:
-    undo = undoing(operation, inputs, change)
-    return ChangeStep(change, before, seen, edits(operation, change), undo)
-
-
-def _drawn(
-    operation: Operation,
-    current: Sequence[Array],
-    kinds: Sequence[ChangeKind],
-    place: int,
-    rng: np.random.Generator,
-) -> Iterator[InputChange]:
-    """Changes of an operand, which the caller applies to `current` one by one."""
-    for kind in kinds:
-        if kind is ChangeKind.CROSSED:
-            crossed, exchanged = draw_exchange(
-                operation, current, place, rng, everywhere=place not in _FACTORS
-            )
-            yield crossed
-            if ChangeKind.EXCHANGED in kinds:
-                yield exchanged
-        elif kind is not ChangeKind.EXCHANGED:
-            yield draw_change(operation, current, kind, place, rng)
 
 
 def _exchanges(operation: Operation, place: int) -> tuple[ChangeKind, ...]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -93,50 +94,31 @@ _HIDDEN_BITS = 20
 _WIDE_EXPONENTS = frozenset({F64, F32, TF32, BF16})
 
 
-def selects_lhs(
-    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+def selection(
+    codes: str,
+    nudged_by: int | None,
+    operation: Operation,
+    seed: int,
+    matmul: Matmul,
+    round_once: bool = True,
 ) -> ExactCase | None:
     """B holds one 1 per column, so the result is a copy of elements of A that use every bit of the
     format, which exposes elements that were read from elsewhere or rounded on the way. Where K > N
     a column has ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor.
     As far as the formats have the range, every third row is large and every third small
     (:data:`SPREAD`), and one row is zero, so that a division by the largest number of a row gives
-    NaN there."""
-    return _selection(operation, seed, matmul, round_once, codes="lhs")
+    NaN there.
 
+    Args:
+        codes: "lhs", or "rhs" for the same with the parts of A and B exchanged; for a convolution,
+            every pixel of the input then has one channel that is 1.
+        nudged_by: 0 or 1: numbers of similar magnitude, which are all a little larger with 1 than
+            with 0: by one unit in the last place of the format, or of the result where that has
+            fewer bits; by sixteen of f32 where further roundings would hide one.
 
-def selects_rhs(
-    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
-) -> ExactCase | None:
-    """The same with the parts of A and B exchanged; for a convolution, every pixel of the input
-    has one channel that is 1."""
-    return _selection(operation, seed, matmul, round_once, codes="rhs")
-
-
-def nudged(
-    codes: str,
-    by: int,
-    operation: Operation,
-    seed: int,
-    matmul: Matmul,
-    round_once: bool = True,
-) -> ExactCase | None:
-    """A selection of `codes` ("lhs" or "rhs") with numbers of similar magnitude, which are all a
-    little larger with `by` 1 than with 0: by one unit in the last place of the format, or of the
-    result where that has fewer bits; by sixteen of f32 where further roundings would hide one. None
-    where formats leave no room."""
-    return _selection(operation, seed, matmul, round_once, codes=codes, nudged_by=by)
-
-
-def _selection(
-    operation: Operation,
-    seed: int,
-    matmul: Matmul,
-    round_once: bool,
-    *,
-    codes: str,
-    nudged_by: int | None = None,
-) -> ExactCase | None:
+    Returns:
+        None where formats leave no room.
+    """
     found = selecting_inputs(operation, seed, codes=codes, nudged_by=nudged_by)
     if found is None:
         return None
@@ -146,8 +128,12 @@ def _selection(
     def sum_of_magnitudes(operation: Operation, given: Sequence[Array]) -> Floats:
         return selected(operation, [absolute(array) for array in given], matmul, codes=codes)
 
-    partial = sum_of_magnitudes if ones > 1 else None
-    return exact_case(operation, inputs, product, round_once, partial, ones)
+    largest = sum_of_magnitudes if ones > 1 else None
+    return exact_case(operation, inputs, product, round_once, largest, ones)
+
+
+selects_lhs = partial(selection, "lhs", None)
+selects_rhs = partial(selection, "rhs", None)
 
 
 def selecting_inputs(
@@ -180,8 +166,10 @@ def selecting_inputs(
     else:
         scales = _line_scales(operation, specs[codes], limit, ones)
         arrays[codes] = random_integers(specs[codes], limit, seed, scales)
-        if not (isinstance(operation.shape, Conv2dShape) and codes == "lhs"):
-            _clear_line(arrays[codes], specs[codes])
+        lines = np.moveaxis(to_logical(arrays[codes], specs[codes]), line_axis(specs[codes]), 0)
+        is_images = isinstance(operation.shape, Conv2dShape) and codes == "lhs"
+        if not is_images and len(lines) >= _FEWEST_LINES:
+            lines[len(lines) // 2] = 0
     arrays[selecting] = _ones(operation, specs[selecting])
     return tuple(arrays[spec.role] for spec in operation.inputs), ones
 
@@ -214,19 +202,6 @@ def selected(
     return _gathered(shape, widen(values), codes, widen(ones))
 
 
-def summed_selection(
-    operation: Operation, inputs: tuple[Array, ...], matmul: Matmul, *, codes: str
-) -> ExactCase:
-    """The case of a selection of `codes` whose factors of blocks use every bit: the sum of a few
-    products may round."""
-    product = to_float64(selected(operation, inputs, matmul, codes=codes, rounds=True))
-    sizes = [absolute(array) for array in inputs]
-    magnitude = to_float64(selected(operation, sizes, matmul, codes=codes, rounds=True))
-    reference = with_epilogue(operation, product, magnitude, logical_tensors(operation, inputs))
-    m, n, k, _ = operation.matmul_shape
-    return ExactCase(inputs, None, reference, 4 + -(-k // min(m, n)))
-
-
 def _close_codes(
     operation: Operation, spec: TensorSpec, limit: int, seed: int, by: int
 ) -> Array | None:
@@ -243,13 +218,6 @@ def _close_codes(
     steps = rng.integers(top // (4 * step), top // (2 * step), spec.storage_shape)
     values = (2 * steps + by) * step * rng.choice(np.array([-1, 1]), spec.storage_shape)
     return quantize(values.astype(np.float64), spec.dtype)
-
-
-def _clear_line(codes: Array, spec: TensorSpec) -> None:
-    """Set the middle row of A, or column of B, to zero."""
-    lines = np.moveaxis(to_logical(codes, spec), line_axis(spec), 0)
-    if lines.shape[0] >= _FEWEST_LINES:
-        lines[lines.shape[0] // 2] = 0
 
 
 def _line_scales(
@@ -470,7 +438,10 @@ def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
     # Integers times the smallest subnormal number are exact, whatever their size.
     down = [round(-math.log2(smallest_subnormal(d.dtype))) for d in (lhs, rhs)]
     up = [min(up[0], down[1]), min(up[1], down[0])]
-    room = _room_below(s.result, case)
+    values = np.abs(to_float64(case.value))
+    # Powers of two by which the result may be divided so that it stays normal.
+    least = float(np.min(values, where=values > 0, initial=1.0))
+    room = math.floor(math.log2(least) - math.log2(smallest_normal(s.result)))
     total = max(up[1] - down[0], up[0] - down[1], -room)
     for_a = (total - up[1], up[0])
     for_b = (up[1], total - up[0])
@@ -492,13 +463,6 @@ def _sizes_and_room(operation: Operation, case: ExactCase) -> tuple[list[float],
 def _is_finite(case: ExactCase) -> bool:
     """Whether the result of `case` is finite, where every bit of it is known."""
     return case.expected is None or bool(np.isfinite(to_float64(case.expected)).all())
-
-
-def _room_below(dtype: DType, case: ExactCase) -> int:
-    """Powers of two by which the result may be divided so that it stays normal."""
-    values = np.abs(to_float64(case.value))
-    least = float(np.min(values, where=values > 0, initial=1.0))
-    return math.floor(math.log2(least) - math.log2(smallest_normal(dtype)))
 
 
 def overflowing(operation: Operation, case: ExactCase) -> ExactCase | None:
@@ -601,6 +565,8 @@ def scaled(
 
 
 def _scaled_blocks(operation: Operation, seed: int, matmul: Matmul) -> ExactCase | None:
+    """A selection of A whose factors of blocks use every bit: the sum of a few products may
+    round."""
     found = selecting_inputs(operation, seed, codes="lhs")
     if found is None:
         return None
@@ -613,7 +579,13 @@ def _scaled_blocks(operation: Operation, seed: int, matmul: Matmul) -> ExactCase
     for i, spec in enumerate(operation.inputs):
         if spec.role.startswith("scale_"):
             inputs[i] = _factors(operation, spec, product, seed)
-    return summed_selection(operation, tuple(inputs), matmul, codes="lhs")
+    product, magnitude = (
+        to_float64(selected(operation, given, matmul, codes="lhs", rounds=True))
+        for given in (inputs, list(map(absolute, inputs)))
+    )
+    reference = with_epilogue(operation, product, magnitude, logical_tensors(operation, inputs))
+    m, n, k, _ = operation.matmul_shape
+    return ExactCase(tuple(inputs), None, reference, 4 + -(-k // min(m, n)))
 
 
 def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int) -> Array:

@@ -258,10 +258,7 @@ def _in_factors(operation: Operation, inputs: Sequence[Array]) -> Spread:
 
 
 def _signs(
-    operation: Operation,
-    inputs: Sequence[Array],
-    lhs_at: tuple[int, ...],
-    rhs_at: tuple[int, ...],
+    operation: Operation, inputs: Sequence[Array], lhs_at: tuple[int, ...], rhs_at: tuple[int, ...]
 ) -> npt.NDArray[np.int8]:
     """Signs of -∞·B[k, :] and A[:, k]·∞, carried through alpha and scale factors: of the row of the
     result, then of its column. The infinities of A and B meet at the same k."""

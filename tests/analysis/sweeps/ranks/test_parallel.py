@@ -144,9 +144,9 @@ def test_a_worker_that_dies_costs_the_counters_of_its_point_alone(counted, monke
     program.write_text(
         "import os\n"
         "from gemmetry.sweeps import workers as worker\n"
-        "read = worker.read_rocprof\n"
-        "worker.read_rocprof = lambda task: "
-        "os._exit(7) if 'point1' in str(task.folders) else read(task)\n"
+        "read = worker.answer\n"
+        "worker.answer = lambda task, hook: "
+        "os._exit(7) if 'point1' in str(task.folders) else read(task, hook)\n"
         "worker.main()\n"
     )
     expected = read_rocprofs(counted, processes=1)
