@@ -237,9 +237,9 @@ def right(a, b):
 
 
 def on_channels(data):
-    for number in range(3, 64):
+    for number in map(int, os.listdir("/dev/fd")):
         try:
-            if stat.S_ISSOCK(os.fstat(number).st_mode):
+            if number > 2 and stat.S_ISSOCK(os.fstat(number).st_mode):
                 os.write(number, data)
         except OSError:
             pass

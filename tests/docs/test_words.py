@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BUDGET = 104_000
+BUDGET = 100_500
 """The aim is 100,000, examples of help and tables that commands printed included."""
 PAGES = {
     path: path.read_text(encoding="utf-8")

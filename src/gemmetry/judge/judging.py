@@ -40,6 +40,7 @@ from gemmetry.results.emit import Result
 from gemmetry.results.texts import cut
 from gemmetry.statistics.comparison import compare_rounds
 from gemmetry.statistics.intervals import Interval, median_interval
+from gemmetry.verification.freivalds import freivalds
 
 ROUNDS = 12
 """Rounds of timing: pairs for the sign test."""
@@ -694,6 +695,7 @@ class _Judging:
     def _slope(self, remote: Remote, lengths: tuple[int, int], side: str) -> Took:
         """Time of one launch in ns: the difference between batches of two lengths."""
         short, long = lengths
+        self._round_inputs: list[tuple[Any, ...]] = []
         few, many = (
             min(self._batch(remote, count, side, looks_at=min(short, _CHECKED))
                 for _ in range(REPEATS))
@@ -707,9 +709,13 @@ class _Judging:
         """Time of `count` launches, in ns. The submission's have new inputs, and of `looks_at`
         results that are chosen after the reply some are compared."""
         task, is_mine = self._task, side == _MINE
-        is_large = sum(self._input_bytes) >= LARGE_BYTES
-        sets = min(count, 2 if is_large else 8)
+        sets = min(count, 2 if self._is_large else 8)
         drawn = [] if is_mine else self._rival_inputs
+        if is_mine and self._is_large and task.operation is not None:
+            # Drawing takes longer than many launches: inputs that are rolled are new ones too.
+            while len(self._round_inputs) < sets:
+                self._round_inputs.append(task.make(self._seed()))
+            drawn = [self._rolled(one) for one in self._round_inputs[:sets]]
         while len(drawn) < sets:
             drawn.append(task.make(self._seed()))
         kept = [tuple(map(_host, one)) for one in drawn[:sets]]
@@ -730,10 +736,22 @@ class _Judging:
 
         took, copies = remote.go(choose)
         results = len(self._shapes)
-        for turn, place in enumerate(chosen[: 1 if is_large else None] if is_mine else ()):
+        for turn, place in enumerate(chosen[: 1 if self._is_large else None] if is_mine else ()):
             mine = copies[turn * results : (turn + 1) * results]
             self._check_launch(drawn[place % sets], mine, "timed launches", Ruling.CHEATED)
         return took
+
+    @property
+    def _is_large(self) -> bool:
+        return sum(self._input_bytes) >= LARGE_BYTES
+
+    def _rolled(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same values at other places: each array is rolled, across its rows, by a number of
+        its own, so that the product is none that was computed before."""
+        return tuple(
+            np.roll(one, int(self._rng.integers(one.size))) if isinstance(one, np.ndarray) else one
+            for one in map(_host, arguments)
+        )
 
     @cached_property
     def _shapes(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -755,6 +773,12 @@ class _Judging:
         self._checks.append(name)
         if task.operation is not None:
             got: Any = np.array(outputs[0])
+            if self._is_large:  # the whole reference would take as long as hundreds of launches
+                hosts = list(map(_host, arguments))
+                found = freivalds(task.operation, hosts, got, seed=self._seed())
+                if not found.is_right:
+                    self._find(ruling, f"right before, and {found.detail} for {name}", name)
+                return
             (checked,) = check_results(task.name, arguments, {task.name: got})
         else:
             assert task.reference is not None
