@@ -512,6 +512,30 @@ def test_batches_are_as_long_as_the_shared_memory_allows(monkeypatch, kind) -> N
         arena._allocate((3, 2**20), np.dtype(np.float32))
 
 
+SOMETIMES = """
+calls = 0
+
+
+def f(a, b):
+    global calls
+    calls += 1
+    c = a @ b
+    if calls > 300 and calls % 4 == 0:
+        c[7, 11] += c.abs().mean()
+    return c
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "ruling"), [(PRODUCT, "ok"), (SOMETIMES, "cheated")], ids=["right", "sometimes"]
+)
+def test_each_batch_of_large_inputs_is_looked_at(monkeypatch, source, ruling) -> None:
+    monkeypatch.setattr("gemmetry.judge.judging.LARGE_BYTES", 2**20)
+    found = _mine(source, "matmul_64x48x4096_f32t_f32t_f32t", time_it=True)
+    assert found.ruling == ruling, str(found)
+    assert {one.check for one in found.findings} <= {"timed launches"}
+
+
 def test_a_clock_that_stands_still_is_a_finding() -> None:
     source = f"import time\ntime.perf_counter_ns = lambda: 0\n\n{PRODUCT}"
     found = _mine(source, "matmul_512x512x512_f32t_f32t_f32t", time_it=True)

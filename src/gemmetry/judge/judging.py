@@ -563,6 +563,7 @@ class _Judging:
         times: dict[str, dict[int, list[float]]] = {side: {} for side in sides}
         own: list[float] = []
         self._rival_inputs: list[tuple[Any, ...]] = []
+        self._round_inputs: list[tuple[Any, ...]] = []
         self._batches: dict[str, list[Took]] = {side: [] for side in sides}
         try:
             lengths = {side: self._lengths(remote, side) for side, remote in sides.items()}
@@ -695,7 +696,7 @@ class _Judging:
     def _slope(self, remote: Remote, lengths: tuple[int, int], side: str) -> Took:
         """Time of one launch in ns: the difference between batches of two lengths."""
         short, long = lengths
-        self._round_inputs: list[tuple[Any, ...]] = []
+        self._round_inputs = []
         few, many = (
             min(self._batch(remote, count, side, looks_at=min(short, _CHECKED))
                 for _ in range(REPEATS))
