@@ -31,7 +31,7 @@ BUDGETS = {
     "formats": 4740,
     "hardware": 3350,
     "history": 1790,
-    "judge": 3330,
+    "judge": 3340,
     "measurement": 1970,
     "numerics": 1300,
     "providers": 9220,
@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 55_990
+TESTS = 56_010
 FILES = 347
 
 

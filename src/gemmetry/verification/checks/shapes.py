@@ -449,7 +449,7 @@ TRIES = 3
 
 def check_long_axes(context: Context) -> CheckResult:
     """More than 1024 rows, more than 1024 columns (16 tiles at least) and more than 65536 products,
-    each with minimal sizes along the other axes; thorough: more than 65536 rows and columns as well
+    each with minimal sizes along the other axes; paranoid: more than 65536 rows and columns as well
     (256 tiles at least). Inputs are integers whose sums are exact; each shape takes one launch."""
     return shared(context, "long_axes", partial(_long_axes_try_all, context))
 
