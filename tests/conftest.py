@@ -19,7 +19,11 @@ import pytest
 from gemmetry.domain.contracts import StressDevice
 from gemmetry.engine import process as local
 from gemmetry.hardware.host_device import set_blas_threads
+from gemmetry.judge import remote as _judged
 from gemmetry.providers.user_provider import kernel as _user_probe
+
+FORKING = (local, _judged, _user_probe)
+"""Modules that start processes which tests fork."""
 
 # The suite's products are small. OpenBLAS wakes all its threads for most of them, and each thread
 # then spins for 2²⁶ cycles (driver/others/blas_server.c), which is most of what a test of
@@ -78,13 +82,13 @@ def forked_workers() -> Iterator[None]:
     ``fork_server.py``."""
     servers = _servers()
     forking = SimpleNamespace(**vars(subprocess) | {"Popen": servers.popen})
-    for module in (local, _user_probe):
+    for module in FORKING:
         module.subprocess = forking
     awaits = _user_probe._await_end
     _user_probe._await_end = servers.awaiting(awaits)
     yield
     _user_probe._await_end = awaits
-    for module in (local, _user_probe):
+    for module in FORKING:
         module.subprocess = subprocess
     servers.end()
 
@@ -92,7 +96,8 @@ def forked_workers() -> Iterator[None]:
 @pytest.fixture
 def fresh_workers(monkeypatch) -> None:
     """Workers are started as new processes, as they are everywhere else."""
-    monkeypatch.setattr(local, "subprocess", subprocess)
+    for module in FORKING:
+        monkeypatch.setattr(module, "subprocess", subprocess)
 
 
 @pytest.fixture

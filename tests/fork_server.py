@@ -5,8 +5,8 @@ process, ``python -m gemmetry.engine.worker ...`` is therefore not started as a 
 server that has imported what workers import forks, and the copy continues as a new one would, with
 its arguments, descriptors, environment, working directory, session and output. The only difference
 is what a library reads from the environment when it is loaded, so each such environment has a
-separate server. Files of users' kernels are looked into in the same way, and the fixture ``forked``
-runs Python programs, mostly commands.
+separate server. Files of users' kernels are looked into, and submissions judged, in the same way,
+and the fixture ``forked`` runs Python programs, mostly commands.
 
 A fork costs what the server's memory costs, and a worker is two of them: with torch 27 ms of a
 processor, without it 6 ms. So workers of providers that need no torch have a server without it.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -47,10 +48,16 @@ BEFORE_COMMAND = 3
 PROBE = [sys.executable, "-m", "gemmetry.providers.user_provider.kernel"]
 """What looks into a file of kernels."""
 
+JUDGED = [sys.executable, "-m", "gemmetry.judge.child"]
+"""What runs a submission."""
+
+_M_PERTURB = -6
+"""The parameter of mallopt(3) whose initial value is the variable MALLOC_PERTURB_."""
+
 WITH_TORCH = ("torch", "triton", "user")
 """Providers whose workers import torch, or may; all do that trace."""
 
-READ_LATER = ("TORCHINDUCTOR_CACHE_DIR",)
+READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
 """Variables that are read when they are needed, so that servers need not differ by them."""
 
 MOST_SERVERS = 6
@@ -162,6 +169,12 @@ class ForkServers:
             return self.server("programs", environment).fork(
                 PROBE[1:], (), files, environment, str(Path.cwd())
             )
+        with Path(os.devnull).open() as nothing:
+            if list(command[: len(JUDGED)]) == JUDGED:
+                return self.server("torch", options["env"]).fork(
+                    list(command[1:]), tuple(options["pass_fds"]), (nothing.fileno(),) * 3,
+                    options["env"], str(options["cwd"]),
+                )  # fmt: skip
         given = list(command[1 + len(local.GUARDIAN) :])
         if given[BEFORE_COMMAND:][: len(COMMAND)] != COMMAND:
             return _real_popen(command, *arguments, **options)
@@ -303,8 +316,10 @@ def serve(connection: socket.socket, kind: str) -> None:
     own = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
     connection.close()
     connection = socket.socket(fileno=own)
-    wakes, wake = os.pipe()
-    wakes = fcntl.fcntl(wakes, fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
+    pipe = os.pipe()
+    wakes, wake = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS) for fd in pipe)
+    for descriptor in pipe:
+        os.close(descriptor)
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -358,10 +373,11 @@ def _work(
         os.setsid()
         for source, number in zip(received[1:], (0, 1, 2, *inherited), strict=True):
             os.dup2(source, number)
-        for descriptor in received:
-            os.close(descriptor)
+        os.closerange(_OWN_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))  # the server's, and received
         os.environ.clear()
         os.environ.update(environment)
+        if perturbs := environment.get("MALLOC_PERTURB_"):
+            ctypes.CDLL(None).mallopt(_M_PERTURB, int(perturbs))
         tempfile.tempdir = None  # an imported library may have requested it
         os.chdir(folder)
     except BaseException:  # noqa: BLE001
@@ -395,6 +411,7 @@ def _worker_status(command: list[str]) -> int:
 def _status_of(arguments: list[str]) -> int:
     """Runs it as the interpreter does; returns its exit status."""
     if arguments[0] == "-m":
+        sys.argv = arguments[1:]
         sys.path.insert(0, str(Path.cwd()))
         importlib.import_module(arguments[1]).main()
         return 0

@@ -386,10 +386,10 @@ def test_a_call_that_goes_wrong_under_load_is_failed(context_of, device, call):
 
 
 def test_the_hosts_own_stress(context_of):
-    """A workspace that is zero because the system's pages are."""
+    """A workspace that is zero because the system's pages are; malloc keeps no block so large."""
 
     def kernel(operation, tensors):
-        workspace = np.empty(10 * 2**20, np.float32)[:48].reshape(8, 6)
+        workspace = np.empty(2**26, np.float32)[:48].reshape(8, 6)
         return workspace + tensors["lhs"].astype(np.float64) @ tensors["rhs"].astype(np.float64)
 
     context = context_of(NAME, kernel=kernel)
