@@ -171,7 +171,7 @@ class ForkServers:
             )
         with Path(os.devnull).open() as nothing:
             if list(command[: len(JUDGED)]) == JUDGED:
-                return self.server("torch", options["env"]).fork(
+                return self.server("judged", options["env"]).fork(
                     list(command[1:]), tuple(options["pass_fds"]), (nothing.fileno(),) * 3,
                     options["env"], str(options["cwd"]),
                 )  # fmt: skip
@@ -453,10 +453,15 @@ def _import_torch() -> None:
 
         import gemmetry.providers.torch_provider.provider  # noqa: F401
 
-        if "KINETO_LOG_LEVEL" in os.environ:  # its workers trace; the profiler imports these
-            import torch._inductor  # noqa: F401
+        if "KINETO_LOG_LEVEL" in os.environ:  # its workers trace
+            _import_profiler()
     except ImportError:
         pass  # workers of the other providers do without
+
+
+def _import_profiler() -> None:
+    import torch._inductor
+    import torch.profiler  # noqa: F401
 
 
 def _import_programs() -> None:
@@ -470,8 +475,18 @@ def _import_programs() -> None:
     _import_torch()
 
 
+def _import_judged() -> None:
+    """What a submission's process imports."""
+    import gemmetry.judge.child
+    import gemmetry.judge.sandbox  # noqa: F401
+
+    _import_torch()
+    _import_profiler()
+
+
 IMPORTS: dict[str, Callable[[], None]] = {
     "plain": _import_plain, "torch": _import_torch, "programs": _import_programs,
+    "judged": _import_judged,
 }  # fmt: skip
 """By kind of server."""
 

@@ -499,6 +499,7 @@ def test_memory_that_the_process_cannot_open_is_uploaded(monkeypatch) -> None:
 @pytest.mark.parametrize("kind", [Arena, Pretended])
 def test_batches_are_as_long_as_the_shared_memory_allows(monkeypatch, kind) -> None:
     monkeypatch.setattr("gemmetry.judge.memory.ARENA_BYTES", 2**23)
+    monkeypatch.setattr("gemmetry.judge.judging.MIN_BATCH_NS", 1e12)
     arena, lengths = kind("cpu"), []
     monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: arena)
     prepare = Remote.prepare
