@@ -1,8 +1,8 @@
 """Counts the mutants of a room's code that the room's tests let through.
 
-The program cosmic-ray (on PATH, or by ``--cosmic-ray``) changes an operator, a number, a comparison or a return at a
-time; ``--count`` of its mutants are drawn by the seed. Files are changed in place and restored: run
-it in a clone of its own::
+The program cosmic-ray (on PATH, or by ``--cosmic-ray``) changes an operator, a number, a comparison
+or a return at a time; ``--count`` of its mutants are drawn by the seed. Files are changed in place
+and restored: run it in a clone of its own::
 
     git clone . ../clone && cd ../clone
     python benchmarks/mutations.py statistics --count 25
@@ -47,8 +47,8 @@ def main(given: Sequence[str] | None = None) -> int:
     everything = draw(session, options.count, options.seed)
     subprocess.run([options.cosmic_ray, "exec", file, session], check=True, env=_environment())
     found = outcomes(session)
-    print(f"{options.room}: {len(found)} of {everything} mutants, seed {options.seed}: "
-          + ", ".join(f"{count} {name}" for name, count in sorted(Counter(found.values()).items())))  # fmt: skip
+    counts = ", ".join(f"{count} {name}" for name, count in Counter(found.values()).items())
+    print(f"{options.room}: {len(found)} of {everything} mutants, seed {options.seed}: {counts}")
     for place, outcome in found.items():
         if outcome == "survived":
             print(f"  {place}")
