@@ -449,7 +449,7 @@ def _import_torch() -> None:
     """And what those of torch do."""
     _import_plain()
     try:
-        import torch
+        import torch  # noqa: F401
 
         import gemmetry.providers.torch_provider.provider  # noqa: F401
 

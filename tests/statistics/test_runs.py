@@ -21,6 +21,8 @@ from gemmetry.statistics.comparison import (
 from gemmetry.statistics.runs import (
     NoiseTail,
     RunNoise,
+    _digamma,
+    _trigamma,
     latest_steps,
     run_noise,
     student_of_score,
@@ -145,6 +147,19 @@ def test_the_score_of_a_p_value_has_it(threshold, scale, shape, p_value):
         score = tail.score(p_value)
         assert tail.p_value(score * (1 + 1e-9) + 1e-12) <= p_value * (1 + 1e-6)
         assert tail.p_value(1.01 * score) <= tail.p_value(score)
+        assert tail.p_value(score * (1 - 1e-6) - 1e-9) >= p_value * (1 - 1e-9)
+
+
+def test_derivatives_of_the_gamma_function():
+    """Abramowitz & Stegun 6.3.2, 6.3.3, 6.4.2 and 6.4.4."""
+    euler = 0.57721566490153286
+    for value, digamma, trigamma in (
+        (1, -euler, math.pi**2 / 6),
+        (0.5, -euler - 2 * math.log(2), math.pi**2 / 2),
+        (3, 1.5 - euler, math.pi**2 / 6 - 1.25),
+    ):
+        assert _digamma(value) == pytest.approx(digamma, abs=1e-9)
+        assert _trigamma(value) == pytest.approx(trigamma, abs=1e-9)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-3, 3), st.floats(0.01, 100))
