@@ -37,7 +37,7 @@ BUDGETS = {
     "providers": 9220,
     "results": 910,
     "selftest": 3730,
-    "statistics": 1100,
+    "statistics": 1120,
     "sweeps": 7150,
     "traces": 6390,
     "tuning": 3350,
@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 56_050
+TESTS = 56_060
 FILES = 347
 
 

@@ -131,10 +131,10 @@ def test_a_round_that_is_off_asks_for_more_of_them():
     assert rounds_half_width(rounds) < 0.02
     assert policy.next_count(rounds, 0.01) > 0
     assert policy.next_count([off, *[steady] * (DISTURBED_ROUNDS - 1)], 0.01) == 0
-    many = [off] * 10
-    assert policy.next_count([*many, *[steady] * 26], 0.01) > 0
-    assert policy.next_count([*many, *[steady] * 40], 0.01) == 0
-    assert policy.next_count([off] * 20 + [steady] * (MOST_ROUNDS - 20), 0.01) == 0
+    for count, many, is_enough in ((36, 10, False), (50, 10, True), (MOST_ROUNDS, 20, True)):
+        mixed = [off if place * many % count < many else steady for place in range(count)]
+        assert mixed.count(off) == many
+        assert (policy.next_count(mixed, 0.01) == 0) is is_enough
     slow = _round(*[3000.0, 3001.0] * 8)
     a, b = (
         {turn: one.samples_ns for turn, one in enumerate(some)}

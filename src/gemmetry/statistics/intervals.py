@@ -88,6 +88,13 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval | No
     return float(ordered[rank - 1]), float(ordered[count - rank])
 
 
+SERIES = 12
+"""Rounds from which on dependence between neighbours is told from chance and counted."""
+
+MOST_DEPENDENT = 0.8
+"""Autocorrelation of neighbours that is counted at most: an estimate from few rounds."""
+
+
 def rounds_interval(
     rounds: Sequence[Samples], confidence: float = 0.95
 ) -> tuple[Interval | None, float]:
@@ -101,10 +108,12 @@ def rounds_interval(
     Intervals for Medians and Other Position Measures", JASA 47, 1952; Kish, "Survey Sampling",
     1965, section 8.2). The interval takes the order statistics at the depth that
     :func:`median_interval` has for the effective count. That lies between the number of rounds and
-    that of samples; the variance estimate of R rounds has R - 1 degrees of freedom, for which the
-    first term of Student's quantile corrects (Abramowitz & Stegun 26.7.5).
+    that of samples, or below both where successive rounds resemble each other: at its power limit a
+    GPU's clock swings within tenths of a second. The variance estimate of R rounds has R - 1
+    degrees of freedom, for which the first term of Student's quantile corrects (Abramowitz & Stegun
+    26.7.5).
 
-    One round, or rounds of one sample each, give :func:`median_interval`.
+    One round, or independent rounds of one sample each, give :func:`median_interval`.
 
     Raises:
         ValueError: no samples, or a confidence outside (0, 1).
@@ -112,7 +121,7 @@ def rounds_interval(
     parts = [np.asarray(samples, dtype=np.float64) for samples in rounds if len(samples)]
     samples = np.concatenate(parts) if parts else np.empty(0)
     count = samples.size
-    if len(parts) < 2 or count == len(parts):
+    if len(parts) < 2:
         return median_interval(samples, confidence), float(count)
     effective = _effective_count(parts, samples, confidence)
     whole = int(effective)
@@ -131,11 +140,27 @@ def _effective_count(
     # Samples equal to the median count half: coarse clocks produce many of them.
     shares = np.array([(part < middle).mean() + (part == middle).mean() / 2 for part in parts])
     weights = np.array([part.size / count for part in parts])
-    variance = rounds / (rounds - 1) * float((weights**2 * (shares - 0.5) ** 2).sum())
+    parts_of_sum = weights * (shares - 0.5)
+    dependence = _dependence(parts_of_sum)
+    least = max(rounds / dependence, min(rounds, minimum_samples(confidence)))
+    if count == rounds:
+        return least
+    variance = rounds / (rounds - 1) * float((parts_of_sum**2).sum()) * dependence
     normal = NormalDist().inv_cdf((1 + confidence) / 2)
     student = 1 + (normal**2 + 1) / (4 * (rounds - 1))
     design_effect = variance * student**2 / (0.25 / count)
-    return float(min(count, max(rounds, count / max(design_effect, 1e-9))))
+    return float(min(count, max(least, count / max(design_effect, 1e-9))))
+
+
+def _dependence(values: npt.NDArray[np.float64]) -> float:
+    """How many times the variance of a sum is that of independent addends: (1 + r) / (1 - r) for
+    autocorrelations r, r², r³ ... of neighbours at distances 1, 2, 3 ... (Bartlett, JRSS 98, 1935);
+    1 where r is negative."""
+    own = float(values @ values)
+    if values.size < SERIES or own == 0:
+        return 1.0
+    r = min(max(float(values[1:] @ values[:-1]) / own, 0.0), MOST_DEPENDENT)
+    return (1 + r) / (1 - r)
 
 
 def half_width(interval: Interval | None, median: float) -> float | None:
