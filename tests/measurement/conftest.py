@@ -80,11 +80,13 @@ class FakeDevice:
 
 
 class FakeStreamDevice(FakeDevice):
-    """Events see `seen_share` of the time; a captured call is replayed in half of the time."""
+    """Events see `seen_share` of the time; a captured call is replayed in half of the time. Waiting
+    for the idle device takes `others_ns` longer."""
 
-    def __init__(self, *, seen_share=1.0, refusal="", **how):
+    def __init__(self, *, seen_share=1.0, others_ns=0.0, refusal="", **how):
         super().__init__(method="events", **how)
         self.seen_share = seen_share
+        self.others_ns = others_ns
         self.refusal = refusal
         self.captures = 0
         self.checked: list[int] = []
@@ -121,7 +123,7 @@ class FakeStreamDevice(FakeDevice):
     def stream_and_wall_ns(self, calls):
         self.checked.append(len(calls))
         durations, _ = self.time_calls(calls)
-        return sum(durations) * self.seen_share, sum(durations)
+        return sum(durations) * self.seen_share, sum(durations) + self.others_ns
 
 
 class FakeExecutable:

@@ -357,6 +357,11 @@ def test_work_that_the_events_do_not_see_is_refused(kit):
         _stream_sampler(kit, {"durations_ns": [1e6], "seen_share": 0.5})
 
 
+def test_another_program_on_the_device_is_not_the_kernel_s_work(kit):
+    _, sampler = _stream_sampler(kit, {"durations_ns": [1e6], "others_ns": 3e6})
+    assert sampler.sample_round(5).samples_ns
+
+
 def test_each_round_judges_its_own_launches(kit):
     *_, sampler = _made(kit, cache_bytes=4 * kit.operation.bytes, method="simulated")
     sampler.sample_round(9)
