@@ -89,7 +89,8 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval | No
 
 
 SERIES = 12
-"""Rounds from which on dependence between neighbours is told from chance and counted."""
+"""Least number of rounds in which dependence between neighbours is counted: in fewer, it may be
+chance."""
 
 MOST_DEPENDENT = 0.8
 """Autocorrelation of neighbours that is counted at most: an estimate from few rounds."""
