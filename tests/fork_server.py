@@ -169,8 +169,8 @@ class ForkServers:
             return self.server("programs", environment).fork(
                 PROBE[1:], (), files, environment, str(Path.cwd())
             )
-        with Path(os.devnull).open() as nothing:
-            if list(command[: len(JUDGED)]) == JUDGED:
+        if list(command[: len(JUDGED)]) == JUDGED:
+            with Path(os.devnull).open() as nothing:
                 return self.server("judged", options["env"]).fork(
                     list(command[1:]), tuple(options["pass_fds"]), (nothing.fileno(),) * 3,
                     options["env"], str(options["cwd"]),

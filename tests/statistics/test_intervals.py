@@ -106,17 +106,27 @@ def test_rounds_cover_the_median_however_alike_their_samples_are(each: int, spre
 
 
 @pytest.mark.parametrize("each", [1, 20])
-def test_rounds_that_resemble_their_neighbours_count_less(each: int) -> None:
-    """As a clock that swings makes them: taken as independent, they cover 77 %."""
-    rng, covered = np.random.default_rng(5), 0
-    for _ in range(600):
-        level = [rng.normal()]
-        while len(level) < 36:
-            level.append(0.55 * level[-1] + math.sqrt(1 - 0.55**2) * rng.normal())
-        (low, high), effective = rounds_interval([one + rng.normal(0, 0.5, each) for one in level])
-        covered += low <= 0 <= high
-        assert 6 <= effective <= 36 * each
-    assert covered / 600 >= 0.86
+def test_rounds_that_resemble_their_neighbours_count_less(each: int, monkeypatch) -> None:
+    """As a clock that swings makes them; taken as independent, they cover less than 84 %."""
+
+    def coverage() -> float:
+        rng, covered = np.random.default_rng(5), 0
+        for _ in range(600):
+            level = [rng.normal()]
+            while len(level) < 36:
+                level.append(0.55 * level[-1] + math.sqrt(1 - 0.55**2) * rng.normal())
+            rounds = [one + rng.normal(0, 0.1, each) for one in level]
+            (low, high), effective = rounds_interval(rounds)
+            covered += low <= 0 <= high
+            assert 6 <= effective <= 36 * each
+        return covered / 600
+
+    assert coverage() >= 0.9
+    monkeypatch.setattr("gemmetry.statistics.intervals.MOST_DEPENDENT", 0.0)
+    assert coverage() < 0.84
+
+
+def test_a_drift_is_worth_few_rounds() -> None:
     drifting = [[float(place)] for place in range(20)]
     assert rounds_interval(drifting) == ((2.0, 17.0), 6)
 
