@@ -47,9 +47,9 @@ def _name(item: Mutant) -> str:
     return item.configuration
 
 
-NEEDS_THE_GPU = {"spoiled_scratch", "unordered_work"}
-"""Checks that find less next to other processes: these leave contents in shared memory, and take
-the time in which one stream runs ahead of another."""
+NEEDS_THE_GPU = {"spoiled_scratch", "unordered_work", "rare_launches"}
+"""Checks that find less next to other processes: these leave contents in shared memory, take
+the time in which one stream runs ahead of another, and make fewer launches if each takes long."""
 RACES = {19, 20, 35}
 """Bugs that show only if copies or blocks meet in time, so that any check may be the one that
 fails."""

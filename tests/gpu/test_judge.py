@@ -18,7 +18,8 @@ from gemmetry.judge.submissions import Submission, read_submission
 from gemmetry.judge.tasks import read_task
 from gemmetry.selftest.attacks import GPU_ATTACKS
 
-pytestmark = [pytest.mark.gpu, pytest.mark.alone]
+pytestmark = [pytest.mark.gpu, pytest.mark.alone, pytest.mark.usefixtures("fresh_workers")]
+"""A forked process has no code in memory before it runs some, also of libraries that are loaded."""
 
 SMALL = "matmul_64x48x40_f32t_f32t_f32t"
 
