@@ -8,7 +8,8 @@ each class of ``classify.py``, by a seed, without those that the release calls w
 and those of which the text does not show which form of B they read. Each is built by nvcc and
 verified by ``gemmetry verify run`` in processes of its own; ``gemmetry profile`` times all of them
 with torch and the best of cuBLASLt. Everything is kept in the folder ``--work``: the same command
-resumes, and what exists is not done again. At the deadline what was reached is written.
+resumes, and what exists is not done again. At the deadline what was reached is written. Rows that
+OUTPUT has of other kernels, or of earlier stages, stay.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ _OPTIONS = (
     "-DNO_CUTE_HGEMM_BIN", "-DNO_CUBLAS_HGEMM_BIN",
 )  # fmt: skip
 """The release's own options (``tools/utils.py``), for a shared object."""
-_BUILD_S, _VERIFY_S, _DEADLINE_S = 400.0, 150.0, 45
+_BUILD_S, _VERIFY_S, _DEADLINE_S = 400.0, 300.0, 120
 """Most time of a build, of both verifications, and of one of them before its worker is ended."""
-_VERIFIED_AT_ONCE = 8
+_VERIFIED_AT_ONCE = 5
 """Verifications that share the device; what they find does not depend on time."""
 
 
@@ -242,19 +243,32 @@ def rows_of(audit: Audit, kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
             row["log"] = next(filter(_ERROR.search, errors), "")[:300]
         if audit.verdicts(kernel).is_file():
             for record in json.loads(audit.verdicts(kernel).read_text()):
-                row[record["accumulator"]] = {name: record[name] for name in _KEPT}
+                row[record["accumulator"]] = _kept(record, _KEPT)
         for provider in ("user", *audit.rivals):
             if found := timed.get((kernel.operation(), provider)):
-                row[provider] = {name: found[name] for name in _TIMES}
+                row[provider] = _kept(found, _TIMES)
         rows.append(row)
     return rows
 
 
 _ERROR = re.compile(r"\b(error|fatal)\s*:")
 _KEPT = ("outcome", "reason", "accuracy_class", "checks_failed", "checks_incomplete",
-         "max_error_ratio", "reproduce")  # fmt: skip
+         "max_error_ratio")  # fmt: skip
 _TIMES = ("outcome", "reason", "median_ns", "ci_low_ns", "ci_high_ns", "method", "marks",
           "configuration")  # fmt: skip
+_MOST_TEXT = 120
+"""Characters that are kept of a reason."""
+
+
+def _kept(record: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Columns of a record that say something, texts cut."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(cut, value))
+        return value[:_MOST_TEXT] if isinstance(value, str) else value
+
+    return {name: cut(record[name]) for name in names if record[name]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -308,7 +322,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         audit.deadline = began + options.deadline
         if running := [one for one in kernels if audit.runs(one)]:
             audit.time(running)
-    options.output.write_text(json.dumps(rows_of(audit, kernels), indent=1))
+    rows = {}
+    if options.output.is_file():
+        rows = {row["name"]: row for row in json.loads(options.output.read_text())}
+    for row in rows_of(audit, kernels):
+        rows[row["name"]] = rows.get(row["name"], {}) | row
+    lines = ",\n".join(map(json.dumps, rows.values()))  # One a kernel, for a readable diff.
+    options.output.write_text(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":

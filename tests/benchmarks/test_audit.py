@@ -121,5 +121,12 @@ def test_rows_show_the_accumulator_the_crash_and_the_missing_build(tmp_path: Pat
     assert (table.speed(rows["32_48_256"], "torch") or 0) > 0
     assert "user" not in rows["16_16_16"]
     text = table.page(list(rows.values()), "a CPU")
-    assert "| f32 | 3 |  | 1 |  | 1 | 1 |  |" in text
+    assert "| f32 | 3 |  | 1 |  |  | 1 | 1 |  |" in text
     assert "Here 2 of them" in text.replace("\n", " ")
+
+
+def test_the_page_has_the_stored_rows() -> None:
+    rows = json.loads(table.ROWS.read_text())
+    assert table.page(rows, table.DEVICE) == (table.ROWS.parents[2] / "docs/audit.md").read_text()
+    judged = [row for row in rows if table.verdict(row) not in ("not built", "not reached")]
+    assert len({row["name"] for row in judged}) == len(judged) >= 60
