@@ -84,7 +84,7 @@ def test_a_right_submission_is_timed() -> None:
     assert found.ruling is Ruling.OK
     for speed in found.speeds:
         print(speed.record())
-    assert found.speed is not None and found.speed.verdict in ("slower", "no difference shown")
+    assert found.speed is not None and found.speed.verdict != "faster"  # It copies too.
     assert found.speed.own_ns == pytest.approx(found.speed.median_ns, rel=0.2)
     assert found.speed.roofline is not None and 0.1 < found.speed.roofline < 1
     has_cublaslt = importlib.util.find_spec("nvmath") is not None
