@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification.freivalds import freivalds, largest_right_deviation

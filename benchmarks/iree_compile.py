@@ -17,8 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
 from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.iree_provider.batches import dispatch_function
 from gemmetry.providers.iree_provider.provider import PROVIDER

@@ -12,9 +12,8 @@ import tempfile
 from pathlib import Path
 
 from gemmetry.judge.judging import Ruling, judge
-from gemmetry.judge.submissions import read_submission
-from gemmetry.judge.tasks import read_task
-from gemmetry.selftest.right_submissions import RIGHT
+from gemmetry.judge.tasks import read_submission, read_task
+from gemmetry.selftest.submissions import RIGHT
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from gemmetry.judge.service import TOKEN
-from gemmetry.selftest.attacks import ATTACKS, TASK
+from gemmetry.selftest.submissions import ATTACKS, TASK
 
 SECRET = "a long random text"
 TINY = "matmul_8x8x8_f32t_f32t_f32t"

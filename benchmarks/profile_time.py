@@ -139,7 +139,7 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     from gemmetry.engine import bench as inputs_and_references
     from gemmetry.measurement import sampler
     from gemmetry.numerics import inputs, references
-    from gemmetry.verification import after_timing, cache, comparison, freivalds, protocol
+    from gemmetry.verification import after_timing, comparison, context, freivalds, protocol
     from gemmetry.verification.checks import memory
 
     set_constants()
@@ -152,7 +152,7 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     clock.functions(
         inputs.make_inputs, inputs.zero_share, references.compute_reference,
         references.exact_product, comparison.compare, comparison.compare_exactly,
-        cache._read, cache._write, after_timing.digest, freivalds.freivalds,
+        context._read, context._write, after_timing.digest, freivalds.freivalds,
     )  # fmt: skip
     protocol.CHECKS = tuple(
         replace(check, run=clock.timed(f"check {check.name}", check.run))

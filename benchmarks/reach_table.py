@@ -23,11 +23,11 @@ from gemmetry.dispatches.analysis import (
     geometric_mean,
     group_by_problem,
 )
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Outcome
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.engine.experiment import Experiment
-from gemmetry.results.compare import compare as judge_pairs
+from gemmetry.statistics.comparison import compare as judge_pairs
 
 LIBRARIES = ("torch", "cublaslt")
 

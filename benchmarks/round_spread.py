@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.measurement import energy as load
 from gemmetry.measurement.sampler import Sampler

@@ -19,8 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, parse_operation
 from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
 from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs

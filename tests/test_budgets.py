@@ -35,9 +35,9 @@ BUDGETS = {
     "measurement": 1980,
     "numerics": 1300,
     "providers": 9220,
-    "results": 910,
+    "results": 890,
     "selftest": 3730,
-    "statistics": 1120,
+    "statistics": 1150,
     "sweeps": 7150,
     "traces": 6390,
     "tuning": 3350,
@@ -46,7 +46,7 @@ BUDGETS = {
 }
 """Room of the package -> lines of code. The package's own files are "."."""
 TESTS = 56_070
-FILES = 347
+FILES = 330
 
 
 class Size(NamedTuple):

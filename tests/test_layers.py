@@ -110,7 +110,7 @@ def test_the_size_of_the_host_is_read_in_one_place() -> None:
         if path.parent.name != "hardware"
     }
     # Waiting for quiet moves one thread to each processor and back, and reads where it may run now.
-    assert found.pop("measurement/settling.py") == ["sched_getaffinity"] * 2
+    assert found.pop("measurement/marks.py") == ["sched_getaffinity"] * 2
     assert {path: uses for path, uses in found.items() if uses} == {}
 
 
@@ -145,9 +145,9 @@ NAMES_OF_SOMETHING_ELSE = {
     "cli/options.py", "domain/settings.py",  # who computes a reference
     "cli/trace.py", "hardware/host_device.py", "hardware/torch_device.py",  # libraries
     "hardware/cuda_plans.py", "engine/sanitizing.py", "engine/recording.py",
-    "verification/cache.py",
+    "verification/context.py",
     "domain/dispatch.py", "domain/specs/model.py", "domain/columns.py",
-    "domain/specs/yaml_text.py", "domain/specs/keys.py", "domain/rows.py",  # null
+    "domain/specs/yaml_text.py", "domain/options.py", "domain/rows.py",  # null
     "traces/names/grammars.py",  # families of kernels
     "traces/operators/gemms.py", "documents/operator_tables.py",
     "sweeps/run.py", "sweeps/workload.py", "sweeps/trainer.py",  # libraries

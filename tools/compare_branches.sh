@@ -54,5 +54,5 @@ for number in $(seq 1000 $((999 + ${RUNS:-8}))); do
     timed head "$head" "$number"
   fi
 done
-"$PYTHON" -m gemmetry.judge.runs --before "$files"/base-*.json --after "$files"/head-*.json \
+"$PYTHON" -m gemmetry.judge.contest --before "$files"/base-*.json --after "$files"/head-*.json \
   --threshold "${THRESHOLD:-0.02}" --summary "${GITHUB_STEP_SUMMARY:-/dev/null}"

@@ -29,7 +29,7 @@ from gemmetry.counters.collector import read_counters
 from gemmetry.counters.document import side_by_side
 from gemmetry.counters.gates import diagnose
 from gemmetry.counters.work import GemmWork, gemm_work
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.results.emit import write_tables

@@ -20,8 +20,7 @@ from pathlib import Path
 import torch
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, Target, parse_operation
 from gemmetry.hardware.torch_device import open_device
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.registry import load_provider

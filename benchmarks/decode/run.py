@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.hardware.cuda_compiler import Cubin, compile_file, compile_kept
 from gemmetry.hardware.cuda_driver import Kernel, LoadedPlan, PreparedLaunch
 from gemmetry.hardware.cuda_plans import Compilation, Grid

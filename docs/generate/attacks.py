@@ -18,9 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from harnesses import HARNESSES, LIMIT_S
 
 from gemmetry.judge.judging import judge
-from gemmetry.judge.submissions import Submission
-from gemmetry.judge.tasks import read_task
-from gemmetry.selftest.attacks import ATTACKS, TASK, Attack
+from gemmetry.judge.tasks import Submission, read_task
+from gemmetry.selftest.submissions import ATTACKS, TASK, Attack
 
 _HEAD = """\
 # Attacks

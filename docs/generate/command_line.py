@@ -11,8 +11,8 @@ from typing import Any
 from typer.core import TyperGroup, TyperOption
 
 from gemmetry.cli.main import every_command, read_examples
+from gemmetry.domain.options import KEYS, PANELS, RETIRED
 from gemmetry.domain.settings import Form
-from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED
 
 _HEAD = """\
 # Command line

@@ -19,7 +19,7 @@ from gemmetry.documents.sweep_files import (
     TIMESTAMPS,
 )
 from gemmetry.documents.sweep_plots import MOST_BOXES
-from gemmetry.documents.sweep_products import STEPS
+from gemmetry.documents.sweep_workbooks import STEPS
 from gemmetry.domain.tables import Column
 from gemmetry.results.tables import escape_markdown as escape
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from gemmetry.documents.trace_report import OUR_SHEETS
 from gemmetry.documents.tracelens import NOTES, SHEETS
+from gemmetry.documents.tracelens_workbooks import OUR_SHEETS
 from gemmetry.domain.tables import Column
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.traces.report import kernels_table, own_tables

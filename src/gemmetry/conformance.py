@@ -25,9 +25,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import (
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+    parse_operation,
+    split_dispatch_name,
+)
 from gemmetry.domain.errors import DispatchError, UnsupportedError, Verification
-from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import BuildFacts
 from gemmetry.numerics.inputs import make_inputs

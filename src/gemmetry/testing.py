@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmetry.conformance import EVERY_KIND, ProviderConformance
+    from gemmetry.judge.clocks import do_bench
     from gemmetry.judge.contest import UndecidedWarning
-    from gemmetry.judge.do_bench import do_bench
 
 __all__ = ["EVERY_KIND", "ProviderConformance", "UndecidedWarning", "do_bench"]
 _MODULES = {
     "EVERY_KIND": "gemmetry.conformance",
     "ProviderConformance": "gemmetry.conformance",
     "UndecidedWarning": "gemmetry.judge.contest",
-    "do_bench": "gemmetry.judge.do_bench",
+    "do_bench": "gemmetry.judge.clocks",
 }
 
 

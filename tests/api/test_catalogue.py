@@ -4,9 +4,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from gemmetry.domain.dispatch import TargetKind
+from gemmetry.domain.dispatch import TargetKind, parse_operation
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import OperationKind
 from gemmetry.engine.catalogue import SAMPLES, InstalledCatalogue, support_rows
 from gemmetry.providers import registry

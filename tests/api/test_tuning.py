@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, parse_target
+from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
 from gemmetry.domain.errors import Outcome, RequestError, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement, Record, Verdict
 from gemmetry.providers.registry import load_provider
 from gemmetry.tuning import heuristics

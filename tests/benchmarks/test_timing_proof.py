@@ -108,8 +108,7 @@ def test_rates_count_what_is_wanted() -> None:
 
 
 def test_group_memory_makes_the_engine_open_that_many() -> None:
-    from gemmetry.domain.dispatch import Target, TargetKind
-    from gemmetry.domain.names import parse_operation
+    from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
     from gemmetry.domain.settings import RunSettings
     from gemmetry.engine.candidates import job_of
     from gemmetry.engine.slots import Budget

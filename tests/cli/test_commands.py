@@ -16,8 +16,8 @@ from typer.core import TyperGroup, TyperOption
 from gemmetry.cli.console import Source
 from gemmetry.cli.main import every_command, group_app, load_command, read_examples
 from gemmetry.cli.options import COMPLETERS, argument, build_command, option, request, split_names
+from gemmetry.domain.options import KEYS, RETIRED
 from gemmetry.domain.settings import Form
-from gemmetry.domain.specs.keys import KEYS, RETIRED
 
 ALL = dict(every_command())
 LEAVES = {name: one for name, one in ALL.items() if not isinstance(one, TyperGroup)}

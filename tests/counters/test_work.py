@@ -12,7 +12,7 @@ from gemmetry.counters.facts import Facts
 from gemmetry.counters.gates import diagnose
 from gemmetry.counters.rules.limits import work_mismatch
 from gemmetry.counters.work import GemmWork, gemm_work, work_in_name
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import BF16, E2M1, E4M3, F32, F64
 
 RAW = Path(__file__).parents[1] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"

@@ -66,7 +66,7 @@ def test_a_certificate_of_version_1_has_its_versions_in_the_digest(monkeypatch):
 
 
 def test_the_cuda_kernels_have_digests_without_a_gpu():
-    from gemmetry.domain.names import parse_operation
+    from gemmetry.domain.dispatch import parse_operation
     from gemmetry.providers.cuda_provider import catalogue
     from gemmetry.providers.cuda_provider.provider import PROVIDER
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, parse_operation
 from gemmetry.tuning.dispatcher.table import MatmulProblem, operation_of, problem_of, tail_class
 
 NAME = "matmul_17x256x64_bf16t_bf16n_f32t_alpha2_bias_relu"

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gemmetry.dispatches.results import PRESETS
-from gemmetry.documents.trace_report import OUR_SHEETS
 from gemmetry.documents.tracelens import SHEETS
+from gemmetry.documents.tracelens_workbooks import OUR_SHEETS
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.specs.keys import ALIASES, KEYS, RETIRED
-from gemmetry.selftest.attacks import ATTACKS
+from gemmetry.domain.options import ALIASES, KEYS, RETIRED
+from gemmetry.selftest.submissions import ATTACKS
 from gemmetry.traces.report import kernels_table, own_tables
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.documents.trace_report import TraceLensSheets
-from gemmetry.documents.tracelens_workbooks import workbook_gemms, workbook_summaries
+from gemmetry.documents.tracelens_workbooks import (
+    TraceLensSheets,
+    workbook_gemms,
+    workbook_summaries,
+)
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.xlsx import Sheet, TraceLensReport, read_tracelens_report
 from gemmetry.traces.gemms import Gemms, workload
@@ -68,7 +71,7 @@ def test_its_gemms_are_those_of_the_trace_and_no_fill(workbook, trace):
 
 
 def test_a_workbook_of_ours_of_several_traces(tmp_path):
-    from gemmetry.documents.trace_report import trace_workbook
+    from gemmetry.documents.tracelens_workbooks import trace_workbook
     from gemmetry.traces.report import build_report
 
     traces = [trace_of(trace) for _, trace in PAIRS]

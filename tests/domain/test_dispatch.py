@@ -11,8 +11,8 @@ from gemmetry.domain.dispatch import (
     ProviderRequest,
     Target,
     TargetKind,
+    parse_operation,
 )
-from gemmetry.domain.names import parse_operation
 
 CPU = Target(TargetKind.CPU)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.dispatch import parse_number, parse_operation, split_dispatch_name
 from gemmetry.domain.errors import NameSyntaxError, RequestError
-from gemmetry.domain.names import parse_number, parse_operation, split_dispatch_name
 from gemmetry.domain.operation import (
     DTYPES,
     F32,

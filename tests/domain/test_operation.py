@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import (
     BF16,
     E4M3,

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, Stage
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split

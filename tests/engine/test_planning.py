@@ -10,9 +10,9 @@ from gemmetry.domain.dispatch import (
     ProviderRequest,
     Target,
     TargetKind,
+    parse_operation,
 )
 from gemmetry.domain.errors import EmptySelectionError, Outcome, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.registry import load_provider

@@ -9,8 +9,8 @@ import pytest
 from gemmetry.cli.main import run
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Stage
+from gemmetry.domain.options import SETTINGS
 from gemmetry.domain.settings import Effect, RunSettings, TraceSchedule
-from gemmetry.domain.specs.keys import SETTINGS
 from gemmetry.engine import candidates as reproduce
 from gemmetry.engine.candidates import reproduction_command
 from gemmetry.engine.schema import Lane

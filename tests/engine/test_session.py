@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import NamedDispatch, ProviderRequest, Target, TargetKind
+from gemmetry.domain.dispatch import (
+    NamedDispatch,
+    ProviderRequest,
+    Target,
+    TargetKind,
+    parse_operation,
+)
 from gemmetry.domain.errors import (
     DeviceLostError,
     EmptySelectionError,
@@ -20,7 +26,6 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     Verification,
 )
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import DispatchFinished, Message, PlanReady, StageProgress
 from gemmetry.engine import candidates as launch_budget
 from gemmetry.engine import device, run, session

@@ -13,7 +13,7 @@ import pytest
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.operation import operation_name
 from gemmetry.formats import benchmarks as results
-from gemmetry.formats.benchmarks import StatedOperation, documents, read_results, result_formats
+from gemmetry.formats.benchmarks import StatedOperation, read_results, result_formats, tables
 
 LINES = """
 from gemmetry.formats.benchmarks import ForeignResult, ResultFormat
@@ -118,7 +118,7 @@ def _line(status="PASSED", definition="gemm_n512_k128", **changes):
 
 @pytest.fixture
 def read(tmp_path):
-    documents._find_definition.cache_clear()
+    tables._find_definition.cache_clear()
 
     def run(*lines, operation="", definition=DEFINITION):
         if definition is not None:

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from gemmetry.documents.trace_report import (
+from gemmetry.documents.tracelens_workbooks import (
     TraceLensSheets,
     report_json,
     trace_workbook,

@@ -10,9 +10,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, parse_operation
 from gemmetry.domain.errors import Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider.provider import TorchProvider

@@ -16,9 +16,8 @@ from gemmetry.counters.gates import diagnose
 from gemmetry.counters.tools import CollectRequest
 from gemmetry.counters.work import gemm_work
 from gemmetry.dispatches.profile import profile
-from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.opaque import run_command
 from gemmetry.formats.counters.launches import LaunchTable, ProfiledLaunch

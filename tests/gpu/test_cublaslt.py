@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import UnsupportedError, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference

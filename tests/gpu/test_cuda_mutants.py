@@ -16,9 +16,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target
+from gemmetry.domain.dispatch import Dispatch, Target, parse_operation
 from gemmetry.domain.errors import LaunchError, UnsupportedError, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference

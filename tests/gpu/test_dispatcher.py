@@ -281,9 +281,8 @@ def test_a_table_of_this_card_has_no_candidate_that_is_fast_and_not_verified(
     from gemmetry.dispatches.profile import read_spec
     from gemmetry.domain.record import ignore_events
     from gemmetry.tuning.dispatcher import runtime
-    from gemmetry.tuning.dispatcher.building import NEARLY
+    from gemmetry.tuning.dispatcher.building import NEARLY, prepare_table, tune_table
     from gemmetry.tuning.dispatcher.choosing import Chooser
-    from gemmetry.tuning.dispatcher.tune import prepare_table, tune_table
 
     spec = read_spec(
         {"shapes": "1x4096x4096, 4095x4097x4093, 2048x2048x2048", "device": gpu.device,

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
 from gemmetry.domain.operation import F32, TensorSpec
 from gemmetry.providers.iree_provider.provider import PROVIDER
 

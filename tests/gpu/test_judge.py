@@ -14,9 +14,8 @@ import pytest
 from gemmetry.domain.dispatch import Target
 from gemmetry.judge.judging import Judgement, Ruling, judge
 from gemmetry.judge.memory import open_arena
-from gemmetry.judge.submissions import Submission, read_submission
-from gemmetry.judge.tasks import read_task
-from gemmetry.selftest.attacks import GPU_ATTACKS
+from gemmetry.judge.tasks import Submission, read_submission, read_task
+from gemmetry.selftest.submissions import GPU_ATTACKS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone, pytest.mark.usefixtures("fresh_workers")]
 """A forked process has no code in memory before it runs some, also of libraries that are loaded."""

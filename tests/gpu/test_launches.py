@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import gemmetry
-from gemmetry.domain.dispatch import Target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Target, parse_operation
 from gemmetry.domain.settings import APART, BACK_TO_BACK
 from gemmetry.providers.cuda_provider import catalogue
 

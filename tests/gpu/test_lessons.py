@@ -14,8 +14,7 @@ import pytest
 
 from gemmetry.cli.main import run
 from gemmetry.domain.contracts import Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.storage import quantize, to_float64
 from gemmetry.providers.cuda_provider import catalogue

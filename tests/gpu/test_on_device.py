@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import DigestingDevice
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage

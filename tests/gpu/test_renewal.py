@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import EditableDevice
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DTYPES, Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings

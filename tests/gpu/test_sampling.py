@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus

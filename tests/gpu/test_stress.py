@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import StressDevice, Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.dispatch import Target
+from gemmetry.domain.dispatch import Target, parse_operation
 from gemmetry.domain.errors import OutOfMemoryError, UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import F32, TensorSpec
 from gemmetry.providers.torch_provider.provider import PROVIDER
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.domain.dispatch import Target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Target, parse_operation
 from gemmetry.providers.triton_provider.block_scaled import architecture_of
 from gemmetry.providers.triton_provider.provider import PROVIDER
 from gemmetry.providers.triton_provider.tiles import parse_tile, valid_tiles

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, parse_operation
 from gemmetry.domain.errors import Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DTYPES, E2M1, F32, TensorSpec
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference

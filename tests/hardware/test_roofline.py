@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.dispatch import Target, TargetKind, split_dispatch_name
 from gemmetry.hardware import roofline as module
 from gemmetry.hardware.detect import CpuFacts
 from gemmetry.hardware.roofline import device_of, roofline

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.hardware import roofline as module
 from gemmetry.hardware.detect import CpuFacts

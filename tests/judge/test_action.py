@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.judge.runs import compare_runs, main, read_times
+from gemmetry.judge.contest import compare_runs, main, read_times
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tools" / "compare_branches.sh"

@@ -14,7 +14,7 @@ import pytest
 
 import gemmetry
 from gemmetry.domain.errors import LaunchError, RequestError
-from gemmetry.judge import contest, do_bench
+from gemmetry.judge import clocks, contest
 from gemmetry.judge.clocks import HostClock, open_clock
 from gemmetry.testing import UndecidedWarning
 
@@ -177,10 +177,10 @@ class TestDoBench:
     @pytest.fixture(autouse=True)
     def _simulated(self, monkeypatch) -> None:
         self.clock = SimulatedClock(2, noise=0.001, drift=0.0)
-        monkeypatch.setattr(do_bench, "open_clock", lambda *_: self.clock)
+        monkeypatch.setattr(clocks, "open_clock", lambda *_: self.clock)
 
     def test_figures_are_milliseconds(self) -> None:
-        bench = do_bench.do_bench
+        bench = clocks.do_bench
         assert bench(lambda: 2e6) == pytest.approx(2, rel=0.01)
         for mode in ("min", "max", "median"):
             assert bench(lambda: 2e6, return_mode=mode) == pytest.approx(2, rel=0.02)
@@ -202,13 +202,13 @@ class TestDoBench:
             return 1e6
 
         seen: list[object] = []
-        do_bench.do_bench(fn, rep=10, grad_to_none=[tensor])
+        clocks.do_bench(fn, rep=10, grad_to_none=[tensor])
         assert seen[1:] == [None] * len(seen[1:])
 
     @pytest.mark.parametrize("options", [{"return_mode": "best"}, {"quantiles": [50]}])
     def test_arguments_that_make_no_sense(self, options) -> None:
         with pytest.raises(RequestError):
-            do_bench.do_bench(lambda: 1e6, **options)
+            clocks.do_bench(lambda: 1e6, **options)
 
 
 def test_a_function_without_tensors_on_a_gpu_is_timed_by_the_host() -> None:

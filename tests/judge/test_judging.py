@@ -30,10 +30,8 @@ from gemmetry.judge.judging import Ruling, judge
 from gemmetry.judge.memory import Arena, DeviceArena
 from gemmetry.judge.remote import Remote
 from gemmetry.judge.sandbox import confine
-from gemmetry.judge.submissions import Submission, read_submission
-from gemmetry.judge.tasks import Task, read_task
-from gemmetry.selftest.attacks import ATTACKS, TASK
-from gemmetry.selftest.right_submissions import RIGHT
+from gemmetry.judge.tasks import Submission, Task, read_submission, read_task
+from gemmetry.selftest.submissions import ATTACKS, RIGHT, TASK
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="submissions are confined on Linux")

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, parse_operation
 from gemmetry.hardware.cuda_plans import Tiles
 from gemmetry.providers.cuda_provider.decode import KERNELS
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import CompileError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.user_provider.cuda_kernel import why_not
 from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 

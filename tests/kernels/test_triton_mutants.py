@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.providers.kernels.triton_mutants import mutant_matmul
 from gemmetry.selftest import torch_callers
 from gemmetry.selftest.provider import Carrier, all_mutants

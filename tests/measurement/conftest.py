@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import split_dispatch_name
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import BuildFacts
 from gemmetry.measurement import sampler
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.host_device import HostDevice

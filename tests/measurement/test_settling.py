@@ -6,10 +6,10 @@ import time
 import pytest
 
 from gemmetry.measurement import energy as load
-from gemmetry.measurement import settling
-from gemmetry.measurement import settling as quiet
+from gemmetry.measurement import marks as quiet
+from gemmetry.measurement import marks as settling
 from gemmetry.measurement.energy import Loader
-from gemmetry.measurement.settling import QuietGate, Visit, visit_processor
+from gemmetry.measurement.marks import QuietGate, Visit, visit_processor
 
 WAITING = [0]
 """What the threads of the process have waited for processors, in ns."""

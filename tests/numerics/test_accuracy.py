@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.bounds import accuracy_class, class_errors
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import E2M1, E4M3, E5M2, E8M0, F32
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, logical_tensors

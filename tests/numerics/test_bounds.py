@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import BF16, F16, F32
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import (

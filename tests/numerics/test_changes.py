@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.inputs import (
     ChangeKind,
     changeable,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import (
     BF16,
     E4M3,

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
-from gemmetry.domain.dispatch import Dispatch, Target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, Target, parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference

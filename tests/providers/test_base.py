@@ -8,9 +8,15 @@ import pytest
 
 from gemmetry.domain import contracts
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
+from gemmetry.domain.dispatch import (
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+    parse_operation,
+    parse_target,
+)
 from gemmetry.domain.errors import StorageError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.base import (
     BaseProvider,
     compute_capability,

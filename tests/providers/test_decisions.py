@@ -15,8 +15,14 @@ from typing import Any
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, parse_target
-from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.dispatch import (
+    Configuration,
+    Dispatch,
+    Target,
+    parse_operation,
+    parse_target,
+    split_dispatch_name,
+)
 from gemmetry.domain.operation import Operation
 from gemmetry.hardware.cuda_plans import Boxes, Pointer, Tiles
 from gemmetry.providers.cublaslt_provider.bindings import problem_of

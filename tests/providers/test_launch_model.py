@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, parse_operation
 from gemmetry.hardware.devices import find_device
 from gemmetry.providers.launch_model import (
     LONG_S,

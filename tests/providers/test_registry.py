@@ -10,9 +10,8 @@ import pytest
 from gemmetry.cli.options import LEGACY_DEFAULTS
 from gemmetry.cli.trace import DEFAULTS
 from gemmetry.domain.contracts import ProviderTraits
-from gemmetry.domain.dispatch import Target, TargetKind, parse_target
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation, parse_target
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.specs.operations import legacy
 from gemmetry.providers import registry
 from gemmetry.providers.base import (

@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 import gemmetry
+from gemmetry.domain.dispatch import split_dispatch_name
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import (
     BuildFacts,
     Environment,
@@ -332,7 +332,7 @@ DATA = Path(__file__).parents[1] / "data"
 @pytest.fixture(name="report_of", scope="session")
 def report_of_fixture():
     """Makes the report of traces that are given by their paths."""
-    from gemmetry.documents.trace_report import TraceLensSheets
+    from gemmetry.documents.tracelens_workbooks import TraceLensSheets
     from gemmetry.traces.reading import read_all
     from gemmetry.traces.report import build_report
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.numerics.inputs import make_inputs

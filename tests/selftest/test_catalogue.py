@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import re
 
+from gemmetry.domain.dispatch import parse_operation, split_dispatch_name
 from gemmetry.domain.errors import Outcome
-from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.operation import operation_name
 from gemmetry.selftest.provider import (
     WITHOUT_MUTANT,

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.selftest.provider import HOPPER_SOURCE, Carrier, all_mutants
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import to_float64

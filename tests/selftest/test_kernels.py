@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.selftest.emulator import TiledGemm, given, instead, kernel_of, result, where
 from gemmetry.selftest.provider import Carrier, all_mutants
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import E4M3, E5M2
 from gemmetry.numerics.references import gelu
 from gemmetry.numerics.storage import Array, numpy_dtype

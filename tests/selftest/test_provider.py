@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.host_device import blas_threads, set_blas_threads
 from gemmetry.providers.base import traits_of
 from gemmetry.providers.registry import load_provider

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import operation_name
 from gemmetry.domain.specs.generated import (
     FILE_NAME,

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from gemmetry.domain.columns import COLUMNS, result_schema
 from gemmetry.domain.errors import Stage
+from gemmetry.domain.options import ALIASES, KEYS, PANELS, RETIRED, canonical_key
 from gemmetry.domain.settings import Form, RunSettings, declarations, plain
 from gemmetry.domain.specs.fields import setting_values
-from gemmetry.domain.specs.keys import ALIASES, KEYS, PANELS, RETIRED, canonical_key
 from gemmetry.domain.specs.model import ProfileSpec, spec_schema
 from gemmetry.domain.specs.planning import run_settings
 

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dispatch import TargetKind
+from gemmetry.domain.dispatch import TargetKind, parse_operation
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind
+from gemmetry.domain.options import split_files
 from gemmetry.domain.specs.fields import canonical_dtypes
-from gemmetry.domain.specs.keys import split_files
 from gemmetry.domain.specs.loader import make_spec
 from gemmetry.domain.specs.model import ProfileSpec
 from gemmetry.domain.specs.operations import (

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.dispatch import parse_operation, split_dispatch_name
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.specs.selection import (
     PatternSelection,
     is_regex_by_its_look,

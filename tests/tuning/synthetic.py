@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 
-from gemmetry.domain.dispatch import parse_target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation, parse_target
 from gemmetry.providers.triton_provider.provider import TritonProvider
 from gemmetry.tuning.search import features, space_of
 from gemmetry.tuning.simulation import MeasuredSpace

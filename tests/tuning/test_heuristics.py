@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind, parse_target
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation, parse_target
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.tuning import heuristics
 from gemmetry.tuning.heuristics import ProposedTile, nearest, proposals
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.tuned import record, results
 
-from gemmetry.domain.dispatch import parse_target
+from gemmetry.domain.dispatch import parse_operation, parse_target
 from gemmetry.domain.errors import Outcome, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Verdict
 from gemmetry.tuning.results import (
     TuningResult,

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmetry.domain.dispatch import Configuration, parse_target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.tuning.search import features, make_space, positions, space_of
 

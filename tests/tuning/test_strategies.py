@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, parse_target
+from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.tuning import strategies
 from gemmetry.tuning.search import (
     FULL,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Device
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostDevice

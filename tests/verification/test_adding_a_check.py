@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.errors import Verification
 from gemmetry.verification import protocol
-from gemmetry.verification.checks.results import failed, passed
+from gemmetry.verification.checks import failed, passed
 from gemmetry.verification.protocol import CHECKS, Check, launches, missing_checks
 
 F32 = "matmul_17x13x24_f32t_f32t_f32t"

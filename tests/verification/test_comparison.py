@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import accuracy_class, bound_rule, half_ulp
 from gemmetry.numerics.inputs import make_inputs

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.hardware.host_device import red_zones
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.verification.launching import Launcher, Offset, sentinel_mask

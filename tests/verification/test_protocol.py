@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import UnknownNameError, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
 from gemmetry.numerics.inputs import make_inputs
@@ -18,10 +18,17 @@ from gemmetry.numerics.references import apply_epilogue, compute_reference, fact
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification import protocol
 from gemmetry.verification.after_timing import recheck
-from gemmetry.verification.checks import CheckOutcome, CheckResult, calls, contents, memory, shapes
+from gemmetry.verification.checks import (
+    CheckOutcome,
+    CheckResult,
+    calls,
+    contents,
+    failed,
+    memory,
+    shapes,
+)
 from gemmetry.verification.checks.calls import CALLS, CALLS_UNDER_LOAD, FEWEST_CALLS
 from gemmetry.verification.checks.changes import FEWEST_CHANGES, MOST_CHANGES
-from gemmetry.verification.checks.results import failed
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import scaled
 from gemmetry.verification.protocol import CHECKS, launches, verify, with_check

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.verification.checks.results import CheckOutcome
+from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.protocol import (
     ERROR_EXIT_STATUS,
     SanitizedRun,

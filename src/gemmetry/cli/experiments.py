@@ -49,7 +49,7 @@ from gemmetry.cli.options import (
     split_names,
     threshold,
 )
-from gemmetry.domain.specs.keys import KEYS
+from gemmetry.domain.options import KEYS
 
 if TYPE_CHECKING:
     from gemmetry.dispatches.profile import Prepared

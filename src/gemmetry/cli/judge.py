@@ -71,8 +71,7 @@ def judge(options: Judge) -> int:
     from gemmetry.hardware.host import free_memory_bytes
     from gemmetry.judge.judging import Ruling
     from gemmetry.judge.judging import judge as judged
-    from gemmetry.judge.submissions import read_submission
-    from gemmetry.judge.tasks import read_task
+    from gemmetry.judge.tasks import read_submission, read_task
 
     options.check()
     task = read_task(options.task, options.workloads)

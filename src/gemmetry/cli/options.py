@@ -48,12 +48,22 @@ from gemmetry.cli.console import (
 )
 from gemmetry.cli.main import PARSER_ERROR, PlainHelp
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.options import DECLARED, USUAL, Declared, first_type
+from gemmetry.domain.options import (
+    DECLARED,
+    KEYS,
+    PANELS,
+    RETIRED,
+    SETTINGS,
+    USUAL,
+    Declared,
+    Retired,
+    first_type,
+    split_files,
+)
 from gemmetry.domain.options import argument as argument
 from gemmetry.domain.options import complete_names as complete_names
 from gemmetry.domain.options import option as option
 from gemmetry.domain.settings import Form, Key
-from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired, split_files
 
 if TYPE_CHECKING:
     from rich.console import Console

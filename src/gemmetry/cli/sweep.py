@@ -41,7 +41,7 @@ from gemmetry.domain.units import counted, noun_for
 from gemmetry.sweeps.options import SweepOptions, parse_counts, parts_of
 
 if TYPE_CHECKING:
-    from gemmetry.documents.sweep_products import WrittenProducts
+    from gemmetry.documents.sweep_workbooks import WrittenProducts
     from gemmetry.sweeps.run import SweepPlan
 
 
@@ -85,7 +85,7 @@ def parse_steps(text: str, option: str) -> tuple[str, ...]:
     Raises:
         RequestError: there is no such step, or its library is not installed.
     """
-    from gemmetry.documents.sweep_products import check_steps
+    from gemmetry.documents.sweep_workbooks import check_steps
 
     steps = parts_of([text])
     check_steps(steps or (text,))

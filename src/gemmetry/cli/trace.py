@@ -339,7 +339,12 @@ def report(options: Report) -> int:
     With several files, sheets of single traces get a column that names the file, and the ranks of
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
-    from gemmetry.documents.trace_report import MOMENT, TraceLensSheets, check_reports, write_report
+    from gemmetry.documents.tracelens_workbooks import (
+        MOMENT,
+        TraceLensSheets,
+        check_reports,
+        write_report,
+    )
     from gemmetry.results.emit import HTML
 
     is_brief = options.brief and options.json

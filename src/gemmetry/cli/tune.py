@@ -307,7 +307,7 @@ def tune_table(options: TuneTable) -> None:
     in turns with torch, and the rest verifies what may be chosen. The same command continues.
     """
     from gemmetry.results.emit import check_writable
-    from gemmetry.tuning.dispatcher import tune as making
+    from gemmetry.tuning.dispatcher import building as making
 
     spec = read_request(options.source)
     prepared = making.prepare_table(spec, 60 * options.minutes)

@@ -42,8 +42,8 @@ from gemmetry.counters.roofline import roofline_of
 from gemmetry.counters.text import DiagnosedLaunch, grid_text, operations_text
 from gemmetry.counters.tools import CollectRequest, ToolName
 from gemmetry.counters.work import OPERATIONS, GemmWork, gemm_work
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DTYPES, MatmulShape
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.rows import table as table_of

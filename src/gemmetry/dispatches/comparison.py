@@ -35,8 +35,8 @@ from gemmetry.dispatches.analysis import (
 from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import grouped
-from gemmetry.results.compare import compare as judge_pairs
 from gemmetry.statistics.comparison import Comparison, Difference
+from gemmetry.statistics.comparison import compare as judge_pairs
 
 JoinKey = tuple[str, str, str, str]
 """(target, device, provider, dispatch); the device only where an experiment used several."""

@@ -34,8 +34,8 @@ from gemmetry.dispatches.labels import (
     shape_label,
     shorten_configurations,
 )
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import grouped

@@ -21,7 +21,7 @@ from gemmetry.dispatches.analysis import (
     is_of_baseline,
     rank,
 )
-from gemmetry.domain.dispatch import NamedDispatch, Plan, ProviderRequest, Target
+from gemmetry.domain.dispatch import NamedDispatch, Plan, ProviderRequest, Target, parse_operation
 from gemmetry.domain.errors import (
     EmptySelectionError,
     Outcome,
@@ -29,7 +29,6 @@ from gemmetry.domain.errors import (
     Stage,
     UnknownNameError,
 )
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import BF16, F16, Operation
 from gemmetry.domain.record import Listener, Record, ResultSet, ignore_events
 from gemmetry.domain.settings import REGIMES, RunSettings
@@ -39,8 +38,8 @@ from gemmetry.providers.cuda_provider import catalogue
 from gemmetry.providers.cuda_provider.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.providers.registry import load_provider
-from gemmetry.results.compare import compare as judge_pairs
 from gemmetry.statistics.comparison import Comparison, Difference
+from gemmetry.statistics.comparison import compare as judge_pairs
 from gemmetry.statistics.intervals import Interval
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from gemmetry.dispatches.item_columns import ItemColumn, column, integer, number, table, text
+from gemmetry.dispatches.comparison_report import ItemColumn, column, integer, number, table, text
 from gemmetry.dispatches.labels import (
     VERIFICATION_MARKS,
     difference_legend,
@@ -28,8 +28,8 @@ from gemmetry.dispatches.labels import (
 from gemmetry.dispatches.labels import half_width_label as format_half_width
 from gemmetry.dispatches.ladder import Gain, Ladder, PhaseResult, Rung, library_label
 from gemmetry.dispatches.terminal import print_table
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.domain.units import format_bytes, format_percent
 from gemmetry.results import emit

@@ -48,7 +48,7 @@ from gemmetry.dispatches.show import why_line
 from gemmetry.dispatches.terminal import group_failures
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import format_gflops

@@ -23,8 +23,8 @@ from rich.text import Text
 
 from gemmetry.dispatches.labels import noted_checks, operation_title, reason_line
 from gemmetry.domain import units
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Outcome
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import (
     DispatchFinished,
     Doing,

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, overload
 from gemmetry.dispatches.analysis import fastest, group_by_problem, grouped_by_speed
 from gemmetry.dispatches.labels import NOT_RUN, Overview
 from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, SCHEMA_VERSION, RecordColumn, row
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
 from gemmetry.providers.base import traits_of
 from gemmetry.results import emit
+from gemmetry.results.emit import Case, junit
 from gemmetry.results.json_text import json_value
-from gemmetry.results.junit import Case, junit
 from gemmetry.results.tables import (
     Look,
     cell_text,

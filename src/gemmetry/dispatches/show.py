@@ -23,9 +23,9 @@ from gemmetry.dispatches.labels import format_ratio, operation_title
 from gemmetry.dispatches.labels import half_width_label as format_half_width
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS_BY_NAME
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import EmptySelectionError, Outcome, RequestError, did_you_mean, nearest
 from gemmetry.domain.files import within
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.domain.specs.selection import parse_pattern, split_patterns
 from gemmetry.domain.units import format_bytes, format_percent

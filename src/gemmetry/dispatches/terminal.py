@@ -38,8 +38,8 @@ from gemmetry.dispatches.labels import (
 )
 from gemmetry.dispatches.results import record_table
 from gemmetry.domain import units
+from gemmetry.domain.dispatch import split_dispatch_name
 from gemmetry.domain.errors import NameSyntaxError, Outcome
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Table, grouped
 from gemmetry.domain.units import counted

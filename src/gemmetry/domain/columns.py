@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmetry.domain import units
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record
 from gemmetry.domain.rows import DRAFT

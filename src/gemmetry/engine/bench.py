@@ -97,11 +97,10 @@ from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.providers.launch_model import least_seconds
 from gemmetry.verification.after_timing import NAME as AFTER_TIMING
 from gemmetry.verification.after_timing import ReferenceOnDevice, recheck
-from gemmetry.verification.cache import ReferenceCache, checked
 from gemmetry.verification.checks import CheckResult, failed
 from gemmetry.verification.companions import Companions, most_shapes
 from gemmetry.verification.comparison import Evidence
-from gemmetry.verification.context import HOST_PRODUCT_FLOPS
+from gemmetry.verification.context import HOST_PRODUCT_FLOPS, ReferenceCache, checked
 from gemmetry.verification.protocol import verify, with_accumulator_hint, with_check
 
 LEAST_HUNG_S = 5.0
@@ -747,7 +746,7 @@ class Bench:
             seed=self._hello.settings.seed,
         )
         if damage and not check.is_failure:
-            return failed(AFTER_TIMING, f"a timed launch {damage}"), None
+            return failed(f"a timed launch {damage}", name=AFTER_TIMING), None
         if not check.is_failure:
             return check, None
         output, change = last[0].array, last[0].change

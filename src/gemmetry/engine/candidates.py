@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from gemmetry.domain.dispatch import Configuration, Target
+from gemmetry.domain.dispatch import Configuration, Target, split_dispatch_name
 from gemmetry.domain.errors import NameSyntaxError, Outcome, Stage, Verification
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, operation_name
+from gemmetry.domain.options import SETTINGS
 from gemmetry.domain.record import BuildFacts, Listener, Measurement, Record, TraceFacts, Verdict
 from gemmetry.domain.settings import Effect, Form, Key, RunSettings, TraceSchedule
-from gemmetry.domain.specs.keys import SETTINGS
 from gemmetry.engine.protocol import Ending, WireDispatch, left_behind, with_left_behind
 from gemmetry.engine.schema import Lane, StoredRound
 from gemmetry.hardware.roofline import roofline

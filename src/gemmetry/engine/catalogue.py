@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.contracts import Provider, ProviderTraits
-from gemmetry.domain.dispatch import Plan, Target, parse_target
+from gemmetry.domain.dispatch import Plan, Target, parse_operation, parse_target
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RAY
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.engine.candidates import RecordMaker, job_of

@@ -43,7 +43,7 @@ from gemmetry.counters.model import LaunchVerdict
 from gemmetry.counters.tools import CollectRequest, ToolName
 from gemmetry.counters.work import gemm_work
 from gemmetry.domain.contracts import Provider
-from gemmetry.domain.dispatch import Configuration, Plan, TargetKind
+from gemmetry.domain.dispatch import Configuration, Plan, TargetKind, parse_operation
 from gemmetry.domain.errors import (
     DispatchError,
     EnvironmentFailure,
@@ -54,7 +54,6 @@ from gemmetry.domain.errors import (
     StorageError,
 )
 from gemmetry.domain.files import remove
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import CounterFacts, Message, Record
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.engine.candidates import Candidate, job_of

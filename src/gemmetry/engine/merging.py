@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from gemmetry.domain.dispatch import TargetKind, hash_of, parse_shard
+from gemmetry.domain.dispatch import TargetKind, hash_of, parse_shard, split_dispatch_name
 from gemmetry.domain.errors import (
     NameSyntaxError,
     Outcome,
@@ -31,7 +31,6 @@ from gemmetry.domain.errors import (
     listed,
 )
 from gemmetry.domain.files import within, write_whole
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import operation_name
 from gemmetry.domain.record import IMPORTED, BuildFacts, Environment, Measurement, Record, Verdict
 from gemmetry.domain.units import noun_for

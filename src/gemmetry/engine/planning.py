@@ -25,6 +25,7 @@ from gemmetry.domain.dispatch import (
     NamedDispatch,
     Plan,
     Shard,
+    parse_operation,
     parse_shard,
 )
 from gemmetry.domain.errors import (
@@ -35,11 +36,10 @@ from gemmetry.domain.errors import (
     did_you_mean,
     nearest,
 )
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, Signature, operation_name, operation_namer
+from gemmetry.domain.options import SETTINGS
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.settings import RAY, Resume
-from gemmetry.domain.specs.keys import SETTINGS
 from gemmetry.engine.candidates import Candidate, Job
 from gemmetry.engine.experiment import Again, Experiment
 from gemmetry.engine.schema import Lane, PlanBatch, PlannedDispatch, plan_differences

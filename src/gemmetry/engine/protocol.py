@@ -36,9 +36,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from gemmetry.domain import errors
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, parse_operation
 from gemmetry.domain.errors import GemmetryError, Outcome, Stage, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.measurement.energy import EnergyTaken

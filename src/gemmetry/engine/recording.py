@@ -35,7 +35,7 @@ import numpy as np
 
 from gemmetry.domain.columns import COLUMNS_BY_NAME, row
 from gemmetry.domain.contracts import Buffer, Executable, HostArray
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, split_dispatch_name
 from gemmetry.domain.errors import (
     JournalDamagedError,
     LaunchError,
@@ -46,7 +46,6 @@ from gemmetry.domain.errors import (
     UnsupportedError,
 )
 from gemmetry.domain.files import remove, within, write_whole
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Layout
 from gemmetry.domain.record import (
     DispatchFinished,

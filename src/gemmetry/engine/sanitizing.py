@@ -26,14 +26,13 @@ from pathlib import Path
 import msgspec
 
 from gemmetry.domain.contracts import Buffer, Executable, Provider, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, TargetKind, parse_operation
 from gemmetry.domain.errors import DispatchError, GemmetryError, Stage
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.engine.protocol import Hello
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.registry import load_provider
-from gemmetry.verification.checks.results import CheckResult, not_applicable
+from gemmetry.verification.checks import CheckResult, not_applicable
 from gemmetry.verification.companions import Companions, tail_operations
 from gemmetry.verification.launching import FLOAT_SENTINELS
 from gemmetry.verification.protocol import (

@@ -18,9 +18,8 @@ from gemmetry.domain.units import counted, format_ns, format_percent
 from gemmetry.history.api import ChangeEvent, History
 from gemmetry.history.changes import CAUSES, ENOUGH_RUNS, ChangeCause, HistoryChanges
 from gemmetry.history.folder import HistoryRun
-from gemmetry.results.emit import JSON, JUNIT, MARKDOWN, Result
+from gemmetry.results.emit import JSON, JUNIT, MARKDOWN, Case, Result, junit
 from gemmetry.results.json_text import json_file
-from gemmetry.results.junit import Case, junit
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import table_lines
 from gemmetry.statistics.comparison import Difference

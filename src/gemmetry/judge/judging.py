@@ -33,8 +33,7 @@ from gemmetry.judge.census import Ran, compiled, libraries, of_libraries, report
 from gemmetry.judge.memory import LATE_S, Arena, index_of, open_arena
 from gemmetry.judge.remote import Died, NotShared, Remote, RemoteExecutable, Took
 from gemmetry.judge.sandbox import RELAXED
-from gemmetry.judge.submissions import Submission
-from gemmetry.judge.tasks import Task, cublaslt_source, variations
+from gemmetry.judge.tasks import Submission, Task, cublaslt_source, variations
 from gemmetry.judge.yardstick import Checked, check_results
 from gemmetry.results.emit import Result
 from gemmetry.results.texts import cut

@@ -69,7 +69,7 @@ class _Session:
         self.before: dict[str, list[list[float]]] = {}
         if reference is not None:
             from gemmetry.domain.errors import RequestError
-            from gemmetry.judge.runs import read_times
+            from gemmetry.judge.contest import read_times
 
             try:
                 self.before = read_times(reference)

@@ -24,7 +24,7 @@ from gemmetry.domain.errors import LaunchError, OutOfMemoryError, WrongResultErr
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.judge.memory import Arena
-from gemmetry.judge.submissions import Submission
+from gemmetry.judge.tasks import Submission
 
 Calls = Sequence[tuple[Sequence[Any], Sequence[HostBuffer]]]
 """Each call's arguments, and the buffers of its results."""

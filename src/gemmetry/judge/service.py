@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import remove
-from gemmetry.domain.names import parse_operation
 from gemmetry.results.json_text import brief, encoded
 from gemmetry.results.tables import check_installed
 from gemmetry.results.texts import cut

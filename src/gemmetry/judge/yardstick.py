@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import GemmetryError, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DType, Operation
 from gemmetry.domain.rows import Row, fact
 

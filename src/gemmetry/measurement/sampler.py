@@ -22,7 +22,7 @@ from gemmetry.hardware.host import running_times, spread_threads
 from gemmetry.measurement import launches as buffers
 from gemmetry.measurement import launches as integrity
 from gemmetry.measurement import launches as overhead
-from gemmetry.measurement import settling
+from gemmetry.measurement import marks
 from gemmetry.measurement.energy import (
     RELOAD_S,
     EnergyMeter,
@@ -32,8 +32,8 @@ from gemmetry.measurement.energy import (
     Surroundings,
 )
 from gemmetry.measurement.launches import Call, Launches, back_to_back
+from gemmetry.measurement.marks import WAIT_SHARE, QuietGate
 from gemmetry.measurement.renewal import KeptResults, LeftOutput, Renewal, is_known, left_outputs
-from gemmetry.measurement.settling import WAIT_SHARE, QuietGate
 from gemmetry.measurement.stopping import Round
 from gemmetry.numerics.storage import same_bytes
 
@@ -450,7 +450,7 @@ class Sampler:
         self.launch_ns = min(durations)
         if self.method == "wall_clock":
             budget_ns = self._settings.time_budget_s * 1e9
-            self.launch_ns = settling.warm_up(
+            self.launch_ns = marks.warm_up(
                 self._device, self._launches.single, self.launch_ns, budget_ns
             )
 
@@ -588,7 +588,7 @@ class Sampler:
         if self.launch_ns >= _ROUND_WARMUP_NS:
             return
         call, used = self._launches.last_used()
-        self.launch_ns = settling.settle(self._device, call, self.launch_ns)
+        self.launch_ns = marks.settle(self._device, call, self.launch_ns)
         if used in poisoned:
             buffers.overwrite(self._device, [used])
 

@@ -32,9 +32,8 @@ from importlib.resources import files
 from typing import Any, ClassVar, cast
 
 from gemmetry.domain.contracts import Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, Signature, operation_name
 from gemmetry.domain.record import Trait
 from gemmetry.hardware.host_device import set_blas_threads

@@ -13,9 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmetry.domain.dispatch import Plan, ProviderRequest, Target, TargetKind
+from gemmetry.domain.dispatch import Plan, ProviderRequest, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import EmptySelectionError, Stage, UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Listener, ignore_events
 from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import polars
 
     from gemmetry.documents.sweep_files import ProductSweep
-    from gemmetry.documents.sweep_products import WrittenProducts
+    from gemmetry.documents.sweep_workbooks import WrittenProducts
     from gemmetry.engine.opaque import JobListener
     from gemmetry.sweeps.run import SweepRun
     from gemmetry.sweeps.tuner import TunedCollective
@@ -124,7 +124,7 @@ class AnalyzedSweep:
             StorageError: a file cannot be written.
         """
         from gemmetry.documents.sweep_files import product_sweep
-        from gemmetry.documents.sweep_products import write_products
+        from gemmetry.documents.sweep_workbooks import write_products
 
         found = write_products(
             product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric,
@@ -191,7 +191,7 @@ class SweepWorkbooks:
     ) -> WrittenProducts:
         """Write those of the sweep analysis document's files that follow from workbooks, like
         :meth:`AnalyzedSweep.write`."""
-        from gemmetry.documents.sweep_products import write_products
+        from gemmetry.documents.sweep_workbooks import write_products
 
         return write_products(
             self.sweep, self.folder, only, top_k=top_k, geometric=geometric, plots=plots

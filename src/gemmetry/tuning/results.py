@@ -16,9 +16,8 @@ from typing import Any
 from gemmetry.dispatches.analysis import fastest, geometric_mean, is_of_baseline, record_id
 from gemmetry.dispatches.comparison import compare_with_baseline
 from gemmetry.domain.contracts import TunedDispatch, TunedFormat
-from gemmetry.domain.dispatch import Dispatch, parse_target
+from gemmetry.domain.dispatch import Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table

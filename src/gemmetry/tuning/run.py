@@ -17,14 +17,20 @@ from pathlib import Path
 
 from gemmetry.dispatches.profile import Prepared, prepare
 from gemmetry.domain.contracts import Provider
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, NamedDispatch, Plan, Target, parse_shard
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    NamedDispatch,
+    Plan,
+    Target,
+    parse_operation,
+    parse_shard,
+)
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import read_json
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
+from gemmetry.domain.options import KEYS
 from gemmetry.domain.record import DispatchFinished, Event, Listener, Message, Record, ignore_events
 from gemmetry.domain.settings import VERIFICATION_LEVELS
-from gemmetry.domain.specs.keys import KEYS
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.engine.catalogue import InstalledCatalogue

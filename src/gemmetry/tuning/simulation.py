@@ -19,9 +19,8 @@ import msgspec
 import numpy as np
 
 from gemmetry.dispatches.analysis import geometric_mean, group_by_problem
-from gemmetry.domain.dispatch import Configuration, Parameter, Target, parse_target
+from gemmetry.domain.dispatch import Configuration, Parameter, Target, parse_operation, parse_target
 from gemmetry.domain.errors import NameSyntaxError, Outcome, RequestError, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import parsed_json, read_whole
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.tuning.search import (

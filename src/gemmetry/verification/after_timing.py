@@ -43,7 +43,7 @@ from gemmetry.numerics.storage import (
     same_bytes,
     to_float64,
 )
-from gemmetry.verification.checks.results import CheckResult, failed, passed, warned
+from gemmetry.verification.checks import CheckResult, failed, passed, warned
 from gemmetry.verification.comparison import ErrorStatistics, compare
 from gemmetry.verification.freivalds import freivalds
 from gemmetry.verification.guess import guess_bug

@@ -27,7 +27,7 @@ from gemmetry.domain.operation import (
     Shape,
     check_shape,
 )
-from gemmetry.verification.checks.results import CheckResult
+from gemmetry.verification.checks import CheckResult
 
 DEFAULT_TILE = (128, 128, 64)
 """Tile assumed where a configuration does not specify one: the most common on current GPUs (the

@@ -32,9 +32,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import completed
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import Trait
 from gemmetry.hardware.host import usable_cores, usable_cpus

@@ -51,13 +51,19 @@ from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import Array
 from gemmetry.verification.after_timing import ReferenceOnDevice, judge
-from gemmetry.verification.checks import calls, changes, contents, exact, memory, shapes, special
-from gemmetry.verification.checks.results import (
+from gemmetry.verification.checks import (
     CheckOutcome,
     CheckResult,
+    calls,
+    changes,
+    contents,
+    exact,
     failed,
+    memory,
     not_applicable,
     passed,
+    shapes,
+    special,
     warned,
 )
 from gemmetry.verification.companions import Companions

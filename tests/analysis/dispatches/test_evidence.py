@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gemmetry.dispatches.analysis import ComparisonEvidence
-from gemmetry.results.compare import MOST_TOGETHER, compare
-from gemmetry.statistics.comparison import Difference, verdict_of
+from gemmetry.statistics.comparison import MOST_TOGETHER, Difference, compare, verdict_of
 
 SHOWN = (Difference.FASTER, Difference.SLOWER)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.documents.trace_report import TraceLensSheets
+from gemmetry.documents.tracelens_workbooks import TraceLensSheets
 from gemmetry.domain import rows
 from gemmetry.domain.rows import derived
 from gemmetry.domain.tables import ColumnType

@@ -13,8 +13,7 @@ from gemmetry.cli.main import run
 from gemmetry.counters.collector import read_counters
 from gemmetry.counters.gates import diagnose
 from gemmetry.counters.work import gemm_work
-from gemmetry.domain.dispatch import parse_target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation, parse_target
 from gemmetry.providers.registry import load_provider
 
 ROOT = Path(__file__).parents[3]

@@ -18,7 +18,7 @@ from gemmetry.counters.collector import read_counters
 from gemmetry.counters.gates import diagnose
 from gemmetry.counters.model import WorkCheck
 from gemmetry.counters.work import gemm_work
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import BF16
 from gemmetry.formats.counters.launches import ProfiledLaunch
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import gemms
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import operation_name
 from gemmetry.providers.registry import load_provider
 

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.domain.names import parse_operation  # noqa: E402
+from gemmetry.domain.dispatch import parse_operation  # noqa: E402
 from gemmetry.domain.record import Trait  # noqa: E402
 from gemmetry.hardware import torch_device as comparing  # noqa: E402
 from gemmetry.hardware.torch_device import TorchComparer, to_tensor  # noqa: E402

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.record import DispatchFinished
 from gemmetry.engine.candidates import Candidate, RecordMaker
 from gemmetry.engine.device import DeviceSession

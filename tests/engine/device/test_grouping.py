@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.domain.dispatch import Configuration, Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, job_of
 from gemmetry.engine.schema import Lane

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement
 from gemmetry.engine import device as timing_sanity
 from gemmetry.engine.device import timing_check

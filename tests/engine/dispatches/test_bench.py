@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Stage
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine import bench as inputs_and_references
 from gemmetry.engine.bench import Bench, HangWatch, InputsAndReferences
@@ -18,7 +17,7 @@ from gemmetry.engine.candidates import LEAST_TRIAL_S, PROBE_DOUBT, LaunchBudget,
 from gemmetry.engine.protocol import Hello, Open, Sample, Trying, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.numpy_provider.provider import NumpyProvider
-from gemmetry.verification import cache as reference_cache
+from gemmetry.verification import context as reference_cache
 from gemmetry.verification.protocol import launches
 
 NULL = Target(TargetKind.NULL)

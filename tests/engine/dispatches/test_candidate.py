@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts, Measurement, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, RecordMaker, merge_facts

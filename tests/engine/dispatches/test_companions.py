@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.engine.candidates import Candidate

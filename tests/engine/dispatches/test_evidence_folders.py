@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import journal as evidence_folders

@@ -8,9 +8,8 @@ import textwrap
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import sanitizing
@@ -18,7 +17,7 @@ from gemmetry.engine.bench import Bench
 from gemmetry.engine.protocol import Entered, Hello, Open, WireDispatch
 from gemmetry.engine.sanitizing import sanitize
 from gemmetry.providers.null_provider.provider import NullProvider
-from gemmetry.verification.checks.results import CheckOutcome, failed, passed, warned
+from gemmetry.verification.checks import CheckOutcome, failed, passed, warned
 from gemmetry.verification.protocol import with_check
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")

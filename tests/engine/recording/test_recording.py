@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, StorageError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import DispatchFinished, Message
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine import recording as tracing

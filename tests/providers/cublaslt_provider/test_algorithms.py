@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 
-from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.dispatch import parse_operation, split_dispatch_name
 from gemmetry.providers.cublaslt_provider.algorithms import Algorithm, parse_algorithm
 
 ROW = parse_operation("matmul_64x64x64_bf16t_bf16n_bf16t")

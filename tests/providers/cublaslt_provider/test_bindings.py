@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.cublaslt_provider import bindings
 from gemmetry.providers.cublaslt_provider.bindings import problem_of
 

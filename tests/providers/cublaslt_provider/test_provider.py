@@ -11,9 +11,8 @@ pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError, RequestError, UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.cublaslt_provider.provider import PROVIDER
 from gemmetry.testing import ProviderConformance
 

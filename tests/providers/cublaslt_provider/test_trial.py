@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from gemmetry.domain.dispatch import parse_operation  # noqa: E402
 from gemmetry.domain.errors import LaunchError  # noqa: E402
-from gemmetry.domain.names import parse_operation  # noqa: E402
 from gemmetry.providers.cublaslt_provider import choosing as trial  # noqa: E402
 
 OPERATION = parse_operation("matmul_64x48x32_e4m3t_e4m3n_bf16t_scaletensor")

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dispatch import Configuration, parse_target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
 from gemmetry.hardware.cuda_plans import Pointer, Tiles
 from gemmetry.providers.cuda_provider import catalogue
 from gemmetry.providers.cuda_provider.decode import parse_variant

@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.domain.dispatch import Dispatch, parse_target
-from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.dispatch import Dispatch, parse_target, split_dispatch_name
 from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware.cuda_compiler import Cubin
 from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan, ResourceUsage

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_target
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation, parse_target
 from gemmetry.domain.errors import CompileError, UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 
 CROSS = parse_target("cuda-sm_90")

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import StorageError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.iree_provider import batches

@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Compiled, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
+from gemmetry.domain.dispatch import (
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+    parse_operation,
+    parse_target,
+)
 from gemmetry.domain.errors import CompileError, DispatchError, LaunchError, UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference

@@ -3,8 +3,7 @@ from __future__ import annotations
 import iree.runtime
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind, parse_target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation, parse_target
 from gemmetry.providers.iree_provider import support
 
 HALF = parse_operation("matmul_64x64x64_f16t_f16t_f16t")

@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
-from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.dispatch import (
+    Dispatch,
+    Target,
+    TargetKind,
+    parse_operation,
+    split_dispatch_name,
+)
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.providers.iree_provider.batches import dispatch_function
 from gemmetry.providers.iree_provider.compiler import attribute_errors

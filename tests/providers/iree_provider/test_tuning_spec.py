@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.contracts import TunedDispatch, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target, split_dispatch_name
 from gemmetry.domain.errors import RequestError, UnsupportedError
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.providers.iree_provider.batches import (
     dispatch_function,
     tuned_text,

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import (
+    Dispatch,
+    Target,
+    TargetKind,
+    parse_operation,
+    split_dispatch_name,
+)
 from gemmetry.domain.errors import (
     CompileError,
     DeviceLostError,
@@ -22,7 +28,6 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.providers.null_provider import provider as null_provider
 from gemmetry.providers.null_provider.provider import (
     Behaviour,
@@ -250,7 +255,7 @@ import sys
 from pathlib import Path
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.null_provider.provider import NullProvider

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.host_device import blas_threads, set_blas_threads
 from gemmetry.providers.numpy_provider.provider import NumpyProvider, _launch_on_ones
 from gemmetry.testing import EVERY_KIND, ProviderConformance

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider
 from gemmetry.testing import ProviderConformance

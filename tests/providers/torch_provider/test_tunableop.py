@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from gemmetry.domain.contracts import TunedDispatch
-from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.torch_provider.provider import tunable_key, tuned_text
 
 

@@ -7,9 +7,8 @@ from importlib import metadata
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, parse_target
+from gemmetry.domain.dispatch import Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider.block_scaled import architecture_of
 from gemmetry.providers.triton_provider.provider import TritonProvider

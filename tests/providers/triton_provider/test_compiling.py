@@ -8,9 +8,8 @@ import re
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, parse_target
+from gemmetry.domain.dispatch import Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import CompileError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.triton_provider.provider import PROVIDER
 
 pytestmark = pytest.mark.skipif(

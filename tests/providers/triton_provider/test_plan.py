@@ -8,9 +8,8 @@ import json
 import pytest
 
 from gemmetry.domain.contracts import TunedDispatch
-from gemmetry.domain.dispatch import Dispatch, parse_target
+from gemmetry.domain.dispatch import Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.triton_provider.plan import make_plan, tuned_text
 from gemmetry.providers.triton_provider.provider import TritonProvider
 from gemmetry.providers.triton_provider.tiles import TritonTile

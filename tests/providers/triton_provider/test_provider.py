@@ -9,8 +9,7 @@ import os
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation, parse_target
 from gemmetry.providers.triton_provider.provider import PROVIDER
 
 CPU = Target(TargetKind.CPU)

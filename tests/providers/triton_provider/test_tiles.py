@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_operation, parse_target
 from gemmetry.providers.triton_provider.block_scaled import (
     Architecture,
     architecture_of,

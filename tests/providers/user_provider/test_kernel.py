@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.dispatch import parse_operation, split_dispatch_name
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.record import Trait
 from gemmetry.providers.user_provider.kernel import (
     configuration_name,

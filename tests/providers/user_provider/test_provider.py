@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import (
     LaunchError,
     OutOfMemoryError,
@@ -17,7 +17,6 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from gemmetry.domain.names import parse_operation
 from gemmetry.providers.user_provider.kernel import RESERVED_KEYWORDS, load_kernel
 from gemmetry.providers.user_provider.provider import UserProvider
 from gemmetry.testing import ProviderConformance

@@ -6,7 +6,7 @@ from gemmetry.dispatches.figures import (
     heat_figures,
     roofline_figures,
 )
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 
 PEAK = 450.0
 BYTES_PER_NS = 25.0

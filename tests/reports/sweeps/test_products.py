@@ -8,7 +8,7 @@ import openpyxl
 import pytest
 
 from gemmetry.documents import sweep_plots as plots
-from gemmetry.documents.sweep_products import STEPS, check_steps, write_products
+from gemmetry.documents.sweep_workbooks import STEPS, check_steps, write_products
 from gemmetry.domain.errors import RequestError
 from gemmetry.results import tables as extras
 

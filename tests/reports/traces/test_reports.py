@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.documents.trace_report import TraceLensSheets
+from gemmetry.documents.tracelens_workbooks import TraceLensSheets
 from gemmetry.traces.page import page_tables, trace_markdown, trace_page
 from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import build_report

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gemmetry.documents.trace_report import trace_workbook
+from gemmetry.documents.tracelens_workbooks import trace_workbook
 from gemmetry.domain.errors import StorageError
 from gemmetry.formats.xlsx import SHEETS, read_tracelens_report
 from gemmetry.results import tables as module

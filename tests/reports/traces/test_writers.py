@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from gemmetry.documents.trace_report import SUFFIXES, check_reports, write_report
+from gemmetry.documents.tracelens_workbooks import SUFFIXES, check_reports, write_report
 from gemmetry.domain.errors import RequestError, StorageError
 
 

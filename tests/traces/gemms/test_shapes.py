@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.specs.loader import load_spec
 from gemmetry.domain.specs.planning import make_plan
 from gemmetry.engine.catalogue import InstalledCatalogue

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import LaunchError, UnsupportedError, WrongResultError
-from gemmetry.verification.checks import CheckResult, results
-from gemmetry.verification.checks.results import bug_of
+from gemmetry.verification import checks as results
+from gemmetry.verification.checks import CheckResult, bug_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import DeviceLostError, LaunchError, UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import to_float32, to_float64

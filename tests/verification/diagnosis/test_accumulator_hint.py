@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Verification
-from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import quantize, to_float64

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import DTYPES
 from gemmetry.numerics.references import to_logical
 from gemmetry.numerics.storage import smallest_normal, to_float64

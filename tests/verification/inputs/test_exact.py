@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.inputs import ChangeKind, changed_inputs, make_inputs
 from gemmetry.numerics.references import (
     compute_reference,

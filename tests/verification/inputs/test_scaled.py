@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, exact_product, logical_tensors
 from gemmetry.numerics.storage import absolute, quantize, smallest_normal, to_float64

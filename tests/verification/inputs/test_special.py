@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, logical_tensors, to_logical
 from gemmetry.numerics.storage import numpy_dtype, smallest_normal, to_float64

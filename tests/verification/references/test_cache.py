@@ -4,12 +4,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import to_float64
-from gemmetry.verification import cache as reference_cache
-from gemmetry.verification.cache import ReferenceCache, checked, is_product
+from gemmetry.verification import context as reference_cache
+from gemmetry.verification.context import ReferenceCache, checked, is_product
 
 NAME = "matmul_8x6x32_bf16t_bf16t_bf16t_bias"
 

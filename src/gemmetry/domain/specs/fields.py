@@ -20,8 +20,8 @@ from gemmetry.domain import units
 from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind, parse_dtype, parse_scaling
+from gemmetry.domain.options import SETTINGS
 from gemmetry.domain.settings import Key, RunSettings
-from gemmetry.domain.specs.keys import SETTINGS
 from gemmetry.domain.specs.selection import parse_pattern, split_patterns
 from gemmetry.domain.specs.shapes import (
     names_file,

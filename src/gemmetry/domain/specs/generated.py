@@ -24,14 +24,14 @@ from gemmetry.domain.dispatch import (
     Selection,
     Target,
     TargetKind,
+    parse_operation,
     parse_target,
 )
 from gemmetry.domain.errors import EmptySelectionError, RequestError, nearest
 from gemmetry.domain.files import write_whole
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import read_json, why_unreadable
 from gemmetry.domain.operation import Operation, operation_name
-from gemmetry.domain.specs.keys import GRID, KEYS, WHAT
+from gemmetry.domain.options import GRID, KEYS, WHAT
 from gemmetry.domain.specs.model import ProfileSpec
 
 FILE_NAME = "dispatches.json"

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from gemmetry.domain.errors import MOST_MISTAKES, RequestError, SpecError, UnknownNameError
 from gemmetry.domain.opening import STANDARD_INPUT, read_text_file
+from gemmetry.domain.options import canonical_key
 from gemmetry.domain.settings import OF_AGENTS, WITHOUT_AGENTS
-from gemmetry.domain.specs.keys import canonical_key
 from gemmetry.domain.specs.model import ProfileSpec
 from gemmetry.domain.specs.yaml_text import read_yaml
 

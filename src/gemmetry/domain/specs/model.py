@@ -23,10 +23,10 @@ from pydantic import (
     model_validator,
 )
 
+from gemmetry.domain.options import ALIASES, KEYS, split_files
 from gemmetry.domain.rows import DRAFT
 from gemmetry.domain.specs import fields as f
 from gemmetry.domain.specs.fields import run_fields
-from gemmetry.domain.specs.keys import ALIASES, KEYS, split_files
 
 
 def _key(name: str, **limits: Any) -> Any:

@@ -25,6 +25,7 @@ from gemmetry.domain.dispatch import (
     parse_target,
 )
 from gemmetry.domain.errors import RequestError, Stage, UnknownNameError
+from gemmetry.domain.options import SETTINGS
 from gemmetry.domain.settings import RAY, USUAL_SAMPLES, Resume, RunSettings, check_executor
 from gemmetry.domain.specs.fields import setting_values
 from gemmetry.domain.specs.generated import (
@@ -37,7 +38,6 @@ from gemmetry.domain.specs.generated import (
     reuse,
     wanted_of,
 )
-from gemmetry.domain.specs.keys import SETTINGS
 from gemmetry.domain.specs.model import ProfileSpec
 from gemmetry.domain.specs.operations import Defaults, expand, first_run
 from gemmetry.domain.specs.selection import (

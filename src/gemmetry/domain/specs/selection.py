@@ -9,9 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gemmetry.domain.dispatch import NamedDispatch
+from gemmetry.domain.dispatch import NamedDispatch, parse_operation, split_dispatch_name
 from gemmetry.domain.errors import NameSyntaxError, RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.specs.shapes import parse_sizes
 

@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 import yaml
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import (
     MOST_MISTAKES,
     EmptySelectionError,
@@ -30,7 +31,6 @@ from gemmetry.domain.errors import (
     SpecError,
     UnknownNameError,
 )
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import read_text_file
 from gemmetry.domain.operation import MatmulShape, Shape
 from gemmetry.domain.specs.yaml_text import yaml_nodes

@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import GemmetryError, Outcome, RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import read_whole
 from gemmetry.domain.operation import (
     Layout,

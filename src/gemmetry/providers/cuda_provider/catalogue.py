@@ -17,10 +17,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Target, TargetKind
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    Target,
+    TargetKind,
+    parse_operation,
+)
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.files import write_whole
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.hardware import cuda_plans as cuda_tools
 from gemmetry.hardware.cuda_plans import (

@@ -35,10 +35,9 @@ from typing import Any
 import numpy as np
 
 from gemmetry.domain.contracts import Compiled, HostArray, TunedDispatch, Workspace
-from gemmetry.domain.dispatch import Dispatch, TargetKind
+from gemmetry.domain.dispatch import Dispatch, TargetKind, parse_operation
 from gemmetry.domain.errors import CompileError, GemmetryError, RequestError, UnsupportedError
 from gemmetry.domain.files import completed, write_whole
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, OperationKind, TensorSpec, operation_name
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from gemmetry.domain.contracts import Compiled, Device, Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_number
 from gemmetry.domain.errors import (
     CompileError,
     DeviceLostError,
@@ -34,7 +34,6 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from gemmetry.domain.names import parse_number
 from gemmetry.domain.operation import Layout, Operation, operation_name, print_number
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer, HostDevice, red_zones

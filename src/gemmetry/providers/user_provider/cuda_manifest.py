@@ -26,9 +26,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gemmetry.domain.dispatch import Parameter
+from gemmetry.domain.dispatch import Parameter, parse_operation
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import read_text_file, read_whole
 from gemmetry.domain.operation import Operation, Signature, TensorSpec
 from gemmetry.domain.record import Trait

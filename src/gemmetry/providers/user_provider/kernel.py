@@ -29,9 +29,8 @@ from tempfile import TemporaryFile
 from types import CodeType, ModuleType
 from typing import IO, Any
 
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter, split_dispatch_name
 from gemmetry.domain.errors import GemmetryError, NameSyntaxError, RequestError, UnknownNameError
-from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.opening import MOST_TEXT_BYTES, read_whole
 from gemmetry.domain.operation import print_number
 from gemmetry.domain.record import Trait

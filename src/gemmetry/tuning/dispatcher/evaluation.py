@@ -13,9 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from gemmetry.dispatches.analysis import geometric_mean, group_by_problem
-from gemmetry.domain.dispatch import TargetKind, parse_target
+from gemmetry.domain.dispatch import TargetKind, parse_operation, parse_target
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.rows import Row, fact

@@ -25,10 +25,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gemmetry.domain.contracts import Provider, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, Parameter, parse_target
+from gemmetry.domain.dispatch import (
+    Configuration,
+    Dispatch,
+    Parameter,
+    parse_operation,
+    parse_target,
+)
 from gemmetry.domain.errors import GemmetryError, RequestError, StorageError
 from gemmetry.domain.files import write_whole
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import parsed_json, read_whole
 from gemmetry.domain.operation import Operation, operation_name
 

@@ -22,9 +22,7 @@ from gemmetry.domain.contracts import Buffer, Device, OrderedDevice, StressDevic
 from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import Array, to_float64
-from gemmetry.verification.checks import shapes
-from gemmetry.verification.checks.memory import zone_problem
-from gemmetry.verification.checks.results import (
+from gemmetry.verification.checks import (
     BUGS,
     CheckOutcome,
     CheckResult,
@@ -33,8 +31,10 @@ from gemmetry.verification.checks.results import (
     incomplete,
     not_applicable,
     passed,
+    shapes,
     warned,
 )
+from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.comparison import StandingThreads, on_one_processor
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs

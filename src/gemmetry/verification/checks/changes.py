@@ -24,8 +24,8 @@ from gemmetry.numerics.inputs import (
 )
 from gemmetry.numerics.references import Reference, to_logical
 from gemmetry.numerics.storage import Array, same_bytes, to_float64
+from gemmetry.verification.checks import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.checks.calls import calls, made
-from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs.exact import ChangeStep, ExactCase, changes_of, draw_steps

@@ -25,14 +25,15 @@ from gemmetry.domain.operation import MatmulShape, Operation, check_shape
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.references import to_logical, to_storage
 from gemmetry.numerics.storage import Array, as_bits, to_float64
-from gemmetry.verification.checks import shapes, special
-from gemmetry.verification.checks.results import (
+from gemmetry.verification.checks import (
     CheckResult,
     failed,
     incomplete,
     not_applicable,
     passed,
     property_of,
+    shapes,
+    special,
 )
 from gemmetry.verification.companions import DEFAULT_TILE, Companions, Sizes, rounded_options
 from gemmetry.verification.context import Context, ExactRun

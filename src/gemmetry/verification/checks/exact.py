@@ -18,8 +18,7 @@ from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
 from gemmetry.numerics.references import Matmul, to_logical
 from gemmetry.numerics.storage import Array, same_bytes
-from gemmetry.verification.checks import memory as values
-from gemmetry.verification.checks.results import (
+from gemmetry.verification.checks import (
     CheckOutcome,
     CheckResult,
     failed,
@@ -28,6 +27,7 @@ from gemmetry.verification.checks.results import (
     property_of,
     warned,
 )
+from gemmetry.verification.checks import memory as values
 from gemmetry.verification.context import INTEGERS, Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import scaled as factor_inputs

@@ -15,7 +15,7 @@ from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import Array
-from gemmetry.verification.checks.results import CheckResult, bug_of, failed, not_applicable, passed
+from gemmetry.verification.checks import CheckResult, bug_of, failed, not_applicable, passed
 from gemmetry.verification.comparison import outside_bound
 from gemmetry.verification.context import Context
 from gemmetry.verification.inputs import special as special_inputs

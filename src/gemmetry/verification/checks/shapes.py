@@ -21,17 +21,19 @@ from gemmetry.domain.operation import EpilogueStep, Operation, OperationKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.verification.checks import exact, memory, special
-from gemmetry.verification.checks.results import (
+from gemmetry.verification.checks import (
     BUGS,
     LIMITS,
     CheckOutcome,
     CheckResult,
     bug_of,
+    exact,
     failed,
     incomplete,
+    memory,
     not_applicable,
     passed,
+    special,
 )
 from gemmetry.verification.companions import (
     DEFAULT_TILE,

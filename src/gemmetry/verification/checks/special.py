@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gemmetry.domain.operation import EpilogueStep, Operation
 from gemmetry.numerics.references import to_logical, to_storage
 from gemmetry.numerics.storage import Array, as_bits, to_float64
-from gemmetry.verification.checks.results import (
+from gemmetry.verification.checks import (
     CheckOutcome,
     CheckResult,
     failed,

@@ -23,8 +23,8 @@ from gemmetry.documents.sweep_files import (
     varying_gemms,
     varying_table,
 )
-from gemmetry.documents.trace_report import TraceLensSheets
 from gemmetry.documents.tracelens import BY_NAME
+from gemmetry.documents.tracelens_workbooks import TraceLensSheets
 from gemmetry.domain.tables import Table
 from gemmetry.results.tables import csv_text
 from gemmetry.sweeps.points import analyse_sweep

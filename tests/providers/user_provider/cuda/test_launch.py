@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.domain.names import parse_operation
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
 from gemmetry.hardware.cuda_plans import Grid, Pointer
 from gemmetry.providers.user_provider import cuda_kernel as launch
 from gemmetry.providers.user_provider.cuda_kernel import plan_of, why_not

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.hardware.cuda_plans import Boxes, Pointer, Tiles
 from gemmetry.providers.user_provider.cuda_manifest import (
