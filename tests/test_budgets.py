@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 56_070
+TESTS = 56_080
 FILES = 330
 
 

@@ -279,30 +279,19 @@ class Remote:
     def members(self) -> list[int]:
         """Processes of the submission: all in its process namespace, or in its session where
         namespaces are not granted; the first of them is its own."""
-        found, is_first_inside = [], False
-        own = _namespace("self")
         session = self._process.pid
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                parts = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            space = _namespace(entry.name)
-            is_inside = bool(space) and space != own and self._owns(space, session)
+        inside = {_namespace(pid) for pid in _children(session)} - {"", _namespace("self")}
+        found, is_first_inside = [], False
+        for pid in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+            is_inside = bool(inside) and _namespace(pid) in inside
             is_first_inside |= is_inside
-            if is_inside or int(parts[3]) == session:
-                found.append(int(entry.name))
+            try:
+                if is_inside or os.getsid(int(pid)) == session:
+                    found.append(int(pid))
+            except OSError:
+                continue  # It has ended.
         # With a namespace, the process that was started only waits for the one inside.
         return [pid for pid in found if pid != session or not is_first_inside]
-
-    def _owns(self, space: str, session: int) -> bool:
-        try:
-            tasks = Path(f"/proc/{session}/task/{session}/children").read_text().split()
-        except OSError:
-            return False
-        return any(_namespace(pid) == space for pid in tasks)
 
     def code(self) -> dict[str, int]:
         """File -> bytes of its machine code in memory, for the libraries of the submission's
@@ -341,6 +330,13 @@ class Remote:
         os.close(self._to_child)
         os.close(self._from_child)
         self._scratch.cleanup()
+
+
+def _children(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
 
 
 def _namespace(pid: str) -> str:

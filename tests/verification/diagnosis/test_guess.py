@@ -10,7 +10,14 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, logical_tensors
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification.comparison import compare
-from gemmetry.verification.guess import MAX_COLUMNS, MAX_ROWS, error_map, guess_bug, place_of
+from gemmetry.verification.guess import (
+    MAX_COLUMNS,
+    MAX_ROWS,
+    error_map,
+    guess_bug,
+    numbers_of,
+    place_of,
+)  # fmt: skip
 
 OPERATION = parse_operation("matmul_64x64x16_f32t_f32t_f32t")
 
@@ -380,3 +387,15 @@ def test_first_wrong_member_of_a_batch_is_drawn():
 
 def test_without_errors_no_map_is_drawn():
     assert error_map(SMALL, marked(SMALL)) == ()
+
+
+def test_of_many_wrong_elements_none_may_be_an_exception():
+    """Some are looked at first, evenly spread; the last one is not among them."""
+    right = np.random.default_rng(2).uniform(1, 2, 20_000)
+    for wrong, due, word in (
+        (np.full(right.size, 3.0), right, "constant"),
+        (np.where(right > 1.5, 1.0, -1.0), np.where(right > 1.5, right, -right), "range"),
+    ):
+        assert numbers_of(OPERATION, wrong, due).partition(":")[0] == word
+        wrong[-1] *= 1.1
+        assert numbers_of(OPERATION, wrong, due) == ""
