@@ -325,8 +325,8 @@ def _by_rank(ranks: Sequence[RankFacts]) -> dict[int, RankFacts]:
 def find_lost_time(
     rank: int, ranks: Sequence[RankFacts], steps: Sequence[int], begin: int, delay_ns: float
 ) -> LostTime | None:
-    """The cause of a rank's delay of `delay_ns` per step in ``steps[begin:]``, with its times in
-    all `steps`; None if none is shown.
+    """The cause of a rank's median delay of `delay_ns` per step in ``steps[begin:]``, with its times
+    in all `steps`; None if none is shown.
 
     It is the kernel whose time exceeds that of the other ranks the most, then time without work,
     then all kernels together.
@@ -463,7 +463,7 @@ def _lost_time(
     delays, steps = lateness.of(rank), lateness.steps
     relevant = _RELEVANT * lateness.window_ns
     first = begin or 0
-    delay = float(delays[first:].mean())
+    delay = median(delays[first:])
     is_latest = bool((delays.mean() >= lateness.delays.mean(axis=1)).all())
     if begin is None and (not is_latest or delay < relevant):
         return None

@@ -126,6 +126,12 @@ def test_verdicts(title, ranks_of):
     cases.check(CASES, title, found)
 
 
+def test_one_step_that_something_else_delays_hides_no_cause(ranks_of):
+    late = [[0] * 7, [1000, 1000, 6000, 1000, 1000, 5000, 1000]]
+    _, found = _stragglers(ranks_of(late, kernels=[[0] * 7, [1000] * 7]))
+    assert (found.is_straggler, found.lost_in, found.lost_us) == (True, "gemm", 1000)
+
+
 def test_kernels_with_a_rank_in_their_name_show_nothing(ranks_of):
     """Each rank has one to itself."""
     ranks = ranks_of([[0, 0], [1000, 2600]], kernels=[[5000, 5100], [5000, 5100]])
