@@ -325,8 +325,8 @@ def _by_rank(ranks: Sequence[RankFacts]) -> dict[int, RankFacts]:
 def find_lost_time(
     rank: int, ranks: Sequence[RankFacts], steps: Sequence[int], begin: int, delay_ns: float
 ) -> LostTime | None:
-    """The cause of a rank's median delay of `delay_ns` per step in ``steps[begin:]``, with its times
-    in all `steps`; None if none is shown.
+    """The cause of a rank's median delay of `delay_ns` in ``steps[begin:]``, with its times in all
+    `steps`; None if none is shown.
 
     It is the kernel whose time exceeds that of the other ranks the most, then time without work,
     then all kernels together.
