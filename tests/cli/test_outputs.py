@@ -28,6 +28,9 @@ _TIMES = re.compile(
     r"--seed \d{5,}|\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b(?=\d*[a-f])[0-9a-f]{8,64}\b"
 )
 
+_PACKAGE = re.compile(r"\bpackages\..*")
+"""Which ones are stored depends on the build of torch: one for GPUs brings NVIDIA's."""
+
 
 def _values(value: Any, path: str = "") -> Iterator[str]:
     """Each value with its path; of a list its length, and its first and last item."""
@@ -53,7 +56,8 @@ def _shown(text: str, here: Path, words: set[str], most: int = 80) -> list[str]:
         lines = list(_values(outputs.json.loads(text)))[:150]
     elif text.startswith("{"):
         keys = (line.split(" = ")[0] for line in outputs._text(text))
-        return list(dict.fromkeys(_TIMES.sub("*", re.sub(r"\[\d+\]", "[]", key)) for key in keys))
+        keys = (_PACKAGE.sub("packages", re.sub(r"\[\d+\]", "[]", key)) for key in keys)
+        return list(dict.fromkeys(_TIMES.sub("*", key) for key in keys))
     return [_TIMES.sub("*", line.rstrip())[:300] for line in lines]
 
 
