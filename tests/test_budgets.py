@@ -32,7 +32,7 @@ BUDGETS = {
     "hardware": 3350,
     "history": 1790,
     "judge": 3340,
-    "measurement": 1980,
+    "measurement": 1970,
     "numerics": 1300,
     "providers": 9220,
     "results": 890,

@@ -110,7 +110,7 @@ def test_the_size_of_the_host_is_read_in_one_place() -> None:
         if path.parent.name != "hardware"
     }
     # Waiting for quiet moves one thread to each processor and back, and reads where it may run now.
-    assert found.pop("measurement/marks.py") == ["sched_getaffinity"] * 2
+    assert found.pop("measurement/launches.py") == ["sched_getaffinity"] * 2
     assert {path: uses for path, uses in found.items() if uses} == {}
 
 

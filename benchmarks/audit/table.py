@@ -68,8 +68,8 @@ work. The column *µs* then says `wrong`, where less time passed than any right 
   current one, so that this habit is not judged; streams of their own stay.
 * `gemmetry verify run` judges each in processes of its own, at both accumulators, with bounds from
   the shape and the formats. An order of summation that changes is allowed.
-* `gemmetry profile` times all in turns with torch and `cublaslt:best`, by graphs where a kernel can
-  be captured; else with events (column *clock*), which include the time for which a call waits.
+* `gemmetry profile` times all, interleaved with torch and `cublaslt:best`, by graphs where a kernel
+  can be captured; else with events (column *clock*), which include the time for which a call waits.
 
 ```sh
 python benchmarks/audit/audit.py CUDA-L2/kernels/h100_F32F16F16F32 --cutlass CUTLASS \\

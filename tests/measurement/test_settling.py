@@ -6,10 +6,9 @@ import time
 import pytest
 
 from gemmetry.measurement import energy as load
-from gemmetry.measurement import marks as quiet
-from gemmetry.measurement import marks as settling
+from gemmetry.measurement import launches as settling
 from gemmetry.measurement.energy import Loader
-from gemmetry.measurement.marks import QuietGate, Visit, visit_processor
+from gemmetry.measurement.launches import QuietGate, Visit, visit_processor
 
 WAITING = [0]
 """What the threads of the process have waited for processors, in ns."""
@@ -122,14 +121,14 @@ def test_a_quiet_machine_is_looked_at_once():
 
 
 def test_it_waits_until_the_others_are_gone(monkeypatch):
-    monkeypatch.setattr(quiet, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(settling, "_PAUSE_S", 0.001)
     gate, seen = _gate(10.0, lambda n: Visit(0.0, 1.0 if n < 4 else 0.0))
     assert gate.wait() > 0.003
     assert len(seen) == 4
 
 
 def test_waiting_has_a_budget_over_all_rounds(monkeypatch):
-    monkeypatch.setattr(quiet, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(settling, "_PAUSE_S", 0.001)
     gate, seen = _gate(0.02, lambda _n: Visit(0.0, 1.0))
     assert gate.wait() >= 0.02
     looked = len(seen)

@@ -22,7 +22,6 @@ from gemmetry.hardware.host import running_times, spread_threads
 from gemmetry.measurement import launches as buffers
 from gemmetry.measurement import launches as integrity
 from gemmetry.measurement import launches as overhead
-from gemmetry.measurement import marks
 from gemmetry.measurement.energy import (
     RELOAD_S,
     EnergyMeter,
@@ -31,8 +30,15 @@ from gemmetry.measurement.energy import (
     Loader,
     Surroundings,
 )
-from gemmetry.measurement.launches import Call, Launches, back_to_back
-from gemmetry.measurement.marks import WAIT_SHARE, QuietGate
+from gemmetry.measurement.launches import (
+    WAIT_SHARE,
+    Call,
+    Launches,
+    QuietGate,
+    back_to_back,
+    settle,
+    warm_up,
+)  # fmt: skip
 from gemmetry.measurement.renewal import KeptResults, LeftOutput, Renewal, is_known, left_outputs
 from gemmetry.measurement.stopping import Round
 from gemmetry.numerics.storage import same_bytes
@@ -450,9 +456,7 @@ class Sampler:
         self.launch_ns = min(durations)
         if self.method == "wall_clock":
             budget_ns = self._settings.time_budget_s * 1e9
-            self.launch_ns = marks.warm_up(
-                self._device, self._launches.single, self.launch_ns, budget_ns
-            )
+            self.launch_ns = warm_up(self._device, self._launches.single, self.launch_ns, budget_ns)
 
     def _choose_device_samples(self, device: StreamDevice) -> None:
         """Use graphs for launches that events or the host would disturb, or if the settings require
@@ -588,7 +592,7 @@ class Sampler:
         if self.launch_ns >= _ROUND_WARMUP_NS:
             return
         call, used = self._launches.last_used()
-        self.launch_ns = marks.settle(self._device, call, self.launch_ns)
+        self.launch_ns = settle(self._device, call, self.launch_ns)
         if used in poisoned:
             buffers.overwrite(self._device, [used])
 
