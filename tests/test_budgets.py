@@ -27,12 +27,12 @@ BUDGETS = {
     "dispatches": 3820,
     "documents": 2820,
     "domain": 4720,
-    "engine": 6510,
+    "engine": 6540,
     "formats": 4740,
     "hardware": 3350,
     "history": 1790,
     "judge": 3340,
-    "measurement": 1970,
+    "measurement": 1980,
     "numerics": 1300,
     "providers": 9220,
     "results": 890,
@@ -45,7 +45,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 56_090
+TESTS = 56_140
 FILES = 330
 
 

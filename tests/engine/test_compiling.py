@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
+from gemmetry.domain.dispatch import (
+    Configuration,
+    ProviderRequest,
+    Target,
+    TargetKind,
+    parse_operation,
+)
 from gemmetry.domain.errors import Outcome, Stage
+from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split
@@ -122,3 +129,23 @@ def test_a_provider_that_cannot_start_fails_each_quickly(make_pool):
     failed = make_pool().compile(items, lambda count, name: None)
     assert {f.ending.outcome for f in failed} == {Outcome.UNSUPPORTED}
     assert [f.ending.reason for f in failed] == ["not here"] * 3
+
+
+def test_on_a_gpu_what_is_compiled_is_verified_while_the_rest_compiles(
+    make_plan, run_plan, monkeypatch
+):
+    monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
+    slow = {"configurations": ["factor_2", "compile_error"], "seconds_per_compile": 1.5}
+    plan = make_plan(
+        providers=(ProviderRequest(name="null"), ProviderRequest(name="null", options=slow)),
+        processes=1,
+    )
+    ran = run_plan(plan)
+    assert [ran[name].outcome for name in ("factor_2", "compile_error")] == [
+        Outcome.OK, Outcome.COMPILE_ERROR
+    ]  # fmt: skip
+    assert ran["compile_error"].stage is Stage.COMPILE
+    progress = [(one.stage, one.done) for one in ran.of(StageProgress)]
+    assert progress.index((Stage.VERIFY, 1)) < progress.index((Stage.COMPILE, 1))
+    verified = [one for one in ran.of(StageProgress) if one.stage is Stage.VERIFY]
+    assert verified[-1].done == verified[-1].total == len(ran.records) - 1

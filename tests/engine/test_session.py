@@ -438,6 +438,35 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
     assert stored_samples(folder) > 0
 
 
+@pytest.mark.parametrize("hangs", ["hang_build", "hang_compile"])
+def test_an_interrupt_does_not_wait_for_what_a_gpu_builds_and_verifies(
+    make_plan, tmp_path, monkeypatch, workers, hangs
+):
+    monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
+    began = []
+
+    def interrupt_when_it_hangs():
+        until = time.monotonic() + 60
+        while time.monotonic() < until and len(workers) < 3:
+            time.sleep(0.05)
+        time.sleep(1)
+        began.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    watcher = threading.Thread(target=interrupt_when_it_hangs)
+    watcher.start()
+    options = {"seconds_per_compile": 0.0} if hangs == "hang_compile" else {}
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(make_plan((hangs,), options=options, processes=3), tmp_path / "experiment")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - began[0] < 10, "the deadline is 20 s"
+    watcher.join()
+    assert running(workers) == []
+
+
 def stored_samples(folder: Path) -> int:
     """Samples that a run, in progress or not, has stored; 0 before there is a journal."""
     if not all((folder / name).exists() for name in ("journal.sqlite", "manifest.json")):

@@ -340,7 +340,8 @@ class RunSettings:
         DEFAULT_SEED, "Seed of the inputs.", aliases=("random_seed",), metavar="NUMBER",
         limits=_NOT_NEGATIVE)
     threads: int = setting(
-        0, "CPU threads of a provider; 0: all.", metavar="COUNT", limits=_NOT_NEGATIVE)
+        0, "CPU threads of a provider; 0: all, or an eighth on a GPU.", metavar="COUNT",
+        limits=_NOT_NEGATIVE)
     devices: tuple[str, ...] = setting(
         (), "Devices of this machine among which the dispatches are distributed, as in "
         "cuda:0,cuda:1, or all. Without --device the first one names the plan's device.",

@@ -21,6 +21,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -450,6 +451,8 @@ class Candidate:
     sample_s: float = 0.0
     """The time of one sample, estimated by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD
+    compiling: Future[Any] | None = None
+    """The batch in which it is compiled ahead; see ``compiling.py``."""
     trace: TraceFacts | None = None
     trace_folder: str = ""
     """The folder of its traces, absolute."""
@@ -508,8 +511,8 @@ class Candidate:
         own."""
         return Candidate(
             self.id, self.lane, self.operation, self.operation_name, self.configuration,
-            self.facts, trace_folder=self.trace_folder, trace_kept=self.trace_kept,
-            runs_alone=alone,
+            self.facts, compiling=self.compiling, trace_folder=self.trace_folder,
+            trace_kept=self.trace_kept, runs_alone=alone,
         )  # fmt: skip
 
     def _count(self, taken: Round) -> None:

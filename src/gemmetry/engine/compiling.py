@@ -106,7 +106,11 @@ class CompilePool:
         ]  # fmt: skip
         # A single batch may use the processors that no other batch uses.
         jobs = max(1, self._jobs // max(1, len(batches)))
-        return [self._threads.submit(self._compile, batch, jobs, progress) for batch in batches]
+        futures = [self._threads.submit(self._compile, batch, jobs, progress) for batch in batches]
+        for batch, future in zip(batches, futures, strict=True):
+            for candidate in batch:
+                candidate.compiling = future
+        return futures
 
     def compile(self, candidates: Sequence[Candidate], progress: Progress) -> list[Failed]:
         """Compile all candidates and wait."""
@@ -208,6 +212,13 @@ def collect(futures: Sequence[Future[list[Failed]]]) -> list[Failed]:
     return [failed for future in futures for failed in future.result()]
 
 
+def compile_failures(candidates: Iterable[Candidate]) -> dict[int, Ending]:
+    """Wait for the compilers of `candidates`. Returns how those ended that did not compile, by
+    number; others of the same batches may be among them."""
+    futures = {one.compiling for one in candidates if one.compiling is not None}
+    return {failed.candidate.id: failed.ending for failed in collect(list(futures))}
+
+
 _NO_ANSWER = Ending(Outcome.CRASH, "the provider's compile method returned no result for it")
 
 
@@ -295,29 +306,33 @@ class CompilingAhead:
     def chunks(
         self, chunks: Iterable[list[Candidate]], target: Target, pool: CompilePool
     ) -> Iterator[list[Candidate]]:
-        """Yield those of each chunk that are ready to be built.
+        """Yield those of each chunk that are to be built.
 
-        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb the
-        measurement. If nothing is run, the pool also continues without a pause at the end of a
-        chunk.
+        On a GPU they may still compile (:func:`compile_failures`), as does the next chunk; on a CPU
+        that would disturb what is measured. If nothing is run, the pool also continues without a
+        pause at the end of a chunk.
         """
-        waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
+        waiting: list[Candidate] = []
         for chunk in chunks:
-            started = (chunk, self.start(chunk, pool))
+            self.start(chunk, pool)
             if self._job.uses_device and not target.is_gpu:
-                yield self.ready(*started)
+                yield self.ready(chunk)
                 continue
             if self._job.uses_device and target.index is not None:
                 # What the verification of the chunk builds in addition.
                 companions = self._companions.of(filter(self.compiles, chunk))
                 pool.submit(companions, lambda _count, _current: None, fewest=_SMALL_BATCH)
-            if waiting is not None:
-                yield self.ready(*waiting)
-            waiting = started
-        if waiting is not None:
-            yield self.ready(*waiting)
+            if waiting:
+                yield self._next(waiting, target)
+            waiting = chunk
+        if waiting:
+            yield self._next(waiting, target)
 
-    def start(self, chunk: Sequence[Candidate], pool: CompilePool) -> list[Future[list[Failed]]]:
+    def _next(self, chunk: list[Candidate], target: Target) -> list[Candidate]:
+        opens = self._job.uses_device and target.index is not None
+        return chunk if opens else self.ready(chunk)
+
+    def start(self, chunk: Sequence[Candidate], pool: CompilePool) -> None:
         """Start compiling those of `chunk` that are compiled ahead."""
         wanted = [c for c in chunk if not self._job.uses_device or self.compiles(c)]
         done = 0
@@ -327,15 +342,13 @@ class CompilingAhead:
             done += count
             self._journal.publish(StageProgress(Stage.COMPILE, done, len(wanted), current))
 
-        return pool.submit(wanted, progress)
+        pool.submit(wanted, progress)
 
-    def ready(
-        self, chunk: Sequence[Candidate], futures: Sequence[Future[list[Failed]]]
-    ) -> list[Candidate]:
+    def ready(self, chunk: Sequence[Candidate]) -> list[Candidate]:
         """Wait for a chunk's compilers. Returns the candidates to build."""
-        failed = {item.candidate.id: item for item in collect(futures)}
+        failed = compile_failures(chunk)
         records = {
-            key: self._records.ended(item.candidate, item.ending) for key, item in failed.items()
+            one.id: self._records.ended(one, failed[one.id]) for one in chunk if one.id in failed
         }
         ready: list[Candidate] = []
         for candidate in chunk:

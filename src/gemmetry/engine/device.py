@@ -11,6 +11,7 @@ which its process measures runs as fast as that of the parent.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import random
@@ -31,6 +32,7 @@ from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Doing, Measurement, Record, StageProgress, Trait, Verdict
 from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, merge_facts
+from gemmetry.engine.compiling import compile_failures
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.process import Crews, WorkerProcess
 from gemmetry.engine.protocol import (
@@ -291,7 +293,7 @@ class DeviceSession:
 
     def _open_all(self, members: Iterable[Candidate]) -> None:
         """Open candidates of one lane in its workers, which are replaced whenever one is lost."""
-        waiting = deque(members)
+        waiting = deque(self._compiled(list(members)))
         while waiting:
             try:
                 workers = self._crews.of(waiting[0].lane)
@@ -318,6 +320,26 @@ class DeviceSession:
                 # After those that have not been opened yet, of which the next may cost a worker.
                 waiting.extend(self._drop_crew(requested[0].lane.id))
 
+    @contextlib.contextmanager
+    def _threads(self, count: int, name: str) -> Iterator[ThreadPoolExecutor]:
+        """Threads that end soon if this one is interrupted while it waits for them."""
+        with ThreadPoolExecutor(count, thread_name_prefix=name) as threads:
+            try:
+                yield threads
+            except KeyboardInterrupt:
+                self._slot.context.stop.set()
+                raise
+
+    def _compiled(self, members: Sequence[Candidate]) -> list[Candidate]:
+        """Wait until `members` are compiled. Those that do not compile end; returns the others."""
+        failed = compile_failures(members)
+        with self._mutex:
+            for one in members:
+                if one.id in failed:
+                    self._end(one, failed[one.id])
+                    self._announce(one)
+        return [one for one in members if one.id not in failed]
+
     def _open_ahead(self, group: Sequence[Candidate]) -> None:
         """On a GPU, build and verify the candidates of all lanes at the same time, those of one
         lane in its several workers."""
@@ -328,7 +350,7 @@ class DeviceSession:
         workers = self._job.process_count(self._slot.target)
         sharing = sum(min(workers, len(lane)) for lane in lanes)
         try:
-            with ThreadPoolExecutor(len(lanes), thread_name_prefix="opening") as threads:
+            with self._threads(len(lanes), "opening") as threads:
                 for done in [threads.submit(self._open_lane_ahead, one, sharing) for one in lanes]:
                     done.result()
         finally:
@@ -339,7 +361,8 @@ class DeviceSession:
         """Build and verify each of a lane's candidates in one of its workers, then build what is
         right in the others, while so many processes are `sharing` the device. What is open when a
         worker is lost is built again by :meth:`_open_all`."""
-        lane, waiting = members[0].lane, list(members)
+        lane, waiting = members[0].lane, self._compiled(members)
+        members = waiting
         while waiting:
             try:
                 with self._mutex:
@@ -605,7 +628,7 @@ class DeviceSession:
             for lane, members in lanes:
                 self._close_all(lane, members, at_once=False)
         elif lanes:
-            with ThreadPoolExecutor(len(lanes), thread_name_prefix="closing") as threads:
+            with self._threads(len(lanes), "closing") as threads:
                 for done in [threads.submit(self._close_all, *one, at_once=True) for one in lanes]:
                     done.result()
 

@@ -56,7 +56,7 @@ from gemmetry.engine.planning import (
     wanted_again,
     with_known_configurations,
 )
-from gemmetry.engine.process import WorkerContext, thread_variables
+from gemmetry.engine.process import WorkerContext, default_threads, thread_variables
 from gemmetry.engine.schema import Lane, PlanBatch, PlannedDispatch, os_failure
 from gemmetry.engine.slots import (
     Budget,
@@ -471,7 +471,9 @@ def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
             # str(): torch's version has a class of its own, which does not encode.
             versions.update({name: str(text) for name, text in item.provider.versions().items()})
     environment = capture_environment(versions)
-    threads = plan.settings.threads or environment.cpu_count
+    cores = environment.cpu_count
+    most = max((default_threads(one.lane.target, cores) for one in lanes), default=cores)
+    threads = plan.settings.threads or most
     variables = {**environment.variables, **thread_variables(threads)}
     return dataclasses.replace(environment, variables=variables)
 

@@ -534,7 +534,9 @@ class NewInputs:
         # A line of a convolution's A is a whole image, whose reference takes long to compute.
         is_image = isinstance(operation.shape, Conv2dShape)
         self._place = 1 if is_image else min((0, 1), key=lambda i: inputs[i].nbytes)
-        self._past = {hash(inputs[self._place].tobytes())}
+        self._flipped: frozenset[int] = frozenset()
+        """The elements by which the latest inputs differ from `inputs`."""
+        self._past = {self._flipped}
         self.ratio: float | None = None
         """Largest ratio found so far between the times of launches on new and on known inputs."""
 
@@ -542,6 +544,7 @@ class NewInputs:
         """Time launches on known and on new inputs in turns, in the buffers of `one`; again where
         new ones seem slow, as another program may have delayed them."""
         ratio, array = 1.0, self._inputs[self._place]
+        self._flipped = frozenset()
         for attempt in range(_ROUNDS_OF_PAIRS):
             seen_ns, new_ns = [], []
             for pair in range(pairs):
@@ -551,7 +554,8 @@ class NewInputs:
                     array = self._changed_again(array)
                 else:
                     array = changed_inputs(self._operation, self._inputs, shown)[self._place]
-                    self._past.add(hash(array.tobytes()))
+                    self._flipped = _differing(array, self._inputs[self._place])
+                    self._past.add(self._flipped)
                 new_ns.append(self._launch_ns(one, array, shown))
             found = min(new_ns) / max(min(seen_ns), 1.0)
             ratio = found if attempt == 0 else min(ratio, found)
@@ -570,15 +574,15 @@ class NewInputs:
     def _changed_again(self, array: HostArray) -> HostArray:
         """`array` with the sign of one more inner element changed, so that it was never seen
         before."""
+        changed = np.array(array)
+        flat = changed.reshape(-1)
         for _ in range(_TRIES_OF_CHANGES):
-            changed = np.array(array)
-            flat = changed.reshape(-1)
             at = flat.size // 4 + int(self._chance.integers(flat.size // 2 + 1))
-            flat[at : at + 1] = negative(flat[at : at + 1])
-            key = hash(changed.tobytes())
-            if key not in self._past:
+            if self._flipped ^ {at} not in self._past:
                 break
-        self._past.add(key)
+        flat[at : at + 1] = negative(flat[at : at + 1])
+        self._flipped ^= {at}
+        self._past.add(self._flipped)
         return changed
 
     def _launch_ns(self, one: BufferSet, array: HostArray, change: InputChange | None) -> float:
@@ -599,6 +603,12 @@ class NewInputs:
         device = self._executable.device
         device.write(one.inputs[self._place], array, self._operation.inputs[self._place])
         device.synchronize()
+
+
+def _differing(array: HostArray, other: HostArray) -> frozenset[int]:
+    """The numbers of the elements whose bits differ."""
+    bits = f"u{array.itemsize}"
+    return frozenset(np.flatnonzero(array.view(bits) != other.view(bits)).tolist())
 
 
 _REPEATS = 50

@@ -169,6 +169,15 @@ def test_thread_variables_reach_the_worker(start, fresh_workers):
     assert b"OPENBLAS_NUM_THREADS=1" in environment
 
 
+@pytest.mark.parametrize(("kind", "cores", "threads", "expected"), [
+    (TargetKind.CPU, 16, 0, 16), (TargetKind.CUDA, 16, 0, 2), (TargetKind.CUDA, 4, 0, 1),
+    (TargetKind.CUDA, 16, 5, 5),
+])  # fmt: skip
+def test_workers_of_a_gpu_share_the_processors(make_context, kind, cores, threads, expected):
+    context = dataclasses.replace(make_context(threads=threads), cores=cores)
+    assert context.threads(Target(kind)) == expected
+
+
 def test_temporary_files_are_kept_in_a_folder_that_ends_with_the_worker(start, fresh_workers):
     worker = start()
     worker.wait_ready()
