@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import hypothesis  # noqa: F401 - before trio, whose plugin of it warns otherwise
+import hypothesis  # before trio, whose plugin of it warns otherwise
 import numpy as np
 import pytest
 
@@ -21,6 +21,10 @@ from gemmetry.engine import process as local
 from gemmetry.hardware.host_device import set_blas_threads
 from gemmetry.judge import remote as _judged
 from gemmetry.providers.user_provider import kernel as _user_probe
+
+# A busy machine may take any time for an example.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 FORKING = (local, _judged, _user_probe)
 """Modules that start processes which tests fork."""

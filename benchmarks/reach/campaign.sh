@@ -10,8 +10,9 @@
 #   sh benchmarks/dispatcher/campaign.sh RESULTS
 #   python benchmarks/reach_table.py RESULTS/tuning RESULTS/held-out --rows 128-8192 --no-squares
 #
-# Every part has a limit of its own, so that one that hangs does not cost the others. PYTHON, DEVICE
-# and LIMIT (seconds of each of the two experiments, 600) may be set.
+# Every part has a limit of its own, so that one that hangs does not cost the others. PYTHON, DEVICE,
+# DEVICES (all: shapes are distributed over the GPUs that are there) and LIMIT (seconds of each of the
+# two experiments, 600) may be set.
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0}
@@ -29,7 +30,7 @@ part() { # LIMIT_S TITLE COMMAND...: prints to RESULTS/TITLE
 main() {
   for name in squares fp8; do
     part "${LIMIT:-600}" "$name.log" "$python" -m gemmetry profile --spec "$here/$name.yaml" \
-      --device "$device" --experiment "$results/$name"
+      --device "$device" ${DEVICES:+--devices "$DEVICES"} --experiment "$results/$name"
     part 30 "$name.md" "$python" "$here/../reach_table.py" "$results/$name"
   done
   part 60 decode_bf16.txt "$python" "$here/../decode/run.py" --m 1 2 4 8 16 --top 3

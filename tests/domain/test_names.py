@@ -221,7 +221,7 @@ _CONFIGURATION = st.from_regex(r"(tile|x|default|[A-Z0-9])[A-Za-z0-9_]{0,40}", f
 
 
 @given(operations())
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 def test_every_operation_parses_back(operation):
     name = operation_name(operation)
     assert re.fullmatch(r"[a-z0-9_]+", name)
@@ -230,7 +230,7 @@ def test_every_operation_parses_back(operation):
 
 
 @given(operations(), _CONFIGURATION)
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_every_dispatch_splits_into_its_halves(operation, configuration):
     name = f"{operation_name(operation)}_{configuration}"
     assert split_dispatch_name(name) == (operation, configuration)
@@ -239,7 +239,7 @@ def test_every_dispatch_splits_into_its_halves(operation, configuration):
 
 
 @given(operations())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_flops_and_bytes_are_sums_over_the_tensors(operation):
     m, n, k, batch = operation.matmul_shape
     assert operation.flops == 2 * batch * m * n * k
@@ -270,7 +270,7 @@ _PIECES = st.sampled_from(
 @example("matmul_" + "9" * 5000 + "x1x1_f32t_f32t_f32t")
 @example("matmul_splitk" + "9" * 10000)
 @example("")
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_hostile_names_are_refused_or_understood_but_never_crash(name):
     try:
         operation, configuration = split_dispatch_name(name)

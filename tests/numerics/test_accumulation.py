@@ -41,7 +41,7 @@ def test_tiers_match_the_formulas(k):
     assert error.fail == pytest.approx(k * 2**-23 / (1 - k * 2**-23), rel=1e-4)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.sampled_from([*FORMATS, "e4m3t_e4m3n_bf16t"]),
     st.integers(1, 10**6),
@@ -54,7 +54,7 @@ def test_warn_is_never_above_fail_nor_fail_above_what_means_anything(formats, k,
     assert 0 < fast.warn <= fast.fail <= MEANINGLESS
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(FORMATS), st.integers(1, 10**5), st.integers(1, 1000))
 def test_longer_sums_may_err_more(formats, k, more):
     shorter, longer = operation(formats, k), operation(formats, k + more)

@@ -44,7 +44,7 @@ def error_bounds(operation, reference, **how):
     return SimpleNamespace(warn=rule.warn(reference), fail=rule.fail(reference))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.floats(1e-3, 1e4), st.sampled_from([BF16, F16, F32]))
 def test_half_ulp_is_half_the_gap_between_neighbours(value, dtype):
     half = float(half_ulp(np.array([value]), dtype)[0])

@@ -127,7 +127,7 @@ def bounds_of(operation, products, *, sizes=None, declared=()):
     return Fraction(rule.warn(reference)[0, 0]), Fraction(rule.fail(reference)[0, 0])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data(), FORMATS, st.integers(1, 33), st.sampled_from(sorted(ORDERS)), st.booleans())
 def test_any_order_of_any_formats_is_within_the_fail_bound(data, formats, k, order, truncates):
     lhs, rhs, accumulator, result = (DTYPES[name] for name in formats)
@@ -146,7 +146,7 @@ def test_any_order_of_any_formats_is_within_the_fail_bound(data, formats, k, ord
     assert warn <= fail
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 96), st.sampled_from(["bf16", "f32"]))
 def test_fp8_sums_of_14_bits_are_within_the_fail_bound(data, k, result):
     """Hopper without promotion: 32 products a step, the running sum cut to 14 bits."""
@@ -159,7 +159,7 @@ def test_fp8_sums_of_14_bits_are_within_the_fail_bound(data, k, result):
     assert abs(got - sum(products)) <= bounds_of(operation, products)[1]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data(), st.integers(1, 24), st.sampled_from(["nearest", "truncate"]))
 def test_f32_by_tf32_is_within_the_bound_where_it_is_declared(data, k, mode):
     operation = parse_operation(f"matmul_1x1x{k}_f32t_f32t_f32t")
@@ -174,7 +174,7 @@ def test_f32_by_tf32_is_within_the_bound_where_it_is_declared(data, k, mode):
     assert fail >= bounds_of(operation, products)[1]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data(), st.integers(1, 16), st.sampled_from(["bf16", "f16", "f32"]), st.booleans())
 def test_stochastic_rounding_is_within_a_whole_ulp(data, k, result, goes_up):
     operation = parse_operation(f"matmul_1x1x{k}_bf16t_bf16t_{result}t")
@@ -187,7 +187,7 @@ def test_stochastic_rounding_is_within_a_whole_ulp(data, k, result, goes_up):
     assert abs(got - sum(products)) <= fail
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 12))
 def test_flushed_inputs_are_within_the_bound_where_they_are_declared(data, k):
     operation = parse_operation(f"matmul_1x1x{k}_f16t_f16t_f32t")
@@ -214,7 +214,7 @@ def test_flushed_inputs_are_wrong_where_nothing_is_declared():
     assert bounds_of(operation, product, sizes=sizes, declared=declared)[1] >= product[0]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data(), st.integers(1, 200), st.integers(0, 2**32))
 def test_a_lost_product_of_either_sign_is_outside_the_fail_bound(data, k, seed):
     """f32, magnitudes in [0.5, 1]: a product is at least 1/4, the bound at most K²·2⁻²³."""

@@ -193,7 +193,7 @@ def test_unknown_distribution_names_the_near_ones():
         make_inputs(parse_operation(OPERATIONS[0]), distribution="offset_unifrom", seed=1)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.sampled_from(
         [(F64, F64, F64), (F32, F32, F32), (TF32, F32, F32), (F16, F16, F32), (F16, F16, F16),

@@ -47,7 +47,7 @@ def test_overflow_threshold_is_the_first_value_that_rounds_to_infinity(dtype):
     assert np.isinf(rounded[1])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.floats(width=32, allow_nan=False, min_value=-(2.0**100), max_value=2.0**100))
 def test_tf32_rounds_to_nearest_even(value):
     if 0 < abs(value) < 2.0**-126:
@@ -61,7 +61,7 @@ def test_tf32_keeps_what_is_not_finite():
     np.testing.assert_array_equal(storage.round_to_tf32(special), special)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.floats(min_value=2.0**-5, max_value=200, allow_nan=False),
     st.sampled_from([BF16, E4M3, E5M2, F16]),

@@ -44,7 +44,7 @@ def test_it_is_right_for_every_form_and_shape(assert_right: Any, form: str, shap
     form=st.sampled_from(FORMS),
     shape=st.tuples(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70)),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_it_is_right_for_any_shape(
     assert_right: Any, form: str, shape: tuple[int, int, int]
 ) -> None:

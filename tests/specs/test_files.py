@@ -166,7 +166,7 @@ def test_nesting_ends_at_our_own_limit_whatever_the_loader_allows(how):
         assert re.match(rf"f\.yaml:\d+:\d+: .*more than {yaml_text.MAX_DEPTH} deep", mistake)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text(max_size=30))
 def test_any_text_reads_or_is_our_error(text):
     try:

@@ -126,7 +126,7 @@ def test_blocks_are_read_along_k_unless_layouts_are_given():
     assert axes(scaling="row").layouts == axes().layouts == ()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 500))
 def test_ranges_agree_with_python(start, stop, step):
     expected = tuple(range(start, stop, step))
@@ -137,7 +137,7 @@ def test_ranges_agree_with_python(start, stop, step):
             parse_sizes(f"{start}:{stop}:{step}")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.text("0123456789:,- log2", max_size=12))
 def test_any_text_gives_positive_sizes_or_our_error(text):
     try:
@@ -189,7 +189,7 @@ def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, conte
     assert caught.value.hint
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text("0123456789x_padstride", max_size=20))
 def test_any_text_gives_a_shape_or_our_error(text):
     try:

@@ -154,7 +154,7 @@ def test_open_patterns_contain_no_operation(pattern):
     assert pattern_operation(pattern, PROVIDERS) is None
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.text("abm=,:*?[]{}re_f16tx123", max_size=24))
 def test_any_text_selects_or_is_our_error(text):
     try:
@@ -164,7 +164,7 @@ def test_any_text_selects_or_is_our_error(text):
     assert selection.matches("iree", NAME, OPERATION) in (True, False)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.text("abc*_", min_size=1, max_size=5), max_size=5))
 def test_splitting_undoes_joining(patterns):
     assert split_patterns(",".join(patterns)) == patterns

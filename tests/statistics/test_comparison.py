@@ -116,7 +116,7 @@ def test_a_small_slowdown_is_found():
     assert found >= 57
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SAMPLES, SAMPLES)
 def test_interval_is_ordered_and_effect_size_counts_pairs(a, b):
     comparison = compare_medians(a, b)

@@ -27,7 +27,7 @@ def test_ranks_are_the_tabulated_ones(count, rank):
     assert exact_coverage(count, rank) >= 0.95 > exact_coverage(count, rank + 1)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(SAMPLES)
 def test_interval_holds_the_median_and_ignores_order(samples):
     low, high = median_interval(samples)
@@ -35,7 +35,7 @@ def test_interval_holds_the_median_and_ignores_order(samples):
     assert median_interval(samples[::-1]) == (low, high)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(SAMPLES)
 def test_more_confidence_is_never_narrower(samples):
     intervals = [median_interval(samples, c) for c in (0.5, 0.9, 0.95, 0.99, 0.999)]

@@ -36,7 +36,7 @@ def _rank_sum_by_hand(a: list[float], b: list[float]) -> float:
     return sum(found) / len(found)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(VALUES, min_size=1, max_size=8))
 def test_signs_agree_with_all_signs_counted_out(differences: list[float]) -> None:
     found = sign_shift(differences, confidence=0.95)
@@ -45,7 +45,7 @@ def test_signs_agree_with_all_signs_counted_out(differences: list[float]) -> Non
     assert (found.interval is None) is (len(differences) < 6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(VALUES, min_size=1, max_size=5), st.lists(VALUES, min_size=1, max_size=5))
 def test_rank_sums_agree_with_all_orders_counted_out(a: list[float], b: list[float]) -> None:
     found = rank_sum_shift(a, b, confidence=0.95)
@@ -57,7 +57,7 @@ def test_rank_sums_agree_with_all_orders_counted_out(a: list[float], b: list[flo
 LEVELS = st.sampled_from([0.8, 0.95, 0.98, 1 - 0.05 / 7, 1 - 0.05 / 60])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(VALUES, min_size=1, max_size=70),
     st.lists(VALUES, min_size=1, max_size=20),
@@ -167,7 +167,7 @@ def test_sizes_that_can_show_a_shift(sizes, able):
     assert can_shift([(second, first) for first, second in sizes]) is able
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(VALUES, min_size=4, max_size=40),
     st.lists(VALUES, min_size=4, max_size=40),

@@ -31,7 +31,7 @@ def recorded(intervals):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(events, events, st.integers(-5, 50), st.integers(-5, 50))
 def test_algebra_of_sets(left, right, start, end):
     one, other = union(*columns(left)), union(*columns(right))

@@ -24,7 +24,7 @@ _kernels = st.lists(
 
 
 @given(_marks, _kernels)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_kernel_is_in_one_step_at_most(recording, marks, kernels):
     """Compared with marks tried one by one; a kernel is its launch, its delay and its stream."""
     made = recording()

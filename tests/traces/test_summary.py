@@ -94,13 +94,13 @@ def times_of(summary):
 
 
 @given(_events)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_time_is_the_count_of_its_nanoseconds(recording, events):
     assert times_of(summarize(add(recording(), events).trace())) == expected(events)
 
 
 @given(_events, st.lists(st.integers(0, 3), min_size=25, max_size=25))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
     """Steps 1 and 2 lie anywhere on the device; 0 and 3 are none."""
     made = recording()
@@ -142,7 +142,7 @@ def test_the_documents_keys_and_numbers(recording):
 
 
 @given(st.integers(0, 2**52))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_microseconds_lose_nothing(ns):
     gemm = TopGemm(name="", count=1, sum_ns=ns, min_ns=0, max_ns=0)
     assert Decimal(str(gemm.record()["sum_us"])) * 1000 == ns

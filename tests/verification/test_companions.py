@@ -112,7 +112,7 @@ def test_batches_have_several_members():
 
 
 @given(st.integers(-5, 20000))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_prime_from_is_the_least_prime(size):
     found = prime_from(size)
     assert found >= max(size, 2)
@@ -122,7 +122,7 @@ def test_prime_from_is_the_least_prime(size):
 
 
 @given(st.integers(0, 2**40))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_a_covering_set_has_every_remainder_and_every_pair(seed):
     sizes = list(covering_sizes(Sizes(64, 32, 16), np.random.default_rng(seed)))
     for axis in range(3):

@@ -72,7 +72,7 @@ def test_different_losses_at_the_same_place():
     assert len(pairs(*some)) == 28
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(28, 60),
@@ -102,7 +102,7 @@ def test_losses_windows_and_clocks_do_not_mix_up_collectives(
     assert right_kept[found.right].tolist() == truth.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     left=st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 2)), max_size=12),
     right=st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 2)), max_size=12),

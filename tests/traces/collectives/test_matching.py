@@ -36,7 +36,7 @@ def test_descriptions(collective):
     assert describe(collective(sequence=4)) == "all_reduce of 1000 Float (number 4)"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32 - 1), world=st.integers(2, 6), count=st.integers(16, 50),
     edge=st.integers(0, 3),

@@ -21,7 +21,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=1, m
 
 
 @given(PAIRS, PAIRS)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_of_several_calls_with_one_number_the_last_one_begun_before_is_the_launch(calls, kernels):
     def columns(kind, pairs):
         empty = concatenate(kind, [])
@@ -75,7 +75,7 @@ OVERLAPPING = st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 12
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 45)), max_size=10),
     st.sampled_from([1, 7, 1 << 16]),
 )
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_of_overlapping_operators_the_last_one_still_open_is_around(found, points, block):
     intervals = [(thread, start, start + length) for thread, start, length in found]
     order = sorted(range(len(found)), key=lambda i: (*intervals[i][:2], -intervals[i][2], i))

@@ -26,7 +26,7 @@ def test_peaks_are_found_by_product_and_format():
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50), st.floats(0, 1))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_quantiles_are_those_of_the_statistics(samples, share):
     found = quantile_of_sorted(np.sort(np.array(samples)), share)
     assert found == pytest.approx(quantile(samples, share), rel=1e-12, abs=1e-9)

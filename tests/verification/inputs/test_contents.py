@@ -14,7 +14,7 @@ from gemmetry.verification.inputs import contents
 
 @pytest.mark.parametrize("structure", contents.STRUCTURES)
 @given(seed=st.integers(0, 2**32))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_one_would_see_a_structure_that_is_not_there(structure, seed):
     rng = np.random.default_rng(seed)
     base = rng.integers(1, 9, (48, 40)) * rng.choice((-1.0, 1.0), (48, 40))

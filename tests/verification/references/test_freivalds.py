@@ -289,7 +289,7 @@ def right_result(name, distribution="normal", seed=1):
     return operation, inputs, output
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(1, 5000), st.integers(2, 64), st.integers(0, 2**32))
 def test_places_are_spread_over_all_of_a_result(size, count, seed):
     chosen = spread(size, count, np.random.default_rng(seed))
