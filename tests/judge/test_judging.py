@@ -40,17 +40,24 @@ MEMORY = 16 * 2**30
 CUBINS = Path(__file__).parents[2] / "examples" / "cubins"
 
 
+ATTACK = {one.name: one.text for one in ATTACKS}
+PRODUCT = "def f(a, b):\n    return a @ b\n"
+
+
 def _judged(task, submission, **options):
-    return judge(task, submission, limit_s=20, memory_bytes=MEMORY, seed=3, **options)
+    given = {"limit_s": 20, "memory_bytes": MEMORY, "seed": 3, "time_it": False}
+    return judge(task, submission, **given | options)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda one: one.name)
-def test_no_attack_is_ok(attack) -> None:
-    task = read_task(TASK)
-    submission = Submission(
-        name=attack.name, files={"attack.py": attack.text}, main="attack.py", entry="f"
-    )
-    found = judge(task, submission, limit_s=6, memory_bytes=MEMORY)
+def _mine(source, task=TASK, **options):
+    submission = Submission(name="mine", files={"m.py": source}, main="m.py", entry="f")
+    task = task if isinstance(task, Task) else read_task(task)
+    return _judged(task, submission, **{"level": "quick"} | options)
+
+
+@pytest.mark.parametrize("name", ATTACK)
+def test_no_attack_is_ok(name) -> None:
+    found = _mine(ATTACK[name], level="standard", time_it=True, limit_s=6, seed=None)
     assert found.ruling is not Ruling.OK
     assert found.findings and all(one.what for one in found.findings)
     assert found.speed is None
@@ -59,12 +66,7 @@ def test_no_attack_is_ok(attack) -> None:
 
 @pytest.mark.parametrize("name", ["cache_by_pointer", "cache_by_object", "cache_by_version"])
 def test_a_result_kept_by_identity_is_found_without_timing(name) -> None:
-    attack = next(one for one in ATTACKS if one.name == name)
-    submission = Submission(
-        name=name, files={"attack.py": attack.text}, main="attack.py", entry="f"
-    )
-    found = _judged(read_task(TASK), submission, level="quick", time_it=False)
-    assert found.ruling is Ruling.WRONG
+    assert _mine(ATTACK[name]).ruling is Ruling.WRONG
 
 
 @pytest.mark.parametrize("kind", sorted({one.kind for one in RIGHT}))
@@ -73,7 +75,7 @@ def test_right_submissions_are_ok(kind, tmp_path) -> None:
     one = next(one for one in RIGHT[sum(map(ord, kind)) % len(RIGHT) :] + RIGHT if one.kind == kind)
     name, path = one.write(tmp_path)
     task = read_task(name)
-    found = _judged(task, read_submission(path, task), time_it=False)
+    found = _judged(task, read_submission(path, task))
     assert found.ruling is Ruling.OK, str(found)
     assert task.operation is None or found.accuracy
     assert len(found.checks) > (20 if task.operation else 4)
@@ -83,18 +85,12 @@ def test_right_submissions_are_many() -> None:
     assert len({one.name for one in RIGHT}) == len(RIGHT) >= 80
 
 
-def test_speed_is_compared_with_torch_by_the_judge_s_clock(tmp_path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "def f(a, b):\n    for _ in range(30):\n        a @ b\n    return a @ b\n"
-    )
-    task = read_task("matmul_128x128x128_f32t_f32n_f32t")
-    submission = read_submission(f"{tmp_path}/mine.py:f", task)
-    wrong = _judged(task, submission)
-    assert wrong.ruling is Ruling.WRONG  # b is stored transposed
-    (tmp_path / "mine.py").write_text(
-        "def f(a, b):\n    for _ in range(30):\n        a @ b.t()\n    return a @ b.t()\n"
-    )
-    found = _judged(task, read_submission(f"{tmp_path}/mine.py:f", task))
+def test_speed_is_compared_with_torch_by_the_judge_s_clock() -> None:
+    source = "def f(a, b):\n    for _ in range(30):\n        a @ {0}\n    return a @ {0}\n"
+    task = "matmul_128x128x128_f32t_f32n_f32t"
+    options = {"level": "standard", "time_it": True}
+    assert _mine(source.format("b"), task, **options).ruling is Ruling.WRONG  # b is transposed
+    found = _mine(source.format("b.t()"), task, **options)
     assert found.ruling is Ruling.OK, str(found)
     assert found.speed is not None and found.speed.verdict in ("slower", "undecided")
     assert found.speed.speedup < 0.8
@@ -138,25 +134,16 @@ class ModelNew(torch.nn.Module):
 """
 
 
-@pytest.mark.parametrize(
-    ("shift", "ruling"), [(" - y.amax(-1, keepdim=True)", Ruling.OK), ("", Ruling.WRONG)]
-)
-def test_kernelbench(tmp_path, shift, ruling) -> None:
-    (tmp_path / "problem.py").write_text(KERNELBENCH)
-    (tmp_path / "new.py").write_text(MODEL_NEW.format(shift=shift))
-    task = read_task(str(tmp_path / "problem.py"))
-    found = _judged(task, read_submission(str(tmp_path / "new.py"), task), time_it=False)
-    assert found.ruling is ruling, str(found)
-    assert "empirical" in found.basis
+SHIFT = " - y.amax(-1, keepdim=True)"
 
 
-@pytest.mark.parametrize(
-    ("body", "ruling"),
-    [("return a @ b.t()", Ruling.OK), ("return (a.half() @ b.half().t()).float()", Ruling.WRONG)],
-)
-def test_gpu_mode(tmp_path, body, ruling) -> None:
-    folder = tmp_path / "matmul"
-    folder.mkdir()
+def _kernelbench(folder: Path, shift: str = SHIFT, problem: str = KERNELBENCH):
+    (folder / "problem.py").write_text(problem)
+    (folder / "new.py").write_text(MODEL_NEW.format(shift=shift))
+    return read_task(f"{folder}/problem.py"), f"{folder}/new.py"
+
+
+def _gpu_mode(folder: Path, body: str):
     (folder / "task.yml").write_text(
         "files: []\nlang: py\ntests:\n  - {m: 32, n: 24, k: 48, seed: 1}\n"
         "benchmarks:\n  - {m: 64, n: 64, k: 64, seed: 2}\n"
@@ -167,47 +154,56 @@ def test_gpu_mode(tmp_path, body, ruling) -> None:
         "    return torch.randn(m, k, generator=g), torch.randn(n, k, generator=g)\n\n\n"
         "def ref_kernel(data):\n    a, b = data\n    return a @ b.t()\n"
     )
-    (tmp_path / "submission.py").write_text(
-        f"def custom_kernel(data):\n    a, b = data\n    {body}\n"
-    )
-    task = read_task(str(folder))
-    found = _judged(task, read_submission(str(tmp_path / "submission.py"), task), time_it=False)
-    assert found.ruling is ruling, str(found)
+    (folder / "mine.py").write_text(f"def custom_kernel(data):\n    a, b = data\n    {body}\n")
+    return read_task(str(folder)), f"{folder}/mine.py"
 
 
-@pytest.mark.parametrize(
-    ("body", "ruling"),
-    [("return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w", Ruling.OK),
-     ("return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-2) * w", Ruling.WRONG)],
-)  # fmt: skip
-def test_flashinfer_bench(tmp_path, body, ruling) -> None:
+NORM = "import torch\n\n\ndef run(x, w):\n    {}\n"
+SCALED = "return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + {}) * w"
+
+
+def _flashinfer(folder: Path, body: str, path: str = "inner/norm.py"):
     definition = {
         "name": "rmsnorm_h64", "op_type": "rmsnorm",
         "axes": {"batch_size": {"type": "var"}, "hidden": {"type": "const", "value": 64}},
         "inputs": {"x": {"shape": ["batch_size", "hidden"], "dtype": "float32"},
                    "w": {"shape": ["hidden"], "dtype": "float32"}},
         "outputs": {"y": {"shape": ["batch_size", "hidden"], "dtype": "float32"}},
-        "reference": "import torch\n\n\ndef run(x, w):\n    scale = torch.rsqrt((x * x).mean(-1, "
-                     "keepdim=True) + 1e-6)\n    return x * scale * w\n",
+        "reference": NORM.format(SCALED.format("1e-6")),
     }  # fmt: skip
     solution = {
         "name": "mine", "definition": "rmsnorm_h64",
         "spec": {"language": "python", "entry_point": "main.py::run", "target_hardware": ["cpu"]},
         "sources": [{"path": "main.py", "content": "from inner.norm import run\n"},
-                    {"path": "inner/norm.py",
-                     "content": f"import torch\n\n\ndef run(x, w):\n    {body}\n"}],
+                    {"path": path, "content": NORM.format(body)}],
     }  # fmt: skip
-    (tmp_path / "definition.json").write_text(json.dumps(definition))
-    (tmp_path / "workloads.jsonl").write_text(json.dumps({"workload": {"axes": {"batch_size": 7}}}))
-    (tmp_path / "solution.json").write_text(json.dumps(solution))
-    task = read_task(str(tmp_path / "definition.json"), tmp_path / "workloads.jsonl")
+    (folder / "definition.json").write_text(json.dumps(definition))
+    (folder / "workloads.jsonl").write_text(json.dumps({"workload": {"axes": {"batch_size": 7}}}))
+    (folder / "solution.json").write_text(json.dumps(solution))
+    task = read_task(f"{folder}/definition.json", folder / "workloads.jsonl")
     assert task.make(1)[0].shape == (7, 64)
-    found = _judged(task, read_submission(str(tmp_path / "solution.json"), task), time_it=False)
+    return task, f"{folder}/solution.json"
+
+
+@pytest.mark.parametrize(
+    ("write", "body", "ruling"),
+    [(_kernelbench, SHIFT, Ruling.OK), (_kernelbench, "", Ruling.WRONG),
+     (_gpu_mode, "return a @ b.t()", Ruling.OK),
+     (_gpu_mode, "return (a.half() @ b.half().t()).float()", Ruling.WRONG),
+     (_flashinfer, SCALED.format("1e-6"), Ruling.OK),
+     (_flashinfer, SCALED.format("1e-2"), Ruling.WRONG)],
+)  # fmt: skip
+def test_tasks_of_other_benchmarks(tmp_path, write, body, ruling) -> None:
+    task, path = write(tmp_path, body)
+    found = _judged(task, read_submission(path, task))
     assert found.ruling is ruling, str(found)
-    solution["sources"][1]["path"] = "../outside.py"
-    (tmp_path / "solution.json").write_text(json.dumps(solution))
+    assert "empirical" in found.basis
+
+
+def test_a_solution_stays_in_its_folder(tmp_path) -> None:
+    task, path = _flashinfer(tmp_path, "return x", "../outside.py")
     with pytest.raises(RequestError):
-        read_submission(str(tmp_path / "solution.json"), task)
+        read_submission(path, task)
 
 
 def _hostile(path: Path, content: object) -> Path:
@@ -286,11 +282,9 @@ def test_files_that_are_no_task(tmp_path, name, content) -> None:
      ("torch.softmax(self.linear(x), -1)", "None")],
 )  # fmt: skip
 def test_a_reference_that_is_wrong_is_the_task_s_fault(tmp_path, old, new) -> None:
-    (tmp_path / "problem.py").write_text(KERNELBENCH.replace(old, new))
-    (tmp_path / "new.py").write_text(MODEL_NEW.format(shift=" - y.amax(-1, keepdim=True)"))
-    task = read_task(str(tmp_path / "problem.py"))
+    task, path = _kernelbench(tmp_path, problem=KERNELBENCH.replace(old, new))
     with pytest.raises(RequestError):
-        _judged(task, read_submission(str(tmp_path / "new.py"), task), time_it=False)
+        _judged(task, read_submission(path, task))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +305,7 @@ def test_submissions_that_do_not_work(tmp_path, monkeypatch, source, ruling) -> 
     path = _hostile(tmp_path / ("mine.cu" if source == ".cu" else "mine.py"), source)
     task = read_task(TASK)
     submission = read_submission(f"{path}:f", task)
-    found = judge(task, submission, limit_s=3, memory_bytes=MEMORY, time_it=False)
+    found = _judged(task, submission, limit_s=3)
     assert found.ruling is ruling, str(found)
 
 
@@ -396,24 +390,19 @@ def test_without_namespaces_and_landlock_the_judge_is_safe(tmp_path, monkeypatch
         assert found[name] == "PermissionError", name
     for name in ("scratch", "files", "own limit", "own signal", "raise"):
         assert found[name] == "done", name
-    killer = next(one for one in ATTACKS if one.name == "kills_parent")
-    (tmp_path / "attack.py").write_text(killer.text)
-    task = read_task(TASK)
-    submission = read_submission(f"{tmp_path}/attack.py:f", task)
-    ruling = _forked(lambda: denied(lambda: _judged(task, submission, time_it=False).ruling))
+    ruling = _forked(lambda: denied(lambda: _mine(ATTACK["kills_parent"], level="standard").ruling))
     assert ruling == Ruling.WRONG
 
 
 LANDLOCK = "no Landlock, so files can be written wherever the user may"
 
 
-def test_operands_of_other_formats_reach_the_submission(tmp_path) -> None:
-    (tmp_path / "mine.py").write_text(
+def test_operands_of_other_formats_reach_the_submission() -> None:
+    source = (
         "import torch\n\n\ndef f(a, b):\n    assert a.dtype == torch.bfloat16\n"
         "    return (a.float() @ b.float()).bfloat16()\n"
     )
-    task = read_task("matmul_32x24x40_bf16t_bf16t_bf16t")
-    found = _judged(task, read_submission(f"{tmp_path}/mine.py:f", task), time_it=False)
+    found = _mine(source, "matmul_32x24x40_bf16t_bf16t_bf16t", level="standard")
     assert found.ruling is Ruling.OK, str(found)
     assert np.isfinite(found.seconds)
 
@@ -443,29 +432,18 @@ class Pretended(DeviceArena):
         os.close(self.descriptor)
 
 
-def _mine(source, task=TASK, **options):
-    submission = Submission(name="mine", files={"m.py": source}, main="m.py", entry="f")
-    settings = {"level": "quick", "time_it": False} | options
-    return _judged(task if isinstance(task, Task) else read_task(task), submission, **settings)
-
-
-PRODUCT = "def f(a, b):\n    return a @ b\n"
-
-
 @pytest.mark.parametrize("transport", ["upload", "pretended"])
 def test_inputs_travel_in_other_ways(monkeypatch, transport) -> None:
     if transport == "pretended":
         monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: Pretended("cpu"))
-    options = {"transport": transport, "level": "standard", "time_it": True}
-    found = _mine(PRODUCT, **options)
+    found = _mine(PRODUCT, transport=transport, level="standard", time_it=True)
     assert found.ruling is Ruling.OK, str(found)
     assert found.memory == {"upload": "upload", "pretended": "device"}[transport]
     assert found.speed is not None
     assert {"red_zones", "unordered_work", "timed launches", "clocks agree"} <= set(found.checks)
     changes = "def f(a, b):\n    c = a @ b\n    a.zero_()\n    return c\n"
     assert _mine(changes, transport=transport).ruling is Ruling.CHEATED
-    late = next(one for one in ATTACKS if one.name == "writes_later")
-    assert _mine(late.text, transport=transport).ruling is not Ruling.OK
+    assert _mine(ATTACK["writes_later"], transport=transport).ruling is not Ruling.OK
 
 
 @pytest.mark.parametrize(
