@@ -37,9 +37,6 @@ def test_kernels_are_grouped_and_those_that_take_longest_come_first(report):
     assert found.groups()[0].diagnosis.duration_ns == 200_000
     assert len(found.document()["launches"]) == 4
     assert found.document()["problems"] == ["a problem"]
-
-
-def test_kernels_that_are_not_shown_are_counted(report):
     report([(f"kernel_{number}", 100) for number in range(13)])
     found = diagnose("x.csv")
     assert (len(found.groups()), found.hidden_groups) == (10, 3)

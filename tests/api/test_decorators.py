@@ -69,26 +69,12 @@ def test_keywords_become_sizes_configurations_and_keys_of_the_spec(module, reque
     assert module(KERNEL).my_gemm.run(against=["numpy"], fast=[True, False]) == "results"
     request, how = requests[0]
     assert how == {}
+    tiles = [{"tile": tile, "fast": fast} for tile in (16, 32) for fast in (True, False)]
     assert request == {
-        "name": "my_gemm",
-        "problem_m": [64, 128],
-        "problem_n": 64,
-        "problem_k": [32, 64],
-        "dtypes": ["f32"],
-        "kernel": [f"{tmp_path.resolve() / 'my_kernels.py'}:my_gemm"],
-        "providers": [
-            {
-                "name": "user",
-                "configurations": [
-                    {"tile": 16, "fast": True},
-                    {"tile": 16, "fast": False},
-                    {"tile": 32, "fast": True},
-                    {"tile": 32, "fast": False},
-                ],
-            },
-            {"name": "numpy"},
-        ],
-    }
+        "name": "my_gemm", "problem_m": [64, 128], "problem_n": 64, "problem_k": [32, 64],
+        "dtypes": ["f32"], "kernel": [f"{tmp_path.resolve() / 'my_kernels.py'}:my_gemm"],
+        "providers": [{"name": "user", "configurations": tiles}, {"name": "numpy"}],
+    }  # fmt: skip
 
 
 def test_overrides_replace_what_the_decorator_specified(module, requests):
@@ -108,14 +94,18 @@ def test_the_baseline_is_torch_where_it_is_installed(module, requests, monkeypat
         assert requests[-1][0]["providers"][1] == {"name": expected}
 
 
-def test_an_unknown_keyword_names_the_nearest(module):
-    with pytest.raises(UnknownNameError, match="tile"):
-        module(KERNEL.replace("tile=[", "tiel=["))
-
-
-def test_a_parameter_called_like_a_size_is_refused(module):
-    with pytest.raises(RequestError, match="'m' is both a size"):
-        module(KERNEL.replace("tile=16, fast", "m=1, tile=16, fast"))
+@pytest.mark.parametrize(
+    ("old", "new", "error", "named"),
+    [
+        ("tile=[", "tiel=[", UnknownNameError, "tile"),
+        ("tile=16, fast", "m=1, tile=16, fast", RequestError, "'m' is both a size"),
+    ],
+)
+def test_keywords_that_are_neither_a_size_nor_a_parameter_are_refused(
+    module, old, new, error, named
+):
+    with pytest.raises(error, match=named):
+        module(KERNEL.replace(old, new))
 
 
 def test_a_nested_function_is_refused_when_it_runs():
@@ -136,13 +126,9 @@ def test_running_while_a_worker_imports_the_file_is_refused(module):
 def test_a_right_and_a_wrong_kernel_are_measured_and_caught(module, tmp_path):
     text = KERNEL.replace("(a @ b)", "(a @ b + (tile == 32))")
     results = module(text).my_gemm.run(
-        m=[64],
-        k=[32],
-        against=["numpy"],
-        time_budget=0.05,
-        verification_level="quick",
+        m=[64], k=[32], against=["numpy"], time_budget=0.05, verification_level="quick",
         experiment=tmp_path / "run",
-    )
+    )  # fmt: skip
     by_name = {(r.provider, r.configuration): r for r in results}
     right, wrong = by_name["user", "tile16"], by_name["user", "tile32"]
     assert right.outcome is Outcome.OK

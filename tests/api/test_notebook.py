@@ -61,12 +61,16 @@ def test_a_cells_function_runs_from_the_written_file(cells, tmp_path):
     assert np.array_equal(_import(path).kernel(np.eye(2), np.ones((2, 2))), np.full((2, 2), 2.0))
 
 
-def test_each_source_has_its_own_file(cells, tmp_path):
+def test_each_source_has_its_own_file_which_the_kernels_text_names(cells, tmp_path):
     kernel = cells("def kernel(a, b):\n    return a @ b")["kernel"]
     first = write_notebook_kernel(kernel, tmp_path)
     assert write_notebook_kernel(kernel, tmp_path) == first
+    assert kernel_text(kernel, tmp_path) == f"{first}:kernel"
     changed = cells("def kernel(a, b):\n    return b @ a")["kernel"]
     assert write_notebook_kernel(changed, tmp_path) != first
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write the kernel"):
+        write_notebook_kernel(kernel, tmp_path / "file")
 
 
 def test_functions_that_call_each_other_are_both_written(cells):
@@ -81,41 +85,19 @@ def test_functions_that_call_each_other_are_both_written(cells):
     assert space["kernel"](1, 2) == 1
 
 
-def test_a_value_without_text_is_refused_with_its_name(cells):
+def test_what_a_file_cannot_hold_is_refused_with_its_name(cells):
     names = cells(
-        "import numpy as np\nweights = np.ones(3)", "def kernel(a, b):\n    return a @ weights"
-    )
-    with pytest.raises(RequestError, match=r"kernel uses weights.*ndarray"):
-        kernel_source(names["kernel"])
-
-
-def test_a_function_without_source_is_refused():
-    space = {"__name__": "__main__"}
-    exec("def kernel(a, b):\n    return a @ b", space)
-    with pytest.raises(RequestError, match="source is not known"):
-        kernel_source(space["kernel"])
-
-
-def test_a_closure_and_a_lambda_are_refused(cells):
-    names = cells(
+        "import numpy as np\nweights = np.ones(3)",
+        "def uses(a, b):\n    return a @ weights",
         "def outer(x):\n    def kernel(a, b):\n        return a @ b * x\n    return kernel\n"
-        "closed = outer(3)\nshort = lambda a, b: a @ b"
+        "closed = outer(3)\nshort = lambda a, b: a @ b",
     )
-    with pytest.raises(RequestError, match="variables of a function around it"):
-        kernel_source(names["closed"])
-    with pytest.raises(RequestError, match="not a def"):
-        kernel_source(names["short"])
-
-
-def test_the_kernels_text_names_the_written_file(cells, tmp_path):
-    kernel = cells("def kernel(a, b):\n    return a @ b")["kernel"]
-    file, _, name = kernel_text(kernel, tmp_path).rpartition(":")
-    assert name == "kernel"
-    assert _import(file).kernel(2 * np.eye(1), np.eye(1)) == 2
-
-
-def test_a_folder_that_cannot_be_written_is_reported(cells, tmp_path):
-    kernel = cells("def kernel(a, b):\n    return a @ b")["kernel"]
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot write the kernel"):
-        write_notebook_kernel(kernel, tmp_path / "file")
+    exec("def unknown(a, b):\n    return a @ b", names)
+    for name, reason in (
+        ("uses", "uses uses weights.*ndarray"),
+        ("unknown", "source is not known"),
+        ("closed", "variables of a function around it"),
+        ("short", "not a def"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            kernel_source(names[name])

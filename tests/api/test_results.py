@@ -48,15 +48,12 @@ def test_pandas_frame(results):
     assert frame["gflops"].notna().sum() == 152
 
 
-def test_missing_libraries_name_the_extra(results, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(RequestError, match="pandas") as caught:
-        results.to_pandas()
-    assert "gemmetry[pandas]" in caught.value.hint
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(RequestError, match="polars") as caught:
-        results.to_polars()
-    assert "gemmetry[analysis]" in caught.value.hint
+@pytest.mark.parametrize(("library", "extra"), [("pandas", "pandas"), ("polars", "analysis")])
+def test_missing_libraries_name_the_extra(results, monkeypatch, library, extra):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(RequestError, match=library) as caught:
+        getattr(results, f"to_{library}")()
+    assert f"gemmetry[{extra}]" in caught.value.hint
 
 
 def test_notebook_view_is_escaped_html(results):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gemmetry import engine
@@ -16,13 +18,17 @@ from gemmetry.tuning.search import FULL, Limit, SearchTrial
 PROVIDERS = [{"name": "null", "options": {"configurations": ["factor_0p7", "wrong", "noisy_3"]}}]
 
 
+FACTORS = [{"name": "null", "options": {"configurations": ["factor_0p7", "factor_0p9"]}}]
+
+
+def searching(**values):
+    given = {"providers": FACTORS, "shapes": "8x8x8, 16x8x8", "device": "null", "name": "tune"}
+    return prepare_tuning(read_spec({**given, **values}), strategy="exhaustive", limit=Limit())
+
+
 @pytest.fixture
 def prepared(tmp_path):
-    spec = read_spec(
-        {"providers": PROVIDERS, "shapes": "8x8x8, 16x8x8", "device": "null", "name": "tune",
-         "experiment": str(tmp_path / "t")}
-    )  # fmt: skip
-    return prepare_tuning(spec, strategy="exhaustive", limit=Limit())
+    return searching(providers=PROVIDERS, experiment=str(tmp_path / "t"))
 
 
 def place(prepared, name):
@@ -45,11 +51,9 @@ def test_times_of_what_works_and_nothing_for_what_does_not(prepared):
 
 def test_only_what_passes_at_level_standard_is_proved(tmp_path, monkeypatch):
     monkeypatch.setattr(table, "_PROOF_SIZES", ((40, 32), (72, 56), (96, 96)))  # a GPU's are large
-    spec = read_spec(
-        {"providers": PROVIDERS, "shapes": "8x8x8, 16x8x8", "device": "null", "name": "tune",
-         "experiment": str(tmp_path / "t"), "verification_level": "quick"}
-    )  # fmt: skip
-    prepared = prepare_tuning(spec, strategy="exhaustive", limit=Limit())
+    prepared = searching(
+        providers=PROVIDERS, experiment=str(tmp_path / "t"), verification_level="quick"
+    )
     right, wrong = (place(prepared, name) for name in ("factor_0p7", "wrong"))
     measure = EngineMeasure(prepared, ignore_events, command="")
     assert measure.proven([[wrong, right], [wrong]]) == [[right], []]
@@ -63,24 +67,17 @@ def test_only_what_passes_at_level_standard_is_proved(tmp_path, monkeypatch):
     assert {r.verdict.checks["repeat"] for r in records if r.configuration != "wrong"} == {"passed"}
 
 
-def test_stored_trials_are_not_run_again(prepared, monkeypatch):
-    trial = SearchTrial(0, 0)
+def test_stored_trials_are_not_run_again_unless_the_search_is_fresh(prepared, monkeypatch):
+    trial, runs, real = SearchTrial(0, 0), [], engine.run
     first = EngineMeasure(prepared, ignore_events, command="")([trial])
-    monkeypatch.setattr(engine, "run", None)
-    assert EngineMeasure(prepared, ignore_events, command="")([trial]) == first
-
-
-def test_a_fresh_search_forgets_what_is_stored(prepared, monkeypatch):
-    trial = SearchTrial(0, 0)
-    EngineMeasure(prepared, ignore_events, command="")([trial])
-    runs = []
-    real = engine.run
 
     def run(*given, **options):
         runs.append(options["fresh"])
         return real(*given, **options)
 
     monkeypatch.setattr(engine, "run", run)
+    assert EngineMeasure(prepared, ignore_events, command="")([trial]) == first
+    assert runs == []
     measure = EngineMeasure(prepared, ignore_events, command="", fresh=True)
     measure([trial])
     measure([SearchTrial(0, 1)])
@@ -88,8 +85,6 @@ def test_a_fresh_search_forgets_what_is_stored(prepared, monkeypatch):
 
 
 def test_a_search_ends_in_the_middle_of_a_run_and_keeps_what_is_measured(prepared):
-    from dataclasses import replace
-
     ticks = iter(range(100))
     limited = replace(prepared, seconds=1.5)
     trials = [SearchTrial(space, one) for space in (0, 1) for one in range(5)]
@@ -129,14 +124,6 @@ def test_each_batch_says_how_far_the_search_is(prepared):
     again([SearchTrial(0, 0)])
     again([SearchTrial(1, 1)])
     assert lines[2:] == [f"search: 1 of {total} evaluations"]
-
-
-FACTORS = [{"name": "null", "options": {"configurations": ["factor_0p7", "factor_0p9"]}}]
-
-
-def searching(strategy="exhaustive", limit=None, **values):
-    given = {"providers": FACTORS, "shapes": "8x8x8, 16x8x8", "device": "null", "name": "tune"}
-    return prepare_tuning(read_spec({**given, **values}), strategy=strategy, limit=limit or Limit())
 
 
 def test_the_search_is_quick_and_the_finals_are_not():
@@ -190,12 +177,6 @@ def test_the_finals_have_the_baseline_of_each_shape_with_finalists_and_no_dispat
     assert len(plan.document["selection"]["dispatches"]) == 2
 
 
-def test_each_effort_has_an_experiment_of_its_own():
-    found = searching(experiment="t")
-    folders = {str(found.search_folder(effort)) for effort in range(FULL + 1)}
-    assert folders == {"t/search", "t/search-short1", "t/search-short2"}
-
-
 def test_a_vendors_library_is_the_baseline_where_it_works():
     pytest.importorskip("torch")
     found = searching(providers=["numpy"], device="cpu")
@@ -203,10 +184,3 @@ def test_a_vendors_library_is_the_baseline_where_it_works():
     assert [one.name for one in found.spec.providers] == ["numpy", "torch"]
     named = searching(providers=["numpy"], device="cpu", baseline="numpy")
     assert named.baselines == ("numpy:default",)
-
-
-def test_the_selection_of_a_request_narrows_the_space():
-    found = searching(dispatches=["configuration=factor_*"])
-    assert [[c.name for c in one.configurations] for one in found.spaces] == [
-        ["factor_0p7", "factor_0p9"]
-    ] * 2

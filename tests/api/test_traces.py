@@ -31,13 +31,11 @@ def test_traces_are_a_sequence_with_tables():
     gemms = traces.gemms()
     assert gemms["sum_us"].sum() == pytest.approx(summary["gemm_kernel_us"].sum())
     assert {"m", "n", "k", "tflops", "peak_fraction"} <= set(gemms.columns)
-
-
-def test_shapes_steps_and_spec():
-    traces = load(MATMUL, use_cache=False)
-    assert traces.shapes()["operation"].to_list() == ["matmul_2048x2048x2048_bf16t_bf16t_bf16t"]
-    assert traces.steps()["step"].to_list() == [2, 3]
-    assert "matmul_2048x2048x2048_bf16t_bf16t_bf16t" in traces.spec(top=1)
+    product = "matmul_2048x2048x2048_bf16t_bf16t_bf16t"
+    matmul = load(MATMUL, use_cache=False)
+    assert matmul.shapes()["operation"].to_list() == [product]
+    assert matmul.steps()["step"].to_list() == [2, 3]
+    assert product in matmul.spec(top=1)
 
 
 def test_a_notebook_shows_a_table_without_scripts(tmp_path):
@@ -92,15 +90,14 @@ def test_by_default_the_documents_schedule_and_torch():
     assert plan.default_configurations_only
     assert not plan.settings.measure
     assert plan.settings.verification_level == "quick"
-
-
-def test_the_documents_settings_make_the_schedule():
+    assert "chakra_all_steps" not in plan.document["trace"]
     plan = prepared(WAIT_STEPS=2, WARMUP_ITERATIONS=4, ACTIVE_STEPS=3, REPEAT_COUNT=30,
-                    RANDOM_SEED=7).plan  # fmt: skip
+                    RANDOM_SEED=7, CHAKRA_ALL_STEPS=True).plan  # fmt: skip
     assert plan.settings.trace == TraceSchedule(
-        wait_steps=2, warmup_steps=4, active_steps=3, repeats=30
+        wait_steps=2, warmup_steps=4, active_steps=3, repeats=30, chakra_all_steps=True
     )
     assert plan.settings.seed == 7
+    assert plan.document["trace"]["chakra_all_steps"] is True
 
 
 def test_by_default_the_documents_grid():
@@ -123,24 +120,6 @@ def test_naming_one_axis_keeps_the_defaults_of_the_others():
     assert len(operations(matrix_sizes="8x8x8,16x16x16")) == 32
     assert len(operations(enable_batch_search=False, precisions="fp32")) == 3
     assert len(operations(enable_rectangular=True, precisions="fp32")) == 6
-
-
-def test_the_chakra_trace_of_all_launches_is_another_plan():
-    silent, whole = prepared(), prepared(CHAKRA_ALL_STEPS=True)
-    assert "chakra_all_steps" not in silent.plan.document["trace"]
-    assert whole.plan.document["trace"]["chakra_all_steps"] is True
-    assert whole.plan.settings.trace.chakra_all_steps
-
-
-def test_all_precisions_and_layouts_unless_some_are_named():
-    silent = operations(matrix_sizes="64x64x64")
-    assert len(silent) == 16
-    assert len({name.split("_")[2][:-1] for name in silent}) == 4
-    assert operations(matrix_sizes="64x64x64", precisions="fp16") == [
-        "matmul_64x64x64_f16t_f16t_f16t"
-    ]
-    one = operations(dispatches="matmul_8x8x8_f32t_f32t_f32t_default")
-    assert one == [] or one == ["matmul_8x8x8_f32t_f32t_f32t"]
 
 
 def test_recording_from_python(tmp_path):

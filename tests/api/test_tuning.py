@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests import tuned as made
 
 from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
-from gemmetry.domain.errors import Outcome, RequestError, Verification
-from gemmetry.domain.record import Measurement, Record, Verdict
+from gemmetry.domain.errors import RequestError
 from gemmetry.providers.registry import load_provider
 from gemmetry.tuning import heuristics
 from gemmetry.tuning.dispatcher.table import DispatchTable, TunedShape, write_table
@@ -31,14 +31,9 @@ def record(provider, configuration, ns, target="cpu"):
     found = load_provider(provider).parse_configuration(
         configuration, parse_operation(OPERATION), parse_target(target)
     )
-    measured = Measurement(
-        median_ns=ns, ci_low_ns=ns, ci_high_ns=ns, min_ns=ns, p95_ns=ns, sample_count=9
-    )
-    return Record(
-        dispatch=f"{OPERATION}_{configuration}", provider=provider, target=target, device=target,
-        operation=OPERATION, configuration=configuration, outcome=Outcome.OK, flops=1, bytes=1,
-        distribution="normal", seed=1, verdict=Verdict(status=Verification.PASSED),
-        measurement=measured, configuration_parameters=dict(found.parameters) if found else {},
+    return made.record(
+        OPERATION, provider, configuration, ns, target=target, device=target,
+        configuration_parameters=dict(found.parameters) if found else {},
     )  # fmt: skip
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +55,42 @@ def cli(cli_as_typed) -> Cli:
         return cli_as_typed(*arguments)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def run_in() -> Cli:
+    """Runs `gemmetry` in a folder, for what several tests share."""
+
+    def call(folder: Path, *arguments: str) -> Ended:
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            contextlib.chdir(folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.MonkeyPatch.context() as patched,
+        ):
+            patched.setenv("COLUMNS", "200")
+            patched.setattr(sys, "argv", ["gemmetry", *arguments])
+            status = run(list(arguments))
+        return Ended(status, out.getvalue(), err.getvalue())
+
+    return call
+
+
+@pytest.fixture
+def with_rocprofv3(tmp_path, monkeypatch, rocprofv3) -> Path:
+    """The stand-in for rocprofv3, first on the PATH."""
+    program = rocprofv3.install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
+
+
+@pytest.fixture
+def with_ncu(tmp_path, monkeypatch, ncu) -> Path:
+    """The stand-in for Nsight Compute, first on the PATH."""
+    program = ncu.install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
 
 
 @pytest.fixture

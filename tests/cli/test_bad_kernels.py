@@ -3,17 +3,13 @@ reason, and the others get their results."""
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 
 import pytest
 
-from gemmetry.cli.main import run
 from gemmetry.engine.guardian import descendants
 from gemmetry.verification.comparison import load
 
@@ -109,6 +105,7 @@ def kills_itself(a, b):
 """
 
 BAD = {
+    "right": ("ok", ""),
     "writes_outside": ("wrong", "wrote outside the buffer of result"),
     "mutates_inputs": ("wrong", "the launch changed lhs"),
     "returns_a_view": ("launch_error", "a view of one of its inputs"),
@@ -124,64 +121,37 @@ BAD = {
 """Function -> its outcome, and words of the reason."""
 
 
-@dataclass
-class Ended:
-    status: int
-    stdout: str
-    stderr: str
+PROFILE = ("profile", "--providers", "user", "--shapes", SHAPE, "--dtypes", "f32", "--device",
+           "cpu", "--experiment", "e", "--max-samples", "10", "--json")  # fmt: skip
 
 
-def gemmetry(folder, *arguments):
-    """Runs a command in `folder`, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        chdir(folder),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.MonkeyPatch.context() as m,
-    ):
-        m.setenv("COLUMNS", "80")
-        m.setattr(sys, "argv", ["gemmetry", *arguments])
-        status = run(list(arguments))
-    return Ended(status, out.getvalue(), err.getvalue())
+def _kernels(file, names):
+    return "--kernel", ",".join(f"{file}:{name}" for name in names)
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    """The records of one sweep over all of them, by function, and its exit status."""
+def records(run_in, tmp_path_factory):
+    """The records of one sweep over all of them, by function, and its folder."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "bad.py").write_text(KERNELS)
-    names = ["right", *BAD]
-    kernels = ",".join(f"bad.py:{name}" for name in names)
-    ended = gemmetry(
-        folder, "profile", "--providers", "user", "--kernel", kernels, "--shapes", SHAPE,
-        "--dtypes", "f32", "--device", "cpu", "--experiment", "e", "--time-budget", "100ms",
-        "--max-samples", "10", "--json", "--set", "deadlines.verify=15",
-    )  # fmt: skip
-    assert ended.stdout, ended.stderr
+    ended = run_in(folder, *PROFILE, *_kernels("bad.py", BAD), "--time-budget", "100ms",
+                   "--set", "deadlines.verify=15")  # fmt: skip
+    assert ended.status == 1, ended.stderr
     found = json.loads(ended.stdout)["records"]
-    by_name = {name: r for name in names for r in found if f"{name}" in r["configuration"]}
-    return by_name, ended.status, folder
-
-
-def test_the_right_kernel_is_measured_nevertheless(records):
-    by_name, status, _ = records
-    assert by_name["right"]["outcome"] == "ok", by_name["right"]["reason"]
-    assert by_name["right"]["median_ns"] > 0
-    assert status == 1
+    return {name: r for name in BAD for r in found if name in r["configuration"]}, folder
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_each_is_an_outcome_with_its_reason(records, name):
+def test_each_is_an_outcome_with_its_reason_and_the_right_one_is_measured(records, name):
     record = records[0][name]
     outcome, words = BAD[name]
     assert record["outcome"] == outcome, record["reason"]
-    assert words in record["reason"]
-    assert record["median_ns"] is None
+    assert words in (record["reason"] or "")
+    assert bool(record["median_ns"]) == (outcome == "ok")
 
 
-def test_evidence_is_kept_and_its_command_repeats_the_failure(records):
-    by_name, _, folder = records
+def test_evidence_is_kept_and_shown_and_its_command_repeats_the_failure(records, run_in):
+    by_name, folder = records
     record = by_name["writes_later"]
     place = folder / "e" / record["evidence_path"]
     found = load(place)
@@ -191,15 +161,11 @@ def test_evidence_is_kept_and_its_command_repeats_the_failure(records):
     assert record["reason"] in text
     command = shlex.split(text.rpartition("again")[2])
     assert command[:3] == ["gemmetry", "verify", "run"]
-    ended = gemmetry(folder, *command[1:], "--json")
+    ended = run_in(folder, *command[1:], "--json")
     assert ended.status == 1, ended.stderr
     (again,) = json.loads(ended.stdout)["records"]
     assert (again["outcome"], again["reason"]) == ("wrong", record["reason"])
-
-
-def test_show_names_the_evidence(records):
-    _, _, folder = records
-    shown = gemmetry(folder, "show", "e", "mutates_inputs").stdout
+    shown = run_in(folder, "show", "e", "mutates_inputs").stdout
     assert "e/artifacts/failures/cpu/user/" in shown
     assert "Error map" in shown
     assert "gemmetry verify run " in shown
@@ -316,6 +282,7 @@ def leaves_a_process_and_dies(a, b):
 """
 
 ENDS = {
+    "right": ("ok", ""),
     "writes_noise": ("crash", "channel carried what no worker sends"),
     "writes_half_a_frame": ("crash", "ended with status 7"),
     "writes_a_huge_frame": ("crash", "a frame of 4294967295 bytes"),
@@ -332,24 +299,15 @@ ENDS = {
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
+def hostile(run_in, tmp_path_factory):
     """The records of one sweep over kernels that turn on the run itself, by function."""
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "hostile.py").write_text(HOSTILE)
-    kernels = ",".join(f"hostile.py:{name}" for name in ["right", *ENDS])
-    ended = gemmetry(
-        folder, "profile", "--providers", "user", "--kernel", kernels, "--shapes", SHAPE,
-        "--dtypes", "f32", "--device", "cpu", "--experiment", "e", "--verification-level", "quick",
-        "--time-budget", "50ms", "--max-samples", "10", "--json",
-    )  # fmt: skip
+    ended = run_in(folder, *PROFILE, *_kernels("hostile.py", ENDS), "--time-budget", "50ms",
+                   "--verification-level", "quick")  # fmt: skip
     assert ended.stdout, ended.stderr
     found = json.loads(ended.stdout)["records"]
-    names = {record["configuration"].removesuffix("_default"): record for record in found}
-    return names, folder
-
-
-def test_a_kernel_alongside_hostile_ones_is_measured(hostile):
-    assert hostile[0]["right"]["outcome"] == "ok", hostile[0]["right"]["reason"]
+    return {record["configuration"].removesuffix("_default"): record for record in found}, folder
 
 
 @pytest.mark.parametrize("name", ENDS)

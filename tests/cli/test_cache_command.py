@@ -26,6 +26,8 @@ def caches_of(trace):
 
 
 def test_clear_removes_what_reading_kept(cli, trace):
+    assert cli("trace", "summary", str(trace), "--no-cache").status == 0
+    assert caches_of(trace) == []
     assert cli("trace", "summary", str(trace)).status == 0
     assert len(caches_of(trace)) == 1
     ended = cli("cache", "clear")
@@ -34,11 +36,6 @@ def test_clear_removes_what_reading_kept(cli, trace):
     assert caches_of(trace) == []
     assert trace.exists()
     assert cli("cache", "clear").stdout.startswith("removed 0 caches")
-
-
-def test_no_cache_keeps_nothing(cli, trace):
-    assert cli("trace", "summary", str(trace), "--no-cache").status == 0
-    assert caches_of(trace) == []
 
 
 def test_clear_of_a_folder_whose_caches_others_made(cli, trace, monkeypatch, tmp_path):

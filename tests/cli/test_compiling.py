@@ -96,9 +96,6 @@ def test_saved_commands_have_the_compilers_output_next_to_them(cli):
     assert reason and reason in printed, "the reason is the compiler's own"
 
 
-EXPECTED = Path(__file__).parent / "expected"
-
-
 @needs_iree
 def test_without_options_it_is_the_dispatch_profilers_set(cli):
     ended = cli("generate")
@@ -125,12 +122,3 @@ def test_shapes_replace_the_set(cli):
     for file in files:
         assert Path(file["path"]).is_file()
         assert "default" in file["configurations"]
-
-
-@needs_iree
-def test_the_documents_sweep_generates(cli):
-    ended = cli("generate", "--problem-m=64:1024:128", "--problem-n=64:1024:128",
-                "--problem-k=4096", "--dtypes=f16,f32", "--default-config")  # fmt: skip
-    assert ended.status == 0
-    assert ended.stdout.count("[Generating]") == 128
-    assert ended.stdout.count("Emitting tuning configuration : default") == 128

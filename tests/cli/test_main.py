@@ -30,42 +30,38 @@ def test_a_group_without_a_command_shows_its_help_and_names_its_commands(cli, wo
     bare = cli(*words)
     assert bare.status == 2
     assert bare.stdout == cli(*words, "--help").stdout
-    error, hint = bare.stderr.splitlines()
-    group = " ".join(["gemmetry", *words])
-    assert error.startswith(f"error: {group} needs a command: ")
-    assert hint == f"hint: `{group} COMMAND --help` shows the options of each."
-    named = error.partition(": ")[2].partition(": ")[2].split(", ")
+    error, _ = bare.stderr.splitlines()
+    assert f"{' '.join(['gemmetry', *words])} needs a command: " in error
+    named = error.rpartition(": ")[2].split(", ")
     assert all(f"\n  {name} " in bare.stdout for name in named)
     assert len(named) == len(set(named)) > 0
+
+
+MAIN = "from gemmetry.cli.main import main; main()"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("arguments", [["list", "columns"], ["list", "columns", "--json"],
                                        ["schema", "spec"], ["--version"]])  # fmt: skip
-def test_a_full_disk_is_reported_once_whatever_prints(arguments):
-    script = "from gemmetry.cli.main import main; main()"
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run([sys.executable, "-c", script, *arguments], stdout=full,
-                               stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+def test_a_full_disk_is_reported_once_whatever_prints(forked, arguments):
+    full = "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+    ended = forked(full + MAIN, *arguments)
     assert ended.returncode == 3
-    assert ended.stderr.splitlines() == [
-        f"error: cannot write the output: {os.strerror(errno.ENOSPC)}",
-        "hint: Free some disk space, or write to another folder.",
-    ]
+    error, hint = ended.stderr.splitlines()
+    assert error.startswith("error: ") and error.endswith(os.strerror(errno.ENOSPC))
+    assert hint.startswith("hint: ")
 
 
 def test_a_closed_pipe_is_not_an_error():
-    script = "from gemmetry.cli.main import main; main()"
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-c", script, "list", "columns", "--json"]
+    command = [sys.executable, "-c", MAIN, "list", "columns", "--json"]
     ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["list", "--help"],
-                                       ["schema", "results"]])  # fmt: skip
+@pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["schema", "results"]])
 def test_help_loads_nothing_heavy(arguments):
     script = SCRIPT.format(arguments=arguments, heavy=HEAVY)
     ended = subprocess.run(
@@ -103,23 +99,21 @@ def test_errors_are_one_line_each_with_a_hint(capsys):
     ]
 
 
-def complete(words: str, index: int, folder) -> list[str]:
-    ended = subprocess.run(
-        [sys.executable, "-c", "from gemmetry.cli.main import main; main()"],
-        env={**os.environ, "_GEMMETRY_COMPLETE": "complete_bash", "COMP_WORDS": words,
-             "COMP_CWORD": str(index)},
-        capture_output=True, text=True, cwd=folder, check=False,
-    )  # fmt: skip
-    return ended.stdout.split()
-
-
-def test_the_shell_completes_commands_and_values(tmp_path):
-    assert complete("gemmetry comp", 1, tmp_path) == ["compile", "compare"]
-    assert "--providers" in complete("gemmetry profile --prov", 2, tmp_path)
-    assert complete("gemmetry profile --providers to", 3, tmp_path) == ["torch"]
-    assert complete("gemmetry profile --dtypes f32,b", 3, tmp_path) == ["f32,bf16"]
-    assert complete("gemmetry profile --layouts t", 3, tmp_path) == ["tt", "tn"]
-    assert complete("gemmetry profile --operation-kind co", 3, tmp_path) == ["conv2d"]
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("gemmetry comp", ["compile", "compare"]),
+        ("gemmetry profile --provid", ["--providers"]),
+        ("gemmetry profile --providers to", ["torch"]),
+        ("gemmetry profile --dtypes f32,b", ["f32,bf16"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_values(tmp_path, words, found):
+    variables = {"_GEMMETRY_COMPLETE": "complete_bash", "COMP_WORDS": words,
+                 "COMP_CWORD": str(len(words.split()) - 1)}  # fmt: skip
+    ended = subprocess.run([sys.executable, "-c", MAIN], env=os.environ | variables,
+                           capture_output=True, text=True, cwd=tmp_path, check=False)  # fmt: skip
+    assert ended.stdout.split() == found
 
 
 def test_an_unexpected_error_is_one_sentence_and_has_its_own_status(cli, monkeypatch):
@@ -187,9 +181,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    "module", ["typer", "gemmetry.cli.machine", "gemmetry.providers.registry", "numpy"]
-)
+@pytest.mark.parametrize("module", ["typer", "gemmetry.cli.machine", "numpy"])
 def test_an_interrupt_during_imports_ends_quietly(tmp_path, module):
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module, "list", "providers"], cwd=tmp_path,

@@ -19,10 +19,8 @@ RUN = ("profile", "--providers", "null", "--device", "null", "--shapes", "64x64x
 
 
 @pytest.fixture
-def counted(cli, tmp_path, monkeypatch, ncu):
+def counted(cli, with_ncu, monkeypatch):
     """Runs the command where the simulated device has counters."""
-    ncu.install(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(counting, "TOOLS", {TargetKind.NULL: "ncu"})
     return cli
 
@@ -124,13 +122,12 @@ def test_where_launches_have_no_ranges_each_dispatch_has_its_process(counted, no
 
 
 def test_on_amd_launches_of_the_warm_up_are_not_counted(
-    counted, no_launch, tmp_path, monkeypatch, rocprofv3
+    counted, no_launch, tmp_path, monkeypatch, with_rocprofv3
 ):
-    program = rocprofv3.install(tmp_path / "bin")
     monkeypatch.setattr(counting, "TOOLS", {TargetKind.NULL: "rocprofv3"})
     monkeypatch.setattr(
         "gemmetry.counters.collector.find_profiler",
-        lambda name: Profiler(name, str(program), "1.0.0"),
+        lambda name: Profiler(name, str(with_rocprofv3), "1.0.0"),
     )
     monkeypatch.setenv("FAKE_LAUNCHES", str(WARM_UP + 1))
     ended = counted(*RUN, "--counters", "quick")
@@ -151,21 +148,17 @@ def test_a_resumed_run_collects_only_what_is_lacking(counted, no_launch):
     assert records(counted)[0]["median_ns"]
 
 
-def test_without_counters_of_one_dispatch_the_others_have_their_results(
-    counted, no_launch, monkeypatch
+@pytest.mark.parametrize(
+    ("mode", "status", "named"),
+    [("nothing", 0, "no counters of matmul_64x64x64"), ("permission", 3, "ERR_NVGPUCTRPERM")],
+)
+def test_where_no_counters_are_had_the_results_are_kept(
+    counted, no_launch, monkeypatch, mode, status, named
 ):
-    monkeypatch.setenv("FAKE_NCU", "nothing")
+    monkeypatch.setenv("FAKE_NCU", mode)
     ended = counted(*RUN, "--counters")
-    assert ended.status == 0
-    assert "no counters of matmul_64x64x64" in ended.stderr
-    assert records(counted)[0]["outcome"] == "ok"
-
-
-def test_a_lack_of_permission_ends_the_run_with_its_results_kept(counted, no_launch, monkeypatch):
-    monkeypatch.setenv("FAKE_NCU", "permission")
-    ended = counted(*RUN, "--counters")
-    assert ended.status == 3
-    assert "ERR_NVGPUCTRPERM" in ended.stderr and "The same command continues" in ended.stderr
+    assert ended.status == status and named in ended.stderr
+    assert ("The same command continues" in ended.stderr) == (status == 3)
     assert records(counted)[0]["outcome"] == "ok"
 
 

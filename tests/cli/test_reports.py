@@ -23,8 +23,6 @@ def test_dispatches_of_one_experiment_are_compared_with_a_baseline(cli):
     assert change["verdict"] == "slower"
     assert change["ratio"] == pytest.approx(2.0, rel=0.02)
     assert change["family"] == 1
-    assert cli("compare", "a", "--baseline", "nobody").status == 2
-    assert cli("compare", "a", "a", "--baseline", "null").status == 2
 
 
 def test_a_kernel_that_became_wrong_is_a_regression(cli):
@@ -58,10 +56,6 @@ def test_what_is_undecided_fails_unless_it_may_pass(cli):
     assert passed.status == 0
     assert "≷ 1 undecided: too little was measured to decide" in passed.stdout
     assert 'failures="0"' in Path("c.xml").read_text()
-    refused = cli("compare", "a", "b", "--undecided", "maybe")
-    assert refused.status == 2
-    assert "fail" in refused.stderr
-    assert "pass" in refused.stderr
     enough = cli(*request, "--benchmark-repetitions", "6", "--experiment", "c")
     assert enough.status == 0
     assert cli("compare", "c", "c").status == 0
@@ -113,7 +107,8 @@ def test_imported_results_stand_next_to_an_experiments(experiments):
     ended = experiments("import", "t.csv", "--like", "a", "--into", "theirs", *OF_F32)
     assert ended.status == 0, ended.stderr
     assert ended.stdout == "theirs: 2 records (2 of tritonbench), 2 rows left out\n"
-    assert "left out: t.csv:3: aten: '(64, 64)' is not a shape (M, N, K)" in ended.stderr
+    assert "left out: t.csv:3: aten: '(64, 64)'" in ended.stderr
+    assert "imported from t.csv, which states a median" in experiments("show", "theirs").stdout
     assert experiments("merge", "a", "theirs", "--into", "both").status == 0
 
     shown = experiments("report", "both").stdout
@@ -137,32 +132,19 @@ def test_imported_results_stand_next_to_an_experiments(experiments):
     assert verdicts == {"undecided"}
 
 
-def test_everything_about_an_imported_result_states_where_it_comes_from(cli):
-    Path("t.csv").write_text(TABLE)
-    assert cli("import", "t.csv", "--into", "theirs", *OF_F32).status == 0
-    shown = cli("show", "theirs", "aten").stdout
-    assert "imported from t.csv, not verified here" in shown
-    assert "imported from t.csv, which states a median" in shown
-
-
-def rows(cli, *arguments):
-    ended = cli("list", *arguments, "--json")
-    assert ended.status == 0, ended.stderr
-    return json.loads(ended.stdout)[arguments[0]]
-
-
-def test_providers_show_where_they_work_or_why_not(cli):
-    by_name = {row["provider"]: row for row in rows(cli, "providers")}
-    assert {"null", "numpy", "torch", "iree", "triton", "user"} <= set(by_name)
-    assert by_name["null"]["available"]
-    assert by_name["null"]["devices"] == ["null:0"]
-    assert not by_name["user"]["available"]
-    assert "--kernel" in by_name["user"]["reason"]
-
-
-def test_all_dtypes_and_columns_are_listed(cli):
-    assert [row["dtype"] for row in rows(cli, "dtypes")] == list(DTYPES)
-    assert [row["column"] for row in rows(cli, "columns")] == [column.name for column in COLUMNS]
+def test_providers_formats_and_columns_are_listed(cli):
+    listed = {}
+    for what in ("providers", "dtypes", "columns"):
+        ended = cli("list", what, "--json")
+        assert ended.status == 0, ended.stderr
+        listed[what] = {row[what.removesuffix("s")]: row for row in json.loads(ended.stdout)[what]}
+    providers = listed["providers"]
+    assert {"null", "numpy", "torch", "iree", "triton", "user"} <= set(providers)
+    assert "mutant" not in providers
+    assert providers["null"]["available"] and providers["null"]["devices"] == ["null:0"]
+    assert not providers["user"]["available"] and "--kernel" in providers["user"]["reason"]
+    assert [*listed["dtypes"]] == list(DTYPES)
+    assert [*listed["columns"]] == [column.name for column in COLUMNS]
 
 
 ACCUMULATES_IN_BF16 = """

@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 
 import pytest
-
-from gemmetry.cli.main import run
 
 PART = ("--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*")
 DRAWN = "m?6_*,m??6_*,m56_f*,m80_rows_in_*,ok?3_*"
@@ -17,17 +13,14 @@ DRAWN = "m?6_*,m??6_*,m56_f*,m80_rows_in_*,ok?3_*"
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
+def drawn(run_in, tmp_path_factory):
     """The self-test of the mutants `DRAWN`: its exit status and its document."""
     folder = tmp_path_factory.mktemp("drawn")
-    path = folder / "drawn.json"
-    words = ["verify", "self-test", "--vehicle", "host", "--mutants", DRAWN, "--json",
-             "-o", str(path), "--experiment", str(folder / "e")]  # fmt: skip
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        status = run(words)
-    document = json.loads(printed.getvalue())
-    assert json.loads(path.read_text()) == document
-    return status, document
+    ended = run_in(folder, "verify", "self-test", "--vehicle", "host", "--mutants", DRAWN, "--json",
+                   "-o", "drawn.json", "--experiment", "e")  # fmt: skip
+    document = json.loads(ended.stdout)
+    assert json.loads((folder / "drawn.json").read_text()) == document
+    return ended.status, document
 
 
 def test_host_mutants_are_killed_and_no_right_kernel_flagged(drawn):

@@ -19,17 +19,18 @@ providers:
   - name: "null"
     options:
       configurations: [{names}]
-shapes: 64x64x64, 128x64x32
+shapes: {shapes}
 """
 PLANTED = ("factor_0p7", "factor_0p9", "factor_1p2", "wrong", "crash", "compile_error", "late")
+FACTORS = [f"factor_0p{n}" for n in range(711, 738) if n % 10]
 
 
 @pytest.fixture
 def tune(cli):
     """Tunes the null provider with these additional configurations."""
 
-    def run(*arguments, names=PLANTED):
-        Path("spec.yaml").write_text(SPEC.format(names=", ".join(names)))
+    def run(*arguments, names=PLANTED, shapes="64x64x64, 128x64x32"):
+        Path("spec.yaml").write_text(SPEC.format(names=", ".join(names), shapes=shapes))
         return cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t",
                    *arguments)  # fmt: skip
 
@@ -69,15 +70,14 @@ def test_the_same_command_measures_nothing_again_and_a_larger_search_grows(tune)
 
 
 def test_what_cannot_be_distinguished_is_called_undecided(tune):
-    ended = tune("--strategy", "exhaustive", "--finalists", "2",
-                 names=("factor_0p7", "factor_0p7001"))  # fmt: skip
+    command = ("--strategy", "exhaustive", "--finalists", "2")
+    names = ("factor_0p7", "factor_0p7001")
+    ended = tune(*command, names=names)
     assert ended.status == 0, ended.stderr
     assert "which of them is the fastest is undecided" in ended.stdout
-    document = json.loads(tune("--strategy", "exhaustive", "--finalists", "2", "--json",
-                               names=("factor_0p7", "factor_0p7001")).stdout)  # fmt: skip
+    document = json.loads(tune(*command, "--json", names=names).stdout)
     for winner in document["winners"]:
-        names = {winner["configuration"], *winner["ties"]}
-        assert names == {"factor_0p7", "factor_0p7001"}
+        assert {winner["configuration"], *winner["ties"]} == {*names}
 
 
 def test_halving_measures_with_few_samples_first(tune):
@@ -171,24 +171,22 @@ def test_quick_finals_are_of_kernels_that_were_proved(tune, monkeypatch):
         assert {r.verdict.checks["repeat"] for r in proofs.records()} == {"passed"}
 
 
-def test_without_a_proved_kernel_there_is_no_winner(tune, monkeypatch):
-    monkeypatch.setattr(EngineMeasure, "proven", lambda self, chosen: [[] for _ in chosen])
-    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json")
-    assert ended.status == 1
-    reasons = {one["reason"] for one in json.loads(ended.stdout)["winners"]}
-    assert reasons == {"no finalist passed the verification at level standard"}
-
-
-def test_a_machine_that_fails_during_the_proofs_refutes_nothing(tune, monkeypatch):
-    def fail(self, chosen):
-        self.failure = "no space left"
+@pytest.mark.parametrize(
+    ("failure", "status", "reason"),
+    [
+        ("", 1, "no finalist passed the verification at level standard"),
+        ("no space left", 3, "there were no finals"),  # The machine refutes nothing.
+    ],
+)
+def test_without_a_proved_kernel_there_is_no_winner(tune, monkeypatch, failure, status, reason):
+    def proven(self, chosen):
+        self.failure = failure or self.failure
         return [[] for _ in chosen]
 
-    monkeypatch.setattr(EngineMeasure, "proven", fail)
+    monkeypatch.setattr(EngineMeasure, "proven", proven)
     ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json")
-    assert ended.status == 3
-    reasons = {one["reason"] for one in json.loads(ended.stdout)["winners"]}
-    assert reasons == {"there were no finals"}
+    assert ended.status == status
+    assert {one["reason"] for one in json.loads(ended.stdout)["winners"]} == {reason}
 
 
 def test_a_search_alone_has_no_finals(tune):
@@ -254,35 +252,22 @@ def test_shards_search_their_shapes_and_merge(tune, cli, monkeypatch):
     assert sorted(statuses) == [0, 2], "one of them has nothing to do, and ends with why"
 
 
-def test_files(tune):
-    ended = tune("--strategy", "exhaustive", "-o", "found.md")
-    assert ended.status == 0, ended.stderr
-    assert "factor_0p7" in Path("found.md").read_text()
-    again = tune("--strategy", "exhaustive", "-o", "found.json", "--format", "results")
-    assert again.status == 0, again.stderr
-    assert json.loads(Path("found.json").read_text())["winners"][0]["configuration"] == "factor_0p7"
-
-
 def test_a_file_that_cannot_hold_the_result_does_not_cost_the_others(tune):
     """TunableOp's file is empty without torch among the baselines."""
     ended = tune("--strategy", "exhaustive", "-o", "found.csv,found.md")
     assert ended.status == 2
     assert "TunableOp's file would be empty" in ended.stderr
     assert "factor_0p7" in Path("found.md").read_text()
-
-
-FACTORS = [f"factor_0p{n}" for n in range(711, 738) if n % 10]
+    again = tune("--strategy", "exhaustive", "-o", "found.json", "--format", "results")
+    assert again.status == 0, again.stderr
+    assert json.loads(Path("found.json").read_text())["winners"][0]["configuration"] == "factor_0p7"
 
 
 @pytest.fixture
-def searched(cli):
+def searched(tune, cli):
     """`cli` next to the folder t, which holds an exhaustive search of two shapes."""
-    Path("spec.yaml").write_text(
-        "shapes: 64x64x64, 32x32x32\nproviders:\n  - name: 'null'\n    options:\n"
-        f"      configurations: [{', '.join(FACTORS)}, wrong]\n"
-    )
-    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--strategy", "exhaustive",
-                "--finalists", "0", "--experiment", "t")  # fmt: skip
+    ended = tune("--strategy", "exhaustive", "--finalists", "0", names=[*FACTORS, "wrong"],
+                 shapes="64x64x64, 32x32x32")  # fmt: skip
     assert ended.status == 0, ended.stderr
     return cli
 
@@ -314,26 +299,18 @@ def test_a_compact_file_gives_the_same_results(searched):
         assert one["mean"] == pytest.approx(other["mean"], rel=1e-4)
 
 
-def test_a_search_that_is_not_finished_is_left_out(cli):
-    Path("spec.yaml").write_text("providers:\n  - name: 'null'\nshapes: 8x8x8\n")
-    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t",
-                "--finalists", "0")  # fmt: skip
-    assert ended.status == 0
+def test_a_search_that_is_not_finished_is_left_out(tune, cli):
+    assert tune("--finalists", "0", names=(), shapes="8x8x8").status == 0
     small = cli("tune", "--simulate", "t")
     assert small.status == 2
     assert "20 configurations with a time" in small.stderr
 
 
-def test_a_search_that_did_not_try_everything_is_not_taken_for_exhaustive(cli):
-    names = ", ".join(FACTORS)
-    Path("spec.yaml").write_text(
-        "shapes: 64x64x64\nproviders:\n  - name: 'null'\n    options:\n"
-        f"      configurations: [{names}]\n"
-    )
-    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--strategy", "random",
-                "--evaluations", "22", "--finalists", "0", "--experiment", "part")  # fmt: skip
+def test_a_search_that_did_not_try_everything_is_not_taken_for_exhaustive(tune, cli):
+    ended = tune("--strategy", "random", "--evaluations", "22", "--finalists", "0",
+                 names=FACTORS, shapes="64x64x64")  # fmt: skip
     assert ended.status == 0, ended.stderr
-    shown = cli("tune", "--simulate", "part", "--strategy", "random", "--runs", "2")
+    shown = cli("tune", "--simulate", "t", "--strategy", "random", "--runs", "2")
     assert shown.status == 0, shown.stderr
     assert "strategy random, which does not try all" in shown.stderr
     assert "22 configurations that it tried" in shown.stdout

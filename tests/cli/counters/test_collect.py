@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 import pytest
@@ -14,10 +13,8 @@ MI300X = GpuFacts(kind="hip", index=0, name="AMD Instinct MI300X", architecture=
 
 
 @pytest.fixture
-def nvidia(tmp_path, monkeypatch, ncu):
+def nvidia(tmp_path, monkeypatch, with_ncu):
     """A machine with an H200 and the stand-in for ncu."""
-    ncu.install(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     _gpus(monkeypatch, nvidia=(H200,))
     return tmp_path
 
@@ -134,13 +131,11 @@ def test_a_dry_run_needs_no_profiler(cli, monkeypatch, tool):
     assert f"note: {tool} is not installed" in ended.stderr
 
 
-def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, rocprofv3):
-    program = rocprofv3.install(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, with_rocprofv3):
     _gpus(monkeypatch, amd=(MI300X,))
     monkeypatch.setattr(
         "gemmetry.counters.collector.find_profiler",
-        lambda name: Profiler(name, str(program), "1.0.0"),
+        lambda name: Profiler(name, str(with_rocprofv3), "1.0.0"),
     )
     ended = cli("counters", "collect", "-o", "out", "--set", "quick", "--", "echo", "ran")
     assert ended.status == 0, ended.stderr

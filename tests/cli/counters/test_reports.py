@@ -26,17 +26,14 @@ def two_kernels(tmp_path):
     return path
 
 
-def test_launches_alike_are_shown_once_and_listed_all(cli, two_kernels):
-    ended = cli("counters", "diagnose", str(two_kernels))
+def test_launches_alike_are_shown_once_and_listed_all_or_by_name(cli, two_kernels):
+    command = ("counters", "diagnose", str(two_kernels))
+    ended = cli(*command)
     assert ended.stdout.count("verdict     tensor_roof") == 2
     assert "one of 2 launches alike" in ended.stdout
-    document = json.loads(cli("counters", "diagnose", str(two_kernels), "--json").stdout)
-    assert len(document["launches"]) == 3
-
-
-def test_kernels_are_selected_by_name(cli, two_kernels):
-    found = cli("counters", "diagnose", str(two_kernels), "--kernel", "^nvjet", "--json")
-    assert len(json.loads(found.stdout)["launches"]) == 2
+    assert len(json.loads(cli(*command, "--json").stdout)["launches"]) == 3
+    named = cli(*command, "--kernel", "^nvjet", "--json")
+    assert len(json.loads(named.stdout)["launches"]) == 2
 
 
 def test_names_are_neither_markup_nor_formulas(cli, two_kernels, tmp_path):
@@ -59,8 +56,9 @@ def test_rooflines_as_pictures(cli, tmp_path, command):
     assert "device memory, 4.81 TB/s" in svg
 
 
-@pytest.mark.parametrize("name", ["x.png", "x.svg", "x.html"])
-@pytest.mark.parametrize("command", ["diagnose", "compare"])
+@pytest.mark.parametrize(
+    ("command", "name"), [("diagnose", "x.png"), ("compare", "x.svg"), ("diagnose", "x.html")]
+)
 def test_a_missing_library_for_plots_is_reported_before_any_work(
     cli, tmp_path, monkeypatch, command, name
 ):

@@ -50,6 +50,12 @@ def test_build_show_and_evaluate(cli, folders):
     lines = [line.split() for line in shown.stdout.splitlines()]
     assert ["64x64x64", "numpy:default", "0.800", "shown", "to", "be", "faster"] in lines
     assert ["128x64x64", "torch", "1.200", "others", "are", "slower"] in lines
+    again = cli("dispatcher", "build", "tuning", "-o", "table.json", "--json").stdout
+    document = cli("dispatcher", "show", "table.json", "--json").stdout
+    assert json.loads(again) == json.loads(document)
+    assert json.loads(document)["entries"][0]["times_ns"] == {
+        "numpy:default": 800000.0, "torch:default": 1000000.0
+    }  # fmt: skip
 
     judged = cli("dispatcher", "evaluate", "held-out", "--table", "table.json", "--json")
     assert judged.status == 0, judged.stderr
@@ -64,15 +70,6 @@ def test_build_show_and_evaluate(cli, folders):
     assert "1 unseen shape" in text.stdout
     assert "Noise: unknown" in text.stdout
     assert "60x64x64" in Path("choices.csv").read_text()
-
-
-def test_documents_of_a_table(cli, folders):
-    built = cli("dispatcher", "build", "tuning", "-o", "table.json", "--json")
-    shown = cli("dispatcher", "show", "table.json", "--json")
-    assert json.loads(built.stdout) == json.loads(shown.stdout)
-    assert json.loads(shown.stdout)["entries"][0]["times_ns"] == {
-        "numpy:default": 800000.0, "torch:default": 1000000.0
-    }  # fmt: skip
 
 
 def test_mistakes(cli, folders):

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from gemmetry.cli.main import run
 from gemmetry.dispatches import ladder as api
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.hardware.cuda_plans import LaunchPlan
@@ -70,14 +69,14 @@ def rungs(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def experiment(tmp_path_factory):
+def experiment(run_in, tmp_path_factory):
     """The folder of a ladder of a small and of a large product."""
-    folder = tmp_path_factory.mktemp("ladder") / "x"
+    folder = tmp_path_factory.mktemp("ladder")
     with pytest.MonkeyPatch.context() as monkeypatch:
         _simulate(monkeypatch)
-        status = run(["kernels", "ladder", "--sizes", "24,40", "--experiment", str(folder)])
-    assert status == 1  # rung 3 is wrong
-    return str(folder)
+        ended = run_in(folder, "kernels", "ladder", "--sizes", "24,40", "--experiment", "x")
+    assert ended.status == 1  # rung 3 is wrong
+    return str(folder / "x")
 
 
 def test_the_ladder_is_run_and_shown(cli, rungs, experiment, monkeypatch):

@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shlex
-import sys
 
 import pytest
-
-
-@pytest.fixture
-def programs(tmp_path, monkeypatch, rocprofv3):
-    """A folder with the stand-in for rocprofv3, first on the PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "rocprofv3"
-    program.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(rocprofv3.__file__)} "$@"\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
 
 TRACE = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}]}'
 TRAINING = shlex.join(["sh", "-c", f"echo '{TRACE}' > $GEMMETRY_TRACE_DIR/rank0.pt.trace.json"])
@@ -30,7 +14,7 @@ RUN = ("sweep", "run", "--threads", "256", "--channels", "8", "--library", "rccl
        TRAINING, "-o", "sweep", "--rocprof-input", "x.yaml")  # fmt: skip
 
 
-def test_from_the_table_to_the_counters_of_a_sweep(cli, programs, rocprofv3, tmp_path):
+def test_from_the_table_to_the_counters_of_a_sweep(cli, with_rocprofv3, rocprofv3, tmp_path):
     (tmp_path / "top.csv").write_text(f"kernel_name\n{rocprofv3.GEMM}\n")
     cli("sweep", "rocprof-input", "--from", "top.csv", "-o", "x.yaml", "--preset", "gemm",
         "--chip", "gfx942")  # fmt: skip
@@ -61,7 +45,7 @@ def test_from_the_table_to_the_counters_of_a_sweep(cli, programs, rocprofv3, tmp
     assert float(rows[0]["occupancy_percent"]) == pytest.approx(25)
 
 
-def test_a_run_that_collected_no_counters_is_not_a_success(cli, programs, tmp_path):
+def test_a_run_that_collected_no_counters_is_not_a_success(cli, with_rocprofv3, tmp_path):
     jobs = "jobs: [{pmc: [SQ_WAVES], output_format: [csv]}, {pmc: [TCC_HIT_sum]}]"
     (tmp_path / "x.yaml").write_text(jobs)
     ran = cli(*RUN)

@@ -105,48 +105,38 @@ UNREADABLE = {
 }
 
 
-def _each_kind(first):
-    """Each kind of file with one of the commands, in turn."""
-    return [([*READING][(first + i) % len(READING)], kind) for i, kind in enumerate(UNREADABLE)]
-
-
-def _unreadable(kind):
+@pytest.mark.parametrize("number", range(len(UNREADABLE)), ids=[*UNREADABLE])
+def test_a_file_that_cannot_be_read_is_a_wrong_request_and_does_not_stop_others(read, number):
+    """Each kind of file with two of the commands, in turn."""
+    alone, with_others = ([*READING][(number + one) % len(READING)] for one in (0, 2))
+    kind = [*UNREADABLE][number]
     make, reported = UNREADABLE[kind]
     path = Path(f"{kind}.json") if make else Path("x" * 300)
     if make:
         make(path)
-    return path, reported
 
+    def error_of(ended):
+        (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+        return error
 
-@pytest.mark.parametrize(("command", "kind"), _each_kind(0))
-def test_a_file_that_cannot_be_read_is_a_wrong_request(read, command, kind):
-    path, reported = _unreadable(kind)
-    ended = read(command, path)
-    assert ended.status == 2, ended.stderr
-    assert ended.stdout == ""
-    (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert str(path) in error
-    assert re.search(reported, error)
+    ended = read(alone, path)
+    assert (ended.status, ended.stdout) == (2, ""), ended.stderr
+    assert str(path) in error_of(ended)
+    assert re.search(reported, error_of(ended))
     assert "hint: " in ended.stderr
     assert not list(Path().glob("r.*")) and not Path("sheets").exists()
 
-
-@pytest.mark.parametrize(("command", "kind"), _each_kind(2))
-def test_it_does_not_stop_the_others(read, command, kind):
-    path, reported = _unreadable(kind)
-    ended = read(command, path, GOOD)
+    ended = read(with_others, path, GOOD)
     assert ended.status == 1
-    (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert str(path) in error
-    assert re.search(reported, error)
-    if command == "report":
+    assert str(path) in error_of(ended)
+    if with_others == "report":
         assert all(Path(f"r.{suffix}").stat().st_size for suffix in SUFFIXES)
         assert "could not be read" in Path("r.md").read_text()
         report = json.loads(Path("r.json").read_text())
         assert [one["file"] for one in report["errors"]] == [str(path)]
         assert len(report["sheets"]["summary"]) == 1
     else:
-        document = json.loads(read(command, path, GOOD, words=("--json",)).stdout)
+        document = json.loads(read(with_others, path, GOOD, words=("--json",)).stdout)
         failed = document["errors"]
         files = [one["file"] for one in failed] if isinstance(failed, list) else list(failed)
         assert files == [str(path)]
@@ -154,11 +144,12 @@ def test_it_does_not_stop_the_others(read, command, kind):
 
 
 @commands
-def test_a_file_that_may_not_be_read(read, command, monkeypatch):
+def test_a_file_that_may_not_be_read_is_named_and_does_not_stop_others(read, command, monkeypatch):
     # Modules must be imported before the user changes.
     read(command, GOOD)
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.chdir(folder)
+        shutil.copy(GOOD, "good.json.gz")
         Path("secret.json").write_bytes(document(kernel()))
         Path("secret.json").chmod(0)
         Path(folder).chmod(0o777)
@@ -167,12 +158,15 @@ def test_a_file_that_may_not_be_read(read, command, monkeypatch):
             # Root may read everything, so another user has to try.
             os.seteuid(65534)
         try:
-            ended = read(command, "secret.json")
+            given = (["secret.json"], ["secret.json", "good.json.gz"], ["."])
+            ended = [read(command, *files) for files in given]
         finally:
             if is_root:
                 os.seteuid(0)
-    assert ended.status == 2, ended.stderr
-    assert f"error: secret.json cannot be read: {os.strerror(errno.EACCES)}" in ended.stderr
+    assert [one.status for one in ended] == [2, 1, 1], ended
+    for one in ended:
+        assert f"secret.json cannot be read: {os.strerror(errno.EACCES)}" in one.stderr
+        assert "chmod u+r " in one.stderr
 
 
 @pytest.mark.parametrize("name", ["gone.json", "gone.db"])
@@ -345,9 +339,6 @@ def test_duplicate_correlations_lead_to_the_call_that_came_last(read):
     assert sorted(row["m"] for row in found) == list(range(1, 2000))
 
 
-# Traces that lack something.
-
-
 # Names.
 
 NAMES = {
@@ -408,30 +399,3 @@ def test_names_are_shown_and_do_nothing(read, name):
         with zipfile.ZipFile(path) as book:
             for part in book.namelist():
                 assert b"<f>" not in book.read(part) and b"<hyperlink" not in book.read(part)
-
-
-@commands
-def test_a_file_that_may_not_be_read_does_not_stop_the_others(read, tmp_path, monkeypatch, command):
-    locked = tmp_path / "rank1.json"
-    locked.write_bytes(gzip.decompress(GOOD.read_bytes()))
-    really_open, really_access = Path.open, os.access
-
-    def open_(self, *args, **options):
-        if self.name == locked.name:
-            raise PermissionError(13, "Permission denied", str(self))
-        return really_open(self, *args, **options)
-
-    # Root may read everything, so what other users meet is simulated.
-    monkeypatch.setattr(Path, "open", open_)
-    monkeypatch.setattr(
-        os,
-        "access",
-        lambda path, *more: locked.name not in str(path) and really_access(path, *more),
-    )
-    ended = read(command, locked, GOOD)
-    assert ended.status == 1
-    assert "rank1.json cannot be read: Permission denied" in ended.stderr
-    assert "chmod u+r rank1.json" in ended.stderr
-    ended = read(command, tmp_path, GOOD)
-    assert ended.status == 1
-    assert "rank1.json cannot be read: Permission denied" in ended.stderr

@@ -200,8 +200,6 @@ def test_the_suggested_command_reports_what_was_recorded(cli):
         ("aten::_int_mm", "s8", "tt", 1), ("aten::_int_mm", "s8", "nt", 1)}  # fmt: skip
 
 
-pytest.importorskip("torch")
-
 RECORD = ("trace", "record", "--device", "cpu", "--precisions", "fp32", "--layouts", "tt",
           "--repeat-count", "1", "--format", "none")  # fmt: skip
 SMALL = ("--matrix-sizes", "16")
