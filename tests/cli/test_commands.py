@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from gemmetry.cli.console import Source
-from gemmetry.cli.main import every_command, group_app, load_command, read_examples
+from gemmetry.cli.main import every_command, group_app, read_examples
 from gemmetry.cli.options import COMPLETERS, argument, build_command, option, request, split_names
 from gemmetry.domain.options import KEYS, RETIRED
 from gemmetry.domain.settings import Form
@@ -76,18 +76,6 @@ def test_a_mistyped_option_is_named_with_what_to_do(cli, name):
     assert "--no-such-thing" in ended.stderr
     usual = f" {ALL[name].usual}".rstrip() if isinstance(ALL[name], TyperGroup) else ""
     assert f"`gemmetry {name}{usual} --help`" in ended.stderr
-
-
-@pytest.mark.parametrize(("line", "name"), LINES)
-def test_every_line_of_examples_parses(line, name):
-    _, command_name, *words = shlex.split(line)
-    command = load_command(command_name)
-    if isinstance(command, TyperGroup):
-        is_named = words[0] in command.list_commands(None)
-        command = command.get_command(None, words.pop(0) if is_named else command.usual)
-    context = command.make_context(command_name, words)
-    assert context.args == []
-    assert context.params
 
 
 RUN = [line for line, name in LINES
@@ -170,9 +158,6 @@ def test_a_field_is_an_option_and_its_value(capsys):
     assert seen == Made(place=Path("here"), names=["a", "b", "c"], colour=Colour.BLUE, count=2,
                         dry=True, seed=3, source=None)  # fmt: skip
     assert "--build-dir has no effect" in capsys.readouterr().err
-
-
-def test_what_is_not_given_is_none_false_or_empty():
     assert call("here") == 5
     assert (seen.names, seen.colour, seen.count, seen.dry) == ([], Colour.RED, None, False)
     assert seen.source.given == {}

@@ -106,19 +106,3 @@ def test_without_options_it_is_the_dispatch_profilers_set(cli):
     assert len(files) == 17
     name = "matmul_256x512x128_f16t_f16t_f16t"
     assert f"generated/linalg/matmul/{name}/{name}.mlir" in files
-
-
-@needs_iree
-def test_shapes_replace_the_set(cli):
-    ended = cli("generate", "--generated-dir", "out", "--problem-m=768", "--problem-n=512",
-                "--problem-k=1024", "--json")  # fmt: skip
-    assert ended.status == 0
-    files = json.loads(ended.stdout)["files"]
-    assert [file["operation"] for file in files] == [
-        "matmul_768x512x1024_f16t_f16t_f16t",
-        "matmul_768x512x1024_f32t_f32t_f32t",
-        "matmul_768x512x1024_f16t_f16t_f32t",
-    ]
-    for file in files:
-        assert Path(file["path"]).is_file()
-        assert "default" in file["configurations"]

@@ -6,11 +6,10 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
 from typer.core import TyperGroup
 
 import gemmetry
-from gemmetry.cli.main import COMMANDS, every_command, load_command, pages
+from gemmetry.cli.main import every_command, pages
 
 SOURCE = Path(gemmetry.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9]")
@@ -80,11 +79,8 @@ def _messages() -> list[tuple[str, str, bool]]:
 MESSAGES = _messages()
 
 
-def test_messages_were_found():
-    assert sum(is_hint for _, _, is_hint in MESSAGES) > 300
-
-
 def test_every_option_of_a_hint_exists():
+    assert sum(is_hint for _, _, is_hint in MESSAGES) > 300
     wrong = []
     for place, text, is_hint in MESSAGES:
         foreign = {one for tool, options in FOREIGN.items() if tool in text for one in options}
@@ -123,8 +119,3 @@ def test_pages_are_printed_and_listed(cli):
     unknown = cli("help", "name")
     assert unknown.status == 2
     assert "names" in unknown.stderr
-
-
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_says_what_it_is_called(name):
-    assert load_command(name).name == name

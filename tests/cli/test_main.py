@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.main import print_error
-from gemmetry.domain.errors import RequestError, SpecError
-
 HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2",
          "rich", "pydantic")  # fmt: skip
 
@@ -86,17 +83,6 @@ def test_help_takes_little_processor_time():
 
 def test_version(cli):
     assert cli("--version").stdout.startswith("gemmetry 0.")
-
-
-def test_errors_are_one_line_each_with_a_hint(capsys):
-    print_error(SpecError(["a:1:2: x", "a:3:4: y"], hint="do this"))
-    print_error(RequestError("wrong"))
-    assert capsys.readouterr().err.splitlines() == [
-        "error: a:1:2: x",
-        "error: a:3:4: y",
-        "hint: do this",
-        "error: wrong",
-    ]
 
 
 @pytest.mark.parametrize(

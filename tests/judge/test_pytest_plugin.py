@@ -31,7 +31,7 @@ def run(pytester):
     def run_with(size: int, *options: str):
         pytester.makepyfile(test_kernels=TESTS.replace("SIZE", str(size)))
         return pytester.runpytest_subprocess(
-            "-p", "no:cacheprovider", "-p", "no:xdist", "--kernel-benchmark-budget=1", *options
+            "-p", "no:cacheprovider", "-p", "no:xdist", "--kernel-benchmark-budget=0.4", *options
         )
 
     return run_with

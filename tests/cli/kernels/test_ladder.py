@@ -79,17 +79,6 @@ def experiment(run_in, tmp_path_factory):
     return str(folder / "x")
 
 
-def test_the_ladder_is_run_and_shown(cli, rungs, experiment, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    ended = cli("kernels", "ladder", experiment)
-    assert ended.status == 0 and max(map(len, ended.stdout.splitlines())) <= 80
-    _, small, large = ended.stdout.split("matmul ")
-    assert "0 naive" in small and "1 threads" in small and "3 wrong" not in small
-    assert "0 naive" not in large and "2 tiles" in large and "4 best" in large
-    assert "3 wrong: wrong:" in large
-    assert "warps in parallel" in large and "100–200×" in large
-
-
 def test_the_document_has_the_rungs_and_the_phases(cli, rungs, experiment):
     document = json.loads(cli("kernels", "ladder", experiment, "--json").stdout)
     rows = {(row["operation"].split("_")[1], row["rung"]): row for row in document["ladder"]}

@@ -68,8 +68,6 @@ def test_sweeps_of_which_workbooks_are_left(cli, left, first):
                 "-o", "c.html,c.json")  # fmt: skip
     assert ended.status == 1, ended.stderr
     assert "Workbooks show no steps: whole traces are compared" in ended.stdout
-    assert "The GEMM that changed most is 1024x4096x1024" in ended.stdout
-    assert "The collective that changed most is all-gather of 32 MiB" in ended.stdout
     (candidate,) = json.loads(Path("c.json").read_text())["candidates"]
     verdicts = {(row["group"], row["measure"]): row["verdict"] for row in candidate["rows"]}
     assert verdicts["step", "trace_ms"] == "slower"

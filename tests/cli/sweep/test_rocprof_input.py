@@ -25,16 +25,10 @@ def test_from_the_table_to_the_counters_of_a_sweep(cli, with_rocprofv3, rocprofv
     assert sorted(path.name for path in folder.iterdir()) == ["pass_1", "pass_2"]
     ended = cli("sweep", "analyze", "sweep")
     assert ended.status == 0, ended.stderr
-    assert "hipblaslt 256x256x64 nn bf16" in ended.stdout
-    assert "80.0 %" in ended.stdout and "60.0 %" in ended.stdout
-    assert "these µs are not those of" in ended.stdout
-    assert "steps, overlap and slowdowns are not those of the training" in ended.stderr
     document = json.loads((tmp_path / "sweep/analysis/analysis.json").read_text())
     assert [(one["rank"], one["rank_source"], one["kernel"]) for one in document["rocprof"]] == [
         (rank, "file name", rocprofv3.GEMM) for rank in (0, 1)
     ]
-    page = (tmp_path / "sweep/analysis/report.html").read_text()
-    assert "Kernels under rocprofv3" in page
     first = document["rocprof"][0]
     assert (first["threads"], first["channels"], first["passes"]) == (256, 8, 2)
     assert first["cu_busy_percent"] == pytest.approx(80)

@@ -21,7 +21,6 @@ from gemmetry.traces.reading import CACHE_SUFFIX
 DATA = Path(__file__).parents[2] / "data"
 GOOD = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
 LARGE = DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz"
-TABLES = ("csv", "json", "parquet", "xlsx", "md", "html")
 PLACES = [
     ("/proc/nowhere", "|".join(map(os.strerror, (errno.ENOENT, errno.EPERM, errno.EACCES)))),
     ("a-file", os.strerror(errno.ENOTDIR)),
@@ -29,21 +28,14 @@ PLACES = [
 ]
 """Where no folder can be made, and why."""
 WRITING = [
-    *((command, f"out.{s}") for command in ("summary", "gemms", "collectives") for s in TABLES),
-    *(("shapes", f"out.{s}") for s in (*TABLES, "yaml")),
-    *(("report", f"out.{s}") for s in ("xlsx", "html", "json", "md")),
-    ("report", "out"),
-]
-"""Command and what it writes; without a suffix a folder of csv files."""
-
-SOME = [
     ("summary", "out.csv"),
     ("gemms", "out.parquet"),
+    ("collectives", "out.md"),
     ("shapes", "out.yaml"),
     ("report", "out.xlsx"),
     ("report", "out"),
 ]
-"""Each way to write."""
+"""Each command, and each way to write; without a suffix a folder of csv files."""
 
 _MAIN = "from gemmetry.cli.main import main; main()"
 
@@ -71,14 +63,12 @@ def test_a_folder_that_cannot_be_written_to_is_reported_before_reading(cli, numb
     Path("a-file").write_text("mine")
     ended = cli("trace", command, "missing.json", "-o", f"{place}/{output}")
     assert ended.status == 3, ended.stderr
-    (error, hint) = ended.stderr.splitlines()
-    assert error.startswith(f"error: cannot write {place}/out")
-    assert re.search(cause, error)
-    assert hint.startswith("hint: ")
+    (error, _) = ended.stderr.splitlines()
+    assert f"{place}/out" in error and re.search(cause, error)
     assert Path("a-file").read_text() == "mine"
 
 
-@pytest.mark.parametrize(("command", "output"), SOME)
+@pytest.mark.parametrize(("command", "output"), WRITING)
 def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
     # Modules imported meanwhile are in folders that another user may not read, and so are this
     # folder's parents; therefore names are relative.
@@ -97,12 +87,11 @@ def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
         if is_root:
             os.seteuid(0)
     assert ended.status == 3, ended.stderr
-    assert f"error: cannot write {output}" in ended.stderr
-    assert os.strerror(errno.EACCES) in ended.stderr
-    assert "hint: Choose a folder that you may write to." in ended.stderr
+    (error, _) = ended.stderr.splitlines()
+    assert output in error and os.strerror(errno.EACCES) in error
 
 
-@pytest.mark.parametrize(("command", "output"), SOME)
+@pytest.mark.parametrize(("command", "output"), WRITING)
 def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
     """A file that does not fit on the disk is not there at all, and the old file is as it was."""
     target = tmp_path / output
@@ -111,9 +100,7 @@ def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
     before = {path: path.read_bytes() for path in files_below(tmp_path)}
     ended = run("trace", command, LARGE, "-o", target, "--no-cache", limit=0)
     assert ended.returncode == 3, ended.stderr
-    assert f"error: cannot write {target}" in ended.stderr
-    assert os.strerror(errno.EFBIG) in ended.stderr
-    assert "hint: Files may not be that large here" in ended.stderr
+    assert str(target) in ended.stderr and os.strerror(errno.EFBIG) in ended.stderr
     assert {path: path.read_bytes() for path in files_below(tmp_path)} == before
 
 
@@ -136,7 +123,6 @@ def test_a_disk_that_is_really_full(run, full_disk, output):
     ended = run("trace", "report", LARGE, "-o", full_disk / output, "--no-cache")
     assert ended.returncode == 3
     assert os.strerror(errno.ENOSPC) in ended.stderr
-    assert "hint: The disk is full; free some space and write it again." in ended.stderr
     assert (full_disk / output).read_text() == "old"
     assert [path.name for path in files_below(full_disk)] == ["filler", output]
 

@@ -27,9 +27,7 @@ def test_every_kind_of_trace_gives_every_kind_of_report(cli, tmp_path, trace):
     ended = cli("trace", "report", trace, "--no-cache", *options)
     assert ended.status == 0, ended.stderr
     assert ended.stdout == ""
-    for path in outputs:
-        assert f"wrote {path}" in ended.stderr
-        assert path.exists()
+    assert all(path.exists() for path in outputs)
     sheets = json.loads((tmp_path / "r.json").read_text())["sheets"]
     summary = sheets["summary"][0]
     total = sum(row["sum_us"] for row in sheets.get("gemms", []))
@@ -122,18 +120,13 @@ FP4 = "m n k dtype tflops"
 FACTS = [
     # Command and file, which rows of the document, their columns and values.
     *(case
-      for name, measured in (("far", 6), ("near", 6), ("most", 4))
+      for name, measured in (("far", 6), ("near", 6))
       for case in (
           (f"gemms 03/zeros_{name}", "gemms", "count median_us above_peak tflops",
            [(measured, 250.0, False, 549.8)]),
           (f"summary 03/zeros_{name}", "files", "window_us", [(300 * (measured - 1) + 250,)]),
           (f"summary 03/zeros_{name}", "problems", "kind count", [("no_time", 12 - measured)]),
       )),
-    ("summary 05/graph_underrecorded", "files", "launches_without_work", [(60,)]),
-    ("summary 05/graph_underrecorded", "outside_steps", "steps_without_work", [(60,)]),
-    ("summary 05/graph_underrecorded", "steps", "launches_without_work", [(0,)] * 4),
-    ("summary 05/graph_complete", "problems", "", []),
-    ("summary 05/graph_complete", "files", "launches_without_work", [(0,)]),
     *(case
       for name in ("two_devices", "same_device")
       for case in (

@@ -5,17 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gemmetry.cli.main import load_command
 from gemmetry.traces.reading import SMALLEST_CACHED_BYTES
-
-
-def test_a_command_is_created_when_it_is_requested():
-    group = load_command("trace")
-    assert group.commands == {}
-    assert group.get_command(None, "report").name == "report"
-    assert set(group.commands) == {"report"}
-    assert group.get_command(None, "nothing") is None
-
 
 _TRACES = Path(__file__).parents[2] / "data" / "traces"
 _SCRIPT = """
