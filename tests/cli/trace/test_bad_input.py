@@ -306,8 +306,6 @@ def test_what_can_be_read_is_shown_and_the_rest_is_reported(read, what, monkeypa
     sheets = json.loads(Path("r.json").read_text())["sheets"]
     assert ("problems" in sheets) == bool(reported)
     assert sheets["summary"][0]["kernels"] == entry["kernels"]
-    assert ("could not be read" in Path("r.md").read_text()) == bool(reported)
-    assert ("is partial" in Path("r.html").read_text()) == is_partial
     for command in ("gemms", "shapes"):
         found = json.loads(read(command, "bad.json", words=("--json",)).stdout)
         assert found["partial"] == (["bad.json"] if is_partial else [])
