@@ -9,6 +9,7 @@ import pytest
 from gemmetry import engine
 from gemmetry.dispatches.profile import read_spec
 from gemmetry.domain.record import Message, ignore_events
+from gemmetry.tuning.dispatcher import table
 from gemmetry.tuning.run import EngineMeasure, prepare_tuning
 from gemmetry.tuning.search import FULL, Limit, SearchTrial
 
@@ -20,11 +21,24 @@ def searching(**values):
     return prepare_tuning(read_spec({**given, **values}), strategy="exhaustive", limit=Limit())
 
 
+CONFIGURATIONS = ["factor_0p7", "wrong", "noisy_3"]
+PROVIDERS = [{"name": "null", "options": {"configurations": CONFIGURATIONS}}]
+
+
 @pytest.fixture
 def prepared(tmp_path):
-    configurations = ["factor_0p7", "wrong", "noisy_3"]
-    providers = [{"name": "null", "options": {"configurations": configurations}}]
-    return searching(providers=providers, experiment=str(tmp_path / "t"))
+    return searching(providers=PROVIDERS, experiment=str(tmp_path / "t"))
+
+
+def test_only_what_passes_at_level_standard_is_proved(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "_PROOF_SIZES", ((40, 32), (72, 56), (96, 96)))  # a GPU's are large
+    prepared = searching(
+        providers=PROVIDERS, experiment=str(tmp_path / "t"), verification_level="quick"
+    )
+    names = [one.name for one in prepared.spaces[0].configurations]
+    right, wrong = map(names.index, ("factor_0p7", "wrong"))
+    measure = EngineMeasure(prepared, ignore_events, command="")
+    assert measure.proven([[wrong, right], [wrong]]) == [[right], []]
 
 
 def test_stored_trials_are_not_run_again_unless_the_search_is_fresh(prepared, monkeypatch):
