@@ -80,6 +80,7 @@ def experiment(run_in, tmp_path_factory):
 
 
 def test_the_document_has_the_rungs_and_the_phases(cli, rungs, experiment):
+    assert "4 best" in cli("kernels", "ladder", experiment).stdout
     document = json.loads(cli("kernels", "ladder", experiment, "--json").stdout)
     rows = {(row["operation"].split("_")[1], row["rung"]): row for row in document["ladder"]}
     assert [rung for size, rung in rows if size == "24x24x24"] == [0, 1, 2, 4]

@@ -85,11 +85,9 @@ def test_a_command_that_never_writes_a_trace(cli, tmp_path, sweeps, point):
     ended = cli("sweep", "analyze", "sweep")
     assert ended.status == 1
     assert f"warning: 512 threads: {fault}" in ended.stderr
-    assert "512 threads (failed)" in ended.stdout
     document = json.loads(Path("sweep/analysis/analysis.json").read_text())
     assert [one["outcome"] for one in document["points"]] == ["ok", "failed"]
     assert any(fault in problem for problem in document["problems"])
-    assert fault in _page("sweep/analysis/report.html")
 
 
 def test_sweeps_without_a_common_point(cli, tmp_path, sweeps, point):

@@ -25,6 +25,10 @@ def test_from_the_table_to_the_counters_of_a_sweep(cli, with_rocprofv3, rocprofv
     assert sorted(path.name for path in folder.iterdir()) == ["pass_1", "pass_2"]
     ended = cli("sweep", "analyze", "sweep")
     assert ended.status == 0, ended.stderr
+    for shown in ("hipblaslt 256x256x64 nn bf16", "80.0 %", "60.0 %", "not those of"):
+        assert shown in ended.stdout
+    assert "are not those of the training" in ended.stderr
+    assert "Kernels under rocprofv3" in (tmp_path / "sweep/analysis/report.html").read_text()
     document = json.loads((tmp_path / "sweep/analysis/analysis.json").read_text())
     assert [(one["rank"], one["rank_source"], one["kernel"]) for one in document["rocprof"]] == [
         (rank, "file name", rocprofv3.GEMM) for rank in (0, 1)

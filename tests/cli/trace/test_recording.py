@@ -68,18 +68,6 @@ def test_a_grid_is_recorded_and_what_the_device_cannot_do_is_a_row(cli):
         assert record["verification"] == "passed"
 
 
-def test_a_recording_past_its_deadline_leaves_no_folder(cli):
-    ended = cli("trace", "record", "--device", "cpu", "--experiment", "e", "--matrix-sizes", "16",
-                "--precisions", "fp32", "--set", "deadlines.trace=0.001", "--json")  # fmt: skip
-    assert ended.status == 1
-    (record,) = json.loads(ended.stdout)["records"]
-    assert (record["outcome"], record["stage"]) == ("timeout", "trace")
-    assert "tracing" in record["reason"]
-    assert folders() == []
-    (entry,) = manifest()["configurations"]
-    assert (entry["outcome"], entry["files"]) == ("timeout", [])
-
-
 def test_the_same_bits_in_two_runs(cli):
     assert cli(*GRID, "--matrix-sizes", "48x32x80,129").status == 0
     first = by_dispatch()
@@ -199,12 +187,22 @@ RECORD = ("trace", "record", "--device", "cpu", "--precisions", "fp32", "--layou
 SMALL = ("--matrix-sizes", "16")
 
 
-def test_a_product_too_large_for_any_memory_is_a_row_with_the_reason(cli):
-    ended = cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e", "--json")
+@pytest.mark.parametrize(
+    ("words", "outcome", "stage", "reason"),
+    [
+        ((*SMALL, "--set", "deadlines.trace=0.001"), "timeout", "trace", "tracing"),
+        (("--matrix-sizes", "1000000000"), "out_of_memory", "verify", "inputs and result of"),
+    ],
+)
+def test_a_recording_that_fails_is_a_row_with_the_reason(cli, words, outcome, stage, reason):
+    ended = cli(*RECORD, *words, "--experiment", "e", "--json")
     assert ended.status == 1
     (record,) = json.loads(ended.stdout)["records"]
-    assert record["outcome"] == "out_of_memory"
-    assert "inputs and result of matmul_1000000000x" in record["reason"]
+    assert (record["outcome"], record["stage"]) == (outcome, stage)
+    assert reason in record["reason"]
+    assert folders() == []
+    (entry,) = manifest()["configurations"]
+    assert (entry["outcome"], entry["files"]) == (outcome, [])
 
 
 def test_a_manifest_that_cannot_be_read_is_reported_and_stays(cli):
