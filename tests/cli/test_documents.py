@@ -251,7 +251,7 @@ def test_a_file_of_ones_own_comes_before_that_of_the_document(cli):
 def test_a_sweep_is_analysed_into_the_folder_that_is_named(sweep):
     for line, step, files in ANALYSES:
         ended = sweep("sweep", "analyze", *shlex.split(line), "--only", step)
-        assert ended.status == 0, (line, ended.stderr)
+        assert (ended.status, ended.stdout) == (0, ""), (line, ended.stderr)
         assert [name for name in files if not Path(name).is_file()] == [], line
         for name in files:
             Path(name).rename(f"{name}.seen")

@@ -85,14 +85,6 @@ def test_files_of_an_output_may_be_listed(cli):
     assert all(Path(name).stat().st_size for name in ("a.csv", "b.json", "c,d.csv"))
 
 
-def test_a_damaged_journal_is_reported_and_kept(cli, done):
-    journal = Path("here/journal.sqlite")
-    journal.write_bytes(b"no database" * 100)
-    ended = cli(*NULL, "--experiment", "here")
-    assert ended.status == 3
-    assert journal.read_bytes().startswith(b"no database")
-
-
 def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
     Path(tmp_path, "slow.yaml").write_text(
         "providers: [{name: null, options: {configurations: [slow_20]}}]\n"

@@ -67,15 +67,6 @@ def test_all_files_of_the_document(cli, folder, quick_plots):
     )
 
 
-def test_one_step_alone(cli, folder):
-    ended = cli("sweep", "analyze", "sweep", "--only", "variance,overlap")
-    assert (ended.status, ended.stdout) == (0, "")
-    assert files(folder / "analysis") == {f"{TOP}.csv", f"{TOP}_with_collective_overlap.csv"}
-    with (folder / "analysis" / f"{TOP}_with_collective_overlap.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["verdict"] == "slower" for row in rows] == [True] * 4 + [False] * 4
-
-
 def test_from_workbooks_alone(cli, folder, without_plots):
     assert cli("sweep", "analyze", "sweep").status == 0
     before = (folder / "analysis" / f"{TOP}.csv").read_text()

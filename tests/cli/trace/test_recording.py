@@ -205,27 +205,6 @@ def test_a_recording_that_fails_is_a_row_with_the_reason(cli, words, outcome, st
     assert (entry["outcome"], entry["files"]) == (outcome, [])
 
 
-def test_a_manifest_that_cannot_be_read_is_reported_and_stays(cli):
-    assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
-    manifest = Path("e/traces_matmul/manifest.json")
-    whole = manifest.read_bytes()
-    for content in (b"", whole[:100], b'{"configurations": [{"number": "x"}]}', b"\xff"):
-        manifest.write_bytes(content)
-        ended = cli(*RECORD, *SMALL, "--experiment", "e")
-        assert ended.status == 3
-        assert "error: the manifest e/traces_matmul/manifest.json cannot be read: " in ended.stderr
-        assert "hint: " in ended.stderr
-        assert manifest.read_bytes() == content
-    manifest.unlink()
-    manifest.mkdir()
-    ended = cli(*RECORD, *SMALL, "--experiment", "e")
-    assert ended.status == 3
-    assert f"manifest.json cannot be read: {os.strerror(errno.EISDIR)}" in ended.stderr
-    manifest.rmdir()
-    manifest.write_bytes(whole)
-    assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
-
-
 def test_a_manifest_that_names_folders_elsewhere_removes_nothing_there(cli):
     """The manifest's numbers are trusted, its folders are not."""
     Path("precious").mkdir()
