@@ -120,6 +120,8 @@ def test_naming_one_axis_keeps_the_defaults_of_the_others():
     assert len(operations(matrix_sizes="8x8x8,16x16x16")) == 32
     assert len(operations(enable_batch_search=False, precisions="fp32")) == 3
     assert len(operations(enable_rectangular=True, precisions="fp32")) == 6
+    chosen = prepared(dispatches="matmul_512x512x512_f32t_f32t_f32t_default").plan
+    assert not chosen.default_configurations_only
 
 
 def test_recording_from_python(tmp_path):

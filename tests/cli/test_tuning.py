@@ -297,6 +297,13 @@ def test_a_compact_file_gives_the_same_results(searched):
         assert one["mean"] == pytest.approx(other["mean"], rel=1e-4)
 
 
+def test_a_search_that_is_not_finished_is_left_out(tune, cli):
+    assert tune("--finalists", "0", names=(), shapes="8x8x8").status == 0
+    small = cli("tune", "--simulate", "t")
+    assert small.status == 2
+    assert "20 configurations with a time" in small.stderr
+
+
 def test_a_search_that_did_not_try_everything_is_not_taken_for_exhaustive(tune, cli):
     ended = tune("--strategy", "random", "--evaluations", "22", "--finalists", "0",
                  names=FACTORS, shapes="64x64x64")  # fmt: skip
