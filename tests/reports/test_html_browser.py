@@ -42,19 +42,26 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def same_page(browser, result_set, folder):
+def same_page(browser, report_file):
     """The page for tests that only look at it: those in turn have it loaded once."""
-    return _shown(browser, folder / "report.html", result_set)
-
-
-def _shown(browser, path, results, **options):
-    """The page of `results`, written and loaded unless it is shown already: tests in turn that
-    leave it as it was have it loaded once."""
-    if not path.exists():
-        write(results, path, **options)
-    if browser.current_url != path.as_uri():
-        browser.get(path.as_uri())
+    if browser.current_url != f"{report_file.as_uri()}?same":
+        browser.get(f"{report_file.as_uri()}?same")
     return browser
+
+
+@pytest.fixture
+def page_of(browser, folder):
+    """The page of `results`, written and loaded unless it is shown already."""
+
+    def show(results, **options):
+        path = folder / f"{results.title}.html"
+        if not path.exists():
+            write(results, path, **options)
+        if browser.current_url != path.as_uri():
+            browser.get(path.as_uri())
+        return browser
+
+    return show
 
 
 @pytest.fixture
@@ -128,17 +135,16 @@ def test_a_rows_details_open_from_the_keyboard(page):
     assert page.find_elements("css selector", "#table tr.details") == []
 
 
-def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(browser, make_record, tmp_path):
+def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(make_record, page_of):
     records = [
         make_record(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t", name, provider=provider, gflops=speed)
         for n in (64, 128, 256)
         for provider, name, speed in (("torch", "default", 50.0), ("iree", "tile", 100.0))
     ]
-    write(ResultSet(title="t", records=records), tmp_path / "t.html")
-    browser.get((tmp_path / "t.html").as_uri())
+    page = page_of(ResultSet(title="sparse", records=records))
     shown = "return [...document.querySelectorAll('[data-figure=heat]')].map((e) => e.hidden)"
-    assert browser.execute_script(shown) == [True, True]
-    grid = browser.execute_script("return document.getElementById('plot-grid').data[0]")
+    assert page.execute_script(shown) == [True, True]
+    grid = page.execute_script("return document.getElementById('plot-grid').data[0]")
     assert grid["z"] == [[1, 1, 1], [0.5, 0.5, 0.5]]
     assert grid["text"][1] == ["50 %"] * 3
 
@@ -159,15 +165,12 @@ def test_choosing_redraws_the_plots(page, enter):
     assert page.execute_script(title) == "× iree, right is faster"
 
 
-def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path, enter):
-    write(result_set, tmp_path / "r.html", baseline="iree:default")
-    browser.get((tmp_path / "r.html").as_uri())
+def test_a_configuration_can_be_the_baseline(browser, result_set, page_of, enter):
+    page_of(dataclasses.replace(result_set, title="default"), baseline="iree:default")
     chosen = "return document.getElementById('baseline-select').value"
     assert browser.execute_script(chosen) == "iree:default"
     shown = browser.execute_script(
-        """
-        return document.getElementById('plot-baseline').data.map((trace) => [trace.name, trace.x]);
-        """
+        "return document.getElementById('plot-baseline').data.map((trace) => [trace.name, trace.x])"
     )
     assert [name for name, _ in shown] == ["iree", "numpy", "torch"]
     # Its best tile has 1.25 times the speed of torch, its default 0.6 times; convolutions and split
@@ -180,7 +183,7 @@ def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path, ente
 
 
 @pytest.mark.parametrize("samples", [[5000.0, 5200.0, 4900.0] * 20, [5000.0]])
-def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path, samples, column):
+def test_doubts_about_a_speed_are_in_its_row(browser, make_record, page_of, samples, column):
     """Marks, differences that are not shown, and missing intervals."""
     single = len(samples) == 1
     records = [make_record("matmul_64x64x64_f32t_f32t_f32t", provider=provider, gflops=50.0,
@@ -191,8 +194,7 @@ def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path, sam
         dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, **none))
         for one in records
     ]
-    write(ResultSet(title="t", records=records, samples=lambda _: samples), tmp_path / "t.html")
-    browser.get((tmp_path / "t.html").as_uri())
+    page_of(ResultSet(title=f"doubts {single}", records=records, samples=lambda _: samples))
     sign = "≷" if single else "≈"
     assert sorted(column("ratio")) == ["1.00×", f"1.00×{sign}"]
     assert all(text == "n/a" if single else text.endswith("!") for text in column("half"))
@@ -205,7 +207,7 @@ def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path, sam
 
 
 @pytest.fixture
-def wide_page(browser, make_record, folder):
+def wide_page(make_record, page_of):
     """With configurations as long as IREE's, and a baseline with a long name."""
     records = [
         make_record(f"matmul_{size}_bf16t_bf16t_f32t", configuration, provider="iree",
@@ -214,8 +216,7 @@ def wide_page(browser, make_record, folder):
         for i, configuration in enumerate(("default", "tile_config_128x128_vector8x32x4",
                                            "tile_config_128x128_vector4x64x1"))
     ]  # fmt: skip
-    results = ResultSet(title="wide", records=records)
-    return _shown(browser, folder / "wide.html", results, baseline="iree:default")
+    return page_of(ResultSet(title="wide", records=records), baseline="iree:default")
 
 
 _TILES = ("64x64_cache64x64x64_vector8x32x1", "64x64_cache32x64x64_vector8x32x1",
@@ -223,14 +224,14 @@ _TILES = ("64x64_cache64x64x64_vector8x32x1", "64x64_cache32x64x64_vector8x32x1"
 
 
 @pytest.fixture
-def tiles_page(browser, make_record, folder):
+def tiles_page(make_record, page_of):
     """With configurations whose names differ in the middle."""
     records = [
         make_record(f"matmul_{size}x64x64_f32t_f32t_f32t", f"tile_config_{tile}", provider="iree",
                     gflops=10.0**i)
         for size in (64, 128) for i, tile in enumerate(_TILES)
     ]  # fmt: skip
-    return _shown(browser, folder / "tiles.html", ResultSet(title="tiles", records=records))
+    return page_of(ResultSet(title="tiles", records=records))
 
 
 LAYOUT = re.compile(r"layout (\w+) ([\d,]+): ")
@@ -297,11 +298,10 @@ def test_names_are_broken_into_lines_and_lose_nothing(same_page):
     assert broken("1×56×56×64 ∗ 3×3×128", 10) == ["1×56×56×64", "∗ 3×3×128"]
 
 
-def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path, column):
+def test_many_operations_are_shown_in_parts(browser, make_record, page_of, column):
     names = [f"matmul_{n}x8x8_f32t_f32t_f32t" for n in range(1, 91)]
     records = [make_record(name, f"c{i}") for name in names for i in range(4)]
-    write(ResultSet(title="many", records=records), tmp_path / "many.html")
-    browser.get((tmp_path / "many.html").as_uri())
+    page_of(ResultSet(title="many", records=records))
     choices = browser.execute_script(
         "return [...document.getElementById('speed-select').options].map((o) => o.text)"
     )
@@ -315,14 +315,10 @@ def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path, colu
 def test_console_is_silent_and_nothing_is_requested_from_the_network(page):
     assert [entry for entry in page.get_log("browser") if entry["level"] != "INFO"] == []
     events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
-    requested = [
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    ]
+    sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    requested = [one["request"]["url"] for one in sent]
     assert requested
-    outside = [url for url in requested if not url.startswith(("file:", "data:", "blob:"))]
-    assert outside == []
+    assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
 def test_hostile_names_stay_text(page, enter):
@@ -348,22 +344,14 @@ def test_cells_of_a_column_have_equal_decimals(same_page, column):
 
 
 def test_dark_scheme_has_light_text_on_dark_ground(same_page):
-    def colours():
-        return same_page.execute_script(
+    for features, is_light in (
+        ([], [False, True]),
+        ([{"name": "prefers-color-scheme", "value": "dark"}], [True, False]),
+    ):
+        same_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        colours = same_page.execute_script(
             "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
         )
-
-    light = colours()
-    same_page.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
-    )
-    dark = colours()
-    same_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    assert [_brightness(c) > 128 for c in light] == [False, True]
-    assert [_brightness(c) > 128 for c in dark] == [True, False]
-
-
-def _brightness(colour):
-    numbers = colour[colour.index("(") + 1 : -1].split(",")[:3]
-    return sum(float(number) for number in numbers) / 3
+        same_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        parts = [map(int, re.findall(r"\d+", colour)[:3]) for colour in colours]
+        assert [sum(part) / 3 > 128 for part in parts] == is_light

@@ -13,9 +13,7 @@ SENTENCE = "error: the spec of this experiment was made by another plan, and not
 
 
 def _printed(text, *, width, terminal=True, **options):
-    console = Console(
-        file=io.StringIO(), width=width, force_terminal=terminal, color_system=None,
-    )  # fmt: skip
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
     print_line(Text(text), console, **options)
     return console.file.getvalue()
 
@@ -30,16 +28,16 @@ def test_a_terminal_gets_lines_that_break_between_words(width, indent):
     assert all(line.startswith(" " * indent) and line == line.rstrip() for line in lines[1:])
 
 
-def test_elsewhere_a_sentence_is_one_line():
+def test_what_has_no_place_to_break_stays_whole():
+    """A sentence in a file, and a word that is wider than the terminal; cells are counted, not
+    characters."""
     assert _printed(SENTENCE, width=20, terminal=False) == f"{SENTENCE}\n"
-
-
-def test_a_word_wider_than_the_terminal_can_be_copied_whole():
     path = "/" + "a" * 90
     assert _printed(f"  wrote {path} today", width=60, indent=4).splitlines() == [
         "  wrote", f"    {path}", "    today",
     ]  # fmt: skip
     assert _printed(path, width=60) == f"{path}\n"
+    assert _printed("行行 行行\n\nx", width=6).splitlines() == ["行行", "行行", "", "x"]
 
 
 @pytest.mark.parametrize("text", ["a bb " + "c" * 50 + " dd", "c" * 50, "  " + "行" * 50 + " x"])
@@ -47,10 +45,6 @@ def test_a_word_may_be_folded(text):
     lines = _printed(text, width=20, indent=4, fold=True).splitlines()
     assert all(cell_len(line) <= 20 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-
-
-def test_cells_are_counted_not_characters_and_line_breaks_stay():
-    assert _printed("行行 行行\n\nx", width=6).splitlines() == ["行行", "行行", "", "x"]
 
 
 def test_styles_survive_a_break():

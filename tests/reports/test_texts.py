@@ -29,11 +29,8 @@ def test_printable_keeps_lines_and_drops_what_terminals_obey(text):
     clean = printable(text)
     assert not set(clean) & {"\x1b", "\x07", "\x08", "\x9b", "\r", "\u202e", "\u2028"}
     assert printable(clean) == clean
-
-
-@pytest.mark.parametrize("mark", ["\u061c", "\u200e", "\u200f", "\u202e", "\u2066", "\x9b"])
-def test_marks_of_direction_and_controls_are_replaced(mark):
-    assert printable(f"a{mark}b") == "a\N{REPLACEMENT CHARACTER}b"
+    for mark in "\u061c\u200e\u200f\u202e\u2066\x9b":  # Of direction, and a control.
+        assert printable(f"a{mark}b") == "a\N{REPLACEMENT CHARACTER}b"
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "𝕏" * 40_000, "é𝕏" * 20_000, "\ud800" * 40_000])
@@ -41,19 +38,14 @@ def test_texts_are_cut_to_what_a_cell_takes(text):
     units = len(cell_fit(text).encode("utf-16-le")) // 2
     assert 32_765 <= units <= 32_767
     assert text.replace("\ud800", "\N{REPLACEMENT CHARACTER}").startswith(cell_fit(text))
-
-
-def test_a_cell_holds_nothing_that_xml_cannot():
+    # A cell holds nothing that XML cannot.
     assert cell_fit("a\x1bb\uffff\ud800") == "a\ufffdb\ufffd\ufffd"
     assert cell_fit("short é 𝕏") == "short é 𝕏"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"), [("a\nb", "a b"), ("abcdef", "abc…"), ("\x1b[31m", None)]
-)
-def test_cut(text, shown):
-    found = cut(text, 4)
-    assert found == shown if shown else "\x1b" not in found
+def test_cut():
+    assert [cut(text, 4) for text in ("a\nb", "abcdef")] == ["a b", "abc…"]
+    assert "\x1b" not in cut("\x1b[31m", 4)
 
 
 @settings(deadline=None, max_examples=100)

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from gemmetry.counters.page import Side, roofline_figure
 from gemmetry.counters.roofline import LaunchRoofline, RoofLevel, roofline_of
 
@@ -41,19 +39,6 @@ def test_figures(golden, dumped):
     golden("rooflines", "".join(
         dumped(figure["layout"], *figure["traces"]) for figure in figures
     ))  # fmt: skip
-
-
-def test_a_ceiling_ends_where_its_slope_does():
-    traces = roofline_figure([Side("A", "H200", ONE), A100])["traces"]
-    lines = {one["name"]: one for one in traces if one["mode"] == "lines"}
-    assert len({(one["ink"] or one["tint"], one["line"]["dash"]) for one in lines.values()}) == 10
-    assert lines["A: device memory, 4.8 TB/s"]["y"][1] == pytest.approx(989.0)
-    slope = lines["B: device memory, 1.92 TB/s"]
-    assert slope["y"][1] == pytest.approx(0.4 * 989)
-    points = [one for one in traces if one["mode"] == "markers" and one["x"] != [None]]
-    assert [one["x"] for one in points[:3]] == [[800.0], [160.0], [40.0]]
-    assert {one["y"][0] for one in points[:3]} == {700.0}
-    assert points[3]["tint"] == slope["tint"]
 
 
 def test_without_operations_there_is_no_roofline(counter_launches):

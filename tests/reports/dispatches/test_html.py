@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import re
 
 import pytest
@@ -15,31 +14,25 @@ from gemmetry.domain.columns import COLUMNS
 pytest.importorskip("plotly")
 
 HOSTILE = "<script>alert(1)</script>"
+PLOTLY = re.compile(r"<script>\s*/\*\*\s*\* plotly\.js.*?</script>", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def without_plotly_source():
-    return re.compile(r"<script>\s*/\*\*\s*\* plotly\.js.*?</script>", re.DOTALL)
+def page(result_set):
+    """Without the source of plotly."""
+    return PLOTLY.sub("", render_html(result_set))
 
 
-@pytest.fixture(scope="module")
-def page(result_set, without_plotly_source):
-    return without_plotly_source.sub("", render_html(result_set))
-
-
-def test_page_asks_the_network_for_nothing(page):
+def test_the_page_asks_the_network_for_nothing_and_escapes_names(page):
     assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", page)
     assert "default-src 'none'" in page
     assert "@import" not in page
-
-
-def test_hostile_names_are_escaped_everywhere(page):
     assert HOSTILE not in page
     assert "demo &lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-def test_data_is_complete_and_parses(page, result_set):
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+def test_data_are_complete(page, page_data, result_set):
+    data = page_data(page)
     assert len(data["rows"]) == len(data["derived"]) == len(result_set.records)
     assert [column["name"] for column in data["columns"]] == [c.name for c in COLUMNS]
     assert data["baseline"] == "torch"
@@ -47,13 +40,11 @@ def test_data_is_complete_and_parses(page, result_set):
     assert bests == len({(r.operation, r.target) for r in result_set.records if r.measurement})
 
 
-def test_a_page_of_too_many_has_the_fastest_of_each_operation(
-    result_set, without_plotly_source, monkeypatch
-):
+def test_a_page_of_too_many_has_the_fastest_of_each_operation(result_set, page_data, monkeypatch):
     groups = group_by_problem(result_set.records)
     monkeypatch.setattr(html_report, "_MOST_ROWS", len(groups) + 1)
-    page = without_plotly_source.sub("", render_html(result_set))
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    page = render_html(result_set)
+    data = page_data(page)
     assert len(data["rows"]) == len(data["derived"]) == len(groups) + 1
     place = [column["name"] for column in data["columns"]].index("operation")
     assert {row[place] for row in data["rows"]} == {one.operation for one in result_set.records}
@@ -65,21 +56,9 @@ def test_a_page_of_too_many_has_the_fastest_of_each_operation(
     assert "of all" in page
 
 
-def test_every_head_of_a_table_has_its_scope(page, result_set):
-    table = render_notebook_table(result_set)
-    for text in (page, table):
-        heads = re.findall(r"<th\b[^>]*>", text)
-        assert heads
-        assert [head for head in heads if "scope=" not in head] == []
-
-
-def _data(page):
-    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-
-
-def test_dispatches_of_an_operation_stand_together_the_fastest_first(result_set):
+def test_dispatches_of_an_operation_stand_together_the_fastest_first(result_set, page_data):
     mixed = dataclasses.replace(result_set, records=list(reversed(result_set.records)))
-    data = _data(render_html(mixed))
+    data = page_data(render_html(mixed))
     names = [column["name"] for column in data["columns"]]
     rows = [dict(zip(names, row, strict=True)) for row in data["rows"]]
     problems = [(row["operation"], row["target"]) for row in rows]
@@ -90,9 +69,11 @@ def test_dispatches_of_an_operation_stand_together_the_fastest_first(result_set)
         assert medians == [*sorted(measured), *[None] * (len(medians) - len(measured))]
 
 
-def test_notebook_table_is_small_and_escaped(result_set):
+def test_a_notebooks_table_is_small_and_escaped_and_every_head_has_its_scope(page, result_set):
     table = render_notebook_table(result_set)
     assert table.count("<tr") == 51
     assert "and 112 more" in table
-    assert "<script" not in table
-    assert "plotly" not in table
+    assert "<script" not in table and "plotly" not in table
+    for text in (page, table):
+        heads = re.findall(r"<th\b[^>]*>", text)
+        assert heads and all("scope=" in head for head in heads)

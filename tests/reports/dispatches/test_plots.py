@@ -12,6 +12,8 @@ from gemmetry.results.palette import COLOURS
 
 pytest.importorskip("matplotlib")
 
+NAME = "matmul_64x64x64_f32t_f32t_f32t"
+
 
 @pytest.fixture(scope="module")
 def few(result_set):
@@ -19,79 +21,60 @@ def few(result_set):
     return dataclasses.replace(result_set, records=kept)
 
 
-@pytest.fixture(scope="module")
-def drawn(few):
-    return render_picture(few, "svg")
-
-
-def test_png_has_pixels_of_the_right_size(few):
-    picture = render_picture(few, "png")
-    width = int.from_bytes(picture[16:20], "big")
-    height = int.from_bytes(picture[20:24], "big")
-    assert picture.startswith(b"\x89PNG")
-    assert width == 1080
-    assert height > 1000
-
-
-def test_svg_keeps_texts_and_hostile_titles_as_text(drawn):
-    root = ElementTree.fromstring(drawn)
-    texts = {"".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert "demo <script>alert(1)</script>" in texts
-    assert "Roofline: f32 on cpu" in texts
-    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
-
-
-def test_the_same_results_make_the_same_svg(few, drawn):
-    assert render_picture(few, "svg") == drawn
+@pytest.fixture
+def svg(few):
+    """Draws these records, under another title where there is one."""
+    return lambda *records, **more: render_picture(
+        dataclasses.replace(few, records=records, **more), "svg"
+    )
 
 
 def _texts(picture):
     root = ElementTree.fromstring(picture)
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
     return ["".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_the_title_and_the_footer_mention_marked_measurements(few, drawn, make_record):
-    clean = "\n".join(_texts(drawn))
-    assert "based on" not in clean
+def test_png_has_pixels_of_the_right_size(few):
+    picture = render_picture(few, "png")
+    assert picture.startswith(b"\x89PNG")
+    assert int.from_bytes(picture[16:20], "big") == 1080
+    assert int.from_bytes(picture[20:24], "big") > 1000
+
+
+def test_svg_keeps_hostile_titles_as_text_and_is_the_same_each_time(few, svg):
+    drawn = render_picture(few, "svg")
+    texts = _texts(drawn)
+    assert {"demo <script>alert(1)</script>", "Roofline: f32 on cpu"} <= set(texts)
+    assert not any("based on" in text for text in texts)
+    assert render_picture(few, "svg") == drawn
+    # Dollar signs are not mathematics.
+    assert b"$1 and \\frac $2" in svg(few.records[0], title="$1 and \\frac $2")
+
+
+def test_the_title_and_the_footer_mention_marked_measurements(svg, make_record):
     marks = ("noisy: interval ±98 %",)
-    name = "matmul_64x64x64_f32t_f32t_f32t"
-    records = [make_record(name, provider=p, gflops=9.0, marks=marks) for p in ("torch", "numpy")]
-    noisy = "\n".join(_texts(render_picture(dataclasses.replace(few, records=records), "svg")))
+    records = [make_record(NAME, provider=p, gflops=9.0, marks=marks) for p in ("torch", "numpy")]
+    noisy = "\n".join(_texts(svg(*records)))
     assert "numpy 1.00× (1, 1 based on marked measurements)" in noisy
     assert "! 2 less trustworthy: 2 noisy" in noisy
 
 
-def _colours(picture):
-    found = re.findall(rb"(?:fill|stroke): (#[0-9a-f]{6})", picture)
-    return {colour.decode() for colour in found}
-
-
-def test_a_provider_has_its_colour_of_the_page_whoever_else_was_measured(make_record, few):
-    name = "matmul_64x64x64_f32t_f32t_f32t"
+def test_a_provider_has_its_colour_of_the_page_whoever_else_was_measured(make_record, svg):
+    places = provider_places(["iree", "numpy", "torch"])
     for providers in (["torch"], ["iree", "torch"], ["numpy", "torch"]):
-        records = [make_record(name, provider=provider) for provider in providers]
-        used = _colours(render_picture(dataclasses.replace(few, records=records), "svg"))
-        places = provider_places(["iree", "numpy", "torch"])
+        picture = svg(*(make_record(NAME, provider=provider) for provider in providers))
+        used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", picture.decode()))
         assert {p for p in places if COLOURS[places[p]] in used} == set(providers)
 
 
-def test_dollar_signs_are_not_mathematics(few):
-    titled = dataclasses.replace(few, title="$1 and \\frac $2", records=few.records[:1])
-    assert b"$1 and \\frac $2" in render_picture(titled, "svg")
-
-
-def test_a_speed_without_an_interval_has_a_bar_without_an_end(few, make_record):
-    record = make_record("matmul_64x64x64_f32t_f32t_f32t")
+def test_a_speed_without_an_interval_has_a_bar_without_an_end(svg, make_record):
+    record = make_record(NAME)
     single = dataclasses.replace(record.measurement, ci_low_ns=None, ci_high_ns=None)
     alone = dataclasses.replace(record, measurement=single)
-    ends = [
-        render_picture(dataclasses.replace(few, records=[one]), "svg").count(b"<use")
-        for one in (record, alone)
-    ]
-    assert ends[0] - ends[1] == 2, "the ends of the interval"
+    assert svg(record).count(b"<use") - svg(alone).count(b"<use") == 2, "the interval's ends"
 
 
-def test_nothing_measured_is_refused(few):
-    failed = [r for r in few.records if r.measurement is None]
-    with pytest.raises(RequestError, match="nothing to draw"):
-        render_picture(dataclasses.replace(few, records=failed), "png")
+def test_nothing_measured_is_refused(few, svg):
+    with pytest.raises(RequestError):
+        svg(*(record for record in few.records if record.measurement is None))

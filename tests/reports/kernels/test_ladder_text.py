@@ -60,15 +60,3 @@ def test_the_ladder(printed, golden):
     texts = [printed(), printed((LARGE, "best", "cublaslt", 790e3, best))]
     assert max(len(line) for text in texts for line in text.splitlines()) <= 80
     golden("ladder", "\f\n".join(texts))
-
-
-def test_each_rung_is_a_line_of_each_table(printed):
-    lines = printed().splitlines()
-    for step in ladder_steps():
-        name = f"{step.number} {step.name.partition('_')[2].replace('_', ' ')} "
-        assert sum(line.lstrip().startswith(name) for line in lines) == (
-            4 if step.number == 2 else 2
-        )
-    # An interval within the last digit, or of a tiny share, is not printed.
-    naive = next(line for line in lines if line.startswith(" 0 naive"))
-    assert naive.endswith("0.000111%")

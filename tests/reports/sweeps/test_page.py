@@ -17,10 +17,6 @@ pytest.importorskip("plotly")
 HOSTILE = "<script>alert(1)</script>"
 
 
-def data_of(page):
-    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-
-
 def sections_of(page):
     return re.findall(r'<section id="([\w-]+)"', page)
 
@@ -40,27 +36,6 @@ def test_a_checkout_that_is_not_installed_gives_its_version(documents, monkeypat
 def test_it_loads_nothing(compared_page):
     assert not re.search(r"(src|href)=\"(?!data:|#)", plain(compared_page))
     assert "default-src 'none'" in compared_page
-
-
-def test_parts_in_the_figure_add_up_to_the_step(documents):
-    figures = data_of(sweep_page(documents[0]))["figures"]
-    *parts, medians = figures[0]["traces"]
-    sums = [sum(values) for values in zip(*(part["x"] for part in parts), strict=True)]
-    assert sums == pytest.approx(medians["x"], abs=1e-4)
-    assert [part["name"] for part in figures[1]["traces"]] == [
-        "slowed compute", "exposed communication", "exposed copies", "idle",
-    ]  # fmt: skip
-
-
-def test_intervals_of_the_forest_are_those_of_the_analysis(documents):
-    figures = data_of(sweep_page(documents[0]))["figures"]
-    forest = next(one for one in figures if one["layout"].get("line_at") == 1)
-    (slow,) = [trace for trace in forest["traces"] if trace["name"] == "slower"]
-    gemms = [one for one in documents[0]["pooled_gemms"] if one["verdict"] == "slower"]
-    ends = zip(slow["x"], slow["error_x"]["array"], strict=True)
-    assert sorted(x + more for x, more in ends) == pytest.approx(
-        sorted(one["slowdown_ci_high"] for one in gemms)
-    )
 
 
 def test_pictures_of_the_analysis_are_embedded(documents, tmp_path):

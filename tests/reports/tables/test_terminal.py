@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped, print_table
 from gemmetry.domain.tables import Column, Table
 
@@ -49,16 +47,6 @@ def test_tables_are_as_reviewed(console_text, golden):
             assert max(map(len, text.splitlines()), default=0) <= width
             texts.append(text)
     golden("terminal_tables", "\f\n".join(texts))
-
-
-@pytest.mark.parametrize("width", [40, 50, 64, 80])
-def test_no_value_is_cut_where_several_columns_are_too_wide(console_text, width):
-    headings, rows, _ = CASES["too_wide"]
-    table = Table("t", tuple(map(Column, headings)), rows)
-    words = console_text(lambda console: print_table(table, console), width=width).split()
-    assert all(
-        words.count(word) >= 2 * SWEEP.count(word) for cell in SWEEP for word in cell.split()
-    )
 
 
 def test_columns_without_values_and_the_default_configuration_give_way(console_text):

@@ -116,6 +116,9 @@ _LINES = Path(__file__).parents[1].joinpath("hostile.txt").read_text().splitline
 SCRIPTS = [line.replace("\\u2028", "\u2028").replace("\\u2029", "\u2029") for line in _LINES]
 
 
+IMAGE = "<img src=x onerror=document.title='owned'>"
+
+
 def _hostile_job(folder, report_of, with_gpu):
     """Two ranks in which everything that can have a name has each of the scripts for one."""
     paths = []
@@ -123,16 +126,12 @@ def _hostile_job(folder, report_of, with_gpu):
         events = []
         for number, text in enumerate(SCRIPTS):
             place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
-            reported = {
-                "External id": number + 1,
-                "Input Dims": [[8, 8], [8, 8]],
-                "Input type": [text],
-            }
+            args = {"External id": number + 1, "Input Dims": [[8, 8]] * 2, "Input type": [text]}
             inner = {"ts": 100 * number + 5, "dur": 20}
             call = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
             events += [
-                {**place, "cat": "cpu_op", "name": text, "args": reported},
-                {**place, **inner, "cat": "cpu_op", "name": f"{text}::gemm", "args": reported},
+                {**place, "cat": "cpu_op", "name": text, "args": args},
+                {**place, **inner, "cat": "cpu_op", "name": f"{text}::gemm", "args": args},
                 {**place, **call, "cat": "cuda_runtime", "name": text},
             ]
             if with_gpu:
@@ -148,12 +147,9 @@ def _hostile_job(folder, report_of, with_gpu):
             "distributedInfo": {"rank": rank, "world_size": 2}, "host_name": SCRIPTS[0],
             "deviceProperties": [{"id": 0, "name": "".join(SCRIPTS)}], "trace_id": SCRIPTS[1],
         }  # fmt: skip
-        path = (
-            folder / f"rank{rank}<img src=x onerror=document.title='owned'>{SCRIPTS[4][:20]}.json"
-        )
-        path.write_text(json.dumps({**head, "traceEvents": events}))
-        paths.append(path)
-    broken = folder / "<img src=x onerror=document.title='owned'>.json"
+        paths.append(folder / f"rank{rank}{IMAGE}{SCRIPTS[4][:20]}.json")
+        paths[-1].write_text(json.dumps({**head, "traceEvents": events}))
+    broken = folder / f"{IMAGE}.json"
     broken.write_text("<script>document.title='owned'</script>")
     return report_of(*paths, broken)
 
@@ -230,11 +226,11 @@ def test_a_narrow_page_keeps_words_and_numbers_whole(browser, job_report, tmp_pa
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("place", [RANK0, "straggler_h200", "collectives/h200x4"])
-def test_moments_are_saved_as_traces(browser, report_of, tmp_path, place):
+def test_moments_are_saved_as_traces(browser, report_of, tmp_path):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    report = report_of(place)
+    report = report_of("straggler_h200")
+    assert report.moments
     _open(browser, report, tmp_path)
     browser.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}

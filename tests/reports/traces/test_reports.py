@@ -43,15 +43,6 @@ def test_a_report(case, page_text, golden, tmp_path, monkeypatch):
     golden(f"traces_{case}", text)
 
 
-@pytest.mark.parametrize("case", ["two_ranks", "job", "cpu"])
-def test_numbers_of_a_column_have_equal_decimals(report_of, case):
-    for table in page_tables(report_of(*CASES[case])):
-        for place, heading in enumerate(table["headings"]):
-            texts = [row[place]["text"] for row in table["rows"] if row[place]["number"]]
-            if texts and heading["column"] != "tflops":
-                assert len({len(text.rstrip("%").partition(".")[2]) for text in texts}) == 1
-
-
 def test_names_are_short_and_escaped(hostile_report):
     for table in page_tables(hostile_report):
         assert all(len(cell["text"]) <= 120 and len(cell["title"]) <= 32_767

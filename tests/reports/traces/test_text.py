@@ -21,7 +21,7 @@ from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.report import collectives_document, step_table
+from gemmetry.traces.report import collectives_document
 from gemmetry.traces.summary import Outside, outside_steps, summarize, summarize_steps
 from gemmetry.traces.text import (
     bounded,
@@ -126,15 +126,6 @@ def test_jobs_are_shown_as_reviewed(kernels, trace, found, golden):
     assert [bounded(text, name, complete=complete) for text, name, complete in cells] == [
         "≤ 2.0", "2.0", "", "7",
     ]  # fmt: skip
-
-
-def test_overlapping_steps_have_their_mark_and_window(tmp_path):
-    steps = summarize_steps(pipelined(tmp_path))
-    rows = [(row["step"], row["kernels"], row["mark_us"], row["window_us"])
-            for row in step_table(steps).records()]  # fmt: skip
-    assert rows == [(1, 2, 100, 160), (2, 1, 100, 200)]
-    # For 10 of 160 µs only the other step's work runs: 6.2 %.
-    assert [step.others_ns for step in steps] == [10_000, 0]
 
 
 @pytest.mark.parametrize(

@@ -24,40 +24,32 @@ def planted(tmp_path, sweeps):
     return _facts(tmp_path, sweeps.point_traces(point)[1], 1)
 
 
-def test_gemms_with_their_overlap(planted, sweeps):
+def test_gemms_with_their_overlap_and_the_collective_next_to_each(planted, sweeps):
     gemms = planted.gemms
     assert [(kind.kernel, kind.shape, kind.dtype) for kind in planted.gemm_kinds] == [
         (one.kernel, f"{one.m}x{one.n}x{one.k}", "bf16") for one in (sweeps.UP, sweeps.DOWN)
     ]
-    assert len(gemms) == 2 * 2 * 4
     assert (np.diff(gemms.start_ns) > 0).all()
     # In each layer UP and DOWN run next to the all-gather, then alone.
     assert gemms.kind.tolist() == [0, 1] * 8
     assert gemms.duration_ns.tolist() == [125_000, 90_000, 100_000, 90_000] * 4
     assert (gemms.overlap_ns > 0).tolist() == [True, True, False, False] * 4
     assert gemms.step.tolist() == [3] * 8 + [4] * 8
-
-
-def test_the_collective_next_to_each_gemm(planted):
-    pairs = planted.gemms.overlapping
+    pairs = gemms.overlapping
     assert pairs[:, 0].tolist() == [0, 1, 4, 5, 8, 9, 12, 13]
     assert pairs[:, 1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    summed = np.zeros(len(planted.gemms), np.int64)
+    summed = np.zeros(len(gemms), np.int64)
     np.add.at(summed, pairs[:, 0], pairs[:, 2])
-    assert summed.tolist() == planted.gemms.overlap_ns.tolist()
+    assert summed.tolist() == gemms.overlap_ns.tolist()
 
 
-def test_communication_kernels(planted, sweeps):
+def test_communication_kernels_and_parts_of_a_step(planted, sweeps):
     assert len(planted.communication) == 4
     first = planted.communication[0]
     assert (first.grid, first.block, first.step) == ((8, 1, 1), (288, 1, 1), 3)
     assert first.kernel == sweeps.COLLECTIVE
-    assert first.collective.op == "all_gather"
-    assert first.collective.bytes == 2 * (1 << 24)
-    assert first.collective.duration_ns == 260_000
-
-
-def test_parts_of_a_step_add_up_to_its_window(planted):
+    found = first.collective
+    assert (found.op, found.bytes, found.duration_ns) == ("all_gather", 2 << 24, 260_000)
     assert [step.number for step in planted.steps] == [3, 4]
     for step in planted.steps:
         parts = step.compute_ns + step.exposed_comm_ns + step.exposed_copy_ns + step.idle_ns
@@ -108,15 +100,12 @@ def test_a_local_copy_is_no_communication(tmp_path, sweeps):
     assert outside.steps[0].exposed_copy_ns > 0
 
 
-def test_a_rank_that_contradicts_its_path_is_a_problem(tmp_path, sweeps):
+def test_the_rank_is_that_of_the_trace_and_else_of_its_path(tmp_path, sweeps):
     text = sweeps.point_traces(sweeps.MadePoint(steps=1, layers=1))[1]
     found = _facts(tmp_path, text, 0)
     assert found.rank == 1
     assert found.problems == ("the trace is of rank 1, its path of rank 0",)
-
-
-def test_without_a_recorded_rank_the_path_states_it(tmp_path, sweeps):
-    document = json.loads(sweeps.point_traces(sweeps.MadePoint(steps=1, layers=1))[1])
+    document = json.loads(text)
     del document["distributedInfo"]
     found = _facts(tmp_path, json.dumps(document), 1)
     assert (found.rank, found.rank_source, found.world_size) == (1, "name", None)

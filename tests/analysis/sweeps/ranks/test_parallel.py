@@ -34,10 +34,12 @@ def test_results_are_in_the_order_of_the_tasks(tasks):
     assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankAnalysis]
     assert [one.facts.rank for one in (found[0], found[2])] == [0, 2]
     assert progress == [(number, 3, task.path) for number, task in enumerate(tasks, 1)]
-
-
-def test_workers_return_the_same_as_this_process(tasks):
-    assert analyse_ranks(tasks, processes=2) == analyse_ranks(tasks, processes=1)
+    # Equal groups are one object.
+    groups = [one.collective.group for rank in (found[0], found[2])
+              for one in rank.facts.communication]  # fmt: skip
+    assert len(groups) == 4
+    assert groups[0].ranks == (0, 1, 2)
+    assert all(group is groups[0] for group in groups)
 
 
 def test_what_stops_the_reader_stops_the_workers(tasks, monkeypatch):
@@ -59,36 +61,38 @@ def test_what_stops_the_reader_stops_the_workers(tasks, monkeypatch):
     assert all(one._process is None or one._process.returncode is not None for one in made)
 
 
-def test_equal_groups_are_one_object(tasks):
-    found = analyse_ranks(tasks, processes=1)
-    groups = [one.collective.group for rank in (found[0], found[2])
-              for one in rank.facts.communication]  # fmt: skip
-    assert len(groups) == 4
-    assert groups[0].ranks == (0, 1, 2)
-    assert all(group is groups[0] for group in groups)
+@pytest.fixture
+def dying(monkeypatch, tmp_path):
+    """Instead of a worker, a program that answers as one does, except that it dies of a task."""
+
+    def make(condition):
+        program = tmp_path / "worker.py"
+        program.write_text(
+            "import os, sys\n"
+            "from gemmetry.sweeps import workers as worker\n"
+            "answer = worker.answer\n"
+            "def deadly(task, hook):\n"
+            f"    if {condition}:\n"
+            "        print('out of luck', file=sys.stderr, flush=True)\n"
+            "        os._exit(7)\n"
+            "    return answer(task, hook)\n"
+            "worker.answer = deadly\n"
+            "worker.main()\n"
+        )
+        monkeypatch.setattr(workers, "WORKER", [sys.executable, str(program)])
+
+    return make
 
 
-def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
-    """Instead of a worker, a program that answers as one does, except that it dies of rank 2."""
-    program = tmp_path / "worker.py"
-    program.write_text(
-        "import os, sys\n"
-        "from gemmetry.sweeps import workers as worker\n"
-        "analyse = worker.analyse_rank\n"
-        "def deadly(task, hook):\n"
-        "    if task.rank == 2:\n"
-        "        print('out of luck', file=sys.stderr, flush=True)\n"
-        "        os._exit(7)\n"
-        "    return analyse(task, hook)\n"
-        "worker.analyse_rank = deadly\n"
-        "worker.main()\n"
-    )
-    monkeypatch.setattr(workers, "WORKER", [sys.executable, str(program)])
-    found = analyse_ranks(tasks, processes=2)
-    assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankFailure]
-    assert found[2].reason.endswith("its worker ended with status 7: out of luck")
-    assert found[2].reason.startswith("gemmetry failed while it read this")
-    assert found[2].is_internal
+FAILED = "gemmetry failed while it read this: its worker ended with status 7: out of luck"
+
+
+def test_workers_return_the_same_as_this_process_and_one_that_dies_costs_its_trace(tasks, dying):
+    expected = analyse_ranks(tasks, processes=1)
+    dying("task.rank == 2")
+    *found, lost = analyse_ranks(tasks, processes=2)
+    assert found == expected[:2]
+    assert (type(lost), lost.reason, lost.is_internal) == (RankFailure, FAILED, True)
 
 
 @pytest.fixture
@@ -107,19 +111,17 @@ def hook(tmp_path, monkeypatch):
 
 
 def test_the_hook_writes_while_the_trace_is_in_memory(tasks, tmp_path, hook):
-    task = RankTask(tasks[0].path, 0, "name", f"{tmp_path}/written_")
-    (found,) = analyse_ranks([task], hook=hook)
-    assert (found.problems, found.workbook) == ((), f"{tmp_path}/written_of_rank.txt")
+    starts = (f"{tmp_path}/written_", f"{tmp_path}/no/written_")
+    good, bad = analyse_ranks(
+        [RankTask(tasks[0].path, 0, "name", start) for start in starts], hook=hook
+    )
+    assert (good.problems, good.workbook) == ((), f"{tmp_path}/written_of_rank.txt")
     # In each of 2 layers: an all-gather, 4 GEMMs, and an element-wise kernel.
     assert (tmp_path / "written_of_rank.txt").read_text() == "0 12"
-
-
-def test_a_hook_that_cannot_write_is_a_problem_of_the_trace(tasks, tmp_path, hook):
-    task = RankTask(tasks[0].path, 0, "name", str(tmp_path / "no" / "written_"))
-    (found,) = analyse_ranks([task], hook=hook)
-    (problem,) = found.problems
-    assert problem.startswith(f"the workbook of {tasks[0].path} is not written: ")
-    assert found.workbook == ""
+    # One that cannot write is a problem of its trace.
+    (problem,) = bad.problems
+    assert tasks[0].path in problem
+    assert bad.workbook == ""
 
 
 @pytest.fixture
@@ -132,25 +134,10 @@ def counted(tmp_path, rocprofv3):
     return [RocprofTask(one, traces) for one in (*folders, ())]
 
 
-def test_workers_read_counters_like_this_process(counted):
-    found = read_rocprofs(counted, processes=1)
-    assert [{kernel.rank for kernel in one.kernels} for one in found] == [{3}, {3}, set()]
-    assert found[0].kernels[0].counters
-    assert read_rocprofs(counted, processes=2) == found
-
-
-def test_a_worker_that_dies_costs_the_counters_of_its_point_alone(counted, monkeypatch, tmp_path):
-    program = tmp_path / "worker.py"
-    program.write_text(
-        "import os\n"
-        "from gemmetry.sweeps import workers as worker\n"
-        "read = worker.answer\n"
-        "worker.answer = lambda task, hook: "
-        "os._exit(7) if 'point1' in str(task.folders) else read(task, hook)\n"
-        "worker.main()\n"
-    )
+def test_workers_read_counters_like_this_process_and_one_that_dies_costs_its_point(counted, dying):
     expected = read_rocprofs(counted, processes=1)
-    monkeypatch.setattr(workers, "WORKER", [sys.executable, str(program)])
-    failed = "gemmetry failed while it read this: its worker ended with status 7"
-    lost = PointRocprof(problems=(f"rocprofv3's files: {failed}",))
+    assert [{kernel.rank for kernel in one.kernels} for one in expected] == [{3}, {3}, set()]
+    assert expected[0].kernels[0].counters
+    dying("'point1' in str(task.folders)")
+    lost = PointRocprof(problems=(f"rocprofv3's files: {FAILED}",))
     assert read_rocprofs(counted, processes=2) == [expected[0], lost, expected[2]]
