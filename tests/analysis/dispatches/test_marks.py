@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from gemmetry.dispatches.analysis import find_run_marks, mark_kind, relative_half_width
-from gemmetry.domain.record import Measurement
+from gemmetry.dispatches.analysis import find_run_marks, mark_kind
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 
@@ -100,8 +99,6 @@ def test_each_device_is_its_own_run(noisy):
     assert [bool(marks.of(record)) for record in calm] == [True] + [False] * 7
 
 
-def test_kinds_and_widths():
+def test_kinds():
     assert mark_kind("two modes: 1 ms and 2 ms") == "two modes"
     assert mark_kind("load average 3.1 per core while measuring; stop them") == "load average"
-    m = Measurement(median_ns=100, ci_low_ns=99, ci_high_ns=103, min_ns=1, p95_ns=1, sample_count=9)
-    assert relative_half_width(m) == pytest.approx(0.02)

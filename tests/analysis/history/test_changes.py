@@ -24,7 +24,7 @@ def summary(changes):
     return [change[:4] for change in changes]
 
 
-@pytest.mark.parametrize("runs", [36, 60, 150])
+@pytest.mark.parametrize("runs", [36, 150])
 def test_a_slower_kernel(histories, runs):
     synthetic = histories.SyntheticHistory(runs=runs)
     synthetic.slow(1.08, runs // 2, provider="triton", shape=3)
@@ -227,8 +227,7 @@ def test_an_old_commit_measured_again_is_no_change_and_hides_none(histories):
     assert [(one.run, one.direction) for one in changes][1:] == [(38, Difference.SLOWER)]
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "heavy_tails"])
-@pytest.mark.parametrize("runs", [5, 8])
+@pytest.mark.parametrize(("kind", "runs"), [("heavy_tails", 5), ("gaussian", 8)])
 def test_unchanged_young_histories_raise_no_alarm(histories, kind, runs):
     """Of 60 histories of six series, at most 5 % have one, up to chance."""
     alarms = 0

@@ -65,20 +65,17 @@ def test_another_pass_of_the_same_gpu_has_the_same_rank(gemm, rocprofv3, tmp_pat
     assert (row.rank, row.pids, problems) == (6, (11, 22), ())
 
 
-def test_without_any_statement_the_rank_stays_unknown(gemm, rocprofv3, tmp_path):
-    for pid in (11, 22):
-        rocprofv3.write_csv(tmp_path, str(pid), pid, UTILIZATION, device=pid % 2)
+@pytest.mark.parametrize("devices", [(0, 1), (0, 0)])
+def test_without_any_statement_the_rank_stays_unknown(gemm, rocprofv3, tmp_path, devices):
+    """Ranks of one GPU are not mixed up."""
+    for pid, device in zip((11, 22), devices, strict=True):
+        rocprofv3.write_csv(tmp_path, str(pid), pid, UTILIZATION, device=device)
     rows, [problem] = gemm()
-    assert [(row.rank, row.rank_source, row.device) for row in rows] == [(None, "", 0),
-                                                                        (None, "", 1)]  # fmt: skip
-    assert "do not state the rank of process 11, 22" in problem
-
-
-def test_ranks_of_one_gpu_are_not_mixed_up(gemm, rocprofv3, tmp_path):
-    for pid in (11, 22):
-        rocprofv3.write_csv(tmp_path, str(pid), pid, UTILIZATION)
-    rows, _ = gemm()
-    assert [row.pids for row in rows] == [(11,), (22,)]
+    assert [(row.rank, row.rank_source, row.pids) for row in rows] == [
+        (None, "", (11,)), (None, "", (22,)),
+    ]  # fmt: skip
+    assert [row.device for row in rows] == list(devices)
+    assert "11, 22" in problem
 
 
 def test_numbers_of_dispatches_differ(gemm, rocprofv3, tmp_path):
@@ -88,7 +85,7 @@ def test_numbers_of_dispatches_differ(gemm, rocprofv3, tmp_path):
                             kernels=[rocprofv3.GEMM] * count)  # fmt: skip
     [row], [problem] = gemm()
     assert row.count == 3
-    assert "rank 0: 1 kernel has different numbers of dispatches" in problem
+    assert "rank 0" in problem
 
 
 def test_files_of_an_earlier_attempt(gemm, rocprofv3, tmp_path):
@@ -116,10 +113,13 @@ def test_an_impossible_percentage_is_not_shown(gemm, rocprofv3, tmp_path):
     assert "cu_busy_percent would be 320 %" in problem
 
 
-def test_a_derived_counter_is_taken_as_it_is(gemm, rocprofv3, tmp_path):
-    rocprofv3.write_csv(tmp_path, "rank0_1", 1, ["MfmaUtil"], values={"MfmaUtil": 42.5})
+def test_a_derived_counter_is_taken_as_it_is_and_matrix_work_summed(gemm, rocprofv3, tmp_path):
+    values = {"MfmaUtil": 42.5, "SQ_INSTS_VALU_MFMA_MOPS_BF16": 2_000_000,
+              "SQ_INSTS_VALU_MFMA_MOPS_F16": 0}  # fmt: skip
+    rocprofv3.write_csv(tmp_path, "rank0_1", 1, list(values), values=values)
     [row], _ = gemm()
     assert row.metrics.mfma_util_percent == 42.5
+    assert row.matrix_gflop == pytest.approx(1.024)
 
 
 def test_a_folder_without_kernels(gemm, tmp_path):
@@ -127,13 +127,6 @@ def test_a_folder_without_kernels(gemm, tmp_path):
     rows, [problem] = gemm()
     assert rows == []
     assert "has no kernels that rocprofv3 recorded" in problem
-
-
-def test_matrix_work(gemm, rocprofv3, tmp_path):
-    values = {"SQ_INSTS_VALU_MFMA_MOPS_BF16": 2_000_000, "SQ_INSTS_VALU_MFMA_MOPS_F16": 0}
-    rocprofv3.write_csv(tmp_path, "rank0_1", 1, list(values), values=values)
-    [row], _ = gemm()
-    assert row.matrix_gflop == pytest.approx(1.024)
 
 
 def test_the_busy_units_of_an_mi300x(gemm, rocprofv3, tmp_path):

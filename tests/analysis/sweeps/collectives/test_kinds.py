@@ -13,16 +13,13 @@ SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 COPY = "Memcpy PtoP (Device -> Device)"
 
 
-def test_the_largest_messages_decide(facts, launch):
+def test_the_largest_messages_decide_and_without_sizes_all_launches(facts, launch):
     (kind,) = collective_kinds(
         [facts(launch(grid=2, size=1 << 10), launch(grid=8), launch(grid=8, size=(1 << 26) - 4),
                launch(grid=1, size=None))]
     )  # fmt: skip
     assert (kind.channels, kind.judged, kind.launches, kind.unlike) == (8, 2, 4, 0)
     assert kind.bytes == 1 << 26
-
-
-def test_without_sizes_all_launches_count(facts, launch):
     (kind,) = collective_kinds([facts(*[launch(grid=n, size=None) for n in (8, 8, 2)])])
     assert (kind.channels, kind.judged, kind.unlike, kind.bytes) == (8, 3, 1, None)
 

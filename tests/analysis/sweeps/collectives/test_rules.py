@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gemmetry.sweeps.nccl_settings import (
     channel_limit,
     executions,
     obeyed_rccl_threads,
     obeyed_threads,
     small_below,
-    version_numbers,
 )
 
 
-@pytest.mark.parametrize(
-    ("requested", "obeyed"), [(256, 256), (512, 512), (640, 512), (100, 512), (32, 64), (96, 96)]
-)
-def test_obeyed_threads(requested, obeyed):
-    assert obeyed_threads(requested) == obeyed
-
-
-@pytest.mark.parametrize(
-    ("requested", "obeyed"), [(256, 256), (250, 256), (512, 256), (64, 192), (192, 192)]
-)
-def test_rccl_rounds_to_wavefronts(requested, obeyed):
-    assert obeyed_rccl_threads(requested) == obeyed
-
-
-@pytest.mark.parametrize(
-    ("version", "limit"), [("2.28.9", 64), ("2.25.1", 64), ("2.24.3", 32), (None, 64), ("x", 64)]
-)
-def test_channel_limit(version, limit):
-    assert channel_limit(version) == limit
-
-
-def test_version_numbers():
-    assert version_numbers("2.28.9") == (2, 28, 9)
-    assert version_numbers("") == ()
+def test_what_the_library_makes_of_a_request():
+    """RCCL rounds threads to wavefronts."""
+    threads = {256: 256, 512: 512, 640: 512, 100: 512, 32: 64, 96: 96}
+    assert {requested: obeyed_threads(requested) for requested in threads} == threads
+    wavefronts = {256: 256, 250: 256, 512: 256, 64: 192, 192: 192}
+    assert {requested: obeyed_rccl_threads(requested) for requested in wavefronts} == wavefronts
+    limits = {"2.28.9": 64, "2.25.1": 64, "2.24.3": 32, None: 64, "x": 64, "": 64}
+    assert {version: channel_limit(version) for version in limits} == limits
 
 
 def _blocks(found, algorithm, protocol):
@@ -51,17 +32,14 @@ def test_blocks_of_a_ring_follow_the_threads_and_halve():
     assert _blocks(found, "ring", "ll128") == {640, 320}
 
 
-def test_other_algorithms_have_640_threads_whatever_is_requested():
-    for threads in (64, 256, 512):
+def test_other_algorithms_have_640_threads_and_names_restrict_them():
+    for threads in (64, 512):
         found = executions("all_reduce", None, None, threads)
         fixed = [one for one in found if one.algorithm != "ring" and not one.is_halved]
         assert {one.block for one in fixed} == {640}
         assert {one.algorithm for one in fixed} == {
             "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain",
         }  # fmt: skip
-
-
-def test_names_restrict_the_algorithms():
     assert {one.algorithm for one in executions("broadcast", None, None, 512)} == {"ring"}
     found = executions("all_reduce", None, None, 512, is_no_tree=True)
     assert "tree" not in {one.algorithm for one in found}

@@ -41,12 +41,6 @@ def test_the_parts_add_up_and_name_the_slowed_compute(point_of, sweeps):
     assert summary.exposed_comm_ms == pytest.approx(6 * 0.040, rel=0.1)
 
 
-def test_what_could_not_be_judged_is_not_called_zero(point_of):
-    summary = point_of(has_control=False).summary
-    assert summary.slowed_compute_ms is None
-    assert _parts(summary) == pytest.approx(summary.step_ms.median, rel=1e-12)
-
-
 def test_an_interval_needs_six_steps():
     def step(number, window):
         return StepTime(number=number, rank=number % 2, window_ns=window, compute_ns=window,
