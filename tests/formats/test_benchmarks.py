@@ -48,25 +48,18 @@ def test_a_file_in_the_folder_is_a_format(tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize("name", ["nvbench.csv", "iree_benchmark.json", "triton_do_bench.csv"])
 def test_results_that_do_not_state_the_product_are_refused(name) -> None:
     path = Path(__file__).parents[1] / "data" / "reports" / "23" / name
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError, match=name):
         read_results(path, StatedOperation("f16t_f16t_f16t"))
-    assert name in caught.value.message
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b,c\n1,2,3\n", b"{}", b"\x7fELF\x00\xff"])
 def test_other_files_are_refused_with_what_is_supported(tmp_path, content) -> None:
     path = tmp_path / "f"
     path.write_bytes(content)
-    with pytest.raises(RequestError, match="no results of a known format") as caught:
+    with pytest.raises(RequestError) as caught:
         read_results(path, StatedOperation())
-    for name in (
-        "cutlass_profiler",
-        "hipblaslt-bench",
-        "tritonbench",
-        "FlashInfer-Bench",
-        "Kernel Tuner",
-    ):
-        assert name in caught.value.hint
+    for form in result_formats():
+        assert form.summary in caught.value.hint
 
 
 def test_the_longest_field_and_the_deepest_document_are_bounded(tmp_path) -> None:
@@ -108,9 +101,7 @@ def _line(status="PASSED", definition="gemm_n512_k128", **changes):
             "environment": {"hardware": "NVIDIA H200", "libs": {"torch": "2.9"}},
             "timestamp": "2026-01-01T00:00:00",
             "log": "first\nsecond",
-            "performance": {"latency_ms": 0.0125, "reference_latency_ms": 0.02}
-            if status == "PASSED"
-            else None,
+            "performance": {"latency_ms": 0.0125} if status == "PASSED" else None,
         },
     }
     return json.dumps(document | changes)
@@ -136,7 +127,10 @@ def read(tmp_path):
 
 
 def test_the_definition_of_the_data_set_states_sizes_formats_and_layouts(read) -> None:
-    (result,) = read(_line()).results
+    # A log may contain other ends of lines.
+    found = read(_line().replace("first", "first\u2028"), "", _line(solution=None, evaluation=None))
+    (result,) = found.results
+    assert found.problems == []
     assert operation_name(result.operation) == "matmul_256x512x128_f16t_f16n_f16t"
     assert (result.configuration, result.device) == ("my_kernel", "NVIDIA H200")
     assert (result.time_ns, result.statistic) == (12500.0, "mean")
@@ -163,25 +157,12 @@ def test_a_solution_that_failed_has_its_reason(read, status, outcome) -> None:
     assert result.reason == f"flashinfer-bench: {status}: first"
 
 
-def test_a_log_may_contain_other_ends_of_lines(read) -> None:
-    found = read(_line().replace("my_kernel", "my\u2028kernel\x85"), _line())
-    assert (len(found.results), found.problems) == (2, [])
-
-
-def test_a_workload_without_evaluation_is_no_result(read) -> None:
-    found = read(_line(solution=None, evaluation=None), "", _line())
-    assert (len(found.results), found.problems) == (1, [])
-
-
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         (_line()[:80], "damaged or cut off"),
         (_line(workload={"axes": {}}), "M is None"),
-        (
-            _line(workload={"axes": {"M": 1}}).replace('{"M": 1}', f'{{"M": {"9" * 5000}}}'),
-            "digits",
-        ),
+        (_line(workload={"axes": {"M": 1}}).replace('"M": 1', f'"M": {"9" * 5000}'), "digits"),
         (_line(workload=None), "lacks a field"),
         (_line("ODD"), "its status 'ODD' is unknown"),
         ("[1]", "not a JSON object"),

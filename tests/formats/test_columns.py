@@ -28,15 +28,11 @@ _ROWS = 1 << 20
 
 def gpu_rows(begin: int, count: int) -> GpuRows:
     values = np.arange(begin, begin + count)
-    columns = {}
-    for column in dataclasses.fields(GpuRows):
-        dtype = {"Int8": np.int8, "Int16": np.int16, "Int32": np.int32, "Int64": np.int64}[
-            str(column.type)
-        ]
-        array = values.astype(dtype)
-        if column.name in ("grid", "block"):
-            array = np.stack([array, array + 1, array + 2], axis=1)
-        columns[column.name] = array
+    columns = {
+        one.name: values.astype(str(one.type).lower()) for one in dataclasses.fields(GpuRows)
+    }
+    for name in ("grid", "block"):
+        columns[name] = np.stack([columns[name] + axis for axis in range(3)], axis=1)
     return GpuRows(**columns)
 
 
@@ -59,22 +55,16 @@ def test_gives_back_what_was_added_in_memory_or_not(most_bytes):
     assert spool.rows == 76
 
 
-def many_calls(begin: int, count: int) -> CallRows:
-    numbers = np.arange(begin, begin + count)
-    return CallRows(
-        start_ns=numbers,
-        duration_ns=numbers * 2,
-        name=(numbers % 7).astype(np.int32),
-        thread=(numbers % 3).astype(np.int32),
-        correlation=numbers + 1,
-        external_id=-numbers,
-    )
-
-
-def trace(rows: CallRows) -> TraceRows:
+def mapped_trace() -> TraceRows:
+    """Of many calls, which lie in a file."""
+    numbers = np.arange(_ROWS)
+    small = (numbers % 7).astype(np.int32)
+    spool = Spool(CallRows, most_bytes=0)
+    spool.add(CallRows(start_ns=numbers, duration_ns=numbers * 2, name=small, thread=small,
+                       correlation=numbers, external_id=numbers))  # fmt: skip
     return TraceRows(
         format="kineto", events=0, base_ns=0, names=(), arguments=(), collectives=(), threads=(),
-        gpu=concatenate(GpuRows, []), calls=rows, operators=concatenate(OperatorRows, []),
+        gpu=concatenate(GpuRows, []), calls=spool.all(), operators=concatenate(OperatorRows, []),
         annotations=concatenate(AnnotationRows, []),
     )  # fmt: skip
 
@@ -85,17 +75,10 @@ def resident() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
 
-def mapped(*pieces: CallRows) -> CallRows:
-    spool = Spool(CallRows, most_bytes=0)
-    for piece in pieces:
-        spool.add(piece)
-    return spool.all()
-
-
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux reports what is in memory")
 def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
     monkeypatch.setattr(module, "KEPT_MAPPED_BYTES", 0)
-    rows = trace(mapped(many_calls(0, _ROWS)))
+    rows = mapped_trace()
     gc.collect()
     let_go(rows)
     before = resident()

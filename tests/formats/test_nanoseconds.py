@@ -36,13 +36,6 @@ def test_equals_decimal_arithmetic(texts):
     assert values.tolist() == [exact(text) for text in texts]
 
 
-def test_times_of_todays_traces_keep_their_last_digit():
-    # Neighbouring float64 numbers there are 0.00098 µs apart.
-    values, bad = nanoseconds([b"4453675912345.679", b"4453675912345.680"])
-    assert bad == []
-    assert values.tolist() == [4453675912345679, 4453675912345680]
-
-
 @pytest.mark.parametrize(
     "text", [b"", b"null", b"NaN", b'"NaN"', b"Infinity", b"1e300", b"[1]", b"1.2.3", b"\xff", b"x"]
 )
@@ -53,6 +46,9 @@ def test_what_is_no_time_is_named_by_its_place(text):
 
 
 def test_quoted_numbers_are_taken_and_the_largest_is_bounded():
+    # Neighbouring float64 numbers in the times of today's traces are 0.00098 µs apart.
+    values, _ = nanoseconds([b"4453675912345.679", b"4453675912345.680"])
+    assert values.tolist() == [4453675912345679, 4453675912345680]
     assert nanoseconds([b'"12.5"'])[0].tolist() == [12500]
     assert nanoseconds([str(LARGEST_NS // 1000 + 1).encode()])[1] == [0]
     assert nanoseconds([])[0].tolist() == []

@@ -64,21 +64,10 @@ FLOATS = st.floats(-1e300, 1e300, allow_subnormal=False).map(
     # XlsxWriter writes 16 digits. (The largest number of all would be rounded up to infinity.)
     lambda number: float(f"{number:.15G}")
 )
+CELLS = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), TEXTS, FLOATS)
 
 
-@given(
-    st.lists(
-        st.lists(
-            st.one_of(
-                st.none(), st.booleans(), st.integers(-(2**53), 2**53), TEXTS,
-                FLOATS,
-            ),
-            min_size=1, max_size=5,
-        ),
-        min_size=1, max_size=6,
-    ),
-    st.booleans(),
-)  # fmt: skip
+@given(st.lists(st.lists(CELLS, min_size=1, max_size=5), min_size=1, max_size=6), st.booleans())
 @settings(deadline=None, max_examples=40)
 def test_reads_what_was_written(rows, constant_memory):
     """With texts in the cells, and with all texts of the workbook in one list."""
@@ -179,19 +168,16 @@ def test_a_value_is_what_the_file_holds(cell, expected):
 
 def test_more_cells_than_memory_should_hold(monkeypatch):
     monkeypatch.setattr(xlsx, "MOST_CELLS", 3)
-    with pytest.raises(WorkbookError, match="with sheet 's' it has more than 3 cells"):
+    with pytest.raises(WorkbookError, match="sheet 's'"):
         Workbook(written([[1, 2], [3, 4]])).rows("s")
-
-
-def test_sheets_that_are_one_part_count_each(monkeypatch):
-    """So that many sheets of a workbook do not take many times the memory of the largest one."""
-    monkeypatch.setattr(xlsx, "MOST_CELLS", 3)
+    # Sheets that are one part count each, so that many of them do not take many times the memory
+    # of the largest one.
     names = "".join(f'<sheet name="{name}" r:id="rId1"/>' for name in "ab")
     book = f'<workbook xmlns="m" xmlns:r="r"><sheets>{names}</sheets></workbook>'
     cells = sheet("<row><c><v>1</v></c><c><v>2</v></c></row>")
     workbook = Workbook(made(cells, **{"xl/workbook.xml": book}))
     assert workbook.rows("a") == [{0: 1, 1: 2}]
-    with pytest.raises(WorkbookError, match="with sheet 'b' it has more than 3 cells"):
+    with pytest.raises(WorkbookError, match="sheet 'b'"):
         workbook.rows("b")
 
 
@@ -199,18 +185,13 @@ def test_a_part_larger_than_memory_should_hold(monkeypatch):
     monkeypatch.setattr(xlsx, "MOST_UNPACKED_BYTES", 1 << 20)
     content = made(sheet("<row></row>" * 100_000))
     assert len(content) < 10_000
-    with pytest.raises(WorkbookError, match=r"xl/worksheets/sheet1.xml has more than 1 MiB"):
+    with pytest.raises(WorkbookError, match=r"xl/worksheets/sheet1.xml"):
         Workbook(content).rows("s")
 
 
-@pytest.mark.parametrize(
-    "declared",
-    [
-        '<!DOCTYPE x [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;">]>',
-        '<!DOCTYPE x SYSTEM "file:///etc/passwd">',
-    ],
-)
-def test_declarations_are_refused(declared):
+@pytest.mark.parametrize("kind", ['[<!ENTITY b "lol">]', 'SYSTEM "file:///etc/passwd"'])
+def test_declarations_are_refused(kind):
+    declared = f"<!DOCTYPE x {kind}>"
     with pytest.raises(WorkbookError, match="declares a document type"):
         Workbook(made(declared + sheet("<row><c><v>&b;</v></c></row>"))).rows("s")
 
@@ -235,12 +216,10 @@ def test_parts_that_are_missing():
         book.writestr("x", "y")
     with pytest.raises(WorkbookError, match=r"it has no xl/_rels/workbook\.xml\.rels"):
         Workbook(buffer.getvalue())
-    elsewhere = REFERENCES.replace("worksheets/sheet1.xml", "../../etc/passwd")
-    content = made(sheet(""), **{"xl/_rels/workbook.xml.rels": elsewhere})
-    assert Workbook(content).names == []
-    absolute = REFERENCES.replace("worksheets", "/xl/worksheets")
-    content = made(sheet(""), **{"xl/_rels/workbook.xml.rels": absolute})
-    assert Workbook(content).names == ["s"]
+    for place, names in (("../../etc", []), ("/xl/worksheets", ["s"])):
+        references = REFERENCES.replace("worksheets", place)
+        content = made(sheet(""), **{"xl/_rels/workbook.xml.rels": references})
+        assert Workbook(content).names == names
 
 
 @given(st.data())
