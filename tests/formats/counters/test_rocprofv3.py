@@ -53,10 +53,8 @@ def test_every_format_has_the_same_launch(form, as_folder, recorded, rocprofv3):
 def test_grids_by_dimension(rocprofv3, tmp_path):
     process = rocprofv3.results_json(41, COUNTERS)
     info = process["buffer_records"]["kernel_dispatch"][0]["dispatch_info"]
-    info["grid_size"], info["workgroup_size"] = (
-        {"x": 64, "y": 10, "z": 3},
-        {"x": 32, "y": 4, "z": 1},
-    )
+    info["grid_size"] = {"x": 64, "y": 10, "z": 3}
+    info["workgroup_size"] = {"x": 32, "y": 4, "z": 1}
     rocprofv3.write_json(tmp_path / "a_results.json", process)
     found = read_counters(tmp_path / "a_results.json").infos[0]
     assert (found.grid, found.block) == ((2, 3, 3), (32, 4, 1))
@@ -72,35 +70,26 @@ def test_counters_of_several_passes_are_joined_launch_by_launch(rocprofv3, tmp_p
         assert {name for name in COUNTERS if one.value(name) is not None} == set(COUNTERS)
         assert one.info.process == 41
     assert table.problems == []
-
-
-def test_passes_with_different_numbers_of_launches(rocprofv3, tmp_path):
-    rocprofv3.write_csv(tmp_path / "pass_1", "41", 41, COUNTERS[:1])
-    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, COUNTERS[1:], kernels=[rocprofv3.GEMM])
+    # With different numbers of launches.
+    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, second, kernels=[rocprofv3.GEMM])
     table = read_counters(tmp_path)
     assert [one.value("SQ_BUSY_CU_CYCLES") is None for one in table] == [False, True, True]
     assert "different numbers of launches" in table.problems[0]
 
 
-def test_ranks_are_joined_by_rank(rocprofv3, tmp_path):
-    for rank, device in ((0, 0), (1, 1)):
+@pytest.mark.parametrize(
+    ("name", "processes"), [("rank{0}_{1}", [10, 11]), ("{1}", [10, 11, 20, 21])]
+)
+def test_processes_are_joined_by_rank_where_it_is_known(rocprofv3, tmp_path, name, processes):
+    for rank in (0, 1):
         for number, counters in ((1, COUNTERS[:1]), (2, COUNTERS[1:])):
             pid = 10 * number + rank
-            rocprofv3.write_csv(tmp_path / f"pass_{number}", f"rank{rank}_{pid}", pid, counters,
-                                device=device, kernels=[rocprofv3.GEMM])  # fmt: skip
+            rocprofv3.write_csv(tmp_path / f"pass_{number}", name.format(rank, pid), pid, counters,
+                                device=rank, kernels=[rocprofv3.GEMM])  # fmt: skip
     table = read_counters(tmp_path)
-    assert [one.info.process for one in table] == [10, 11]
-    assert all(one.value(name) is not None for one in table for name in COUNTERS)
-
-
-def test_processes_of_unknown_rank_are_not_joined(rocprofv3, tmp_path):
-    for number, counters in ((1, COUNTERS[:1]), (2, COUNTERS[1:])):
-        for pid in (10 * number, 10 * number + 1):
-            rocprofv3.write_csv(tmp_path / f"pass_{number}", str(pid), pid, counters,
-                                kernels=[rocprofv3.GEMM])  # fmt: skip
-    table = read_counters(tmp_path)
-    assert [one.info.process for one in table] == [10, 11, 20, 21]
-    assert [one.value("SQ_WAVES") is None for one in table] == [False, False, True, True]
+    assert [one.info.process for one in table] == processes
+    counted = [sum(one.value(name) is not None for name in COUNTERS) for one in table]
+    assert counted == ([3, 3] if len(processes) == 2 else [1, 1, 2, 2])
 
 
 def test_without_counters_and_with_zeros_only(rocprofv3, tmp_path):

@@ -31,11 +31,8 @@ def parsed(text):
     return found
 
 
-def test_a_line():
-    assert LINE.text == "allgather,1000,4000,ring,simple,16,1,8,-1,-1"
-
-
 def test_the_plugin_reads_the_settings_alone():
+    assert LINE.text == "allgather,1000,4000,ring,simple,16,1,8,-1,-1"
     long = "a comment, with commas " * 40
     text = tuner_config(long, [TunerEntry(long, LINE), TunerEntry("no setting\nat all")])
     assert parsed(text) == [LINE.text.split(",")]

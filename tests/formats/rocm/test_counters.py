@@ -62,16 +62,14 @@ def test_a_document_of_several_processes_and_what_is_cut(rocprofv3, tmp_path):
     assert read_counted(path, "json") == []
 
 
-@pytest.mark.parametrize(
-    ("command", "rank"),
-    [("train.py --rank=5", 5), ("train.py --rank 12 --x", 12), ("train.py --node-rank 1", None)],
-)
-def test_the_rank_of_a_command_line(command, rank, rocprofv3, tmp_path):
+def test_the_rank_of_a_command_line(rocprofv3, tmp_path):
     path = tmp_path / "results.json"
-    rocprofv3.write_json(path, rocprofv3.results_json(1, COUNTERS, command=command))
-    (process,) = read_counted(path, "json")
-    assert process.rank == rank
-    assert process.rank_source == ("" if rank is None else "command line")
+    ranks = {"train.py --rank=5": 5, "train.py --rank 12 --x": 12, "train.py --node-rank 1": None}
+    for command, rank in ranks.items():
+        rocprofv3.write_json(path, rocprofv3.results_json(1, COUNTERS, command=command))
+        (process,) = read_counted(path, "json")
+        source = "" if rank is None else "command line"
+        assert (process.rank, process.rank_source) == (rank, source)
 
 
 def test_a_database_with_values_of_unknown_events_and_counters(rocprofv3, tmp_path):
@@ -81,11 +79,9 @@ def test_a_database_with_values_of_unknown_events_and_counters(rocprofv3, tmp_pa
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
         table = next(name for name in names if name.startswith("rocpd_pmc_event"))
         (event,) = database.execute(f"SELECT event_id FROM {table}").fetchone()
-        for number, row in enumerate([(event, 99, 1.0), (999, 99, 7.0), (event, 98, None)]):
-            database.execute(
-                f"INSERT INTO {table} (id, event_id, pmc_id, value) VALUES (?, ?, ?, ?)",
-                (900 + number, *row),
-            )
+        rows = [(900, event, 99, 1.0), (901, 999, 99, 7.0), (902, event, 98, None)]
+        command = f"INSERT INTO {table} (id, event_id, pmc_id, value) VALUES (?, ?, ?, ?)"
+        database.executemany(command, rows)
         database.commit()
     (process,) = read_counted(path, "db")
     expected = {name: rocprofv3.VALUES[name] for name in COUNTERS} | {"counter 99": 1.0}
@@ -96,14 +92,9 @@ def test_a_database_with_values_of_unknown_events_and_counters(rocprofv3, tmp_pa
 
 @pytest.mark.parametrize(
     ("place", "number", "host"),
-    [
-        ("", 0, ""),
-        ("node-7", 0, "node-7"),
-        ("pass_2", 2, ""),
-        ("pmc_3/node-7", 3, "node-7"),
-        ("node-7/pass_1", 1, "node-7"),
-    ],
-)
+    [("", 0, ""), ("node-7", 0, "node-7"), ("pass_2", 2, ""), ("pmc_3/node-7", 3, "node-7"),
+     ("node-7/pass_1", 1, "node-7")],
+)  # fmt: skip
 def test_layouts_of_folders(place, number, host, rocprofv3, tmp_path):
     rocprofv3.write_csv(tmp_path / place, "41", 41, COUNTERS)
     [found], problems = read_counter_folder(tmp_path)

@@ -145,8 +145,7 @@ def test_a_real_document_whatever_the_size_of_a_piece():
             for n, c in expected.items()} == found  # fmt: skip
     assert set(rows.devices.values()) == {"AMD Instinct MI350X"}
     assert (rows.gpu.grid > 0).all()
-    for chunk_bytes in (1024, 50_000):
-        parts = read_rocprofv3_json(io.BytesIO(text), chunk_bytes=chunk_bytes)
-        assert parts is not None
-        assert np.array_equal(rows.gpu.start_ns, parts.gpu.start_ns)
-        assert (names(parts), parts.problems) == (names(rows), ())
+    parts = read_rocprofv3_json(io.BytesIO(text), chunk_bytes=1024)
+    assert parts is not None
+    assert np.array_equal(rows.gpu.start_ns, parts.gpu.start_ns)
+    assert (names(parts), parts.problems) == (names(rows), ())

@@ -85,27 +85,29 @@ def test_several_processes_in_one_database(database):
     assert not of_calls[0] & of_calls[1]
 
 
-def test_values_that_cannot_be_used(database):
-    path = database(COMMON, INLINE)
+def changed(path: Path, *commands: str) -> Path:
     with closing(sqlite3.connect(path)) as opened:
-        table = '"rocpd_kernel_dispatch_0000a1"'
-        opened.execute(f"UPDATE {table} SET start = 'x' WHERE id = 1")
-        opened.execute(f"UPDATE {table} SET grid_size_x = NULL, kernel_id = 99 WHERE id = 2")
+        for command in commands:
+            opened.execute(command)
         opened.commit()
+    return path
+
+
+def test_values_that_cannot_be_used_and_a_column_that_is_missing(database):
+    table = '"rocpd_kernel_dispatch_0000a1"'
+    path = changed(
+        database(COMMON, INLINE),
+        f"UPDATE {table} SET start = 'x' WHERE id = 1",
+        f"UPDATE {table} SET grid_size_x = NULL, kernel_id = 99 WHERE id = 2",
+    )
     rows = read_rocpd(path)
     assert rows is not None
     assert names(rows, "gpu")[1:] == ["kernel 99", "MEMORY_COPY_HOST_TO_DEVICE"]
     assert rows.gpu.grid[1].tolist() == [0, 1, 1]
     # Work without a usable time is left out later, as that of every format is.
     assert (rows.gpu.start_ns[0], rows.gpu.duration_ns[0]) == (0, 0)
-
-
-def test_a_database_without_a_column_is_partial(database):
-    path = database(COMMON, INLINE)
-    with closing(sqlite3.connect(path)) as opened:
-        opened.execute('ALTER TABLE "rocpd_kernel_dispatch_0000a1" DROP COLUMN grid_size_x')
-        opened.commit()
-    rows = read_rocpd(path)
+    assert not rows.partial
+    rows = read_rocpd(changed(path, f"ALTER TABLE {table} DROP COLUMN grid_size_x"))
     assert rows is not None
     assert rows.partial
     assert "grid_size_x" in str(rows.problems[0])
@@ -113,13 +115,11 @@ def test_a_database_without_a_column_is_partial(database):
 
 def test_other_databases_and_files(tmp_path):
     path = tmp_path / "other.db"
-    with closing(sqlite3.connect(path)) as opened:
-        opened.execute("CREATE TABLE x (y INTEGER)")
-    assert not is_rocpd(path)
-    assert read_rocpd(path) is None
-    path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
-    assert not is_rocpd(path)
-    assert read_rocpd(path) is None
+    changed(path, "CREATE TABLE x (y INTEGER)")
+    for _ in range(2):
+        assert not is_rocpd(path)
+        assert read_rocpd(path) is None
+        path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
 
 
 @given(st.data())
@@ -157,12 +157,9 @@ def test_a_message_of_the_database_that_is_not_text(database):
     assert read_rocpd(path) is None
 
 
-@pytest.mark.parametrize("index", [2**31, 2**40, -(2**63), None, "x"])
+@pytest.mark.parametrize("index", [2**31, -(2**63), "NULL", "'x'"])
 def test_numbers_of_agents_that_no_machine_has_are_counted_instead(database, index):
-    path = database(COMMON, INLINE)
-    with closing(sqlite3.connect(path)) as opened:
-        opened.execute('UPDATE "rocpd_info_agent_0000a1" SET type_index = ?', (index,))
-        opened.commit()
-    rows = read_rocpd(path)
+    command = f'UPDATE "rocpd_info_agent_0000a1" SET type_index = {index}'
+    rows = read_rocpd(changed(database(COMMON, INLINE), command))
     assert rows is not None
     assert sorted(rows.devices) == [0, 1]
