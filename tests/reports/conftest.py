@@ -63,9 +63,13 @@ def make_record(
     provider: str = "torch",
     gflops: float | None = 200.0,
     outcome: Outcome = Outcome.OK,
+    measured: dict[str, object] | None = None,
     **fields,
 ) -> Record:
-    """A record with a plausible measurement, whose numbers depend on its arguments alone."""
+    """A record with a plausible measurement, whose numbers depend on its arguments alone.
+
+    `measured` has other values of the measurement.
+    """
     parsed, _ = split_dispatch_name(operation)
     dispatch = f"{operation}_{configuration}"
     measurement = fraction = None
@@ -79,6 +83,7 @@ def make_record(
             first_launch_ns=median * 3, telemetry=Telemetry(load_average=0.4),
             marks=tuple(fields.pop("marks", ())),
         )  # fmt: skip
+        measurement = dataclasses.replace(measurement, **measured or {})
         if name in PEAK_FLOPS_PER_S:
             allowed = min(PEAK_FLOPS_PER_S[name], parsed.flops / parsed.bytes * BYTES_PER_S)
             fraction = gflops * 1e9 / allowed

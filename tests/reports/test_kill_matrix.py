@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from gemmetry.domain.errors import Outcome, Stage, Verification
@@ -74,21 +72,6 @@ def test_a_mutant_must_be_killed_and_a_right_kernel_must_pass(matrix_of, row, ex
     assert score(matrix_of(row)) == expected
 
 
-def test_which_checks_killed(matrix_of):
-    """In the order in which they run; an ending counts under its own name."""
-    checks = {"form": "passed", "written": "passed", **FAILS, "repeat": "w"}
-    crash = mutant(9, killed_by=("tail_shapes",))
-    matrix = matrix_of((mutant(2), Outcome.WRONG, {"form": "passed", **FAILS}),
-                       (mutant(3), Outcome.WRONG, checks),
-                       (crash, Outcome.CRASH, {"form": "passed"}))  # fmt: skip
-    assert matrix.checks == ("form", "written", "values", "repeat", "crash")
-    assert matrix.kills == Counter(values=2, crash=1)
-    assert (matrix.sole_kills["values"], matrix.sole_kills["crash"]) == (2, 1)
-    assert [one.is_killed_as_planned for one in matrix.results] == [True, True, False]
-    assert matrix.results[1].cells == {"form": "passed", "written": "passed", "values": "failed",
-                                       "repeat": "w"}  # fmt: skip
-
-
 def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(matrix_of):
     bug, right = (mutant(5, Carrier.TRITON, is_bug=is_bug) for is_bug in (True, False))
     other = (mutant(6), Outcome.WRONG, FAILS)
@@ -98,20 +81,6 @@ def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(matrix_of):
     assert "triton does not work on cpu" in matrix.broken[0].reason
     # Where one of them reached a check, the others failed for reasons of their own.
     assert matrix_of((bug, Outcome.CRASH, {}), (right, Outcome.OK, PASSES)).mutants_killed == 1
-
-
-def test_unseen_kernels_are_scored_apart(matrix_of):
-    seen = (mutant(), Outcome.WRONG, FAILS)
-    killed, survivor = (mutant(n, is_unseen=True, killed_by=()) for n in (1, 2))
-    flagged = mutant(is_unseen=True, is_bug=False)
-    matrix = matrix_of(seen, (killed, Outcome.WRONG, {"later": "failed: x"}),
-                       (survivor, Outcome.OK, PASSES), (flagged, Outcome.WRONG, FAILS))  # fmt: skip
-    assert score(matrix) == (1, 1, 0, 0, True)
-    assert matrix.kills == Counter(values=1)
-    assert score(matrix.unseen)[:2] == (2, 1)
-    assert [result.name for result in matrix.unseen.survivors] == ["u02_something_host"]
-    assert [result.name for result in matrix.unseen.false_alarms] == ["uok01_something_host"]
-    assert matrix_of(seen).unseen is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR])
@@ -143,21 +112,3 @@ def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(matr
     matrix = matrix_of((item, Outcome.WRONG, FAILS, "cpu"), (item, Outcome.OK, PASSES, "cuda:0"))
     assert score(matrix)[:2] == (1, 0)
     assert [result.record.device for result in matrix.survivors] == ["cuda:0"]
-
-
-def test_other_harnesses_are_scored_on_the_available_results(matrix_of):
-    bugs = [mutant(number) for number in (1, 2, 3)]
-    loose, strict = {"loose": True, "abs": False}, {"loose": True, "abs": True}
-    scores = matrix_of(
-        (bugs[0], Outcome.WRONG, FAILS, "cpu", loose),
-        (bugs[1], Outcome.WRONG, FAILS, "cpu", strict),
-        (bugs[2], Outcome.TIMEOUT, {}), (RIGHT, Outcome.OK, PASSES, "cpu", loose),
-    ).rivals  # fmt: skip
-    assert scores["loose"].judged == scores["abs"].judged == 2
-    assert len(scores["loose"].let_through) == 2
-    assert scores["abs"].let_through == (bugs[1].configuration,)
-    assert (scores["loose"].false_alarms, scores["abs"].false_alarms) == (
-        (), (RIGHT.configuration,),
-    )  # fmt: skip
-    assert scores["abs"].correct_judged == 1
-    assert (scores["abs"].wrong_judged, len(scores["abs"].wrong_let_through)) == (2, 1)

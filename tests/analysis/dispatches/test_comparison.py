@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -29,43 +27,23 @@ def _pair(make_record, *speeds, **fields):
             for title, speed in zip("abc", speeds, strict=False)]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("speeds", "verdict", "is_regression", "note"),
-    [
-        ((200.0, 150.0), "slower", True, ""),
-        ((200.0, 300.0), "faster", False, ""),
-        ((100.0, 98.8), "no difference shown", False,
-         "differs, but not demonstrably by more than 0.02"),
-    ],
-)  # fmt: skip
-def test_a_slower_dispatch_is_a_regression(make_record, speeds, verdict, is_regression, note):
-    comparison = compare(_pair(make_record, *speeds))
-    [change] = comparison.candidates[0].changes
-    assert (change.verdict, change.is_regression, change.note) == (verdict, is_regression, note)
-    assert change.ratio == pytest.approx(speeds[0] / speeds[1], rel=0.02)
+def test_a_small_difference_is_a_regression_where_the_reader_requests_it(make_record):
+    """What is slower, faster and the same is in the golden outputs of comparisons."""
+    pair = _pair(make_record, 100.0, 98.8)
+    [change] = compare(pair).candidates[0].changes
+    assert (change.verdict, change.is_regression) == ("no difference shown", False)
+    assert "0.02" in change.note
+    assert change.ratio == pytest.approx(100 / 98.8, rel=0.02)
     assert change.comparison.ratio_low < change.ratio < change.comparison.ratio_high
-    assert comparison.has_regression is is_regression
-    assert compare(_pair(make_record, 100.0, 98.8), threshold=0.0).has_regression
+    assert compare(pair, threshold=0.0).has_regression
 
 
-def test_an_experiment_against_itself_shows_no_difference(result_set):
-    comparison = compare([result_set, result_set])
-    (candidate,) = comparison.candidates
-    assert not comparison.has_regression
-    assert candidate.geometric_mean == pytest.approx(1.0)
-    assert candidate.counted(Difference.NONE_SHOWN) == 152
-    assert candidate.counted(Difference.SLOWER) == candidate.counted(Difference.FASTER) == 0
-    assert candidate.only_first == candidate.only_candidate == ()
-
-
-def test_a_dispatch_that_is_no_longer_ok_is_a_regression(make_record):
+def test_a_dispatch_that_is_no_longer_ok_is_a_regression_and_one_that_is_ok_again_none(make_record):
     (before,) = _pair(make_record, 200.0)
     (broken,) = _pair(make_record, None, outcome=Outcome.CRASH, reason="signal 11",
                       stage=Stage.VERIFY)  # fmt: skip
-    comparison = compare([before, broken])
-    [change] = comparison.candidates[0].changes
-    assert (change.verdict, change.note) == ("ok → crash", "signal 11")
-    assert comparison.has_regression
+    [change] = compare([before, broken]).candidates[0].changes
+    assert (change.verdict, change.note, change.is_regression) == ("ok → crash", "signal 11", True)
     assert not compare([broken, before]).has_regression
 
 
@@ -81,27 +59,22 @@ def test_dispatches_of_one_side_and_several_candidates(make_record):
     ]  # fmt: skip
 
 
-def test_other_input_distributions_are_refused_unless_requested(make_record):
-    before = _experiment("a", [make_record(SQUARE)])
-    after = _experiment("b", [make_record(SQUARE, distribution="normal", seed=7)])
-    with pytest.raises(RequestError, match="offset_uniform inputs and b on normal"):
-        compare([before, after])
-    candidate = compare([before, after], allow_different_inputs=True).candidates[0]
+def test_what_cannot_be_compared_is_refused(make_record):
+    first = _experiment("a", [make_record(SQUARE)])
+    other = _experiment("b", [make_record(SQUARE, distribution="normal", seed=7)])
+    for given, why in (([first], "nothing to compare"), ([first, other], "b on normal"),
+                       ([first, _experiment("c", [make_record(ODD)])], "in common")):  # fmt: skip
+        with pytest.raises(RequestError, match=why):
+            compare(given)
+    candidate = compare([first, other], allow_different_inputs=True).candidates[0]
     assert candidate.input_differences == (
-        "distribution: offset_uniform vs normal",
-        "seed: 42 vs 7",
-    )
-
-
-def test_launches_apart_are_not_compared_with_launches_back_to_back(make_record):
-    record = make_record(SQUARE)
-    measured = dataclasses.replace(record.measurement, launches="apart")
-    apart = dataclasses.replace(record, measurement=measured)
-    before, after = _experiment("a", [record]), _experiment("b", [apart])
-    with pytest.raises(RequestError) as refused:
-        compare([before, after], allow_different_inputs=True)
-    assert record.dispatch in str(refused.value) and "--launches" in refused.value.hint
-    assert compare([after, _experiment("c", [apart])]).candidates
+        "distribution: offset_uniform vs normal", "seed: 42 vs 7",
+    )  # fmt: skip
+    apart = _experiment("d", [make_record(SQUARE, measured={"launches": "apart"})])
+    with pytest.raises(RequestError, match=SQUARE) as refused:
+        compare([first, apart], allow_different_inputs=True)
+    assert "--launches" in refused.value.hint
+    assert compare([apart, apart]).candidates
 
 
 def test_devices_are_joined_separately_unless_runs_are_distributed_over_them(make_record):
@@ -118,18 +91,8 @@ def test_devices_are_joined_separately_unless_runs_are_distributed_over_them(mak
     assert len(compare(distributed).candidates[0].changes) == 2
 
 
-def test_one_experiment_or_nothing_in_common_is_refused(make_record):
-    first = _experiment("a", [make_record(SQUARE)])
-    with pytest.raises(RequestError, match="nothing to compare"):
-        compare([first])
-    with pytest.raises(RequestError, match="no dispatches in common"):
-        compare([first, _experiment("b", [make_record(ODD)])])
-
-
 def _disturbed(make_record, mark, samples):
-    record = make_record(SQUARE)
-    measurement = dataclasses.replace(record.measurement, marks=(mark,) if mark else ())
-    record = dataclasses.replace(record, measurement=measurement)
+    record = make_record(SQUARE, measured={"marks": (mark,) if mark else ()})
     return ResultSet(title="x", records=[record], samples=lambda _: list(samples))
 
 
@@ -143,7 +106,7 @@ def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record,
         assert change.verdict == "faster", "nobody was seen to disturb"
         return
     assert change.verdict == "undecided"
-    assert "disturbed, and the ratio of the fastest samples is 0.991" in change.note
+    assert "0.991" in change.note
     assert change.comparison.ratio_low < 0.05 < 0.99 < change.comparison.ratio_high
     assert not compare([after, before]).has_regression
     really = _disturbed(make_record, "", quiet / 2)
@@ -155,10 +118,9 @@ def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record,
 def test_a_difference_smaller_than_that_between_processes_does_not_count(make_record):
     """Unless the reader requests another threshold."""
     before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
-    record = make_record(SQUARE, gflops=95.0)
-    measurement = dataclasses.replace(record.measurement, processes=3, process_spread=0.08)
-    after = _experiment("b", [dataclasses.replace(record, measurement=measurement)])
-    steady = _experiment("c", [record])
+    spread = {"processes": 3, "process_spread": 0.08}
+    after = _experiment("b", [make_record(SQUARE, gflops=95.0, measured=spread)])
+    steady = _experiment("c", [make_record(SQUARE, gflops=95.0)])
     assert compare([before, steady]).has_regression
     for pair in ([before, after], [after, before]):
         [change] = compare(pair).candidates[0].changes
@@ -177,12 +139,9 @@ def test_far_apart_medians_are_never_called_no_difference(make_record):
     }
 
     def experiment(name):
-        record = make_record(SQUARE)
-        median = float(np.median([value for (value,) in rounds[name].values()]))
-        measurement = dataclasses.replace(
-            record.measurement, median_ns=median, ci_low_ns=0.99 * median, ci_high_ns=1.01 * median
-        )
-        record = dataclasses.replace(record, measurement=measurement)
+        ns = float(np.median([value for (value,) in rounds[name].values()]))
+        interval = {"median_ns": ns, "ci_low_ns": 0.99 * ns, "ci_high_ns": 1.01 * ns}
+        record = make_record(SQUARE, measured=interval)
         return ResultSet(title=name, records=[record], rounds=lambda _: rounds[name])
 
     comparison = compare([experiment("a"), experiment("b")])
@@ -190,10 +149,9 @@ def test_far_apart_medians_are_never_called_no_difference(make_record):
     assert change.verdict == "undecided"
     assert change.ratio == pytest.approx(1.0, abs=0.01)
     assert change.comparison.ratio_high == pytest.approx(1.25, abs=0.01)
-    assert "the medians differ (ratio 1.25), the rounds that were compared do not" in change.note
-    assert compare([experiment("b"), experiment("b")]).candidates[0].changes[0].verdict == (
-        "no difference shown"
-    )
+    assert "ratio 1.25" in change.note
+    [change] = compare([experiment("b")] * 2).candidates[0].changes
+    assert change.verdict == "no difference shown"
 
 
 def test_a_large_family_needs_more_rounds_and_says_so(make_record):
@@ -212,4 +170,4 @@ def test_a_large_family_needs_more_rounds_and_says_so(make_record):
     assert few.has_undecided
     [change, *_] = few.candidates[0].changes
     assert change.comparison.family == 20
-    assert "5 rounds a side: at least 6 are needed among 20 comparisons" in change.note
+    assert "at least 6" in change.note

@@ -10,6 +10,7 @@ import pytest
 from gemmetry.dispatches.analysis import ComparisonEvidence
 from gemmetry.statistics.comparison import MOST_TOGETHER, Difference, compare, verdict_of
 
+NAME = "matmul_512x512x512_f32t_f32t_f32t"
 SHOWN = (Difference.FASTER, Difference.SLOWER)
 
 
@@ -20,7 +21,7 @@ def pair(make_record, random, ratio, *, noise=0.01, rounds=12, by_rounds=True):
          for turn in range(place * 100, place * 100 + rounds)}
         for place, level in enumerate((1e5, ratio * 1e5))
     ]  # fmt: skip
-    record = make_record("matmul_512x512x512_f32t_f32t_f32t")
+    record = make_record(NAME)
     samples = tuple(np.concatenate(list(side.values())) for side in sides)
     return ComparisonEvidence(
         before=record, after=record, rounds=tuple(sides) if by_rounds else None, samples=samples,
@@ -29,7 +30,7 @@ def pair(make_record, random, ratio, *, noise=0.01, rounds=12, by_rounds=True):
 
 
 def same(make_record, values):
-    record = make_record("matmul_512x512x512_f32t_f32t_f32t")
+    record = make_record(NAME)
     return ComparisonEvidence(before=record, after=record, rounds=None, samples=(values, values),
                               relevant=0.02)  # fmt: skip
 
@@ -93,15 +94,8 @@ def test_a_verdict_against_the_printed_medians_is_undecided(make_record, ratio):
     """Rounds in common say one thing, and the medians, which rest on further rounds, another."""
     one = pair(make_record, np.random.default_rng(6), ratio, noise=0.001)
     medians = (241e3, 376e3) if ratio < 1 else (376e3, 241e3)
-    records = [
-        dataclasses.replace(
-            record,
-            measurement=dataclasses.replace(
-                record.measurement, median_ns=median, ci_low_ns=median, ci_high_ns=median
-            ),
-        )
-        for record, median in zip((one.before, one.after), medians, strict=True)
-    ]
+    names = ("median_ns", "ci_low_ns", "ci_high_ns")
+    records = [make_record(NAME, measured=dict.fromkeys(names, median)) for median in medians]
     apart = dataclasses.replace(one, before=records[0], after=records[1])
     found = apart.compare(0.95, 1)
     assert found.verdict is Difference.UNDECIDED

@@ -54,41 +54,16 @@ def ladder(make_record):
 
 
 def test_a_gain_is_over_the_rung_before_on_the_same_problem(ladder):
-    found = ladder(
-        {
-            SMALL: {"r00": 0.2, "r01": 20.0, "r02": 30.0},
-            LARGE: {"r02": 40.0, "r03": 100.0},
-        }
-    )
-    gains = {
-        (one.record.operation, one.step.number): (one.gain.over, round(one.gain.ratio, 1))
-        for one in found.rungs
-        if one.gain
-    }
-    assert gains == {
-        (SMALL, 1): ("r00_step", 100.0),
-        (SMALL, 2): ("r01_step", 1.5),
-        (LARGE, 3): ("r02_step", 2.5),
-    }
+    found = ladder({SMALL: {"r00": 0.2, "r01": 20.0, "r02": 30.0}, LARGE: {"r02": 40, "r03": 100}})
+    gains = [
+        (one.record.operation, one.step.number, one.gain.over, round(one.gain.ratio, 1))
+        for one in found.rungs if one.gain
+    ]  # fmt: skip
+    assert gains == [
+        (SMALL, 1, "r00_step", 100.0), (SMALL, 2, "r01_step", 1.5), (LARGE, 3, "r02_step", 2.5),
+    ]  # fmt: skip
     assert [one.step.number for one in found.rungs] == [0, 1, 2, 2, 3]
     assert all(one.gain.verdict is Difference.FASTER for one in found.rungs if one.gain)
-
-
-def test_a_rung_is_compared_with_the_best_of_the_librarys_algorithms_too(ladder):
-    """Each baseline on its own problem, and both are judged together with the gains."""
-    found = ladder(
-        {
-            SMALL: {"r00": 20.0, "default": 40.0},
-            LARGE: {"r02": 60.0, "default": 80.0, "best": 100.0},
-        }
-    )
-    small, large = found.rungs
-    assert small.of_best is None and small.of_library.ratio == pytest.approx(0.5, rel=0.01)
-    assert large.of_library.ratio == pytest.approx(0.75, rel=0.01)
-    assert large.of_best.ratio == pytest.approx(0.6, rel=0.01)
-    assert large.of_best.over == "cublaslt:best (best of 8)"
-    assert large.of_best.verdict is Difference.SLOWER
-    assert (set(found.libraries), set(found.bests)) == ({SMALL, LARGE}, {LARGE})
 
 
 def test_interval_and_verdict_agree(ladder):
@@ -129,18 +104,12 @@ def test_a_rung_that_failed_is_kept_and_passed_over(ladder, make_record):
 
 
 def test_phases_are_compared_with_what_was_planned(ladder):
-    found = ladder(
-        {
-            SMALL: {"r00": 0.2, "r01": 20.0, "r02": 30.0},
-            LARGE: {"r02": 40.0, "r03": 80.0 * 2.5, "r04": 80.0 * 2.5 * 3},
-        }
-    )
-    verdicts = {one.phase.name: one.expectation for one in found.phases}
-    assert verdicts == {
-        "first": Expectation.AS_EXPECTED,
-        "second": Expectation.MORE,
-        "third": Expectation.LESS,
-    }
+    found = ladder({SMALL: {"r00": 0.2, "r01": 20.0, "r02": 30.0},
+                    LARGE: {"r02": 40.0, "r03": 200.0, "r04": 600.0}})  # fmt: skip
+    assert [(one.phase.name, one.expectation) for one in found.phases] == [
+        ("first", Expectation.AS_EXPECTED), ("second", Expectation.MORE),
+        ("third", Expectation.LESS),
+    ]  # fmt: skip
     edge = ladder({LARGE: {"r02": 40.0, "r03": 80.0}}).phases[0]
     assert edge.gain.interval[0] < 2.0 < edge.gain.interval[1]
     assert edge.expectation is Expectation.UNDECIDED

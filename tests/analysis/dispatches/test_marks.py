@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from gemmetry.dispatches.analysis import find_run_marks, mark_kind
@@ -15,11 +13,8 @@ def noisy(make_record):
 
     def make(width, *more, marked=True, number=0, **fields):
         marks = (*(["noisy: wide"] if marked else []), *more)
-        record = make_record(NAME, f"c{number}", marks=marks, **fields)
-        m = record.measurement
-        low, high = m.median_ns * (1 - width), m.median_ns * (1 + width)
-        wide = dataclasses.replace(m, ci_low_ns=low, ci_high_ns=high)
-        return dataclasses.replace(record, measurement=wide)
+        wide = {"median_ns": 1e6, "ci_low_ns": 1e6 * (1 - width), "ci_high_ns": 1e6 * (1 + width)}
+        return make_record(NAME, f"c{number}", marks=marks, measured=wide, **fields)
 
     return make
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmetry.dispatches.comparison import compare_with_baseline, judged_speedups
-from gemmetry.domain.errors import Outcome, Stage, UnknownNameError
+from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.record import ResultSet
 from gemmetry.statistics.comparison import Difference, Pairing
 
@@ -61,40 +61,22 @@ def test_speeds_come_with_their_verdicts(results):
     assert found.of(slower) == pytest.approx(1 / 1.2)
 
 
-def test_baselines_must_be_there(results):
-    with pytest.raises(UnknownNameError):
-        compare_with_baseline(results[0], "cublas")
-
-
-def test_the_relevant_difference_follows_the_device(results, make_record):
+def test_the_relevant_difference_follows_the_device_and_the_methods(results, make_record):
     result_set, _ = results
     (candidate,) = compare_with_baseline(result_set, "torch").candidates
     assert candidate.changes[0].comparison.relevant == 0.02
+
+    def change(base, other, **fields):
+        records = [make_record(SQUARE, provider=provider, measured=measured, **fields)
+                   for provider, measured in (("torch", base), ("iree", other))]  # fmt: skip
+        view = dataclasses.replace(result_set, records=records)
+        return compare_with_baseline(view, "torch").candidates[0].changes[0]
+
     for median_ns, relevant in ((1e6, 0.005), (6000.0, 0.01)):
-        on_gpu = [
-            dataclasses.replace(
-                record,
-                target="cuda-sm_90",
-                measurement=dataclasses.replace(record.measurement, median_ns=median_ns),
-            )
-            for record in result_set.records[:2]
-        ]
-        gpu = compare_with_baseline(dataclasses.replace(result_set, records=on_gpu), "torch")
-        assert gpu.candidates[0].changes[0].comparison.relevant == pytest.approx(relevant)
+        gpu = change(*[{"median_ns": median_ns}] * 2, target="cuda-sm_90")
+        assert gpu.comparison.relevant == pytest.approx(relevant)
+    found = change({"method": "graph", "median_ns": 8000.0}, {"method": "events"})
+    assert found.comparison.relevant == pytest.approx(0.25), "2 µs of 8 µs"
+    assert found.note.startswith("timed by graph and by events")
     requested = compare_with_baseline(result_set, "torch", threshold=0.5)
     assert requested.candidates[0].changes[0].verdict == "no difference shown"
-
-
-def test_methods_that_differ_widen_what_is_relevant(results):
-    result_set, _ = results
-    base, other = result_set.records[:2]
-    by_events = dataclasses.replace(
-        other, measurement=dataclasses.replace(other.measurement, method="events")
-    )
-    by_graph = dataclasses.replace(
-        base, measurement=dataclasses.replace(base.measurement, method="graph", median_ns=8000.0)
-    )
-    view = dataclasses.replace(result_set, records=[by_graph, by_events])
-    [change] = compare_with_baseline(view, "torch").candidates[0].changes
-    assert change.comparison.relevant == pytest.approx(0.25), "2 µs of 8 µs"
-    assert change.note.startswith("timed by graph and by events")

@@ -15,11 +15,14 @@ PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
 
 
 def test_several_jobs_and_files_that_could_not_be_read(kernels, trace):
-    jobs = analyse_jobs(trace(rank, kernels(0), folder) for folder in ("a", "b") for rank in (0, 1))
+    """Kernels without a counterpart have no number."""
+    ranks = [(0, kernels(0)), (1, kernels(0)[:1])]
+    jobs = analyse_jobs([trace(*rank, folder) for folder in "ab" for rank in ranks])
     document = collectives_document(jobs, {"x.json": "x.json is empty"})
     assert list(document) == ["schema_version", "jobs", "errors"]
     assert [job["job"] for job in document["jobs"]] == ["a", "b"]
     assert document["errors"] == [{"file": "x.json", "error": "x.json is empty"}]
+    assert [row["collective"] for row in kernels_table(jobs[:1]).records()] == [0, None, 0]
 
 
 def test_corrected_values_stand_next_to_recorded_ones(found):
@@ -60,11 +63,6 @@ def test_the_page_names_every_key_of_the_document(kernels, trace, found):
             assert all(tuple(entry) == reported[name] for entry in entries), name
             assert entries or name == "mismatches"
     assert document["mismatches"]
-
-
-def test_unmatched_kernels_have_no_number(kernels, trace):
-    jobs = analyse_jobs([trace(0, kernels(0)), trace(1, kernels(0)[:1])])
-    assert [row["collective"] for row in kernels_table(jobs).records()] == [0, None, 0]
 
 
 def test_durations_of_a_rank_alone_are_grouped_by_kind(kernels):

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
 from gemmetry.domain.tables import Column, Table
 from gemmetry.traces.report import ONLY_ON, sum_over_files
 from gemmetry.traces.summary import spanned_ns, steps_overlap
@@ -21,25 +19,6 @@ def _table(name, headings, rows):
 
 def _rows(table):
     return [dict(zip(table.names, row, strict=True)) for row in table.rows]
-
-
-def test_kernels_of_several_files_keep_their_mean():
-    headings = (
-        "file", "Parent op category", "Parent cpu_op", "Kernel name", "Kernel stream",
-        "Kernel duration (µs)_sum", "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
-        "Percent of kernels time (%)",
-    )  # fmt: skip
-    rows = [("a", "GEMM", "aten::mm", "k", 7, 30.0, 3, 10.0, 100.0),
-            ("b", "GEMM", "aten::mm", "k", 9, 70.0, 2, 35.0, 50.0),
-            ("b", None, None, "k", 9, 70.0, 1, 70.0, 50.0)]  # fmt: skip
-    first, second = _rows(sum_over_files(_table("kernel_summary", headings, rows)))
-    assert first == {
-        "Parent op category": "GEMM", "Parent cpu_op": "aten::mm", "Kernel name": "k",
-        "Kernel duration (µs)_count": 5, "Kernel duration (µs)_sum": 100.0,
-        "Percent of kernels time (%)": pytest.approx(100 * 100 / 170),
-        "Kernel duration (µs)_mean": 20.0,
-    }  # fmt: skip
-    assert second["Parent cpu_op"] is None
 
 
 def test_rows_of_few_files_name_the_files():

@@ -29,16 +29,10 @@ NAME = "matmul_64x64x64_f32t_f32t_f32t"
 LIKE_IREE = "matmul_3456x1024x2048_f16t_f16t_f16t"
 
 
-def _changed(record, **changes):
-    return dataclasses.replace(
-        record, measurement=dataclasses.replace(record.measurement, **changes)
-    )
-
-
 def _wide(make, share, provider):
-    record = make(NAME, provider=provider)
-    ns = record.measurement.median_ns
-    return _changed(record, ci_low_ns=ns * (1 - share), ci_high_ns=ns * (1 + share))
+    ns = make(NAME).measurement.median_ns
+    wide = {"ci_low_ns": ns * (1 - share), "ci_high_ns": ns * (1 + share)}
+    return make(NAME, provider=provider, measured=wide)
 
 
 def _both(make, **fields):
@@ -75,26 +69,16 @@ def _unapplied(make):
 
 
 def _facts(make):
-    facts = BuildFacts(
-        matrix_instruction="vfmadd231ps ymm",
-        spill_bytes=0,
-        registers=64,
-        compile_command="iree-compile " + "--flag " * 30,
-        run_command="run it",
-    )
-    energy = EnergyFacts(
-        energy_j=0.118,
-        ci_low_j=0.117,
-        ci_high_j=0.119,
-        windows=6,
-        window_s=2.01,
-        resolution=0.01,
-        idle_power_w=76.0,
-    )
+    facts = BuildFacts(matrix_instruction="vfmadd231ps ymm", spill_bytes=0, registers=64,
+                       compile_command="iree-compile " + "--flag " * 30,
+                       run_command="run it")  # fmt: skip
+    energy = EnergyFacts(energy_j=0.118, ci_low_j=0.117, ci_high_j=0.119, windows=6, window_s=2.01,
+                         resolution=0.01, idle_power_w=76.0)  # fmt: skip
     telemetry = Telemetry(sm_clock_hz=1.98e9, throttle_reasons=("sw_power_cap",))
     best = BuildFacts(matrix_instruction="none", spill_bytes=128, compiled_for="sm_80")
-    slow = _changed(make(NAME, facts=facts, gflops=90.0), telemetry=telemetry)
-    fast = _changed(make(NAME, "tile", provider="iree", facts=best, gflops=180.0), energy=energy)
+    slow = make(NAME, facts=facts, gflops=90.0, measured={"telemetry": telemetry})
+    fast = make(NAME, "tile", provider="iree", facts=best, gflops=180.0,
+                measured={"energy": energy})  # fmt: skip
     return [dataclasses.replace(slow, roofline_fraction=0.5), fast]
 
 
@@ -124,13 +108,9 @@ def _devices(make):
 
 def _kinds(make):
     trace = TraceFacts(
-        folder="traces_matmul/config_0007",
-        files=("CPU_trace.json",),
-        operators=20,
-        kernels=5,
-        input_sha256={"lhs": "aa", "rhs": "bb"},
-        output_sha256="cc",
-    )
+        folder="traces_matmul/config_0007", files=("CPU_trace.json",), operators=20, kernels=5,
+        input_sha256={"lhs": "aa", "rhs": "bb"}, output_sha256="cc",
+    )  # fmt: skip
     return [make(NAME, gflops=None, trace=trace),
             make("matmul_8x8x8_e4m3t_e5m2n_bf16t_scalerow_alpha0p5_beta1_bias_relu"),
             make("conv2d_1x58x58x64_3x3x128_stride2x2_pad1x1_f32nhwc_f32hwcf_f32nhwc"),
@@ -148,7 +128,7 @@ CASES = {
     "intervals": (
         lambda make: [_wide(make, share, f"p{share}") for share in (0.0996, 1.5, 12.0)], {}),
     "one_sample": (
-        lambda make: [_changed(one, **ONE_SAMPLE) for one in _both(make)],
+        lambda make: _both(make, measured=ONE_SAMPLE),
         {"samples": lambda _: [5000.0]}),
     "no_difference": (_both, {"samples": lambda _: MIXED}),
     "devices": (_devices, {"environments": {"a1": MEMORY, "b2": Environment(hostname="x")}}),
