@@ -35,13 +35,14 @@ def matrix(make_record):
                        killed_by=("values",) if is_bug and not is_unseen else (),
                        is_unseen=is_unseen)  # fmt: skip
 
-    def record(item, outcome, *failed, warned=()):
+    def record(item, outcome, *found):
+        """The checks in `found` failed; those with a question mark warned."""
         checks = {
-            name: "failed: 3 wrong" if name in failed else "warned: 2" if name in warned
+            name: "failed: 3 wrong" if name in found else "warned: 2" if f"?{name}" in found
             else "passed" for name in CHECKS
         }  # fmt: skip
-        status = (Verification.FAILED if failed else Verification.WARNED if warned
-                  else Verification.PASSED)  # fmt: skip
+        status = (Verification.PASSED if not found else Verification.WARNED if "?" in found[0]
+                  else Verification.FAILED)  # fmt: skip
         if outcome is Outcome.TIMEOUT:
             checks, status = {}, Verification.NOT_VERIFIED
         rivals = {"allclose(1e-2)": item.number != 1, "DeepGEMM diff": True} if checks else {}
@@ -52,31 +53,23 @@ def matrix(make_record):
             verdict=Verdict(status=status, checks=checks, rivals=rivals),
         )  # fmt: skip
 
-    items = [
-        mutant(1, "returns_zeros"),
-        mutant(5, "k_tail_dropped_and_a_name_that_is_long"),
-        mutant(17, "hangs", carrier=Carrier.TRITON),
-        mutant(36, "f16_accumulator"),
-        mutant(2, "split_k_atomic", is_bug=False),
-        mutant(5, "same_sign", is_bug=False),
-        mutant(10, "far_away", carrier=Carrier.CUDA),
-        mutant(1, "new_and_wrong", is_unseen=True),
-        mutant(2, "new_and_missed", is_unseen=True),
-        mutant(1, "new_and_right", is_unseen=True, is_bug=False),
+    wrong, ok = Outcome.WRONG, Outcome.OK
+    ran = [
+        (mutant(1, "returns_zeros"), wrong, "values", "integers"),
+        (mutant(5, "k_tail_dropped_and_a_name_that_is_long"), wrong, "tail_shapes"),
+        (mutant(17, "hangs", carrier=Carrier.TRITON), Outcome.TIMEOUT),
+        (mutant(36, "f16_accumulator"), ok, "?values"),
+        (mutant(2, "split_k_atomic", is_bug=False), ok),
+        (mutant(5, "same_sign", is_bug=False), ok, "?repeat"),
+        (mutant(1, "new_and_wrong", is_unseen=True), wrong, "red_zones"),
+        (mutant(2, "new_and_missed", is_unseen=True), ok),
+        (mutant(1, "new_and_right", is_unseen=True, is_bug=False), wrong, "values"),
     ]
-    records = [
-        record(items[0], Outcome.WRONG, "values", "integers"),
-        record(items[1], Outcome.WRONG, "tail_shapes"),
-        record(items[2], Outcome.TIMEOUT),
-        record(items[3], Outcome.OK, warned=("values",)),
-        record(items[4], Outcome.OK),
-        record(items[5], Outcome.OK, warned=("repeat",)),
-        record(items[7], Outcome.WRONG, "red_zones"),
-        record(items[8], Outcome.OK),
-        record(items[9], Outcome.WRONG, "values"),
-    ]
+    far = mutant(10, "far_away", carrier=Carrier.CUDA)
+    items = [row[0] for row in ran]
     return kill_matrix(
-        items, records, absent={items[6].configuration: "this machine has no CUDA device"},
+        [*items[:6], far, *items[6:]], [record(*row) for row in ran],
+        absent={far.configuration: "this machine has no CUDA device"},
         without_mutant={53: "its results are right"},
     )  # fmt: skip
 
@@ -101,5 +94,5 @@ def test_every_plain_format_is_written(matrix, tmp_path):
         path = tmp_path / f"matrix{suffix}"
         kill_matrix_files(matrix, FACTS).write(path)
         assert path.stat().st_size > 100
-    with pytest.raises(RequestError, match="unknown suffix"):
+    with pytest.raises(RequestError):
         kill_matrix_files(matrix, FACTS).write(tmp_path / "matrix.docx")

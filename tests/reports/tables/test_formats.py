@@ -135,9 +135,7 @@ def test_a_new_column_needs_nothing_but_its_declaration(written):
     assert "<td>12.2 GB/s</td>" in found[".html"]
     assert _sheet(found[".xlsx"], "copies").to_dicts() == [record]
     # Headings explain themselves on hovering.
-    assert '<th title="a &quot;fast&quot; one (in 10⁹ B/s)">rate</th>' in found[".html"].replace(
-        "rate_gb_per_s", "rate"
-    )
+    assert '<th title="a &quot;fast&quot; one (in 10⁹ B/s)">rate' in found[".html"]
     assert 'a "fast" one (in 10⁹ B/s)' in _part(found[".xlsx"], "comments1.xml")
 
 
@@ -149,20 +147,16 @@ def test_texts_that_a_spreadsheet_would_evaluate_are_disarmed(start):
     assert row == {disarmed: disarmed}
 
 
-@pytest.mark.parametrize(
-    "text", [" =1+1", "\n=1+1", "\x00=1+1", "\x1b=1+1", "\ufeff@x", "\u200b+1", "＝1", "＠x", "\n"]
-)
-def test_a_sign_behind_what_a_spreadsheet_may_drop_is_disarmed(text):
-    (_, (cell,)) = csv.reader(io.StringIO(csv_text(_table(text)), newline=""))
-    assert cell.startswith("'")
+def test_a_sign_behind_what_a_spreadsheet_may_drop_is_disarmed_and_nothing_else():
+    def cells(*texts):
+        return [cell for (cell,) in csv.reader(io.StringIO(csv_text(_table(*texts)), newline=""))]
 
-
-def test_other_texts_and_numbers_are_not_touched():
-    texts = ["a=b", "1-1", "a\x1b[31mb", "aten::mm", 'a "b", c\nd']
-    table = Table("t", (Column("x"), Column("y", ColumnType.NUMBER)),
-                  [(text, -1.5) for text in texts])  # fmt: skip
-    rows = csv.reader(io.StringIO(csv_text(table), newline=""))
-    assert [*rows][1:] == [[text.replace("\x1b", "\ufffd"), "-1.5"] for text in texts]
+    behind = (" =1+1", "\n=1+1", "\x00=1+1", "\x1b=1+1", "\ufeff@x", "\u200b+1", "＝1", "＠x", "\n")
+    assert all(cell.startswith("'") for cell in cells(*behind)[1:])
+    others = ["a=b", "1-1", "a\x1b[31mb", "aten::mm", 'a "b", c\nd']
+    assert cells(*others)[1:] == [text.replace("\x1b", "\ufffd") for text in others]
+    numbers = Table("t", (Column("y", ColumnType.NUMBER),), [(-1.5,)])
+    assert csv_text(numbers) == "y\n-1.5\n"
 
 
 def test_appending_to_something_else_is_refused_with_the_difference(tmp_path):
@@ -172,12 +166,11 @@ def test_appending_to_something_else_is_refused_with_the_difference(tmp_path):
     def append(*names):
         return append_csv(Table("t", tuple(map(Column, names)), [("x",) * len(names)]), path)
 
-    with pytest.raises(RequestError, match="it lacks target; it also has seed"):
-        append("provider", "target")
-    with pytest.raises(RequestError, match="their order"):
-        append("seed", "provider")
+    for names, why in ((["provider", "target"], "target.*seed"), (["seed", "provider"], "order")):
+        with pytest.raises(RequestError, match=why):
+            append(*names)
     path.write_bytes(b"provider\n\xff\n")
-    with pytest.raises(StorageError, match=r"it is not UTF-8 text \(byte 10\)"):
+    with pytest.raises(StorageError, match="byte 10"):
         append("provider")
 
 
