@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gemmetry.history.changes import CAUSES, LevelShift, MovedShare, judge
@@ -17,64 +19,56 @@ def shift(ratio, width=0.01):
 
 SLOW, FAST, SAME, OPEN = shift(1.1), shift(0.9), shift(1.0), shift(1.05, 0.2)
 ALL, FEW, SOME = MovedShare(19, 20), MovedShare(1, 20), MovedShare(10, 20)
+OTHERS = MovedShare(0, 0)
+"""Of a provider without other dispatches."""
+ALONE = Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, provider=FEW)
+TOGETHER = Facts(own=SLOW, relative=SAME, reference=SLOW, others=ALL, provider=ALL)
+WITHOUT = replace(ALONE, relative=None, reference=None)
+UNCLEAR = Facts(own=OPEN, relative=SLOW, reference=OPEN)
 TORCH = ("torch 2.9.0 → 2.10.0",)
+DRIVER = ("driver 580 → 590",)
+LEVEL = ("verification_level standard → paranoid",)
 
 CASES = {
-    "only this one moved": (
-        Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, provider=FEW), Cause.KERNEL),
-    "faster, only this one": (
-        Facts(own=FAST, relative=FAST, reference=SAME, others=FEW, provider=FEW), Cause.KERNEL),
+    "only this one moved": (ALONE, Cause.KERNEL),
+    "faster, only this one": (replace(ALONE, own=FAST, relative=FAST), Cause.KERNEL),
     "everything moved, and this one more": (
-        Facts(own=shift(1.3), relative=SLOW, reference=SLOW, others=ALL, provider=ALL),
-        Cause.KERNEL),
-    "everything moved with its reference": (
-        Facts(own=SLOW, relative=SAME, reference=SLOW, others=ALL, provider=ALL), Cause.HOST),
+        replace(TOGETHER, own=shift(1.3), relative=SLOW), Cause.KERNEL),
+    "everything moved with its reference": (TOGETHER, Cause.HOST),
     "with its reference, and the clock fell": (
-        Facts(own=SLOW, relative=SAME, reference=SLOW, others=SOME, clock=1 / 1.1), Cause.HOST),
+        replace(TOGETHER, others=SOME, provider=OTHERS, clock=1 / 1.1), Cause.HOST),
     "with its reference, and the clock rose": (
-        Facts(own=SLOW, relative=SAME, reference=SLOW, others=SOME, clock=1.1), Cause.UNDECIDED),
+        replace(TOGETHER, others=SOME, provider=OTHERS, clock=1.1), Cause.UNDECIDED),
     "its reference moved, it did not": (
-        Facts(own=SAME, relative=SLOW, reference=FAST, others=FEW), Cause.BASELINE),
+        replace(ALONE, own=SAME, reference=FAST, provider=OTHERS), Cause.BASELINE),
     "it is the reference, and moved alone": (
-        Facts(own=FAST, is_reference=True, others=FEW, provider=FEW), Cause.BASELINE),
-    "without a reference, alone": (Facts(own=SLOW, others=FEW, provider=FEW), Cause.KERNEL),
+        replace(WITHOUT, own=FAST, is_reference=True), Cause.BASELINE),
+    "without a reference, alone": (WITHOUT, Cause.KERNEL),
     "without a reference, half of them": (
-        Facts(own=SLOW, others=SOME, provider=SOME), Cause.UNDECIDED),
+        replace(WITHOUT, others=SOME, provider=SOME), Cause.UNDECIDED),
     "without a reference or others": (Facts(own=SLOW), Cause.UNDECIDED),
     "the provider moved with a new version": (
-        Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, provider=ALL,
-             environment=TORCH), Cause.ENVIRONMENT),
+        replace(ALONE, provider=ALL, environment=TORCH), Cause.ENVIRONMENT),
     "everything moved with a new driver": (
-        Facts(own=SLOW, relative=SAME, reference=SLOW, others=ALL, provider=ALL,
-             environment=("driver 580 → 590",)), Cause.ENVIRONMENT),
-    "the provider moved, and nothing else changed": (
-        Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, provider=ALL), Cause.KERNEL),
-    "one moved with a new version": (
-        Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, provider=FEW,
-             environment=TORCH), Cause.KERNEL),
+        replace(TOGETHER, environment=DRIVER), Cause.ENVIRONMENT),
+    "the provider moved, and nothing else changed": (replace(ALONE, provider=ALL), Cause.KERNEL),
+    "one moved with a new version": (replace(ALONE, environment=TORCH), Cause.KERNEL),
     "the only one of its provider moved with a new version": (
-        Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, provider=MovedShare(1, 1),
-             environment=TORCH), Cause.UNDECIDED),
-    "a setting of the method changed": (
-        Facts(own=SLOW, relative=SAME, reference=SLOW, others=ALL, provider=ALL,
-             method=("verification_level standard → paranoid",)), Cause.METHOD),
+        replace(ALONE, provider=MovedShare(1, 1), environment=TORCH), Cause.UNDECIDED),
+    "a setting of the method changed": (replace(TOGETHER, method=LEVEL), Cause.METHOD),
     "it is timed in another way": (
-        Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW,
-             own_method="timed by graph instead of events"), Cause.METHOD),
-    "the level returned": (
-        Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, returned=5), Cause.NOISE),
+        replace(ALONE, provider=OTHERS, own_method="timed by graph"), Cause.METHOD),
+    "the level returned": (replace(ALONE, provider=OTHERS, returned=5), Cause.NOISE),
     "too small to count": (Facts(own=SAME, relative=SAME, reference=SAME), Cause.NOISE),
     "too few runs since": (Facts(own=shift(1.1, None)), Cause.UNDECIDED),
     "its ratio varies too much": (
         Facts(own=SLOW, relative=OPEN, reference=OPEN, others=FEW), Cause.UNDECIDED),
     "the ratio shows it where times do not": (
-        Facts(own=OPEN, relative=SLOW, reference=OPEN, adjusted=(SLOW, SAME)), Cause.KERNEL),
-    "the ratio shows its reference": (
-        Facts(own=OPEN, relative=SLOW, reference=OPEN, adjusted=(SAME, FAST)), Cause.BASELINE),
-    "the ratio shows neither": (
-        Facts(own=OPEN, relative=SLOW, reference=OPEN, adjusted=(OPEN, OPEN)), Cause.UNDECIDED),
+        replace(UNCLEAR, adjusted=(SLOW, SAME)), Cause.KERNEL),
+    "the ratio shows its reference": (replace(UNCLEAR, adjusted=(SAME, FAST)), Cause.BASELINE),
+    "the ratio shows neither": (replace(UNCLEAR, adjusted=(OPEN, OPEN)), Cause.UNDECIDED),
     "slower, and its reference even more": (
-        Facts(own=SLOW, relative=FAST, reference=shift(1.3), others=ALL), Cause.HOST),
+        replace(TOGETHER, relative=FAST, reference=shift(1.3), provider=OTHERS), Cause.HOST),
 }  # fmt: skip
 
 
@@ -87,9 +81,7 @@ def test_each_rule(name):
 
 
 def test_what_changed_in_that_run_is_listed_with_every_cause():
-    facts = Facts(own=SLOW, relative=SLOW, reference=SAME, others=FEW, provider=FEW,
-                        environment=TORCH, hints=("throttled since: power",))  # fmt: skip
-    cause, reasons = judge(facts)
+    cause, reasons = judge(replace(ALONE, environment=TORCH, hints=("throttled since: power",)))
     assert cause is Cause.KERNEL
     assert reasons[1:] == (f"changed in that run: {TORCH[0]}", "throttled since: power")
 
@@ -101,7 +93,5 @@ def test_a_share_of_few_dispatches_is_no_share():
     assert not MovedShare(3, 10).is_few
     assert not MovedShare(2, 2).is_all
     assert not MovedShare(0, 2).is_few
-
-
-def test_every_cause_is_explained():
+    # Every cause is explained.
     assert set(CAUSES) == set(Cause)

@@ -10,13 +10,16 @@ from gemmetry.history.changes import TRANSIENT, ChangeCause, device_history, his
 from gemmetry.statistics.comparison import Difference
 
 
+def judged(runs, baseline=None):
+    return history_changes(device_history(runs[0].device, runs, baseline), threshold=0.02)
+
+
 def found(synthetic, baseline=None):
     runs = synthetic.entries()
     history = device_history(runs[0].device, runs, baseline)
-    result = history_changes(history, threshold=0.02)
     return [
         (history.keys[one.series][0], one.series % synthetic.shapes, one.run, str(one.cause), one)
-        for one in result.changes
+        for one in judged(runs, baseline).changes
     ]
 
 
@@ -116,8 +119,7 @@ def test_a_dispatch_that_is_timed_in_another_way(histories):
         place = next(n for n, p in enumerate(run.points)
                      if p.provider == "iree" and p.operation.startswith("matmul_128x"))  # fmt: skip
         run.points[place] = msgspec.structs.replace(run.points[place], method="events")
-    history = device_history(runs[0].device, runs)
-    [change] = history_changes(history, threshold=0.02).changes
+    [change] = judged(runs).changes
     assert (change.run, change.cause) == (35, ChangeCause.METHOD)
 
 
@@ -139,9 +141,9 @@ def test_all_of_them_at_once(histories):
     synthetic.slow(1.05, 100)
     for settings in synthetic.settings[100:]:
         settings["cold_cache"] = False
-    causes = {(run, cause) for _, _, run, cause, _ in found(synthetic)}
-    assert causes == {(20, "host"), (45, "kernel"), (60, "baseline"), (80, "environment"),
-                      (100, "method")}  # fmt: skip
+    assert {one[2:4] for one in found(synthetic)} == {
+        (20, "host"), (45, "kernel"), (60, "baseline"), (80, "environment"), (100, "method"),
+    }  # fmt: skip
 
 
 def test_nothing_is_found_in_other_noise(histories):
@@ -156,17 +158,16 @@ def test_gaps_and_late_starts_are_no_changes(histories):
         run.points[:] = [p for n, p in enumerate(run.points) if number % 3 or n % 2]
     for run in runs[:20]:
         del run.points[-3:]
-    history = device_history(runs[0].device, runs)
-    assert history_changes(history, threshold=0.02).changes == []
-    assert np.isnan(history.median_ns).any()
+    assert judged(runs).changes == []
+    assert np.isnan(device_history(runs[0].device, runs).median_ns).any()
 
 
 def test_another_reference_changes_who_moved(histories):
     synthetic = histories.SyntheticHistory(shapes=3)
     synthetic.slow(0.8, 30, provider="iree", shape=1)
-    causes = {one[:4] for one in found(synthetic, "iree")}
-    assert causes == {("iree", 1, 30, "baseline"), ("torch", 1, 30, "baseline"),
-                      ("triton", 1, 30, "baseline")}  # fmt: skip
+    assert {one[:4] for one in found(synthetic, "iree")} == {
+        (name, 1, 30, "baseline") for name in ("iree", "torch", "triton")
+    }
     assert summary(found(synthetic, "torch:default")) == [("iree", 1, 30, "kernel")]
 
 
@@ -189,10 +190,7 @@ def test_what_a_young_history_promises_is_what_it_finds(histories):
         synthetic = histories.SyntheticHistory(
             shapes=4, runs=8, noise=0.01, host_noise=0.01, seed=seed
         )
-        runs = synthetic.entries()
-        history = device_history(runs[0].device, runs)
-        promised += history_changes(history, threshold=0.02).power(4, 0.1, most_after=1).share
-        assert history.keys[4][0] == "triton"
+        promised += judged(synthetic.entries()).power(4, 0.1, most_after=1).share
         synthetic.slow(1.1, 7, provider="triton", shape=0)
         hits += ("triton", 0, 7, "kernel") in summary(found(synthetic))
     assert hits / 40 == pytest.approx(promised / 40, abs=0.2)
@@ -200,8 +198,8 @@ def test_what_a_young_history_promises_is_what_it_finds(histories):
 
 def test_young_histories_are_undecided_and_longer_ones_are_not(histories):
     def changes(runs, noise):
-        entries = histories.SyntheticHistory(runs=runs, noise=noise, host_noise=noise).entries()
-        return history_changes(device_history(entries[0].device, entries), threshold=0.02)
+        synthetic = histories.SyntheticHistory(runs=runs, noise=noise, host_noise=noise)
+        return judged(synthetic.entries())
 
     assert [changes(runs, 0.01).is_undecided for runs in (1, 3, 12)] == [True, True, False]
     assert [changes(5, noise).is_undecided for noise in (0.002, 0.03)] == [False, True]
@@ -218,12 +216,12 @@ def test_an_old_commit_measured_again_is_no_change_and_hides_none(histories):
     history = device_history(runs[0].device, runs)
     assert sorted(history.measured_again) == list(range(30, 38))
     assert history.first_new(4) == 28
-    [change] = history_changes(history, threshold=0.02).changes
+    [change] = judged(runs).changes
     assert (change.run, change.direction) == (15, Difference.FASTER)
     synthetic.slow(1.25, 38, provider="triton", shape=1)
     later = synthetic.entries()
     later[30:38] = runs[30:38]
-    changes = history_changes(device_history(runs[0].device, later), threshold=0.02).changes
+    changes = judged(later).changes
     assert [(one.run, one.direction) for one in changes][1:] == [(38, Difference.SLOWER)]
 
 

@@ -47,9 +47,9 @@ def experiment(*records, **changes):
 def test_an_experiment_becomes_one_entry_for_each_class_of_devices():
     cpu = record(target="cpu", device="cpu", environment_id="cpu")
     first, second, third = runs_of(experiment(record(), record(device="cuda:1"), cpu))
-    assert first.device == "NVIDIA H200, 140 GiB, 700 W"
-    assert second.device == "NVIDIA H200, 140 GiB, 500 W"
-    assert third.device == "AMD EPYC, 2 processors"
+    assert [one.device for one in (first, second, third)] == [
+        "NVIDIA H200, 140 GiB, 700 W", "NVIDIA H200, 140 GiB, 500 W", "AMD EPYC, 2 processors",
+    ]  # fmt: skip
     assert first.id == second.id == third.id
     assert (first.commit, third.commit) == ("1a2b3c4", "")
     assert first.time == "2026-11-23T02:00:00+00:00"
@@ -94,15 +94,12 @@ def test_an_experiment_is_recognised_after_it_was_copied_and_after_it_has_grown(
         assert _added(Path(), one, StoredHistory({run.device: [run]})).state == state
 
 
-def test_what_the_user_states_counts():
+def test_what_the_user_states_counts_and_what_cannot_be_stored_is_refused():
     [run] = runs_of(experiment(record()), commit="abc", label="nightly", time="2026-01-02")
     assert (run.commit, run.label, run.time) == ("abc", "nightly", "2026-01-02T00:00:00+00:00")
     [run] = runs_of(experiment(record()), time="2026-01-02T03:00:00+02:00")
     assert run.time == "2026-01-02T01:00:00+00:00"
-    with pytest.raises(RequestError, match="cannot read the time 'yesterday'"):
+    with pytest.raises(RequestError, match="'yesterday'"):
         runs_of(experiment(record()), time="yesterday")
-
-
-def test_an_experiment_without_results_is_refused():
-    with pytest.raises(RequestError, match="runs/1 has no results yet"):
+    with pytest.raises(RequestError, match="runs/1"):
         runs_of(experiment())

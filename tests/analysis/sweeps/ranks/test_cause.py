@@ -23,14 +23,19 @@ from gemmetry.sweeps.rows import GemmKind
 def gemms_of(tmp_path, sweeps):
     """The GEMMs of rank 0 of a point, by kernel."""
 
-    def make(change=None, **chosen):
+    def make(change=lambda facts: facts, **chosen):
         path = tmp_path / "rank0.json"
         path.write_text(sweeps.point_traces(sweeps.MadePoint(**chosen))[0])
-        facts = read_facts(RankFile(path, 0, "name"))[1]
-        facts = change(facts) if change else facts
+        facts = change(read_facts(RankFile(path, 0, "name"))[1])
         return {one.kind.kernel: one for one in gemm_statistics(facts)}
 
     return make
+
+
+def with_durations(facts, durations):
+    columns = {name: getattr(facts.gemms, name) for name in GemmInstances.__struct_fields__}
+    gemms = GemmInstances(**{**columns, "durations": durations.tobytes()})
+    return msgspec.structs.replace(facts, gemms=gemms)
 
 
 def test_the_slowed_gemm_is_found_and_the_other_is_not(gemms_of, sweeps):
@@ -78,13 +83,11 @@ def test_the_effect_of_each_kind_of_collective(gemms_of, sweeps):
             )
             for i, one in enumerate(facts.communication)
         )  # fmt: skip
-        gemms = facts.gemms
-        duration = gemms.duration_ns.copy()
-        slow = [row for row, at, _ in gemms.overlapping.tolist() if at % 2 == 0]
+        duration = facts.gemms.duration_ns.copy()
+        slow = [row for row, at, _ in facts.gemms.overlapping.tolist() if at % 2 == 0]
         duration[slow] = duration[slow] * 3 // 2
-        columns = {name: getattr(gemms, name) for name in GemmInstances.__struct_fields__}
-        gemms = GemmInstances(**{**columns, "durations": duration.tobytes()})
-        return msgspec.structs.replace(facts, communication=communication, gemms=gemms)
+        changed = msgspec.structs.replace(facts, communication=communication)
+        return with_durations(changed, duration)
 
     cause = gemms_of(change, slowdown={sweeps.UP.kernel: 1.2})[sweeps.UP.kernel].cause
     found = {one.op: one for one in cause.by_collective}
@@ -115,35 +118,32 @@ def test_statistics_agree_with_numpy(gemms_of, sweeps):
 def test_the_effect_of_the_first_step(gemms_of, sweeps):
     def slow_first(facts):
         gemms = facts.gemms
-        duration = np.where(gemms.step == 3, 4 * gemms.duration_ns, gemms.duration_ns)
-        columns = {name: getattr(gemms, name) for name in GemmInstances.__struct_fields__}
-        return msgspec.structs.replace(
-            facts, gemms=GemmInstances(**{**columns, "durations": duration.tobytes()})
-        )
+        return with_durations(facts, np.where(gemms.step == 3, 4, 1) * gemms.duration_ns)
 
     found = gemms_of(slow_first)[sweeps.DOWN.kernel]
     assert found.first_step_ratio == pytest.approx(4, rel=0.02)
     assert found.later_steps_median_us == pytest.approx(90, rel=0.02)
 
 
+KIND = GemmKind(kernel="k", m=1, n=1, k=1)
+
+
 def test_short_overlaps_give_no_response():
-    kind = GemmKind(kernel="k", m=1, n=1, k=1)
     duration, overlap = np.full(20, 100.0), np.array([0.0] * 14 + [10.0] * 6)
-    assert dose_response(kind, duration, overlap) is None
-    assert dose_response(kind, duration, 9 * overlap) is not None
+    assert dose_response(KIND, duration, overlap) is None
+    assert dose_response(KIND, duration, 9 * overlap) is not None
 
 
 def test_slopes_between_almost_equal_shares_are_no_bounds():
     """Durations that rise with shares a billionth apart: e to the slope is no number."""
-    kind = GemmKind(kernel="k", m=1, n=1, k=1)
     share = 0.9 + 1e-9 * np.arange(12)
     duration = 100.0 * 1.1 ** np.arange(12)
-    found = dose_response(kind, duration, share * duration)
+    found = dose_response(KIND, duration, share * duration)
     assert (found.full_overlap_slowdown, found.low, found.high) == (None, None, None)
     assert "differ by less than 50%" in found.note
     assert found.highest_share == pytest.approx(0.9)
     alone = np.concatenate([np.full(12, 100.0), duration])
-    found = dose_response(kind, alone, np.concatenate([np.zeros(12), share * duration]))
+    found = dose_response(KIND, alone, np.concatenate([np.zeros(12), share * duration]))
     assert found is not None
     assert 1 < found.full_overlap_slowdown < 10
     assert found.low < found.full_overlap_slowdown < found.high
@@ -151,11 +151,10 @@ def test_slopes_between_almost_equal_shares_are_no_bounds():
 
 def test_a_slope_that_noise_of_almost_equal_shares_makes_is_no_factor():
     """40 instances that overlap almost entirely, whose shares grow with their durations."""
-    kind = GemmKind(kernel="k", m=1, n=1, k=1)
     together = np.linspace(350.0, 700.0, 40)
     duration = np.concatenate([[280.0, 281.0], together])
     share = np.concatenate([[0.0, 0.0], np.linspace(0.9, 1.0, 40)])
-    found = dose_response(kind, duration, share * duration)
+    found = dose_response(KIND, duration, share * duration)
     assert (found.full_overlap_slowdown, found.low, found.high) == (None, None, None)
     assert "extrapolated" in found.note
     assert found.highest_share == pytest.approx(1)
