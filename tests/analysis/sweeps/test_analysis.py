@@ -10,45 +10,34 @@ from gemmetry.sweeps.workers import RankFailure, analyse_ranks
 
 
 @pytest.fixture
-def analysis_of(tmp_path, sweeps):
-    """The analysis of a sweep with these points."""
-
-    def make(*points, selection=None, **kwargs):
-        sweeps.write_sweep(tmp_path, points, **kwargs)
-        return analyse_sweep(tmp_path, selection=selection)
-
-    return make
-
-
-@pytest.fixture
-def small(sweeps):
-    """A point as small as can be."""
+def small(sweeps, tmp_path):
+    """Writes the sweep of a point as small as can be."""
 
     def make(**chosen):
-        return sweeps.MadePoint(**{"steps": 1, "layers": 1, **chosen})
+        return sweeps.write_sweep(tmp_path, [sweeps.MadePoint(steps=1, layers=1, **chosen)])
 
     return make
 
 
-def test_a_trace_that_cannot_be_read_costs_its_rank_alone(tmp_path, sweeps, small):
-    sweeps.write_sweep(tmp_path, [small(ranks=3)])
-    broken = next(tmp_path.rglob("rank1/*.gz"))
+def test_a_trace_that_cannot_be_read_costs_its_rank_alone(small):
+    folder = small(ranks=3)
+    broken = next(folder.rglob("rank1/*.gz"))
     broken.write_bytes(b"\x1f\x8b damaged")
-    (found,) = analyse_sweep(tmp_path).points
+    (found,) = analyse_sweep(folder).points
     assert [one.facts.rank for one in found.ranks] == [0, 2]
     assert any(str(broken) in text for text in found.problems)
     assert "rank 1 of 3 has no trace that can be read" in found.problems
     assert found.gaps == (1,)
 
 
-def test_two_traces_that_claim_the_same_rank(tmp_path, sweeps, small):
-    sweeps.write_sweep(tmp_path, [small()])
-    first, second = sorted(tmp_path.rglob("*.gz"))
+def test_two_traces_that_claim_the_same_rank(small):
+    folder = small()
+    first, second = sorted(folder.rglob("*.gz"))
     second.write_bytes(first.read_bytes())
-    (found,) = analyse_sweep(tmp_path).points
+    (found,) = analyse_sweep(folder).points
     texts = "\n".join(found.problems)
-    assert "several traces are of rank 0 according to their content" in texts
-    assert "the trace is of rank 0, its path of rank 1" in texts
+    assert "several traces are of rank 0" in texts
+    assert "its path of rank 1" in texts
 
 
 @pytest.fixture
@@ -67,17 +56,15 @@ def failing(monkeypatch):
     return make
 
 
-def test_an_error_of_all_workers_is_not_blamed_on_the_training(analysis_of, small, failing):
+def test_an_error_of_all_workers_is_not_blamed_on_the_training(small, failing):
     failing(0, 1)
-    with pytest.raises(EnvironmentFailure, match="no trace was read") as caught:
-        analysis_of(small())
-    assert "KeyError: 'x'" in caught.value.message
-    assert "The traces may be sound" in caught.value.hint
+    with pytest.raises(EnvironmentFailure, match="KeyError: 'x'") as caught:
+        analyse_sweep(small())
     assert "training" not in caught.value.hint
 
 
-def test_an_error_of_one_worker_is_no_missing_trace(analysis_of, small, failing):
+def test_an_error_of_one_worker_is_no_missing_trace(small, failing):
     failing(1)
-    (point,) = analysis_of(small(ranks=3)).points
+    (point,) = analyse_sweep(small(ranks=3)).points
     assert [one for one in point.problems if "KeyError: 'x'" in one] == list(point.problems)
     assert point.gaps == (1,)

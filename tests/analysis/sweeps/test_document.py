@@ -42,9 +42,8 @@ def test_every_entry_fits_the_schema_of_its_kind(document, analysis):
 
 def test_every_table_opens_in_every_format(analysis, tmp_path):
     result = sweep_result(analysis)
-    result.write(tmp_path / "tables")
-    result.write(tmp_path / "tables.xlsx")
-    result.write(tmp_path / "tables.md")
+    for name in ("tables", "tables.xlsx", "tables.md"):
+        result.write(tmp_path / name)
     for name, found in result.rows.items():
         made = result.table(name)
         assert all(column.description for column in made.columns)

@@ -9,22 +9,16 @@ from gemmetry.sweeps.folder import analysis_folder, read_sweep
 
 
 @pytest.fixture
-def point(sweeps):
-    """A point as small as can be."""
-
-    def make(**chosen):
-        return sweeps.MadePoint(**{"steps": 1, "layers": 1, **chosen})
-
-    return make
+def folder(sweeps, tmp_path):
+    """The sweep of a point as small as can be."""
+    return sweeps.write_sweep(tmp_path / "sweep_1", [sweeps.MadePoint(steps=1, layers=1)])
 
 
-def test_further_recordings_of_a_rank_belong_to_its_trace(tmp_path, sweeps, point):
-    sweeps.write_sweep(tmp_path, [point()])
-    folder = tmp_path / "256thread/nccl_8channels/torch_profiler/rank1"
-    first = folder / "trace.pt.trace.json.gz"
+def test_further_recordings_of_a_rank_belong_to_its_trace(folder):
+    (first,) = folder.rglob("rank1/*.gz")
     for number in (10, 2):
-        (folder / f"trace_{number}.pt.trace.json.gz").write_bytes(first.read_bytes())
-    traces = read_sweep(tmp_path).points[0].traces
+        first.with_name(f"trace_{number}.pt.trace.json.gz").write_bytes(first.read_bytes())
+    traces = read_sweep(folder).points[0].traces
     assert [trace.rank for trace in traces] == [0, 1]
     assert traces[0].more == ()
     assert traces[1].path == first
@@ -33,32 +27,27 @@ def test_further_recordings_of_a_rank_belong_to_its_trace(tmp_path, sweeps, poin
     ]  # fmt: skip
 
 
-def test_a_damaged_document_is_a_problem(tmp_path, sweeps, point):
-    sweeps.write_sweep(tmp_path, [point()])
-    (tmp_path / "sweep.json").write_text("{")
-    (tmp_path / "256thread/nccl_8channels/point.json").write_text("[]")
-    found = read_sweep(tmp_path)
+def test_a_damaged_document_is_a_problem(folder):
+    (folder / "sweep.json").write_text("{")
+    (folder / "256thread/nccl_8channels/point.json").write_text("[]")
+    found = read_sweep(folder)
     assert [p.outcome for p in found.points] == ["ok"]
     assert len(found.problems) == 2
     assert all("is ignored" in problem for problem in found.problems)
 
 
-def test_a_folder_without_points_is_refused_with_the_sweeps_in_it(tmp_path, sweeps, point):
+def test_a_folder_without_points_is_refused_with_the_sweeps_in_it(folder):
     with pytest.raises(RequestError, match="does not exist"):
-        read_sweep(tmp_path / "no")
-    sweeps.write_sweep(tmp_path / "sweep_1", [point()])
-    with pytest.raises(RequestError, match=r"has no point of a sweep; .*: sweep_1"):
-        read_sweep(tmp_path)
+        read_sweep(folder / "no")
+    with pytest.raises(RequestError, match="sweep_1"):
+        read_sweep(folder.parent)
 
 
-def test_the_folder_of_the_analysis(tmp_path, sweeps, point):
-    sweeps.write_sweep(tmp_path, [point()])
-    assert analysis_folder(tmp_path) == tmp_path / "analysis"
-    old = tmp_path / "tracelens_analysis"
+def test_the_folder_of_the_analysis(folder):
+    assert analysis_folder(folder) == folder / "analysis"
+    old = folder / "tracelens_analysis"
     (old / "256thread" / "individual_reports").mkdir(parents=True)
-    assert analysis_folder(tmp_path) == old
-    assert analysis_folder(tmp_path, "mine") == tmp_path / "mine"
-    assert [p.folder for p in read_sweep(old).points] == [
-        p.folder for p in read_sweep(tmp_path).points
-    ]
-    assert len(read_sweep(tmp_path).points) == 1
+    assert analysis_folder(folder) == old
+    assert analysis_folder(folder, "mine") == folder / "mine"
+    (of_old,), (point,) = read_sweep(old).points, read_sweep(folder).points
+    assert of_old.folder == point.folder

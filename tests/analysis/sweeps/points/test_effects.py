@@ -35,12 +35,9 @@ def test_a_setting_without_effect_and_one_with():
     assert len(found) == 4
 
 
-def test_an_effect_that_differs_between_pairs_is_undecided():
+def test_an_effect_that_differs_between_pairs_is_undecided_and_an_axis_is_a_setting():
     found = by_name(grid(lambda t, c: 100 + (c if t == 512 else 0)))
     assert str(found["threads", "512"].comparison.verdict) == "undecided"
-
-
-def test_an_axis_is_a_setting():
     runs = grid(lambda t, c: 100 + c / 10, NCCL_ALGO="Ring")
     runs |= grid(lambda t, c: 120 + c / 10, NCCL_ALGO="Tree")
     effect = by_name(runs)["NCCL_ALGO", "Tree"]

@@ -7,33 +7,15 @@ import pytest
 from gemmetry.sweeps.points import StepTime, analyse_sweep, summarize_point
 
 
-@pytest.fixture
-def point_of(tmp_path, sweeps):
-    """The analysis of a sweep of one point."""
-
-    def make(**chosen):
-        sweeps.write_sweep(tmp_path, [sweeps.MadePoint(**chosen)])
-        (found,) = analyse_sweep(tmp_path).points
-        return found
-
-    return make
-
-
-def _parts(summary):
-    return (
-        summary.compute_ms
-        + (summary.slowed_compute_ms or 0)
-        + summary.exposed_comm_ms
-        + summary.exposed_copy_ms
-        + summary.idle_ms
-    )
-
-
-def test_the_parts_add_up_and_name_the_slowed_compute(point_of, sweeps):
-    found = point_of(noise=0.002, slowdown={sweeps.UP.kernel: 1.3})
+def test_the_parts_add_up_and_name_the_slowed_compute(tmp_path, sweeps):
+    made = sweeps.MadePoint(noise=0.002, slowdown={sweeps.UP.kernel: 1.3})
+    (found,) = analyse_sweep(sweeps.write_sweep(tmp_path, [made])).points
     summary = found.summary
     assert summary.step_ms.n == 3
-    assert _parts(summary) == pytest.approx(summary.step_ms.median, rel=1e-12)
+    parts = ("compute", "slowed_compute", "exposed_comm", "exposed_copy", "idle")
+    assert sum(getattr(summary, f"{part}_ms") for part in parts) == pytest.approx(
+        summary.step_ms.median, rel=1e-12
+    )
     # 6 layers, in each of which UP takes 100 us and next to the all-gather 30 us more.
     assert summary.slowed_compute_ms == pytest.approx(6 * 0.030, rel=0.05)
     assert summary.compute_ms == pytest.approx(6 * (2 * 0.190 + 0.020), rel=0.02)
