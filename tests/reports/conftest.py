@@ -148,19 +148,11 @@ def _other_records() -> list[Record]:
     square = "matmul_512x512x512_f32t_f32t_f32t"
     odd = "matmul_257x129x65_bf16t_bf16t_f32t"
     return [
-        make_record(
-            "matmul_512x512x512_f16t_f16t_f16t",
-            provider="torch",
-            gflops=1.1,
-            marks=("interval ±8 %: raise --time-budget",),
-            verdict=Verdict(status=Verification.WARNED, max_error_ratio=0.8),
-        ),
-        make_record(
-            "batch_matmul_16x128x64x128_f32t_f32n_f32t",
-            provider="numpy",
-            gflops=90.0,
-            verdict=Verdict(status=Verification.NOT_VERIFIED),
-        ),
+        make_record("matmul_512x512x512_f16t_f16t_f16t", gflops=1.1,
+                    marks=("interval ±8 %: raise --time-budget",),
+                    verdict=Verdict(status=Verification.WARNED, max_error_ratio=0.8)),
+        make_record("batch_matmul_16x128x64x128_f32t_f32n_f32t", provider="numpy", gflops=90.0,
+                    verdict=Verdict(status=Verification.NOT_VERIFIED)),
         make_record("conv2d_1x58x58x64_3x3x128_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc",
                     provider="iree", gflops=120.0),
         make_record("matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4", provider="iree",
@@ -274,13 +266,8 @@ def console_text_fixture():
     """A function that runs a printer on a plain console and returns the text."""
 
     def run(print_to, width: int = 80) -> str:
-        console = Console(
-            width=width,
-            file=io.StringIO(),
-            color_system=None,
-            force_terminal=False,
-            highlight=False,
-        )
+        console = Console(width=width, file=io.StringIO(), color_system=None, force_terminal=False,
+                          highlight=False)  # fmt: skip
         print_to(console)
         lines = console.file.getvalue().splitlines()
         return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -360,14 +347,8 @@ def job_report_fixture(report_of):
 @pytest.fixture(name="hostile_report")
 def hostile_report_fixture(report_of, tmp_path):
     """Of a trace whose names are scripts, formulas, control characters and megabytes."""
-    names = [
-        f"{HOSTILE}_gemm_kernel",
-        FORMULA,
-        "\x1b[31mred\x00",
-        "x" * 1_000_000,
-        "-1+1|cmd",
-        "\ud800",
-    ]
+    names = [f"{HOSTILE}_gemm_kernel", FORMULA, "\x1b[31mred\x00", "x" * 1_000_000, "-1+1|cmd",
+             "\ud800"]  # fmt: skip
     events = [{"ph": "X", "cat": "cpu_op", "name": HOSTILE, "pid": 1, "tid": 1, "ts": 0, "dur": 900,
                "args": {"External id": 1, "Input Dims": [[HOSTILE], FORMULA]}}]  # fmt: skip
     for number, name in enumerate(names):

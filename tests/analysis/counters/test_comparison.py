@@ -39,12 +39,8 @@ def test_many_launches_have_a_verdict_from_their_interval(report):
     assert same.verdict == "no difference shown"
     assert same.interval[0] <= 1 <= same.interval[1]
     assert _change(report("A", 1.2e5 * (1 + SHIFT)), base).verdict == "lower"
-
-
-def test_one_launch_each_is_undecided(report):
-    change = _change(report("A", [1e5]), report("B", [2e5]))
-    assert (change.verdict, change.interval, change.difference) == ("undecided", None, 1e5)
-    assert "1 launch a side" in change.note
+    alone = _change(report("A", [1e5]), report("B", [2e5]))
+    assert (alone.verdict, alone.interval, alone.difference) == ("undecided", None, 1e5)
 
 
 NAME = "dram__bytes_read.sum"
@@ -56,7 +52,6 @@ def test_what_one_side_never_counts_differs_without_a_ratio(report):
     change = _change(zero, some, NAME, metrics=[NAME])
     assert (change.verdict, change.ratio, change.difference) == ("higher", None, 4e6)
     assert change.interval is None
-    assert "0 in every launch of one side" in change.note
     assert _change(some, zero, NAME, metrics=[NAME]).verdict == "lower"
 
 
@@ -68,17 +63,16 @@ def test_few_launches_and_negative_values_are_undecided(report, launches, first)
     assert (change.verdict, change.interval) == ("undecided", None)
 
 
-def test_a_metric_of_one_side_only_has_no_verdict(report):
-    some = report("B", [1e5], launch__registers_per_thread=64.0)
-    change = _change(report("A", [1e5]), some, "registers_per_thread")
-    assert (change.first, change.second, change.verdict) == (None, 64.0, "")
-
-
 def test_what_follows_from_the_launch_has_no_noise(report):
-    first = report("A", [1e5], launch__registers_per_thread=64.0)
-    second = report("B", [1e5], launch__registers_per_thread=128.0)
-    assert _change(first, second, "registers_per_thread").verdict == "higher"
-    assert _change(first, first, "registers_per_thread").verdict == "same"
+    """A metric of one side only has no verdict."""
+    name = "registers_per_thread"
+    without = report("A", [1e5])
+    first, second = (report(label, [1e5], launch__registers_per_thread=registers)
+                     for label, registers in (("A", 64.0), ("B", 128.0)))  # fmt: skip
+    change = _change(without, first, name)
+    assert (change.first, change.second, change.verdict) == (None, 64.0, "")
+    assert _change(first, second, name).verdict == "higher"
+    assert _change(first, first, name).verdict == "same"
 
 
 def test_findings_that_come_and_go(counter_launches):
@@ -99,4 +93,4 @@ def test_other_work_is_noted(report):
     first, second = (report(label, [1e5], **{bf16: value})
                      for label, value in (("A", 1e9), ("B", 4e9)))  # fmt: skip
     (kernel,) = compare_counters([first, second]).kernels
-    assert kernel.note.startswith("the work differs: 1e+09 and 4e+09")
+    assert "1e+09 and 4e+09" in kernel.note

@@ -37,6 +37,8 @@ def test_the_file_has_a_line_for_what_is_shown_and_comments_for_the_rest(tuned):
 
 
 def test_sentences_count(tuned):
-    assert tuned_sentences([tuned]) == ["A best setting is shown for 1 of 1 collective."]
-    (_, reason) = tuned_sentences([tuned, replace(tuned, rival=None)])
-    assert reason == f"Without one: 1, {replace(tuned, rival=None).obstacle}."
+    (counted,) = tuned_sentences([tuned])
+    assert "1 of 1" in counted
+    alone = replace(tuned, rival=None)
+    (counted, reason) = tuned_sentences([tuned, alone])
+    assert "1 of 2" in counted and f"1, {alone.obstacle}" in reason
