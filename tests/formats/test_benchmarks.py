@@ -30,19 +30,18 @@ FORMATS = [ResultFormat(
 
 def test_a_file_in_the_folder_is_a_format(tmp_path, monkeypatch) -> None:
     (tmp_path / "lines_of_times.py").write_text(LINES)
-    monkeypatch.setattr(results, "__path__", [*results.__path__, str(tmp_path)])
+    path = tmp_path / "t.txt"
+    path.write_text("TIMES\n5\nx\n7\n")
     result_formats.cache_clear()
-    try:
-        path = tmp_path / "t.txt"
-        path.write_text("TIMES\n5\nx\n7\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(results, "__path__", [*results.__path__, str(tmp_path)])
         form, found = read_results(path, StatedOperation("matmul_8x8x8_f32t_f32t_f32t"))
-        assert form.name == "lines"
-        assert [one.time_ns for one in found.results] == [5, 7]
-        (problem,) = found.problems
-        assert problem.startswith("t.txt:3: ")
-    finally:
-        result_formats.cache_clear()
-        sys.modules.pop("gemmetry.formats.benchmarks.lines_of_times", None)
+    result_formats.cache_clear()
+    sys.modules.pop("gemmetry.formats.benchmarks.lines_of_times")
+    assert form.name == "lines"
+    assert [one.time_ns for one in found.results] == [5, 7]
+    (problem,) = found.problems
+    assert problem.startswith("t.txt:3: ")
 
 
 @pytest.mark.parametrize("name", ["nvbench.csv", "iree_benchmark.json", "triton_do_bench.csv"])
@@ -69,11 +68,8 @@ def test_the_longest_field_and_the_deepest_document_are_bounded(tmp_path) -> Non
     path = tmp_path / "c.csv.gz"
     wide = row.replace("cutlass3x", "x" * 200_000)
     path.write_bytes(gzip.compress("\n".join([header, wide, row]).encode()))
-    before = csv.field_size_limit(131_072)  # Python's own; other readers raise it.
-    try:
-        found = read_results(path, StatedOperation())[1]
-    finally:
-        csv.field_size_limit(before)
+    csv.field_size_limit(131_072)  # Python's own; other readers raise it.
+    found = read_results(path, StatedOperation())[1]
     assert (len(found.results), len(found.problems)) == (1, 1)
     path = tmp_path / "k.json"
     path.write_text('{"tune_params_keys": ["MWG"], "cache": ' + "[" * 100_000)
@@ -141,20 +137,16 @@ def test_without_a_definition_its_name_and_the_request_do(read) -> None:
     assert operation_name(result.operation) == "matmul_256x512x128_bf16t_bf16n_bf16t"
 
 
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [
-        ("INCORRECT_NUMERICAL", Outcome.WRONG),
-        ("INCORRECT_SHAPE", Outcome.WRONG),
-        ("COMPILE_ERROR", Outcome.COMPILE_ERROR),
-        ("RUNTIME_ERROR", Outcome.LAUNCH_ERROR),
-        ("TIMEOUT", Outcome.TIMEOUT),
-    ],
-)
-def test_a_solution_that_failed_has_its_reason(read, status, outcome) -> None:
-    (result,) = read(_line(status)).results
-    assert (result.outcome, result.time_ns) == (outcome, None)
-    assert result.reason == f"flashinfer-bench: {status}: first"
+def test_a_solution_that_failed_has_its_reason(read) -> None:
+    outcomes = {
+        "INCORRECT_NUMERICAL": Outcome.WRONG, "INCORRECT_SHAPE": Outcome.WRONG,
+        "COMPILE_ERROR": Outcome.COMPILE_ERROR, "RUNTIME_ERROR": Outcome.LAUNCH_ERROR,
+        "TIMEOUT": Outcome.TIMEOUT,
+    }  # fmt: skip
+    found = read(*map(_line, outcomes)).results
+    for one, (status, outcome) in zip(found, outcomes.items(), strict=True):
+        assert (one.outcome, one.time_ns) == (outcome, None)
+        assert one.reason == f"flashinfer-bench: {status}: first"
 
 
 @pytest.mark.parametrize(

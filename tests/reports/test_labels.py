@@ -78,10 +78,7 @@ WORDS = st.lists(st.text("abcdxyz0123", min_size=1, max_size=12), min_size=1, ma
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    st.lists(WORDS.map("_".join), min_size=1, max_size=12, unique=True),
-    st.integers(8, 40),
-)
+@given(st.lists(WORDS.map("_".join), min_size=1, max_size=12, unique=True), st.integers(8, 40))
 def test_short_configurations_fit_and_stay_different(names, width):
     short = shorten_configurations(names, width)
     assert set(short) == set(names)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.results.pages import embed_json, page_templates, template_text
 from gemmetry.results.texts import cell_fit, cut, elide, first_line, fitted, printable
 
 
@@ -61,3 +64,17 @@ def test_a_fitted_text_ends_with_a_whole_word(words, width):
         assert [one.rstrip(".,;:(") for one in kept] == [
             one.rstrip(".,;:(") for one in text.split()[: len(kept)]
         ]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.recursive(st.text() | st.integers() | st.none(), lambda c: st.lists(c), max_leaves=8))
+def test_embedded_json_cannot_leave_its_element(value):
+    text = embed_json(value)
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == value
+
+
+def test_templates_escape_what_they_are_given():
+    templates = page_templates()
+    assert templates.from_string("{{ x }}").render(x="<b>") == "&lt;b&gt;"
+    assert "{{" not in template_text(templates, "timeline.js").replace("${", "")

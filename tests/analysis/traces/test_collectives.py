@@ -6,10 +6,7 @@ from pathlib import Path
 
 from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.collectives.summary import kernel_durations
-from gemmetry.traces.report import (
-    collectives_document,
-    kernels_table,
-)
+from gemmetry.traces.report import collectives_document, kernels_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
 
@@ -49,11 +46,7 @@ def test_the_page_names_every_key_of_the_document(kernels, trace, found):
     }
     alike = kernels(0, (2000, 2000, 2000))
     other = (alike[0], replace(alike[1], dtype="Float"), alike[2])
-    for jobs in (
-        found(),
-        found(shift=3_000_000),
-        analyse_jobs([trace(0, alike), trace(1, other)]),
-    ):
+    for jobs in (found(), found(shift=3_000_000), analyse_jobs([trace(0, alike), trace(1, other)])):
         document = collectives_document(jobs, {"x.json": "empty"})
         assert tuple(document) == reported["the document"]
         lists = {name: part for name, part in document.items() if name in reported}

@@ -8,12 +8,7 @@ from rich.console import Console
 from gemmetry.counters.document import side_by_side
 from gemmetry.counters.gates import diagnose
 from gemmetry.counters.roofline import roofline_of
-from gemmetry.counters.text import (
-    DiagnosedLaunch,
-    brief_lines,
-    print_brief,
-    print_diagnoses,
-)
+from gemmetry.counters.text import DiagnosedLaunch, brief_lines, print_brief, print_diagnoses
 
 LONG = "void cutlass::Kernel2<" + "a::b<1, 2>, " * 60 + ">(Params)"
 

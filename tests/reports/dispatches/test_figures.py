@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.dispatches.figures import (
-    heat_figures,
-    roofline_figures,
-)
+from gemmetry.dispatches.figures import heat_figures, roofline_figures
 from gemmetry.domain.dispatch import parse_operation
 
 PEAK = 450.0

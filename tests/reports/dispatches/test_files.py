@@ -13,12 +13,7 @@ import fastexcel
 import pytest
 
 from gemmetry.dispatches import results
-from gemmetry.dispatches.results import (
-    record_table,
-    to_json_document,
-    to_workbook,
-    write,
-)
+from gemmetry.dispatches.results import record_table, to_json_document, to_workbook, write
 from gemmetry.domain import columns as schema
 from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn, result_schema
 from gemmetry.domain.errors import Outcome, RequestError, StorageError, UnknownNameError

@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gemmetry.sweeps.points import analyse_sweep
-from gemmetry.sweeps.tuner import (
-    tuned_collectives,
-    tuned_sentences,
-    tuner_text,
-)
+from gemmetry.sweeps.tuner import tuned_collectives, tuned_sentences, tuner_text
 
 
 @pytest.fixture(scope="module")

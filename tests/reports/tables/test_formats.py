@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import sys
 import zipfile
 
 import fastexcel
@@ -24,6 +25,7 @@ from gemmetry.results.tables import (
     left_out,
     markdown_text,
     parquet,
+    require,
     workbook,
 )
 
@@ -172,6 +174,14 @@ def test_appending_to_something_else_is_refused_with_the_difference(tmp_path):
     path.write_bytes(b"provider\n\xff\n")
     with pytest.raises(StorageError, match="byte 10"):
         append("provider")
+
+
+def test_a_missing_library_names_the_extra(monkeypatch):
+    assert require("json", extra="none").loads("1") == 1
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(RequestError, match="plotly") as caught:
+        require("plotly.offline", extra="plot")
+    assert "gemmetry[plot]" in caught.value.hint
 
 
 def test_markdown_is_aligned_and_escaped():

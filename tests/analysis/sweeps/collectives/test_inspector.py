@@ -7,6 +7,7 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats import nccl as inspector
 from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.tuner import tuned_collectives
 
 
 @pytest.fixture
@@ -51,3 +52,19 @@ def test_a_file_that_cannot_be_opened_is_a_problem(point, monkeypatch):
     found = point([250] * 6).points[0]
     assert found.recorded == ()
     assert sum("a-pid100.log cannot be read" in one for one in found.problems) == 1
+
+
+def test_records_of_nccl_have_precedence_where_every_point_has_them(sweeps, tmp_path, records):
+    made = [
+        sweeps.MadePoint(steps=1, layers=3, channels=channels, repeat=repeat, elements=1 << 23)
+        for channels in (4, 8) for repeat in (1, 2)
+    ]  # fmt: skip
+    folder = sweeps.write_sweep(tmp_path / "sweep", made)
+    for point in made:
+        for rank in range(2):
+            durations = [1000 // point.channels + point.repeat] * 5
+            records(sweeps.point_folder(folder, point) / "nccl", rank, durations)
+    (one,) = tuned_collectives(analyse_sweep(folder))
+    assert (one.source, one.nodes, one.way.channels) == ("nccl_records", 1, 8)
+    assert one.best.mean_ms == pytest.approx((0.126 * 0.127) ** 0.5)
+    assert one.best.steps == 10

@@ -10,13 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.sweeps.collectives import (
-    Lateness,
-    delays_since,
-    lower_bound,
-    matched_job,
-    stragglers,
-)
+from gemmetry.sweeps.collectives import Lateness, delays_since, lower_bound, matched_job, stragglers
 from gemmetry.sweeps.points import PointSelection, analyse_sweep
 from gemmetry.sweeps.ranks import KernelTimes, StepFacts
 

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.sweeps.comparison import (
-    LabelledSweep,
-    RowGroup,
-    compare_sweeps,
-)
+from gemmetry.sweeps.comparison import LabelledSweep, RowGroup, compare_sweeps
 from gemmetry.sweeps.points import analyse_sweep
 from gemmetry.sweeps.rows import environment_entry, sweep_result
 

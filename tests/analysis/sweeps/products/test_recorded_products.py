@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.documents.sweep_files import (
-    product_sweep,
-    timeline_tables,
-)
+from gemmetry.documents.sweep_files import product_sweep, timeline_tables
 from gemmetry.sweeps.points import PointSelection, analyse_sweep
 
 ROOT = Path(__file__).parents[4]

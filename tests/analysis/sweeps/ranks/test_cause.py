@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from gemmetry.sweeps.folder import RankFile
-from gemmetry.sweeps.gemms import (
-    NO_SHAPE,
-    NOT_OVERLAPPED,
-    dose_response,
-    gemm_statistics,
-)
+from gemmetry.sweeps.gemms import NO_SHAPE, NOT_OVERLAPPED, dose_response, gemm_statistics
 from gemmetry.sweeps.ranks import GemmInstances, read_facts
 from gemmetry.sweeps.rows import GemmKind
 

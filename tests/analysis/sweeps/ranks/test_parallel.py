@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from gemmetry.domain.tables import Column, Table
 from gemmetry.sweeps import workers
 from gemmetry.sweeps.folder import read_sweep
 from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess
@@ -15,6 +16,8 @@ from gemmetry.sweeps.workers import (
     RankTask,
     RocprofTask,
     analyse_ranks,
+    gemm_rows,
+    packed_sheet,
     read_rocprofs,
 )
 
@@ -141,3 +144,10 @@ def test_workers_read_counters_like_this_process_and_one_that_dies_costs_its_poi
     dying("'point1' in str(task.folders)")
     lost = PointRocprof(problems=(f"rocprofv3's files: {FAILED}",))
     assert read_rocprofs(counted, processes=2) == [expected[0], lost, expected[2]]
+
+
+def test_rows_survive_packing():
+    table = Table("GEMM", (Column("name"), Column("param: M")), [("aten::mm", 8), ("µ", None)])
+    assert gemm_rows(packed_sheet(table)) == table.records()
+    assert packed_sheet(None) == b""
+    assert gemm_rows(b"") == []
