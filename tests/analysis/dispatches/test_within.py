@@ -78,5 +78,8 @@ def test_the_relevant_difference_follows_the_device_and_the_methods(results, mak
     found = change({"method": "graph", "median_ns": 8000.0}, {"method": "events"})
     assert found.comparison.relevant == pytest.approx(0.25), "2 µs of 8 µs"
     assert found.note.startswith("timed by graph and by events")
+    # Intervals that lie apart around equal medians show nothing.
+    apart = [{"median_ns": 1e6, "ci_low_ns": ns, "ci_high_ns": ns} for ns in (1e6, 2e6)]
+    assert change(*apart).verdict == "undecided"
     requested = compare_with_baseline(result_set, "torch", threshold=0.5)
     assert requested.candidates[0].changes[0].verdict == "no difference shown"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -8,7 +9,13 @@ from rich.console import Console
 from gemmetry.counters.document import side_by_side
 from gemmetry.counters.gates import diagnose
 from gemmetry.counters.roofline import roofline_of
-from gemmetry.counters.text import DiagnosedLaunch, brief_lines, print_brief, print_diagnoses
+from gemmetry.counters.text import (
+    DiagnosedLaunch,
+    brief_lines,
+    grid_text,
+    print_brief,
+    print_diagnoses,
+)
 
 LONG = "void cutlass::Kernel2<" + "a::b<1, 2>, " * 60 + ">(Params)"
 
@@ -23,6 +30,22 @@ def shown(counter_launches):
         )
 
     return of
+
+
+@pytest.mark.parametrize(
+    ("tool", "device", "count", "start", "end"),
+    [("ncu", "9.0", 1, "compute capability 9.0, ", ", grid 16x8x1"),
+     ("rocprofv3", "", 2, "unknown GPU, ", ", grid 16x8x1 workgroups, one of 2 launches alike")],
+)  # fmt: skip
+def test_the_heading_has_the_grid_in_blocks_and_on_amd_in_workgroups(
+    counter_launches, tool, device, count, start, end
+):
+    """A version is not shown as a product."""
+    launch = counter_launches.launch(counter_launches.metrics(), tool=tool, grid=(16, 8, 1))
+    found = replace(diagnose(launch), device=device)
+    one = DiagnosedLaunch(diagnosis=found, grid=grid_text(launch), count=count)
+    assert brief_lines(one, 80)[1].plain == f"{start}100 µs{end}"
+    assert grid_text(counter_launches.launch({})) == ""
 
 
 def test_brief_lines_fit_whatever_the_name(shown):
