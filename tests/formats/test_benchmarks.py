@@ -22,8 +22,7 @@ FORMATS = [ResultFormat(
     name="lines", summary="lines of times", recognises=lambda text: text.startswith("TIMES"),
     rows=lambda text: enumerate(text.splitlines()[1:], 2),
     result=lambda row, stated, path: ForeignResult(
-        operation=stated.whole(), configuration="line", time_ns=float(row)
-    ),
+        operation=stated.whole(), configuration="line", time_ns=float(row)),
 )]
 """
 

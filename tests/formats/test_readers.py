@@ -25,26 +25,18 @@ from gemmetry.formats.readers import (
 from gemmetry.traces.reading import find_traces, read_trace
 
 LINES = """
+import io, json
+
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.formats.readers import TraceFormat
 
-
 def _read(path):
-    import io, json
-
-    starts = path.read_text().splitlines()[1:]
     events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": int(start), "dur": 1}
-              for start in starts]
+              for start in path.read_text().splitlines()[1:]]
     return read_kineto(io.BytesIO(json.dumps({"traceEvents": events}).encode()))
 
-
-FORMATS = [TraceFormat(
-    name="lines of times",
-    suffix=".lines",
-    summary="lines of times (.lines)",
-    begins=lambda text: text.startswith(b"LINES"),
-    read=_read,
-)]
+FORMATS = [TraceFormat(name="lines of times", suffix=".lines", summary="lines of times (.lines)",
+                       begins=lambda text: text.startswith(b"LINES"), read=_read)]
 """
 
 

@@ -83,8 +83,7 @@ def test_verbose_lists_choices_and_commands_line_by_line(make_record):
     )
     events = (PlanReady(1, 0, 0, "e"), StageProgress(Stage.VERIFY, 1, 1), DispatchFinished(record))
     first, stage, done, *reported = _printed(*events, terminal=True, verbose=True).splitlines()
-    assert first == "1 dispatch in e"
-    assert stage == "verify: 1 of 1 dispatch"
+    assert (first, stage) == ("1 dispatch in e", "verify: 1 of 1 dispatch")
     assert done.startswith("[1/1] ok ")
     assert reported == [
         "    chosen by the compiler: tile = [8, 64]",

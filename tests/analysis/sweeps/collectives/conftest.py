@@ -17,7 +17,7 @@ ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 def make_launch(
     kernel=ALL_GATHER, *, op="all_gather", grid=8, block=288, size=1 << 26, start=0, duration=1000,
-    ranks=4, **chosen,
+    ranks=4, step=0, **chosen,
 ):  # fmt: skip
     """One kernel, of `size` bytes; None: the trace records none."""
     collective = Collective(
@@ -30,7 +30,7 @@ def make_launch(
         }
     )  # fmt: skip
     return CommunicationKernel(
-        collective=collective, kernel=kernel, grid=(grid, 1, 1), block=(block, 1, 1), step=0
+        collective=collective, kernel=kernel, grid=(grid, 1, 1), block=(block, 1, 1), step=step
     )
 
 

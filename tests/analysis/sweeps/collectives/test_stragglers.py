@@ -67,14 +67,13 @@ def ranks_of(facts, launch):
                 launches.append(
                     launch(start=begin + 1_000_000 + delay * 1000,
                            duration=8_000_000 - delay * 1000, ranks=len(late),
-                           row=step, sequence=step)
+                           row=step, sequence=step, step=step)
                 )  # fmt: skip
                 steps.append(
                     StepFacts(number=step, start_ns=begin, end_ns=begin + STEP_NS, source="gpu",
                               compute_ns=_at(compute, rank, step), exposed_comm_ns=0,
                               exposed_copy_ns=0, idle_ns=_at(idle, rank, step), comm_ns=0)
                 )  # fmt: skip
-            launches = [_in_step(one, step) for step, one in enumerate(launches)]
             sums = np.array([[_at(kernels, rank, step)] for step in range(len(row))], np.int64)
             made.append(
                 facts(*launches, rank=rank, world_size=len(late), steps=tuple(steps),
@@ -91,11 +90,6 @@ def _stragglers(ranks):
 
 def _at(table, rank, step):
     return 0 if table is None else int(table[rank][step] * 1000)
-
-
-def _in_step(one, step):
-    return type(one)(collective=one.collective, kernel=one.kernel, grid=one.grid, block=one.block,
-                     step=step)  # fmt: skip
 
 
 @pytest.mark.parametrize("title", cases.read(CASES))
@@ -127,12 +121,11 @@ def test_kernels_with_a_rank_in_their_name_show_nothing(ranks_of):
 
 
 def test_delays_since():
-    assert delays_since(np.array([0.0, 0.0, 10.0, 11.0, 10.0, 10.0]), 2, 1.0) == 2
-    assert delays_since(np.array([10.0, 11.0, 10.0, 10.0]), 2, 1.0) == 0
-    assert delays_since(np.array([10.0, 11.0, 10.0, 0.0]), 2, 1.0) is None
-    assert delays_since(np.array([10.0]), 2, 1.0) is None
-    # Shown as a whole, but not up to the last step.
-    assert delays_since(np.array([10.0, 10.1, 10.0, 10.2, 10.0, 10.1, 4.0]), 2, 1.0) is None
+    """The last one is shown as a whole, but not up to the last step."""
+    delays = [([0, 0, 10, 11, 10, 10], 2), ([10, 11, 10, 10], 0), ([10, 11, 10, 0], None),
+              ([10], None), ([10, 10.1, 10, 10.2, 10, 10.1, 4], None)]  # fmt: skip
+    for values, since in delays:
+        assert delays_since(np.array(values, np.float64), 2, 1.0) == since
 
 
 def test_random_delays_rarely_name_a_rank():
@@ -164,8 +157,6 @@ def test_lower_bound():
 def test_a_straggler_planted_on_h200s_is_named_with_its_kernel():
     (point,) = analyse_sweep(ROOT / "tests/data/straggler_h200").points
     first, second = point.stragglers
-    assert not first.is_straggler
-    assert second.is_straggler
-    assert second.last_share == 1
+    assert (first.is_straggler, second.is_straggler, second.last_share) == (False, True, 1)
     assert second.lost_in == "at::cuda::spin_kernel"
     assert second.lost_us == pytest.approx(20_000, rel=0.01)
