@@ -7,10 +7,9 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from gemmetry.domain.rows import columns, fact, schema, table
-from gemmetry.results.tables import csv_text
+from gemmetry.domain.rows import columns, schema
 from gemmetry.sweeps.points import analyse_sweep
-from gemmetry.sweeps.rows import CollectiveRow, sweep_result
+from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture
@@ -51,22 +50,6 @@ def test_every_table_opens_in_every_format(analysis, tmp_path):
         assert len(result.frame(name)) == len(made.rows) == len(found.rows)
         lines = (tmp_path / "tables" / f"sweep_{name}.csv").read_text().splitlines()
         assert lines[0] == ",".join(made.names)
-
-
-class WithSlots(CollectiveRow):
-    """A column is one line."""
-
-    slots: int | None = fact("slots in use", "1", page="slots", show="{:,}".format)
-
-
-def test_a_column_is_declared_in_one_line(analysis):
-    found = sweep_result(analysis).rows["collectives"].rows
-    rows = [WithSlots(**vars(one), slots=4096) for one in found]
-    assert rows[0].record()["slots"] == 4096
-    assert schema(WithSlots)["properties"]["slots"]["description"] == "slots in use (in 1)"
-    assert csv_text(table("all", WithSlots, rows)).splitlines()[0].endswith(",slots")
-    page = table("all", WithSlots, rows, page=True)
-    assert page.columns[-1].text(page.rows[0][-1]) == "4,096"
 
 
 def test_a_sweep_without_steps_has_no_best_point(tmp_path, sweeps):

@@ -91,10 +91,12 @@ def test_a_column_is_added_by_its_declaration(traces, tmp_path):
     table = rows.table("trace_summary", Wider, wider)
     assert table.names == (*summary_table(found).names, "busy_share")
     assert all(0 < share <= 1 for share in table.values("busy_share"))
+    described = rows.schema(Wider)["properties"]["busy_share"]["description"]
+    assert described == "share of the window (in %)"
     document = Result(rows={"files": rows.Rows(Wider, wider)}).document()
     write_tables([table], tmp_path / "t.json")
     written = json.loads((tmp_path / "t.json").read_text())["trace_summary"]
     for one in (document["files"][0], written[0]):
         assert one["busy_share"] == table.rows[0][-1]
     write_tables([table], tmp_path / "t.html")
-    assert "share of the window (in %)" in (tmp_path / "t.html").read_text()
+    assert described in (tmp_path / "t.html").read_text()

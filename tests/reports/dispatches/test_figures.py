@@ -6,19 +6,6 @@ from gemmetry.dispatches.figures import heat_figures, roofline_figures
 from gemmetry.domain.dispatch import parse_operation
 
 PEAK = 450.0
-BYTES_PER_NS = 25.0
-
-
-def test_roof_follows_from_the_stored_shares(result_set):
-    figure = next(f for f in roofline_figures(result_set.records) if f["dtypes"] == "f32")
-    (low_x, low_y), (ridge_x, ridge_y), (_, top) = figure["roof"]
-    assert top == pytest.approx(PEAK)
-    assert ridge_y == pytest.approx(PEAK)
-    assert ridge_x == pytest.approx(PEAK / BYTES_PER_NS)
-    assert low_y / low_x == pytest.approx(BYTES_PER_NS)
-    # No point lies above its roof.
-    for point in figure["points"]:
-        assert point["y"] <= min(PEAK, point["x"] * BYTES_PER_NS) * (1 + 1e-9)
 
 
 def test_roof_is_drawn_no_further_than_it_is_known(make_record):
