@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,7 @@ OPERATIONS = [
     "matmul_257x129x65_f32t_f32t_f32t",
     "matmul_257x129x65_bf16t_bf16t_bf16t",
     "matmul_257x129x65_s8t_s8t_s32t",
-    *(f"matmul_37x29x41_f32{a}_f32{b}_f32{c}" for a in "tn" for b in "tn" for c in "tn"),
+    *(f"matmul_37x29x41_f32{a}_f32{b}_f32{c}" for a, b, c in ("nnn", "nnt", "ntt", "tnn")),
     "matmul_37x29x41_f64t_f64n_f64t",
     "matmul_37x29x41_f32t_f32t_f32t_accf64",
     "matmul_37x29x41_f32t_f32t_f32t_alpha0p5_betam2_bias_gelu_residual",
@@ -137,27 +137,18 @@ def test_every_configuration_is_right(provider, workspace, compiled, name):
         executable.close()
 
 
-def test_f64_stays_f64(compiled):
-    """The compiler's default would demote it; the tight bound above and the flag both show it."""
-    facts = compiled["matmul_37x29x41_f64t_f64n_f64t_default"].facts
-    assert "--iree-input-demote-f64-to-f32=false" in facts.compile_command
-
-
 def test_facts_show_what_was_compiled_and_how(compiled, workspace):
-    facts = compiled["matmul_257x129x65_f32t_f32t_f32t_default"].facts
-    assert "vector_reduction" in facts.default_configuration
-    assert "translation_info" in facts.default_configuration
+    facts = compiled[f"{KNOWN}_default"].facts
+    assert {"vector_reduction", "translation_info"} <= set(
+        re.findall(r"\w+", facts.default_configuration)
+    )
     assert facts.compiled_for not in (None, "host")
     assert facts.compile_ns > 0
     root = workspace.generated.parent
     assert (root / facts.binary_path).is_file()
-    assert (
-        "func.func @matmul_257x129x65_f32t_f32t_f32t_default("
-        in (root / facts.source_path).read_text()
-    )
-    tiled = compiled[f"matmul_257x129x65_f32t_f32t_f32t_{TILES[0]}"].facts
-    assert tiled.default_configuration is None
-    packed = compiled["matmul_257x129x65_f32t_f32t_f32t_data_tiling"].facts
+    assert f"func.func @{KNOWN}_default(" in (root / facts.source_path).read_text()
+    assert compiled[f"{KNOWN}_{TILES[0]}"].facts.default_configuration is None
+    packed = compiled[f"{KNOWN}_data_tiling"].facts
     assert "Mmt4d" in packed.default_configuration
     assert "--iree-opt-data-tiling" in packed.compile_command
 
@@ -183,20 +174,27 @@ def test_the_machine_code_of_the_host_is_reported(compiled, workspace):
 
 
 def test_the_code_for_nvidia_shows_the_resources_it_needs(tmp_path: Path):
-    target = parse_target("cuda-sm_80")
-    name = "matmul_256x256x256_f16t_f16t_f16t"
+    half = "matmul_256x256x256_f16t_f16t_f16t"
+    legacy = "tile_config_64x64_64x5_tensorcore_mmasync"
     wanted = [
-        dispatch_of(name, configuration, target)
-        for configuration in (
-            "default",
+        dispatch_of(name, configuration, parse_target("cuda-sm_80"))
+        for name, configuration in (
+            (half, "default"),
             # These two are the same attribute today, so the compiler keeps the code of one.
-            "tile_config_64x64_64x5_tensorcore_mmasync",
-            "tile_config_64x64x64_warps2x2_mma",
+            (half, legacy),
+            (half, "tile_config_64x64x64_warps2x2_mma"),
+            # One legacy dispatch of each other kind.
+            ("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices2", legacy),
+            ("batch_matmul_16x512x64x512_f16t_f16t_f16t", legacy),
+            ("matmul_256x512x128_f32t_f32t_f32t", "tile_config_64x64_32x3_tensorcore_mmasync"),
         )
     ]
-    workspace = Workspace(generated=tmp_path / "generated")
-    facts = [result.facts for result in PROVIDER().compile(wanted, workspace)]
-    for one in facts:
+    workspace = Workspace(generated=tmp_path / "generated", jobs=2)
+    results = list(PROVIDER().compile(wanted, workspace))
+    assert [result.error for result in results] == [None] * len(wanted)
+    facts = {result.dispatch: result.facts for result in results}
+    first, second, third = (facts[one] for one in wanted[:3])
+    for one in (first, second, third):
         assert one.matrix_instruction == "mma.sync"
         assert one.shared_memory_bytes > 64 * 64 * 2 * 2
         assert "mma.sync" in (tmp_path / one.assembly_path).read_text()
@@ -207,77 +205,51 @@ def test_the_code_for_nvidia_shows_the_resources_it_needs(tmp_path: Path):
             assert 32 < one.registers < 256
             assert one.spill_bytes is not None
             assert "// $ ptxas -v -arch=sm_80 " in printed
-    assert facts[1].registers == facts[2].registers
-    assert "tile_config_64x64_64x5" not in Path(facts[2].assembly_path).name
+    assert second.registers == third.registers
+    assert "tile_config_64x64_64x5" not in Path(third.assembly_path).name
 
 
-def test_the_code_for_amd_shows_the_resources_it_needs(tmp_path: Path):
-    dispatch = dispatch_of("matmul_256x256x256_f16t_f16t_f16t", target=parse_target("hip-gfx942"))
-    (result,) = PROVIDER().compile([dispatch], Workspace(generated=tmp_path / "generated"))
-    facts = result.facts
-    assert facts.matrix_instruction == "mfma"
-    assert 32 < facts.registers <= 512
-    assert facts.spill_bytes == 0
-    assert 0 < facts.shared_memory_bytes <= 64 << 10
-    assert facts.assembly_path.endswith(".amdgcn")
-
-
-def test_a_second_compile_and_a_build_do_no_work(compiled, workspace, monkeypatch):
+def test_a_second_compile_and_a_build_do_no_work_unless_forced(compiled, workspace, monkeypatch):
     again = PROVIDER()
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("the compiler was started"))
     dispatches = [result.dispatch for result in compiled.values()]
-    results = {r.dispatch.name: r for r in again.compile(dispatches, workspace)}
-    assert {name: r.facts for name, r in results.items()} == {
-        name: r.facts for name, r in compiled.items()
-    }
+    results = {r.dispatch.name: r.facts for r in again.compile(dispatches, workspace)}
+    assert results == {name: r.facts for name, r in compiled.items()}
     again.build(dispatches[0], workspace).close()
-
-
-def test_forcing_compiles_again(provider, workspace, compiled):
-    dispatch = dispatch_of(KNOWN, TILES[0])
-    (record,) = (workspace.generated / "linalg" / "matmul").glob(
-        f"{KNOWN}/compiled/{TILES[0]}_cpu_*.json"
-    )
+    monkeypatch.undo()
+    (record,) = workspace.generated.glob(f"linalg/*/{KNOWN}/compiled/{TILES[0]}_cpu_*.json")
     before = record.stat().st_mtime_ns
     forced = dataclasses.replace(workspace, force=True)
-    (result,) = provider.compile([dispatch], forced)
+    (result,) = again.compile([dispatch_of(KNOWN, TILES[0])], forced)
     assert result.error is None
     assert record.stat().st_mtime_ns > before
 
 
 def test_an_impossible_dispatch_costs_its_own_row_only(tmp_path: Path):
     name = "matmul_128x256x128_f32t_f32t_f32t"
-    dispatches = [
-        dispatch_of(name),
-        dispatch_of(name, TOO_LARGE),
+    good = [dispatch_of(name), dispatch_of(name, TILES[0])]
+    rejected = dispatch_of(name, TOO_LARGE)
+    refused = [
         dispatch_of(name, "tile_config_of_nobody"),
         dispatch_of("matmul_128x256x128_tf32t_tf32t_f32t"),
-        dispatch_of(name, TILES[0]),
     ]
-    results = {
-        r.dispatch.name: r.error
-        for r in PROVIDER().compile(dispatches, Workspace(generated=tmp_path / "generated"))
-    }
+    workspace = Workspace(generated=tmp_path / "generated")
+    dispatches = [good[0], rejected, *refused, good[1]]
+    results = {r.dispatch: r.error for r in PROVIDER().compile(dispatches, workspace)}
     assert len(results) == len(dispatches)
-    assert results[dispatches[0].name] is None
-    assert results[dispatches[4].name] is None
-    too_large = results[dispatches[1].name]
-    assert isinstance(too_large, CompileError)
+    assert [results[one] for one in good] == [None, None]
+    assert all(isinstance(results[one], UnsupportedError) for one in refused)
+    with pytest.raises(CompileError) as built:
+        PROVIDER().build(rejected, workspace)
     (log,) = (tmp_path / "generated").rglob(f"{TOO_LARGE}_cpu_*.log")
     printed = log.read_text()
     assert "// exit status 1\n" in printed
     assert printed in (log.parent.parent / "iree_compile_cmd_stdout.mlir").read_text()
-    program, _, reason = too_large.message.partition(": ")
-    assert program == "iree-compile"
-    assert reason in printed, "the reason is the compiler's own"
-    for refused in dispatches[2:4]:
-        assert isinstance(results[refused.name], UnsupportedError)
-
-
-def test_a_rejected_configuration_cannot_be_built_either(tmp_path: Path):
-    dispatch = dispatch_of("matmul_128x256x128_f32t_f32t_f32t", TOO_LARGE)
-    with pytest.raises(CompileError, match="iree-compile: "):
-        PROVIDER().build(dispatch, Workspace(generated=tmp_path / "generated"))
+    for error in (results[rejected], built.value):
+        assert isinstance(error, CompileError)
+        program, _, reason = error.message.partition(": ")
+        assert program == "iree-compile"
+        assert reason in printed, "the reason is the compiler's own"
 
 
 def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
@@ -285,6 +257,7 @@ def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
     legacy = "tile_config_128x128_32x5_tensorcore_mmasync"
     workspace = Workspace(generated=tmp_path / "generated", jobs=2)
     mfma = "tile_config_128x128x64_waves2x2_mfma16"
+    found = {}
     for target, configuration, architecture in (
         ("cuda-sm_90", legacy, "sm_80"),
         ("hip-gfx942", mfma, None),
@@ -293,13 +266,17 @@ def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
         dispatch = dispatch_of(name, configuration, parse_target(target))
         (result,) = PROVIDER().compile([dispatch], workspace)
         assert result.error is None
-        assert result.facts.compiled_for == architecture
-        assert result.facts.run_command is None
-        with pytest.raises(UnsupportedError, match="not on this machine"):
+        found[target] = facts = result.facts
+        assert (facts.compiled_for, facts.run_command) == (architecture, None)
+        with pytest.raises(UnsupportedError):
             PROVIDER().build(dispatch, workspace)
-        if architecture:
-            assert any("no sm_90" in note for note in result.facts.notes)
-            assert any("pipeline depth 5" in note for note in result.facts.notes)
+    for note in ("no sm_90", "pipeline depth 5"):
+        assert note in " ".join(found["cuda-sm_90"].notes)
+    amd = found["hip-gfx942"]
+    assert (amd.matrix_instruction, amd.spill_bytes) == ("mfma", 0)
+    assert 32 < amd.registers <= 512
+    assert 0 < amd.shared_memory_bytes <= 64 << 10
+    assert amd.assembly_path.endswith(".amdgcn")
     (source,) = (tmp_path / "generated").rglob(f"{name}.mlir")
     assert source.read_text().count("func.func") == 3
 
@@ -310,6 +287,7 @@ def test_code_compiled_ahead_for_sm_80_serves_newer_devices(tmp_path: Path, monk
     workspace = Workspace(generated=tmp_path / "generated")
     (made,) = PROVIDER().compile([dispatch_of(name, target=parse_target("cuda-sm_80"))], workspace)
     assert made.error is None
+    assert "host work" not in " ".join(made.facts.notes)
     monkeypatch.setattr(
         IreeCompiler, "_call", lambda *_, **__: pytest.fail("it was compiled again")
     )
@@ -318,43 +296,7 @@ def test_code_compiled_ahead_for_sm_80_serves_newer_devices(tmp_path: Path, monk
         assert found.facts.binary_path == made.facts.binary_path
         assert found.facts.compiled_for == "sm_80"
         assert found.facts.registers is None  # of another architecture
-
-
-def test_one_legacy_dispatch_of_each_kind_compiles_for_sm_80(tmp_path: Path):
-    wanted = [
-        dispatch_of(name, f"{tile}_tensorcore_mmasync", parse_target("cuda-sm_80"))
-        for name, tile in (
-            ("matmul_256x512x128_f16t_f16t_f16t", "tile_config_64x64_64x5"),
-            ("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices2", "tile_config_64x64_64x5"),
-            ("batch_matmul_16x512x64x512_f16t_f16t_f16t", "tile_config_64x64_64x5"),
-            ("matmul_256x512x128_f32t_f32t_f32t", "tile_config_64x64_32x3"),
-        )
-    ]
-    workspace = Workspace(generated=tmp_path / "generated", jobs=2)
-    results = list(PROVIDER().compile(wanted, workspace))
-    assert [result.error for result in results] == [None] * len(wanted)
-
-
-def test_records_of_a_gpu_show_what_its_clock_hides(tmp_path: Path):
-    name = "matmul_64x64x64_f32t_f32t_f32t"
-    here, elsewhere = Target(TargetKind.CUDA, "sm_80", 0), parse_target("cuda-sm_80")
-    workspace = Workspace(generated=tmp_path / "generated")
-    notes = {}
-    for target in (here, elsewhere, CPU):
-        (made,) = PROVIDER().compile([dispatch_of(name, target=target)], workspace)
-        assert made.error is None
-        notes[target] = " ".join(made.facts.notes)
-    assert "about 15 µs of host work" in notes[here]
-    assert "host work" not in notes[elsewhere] + notes[CPU]
-
-
-def test_generate_writes_sources_without_compiling(tmp_path: Path):
-    names = ["matmul_64x64x64_f32t_f32t_f32t", "matmul_64x64x64_f16t_f16t_f16t"]
-    dispatches = [dispatch_of(n, c) for n in names for c in ("default", TILES[0])]
-    refused = dispatch_of("matmul_64x64x64_tf32t_tf32t_f32t")
-    paths = PROVIDER().generate([*dispatches, refused], Workspace(generated=tmp_path))
-    assert [path.name for path in paths] == [f"{name}.mlir" for name in names]
-    assert not list(tmp_path.rglob("*.vmfb"))
+        assert "about 15 µs of host work" in " ".join(found.facts.notes)  # its clock hides it
 
 
 def test_without_a_compiler_binaries_from_elsewhere_run(compiled, workspace, monkeypatch):
@@ -370,48 +312,33 @@ def test_without_a_compiler_binaries_from_elsewhere_run(compiled, workspace, mon
     assert "this machine has no iree-compile" in result.error.message
 
 
-def test_a_closed_executable_says_so(provider, workspace, compiled):
-    dispatch = dispatch_of(KNOWN)
-    executable = provider.build(dispatch, workspace)
-    output = executable.device.allocate(dispatch.operation.output)
-    executable.close()
-    with pytest.raises(LaunchError, match="is closed"):
-        executable.run([], output)
-
-
-def test_wrong_arguments_are_a_launch_error(provider, workspace, compiled):
+def test_wrong_arguments_and_a_closed_executable_are_launch_errors(provider, workspace, compiled):
     dispatch = dispatch_of(KNOWN)
     executable = provider.build(dispatch, workspace)
     output = executable.device.allocate(dispatch.operation.output)
     with pytest.raises(LaunchError, match=f"launching {KNOWN}"):
         executable.run([], output)
-
-
-def test_targets_are_the_cpu_devices_and_architectures():
-    targets = PROVIDER().targets()
-    assert targets[0] == CPU
-    names = {target.name for target in targets if target.index is None}
-    assert names == {
-        "cuda-sm_80", "cuda-sm_86", "cuda-sm_89", "hip-gfx942", "hip-gfx950", "vulkan-ada",
-    }  # fmt: skip
+    executable.close()
+    with pytest.raises(LaunchError, match="is closed"):
+        executable.run([], output)
 
 
 def test_availability(tmp_path: Path):
-    assert PROVIDER().available() is None
-    reason = PROVIDER({"iree_bin_dir": str(tmp_path)}).available()
-    assert reason == f"there is no iree-compile in {tmp_path}"
-    assert set(PROVIDER().versions()) == {"iree-base-compiler", "iree-base-runtime"}
-    assert "sm_90" in PROVIDER().doctor_notes()[0]
-    assert PROVIDER().compiles_ahead(CPU)
-
-
-def test_a_compiler_in_a_folder_of_ones_own_is_used(tmp_path: Path):
-    packaged = PROVIDER()._compiler_path()
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "iree-compile").symlink_to(packaged)
-    mine = PROVIDER({"iree_bin_dir": str(tmp_path / "bin")})
-    assert mine._compiler_path() == tmp_path / "bin" / "iree-compile"
+    provider = PROVIDER()
+    assert provider.available() is None
+    assert str(tmp_path) in PROVIDER({"iree_bin_dir": str(tmp_path)}).available()
+    (tmp_path / "iree-compile").symlink_to(provider._compiler_path())
+    mine = PROVIDER({"iree_bin_dir": str(tmp_path)})
+    assert mine._compiler_path() == tmp_path / "iree-compile"
     assert mine.available() is None
+    assert set(provider.versions()) == {"iree-base-compiler", "iree-base-runtime"}
+    assert "sm_90" in provider.doctor_notes()[0]
+    assert provider.compiles_ahead(CPU)
+    targets = provider.targets()
+    assert targets[0] == CPU
+    assert {target.name for target in targets if target.index is None} == {
+        "cuda-sm_80", "cuda-sm_86", "cuda-sm_89", "hip-gfx942", "hip-gfx950", "vulkan-ada",
+    }  # fmt: skip
 
 
 def test_compile_flags_of_ones_own_reach_the_compiler(tmp_path: Path):
@@ -422,20 +349,18 @@ def test_compile_flags_of_ones_own_reach_the_compiler(tmp_path: Path):
     assert "no-such-flag" in result.error.message
 
 
-@pytest.fixture
-def killed_half_way(tmp_path: Path) -> Iterator[Path]:
-    """A folder as a killed compile leaves it: source and a temporary file, no record."""
-    generated = tmp_path / "generated"
-    (path,) = PROVIDER().generate(
-        [dispatch_of("matmul_64x64x64_f32t_f32t_f32t")], Workspace(generated=generated)
-    )
-    (path.parent / f".{path.stem[:20]}.vmfb.rest").write_bytes(os.urandom(64))
-    yield generated
-
-
-def test_what_a_killed_compile_left_is_never_used(killed_half_way: Path):
-    dispatch = dispatch_of("matmul_64x64x64_f32t_f32t_f32t")
-    workspace = Workspace(generated=killed_half_way)
-    (result,) = PROVIDER().compile([dispatch], workspace)
+def test_sources_are_generated_without_compiling_and_a_killed_compile_leaves_nothing(
+    tmp_path: Path,
+):
+    names = ["matmul_64x64x64_f32t_f32t_f32t", "matmul_64x64x64_f16t_f16t_f16t"]
+    dispatches = [dispatch_of(n, c) for n in names for c in ("default", TILES[0])]
+    refused = dispatch_of("matmul_64x64x64_tf32t_tf32t_f32t")
+    workspace = Workspace(generated=tmp_path / "generated")
+    paths = PROVIDER().generate([*dispatches, refused], workspace)
+    assert [path.name for path in paths] == [f"{name}.mlir" for name in names]
+    assert not list(tmp_path.rglob("*.vmfb"))
+    # A killed compile leaves the source, a temporary file, and no record.
+    (paths[0].parent / f".{paths[0].stem[:20]}.vmfb.rest").write_bytes(os.urandom(64))
+    (result,) = PROVIDER().compile(dispatches[:1], workspace)
     assert result.error is None
-    PROVIDER().build(dispatch, workspace).close()
+    PROVIDER().build(dispatches[0], workspace).close()

@@ -62,35 +62,30 @@ def test_a_file_that_ends_its_process_is_a_mistake_of_the_request(tmp_path, sour
         inspect_kernels([f"{path}:f"])
 
 
+CHILD = """
+import subprocess
+child = subprocess.Popen(['sleep', '900'])
+open('{}', 'w').write(str(child.pid))
+"""
+
+
 def test_a_file_that_never_ends_is_given_up_with_its_children(tmp_path, monkeypatch):
     path = tmp_path / "k.py"
     path.write_text(
-        "import subprocess, time\n"
-        "print('waiting', flush=True)\n"
-        "child = subprocess.Popen(['sleep', '900'])\n"
-        f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
-        "time.sleep(900)\n"
-        f"open({str(tmp_path / 'end')!r}, 'w')\n"
+        f"print('waiting', flush=True)\n{CHILD.format(tmp_path / 'child')}"
+        f"import time\ntime.sleep(900)\nopen({str(tmp_path / 'end')!r}, 'w')\n"
     )
     monkeypatch.setattr(_user_probe, "_IMPORT_SECONDS", 3.0)
     with pytest.raises(RequestError, match=r"took more than 3 s\n +waiting"):
         inspect_kernels([f"{path}:f"])
     assert not (tmp_path / "end").exists()
-    child = int((tmp_path / "child").read_text())
-    until = time.monotonic() + 60
-    while is_running(child) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not is_running(child)
+    assert_ended(tmp_path / "child")
 
 
 def test_a_group_is_ended_while_its_leader_still_holds_the_number(tmp_path, monkeypatch):
     path = tmp_path / "k.py"
-    path.write_text(
-        "import subprocess\n"
-        "child = subprocess.Popen(['sleep', '900'])\n"  # it keeps the output open
-        f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
-        "def f(a, b): ...\n"
-    )
+    # The child keeps the output open.
+    path.write_text(f"{CHILD.format(tmp_path / 'child')}def f(a, b): ...\n")
     leaders = []
     killpg = os.killpg
 
@@ -102,17 +97,17 @@ def test_a_group_is_ended_while_its_leader_still_holds_the_number(tmp_path, monk
     monkeypatch.setattr(_user_probe.os, "killpg", watched)
     inspect_kernels([f"{path}:f"])
     assert len(leaders) == 1
-    until = time.monotonic() + 60
-    child = int((tmp_path / "child").read_text())
-    while is_running(child) and time.monotonic() < until:
+    assert_ended(tmp_path / "child")
+
+
+def assert_ended(file: Path) -> None:
+    """The process whose number is in the file ends soon."""
+    stat, until = Path(f"/proc/{file.read_text()}/stat"), time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] in "ZX":
+                return
+        except OSError:
+            return
         time.sleep(0.01)
-    assert not is_running(child)
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    pytest.fail("the process is still running")
