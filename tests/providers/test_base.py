@@ -14,7 +14,6 @@ from gemmetry.domain.dispatch import (
     Target,
     TargetKind,
     parse_operation,
-    parse_target,
 )
 from gemmetry.domain.errors import StorageError
 from gemmetry.providers.base import (
@@ -49,29 +48,19 @@ class Smallest(BaseProvider):
 
 
 def test_four_methods_are_a_provider():
-    methods = [
-        name for name, value in vars(contracts.Provider).items() if inspect.isfunction(value)
-    ]
     provider = Smallest()
-    for name in methods:
-        if not name.startswith("_"):
+    for name, value in vars(contracts.Provider).items():
+        if inspect.isfunction(value) and not name.startswith("_"):
             assert callable(getattr(provider, name)), name
+    found = provider.parse_configuration("other", OPERATION, CPU)
+    assert found is not None and found.parameters == {"x": 1}
+    assert provider.parse_configuration("another", OPERATION, CPU) is None
 
-
-def test_leaving_one_out_is_noticed():
     class Incomplete(BaseProvider):
         name = "incomplete"
 
     with pytest.raises(TypeError, match="Incomplete"):
         Incomplete()  # type: ignore[abstract]
-
-
-def test_configurations_are_parsed_by_look_up():
-    provider = Smallest()
-    found = provider.parse_configuration("other", OPERATION, CPU)
-    assert found is not None
-    assert found.parameters == {"x": 1}
-    assert provider.parse_configuration("another", OPERATION, CPU) is None
 
 
 def test_without_ahead_of_time_work_compile_reports_no_error(tmp_path):
@@ -83,6 +72,9 @@ def test_without_ahead_of_time_work_compile_reports_no_error(tmp_path):
     assert all(item.error is None for item in compiled)
     assert not provider.compiles_ahead(CPU)
     assert list(provider.generate(dispatches, workspace)) == []
+    assert output_folder(tmp_path, dispatches[0]) == (
+        tmp_path / "smallest" / "matmul" / "matmul_8x8x8_f32t_f32t_f32t"
+    )
     assert provider.seconds_per_launch(dispatches[0]) is None
     assert provider.targets() == (CPU,)
     assert provider.versions() == {}
@@ -122,9 +114,3 @@ def test_a_folder_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot write"), locked(tmp_path / "file"):
         pass
-
-
-def test_each_provider_and_operation_has_a_folder(tmp_path: Path) -> None:
-    name = "matmul_4x4x4_f32t_f32t_f32t"
-    dispatch = Dispatch(parse_operation(name), Configuration(), "mine", parse_target("cpu"))
-    assert output_folder(tmp_path, dispatch) == tmp_path / "mine" / "matmul" / name

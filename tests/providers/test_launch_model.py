@@ -62,36 +62,24 @@ def test_a_pipeline_needs_bytes_in_flight_where_the_memory_is_the_limit():
 def test_low_tiles_and_few_warps_do_not_reach_the_peak():
     large = product(4096, 4096, 4096)
     wide = pipelined_ns(large, block(128, 256, 64, 8, 3), H200)
-    assert pipelined_ns(large, block(32, 256, 64, 8, 3), H200) > 1.3 * wide
-    assert pipelined_ns(large, block(128, 256, 64, 4, 3), H200) > 1.3 * wide
-
-
-def test_what_has_no_warps_and_stages_is_modelled_without_them():
-    operation, configuration = product(512, 4096, 4096), tiled(128, 128, stages=4)
-    found = pipelined_ns(operation, configuration, H200)
-    assert found == modelled_ns(operation, configuration, H200)
+    for other in (block(32, 256, 64, 8, 3), block(128, 256, 64, 4, 3)):
+        assert pipelined_ns(large, other, H200) > 1.3 * wide
+    plain = tiled(128, 128, stages=4)  # has no warps
+    assert pipelined_ns(large, plain, H200) == modelled_ns(large, plain, H200)
 
 
 @pytest.mark.parametrize(
-    ("size", "tiles", "busy", "within"),
+    ("size", "configuration", "busy", "within"),
     [
-        (1024, (128, 128), 64 / 132, 1.0),  # 64 tiles
-        (2048, (128, 128), 256 / 264, 1.0),  # 256 tiles, two waves
-        (
-            96,
-            (64, 128),
-            2 / 132,
-            0.5625,
-        ),  # half of the second tile's rows, a quarter of the columns
+        (1024, block(128, 128), 64 / 132, 1.0),  # 64 tiles
+        (2048, block(128, 128), 256 / 264, 1.0),  # 256 tiles, two waves
+        (96, block(64, 128), 2 / 132, 0.5625),  # half the rows of a tile, 3/4 of the columns
+        (96, Configuration(), 1.0, 1.0),
     ],
 )
-def test_shares_of_a_launch_that_are_filled(size, tiles, busy, within):
-    found = filled_shares(product(size, size, 512), block(*tiles))
+def test_shares_of_a_launch_that_are_filled(size, configuration, busy, within):
+    found = filled_shares(product(size, size, 512), configuration)
     assert found == pytest.approx((busy, within))
-
-
-def test_what_has_no_tile_fills_everything():
-    assert filled_shares(product(96, 96, 512), Configuration()) == (1.0, 1.0)
 
 
 LARGE = parse_operation("matmul_4096x4096x4096_f32t_f32t_f32t")
@@ -123,23 +111,25 @@ class Device:
         return CostProbe(self.prepare, self.clock).seconds(operation)
 
 
-def test_a_steady_device_is_predicted_from_probes_of_growing_size():
-    device = Device()
+DISTURBED = {
+    "nothing": lambda number, operation: 0.0,
+    "a launch here and there": lambda number, _: 0.5 * (number % (TRIES + 1) == 2),
+    "the first launch": lambda number, _: 0.5 * (number == 1),
+    **{size: lambda _, one, size=size: 0.04 * (one.shape.m == size) for size in SIZES},
+}
+
+
+@pytest.mark.parametrize("name", DISTURBED)
+def test_disturbed_launches_decide_nothing(name):
+    """All launches of one size wait for a neighbour, as 128³ did that made 0.7 s into 81.8 s."""
+    device = Device(disturbed=DISTURBED[name])
     assert device.predict() == pytest.approx(RATE * LARGE.flops)
     sizes = list(dict.fromkeys(operation.shape.m for operation in device.launches))
     assert sizes == list(SIZES)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_one_disturbed_size_decides_nothing(size):
-    """All launches of one size wait for a neighbour, as 128³ did that made 0.7 s into 81.8 s."""
-    device = Device(disturbed=lambda _, operation: 0.04 * (operation.shape.m == size))
-    assert device.predict() == pytest.approx(RATE * LARGE.flops)
-
-
-def test_a_disturbed_launch_here_and_there_decides_nothing():
-    device = Device(disturbed=lambda number, _: 0.5 * (number % (TRIES + 1) == 2))
-    assert device.predict() == pytest.approx(RATE * LARGE.flops)
+    if name == "the first launch":
+        device.launches.clear()
+        seconds = least_seconds(device.prepare(shrunk(LARGE, 128)), device.clock)
+        assert seconds == pytest.approx(RATE * shrunk(LARGE, 128).flops), "it is not timed"
 
 
 def test_small_products_that_are_slow_for_their_size_do_not_decide():
@@ -190,9 +180,3 @@ def test_probes_are_remembered():
 )
 def test_every_kind_is_shrunk(name, small):
     assert shrunk(parse_operation(name), 256) == parse_operation(small)
-
-
-def test_the_first_launch_is_not_timed():
-    device = Device(disturbed=lambda number, _: 0.5 * (number == 1))
-    launch = device.prepare(shrunk(LARGE, 128))
-    assert least_seconds(launch, device.clock) == pytest.approx(RATE * shrunk(LARGE, 128).flops)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -47,18 +48,17 @@ def declare(monkeypatch):
 
 
 def test_built_in_providers_are_found_by_their_file_names():
-    assert {"null", "numpy", "user"} <= set(registry.provider_names())
-    assert all("_" not in name for name in registry.provider_names())
-
-
-def test_unlisted_providers_exist_for_those_who_name_them():
     names = registry.provider_names()
+    assert {"null", "numpy", "user"} <= set(names)
+    assert all("_" not in name for name in names)
     assert "mutant" in names
-    assert list(names) == sorted(set(names) - {"mutant"})
+    assert list(names) == sorted(set(names) - {"mutant"}), "it exists for those who name it"
     assert len(names) == len(list(names))
     with pytest.raises(UnknownNameError) as refused:
         registry.load_provider("mutan")
     assert "mutant" not in refused.value.hint
+    with pytest.raises(UnknownNameError, match="Did you mean numpy"):
+        registry.load_provider("numpi")
 
 
 @pytest.mark.parametrize("name", ["null", "numpy", "user"])
@@ -68,15 +68,10 @@ def test_each_knows_its_own_name_and_gets_its_options(name):
     assert provider.options == {"some": "option"}  # type: ignore[attr-defined]
 
 
-def test_an_unknown_provider_suggests_the_nearest():
-    with pytest.raises(UnknownNameError, match="Did you mean numpy"):
-        registry.load_provider("numpi")
-
-
 def test_the_example_plugin_is_found_and_computes(declare, monkeypatch, launch):
-    point = _declared_by(PLUGIN / "pyproject.toml")
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
     monkeypatch.syspath_prepend(PLUGIN)
-    declare(**point)
+    declare(**project["entry-points"][registry.ENTRY_POINT_GROUP])
     assert "einsum" in registry.provider_names()
     provider = registry.load_provider("einsum")
     assert provider.name == "einsum"
@@ -87,55 +82,40 @@ def test_the_example_plugin_is_found_and_computes(declare, monkeypatch, launch):
             assert launched.worst_error() < 1e-6
 
 
-@pytest.mark.parametrize("value", ["no_such_package_at_all:Thing", "json:NoSuchProvider"])
-def test_a_plugin_that_cannot_be_imported_is_named(declare, value):
-    declare(broken=value)
-    with pytest.raises(RequestError, match=f"the provider 'broken' of {value!r} cannot"):
-        registry.load_provider("broken")
+REFUSING = """
+from gemmetry.domain.errors import RequestError
+def Thing(options): raise RequestError('threads must be a number')
+"""
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("value", "source", "message"),
     [
-        "raise KeyError('surprise')",
-        "class Own(Exception): ...\nraise Own('surprise')",
-        "raise SystemExit('surprise')",
-        "def Thing(options): raise ArithmeticError('surprise')",
-        "Thing = 'surprise'",
+        ("no_such_package_at_all:Thing", "", None),
+        ("json:NoSuchProvider", "", None),
+        ("broken_plugin:Thing", "raise KeyError('surprise')", None),
+        ("broken_plugin:Thing", "class Own(Exception): ...\nraise Own('surprise')", None),
+        ("broken_plugin:Thing", "raise SystemExit('surprise')", None),
+        ("broken_plugin:Thing", "def Thing(options): raise ArithmeticError('surprise')", None),
+        ("broken_plugin:Thing", "Thing = 'surprise'", None),
+        ("broken_plugin:Thing", REFUSING, "^threads must be a number$"),
     ],
 )
-def test_whatever_a_plugin_raises_it_is_named(declare, monkeypatch, tmp_path, source):
-    (tmp_path / "broken_gemm_plugin.py").write_text(source)
+def test_whatever_a_plugin_raises_it_is_named(
+    declare, monkeypatch, tmp_path, value, source, message
+):
+    (tmp_path / "broken_plugin.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "broken_gemm_plugin", raising=False)
-    declare(broken="broken_gemm_plugin:Thing")
-    with pytest.raises(RequestError, match="'broken' of 'broken_gemm_plugin:Thing' cannot"):
+    monkeypatch.delitem(sys.modules, "broken_plugin", raising=False)
+    declare(broken=value)
+    with pytest.raises(RequestError, match=message or f"'broken' of {value!r} cannot"):
         registry.load_provider("broken")
-
-
-def test_a_plugin_may_refuse_its_options(declare, monkeypatch, tmp_path):
-    (tmp_path / "strict_gemm_plugin.py").write_text(
-        "from gemmetry.domain.errors import RequestError\n"
-        "def Thing(options): raise RequestError('threads must be a number')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    declare(strict="strict_gemm_plugin:Thing")
-    with pytest.raises(RequestError, match=r"^threads must be a number$"):
-        registry.load_provider("strict")
 
 
 def test_a_plugin_cannot_replace_a_built_in_provider(declare):
     declare(numpy="no_such_package_at_all:Thing")
     assert list(registry.provider_names()).count("numpy") == 1
     assert type(registry.load_provider("numpy")).__name__ == "NumpyProvider"
-
-
-def _declared_by(pyproject):
-    import tomllib
-
-    return tomllib.loads(pyproject.read_text())["project"]["entry-points"][
-        registry.ENTRY_POINT_GROUP
-    ]
 
 
 OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
@@ -211,17 +191,12 @@ def test_what_it_raises_elsewhere_is_a_reason_too():
     assert isolated.doctor_notes() == ("its doctor_notes() raised ValueError: no",)
 
 
-def test_its_own_objection_is_reported_unchanged():
-    isolated = IsolatedPlugin("mine", Plugin(available=RequestError("give it a device")))
+def test_its_own_objection_and_what_is_for_workers_or_an_interrupt_are_not_held_back():
+    plugin = Plugin(available=RequestError("give it a device"), build=ZeroDivisionError())
+    isolated = IsolatedPlugin("mine", plugin)
     assert isolated.available() == "give it a device"
-
-
-def test_workers_see_what_it_raises():
     with pytest.raises(ZeroDivisionError):
-        IsolatedPlugin("mine", Plugin(build=ZeroDivisionError())).build(None, None)
-
-
-def test_interrupts_are_not_held_back():
+        isolated.build(None, None)
     with pytest.raises(KeyboardInterrupt):
         IsolatedPlugin("mine", Plugin(available=KeyboardInterrupt())).available()
 

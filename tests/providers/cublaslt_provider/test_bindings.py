@@ -14,7 +14,12 @@ from gemmetry.providers.cublaslt_provider.bindings import problem_of
 BF16 = parse_operation("matmul_64x48x32_bf16t_bf16n_bf16t")
 
 
-def test_a_machine_without_a_driver_is_named(library: Any, monkeypatch: Any) -> None:
+def test_the_version_has_points_and_a_machine_without_a_driver_is_named(
+    library: Any, monkeypatch: Any
+) -> None:
+    library._version = 120901
+    assert bindings.version() == "12.9.1"
+
     def fail() -> int:
         raise RuntimeError("CUDA driver is not found (libcuda.so.1: no such file)\nmore")
 
@@ -22,11 +27,6 @@ def test_a_machine_without_a_driver_is_named(library: Any, monkeypatch: Any) -> 
     with pytest.raises(LaunchError, match="loading cuBLASLt: CUDA driver is not found") as caught:
         bindings.version()
     assert "more" not in caught.value.message
-
-
-def test_versions_are_written_with_points(library: Any) -> None:
-    library._version = 120901
-    assert bindings.version() == "12.9.1"
 
 
 def test_algorithms_are_stored_and_read(library: Any) -> None:

@@ -49,19 +49,15 @@ def test_the_file_has_torchs_default_with_its_time_in_ms():
         tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t", "other")]], "", ".csv")
 
 
-def test_a_build_for_gpus_names_its_version_where_there_is_none(monkeypatch):
+def test_a_build_with_tunableop_names_its_own_validators_if_it_has_a_driver(monkeypatch):
+    def answer(found):
+        monkeypatch.setattr(torch._C, "_cuda_tunableop_get_validators", found, raising=False)
+        return tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t")]], "", ".csv")
+
     def fail():
         raise RuntimeError("no driver")
 
-    monkeypatch.setattr(torch._C, "_cuda_tunableop_get_validators", fail, raising=False)
-    text = tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t")]], "", ".csv")
-    assert text.startswith("Validator,PT_VERSION,")
-
-
-def test_a_build_with_tunableop_names_its_own_validators(monkeypatch):
-    monkeypatch.setattr(
-        torch._C, "_cuda_tunableop_get_validators",
-        lambda: (("PT_VERSION", "2.9.0"), ("ROCM_VERSION", "7.0.0")), raising=False,
-    )  # fmt: skip
-    text = tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t")]], "", ".csv")
-    assert text.startswith("Validator,PT_VERSION,2.9.0\nValidator,ROCM_VERSION,7.0.0\nGemm")
+    assert answer(fail).startswith("Validator,PT_VERSION,")
+    assert answer(lambda: (("PT_VERSION", "2.9.0"), ("ROCM_VERSION", "7.0.0"))).startswith(
+        "Validator,PT_VERSION,2.9.0\nValidator,ROCM_VERSION,7.0.0\nGemm"
+    )

@@ -12,7 +12,7 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider.block_scaled import architecture_of
 from gemmetry.providers.triton_provider.provider import TritonProvider
-from gemmetry.providers.triton_provider.tiles import TritonTile, parse_tile, valid_tiles
+from gemmetry.providers.triton_provider.tiles import valid_tiles
 
 HOPPER, BLACKWELL, AMPERE = map(parse_target, ("cuda-sm_90", "cuda-sm_100", "cuda-sm_80"))
 FP8 = "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"
@@ -61,19 +61,7 @@ def test_an_older_triton_does_not_widen_for_factors_in_e4m3(monkeypatch, release
     monkeypatch.setattr(metadata, "version", lambda name: {"triton": release}[name])
     assert methods(NVFP4, HOPPER) == ["widened"] + ["dotscaled"] * native
     assert methods(NVFP4, BLACKWELL) == ["dotscaled", "widened"]
-    assert methods(MXFP4, HOPPER) == ["widened", "dotscaled"]
-
-
-def test_fp4_without_fp8_is_widened_on_ampere():
-    assert methods(MXFP4, AMPERE) == ["widened", "dotscaled"]
-
-
-def test_names_of_tiles_begin_with_the_method():
-    tile = TritonTile(128, 256, 64, 8, 3, 8, method="widened")
-    assert tile.name == "widened_tile_128x256x64_warps8_stages3_group8"
-    assert parse_tile(tile.name) == tile
-    assert tile.configuration.tile == (128, 256, 64)
-    assert parse_tile("narrowed_tile_128x256x64_warps8_stages3_group8") is None
+    assert methods(MXFP4, HOPPER) == methods(MXFP4, AMPERE) == ["widened", "dotscaled"]
 
 
 @pytest.mark.parametrize("depth", [32, 64, 96, 128, 256])

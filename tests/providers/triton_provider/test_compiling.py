@@ -56,15 +56,24 @@ def test_cross_compiling_shows_what_is_in_the_machine_code(
         assert f"REG:{facts.registers}" in printed
 
 
-@pytest.mark.parametrize("shape", ["16x96x64", "64x80x64", "64x64x80", "16x80x80"])
-@pytest.mark.parametrize(("a", "b", "c"), [("e4m3", "e4m3", "bf16"), ("s8", "s8", "s32")])
+@pytest.mark.parametrize(
+    ("target", "operation", "instruction"),
+    [
+        ("cuda-sm_90", "matmul_16x96x64_e4m3t_e4m3n_bf16t", "wgmma"),
+        ("cuda-sm_90", "matmul_64x80x64_s8t_s8n_s32t", "wgmma"),
+        ("cuda-sm_90", "matmul_64x64x80_e4m3t_e4m3n_bf16t", "wgmma"),
+        ("cuda-sm_90", "matmul_16x80x80_s8t_s8n_s32t", "wgmma"),
+        ("cuda-sm_90", "matmul_65x33x70_e4m3n_e5m2t_bf16n_scalerow_bias_gelu", "wgmma"),
+        ("cuda-sm_80", "matmul_65x33x70_s8t_s8t_s32n_beta1_residual", "mma.sync"),
+        ("hip-gfx942", "batch_matmul_2x65x33x70_e4m3fnuzt_e4m3fnuzn_f32t_alpha2", "mfma"),
+    ],
+)
 def test_tiles_that_stick_out_of_small_types_compile(
-    workspace: Workspace, shape: str, a: str, b: str, c: str
+    workspace: Workspace, target: str, operation: str, instruction: str
 ) -> None:
-    wanted = dispatch("cuda-sm_90", f"matmul_{shape}_{a}t_{b}n_{c}t")
-    (compiled,) = PROVIDER().compile([wanted], workspace)
+    (compiled,) = PROVIDER().compile([dispatch(target, operation)], workspace)
     assert compiled.error is None
-    assert compiled.facts.matrix_instruction == "wgmma"
+    assert compiled.facts.matrix_instruction == instruction
 
 
 def test_a_rejected_configuration_costs_no_other(workspace: Workspace) -> None:
@@ -77,20 +86,6 @@ def test_a_rejected_configuration_costs_no_other(workspace: Workspace) -> None:
     assert good.error is None and good.facts.matrix_instruction == "wgmma"
 
 
-@pytest.mark.parametrize(
-    ("target", "operation"),
-    [
-        ("cuda-sm_90", "matmul_65x33x70_e4m3n_e5m2t_bf16n_scalerow_bias_gelu"),
-        ("cuda-sm_80", "matmul_65x33x70_s8t_s8t_s32n_beta1_residual"),
-        ("hip-gfx942", "batch_matmul_2x65x33x70_e4m3fnuzt_e4m3fnuzn_f32t_alpha2"),
-    ],
-)
-def test_odd_sizes_compile(workspace: Workspace, target: str, operation: str) -> None:
-    (compiled,) = PROVIDER().compile([dispatch(target, operation)], workspace)
-    assert compiled.error is None
-    assert compiled.facts.matrix_instruction != "none"
-
-
 def test_default_reports_the_chosen_configuration(workspace: Workspace) -> None:
     wanted = dispatch("cuda-sm_80", "matmul_64x64x64_f32t_f32t_f32t", "default")
     (compiled,) = PROVIDER().compile([wanted], workspace)
@@ -99,7 +94,6 @@ def test_default_reports_the_chosen_configuration(workspace: Workspace) -> None:
 
 
 def test_what_compilers_say_is_read() -> None:
-    from gemmetry.providers.base import matrix_instruction
     from gemmetry.providers.triton_provider.compiling import (
         amd_resources,
         as_compile_error,
@@ -113,8 +107,6 @@ def test_what_compilers_say_is_read() -> None:
     assembly = "    .vgpr_count:     196\n    .vgpr_spill_count: 3\n"
     assert amd_resources(assembly) == (196, 12)
     assert amd_resources("") == (None, None)
-    assert matrix_instruction("mma.sync.aligned.m16n8k16") == "mma.sync"
-    assert matrix_instruction("fma.rn.f32") == "none"
     shown = ValueError("at 92:22:\n  tl.dot(a, b)\n  ^\nInput shapes should have K >= 16")
     assert first_useful_line(shown) == "Input shapes should have K >= 16"
     assert first_useful_line(RuntimeError("note: x\nptxas error: too many registers\nstack")) == (

@@ -59,6 +59,9 @@ def test_names_parse_back(sizes: tuple[int, int, int], warps: int, stages: int, 
         "tile_128x128x64_warps8_stages0_group8",
         "tile_2048x128x64_warps8_stages3_group8",
         "tile_128x128x64_warps8_stages3_group8_",
+        "narrowed_tile_128x256x64_warps8_stages3_group8",
+        "tile_128x256x64_warps8_stages4_group8_parts2",
+        "persistent_tile_128x256x64_warps8_stages4_group8_parts3",
     ],
 )
 def test_other_names_are_not_tiles(name: str) -> None:
@@ -109,39 +112,26 @@ def test_every_configuration_is_valid_and_its_name_parses_back(name, target):
 
 
 def test_the_space_is_larger_than_the_list_where_a_search_is_worth_it():
+    hopper = architecture("sm_90")
     operation = parse_operation(SEARCHED[0])
-    hopper = architecture_of(parse_target("cuda-sm_90"))
     found = list(search_space(operation, hopper))
     assert len(found) > 5 * len(valid_tiles(operation, hopper))
     assert len({one.parameters.get("method") for one in found}) == 3
-
-
-def test_tiles_much_larger_than_the_product_are_left_out():
     few = parse_operation("matmul_16x4096x4096_bf16t_bf16n_bf16t")
-    hopper = architecture_of(parse_target("cuda-sm_90"))
     listed = {tile.name for tile in valid_tiles(few, hopper)}
-    found = [one for one in search_space(few, hopper) if one.name not in listed]
-    assert found
-    assert {one.parameters["block_m"] for one in found} == {16}
-
-
-def test_the_interpreter_has_only_the_listed_ones():
-    operation = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
-    names = [one.name for one in search_space(operation, None)]
-    assert names == [tile.name for tile in valid_tiles(operation, None)]
+    rows = {
+        one.parameters["block_m"] for one in search_space(few, hopper) if one.name not in listed
+    }
+    assert rows == {16}, "tiles much larger than the product are left out"
+    interpreted = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
+    names = [one.name for one in search_space(interpreted, None)]
+    assert names == [tile.name for tile in valid_tiles(interpreted, None)]
 
 
 ALIGNED = "matmul_256x512x384_bf16t_bf16n_bf16t"
 ALIGNED_FP8 = "matmul_256x512x384_e4m3t_e4m3n_bf16t_scaletensor"
 WIDE = TritonTile(128, 256, 64, 8, 4, method="persistent", parts=2)
 FP8_WIDE = TritonTile(256, 128, 128, 8, 3, method="persistent", parts=2)
-
-
-def test_names_of_persistent_tiles_parse_back() -> None:
-    assert WIDE.name == "persistent_tile_128x256x64_warps8_stages4_group8_parts2"
-    assert parse_tile(WIDE.name) == WIDE and WIDE.parameters["parts"] == 2
-    assert parse_tile("tile_128x256x64_warps8_stages4_group8_parts2") is None
-    assert parse_tile(WIDE.name.replace("parts2", "parts3")) is None
 
 
 def test_the_pointer_kernel_remains_where_descriptors_do_not_apply() -> None:

@@ -72,30 +72,28 @@ def test_formats_and_macros_of_any_kind_reach_the_source(tmp_path) -> None:
 
 
 def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
-    source = """
-        extern "C" __global__ void e(int* c) { __shared__ int s[64]; s[threadIdx.x] = c[9];
-          __syncthreads(); c[threadIdx.x] = s[63 - threadIdx.x]; }
-        extern "C" __global__ void f(int* c) { __shared__ int s[32]; s[threadIdx.x] = c[9];
-          __syncthreads(); c[threadIdx.x] = s[31 - threadIdx.x]; }
-        extern "C" __global__ void g(int* c) { __shared__ int s[96]; s[threadIdx.x] = c[9];
-          __syncthreads(); c[threadIdx.x] = s[95 - threadIdx.x]; }
-    """
+    source = "".join(
+        f"""extern "C" __global__ void {name}(int* c) {{
+          __shared__ int s[{size}]; s[threadIdx.x] = c[9];
+          __syncthreads(); c[threadIdx.x] = s[{size - 1} - threadIdx.x]; }}
+        """
+        for name, size in (("e", 64), ("f", 32), ("g", 96))
+    )
     kernel = _kernel(tmp_path, source, "shared_bytes = 1000")
     _, compiled = compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
     assert compiled.facts.shared_memory_bytes == 32 * 4 + 1000
 
 
-def test_the_compilers_first_line_is_the_reason(tmp_path) -> None:
-    kernel = _kernel(tmp_path, 'extern "C" __global__ void f() { no_such_name(); }')
-    with pytest.raises(CompileError, match=r"NVRTC rejected k for sm_80: k\.cu\(1\)"):
-        compiling.compile_kernel(kernel, _dispatch("sm_80"), {}, tmp_path)
-
-
-def test_a_kernel_with_a_name_of_cxx_is_explained(tmp_path) -> None:
-    kernel = _kernel(tmp_path, "__global__ void f() {}")
-    with pytest.raises(CompileError, match='no extern "C" __global__ function f; it has f') as e:
-        compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
-    assert 'extern "C" __global__ void f' in e.value.hint
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ('extern "C" __global__ void f() { no_such_name(); }', r"for sm_80: k\.cu\(1\)"),
+        ("__global__ void f() {}", 'no extern "C" __global__ function f; it has f'),
+    ],
+)
+def test_the_compilers_first_line_or_a_name_of_cxx_is_the_reason(tmp_path, source, reason) -> None:
+    with pytest.raises(CompileError, match=reason):
+        compiling.compile_kernel(_kernel(tmp_path, source), _dispatch("sm_80"), {}, tmp_path)
 
 
 def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:

@@ -47,17 +47,15 @@ def test_sizes_are_those_of_the_expressions(kernel) -> None:
     assert launch.compilation.options == ("-DIN_F32=1", "-DOUT_F32=1", "-DTILE=16", "-DFAST=1")
 
 
-def test_arguments_are_addresses_integers_and_factors(kernel) -> None:
-    operation = parse_operation("matmul_100x70x33_f32t_f32n_f32t_alpha0p5_beta2")
+@pytest.mark.parametrize(("factors", "last"), [("", None), ("_alpha0p5_beta2", Pointer("addend"))])
+def test_arguments_are_addresses_integers_and_factors(kernel, factors, last) -> None:
+    """A tensor that the operation lacks is null."""
+    operation = parse_operation(f"matmul_100x70x33_f32t_f32n_f32t{factors}")
     (launch,) = plan_of(kernel(), operation, VALUES).launches
-    buffers = ("lhs", "rhs", "result", "addend")
-    assert launch.arguments == (*map(Pointer, buffers), 100, 70, 17, 0.5, 2.0)
+    values = (0.5, 2.0) if factors else (1.0, 0.0)
+    addresses = (*map(Pointer, ("lhs", "rhs", "result")), last)
+    assert launch.arguments == (*addresses, 100, 70, 17, *values)
     assert [type(one) for one in launch.arguments[4:]] == [int, int, int, float, float]
-
-
-def test_a_tensor_that_the_operation_lacks_is_null(kernel) -> None:
-    (launch,) = plan_of(kernel(), OPERATION, VALUES).launches
-    assert launch.arguments[:4] == (Pointer("lhs"), Pointer("rhs"), Pointer("result"), None)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ def test_a_tensor_that_the_operation_lacks_is_null(kernel) -> None:
         ({"block": "[64, 64]"}, "64 × 64 × 1 has more than 1024 threads"),
         ({"cluster": "[2]"}, "does not consist of whole clusters of 2 × 1 × 1"),
         ({"shared_bytes": '"-K"'}, "shared_bytes are negative"),
-        ({"grid": '["M // (K - 33)"]'}, "'M // .K - 33.' has no value"),
+        ({"grid": '["M // (K - 33)"]'}, "'M // (K - 33)' has no value"),
         ({"arguments": '["C", "M * N * K * 100000"]'}, "does not fit an int"),
         ({"operations": '["f32t_f32t_f32t"]'}, "does not list these formats and layouts"),
     ],
@@ -79,18 +77,14 @@ def test_operations_that_cannot_be_launched_are_refused_with_the_reason(
     kernel, changes, reason
 ) -> None:
     assert why_not(kernel(), OPERATION, VALUES, H200) is None
-    assert reason.replace(".K - 33.", "(K - 33)") in (
-        why_not(kernel(**changes), OPERATION, VALUES, H200) or ""
-    )
+    assert reason in (why_not(kernel(**changes), OPERATION, VALUES, H200) or "")
 
 
-def test_other_devices_are_refused_with_the_command_that_compiles(kernel) -> None:
+def test_other_devices_and_missing_bindings_are_refused_with_what_helps(
+    kernel, monkeypatch
+) -> None:
     reason = why_not(kernel(), OPERATION, VALUES, Target(TargetKind.CPU)) or ""
-    assert "NVIDIA" in reason
     assert "gemmetry compile --device cuda-sm_90" in reason
-
-
-def test_missing_bindings_are_named(kernel, monkeypatch) -> None:
     monkeypatch.setattr(launch, "_has_bindings", lambda: False)
     assert "pip install 'gemmetry[cuda]'" in (why_not(kernel(), OPERATION, VALUES, H200) or "")
 

@@ -15,7 +15,6 @@ from gemmetry.providers.user_provider.cuda_manifest import (
     StructArgument,
     argument_bytes,
     argument_for,
-    entries_of,
     kernels_of,
     load_manifest,
     parse_expression,
@@ -51,18 +50,17 @@ def write(tmp_path):
 
 
 def test_names_of_configurations_are_those_of_python_functions(write) -> None:
-    assert list(load_manifest(write()).configurations) == [
-        "TILE8_unroll_true",
-        "TILE16_unroll_false",
-    ]
-    prefixed = load_manifest(write(), prefix=True)
-    assert list(prefixed.configurations) == ["f_TILE8_unroll_true", "f_TILE16_unroll_false"]
+    for prefix in ("", "f_"):
+        kernel = load_manifest(write(), prefix=bool(prefix))
+        names = [f"{prefix}TILE8_unroll_true", f"{prefix}TILE16_unroll_false"]
+        assert list(kernel.configurations) == names
     asked = load_manifest(write(), configurations=[{"TILE": 32}])
     assert list(asked.configurations) == ["TILE32"]
     without = PLAIN.partition("configurations")[0].replace("TILE", "16")
-    for none in ("", "configurations = []"):
-        kernel = load_manifest(write(without + none))
+    for rest in ("", "configurations = []", 'declares = ["nondeterministic"]'):
+        kernel = load_manifest(write(without + rest))
         assert dict(kernel.configurations) == {"default": {}}
+    assert kernel.declared == (Trait.NONDETERMINISTIC,)
 
 
 @pytest.mark.parametrize(
@@ -102,15 +100,6 @@ def test_a_change_of_any_file_changes_the_digest(write, tmp_path) -> None:
     assert len(seen) == 4
 
 
-def test_declared_traits_are_read(write) -> None:
-    kernel = load_manifest(write(PLAIN + 'declares = ["nondeterministic"]'))
-    assert kernel.declared == (Trait.NONDETERMINISTIC,)
-
-
-def test_kernels_of_a_source_are_found_behind_their_attributes(write) -> None:
-    assert entries_of(Path(write().rpartition(":")[0])) == ["f", "g"]
-
-
 @pytest.mark.parametrize(
     ("table", "head", "message"),
     [
@@ -133,17 +122,8 @@ def test_kernels_of_a_source_are_found_behind_their_attributes(write) -> None:
     ],
 )  # fmt: skip
 def test_mistakes_name_the_manifest_and_the_key(write, table, head, message) -> None:
-    with pytest.raises(RequestError, match=message) as caught:
+    with pytest.raises(RequestError, match=message):
         load_manifest(write(table, head))
-    assert caught.value.hint
-
-
-def test_a_missing_manifest_is_described(write, tmp_path) -> None:
-    text = write()
-    (tmp_path / "k.toml").unlink()
-    with pytest.raises(RequestError, match=r"no k\.toml next to it") as caught:
-        load_manifest(text)
-    assert "[f]" in caught.value.hint
 
 
 def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_path) -> None:
@@ -158,14 +138,14 @@ def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_pa
     assert load_manifest(f"{tmp_path / 'k.cu'}:h").function_name == "h"
 
 
-def test_a_manifest_that_cannot_be_read_is_named(write, tmp_path, monkeypatch) -> None:
+def test_a_manifest_that_is_missing_or_cannot_be_read_is_named(write, tmp_path) -> None:
     text = write()
-
-    def refused(path, *_arguments, **_options):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(RequestError, match=r"k\.toml.* permission"):
+    (tmp_path / "k.toml").unlink()
+    with pytest.raises(RequestError, match=r"no k\.toml next to it") as caught:
+        load_manifest(text)
+    assert "[f]" in caught.value.hint
+    (tmp_path / "k.toml").mkdir()
+    with pytest.raises(RequestError, match=r"k\.toml"):
         load_manifest(text)
 
 
@@ -188,14 +168,6 @@ def copied(tmp_path):
     return made
 
 
-@pytest.mark.parametrize("name", ["cute", "nvcc"])
-def test_the_examples_of_machine_code_match_their_manifests(name) -> None:
-    kernel = load_manifest(f"{CUBINS / name}_gemm.cubin:{name}")
-    assert kernel.machine_code is not None
-    assert str(kernel) == f"{name}_gemm.cubin:{name}"
-    assert kernel.computes(parse_operation("matmul_64x64x64_bf16t_bf16n_bf16t").signature)
-
-
 def test_a_file_or_a_folder_stands_for_all_of_its_kernels(tmp_path) -> None:
     cute, nvcc = (f"{CUBINS / name}_gemm.cubin:{name}" for name in ("cute", "nvcc"))
     assert kernels_of(CUBINS) == [cute, nvcc]
@@ -216,11 +188,7 @@ def test_a_file_or_a_folder_stands_for_all_of_its_kernels(tmp_path) -> None:
     [
         (('entry = "gemm"', 'entry = "gem"'), r"unknown kernel 'gem' in nvcc_gemm\.cubin"),
         (('entry = "gemm"', "entry = 3"), "entry: 3 is not a text"),
-        (
-            ('    "C",\n', ""),
-            "takes 4 arguments of 128, 128, 8 and 12 bytes, and the manifest lists 3 arguments of "
-            "128, 128 and 12 bytes",
-        ),
+        (('    "C",\n', ""), "takes 4 .* 128, 128, 8 and 12 bytes, .* 3 .* 128, 128 and 12 bytes"),
         (('["M", "N", "K"]', '["M", "N", {int64 = "K"}]'), "lists 4 .* 128, 128, 8 and 16 bytes"),
         (('["M", "N", "K"]', "[]"), "the struct is empty"),
         (('{struct = ["M", "N", "K"]}', "{}"), "neither a struct nor an int64"),
@@ -233,9 +201,8 @@ def test_a_file_or_a_folder_stands_for_all_of_its_kernels(tmp_path) -> None:
     ],
 )
 def test_mistakes_about_machine_code_are_named(copied, change, message) -> None:
-    with pytest.raises(RequestError, match=message) as caught:
+    with pytest.raises(RequestError, match=message):
         load_manifest(copied(change))
-    assert caught.value.hint
 
 
 def test_a_file_that_is_no_machine_code_is_named(copied, tmp_path) -> None:
@@ -272,27 +239,20 @@ def test_expressions_have_the_values_of_integer_arithmetic(text, value) -> None:
 
 def test_the_names_that_an_expression_mentions_are_known() -> None:
     assert parse_expression("ceil(M, TILE) * min(N, 2)").names == {"M", "N", "TILE"}
+    assert parse_expression("min").names == set()  # a name that the manifest does not know
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "M +", "M ** N", "M / N", "M << 2", "1.5", "'M'", "True", "f(M)", "min", "M.real",
+        "", "M +", "M ** N", "M / N", "M << 2", "1.5", "'M'", "True", "f(M)", "M.real",
         "[M]", "ceil(M, step=2)", "(lambda: M)()", "__import__('os')", "M if N else K", "M := 2",
         None, 1.5, True, ["M"],
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(text) -> None:
-    if text == "min":  # a name like any other, which the manifest does not know
-        assert parse_expression(text).names == set()
-        return
     with pytest.raises(ValueError, match=r"expression|made of"):
         parse_expression(text)
-
-
-def test_a_plain_division_is_refused_with_the_one_to_write() -> None:
-    with pytest.raises(ValueError, match="// divides"):
-        parse_expression("M / 2")
 
 
 @pytest.mark.parametrize("text", ["M // (N - 64)", "M % 0", "ceil(M)", "min()"])
@@ -322,10 +282,10 @@ def _struct(*members):
     ],
 )
 def test_the_contiguous_axis_of_a_map_comes_first(tensor, role, element, extents) -> None:
-    argument = MapArgument(tensor, _box(8, "K // 10"), 64, 128)
     boxes = Boxes(
         element=element, extents=extents, box=(8, 4), swizzle_bytes=64, promotion_bytes=128
     )
+    argument = MapArgument(tensor, _box(8, "K // 10"), 64, 128)
     assert argument_for(argument, OPERATION, SIZES) == Tiles(role, boxes)
 
 
@@ -338,6 +298,10 @@ def test_a_map_may_have_an_axis_for_the_batch() -> None:
     assert isinstance(single, Tiles) and single.boxes.extents == (40, 64, 1)
 
 
+ODD = parse_operation("matmul_96x64x41_bf16t_bf16n_f32t")
+FP4 = parse_operation("matmul_96x64x64_e2m1t_e2m1n_f32t_vs32_e8m0")
+
+
 @pytest.mark.parametrize(
     ("argument", "operation", "reason"),
     [
@@ -345,16 +309,8 @@ def test_a_map_may_have_an_axis_for_the_batch() -> None:
         (MapArgument("A", _box(8)), OPERATION, "lacks an axis"),
         (MapArgument("A", _box(8, 257)), OPERATION, "8 × 257; 1 to 256"),
         (MapArgument("A", _box(64, 8), 64), OPERATION, "has 128 bytes, and the swizzle 64"),
-        (
-            MapArgument("A", _box(8, 8)),
-            parse_operation("matmul_96x64x41_bf16t_bf16n_f32t"),
-            "multiple of 16 bytes; they have 82",
-        ),
-        (
-            MapArgument("A", _box(8, 8)),
-            parse_operation("matmul_96x64x64_e2m1t_e2m1n_f32t_vs32_e8m0"),
-            "no tensor maps of e2m1",
-        ),
+        (MapArgument("A", _box(8, 8)), ODD, "multiple of 16 bytes; they have 82"),
+        (MapArgument("A", _box(8, 8)), FP4, "no tensor maps of e2m1"),
         (_struct(("int", "M * 100000000")), OPERATION, "does not fit an int"),
         (_struct(("int64", "M * 10000000000 * 10000000000")), OPERATION, "fit an int64"),
     ],
