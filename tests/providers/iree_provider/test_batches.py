@@ -31,6 +31,8 @@ from gemmetry.providers.iree_provider.provider import PROVIDER
 
 CPU = Target(TargetKind.CPU)
 CUDA = Target(TargetKind.CUDA, "sm_80", None)
+
+
 HOST = ("--iree-llvmcpu-target-cpu=host",)
 NAME = "matmul_64x96x128_f32t_f32t_f32t"
 TILE = "tile_config_64x64_vector8x32x4"
@@ -92,19 +94,15 @@ def test_what_was_stored_is_found_again(folder, stem, monkeypatch):
     assert artefact_stem(folder, dispatch(), ("--iree-cuda-target=sm_80",)) == gpu
 
 
-def test_a_record_of_an_earlier_version_is_read(folder, stem):
+def test_a_record_without_its_binary_or_half_written_counts_for_nothing(stem):
     (record,) = stem.parent.glob("*.json")
+    whole = record.read_text()
     fields = {"compiler_version": "3.13.0", "binary": find_artefact(stem, None).binary,
               "compile_ns": 7, "assembly": "x.ptx", "matrix_instruction": "mma.sync",
               "registers": 96, "spill_bytes": 0, "shared_memory_bytes": 1024}  # fmt: skip
     record.write_text(json.dumps(fields))
-    found = find_artefact(stem, "3.13.0")
+    found = find_artefact(stem, "3.13.0")  # of an earlier version of the record
     assert (found.assembly, found.facts.registers, found.facts.spill_bytes) == ("x.ptx", 96, 0)
-
-
-def test_a_record_without_its_binary_or_half_written_counts_for_nothing(stem):
-    (record,) = stem.parent.glob("*.json")
-    whole = record.read_text()
     for damaged in (whole[: len(whole) // 2], json.dumps({"unknown": 1}), "[1]"):
         record.write_text(damaged)
         assert find_artefact(stem, "3.13.0") is None
@@ -116,31 +114,28 @@ def test_a_record_without_its_binary_or_half_written_counts_for_nothing(stem):
 
 @pytest.mark.parametrize("has_links", [True, False])
 def test_a_shared_binary_is_in_the_folder_of_each_operation(folder: Path, monkeypatch, has_links):
+    """What is verified and what is timed is one file."""
+
     def refuse(*_: object) -> None:
         raise OSError("not on this file system")
 
     if not has_links:
         monkeypatch.setattr(batches.os, "link", refuse)
     both = [dispatch(128), dispatch(256)]
-    names = store_binary(folder, both, b"both")
-    paths = [operation_folder(folder, d.operation) / "compiled" / names[d] for d in both]
-    assert [path.read_bytes() for path in paths] == [b"both", b"both"]
-    assert paths[0].samefile(paths[1]) == has_links
-    assert store_binary(folder, both, b"both") == names
-    assert len(list(folder.rglob("*.vmfb"))) == 2 + 4  # the links of profile and verify
-
-
-def test_what_is_verified_and_what_is_timed_is_one_file(folder: Path):
-    place = operation_folder(folder, dispatch().operation)
     for content in (b"old", b"new", b"new"):
-        binary = place / "compiled" / store_binary(folder, [dispatch()], content)[dispatch()]
-        for use in ("profile", "verify"):
-            path = place / f"{dispatch().name}_cpu_{use}.vmfb"
-            assert path.readlink() == binary.relative_to(place)
-            assert path.read_bytes() == content
-    assert sorted(path.name for path in place.glob("*.*")) == sorted(
-        [".lock", f"{NAME}.mlir", *(f"{dispatch().name}_cpu_{use}.vmfb" for use in batches.USES)]
-    )
+        names = store_binary(folder, both, content)
+        paths = []
+        for one in both:
+            place = operation_folder(folder, one.operation)
+            paths.append(place / "compiled" / names[one])
+            assert paths[-1].read_bytes() == content
+            links = [place / f"{one.name}_cpu_{use}.vmfb" for use in batches.USES]
+            assert {link.readlink() for link in links} == {paths[-1].relative_to(place)}
+            assert set(place.glob("*.*")) == {
+                place / ".lock", place / f"{one.operation}.mlir", *links,
+            }  # fmt: skip
+        assert paths[0].samefile(paths[1]) == has_links
+    assert batches.USES == ("profile", "verify")
 
 
 def test_what_was_printed_is_kept_once_per_call_and_gathered(folder: Path):
@@ -196,19 +191,14 @@ def test_the_commands_work_as_they_are_printed(tmp_path: Path, types: str):
     assert (tmp_path / f"{dispatch.name}.vmfb").stat().st_size > 0
     assert dispatch.name in done.stdout
     assert done.stderr.count("Warning") == 0
-    suffixes = sorted(path.suffix for path in inputs.iterdir())
-    assert suffixes == ([".bin"] * 3 if "bias" in types else [".npy"] * 2)
-    lhs, *_ = make_inputs(operation, distribution="normal", seed=7)
-    content = next(path for path in inputs.iterdir() if path.stem == "lhs").read_bytes()
-    assert content.endswith(lhs.tobytes())
-
-
-def test_input_files_hold_the_inputs_of_seed_and_distribution(tmp_path: Path):
-    name = "matmul_32x48x64_f32t_f32t_f32t"
-    assert batches.main([name, str(tmp_path), "7", "uniform"]) == 0
-    expected = make_inputs(parse_operation(name), distribution="uniform", seed=7)
-    for role, array in zip(("lhs", "rhs"), expected, strict=True):
-        np.testing.assert_array_equal(np.load(tmp_path / f"{role}.npy"), array)
+    written = {path.name: path for path in inputs.iterdir()}
+    names = ["lhs.bin", "rhs.bin", "bias.bin"] if "bias" in types else ["lhs.npy", "rhs.npy"]
+    assert set(written) == set(names)
+    expected = make_inputs(operation, distribution="normal", seed=7)
+    for name, array in zip(names, expected, strict=True):
+        assert written[name].read_bytes().endswith(array.tobytes())
+        if name.endswith(".npy"):
+            np.testing.assert_array_equal(np.load(written[name]), array)
 
 
 @pytest.mark.parametrize(

@@ -81,22 +81,17 @@ def test_golden_names():
     assert all(tile.name == name for tile, name in names.items())
 
 
-@given(st.tuples(*[SIZES] * 8), st.booleans())
+@given(st.tuples(*[SIZES] * 8), st.sampled_from([16, 32]))
 @settings(deadline=None, max_examples=60)
-def test_any_cpu_tile_parses_back(sizes, has_cache):
-    tile = CachedCpuTile(*sizes) if has_cache else CpuTile(*sizes[:5])
-    assert parse_tile(tile.name, CPU) == tile
-
-
-@given(st.tuples(*[SIZES] * 5), st.sampled_from([16, 32]))
-@settings(deadline=None, max_examples=60)
-def test_any_other_tile_parses_back(sizes, rows):
+def test_any_tile_parses_back(sizes, rows):
     for tile, target in (
-        (CpuConvTile(*sizes), CPU),
-        (MmaTile(*sizes), CUDA),
-        (SimtTile(*sizes), CUDA),
+        (CachedCpuTile(*sizes), CPU),
+        (CpuTile(*sizes[:5]), CPU),
+        (CpuConvTile(*sizes[:5]), CPU),
+        (MmaTile(*sizes[:5]), CUDA),
+        (SimtTile(*sizes[:5]), CUDA),
         (LegacyTile(*sizes[:4]), CUDA),
-        (MfmaTile(*sizes, rows), HIP),
+        (MfmaTile(*sizes[:5], rows), HIP),
     ):
         assert parse_tile(tile.name, target) == tile
 
@@ -148,31 +143,19 @@ def test_listed_tiles_are_distinct_fit_and_parse_back(operation, target):
 @pytest.mark.parametrize("shape", ["256x256x256", "32x512x256"])
 def test_a_search_on_a_cpu_has_many_more_tiles(shape):
     operation = parse_operation(f"matmul_{shape}_f32t_f32t_f32t")
-    cpu = Target(TargetKind.CPU)
-    listed, found = list(tiles_for(operation, cpu)), list(search_tiles(operation, cpu))
+    listed, found = list(tiles_for(operation, CPU)), list(search_tiles(operation, CPU))
     assert found[: len(listed)] == listed
     assert len(found) > 4 * len(listed)
     assert len({tile.name for tile in found}) == len(found)
     for tile in found:
-        assert parse_tile(tile.name, cpu) == tile
-    few = list(search_tiles(operation, cpu, 8192))
+        assert parse_tile(tile.name, CPU) == tile
+    few = list(search_tiles(operation, CPU, 8192))
     assert len(listed) < len(few) < len(found)
-
-
-def test_a_search_elsewhere_has_the_listed_tiles():
-    convolution = parse_operation("conv2d_1x8x8x4_3x3x16_f32nhwc_f32hwcf_f32nhwc")
-    product = parse_operation("matmul_256x256x256_f16t_f16t_f32t")
-    for operation, target in (
-        (convolution, Target(TargetKind.CPU)),
-        (product, Target(TargetKind.HIP, "gfx942", None)),
-    ):
-        assert list(search_tiles(operation, target)) == list(tiles_for(operation, target))
-
-
-def test_tiles_far_larger_than_the_matrix_are_not_listed():
+    for other, target in ((CONV, CPU), (F16, HIP)):
+        assert list(search_tiles(other, target)) == list(tiles_for(other, target))
     small = parse_operation("matmul_32x32x64_f32t_f32t_f32t")
     names = [tile.name for tile in tiles_for(small, CPU)]
-    assert not any(name.startswith("tile_config_128x128") for name in names)
+    assert not any("128x128" in name for name in names), "far larger than the matrix"
 
 
 MATMULS = [
@@ -198,14 +181,10 @@ def tiles_of(names: list[str]) -> list[tuple[Operation, LegacyTile]]:
 
 def test_the_old_profilers_operations_have_its_109_tiles():
     assert len(MATMULS) + len(SPLIT_KS) + len(BATCHES) == 17
-    assert [len(tiles_of(names)) for names in (MATMULS, SPLIT_KS, BATCHES)] == [66, 36, 7]
     half, single, mixed = MATMULS[:3], MATMULS[3:6], MATMULS[6:]
     assert [len(tiles_of(names)) for names in (half, single, mixed)] == [20, 26, 20]
     assert [len(tiles_of(names)) for names in (SPLIT_KS[:3], SPLIT_KS[3:])] == [15, 21]
     assert [len(tiles_of([name])) for name in BATCHES] == [3, 4]
-
-
-def test_todays_compiler_can_be_given_every_one_of_them():
     for operation, tile in tiles_of([*MATMULS, *SPLIT_KS, *BATCHES]):
         assert tile.problem(operation) is None, f"{operation}: {tile.name}"
         assert tile.name in {tile.name for tile in tiles_for(operation, CUDA)}
@@ -293,14 +272,11 @@ def test_the_compiler_rejects_exactly_what_is_left_out(cpu, program) -> None:
     assert 0 < len(left_out) < len(functions)
 
 
-def test_the_limit_is_the_compilers_own(program) -> None:
-    assert vector_limit_bytes(program, _flags("generic")) == SMALLEST_LIMIT_BYTES
-    assert vector_limit_bytes(program, _flags("haswell")) == 2 * SMALLEST_LIMIT_BYTES
+def test_the_limit_is_the_compilers_own_or_unknown(program, tmp_path) -> None:
     fewer = _flags("generic", "--iree-llvmcpu-max-allowed-number-of-native-vectors=100")
     assert vector_limit_bytes(program, fewer) == 1600
-
-
-def test_without_an_answer_the_limit_is_unknown(tmp_path) -> None:
+    assert vector_limit_bytes(program, _flags("generic")) == SMALLEST_LIMIT_BYTES
+    assert vector_limit_bytes(program, _flags("haswell")) == 2 * SMALLEST_LIMIT_BYTES
     assert vector_limit_bytes(tmp_path / "none", ()) is None
     silent = tmp_path / "iree-compile"
     silent.write_text(f"#!{sys.executable}\n")
