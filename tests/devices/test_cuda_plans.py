@@ -41,8 +41,7 @@ def test_a_kernel_compiled_by_cute_dsl_has_another_version_of_the_abi():
     assert contents.architecture == "sm_90a"
     ((name, kernel),) = contents.kernels.items()
     assert name.startswith("kernel_cutlass_gemm_")
-    assert kernel.parameter_bytes == (8, 8, 8, 4, 4, 4)
-    assert kernel.required_threads == (128, 1, 1)
+    assert (kernel.parameter_bytes, kernel.required_threads) == ((8, 8, 8, 4, 4, 4), (128, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +146,8 @@ def program(folder, body):
 
 def test_tools_are_found_on_path_and_in_a_toolkit(nowhere, monkeypatch, tmp_path):
     assert list(cuda_tools("nvdisasm")) == []
+    with pytest.raises(NoDisassemblerError, match="not on PATH"):
+        instructions_of(b"code")
     second = program(tmp_path / "toolkit" / "bin", "")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     assert list(cuda_tools("nvdisasm")) == [second]
@@ -167,11 +168,6 @@ def test_names_of_instructions_are_read(nowhere, monkeypatch, tmp_path):
     assert instructions_of(b"code") == {
         "LDC", "UTMALDG.2D", "SYNCS.ARRIVE.TRANS64", "HGMMA.64x256x16.F32.BF16",
     }  # fmt: skip
-
-
-def test_without_a_tool_the_reason_is_given(nowhere):
-    with pytest.raises(NoDisassemblerError, match="not on PATH"):
-        instructions_of(b"code")
 
 
 def test_several_are_read_at_once():

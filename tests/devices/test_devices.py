@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import ml_dtypes
@@ -55,25 +56,23 @@ def test_buffers_and_their_clones_are_aligned(numpy_device):
         assert numpy_device.clone(buffer).ctypes.data % host.ALIGNMENT_BYTES == 0
 
 
-@pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("end", [0, -1])
-def test_a_write_beyond_the_buffer_is_seen(numpy_device, side, end):
-    buffer = numpy_device.allocate(TensorSpec("result", (4, 4), F32))
-    before, after = red_zones(buffer)
-    assert before.ctypes.data + before.nbytes == buffer.ctypes.data
-    assert after.ctypes.data == buffer.ctypes.data + buffer.nbytes
-    numpy_device.fill_bytes(buffer, 0)
-    assert numpy_device.red_zones_intact(buffer)
-    zone = (before, after)[side]
-    assert zone.size >= host.RED_ZONE_BYTES
-    zone[end] ^= 1
-    assert not numpy_device.red_zones_intact(buffer)
+def test_a_write_beyond_the_buffer_is_seen(numpy_device):
+    for side, end in itertools.product((0, 1), (0, -1)):
+        buffer = numpy_device.allocate(TensorSpec("result", (4, 4), F32))
+        before, after = red_zones(buffer)
+        assert before.ctypes.data + before.nbytes == buffer.ctypes.data
+        assert after.ctypes.data == buffer.ctypes.data + buffer.nbytes
+        numpy_device.fill_bytes(buffer, 0)
+        assert numpy_device.red_zones_intact(buffer)
+        zone = (before, after)[side]
+        assert zone.size >= host.RED_ZONE_BYTES
+        zone[end] ^= 1
+        assert not numpy_device.red_zones_intact(buffer)
     with pytest.raises(ValueError, match="not a buffer"):
         red_zones(np.zeros(4))
 
 
-@pytest.mark.parametrize("offset", [0, 4, 16, 60])
-@pytest.mark.parametrize("zone_bytes", [1, 4096])
+@pytest.mark.parametrize(("offset", "zone_bytes"), [(0, 1), (4, 4096), (16, 1), (60, 4096)])
 def test_buffers_with_red_zones_begin_where_requested(numpy_device, offset, zone_bytes):
     assert isinstance(numpy_device, RedZoneDevice)
     spec = TensorSpec("lhs", (7, 3), F32)

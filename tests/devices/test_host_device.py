@@ -42,20 +42,15 @@ def gnu():
 @pytest.mark.usefixtures("gnu")
 @pytest.mark.parametrize("size", SIZES)
 def test_memory_of_any_size_holds_nan_inside_only(size):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     assert not is_filled(size)
     with spoiled_heap(1, empty):
         assert is_filled(size)
         assert np.isnan(np.empty(size // 4, np.float32)).all()
         assert not np.zeros(size, np.uint8).any()
+    with spoiled_heap(1, empty):
+        assert bool((torch.empty(size, dtype=torch.uint8) == 0xFF).all())
     assert not is_filled(size)
-
-
-@pytest.mark.usefixtures("gnu")
-def test_torch_gets_the_same_memory():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    for size in SIZES:
-        with spoiled_heap(1, empty):
-            assert bool((torch.empty(size, dtype=torch.uint8) == 0xFF).all()), size
 
 
 @pytest.mark.usefixtures("gnu")
@@ -66,13 +61,6 @@ def test_memory_of_other_threads_is_spoiled_too():
         thread.start()
         thread.join()
     assert found == [True]
-
-
-@pytest.mark.usefixtures("gnu")
-def test_an_error_inside_ends_it():
-    with pytest.raises(ValueError, match="inside"), spoiled_heap(1, empty):
-        raise ValueError("inside")
-    assert not is_filled()
 
 
 def test_elsewhere_blocks_are_filled_and_freed(monkeypatch):
@@ -111,6 +99,15 @@ def test_half_of_the_processors_are_busy(processors, threads, monkeypatch):
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.usefixtures("gnu")
+def test_an_error_inside_ends_the_load_and_the_spoiling():
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="inside"), busy_processors(0), spoiled_heap(1, empty):
+        raise ValueError("inside")
+    assert set(threading.enumerate()) <= before
+    assert not is_filled()
+
+
 def test_they_work_until_the_end_and_end_at_once():
     before = set(threading.enumerate())
     with busy_processors(2**25):
@@ -127,22 +124,6 @@ def test_they_work_until_the_end_and_end_at_once():
     assert not thread.is_alive()
 
 
-def test_an_error_inside_ends_the_load():
-    before = set(threading.enumerate())
-    with pytest.raises(ValueError, match="inside"), busy_processors(0):
-        raise ValueError("inside")
-    assert set(threading.enumerate()) <= before
-
-
-def watch(launch, state):
-    return late_work(launch, lambda: list(state), lambda left, right: left == right)
-
-
-def test_work_that_is_done_is_not_late():
-    state = [0]
-    assert watch(lambda: state.append(1), state) == ""
-
-
 def test_nothing_is_waited_for_where_no_other_thread_ran(monkeypatch):
     """A thread that sleeps all the time is not waited for; one that runs meanwhile is."""
     naps: list[float] = []
@@ -153,7 +134,7 @@ def test_nothing_is_waited_for_where_no_other_thread_ran(monkeypatch):
     def naps_with(before, after):
         naps.clear()
         monkeypatch.setattr(_late_work, "running_times", iter([before, after]).__next__)
-        assert watch(lambda: None, [0]) == ""
+        assert Watched().problem(lambda: None) == ""
         return naps
 
     assert naps_with({1: 5}, {1: 5}), "the system does not report the calling thread"
@@ -189,11 +170,12 @@ def test_a_thread_that_computes_is_runnable():
 def test_a_pool_that_stays_is_not_late_work(monkeypatch):
     """It makes the wait longer and has no other effect."""
     monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 0.1)
-    state, stop = [0], threading.Event()
+    stop, before = threading.Event(), thread_ids()
     worker = threading.Thread(target=stop.wait)
     began = time.monotonic()
-    assert watch(worker.start, state) == ""
+    assert Watched().problem(worker.start) == ""
     assert time.monotonic() - began > 0.1
+    assert len(thread_ids() - before) == 1
     stop.set()
     worker.join()
 
@@ -237,10 +219,8 @@ def test_a_thread_that_ends_between_two_looks_is_reported(monkeypatch):
 
     def ids():
         found = next(answers, None)
-        if found is None:
-            watched.is_written = True
-            return others
-        return found
+        watched.is_written = found is None
+        return found or others
 
     monkeypatch.setattr(_late_work, "thread_ids", ids)
     assert "continued to write" in watched.problem(lambda: None)
@@ -266,17 +246,7 @@ def test_a_thread_from_before_is_reported(is_over_at_once):
     assert problem.endswith("another thread continued to write")
 
 
-def test_threads_are_counted():
-    stop = threading.Event()
-    before = thread_ids()
-    worker = threading.Thread(target=stop.wait)
-    worker.start()
-    assert len(thread_ids() - before) == 1
-    stop.set()
-    worker.join()
-
-
-def test_the_number_of_threads_can_be_set_and_read():
+def test_the_number_of_threads_can_be_set_and_read(monkeypatch):
     before = blas_threads.blas_threads()
     if before is None:
         pytest.skip(f"{blas_threads.blas_name()} does not report its number of threads")
@@ -287,6 +257,9 @@ def test_the_number_of_threads_can_be_set_and_read():
             assert np.allclose(np.ones((64, 64)) @ np.ones((64, 64)), 64)
     finally:
         blas_threads.set_blas_threads(before)
+    monkeypatch.setattr(blas_threads, "_thread_functions", lambda: None)
+    assert blas_threads.blas_threads() is None
+    assert blas_threads.set_blas_threads(2) is False
 
 
 def test_libraries_are_found_in_the_maps_with_numpys_first(tmp_path):
@@ -303,9 +276,3 @@ def test_libraries_are_found_in_the_maps_with_numpys_first(tmp_path):
         "/usr/lib/libopenblas.so.0",
     ]
     assert blas_threads._loaded_libraries(tmp_path / "none") == []
-
-
-def test_a_blas_without_information_is_not_an_error(monkeypatch):
-    monkeypatch.setattr(blas_threads, "_thread_functions", lambda: None)
-    assert blas_threads.blas_threads() is None
-    assert blas_threads.set_blas_threads(2) is False

@@ -34,15 +34,6 @@ def built(*records, **options):
     return build_table([experiment(*records, **options)], providers).table
 
 
-def test_too_few_rounds_decide_nothing():
-    few = dataclasses.replace(
-        experiment(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.9e6)),
-        rounds=lambda one: {1: rounds(one)[1]},
-    )
-    (entry,) = build_table([few], providers).table.entries
-    assert (entry.choice, entry.verdict) == (CUBLAS, "undecided")
-
-
 WRONG = Verdict(status=Verification.FAILED, reason="wrong", checks=STANDARD)
 WARNED = Verdict(status=Verification.WARNED, checks=STANDARD)
 UNVERIFIED = Verdict(status=Verification.NOT_VERIFIED)
@@ -114,6 +105,8 @@ def test_default_is_the_configuration_that_it_stands_for():
     named = record("64x64x64", "blocked:a", 2.0)
     assert {candidate_name(alias), candidate_name(named)} == {"blocked:a"}
     assert best_times([named, alias]) == {"blocked:a": alias}
+    # At other shapes, it is another kernel.
+    assert built(alias).certificates[0].classes == ("whole",)
     text = BuildFacts(default_configuration="openblas 0.3, 2 threads")
     other = record("64x64x64", "numpy:default", 1.0, facts=text)
     assert candidate_name(other) == "numpy:default"
@@ -186,11 +179,12 @@ def test_what_is_wrong_at_one_shape_is_certified_at_none():
     assert (found.table.certificates, found.table.entries[0].choice) == ((), CUBLAS)
 
 
-def test_tails_of_a_provider_s_choice_cover_its_own_shape_alone():
-    """At other shapes, ``default`` is another kernel."""
-    facts = BuildFacts(default_configuration="a")
-    alias = record("64x64x64", "blocked:default", 1.0, facts=facts)
-    assert built(alias).certificates[0].classes == ("whole",)
+def test_too_few_rounds_decide_nothing():
+    few = dataclasses.replace(
+        experiment(LIBRARY, record(SIZE, A, 0.9e6)), rounds=lambda one: {1: rounds(one)[1]}
+    )
+    (entry,) = build_table([few], providers).table.entries
+    assert (entry.choice, entry.verdict) == (CUBLAS, "undecided")
 
 
 TAILS = {**STANDARD, "tail_shapes": "passed: 11 of 12 shapes refused"}

@@ -15,18 +15,11 @@ def test_a_problem_is_its_operation_and_back():
     assert operation_of(problem) == parse_operation(NAME)
 
 
-@pytest.mark.parametrize(
-    ("m", "bucket"),
-    [(1, 1), (2, 2), (3, 4), (9, 16), (65, 128), (128, 128), (129, 256), (256, 256), (257, 512)],
-)
-def test_rows_fall_into_buckets(m, bucket):
-    assert MatmulProblem("x", m, 1, 1).row_bucket == bucket
-
-
-def test_distances_are_octaves():
-    assert MatmulProblem("x", 8, 64, 64).distance(
-        MatmulProblem("x", 64, 64, 1024)
-    ) == pytest.approx(5)
+def test_rows_fall_into_buckets_and_distances_are_octaves():
+    rows = [MatmulProblem("x", m, 1, 1).row_bucket for m in (1, 2, 3, 9, 128, 129, 257)]
+    assert rows == [1, 2, 4, 16, 128, 256, 512]
+    small, large = MatmulProblem("x", 8, 64, 64), MatmulProblem("x", 64, 64, 1024)
+    assert small.distance(large) == pytest.approx(5)
 
 
 @pytest.mark.parametrize(

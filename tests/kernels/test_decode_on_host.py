@@ -4,7 +4,6 @@ the copy engine and the tensor cores by what they do. Clusters are left to GPUs.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from importlib import resources
 from pathlib import Path
@@ -16,7 +15,6 @@ from gemmetry.hardware.cuda_plans import Tiles
 from gemmetry.providers.cuda_provider.decode import KERNELS
 
 SOURCE = Path(str(resources.files("gemmetry.providers.kernels"))) / "gemm" / "decode.cu"
-HOST = Path(__file__).parent / "on_host"
 PROCESSORS = 2
 CASES = [
     ("decode_ring_32x2x3x1_c1", "matmul_3x80x200_bf16t_bf16n_bf16t"),
@@ -71,12 +69,8 @@ def _case(index: int, configuration: str, name: str) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory) -> Path:
+def program(compiled) -> Path:
     """All cases in one program."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no g++ is installed")
-    folder = tmp_path_factory.mktemp("decode_on_host")
     kernels, statements = zip(*(_case(i, *case) for i, case in enumerate(CASES)), strict=True)
     main = f"""
         #include <cmath>
@@ -91,11 +85,7 @@ def program(tmp_path_factory) -> Path:
           printf("%d", wrong);
         }}
     """
-    (folder / "main.cpp").write_text(main)
-    command = [compiler, "-O1", "-w", "-std=c++17", f"-I{HOST}", "main.cpp", "-o", "main"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    return folder / "main"
+    return compiled(main)
 
 
 @pytest.mark.parametrize("index", range(len(CASES)), ids=[name for name, _ in CASES])

@@ -15,7 +15,7 @@ SCRIPT = """
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
-import torch
+import itertools, torch
 from gemmetry.providers.kernels.triton_matmul import matmul_kernel
 
 m, n, k, batch = 19, 23, 37, 2
@@ -29,25 +29,23 @@ def stored(rows, columns, row_major, padding):
     view[:, :rows, :columns] = torch.randn(batch, rows, columns, generator=generator)
     return memory, view[:, :rows, :columns]
 
-for a_row in (True, False):
-    for b_row in (True, False):
-        for c_row in (True, False):
-            (a, a_view), (b, b_view) = stored(m, k, a_row, 3), stored(k, n, b_row, 5)
-            c, c_view = stored(m, n, c_row, 7)
-            expected = a_view.double() @ b_view.double()
-            c_view.fill_(7.0)
-            c_before = c.clone()
-            programs = -(-m // 16) * -(-n // 16) * batch
-            matmul_kernel[(programs,)](
-                a, b, c, None, None, None, None, None, m, n, k,
-                a.stride(1), b.stride(1), c.stride(1), a.stride(0), b.stride(0), c.stride(0),
-                a_row, b_row, c_row, False, False, False, "ieee", None, False, False,
-                1.0, 0.0, None, None, None, None, 16, 16, 16, 2,
-            )
-            error = (c_view - expected).abs().max().item()
-            assert error < 1e-4, (a_row, b_row, c_row, error)
-            c_view.fill_(7.0)
-            assert torch.equal(c.nan_to_num(), c_before.nan_to_num()), "wrote outside C"
+for a_row, b_row, c_row in itertools.product((True, False), repeat=3):
+    (a, a_view), (b, b_view) = stored(m, k, a_row, 3), stored(k, n, b_row, 5)
+    c, c_view = stored(m, n, c_row, 7)
+    expected = a_view.double() @ b_view.double()
+    c_view.fill_(7.0)
+    c_before = c.clone()
+    programs = -(-m // 16) * -(-n // 16) * batch
+    matmul_kernel[(programs,)](
+        a, b, c, None, None, None, None, None, m, n, k,
+        a.stride(1), b.stride(1), c.stride(1), a.stride(0), b.stride(0), c.stride(0),
+        a_row, b_row, c_row, False, False, False, "ieee", None, False, False,
+        1.0, 0.0, None, None, None, None, 16, 16, 16, 2,
+    )
+    error = (c_view - expected).abs().max().item()
+    assert error < 1e-4, (a_row, b_row, c_row, error)
+    c_view.fill_(7.0)
+    assert torch.equal(c.nan_to_num(), c_before.nan_to_num()), "wrote outside C"
 print("all right")
 """
 

@@ -55,15 +55,20 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(generated=tmp_path / "generated")
 
 
+def dispatch_of(provider: Provider, operation: str, configuration: str, target: Target) -> Dispatch:
+    """By the names of operation and configuration."""
+    parsed = parse_operation(operation)
+    found = provider.parse_configuration(configuration, parsed, target)
+    assert found is not None, configuration
+    return Dispatch(parsed, found, provider.name, target)
+
+
 @pytest.fixture
 def build(workspace: Workspace) -> Callable[[Provider, str, str, Target], Executable]:
     """Build the executable of provider, operation's name, configuration's name and target."""
 
     def make(provider: Provider, operation: str, configuration: str, target: Target) -> Executable:
-        parsed = parse_operation(operation)
-        found = provider.parse_configuration(configuration, parsed, target)
-        assert found is not None, configuration
-        return provider.build(Dispatch(parsed, found, provider.name, target), workspace)
+        return provider.build(dispatch_of(provider, operation, configuration, target), workspace)
 
     return make
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.providers.conftest import dispatch_of
 
 pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
+from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError, RequestError, UnsupportedError
 from gemmetry.providers.cublaslt_provider.provider import PROVIDER
 from gemmetry.testing import ProviderConformance
@@ -57,16 +58,9 @@ class TestConformance(ProviderConformance):
     level = "quick"
 
 
-def _dispatch(name: str, configuration: str) -> Dispatch:
-    operation = parse_operation(name)
-    found = PROVIDER({}).parse_configuration(configuration, operation, H200)
-    assert found is not None
-    return Dispatch(operation, found, "cublaslt", H200)
-
-
 def _build(name: str, configuration: str, folder: Path, **options: Any) -> Any:
-    workspace = Workspace(generated=folder / "generated")
-    return PROVIDER(options).build(_dispatch(name, configuration), workspace)
+    provider, workspace = PROVIDER(options), Workspace(generated=folder / "generated")
+    return provider.build(dispatch_of(provider, name, configuration, H200), workspace)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

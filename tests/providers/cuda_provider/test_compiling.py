@@ -6,42 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.providers.conftest import dispatch_of
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.domain.dispatch import Dispatch, parse_target, split_dispatch_name
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware.cuda_compiler import Cubin
 from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan, ResourceUsage
 from gemmetry.providers.cuda_provider import catalogue
-from gemmetry.providers.cuda_provider.executable import (
-    compile_plan,
-    usage_of,
-)
+from gemmetry.providers.cuda_provider.executable import compile_plan, usage_of
+from gemmetry.providers.cuda_provider.provider import PROVIDER
 
-NAME = "matmul_64x48x32_bf16t_bf16n_bf16t_r01"
 GRID = Grid(blocks=(1, 1, 1), threads=(32, 1, 1), dynamic_bytes=1000)
-
-
-def dispatch(name: str = NAME) -> Dispatch:
-    operation, configuration = split_dispatch_name(name)
-    kernel = catalogue.kernel_of(configuration)
-    assert kernel is not None
-    found = kernel.configuration(configuration, operation)
-    assert found is not None
-    return Dispatch(operation, found, "cuda", parse_target("cuda-sm_90"))
-
-
-def plan_of(wanted: Dispatch) -> LaunchPlan:
-    kernel = catalogue.kernel_of(wanted.configuration.name)
-    assert kernel is not None
-    return kernel.plan(wanted.operation, wanted.configuration, 132)
+SMALL = "matmul_64x48x32_bf16t_bf16n_bf16t"
+WANTED = dispatch_of(PROVIDER(), SMALL, "r01", parse_target("cuda-sm_90"))
+PLAN = catalogue.kernel_of("r01").plan(WANTED.operation, WANTED.configuration, 132)
 
 
 def test_files_and_facts_of_a_kernel(tmp_path: Path) -> None:
-    wanted = dispatch()
     generated = tmp_path / "generated"
-    compiled = compile_plan(plan_of(wanted), wanted, generated, force=False, notes=("slow",))
+    compiled = compile_plan(PLAN, WANTED, generated, force=False, notes=("slow",))
     facts = compiled.facts
     assert facts.registers and facts.spill_bytes == 0 and facts.shared_memory_bytes == 0
     assert (facts.matrix_instruction, facts.compiled_for) == ("none", "sm_90a")
@@ -67,9 +52,8 @@ def test_machine_code_of_an_earlier_run_is_used(
         return Cubin(b"code", "")
 
     monkeypatch.setattr(cuda_compiler, "_compile", compiled)
-    wanted = dispatch()
     for force in (False, False, True):
-        compile_plan(plan_of(wanted), wanted, tmp_path / "generated", force=force)
+        compile_plan(PLAN, WANTED, tmp_path / "generated", force=force)
     assert calls == ["sm_90a"] * 2
 
 

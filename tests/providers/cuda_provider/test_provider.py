@@ -6,6 +6,7 @@ import importlib.util
 from typing import Any
 
 import pytest
+from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation, parse_target
@@ -22,10 +23,7 @@ needs_compiler = pytest.mark.skipif(
 
 
 def dispatch(configuration: str = "r01", name: str = NAME, target: Target = CROSS) -> Dispatch:
-    operation = parse_operation(name)
-    found = PROVIDER().parse_configuration(configuration, operation, target)
-    assert found is not None
-    return Dispatch(operation, found, "cuda", target)
+    return dispatch_of(PROVIDER(), name, configuration, target)
 
 
 def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,6 @@ from gemmetry.providers.iree_provider.compiler import attribute_errors
 from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.support import TARGET_CPU_VARIABLE, target_flags
 from gemmetry.providers.iree_provider.tiles import (
-    DATA_TILING,
     DEFAULT,
     SMALLEST_LIMIT_BYTES,
     CachedCpuTile,
@@ -61,24 +60,6 @@ OPERATIONS = [
     parse_operation("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices4"),
 ]
 SIZES = st.integers(1, 4096)
-
-
-def test_golden_names():
-    names = {
-        CpuTile(64, 64, 8, 32, 4): "tile_config_64x64_vector8x32x4",
-        CachedCpuTile(128, 128, 8, 32, 1, 64, 64, 64): (
-            "tile_config_128x128_cache64x64x64_vector8x32x1"
-        ),
-        CpuConvTile(4, 64, 8, 32, 1): "tile_config_4x64_vector8x32x1_conv",
-        MmaTile(128, 128, 64, 2, 2): "tile_config_128x128x64_warps2x2_mma",
-        SimtTile(64, 64, 32, 4, 4): "tile_config_64x64x32_threads4x4_simt",
-        MfmaTile(128, 128, 64, 2, 2, 16): "tile_config_128x128x64_waves2x2_mfma16",
-        LegacyTile(128, 128, 32, 5): "tile_config_128x128_32x5_tensorcore_mmasync",
-        DEFAULT: "default",
-        DATA_TILING: "data_tiling",
-    }
-    assert {tile.name for tile in names} == set(names.values())
-    assert all(tile.name == name for tile, name in names.items())
 
 
 @given(st.tuples(*[SIZES] * 8), st.sampled_from([16, 32]))

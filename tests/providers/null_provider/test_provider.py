@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import (
@@ -44,11 +45,8 @@ RIGHT = ("default", "fast", "factor_1p5", "noisy_20", "slow_1", "chatty", "devic
          "late", "mutate_inputs", "out_of_bounds")  # fmt: skip
 
 
-def make(configuration: str, name: str = NAME) -> Dispatch:
-    operation = parse_operation(name)
-    found = NullProvider().parse_configuration(configuration, operation, NULL)
-    assert found is not None, configuration
-    return Dispatch(operation, found, "null", NULL)
+def make(configuration: str) -> Dispatch:
+    return dispatch_of(NullProvider(), NAME, configuration, NULL)
 
 
 def test_every_behaviour_and_option_is_documented():

@@ -6,9 +6,10 @@ import importlib.util
 import re
 
 import pytest
+from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, parse_operation, parse_target
+from gemmetry.domain.dispatch import Dispatch, parse_target
 from gemmetry.domain.errors import CompileError
 from gemmetry.providers.triton_provider.provider import PROVIDER
 
@@ -20,10 +21,7 @@ TILE = "tile_64x64x32_warps4_stages2_group8"
 
 
 def dispatch(target: str, operation: str, configuration: str = TILE) -> Dispatch:
-    parsed, on = parse_operation(operation), parse_target(target)
-    found = PROVIDER().parse_configuration(configuration, parsed, on)
-    assert found is not None
-    return Dispatch(parsed, found, "triton", on)
+    return dispatch_of(PROVIDER(), operation, configuration, parse_target(target))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
@@ -89,35 +86,17 @@ def test_other_devices_and_missing_bindings_are_refused_with_what_helps(
     assert "pip install 'gemmetry[cuda]'" in (why_not(kernel(), OPERATION, VALUES, H200) or "")
 
 
-CUBINS = Path(__file__).parents[4] / "examples" / "cubins"
 PRODUCT = parse_operation("matmul_512x768x1024_bf16t_bf16n_bf16t")
 
 
-@pytest.fixture
-def machine_code(tmp_path, monkeypatch):
-    """The machine code of an example with a changed manifest."""
-    monkeypatch.setattr(launch, "_has_bindings", lambda: True)
-
-    def made(name, *changes):
-        shutil.copy(CUBINS / f"{name}_gemm.cubin", tmp_path)
-        text = (CUBINS / f"{name}_gemm.toml").read_text()
-        for old, new in changes:
-            assert old in text
-            text = text.replace(old, new)
-        (tmp_path / f"{name}_gemm.toml").write_text(text)
-        return load_manifest(f"{tmp_path / name}_gemm.cubin:{name}")
-
-    return made
-
-
-def test_machine_code_is_launched_as_its_source_is(machine_code) -> None:
+def test_machine_code_is_launched_as_its_source_is(copied) -> None:
     """The example is compiled from a kernel of the provider cuda."""
     from gemmetry.providers.cuda_provider.hopper import _plan_middle
     from gemmetry.providers.cuda_provider.kernel import Tiling
 
     plan = _plan_middle("r07_warp_specialised", Tiling(128, 256))
     (expected,) = plan(PRODUCT, None, 132).launches
-    (found,) = plan_of(machine_code("nvcc"), PRODUCT, {}).launches
+    (found,) = plan_of(load_manifest(copied("nvcc")), PRODUCT, {}).launches
     assert found.grid == expected.grid
     *maps, result, _sizes = expected.arguments
     for ours, theirs in zip(found.arguments, maps, strict=False):
@@ -129,27 +108,27 @@ def test_machine_code_is_launched_as_its_source_is(machine_code) -> None:
     assert found.arguments[3] == b"".join(size.to_bytes(4, "little") for size in (512, 768, 1024))
 
 
+ODD = parse_operation("matmul_512x768x1023_bf16t_bf16n_bf16t")
+BLACKWELL = Target(TargetKind.CUDA, "sm_100", 0)
+
+
 @pytest.mark.parametrize(
-    ("name", "change", "target", "reason"),
+    ("name", "changes", "operation", "target", "reason"),
     [
-        ("nvcc", (), H200, None),
-        ("nvcc", (), Target(TargetKind.CUDA, "sm_100", 0), "for sm_90a, which sm_100 does not run"),
-        ("nvcc", (), Target(TargetKind.CPU), "machine code for sm_90a of NVIDIA"),
-        ("nvcc", ("block = [384]", "block = [512]"), H200, "more than the code's 384 threads"),
-        ("cute", ("block = [128]", "block = [64]"), H200, "and the code requires 128 × 1 × 1"),
-        ("nvcc", ('"1024 + 4', '"65536 + 4'), H200, "need 262208 bytes of shared memory"),
+        ("nvcc", [], PRODUCT, H200, None),
+        ("nvcc", [], PRODUCT, BLACKWELL, "for sm_90a, which sm_100 does not run"),
+        ("nvcc", [], PRODUCT, Target(TargetKind.CPU), "machine code for sm_90a of NVIDIA"),
+        ("nvcc", [("[384]", "[512]")], PRODUCT, H200, "more than the code's 384 threads"),
+        ("cute", [("[128]", "[64]")], PRODUCT, H200, "and the code requires 128 × 1 × 1"),
+        ("nvcc", [('"1024 +', '"65536 +')], PRODUCT, H200, "need 262208 bytes of shared memory"),
+        ("nvcc", [], ODD, H200, "rows of a multiple of 16 bytes"),
     ],
 )
 def test_machine_code_that_cannot_be_launched_is_refused(
-    machine_code, name, change, target, reason
+    kernel, copied, name, changes, operation, target, reason
 ) -> None:
-    found = why_not(machine_code(name, *((change,) if change else ())), PRODUCT, {}, target)
+    found = why_not(load_manifest(copied(name, *changes)), operation, {}, target)
     assert found is None if reason is None else reason in (found or "")
-
-
-def test_rows_that_the_copy_engine_cannot_fetch_are_refused(machine_code) -> None:
-    odd = parse_operation("matmul_512x768x1023_bf16t_bf16n_bf16t")
-    assert "rows of a multiple of 16 bytes" in (why_not(machine_code("nvcc"), odd, {}, H200) or "")
 
 
 def test_clusters_that_code_was_compiled_for_need_not_be_stated(tmp_path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import struct
 from pathlib import Path
 
@@ -152,22 +151,6 @@ def test_a_manifest_that_is_missing_or_cannot_be_read_is_named(write, tmp_path) 
 CUBINS = EXAMPLES / "cubins"
 
 
-@pytest.fixture
-def copied(tmp_path):
-    """A copy of the machine code of nvcc with a changed manifest; returns the text of --kernel."""
-
-    def made(*changes):
-        shutil.copy(CUBINS / "nvcc_gemm.cubin", tmp_path)
-        text = (CUBINS / "nvcc_gemm.toml").read_text()
-        for old, new in changes:
-            assert old in text
-            text = text.replace(old, new)
-        (tmp_path / "nvcc_gemm.toml").write_text(text)
-        return f"{tmp_path / 'nvcc_gemm.cubin'}:nvcc"
-
-    return made
-
-
 def test_a_file_or_a_folder_stands_for_all_of_its_kernels(tmp_path) -> None:
     cute, nvcc = (f"{CUBINS / name}_gemm.cubin:{name}" for name in ("cute", "nvcc"))
     assert kernels_of(CUBINS) == [cute, nvcc]
@@ -202,11 +185,11 @@ def test_a_file_or_a_folder_stands_for_all_of_its_kernels(tmp_path) -> None:
 )
 def test_mistakes_about_machine_code_are_named(copied, change, message) -> None:
     with pytest.raises(RequestError, match=message):
-        load_manifest(copied(change))
+        load_manifest(copied("nvcc", change))
 
 
 def test_a_file_that_is_no_machine_code_is_named(copied, tmp_path) -> None:
-    text = copied()
+    text = copied("nvcc")
     data = (tmp_path / "nvcc_gemm.cubin").read_bytes()
     for content, reason in ((data[:5000], "damaged or cut off"), (b"PTX" * 99, "not an ELF file")):
         (tmp_path / "nvcc_gemm.cubin").write_bytes(content)
