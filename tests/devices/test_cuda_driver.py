@@ -38,16 +38,14 @@ def theirs(grid):
     config.gridDimX, config.gridDimY, config.gridDimZ = grid.blocks
     config.blockDimX, config.blockDimY, config.blockDimZ = grid.threads
     config.sharedMemBytes = grid.dynamic_bytes
-    cluster = driver.CUlaunchAttribute()
-    cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    size = driver.CUlaunchAttributeValue()
+    names = driver.CUlaunchAttributeID
+    cluster, early = driver.CUlaunchAttribute(), driver.CUlaunchAttribute()
+    cluster.id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    early.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    size, allowed = driver.CUlaunchAttributeValue(), driver.CUlaunchAttributeValue()
     size.clusterDim.x, size.clusterDim.y, size.clusterDim.z = grid.cluster
-    cluster.value = size
-    early = driver.CUlaunchAttribute()
-    early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    allowed = driver.CUlaunchAttributeValue()
     allowed.programmaticStreamSerializationAllowed = 1
-    early.value = allowed
+    cluster.value, early.value = size, allowed
     config.attrs = [cluster, early]
     config.numAttrs = 2
     return config

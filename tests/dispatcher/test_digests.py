@@ -55,14 +55,12 @@ def test_a_table_built_elsewhere_fits_where_the_versions_are_those_of_the_verifi
 
 
 def test_a_certificate_of_version_1_has_its_versions_in_the_digest(monkeypatch):
-    provider = Blocked()
-    monkeypatch.setattr(Blocked, "versions", lambda self: {"compiler": "12.8"})
+    provider, versions = Blocked(), {"compiler": "12.8"}
+    monkeypatch.setattr(Blocked, "versions", lambda self: versions)
     dispatch = dispatch_of(NAME, "blocked:a", "cpu", lambda _: provider)
-    digest = source_digest(provider, dispatch, versions=provider.versions())
-    old = certificate("a", digest=digest)
-    assert why_refused(old, "cpu", lambda _: provider) == ""
-    monkeypatch.setattr(Blocked, "versions", lambda self: {"compiler": "12.9"})
-    assert why_refused(old, "cpu", lambda _: provider)
+    old = certificate("a", digest=source_digest(provider, dispatch, versions=versions))
+    for versions["compiler"], is_refused in (("12.8", False), ("12.9", True)):
+        assert bool(why_refused(old, "cpu", lambda _: provider)) is is_refused
 
 
 def test_the_cuda_kernels_have_digests_without_a_gpu():

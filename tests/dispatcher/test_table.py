@@ -39,7 +39,6 @@ def set_time(ns):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        (set_time(-1.0), "not positive"),
         (set_time(0), "not positive"),
         (set_time("fast"), "float"),
         (lambda c: c["entries"][0].update(choice="blocked:z"), "without a time"),

@@ -158,11 +158,9 @@ class Plugin:
 def test_a_plugin_that_works_answers_itself():
     plugin = Plugin()
     isolated = IsolatedPlugin("mine", plugin)
-    assert isolated.name == "mine"
-    assert isolated.description == "a plug-in"
-    assert isolated.available() is None
+    assert (isolated.name, isolated.description) == ("mine", "a plug-in")
+    assert isolated.available() is isolated.supports(OPERATION, CPU) is None
     assert isolated.targets() == (CPU,)
-    assert isolated.supports(OPERATION, CPU) is None
     assert isolated.versions() == {"plugin": "1"}
     assert isolated.doctor_notes() == ("a note",)
     assert isolated.build(None, None) == "executable"

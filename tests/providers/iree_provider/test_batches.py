@@ -201,14 +201,17 @@ def test_the_commands_work_as_they_are_printed(tmp_path: Path, types: str):
             np.testing.assert_array_equal(np.load(written[name]), array)
 
 
+PRODUCT = "matmul_1x1x1_f32t_f32t_f32t"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["matmul_1x1x1_f32t_f32t_f32t"], 2, "FOLDER"),
+        ([PRODUCT], 2, "FOLDER"),
         (["matmul_nonsense", "x"], 2, "error: "),
-        (["matmul_1x1x1_f32t_f32t_f32t", "x", "seven"], 2, "'seven' is not a whole number"),
-        (["matmul_1x1x1_f32t_f32t_f32t", "x", "7", "nothing"], 2, "nothing"),
-        (["matmul_1x1x1_f32t_f32t_f32t", "/dev/null/x"], 3, "cannot write /dev/null/x"),
+        ([PRODUCT, "x", "seven"], 2, "'seven' is not a whole number"),
+        ([PRODUCT, "x", "7", "nothing"], 2, "nothing"),
+        ([PRODUCT, "/dev/null/x"], 3, "cannot write /dev/null/x"),
     ],
 )
 def test_mistakes_set_the_exit_status(arguments, status, words, capsys, tmp_path, monkeypatch):

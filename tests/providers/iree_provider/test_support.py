@@ -15,10 +15,8 @@ FP8 = parse_operation("matmul_64x64x64_e4m3t_e4m3t_bf16t")
     [
         ("cpu", HALF, "host"),
         ("cuda-sm_80", HALF, "sm_80"),
-        ("cuda-sm_86", HALF, "sm_86"),
         ("cuda-sm_89", FP8, "sm_89"),
         ("cuda-sm_90", HALF, "sm_80"),
-        ("cuda-sm_90a", FP8, "sm_89"),
         ("cuda-sm_100", FP8, "sm_89"),
         ("cuda", HALF, "sm_80"),
         ("hip-gfx942", HALF, "gfx942"),

@@ -340,13 +340,9 @@ def test_whatever_parses_prints_back(text):
 @pytest.mark.parametrize(
     ("name", "behaviour"),
     [
-        ("default", Behaviour()),
-        ("slow_50", Behaviour(BehaviourKind.SLOW, 50)),
         ("factor_0p25", Behaviour(BehaviourKind.FACTOR, 0.25)),
         ("exit", Behaviour(BehaviourKind.EXIT, 1)),
         ("exit_0", Behaviour(BehaviourKind.EXIT, 0)),
-        ("hang_compile", Behaviour(BehaviourKind.HANG_COMPILE)),
-        ("slow", None),
         ("slow_m5", None),
         ("slow_5p0", None),
         ("exit_1", None),

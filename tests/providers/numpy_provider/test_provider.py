@@ -74,17 +74,21 @@ def test_notes_say_what_a_launch_includes(build):
         assert bool(notes) == bool(words)
 
 
-def test_threads_option_sets_the_blas():
+def test_threads_option_sets_the_blas_and_larger_products_are_predicted():
     before = blas_threads()
     if before is None:
         pytest.skip("this BLAS does not report its number of threads")
-    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
-    dispatch = Dispatch(operation, Configuration(), "numpy", CPU)
+
+    def predicted(size: int, threads: int) -> float | None:
+        operation = parse_operation(f"matmul_{size}x{size}x{size}_f32t_f32t_f32t")
+        dispatch = Dispatch(operation, Configuration(), "numpy", CPU)
+        return NumpyProvider({"threads": threads}).seconds_per_launch(dispatch)
+
     try:
         assert set_blas_threads(2)
-        NumpyProvider({"threads": 1}).seconds_per_launch(dispatch)
+        assert predicted(64, threads=1) is None, "it is no larger than a probe"
         assert blas_threads() == 1
-        NumpyProvider({"threads": 0}).seconds_per_launch(dispatch)
+        assert predicted(300, threads=0) > 0
         assert blas_threads() == 1
     finally:
         set_blas_threads(before)
@@ -101,13 +105,3 @@ def test_every_kind_can_be_probed(name):
     result = np.asarray(_launch_on_ones(parse_operation(name))(), dtype=np.float64)
     assert np.isfinite(result).all()
     assert result.any(), "products of ones are no zeros"
-
-
-def test_the_cost_probe_predicts_what_is_larger_than_a_probe():
-    provider = NumpyProvider()
-    small, large = (
-        provider.seconds_per_launch(Dispatch(parse_operation(name), Configuration(), "numpy", CPU))
-        for name in ("matmul_64x64x64_f32t_f32t_f32t", "matmul_300x300x300_f32t_f32t_f32t")
-    )
-    assert small is None
-    assert large is not None and large > 0

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import Trait
@@ -94,20 +93,13 @@ def test_the_cost_probe_predicts_what_is_larger_than_a_probe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "declares"),
-    [
-        ("matmul_16x16x16_e4m3t_e4m3n_bf16t_beta1", True),
-        ("matmul_16x16x16_e4m3t_e4m3n_bf16t", False),
-        ("matmul_16x16x16_bf16t_bf16n_bf16t_beta1", False),
-    ],
-)
-def test_a_scaled_product_declares_that_c_is_added_later(
-    name: str, declares: bool, workspace: Workspace
-) -> None:
-    operation = parse_operation(name)
-    if TorchProvider().supports(operation, CPU) is not None:
+    ("formats", "declares"),
+    [("e4m3t_e4m3n_bf16t_beta1", True), ("e4m3t_e4m3n_bf16t", False),
+     ("bf16t_bf16n_bf16t_beta1", False)],
+)  # fmt: skip
+def test_a_scaled_product_declares_that_c_is_added_later(build, formats, declares) -> None:
+    name = f"matmul_16x16x16_{formats}"
+    if TorchProvider().supports(parse_operation(name), CPU) is not None:
         pytest.skip("torch has no such product here")
-    executable = TorchProvider().build(
-        Dispatch(operation, Configuration(), "torch", CPU), workspace
-    )
-    assert (Trait.ROUNDS_BEFORE_ADDING in executable.facts.declared) is declares
+    facts = build(TorchProvider(), name, "default", CPU).facts
+    assert (Trait.ROUNDS_BEFORE_ADDING in facts.declared) is declares

@@ -25,7 +25,6 @@ NAME = "matmul_17x13x11_f32t_f32t_f32t"
     [
         ("def f(a, b): ...", "numpy"),
         ("import numpy as np\ndef f(a, b): ...", "numpy"),
-        ("import torch\ndef f(a, b): ...", "torch"),
         ("import torch as t\ndef f(a, b): ...", "torch"),
         ("import torch\nBACKEND = 'numpy'\ndef f(a, b): ...", "numpy"),
         ("import torch, numpy as np\ndef f(a: np.ndarray, b): ...", "numpy"),
