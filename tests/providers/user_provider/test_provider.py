@@ -257,6 +257,7 @@ def test_without_a_kernel_it_says_what_to_add():
 @pytest.mark.parametrize(
     ("configurations", "words"),
     [
+        ("tile=3", "list of mappings"),
         ({"tile": 3}, "list of mappings"),
         ([3], "not a mapping"),
         ([{"not a word": 3}], "is not a keyword"),

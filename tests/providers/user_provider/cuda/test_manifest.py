@@ -121,8 +121,9 @@ def test_a_change_of_any_file_changes_the_digest(write, tmp_path) -> None:
     ],
 )  # fmt: skip
 def test_mistakes_name_the_manifest_and_the_key(write, table, head, message) -> None:
-    with pytest.raises(RequestError, match=message):
+    with pytest.raises(RequestError, match=message) as caught:
         load_manifest(write(table, head))
+    assert caught.value.hint
 
 
 def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_path) -> None:
@@ -184,8 +185,9 @@ def test_a_file_or_a_folder_stands_for_all_of_its_kernels(tmp_path) -> None:
     ],
 )
 def test_mistakes_about_machine_code_are_named(copied, change, message) -> None:
-    with pytest.raises(RequestError, match=message):
+    with pytest.raises(RequestError, match=message) as caught:
         load_manifest(copied("nvcc", change))
+    assert caught.value.hint
 
 
 def test_a_file_that_is_no_machine_code_is_named(copied, tmp_path) -> None:
