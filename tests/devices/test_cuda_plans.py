@@ -1,4 +1,4 @@
-"""Tests of finding NVIDIA's tools and of reading disassembled code."""
+"""Tests of finding NVIDIA's tools, and of reading disassembled code and what ptxas prints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from gemmetry.hardware.cuda_plans import (
     CubinError,
     CubinKernel,
     NoDisassemblerError,
+    ResourceUsage,
     cuda_tools,
     instructions_of,
     instructions_of_each,
     macros_of,
+    performance_notes,
+    ptxas_usage,
     read_cubin,
 )
 
@@ -51,7 +54,6 @@ def test_a_kernel_compiled_by_cute_dsl_has_another_version_of_the_abi():
 def test_what_is_read_is_what_the_compiler_reports(tmp_path, architecture, stated, variant):
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from gemmetry.hardware.cuda_compiler import compile_file
-    from gemmetry.hardware.cuda_plans import ptxas_usage
 
     (tmp_path / "k.cu").write_text(
         """
@@ -185,3 +187,39 @@ def test_several_are_read_at_once():
     assert alone[0] != alone[1]
     assert instructions_of_each(codes) == alone
     assert instructions_of_each([]) == []
+
+
+PRINTED = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'gemm' for 'sm_90a'
+ptxas info    : Function properties for gemm
+ptxas         .     512 bytes stack frame, 40 bytes spill stores, 36 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers, 512 bytes cumulative stack, 1024 bytes smem
+ptxas info    : Compiling entry function 'other' for 'sm_90a'
+ptxas info    : Function properties for other
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 26 registers, used 0 barriers
+"""
+
+
+def test_what_each_kernel_needs_is_read():
+    assert ptxas_usage(PRINTED) == {
+        "gemm": ResourceUsage(168, 40, 512, 1024),
+        "other": ResourceUsage(26, 0, 0, 0),
+    }
+    assert ptxas_usage("ptxas fatal : unknown option") == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+        "serialized due to insufficient register resources in the function 'gemm'",
+        "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to "
+        "determine register count at entry.",
+        "wgmma.mma_async instructions are serialized",
+    ],
+)
+def test_kernels_that_are_slower_than_their_source_are_noticed(line):
+    assert performance_notes(f"{PRINTED}{line}\n") == [line]
+    assert performance_notes(PRINTED) == []

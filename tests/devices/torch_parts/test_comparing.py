@@ -1,4 +1,5 @@
-"""What a device finds about results is what the host finds; a CPU stands in for the device."""
+"""What a device finds about results is what the host finds, and digests; a CPU stands in for the
+device."""
 
 from __future__ import annotations
 
@@ -8,9 +9,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gemmetry.domain.dispatch import parse_operation  # noqa: E402
+from gemmetry.domain.operation import BF16, E4M3, E4M3FNUZ, E5M2, F16, F32, F64  # noqa: E402
 from gemmetry.domain.record import Trait  # noqa: E402
 from gemmetry.hardware import torch_device as comparing  # noqa: E402
-from gemmetry.hardware.torch_device import TorchComparer, to_tensor  # noqa: E402
+from gemmetry.hardware.torch_device import (  # noqa: E402
+    TorchComparer,
+    digest,
+    to_tensor,
+    torch_dtype,
+)
 from gemmetry.numerics.bounds import bound_rule  # noqa: E402
 from gemmetry.numerics.inputs import make_inputs  # noqa: E402
 from gemmetry.numerics.references import compute_reference, to_storage  # noqa: E402
@@ -102,3 +109,52 @@ def test_overflow_and_form_are_left_to_the_host():
         assert comparer.error_sums(wrong, operation.output, rule) is None
     elsewhere = torch.zeros(33, 17, device="meta")
     assert comparer.error_sums(elsewhere, operation.output, rule) is None
+
+
+VALUES = np.random.default_rng(1).standard_normal((37, 53))
+
+
+def _tensor(dtype, values=VALUES):
+    return to_tensor(quantize(values, dtype), dtype)
+
+
+SIGNED = pytest.mark.parametrize("dtype", [F64, F32, F16, BF16, E4M3, E5M2], ids=str)
+
+
+@SIGNED
+def test_equal_bytes_have_equal_digests_and_others_do_not(dtype, monkeypatch):
+    tensor = _tensor(dtype, VALUES[:7, :11])
+    known = digest(tensor)
+    assert digest(tensor.clone()) == known
+    monkeypatch.setattr(comparing, "_DIGEST_PIECE", 32)
+    assert digest(tensor) == known, "pieces change nothing"
+    found = {known}
+    bits = tensor.view(torch.uint8).reshape(-1)
+    for at in range(bits.numel()):  # Every byte counts.
+        bits[at] ^= 1
+        found.add(digest(tensor))
+        bits[at] ^= 1
+    assert len(found) == bits.numel() + 1
+    rows = tensor.view(torch.uint8)
+    assert digest(rows.flip(0).contiguous()) not in found, "so does every place"
+    assert digest(torch.zeros(4, dtype=torch.uint8)) != digest(torch.zeros(8, dtype=torch.uint8))
+
+
+@SIGNED
+def test_negated_lines_count_with_the_opposite_sign(dtype):
+    tensor, values = _tensor(dtype), VALUES.copy()
+    values[5] *= -1
+    lines = [(slice(5, 6), slice(None))]
+    assert digest(_tensor(dtype, values), lines) == digest(tensor)
+    assert digest(tensor, lines) == digest(_tensor(dtype, values))
+    assert digest(tensor, lines) != digest(tensor)
+    assert torch.equal(tensor.view(torch.uint8), _tensor(dtype).view(torch.uint8)), "only read"
+
+
+def test_formats_without_a_sign_bit_are_left_to_the_host():
+    for tensor in (
+        torch.zeros(3, 4, dtype=torch_dtype(E4M3FNUZ)),
+        torch.zeros(3, 4, dtype=torch.int32),
+    ):
+        assert digest(tensor, [(slice(0, 1),)]) is None
+        assert digest(tensor) is not None

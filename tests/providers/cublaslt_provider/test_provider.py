@@ -255,21 +255,15 @@ def test_nothing_is_listed_where_the_library_fails(
     assert [one.name for one in space] == ["best"]
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
+def test_failed_launches_name_the_library_and_the_status(library: Any, launch: Any) -> None:
+    launched = launch(PROVIDER({}), BF16, "default", H200)
+    for library.fails, error in (
         ("NOT_SUPPORTED", UnsupportedError),
         ("ALLOC_FAILED", OutOfMemoryError),
         ("EXECUTION_FAILED", LaunchError),
-    ],
-)
-def test_failed_launches_name_the_library_and_the_status(
-    library: Any, launch: Any, status: str, error: type[Exception]
-) -> None:
-    launched = launch(PROVIDER({}), BF16, "default", H200)
-    library.fails = status
-    with pytest.raises(error, match=f"cuBLASLt failed while launching.*{status}"):
-        launched.executable.run(launched.buffers, launched.output)
+    ):
+        with pytest.raises(error, match=f"cuBLASLt failed while launching.*{library.fails}"):
+            launched.executable.run(launched.buffers, launched.output)
     launched.executable.close()
 
 

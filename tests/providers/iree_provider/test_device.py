@@ -63,15 +63,11 @@ def test_it_can_be_put_under_stress(device: IreeDevice, stress_host):
     assert stress_host(device) == []
 
 
-def test_calls_are_timed_one_by_one(device: IreeDevice):
+def test_calls_are_timed_one_by_one_and_its_memory_is_known(device: IreeDevice):
     calls: list[int] = []
     durations, method = device.time_calls([lambda: calls.append(1)] * 3)
-    assert method == "wall_clock"
-    assert len(durations) == len(calls) == 3
+    assert (method, len(durations), len(calls)) == ("wall_clock", 3, 3)
     assert all(duration > 0 for duration in durations)
-
-
-def test_it_knows_its_memory(device: IreeDevice):
     assert device.free_memory_bytes() > 0
     assert device.last_level_cache_bytes == last_level_cache_bytes() > 0
     assert device.float64_matmul() is None
