@@ -207,6 +207,7 @@ PRODUCT = "matmul_1x1x1_f32t_f32t_f32t"
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
+        ([PRODUCT, "written", "7", "uniform"], 0, ""),
         ([PRODUCT], 2, "FOLDER"),
         (["matmul_nonsense", "x"], 2, "error: "),
         ([PRODUCT, "x", "seven"], 2, "'seven' is not a whole number"),

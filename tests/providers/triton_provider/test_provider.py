@@ -7,6 +7,7 @@ import json
 import os
 
 import pytest
+from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation, parse_target
@@ -69,14 +70,8 @@ def test_the_interpreter_is_for_what_it_does_rightly() -> None:
     provider = PROVIDER({"interpret": True})
     assert provider.targets() == [CPU]
     assert not provider.compiles_ahead(CPU)
-    operation = parse_operation("matmul_8x8x8_bf16t_bf16t_bf16t")
-    assert "bf16" in str(provider.supports(operation, CPU))
-    assert provider.supports(parse_operation("matmul_8x8x8_f16t_f16t_f32t"), CPU) is None
-    operation = parse_operation("matmul_4096x4096x4096_f32t_f32t_f32t")
-    dispatch = Dispatch(
-        operation, next(iter(provider.configurations(operation, CPU))), "triton", CPU
-    )
-    predicted = provider.seconds_per_launch(dispatch)
+    large = "matmul_4096x4096x4096_f32t_f32t_f32t"
+    predicted = provider.seconds_per_launch(dispatch_of(provider, large, "default", CPU))
     assert predicted is not None and predicted > 60
 
 
@@ -91,13 +86,11 @@ def test_without_a_gpu_it_compiles_for_others() -> None:
 
 
 def test_generating_writes_source_and_parameters(workspace: Workspace) -> None:
-    provider = PROVIDER()
-    target = parse_target("hip-gfx942")
+    provider, target = PROVIDER(), parse_target("hip-gfx942")
     operation = parse_operation("matmul_64x64x64_bf16t_bf16t_bf16t")
     listed = list(provider.configurations(operation, target))[:2]
     paths = provider.generate([Dispatch(operation, c, "triton", target) for c in listed], workspace)
     assert sorted(path.suffix for path in paths) == [".json", ".json", ".py"]
-    document = json.loads(
-        next(path for path in paths if path.name == "default.gfx942.json").read_text()
-    )
-    assert document["pointers"] == {"a": "*bf16", "b": "*bf16", "c": "*bf16"}
+    (default,) = (path for path in paths if path.name == "default.gfx942.json")
+    pointers = json.loads(default.read_text())["pointers"]
+    assert pointers == {"a": "*bf16", "b": "*bf16", "c": "*bf16"}

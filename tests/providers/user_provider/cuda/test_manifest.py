@@ -138,15 +138,22 @@ def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_pa
     assert load_manifest(f"{tmp_path / 'k.cu'}:h").function_name == "h"
 
 
-def test_a_manifest_that_is_missing_or_cannot_be_read_is_named(write, tmp_path) -> None:
+def test_a_manifest_that_cannot_be_read_or_is_missing_is_named(
+    write, tmp_path, monkeypatch
+) -> None:
     text = write()
+
+    def refused(path, *_arguments, **_options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refused)
+        with pytest.raises(RequestError, match=r"k\.toml.* permission"):
+            load_manifest(text)
     (tmp_path / "k.toml").unlink()
     with pytest.raises(RequestError, match=r"no k\.toml next to it") as caught:
         load_manifest(text)
     assert "[f]" in caught.value.hint
-    (tmp_path / "k.toml").mkdir()
-    with pytest.raises(RequestError, match=r"k\.toml"):
-        load_manifest(text)
 
 
 CUBINS = EXAMPLES / "cubins"
