@@ -31,9 +31,9 @@ def described(matrix, row_major, rows, columns):
     box = [rows, columns] if row_major else [columns, rows]
     return TensorDescriptor.from_tensor(matrix if row_major else matrix.mT, box)
 
-cases = itertools.product((True, False), (True, False), (True, False), (1, 2), (True, False))
-for a_row, b_row, c_row, parts, persistent in cases:
-    promoted = persistent  # both with both numbers of parts
+for a_row, b_row, c_row, persistent in itertools.product((True, False), repeat=4):
+    parts = 1 + (a_row + b_row + persistent) % 2  # both with every layout of C, persistent or not
+    promoted = persistent
     (_, a), (_, b), (memory, c) = stored(m, k, a_row), stored(k, n, b_row), stored(m, n, c_row)
     bias = torch.randn(n, generator=generator).half()
     scale_a = torch.rand(m, generator=generator) + 0.5

@@ -69,16 +69,17 @@ def test_low_tiles_and_few_warps_do_not_reach_the_peak():
 
 
 @pytest.mark.parametrize(
-    ("size", "configuration", "busy", "within"),
+    ("m", "n", "configuration", "busy", "within"),
     [
-        (1024, block(128, 128), 64 / 132, 1.0),  # 64 tiles
-        (2048, block(128, 128), 256 / 264, 1.0),  # 256 tiles, two waves
-        (96, block(64, 128), 2 / 132, 0.5625),  # half the rows of a tile, 3/4 of the columns
-        (96, Configuration(), 1.0, 1.0),
+        (1024, 1024, block(128, 128), 64 / 132, 1.0),  # 64 tiles
+        (1536, 1408, block(128, 128), 1.0, 1.0),  # 132 tiles
+        (2048, 2048, block(128, 128), 256 / 264, 1.0),  # 256 tiles, two waves
+        (96, 96, block(64, 128), 2 / 132, 0.5625),  # half the rows of a tile, 3/4 of the columns
+        (96, 96, Configuration(), 1.0, 1.0),
     ],
 )
-def test_shares_of_a_launch_that_are_filled(size, configuration, busy, within):
-    found = filled_shares(product(size, size, 512), configuration)
+def test_shares_of_a_launch_that_are_filled(m, n, configuration, busy, within):
+    found = filled_shares(product(m, n, 512), configuration)
     assert found == pytest.approx((busy, within))
 
 

@@ -98,12 +98,6 @@ def checked(monkeypatch: pytest.MonkeyPatch, names: Any = (), **log: Any) -> Che
 GOOD = ("HGMMA.64x256x16.F32.BF16", "UTMALDG.2D", "LDC")
 
 
-def test_a_good_kernel_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = checked(monkeypatch, GOOD)
-    assert found.problems == () and found.missing == () and found.usage is not None
-    assert (found.usage.registers, found.usage.shared_bytes) == (168, 1024)
-
-
 @pytest.mark.parametrize(
     ("names", "log", "part"),
     [
@@ -121,15 +115,16 @@ def test_what_is_wrong_is_named(
 
 
 def test_without_a_disassembler_nothing_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = checked(monkeypatch, GOOD)
+    assert good.problems == () and good.missing == () and good.usage is not None
+    assert (good.usage.registers, good.usage.shared_bytes) == (168, 1024)
     found = checked(monkeypatch, cuda_tools.NoDisassemblerError("there is no nvdisasm"))
     assert found.missing is None and found.unchecked == "there is no nvdisasm"
     assert found.problems == ()
 
-
-def test_a_source_that_does_not_compile_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     def rejected(*_: Any, **__: Any) -> Cubin:
         raise CompileError("NVRTC rejected x")
 
     monkeypatch.setattr(cuda_compiler, "compile_kept", rejected)
-    found = list(check(variants_of(KERNEL), 2))
-    assert [one.problems for one in found] == [("NVRTC rejected x",)] * 2
+    every = list(check(variants_of(KERNEL), 2))
+    assert [one.problems for one in every] == [("NVRTC rejected x",)] * 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import metadata
 
 import pytest
+from tests.providers.conftest import dispatch_of
 
-from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, parse_operation, parse_target
+from gemmetry.domain.dispatch import parse_operation, parse_target
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider.block_scaled import architecture_of
@@ -71,12 +71,9 @@ def test_steps_stay_within_a_block_of_fp8(depth):
     assert tiles and all(depth % tile.block_k == 0 and tile.block_k <= 128 for tile in tiles)
 
 
-def test_a_method_that_does_not_know_the_blocks_is_unsupported_before_anything_compiles(tmp_path):
-    operation = parse_operation(VECTORS_OF_16)
+def test_a_method_that_does_not_know_the_blocks_is_unsupported_before_anything_compiles(workspace):
     name = "dotscaled_tile_128x128x128_warps8_stages3_group8"
-    provider = TritonProvider()
-    found = provider.parse_configuration(name, operation, HOPPER)
-    dispatch = Dispatch(operation, found, "triton", HOPPER)
-    (compiled,) = provider.compile([dispatch], Workspace(generated=tmp_path))
+    wanted = dispatch_of(TritonProvider(), VECTORS_OF_16, name, HOPPER)
+    (compiled,) = TritonProvider().compile([wanted], workspace)
     assert isinstance(compiled.error, UnsupportedError)
     assert "dot_scaled has no e8m0 factors of 16" in str(compiled.error)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch, parse_operation, parse_target
+from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
 from gemmetry.providers.triton_provider.block_scaled import (
     Architecture,
     architecture_of,
@@ -128,28 +128,22 @@ def test_the_space_is_larger_than_the_list_where_a_search_is_worth_it():
     assert names == [tile.name for tile in valid_tiles(interpreted, None)]
 
 
-ALIGNED = "matmul_256x512x384_bf16t_bf16n_bf16t"
-ALIGNED_FP8 = "matmul_256x512x384_e4m3t_e4m3n_bf16t_scaletensor"
-WIDE = TritonTile(128, 256, 64, 8, 4, method="persistent", parts=2)
-FP8_WIDE = TritonTile(256, 128, 128, 8, 3, method="persistent", parts=2)
-
-
 def test_the_pointer_kernel_remains_where_descriptors_do_not_apply() -> None:
-    hopper = architecture_of(parse_target("cuda-sm_90"))
-    assert any(tile.describes for tile in valid_tiles(parse_operation(ALIGNED), hopper))
-    odd = valid_tiles(parse_operation("matmul_257x129x65_bf16t_bf16n_bf16t"), hopper)
-    assert odd and not any(tile.describes for tile in odd)
+    for shape, describes in (("256x512x384", True), ("257x129x65", False)):
+        operation = parse_operation(f"matmul_{shape}_bf16t_bf16n_bf16t")
+        tiles = valid_tiles(operation, architecture("sm_90"))
+        assert tiles and any(tile.describes for tile in tiles) is describes
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize(
-    ("operation", "tile"), [(ALIGNED, WIDE), (ALIGNED_FP8, replace(FP8_WIDE, stages=4))]
-)
-def test_bulk_copies_feed_the_tensor_cores(
-    workspace: Workspace, operation: str, tile: TritonTile
-) -> None:
-    target = parse_target("cuda-sm_90")
-    dispatch = Dispatch(parse_operation(operation), tile.configuration, "triton", target)
+    ("operation", "tile"),
+    [("256x512x384_bf16t_bf16n_bf16t", "128x256x64_warps8_stages4"),
+     ("256x512x384_e4m3t_e4m3n_bf16t_scaletensor", "256x128x128_warps8_stages4")],
+)  # fmt: skip
+def test_bulk_copies_feed_the_tensor_cores(workspace: Workspace, operation: str, tile: str) -> None:
+    target, name = parse_target("cuda-sm_90"), f"persistent_tile_{tile}_group8_parts2"
+    dispatch = dispatch_of(PROVIDER(), f"matmul_{operation}", name, target)
     (compiled,) = PROVIDER().compile([dispatch], workspace)
     assert compiled.error is None
     assert compiled.facts.matrix_instruction == "wgmma"
