@@ -24,11 +24,9 @@ def test_as_many_launches_as_show_small_unseen_work(kit, launch_ns, count):
     assert wall_ns == pytest.approx(launch_ns)
 
 
-def test_unseen_work_is_reported_with_both_times(kit):
+def test_unseen_work_is_reported(kit):
     device = kit.stream_device(durations_ns=[1e5], seen_share=0.25)
-    with pytest.raises(
-        LaunchError, match=r"20 launches took 500 µs there and 2 ms in all"
-    ) as reported:
+    with pytest.raises(LaunchError) as reported:
         _check(device, kit.executable(device), kit.operation, kit.inputs, 1e5)
     assert "wait_stream" in reported.value.hint
     assert device.checked == [20] * 3 + [0] * 3, "without launches nothing keeps the device busy"
@@ -44,9 +42,8 @@ def test_one_disturbed_try_is_not_unseen_work(kit):
         return seen(calls)
 
     device.stream_and_wall_ns = disturbed
-    assert _check(device, kit.executable(device), kit.operation, kit.inputs, 1e5) == pytest.approx(
-        1e5
-    )
+    wall_ns = _check(device, kit.executable(device), kit.operation, kit.inputs, 1e5)
+    assert wall_ns == pytest.approx(1e5)
 
 
 class Clock:
@@ -115,14 +112,11 @@ def test_one_of_the_results_of_new_inputs_is_kept_with_its_change(kit):
     assert not np.array_equal(result, kit.inputs[0] @ kit.inputs[1])
 
 
-def test_an_honest_launch_takes_as_long_on_new_inputs(kit):
-    executable = kit.executable(kit.device())
-    assert _ratio(executable, kit.operation, kit.inputs) == 1.0
-    assert executable.launches == 7
-
-
-@pytest.mark.parametrize("disturbed", [3, 6, 15])
-def test_what_was_disturbed_for_a_while_remembers_nothing(kit, disturbed):
+@pytest.mark.parametrize("disturbed", [0, 3, 6, 15])
+def test_what_is_honest_or_was_disturbed_for_a_while_remembers_nothing(kit, disturbed):
     # The launch before; then known and new in turns, the first new ones disturbed.
-    device = kit.device(durations_ns=[1e3, *[1e3, 9e3] * disturbed, *[1e3] * 40])
-    assert _ratio(kit.executable(device), kit.operation, kit.inputs) == 1.0
+    executable = kit.executable(
+        kit.device(durations_ns=[1e3, *[1e3, 9e3] * disturbed, *[1e3] * 40])
+    )
+    assert _ratio(executable, kit.operation, kit.inputs) == 1.0
+    assert executable.launches == 7 or disturbed

@@ -31,11 +31,13 @@ def _run(calls):
 
 
 def test_single_launches_and_samples_share_one_rotation(made):
-    _, executable, buffers, launches = made(3)
-    _run(launches.single(2))
+    _, executable, buffers, launches = made(4)
+    _run(launches.single(1))
     launches.per_sample = 2
-    _run(launches.samples(2))
-    assert _places(executable, buffers) == [0, 1, 2, 0, 1, 2]
+    calls = launches.samples(2)
+    assert [item.launched for item in buffers] == [True] * 4
+    _run(calls)
+    assert _places(executable, buffers) == [0, 1, 2, 3, 0]
 
 
 @pytest.mark.parametrize(("sets", "per_sample", "graphs"), [(6, 2, 3), (2, 4, 1), (1, 5, 1)])
@@ -63,6 +65,9 @@ def test_graphs_begin_where_they_were_captured_after_single_launches(made):
     assert launches.upcoming(1) == buffers[2:4]
     _run(launches.samples(1))
     assert _places(executable, buffers) == [0, 2, 3]
+    launches.clear()
+    assert not launches.is_captured
+    assert not launches._each, "it holds no buffers"
 
 
 def test_what_was_used_last_and_what_comes(made):
@@ -74,20 +79,6 @@ def test_what_was_used_last_and_what_comes(made):
     assert used is buffers[3]
     assert launches.upcoming(3) == [buffers[4], buffers[5], buffers[0]]
     assert launches.upcoming(99) == [buffers[i] for i in (1, 2, 3, 4, 5, 0)], "last use last"
-
-
-def test_launched_sets_are_marked(made):
-    _, _, buffers, launches = made(4)
-    launches.samples(2)
-    assert [item.launched for item in buffers] == [True, True, False, False]
-
-
-def test_cleared_launches_hold_no_buffers(made):
-    device, _, _, launches = made(2)
-    launches.capture(device, 2)
-    launches.clear()
-    assert not launches.is_captured
-    assert not launches._each
 
 
 @pytest.mark.parametrize(
@@ -113,32 +104,27 @@ def test_median_of_empty_calls(kit):
     assert measure_overhead(kit.device(empty_ns=120.0)) == 120.0
 
 
-def test_sets_exceed_twice_the_cache(kit):
-    device = kit.device(cache_bytes=10 * kit.operation.bytes)
-    assert buffers.wanted_sets(kit.operation, device, cold_cache=True) == 21
-
-
 @pytest.mark.parametrize(
     ("cache_sets", "memory_sets", "expected"),
-    [(0, 1000, 2), (1, 1000, 3), (1000, 8, 4), (10**6, 10**7, buffers.MAX_SETS), (100, 1, 1)],
+    [
+        (10, 1000, 21),  # more than twice the cache
+        (0, 1000, 2),
+        (1000, 8, 4),
+        (10**6, 10**7, buffers.MAX_SETS),
+        (100, 1, 1),
+    ],
 )
 def test_sets_are_at_least_two_and_fit_half_the_memory(kit, cache_sets, memory_sets, expected):
     size = kit.operation.bytes
     device = kit.device(cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)
     assert buffers.wanted_sets(kit.operation, device, cold_cache=True) == expected
-
-
-def test_warm_cache_takes_one_set(kit):
-    device = kit.device(cache_bytes=2**30)
     assert buffers.wanted_sets(kit.operation, device, cold_cache=False) == 1
 
 
 def test_sets_are_copies_at_other_addresses(kit):
     sets = buffers.make_sets(kit.device(), kit.operation, kit.inputs, 3, rotate_outputs=True)
-    addresses = {item.inputs[0].ctypes.data for item in sets} | {
-        item.output.ctypes.data for item in sets
-    }
-    assert len(addresses) == 6
+    places = [array.ctypes.data for item in sets for array in (item.inputs[0], item.output)]
+    assert len(set(places)) == 6
     for item in sets:
         np.testing.assert_array_equal(item.inputs[1], kit.inputs[1])
         assert np.isnan(item.output).all(), "outputs hold the sentinel before a launch"
@@ -153,16 +139,6 @@ def test_copies_stop_when_they_take_too_long(kit, monkeypatch):
     monkeypatch.setattr(buffers, "CLONE_BUDGET_S", 0.0)
     sets = buffers.make_sets(kit.device(), kit.operation, kit.inputs, 50, rotate_outputs=True)
     assert len(sets) == 2
-
-
-def test_poison_hides_what_was_computed_before(kit):
-    device = kit.device()
-    sets = buffers.make_sets(device, kit.operation, kit.inputs, 2, rotate_outputs=True)
-    for item in sets:
-        item.output[...] = 1.0
-        item.launched = True
-    buffers.poison(device, sets, sets)
-    assert all(np.isnan(item.output).all() and not item.launched for item in sets)
 
 
 def test_only_the_chosen_outputs_are_poisoned(kit):

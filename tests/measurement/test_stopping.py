@@ -51,38 +51,35 @@ def _sizes(policy, seconds_each, sample_s=0.0):
     return [len(item.samples_ns) for item in rounds]
 
 
-def test_processes_share_rounds_on_a_gpu_by_default():
+@pytest.mark.parametrize(
+    ("settings", "target", "processes", "width"),
+    [
+        ({}, GPU, GPU_PROCESSES, 0.005),
+        ({}, CPU, 1, 0.02),
+        ({}, NULL, 1, 0.02),
+        ({"processes": 5, "interval_width": 0.1}, CPU, 5, 0.1),
+        ({"quick": True}, GPU, 1, 0.03),
+        ({"quick": True}, CPU, 1, 0.05),
+        ({"quick": True, "processes": 2, "interval_width": 0.1}, GPU, 2, 0.1),
+    ],
+)
+def test_processes_and_width_depend_on_the_device_unless_they_are_given(
+    settings, target, processes, width
+):
     assert MOST_PROCESSES <= MIN_ROUNDS, "each of them gets a round"
-    assert process_count(RunSettings(), GPU) == GPU_PROCESSES
-    assert process_count(RunSettings(), CPU) == process_count(RunSettings(), NULL) == 1
-    assert process_count(RunSettings(processes=5), CPU) == 5
+    assert process_count(RunSettings(**settings), target) == processes
+    assert required_width(RunSettings(**settings), target) == width
 
 
-def test_the_requested_width_depends_on_the_device_unless_it_is_given():
-    assert required_width(RunSettings(), GPU) == 0.005
-    assert required_width(RunSettings(), CPU) == required_width(RunSettings(), NULL) == 0.02
-    assert required_width(RunSettings(interval_width=0.1), GPU) == 0.1
-
-
-def test_a_quick_look_takes_fewer_rounds_in_one_process_unless_more_is_requested():
-    quick = RunSettings(quick=True)
-    assert process_count(quick, GPU) == 1
-    assert process_count(RunSettings(quick=True, processes=2), GPU) == 2
-    assert required_width(quick, GPU) == 0.03
-    assert required_width(quick, CPU) == 0.05
-    assert required_width(RunSettings(quick=True, interval_width=0.1), GPU) == 0.1
-    assert len(_sizes(StopPolicy(quick, CPU), 0.1)) == 6
-    # As few as have an interval at all.
-    assert rounds_half_width([_round(5.0)] * 6) == 0.0
-    wide = StopPolicy(quick, CPU).next_count(_spread(12, 0.3), 0.0)
-    assert wide > 0, "sampling continues until the interval is narrow enough"
+def test_a_quick_look_takes_as_few_rounds_as_have_an_interval_at_all():
+    policy = StopPolicy(RunSettings(quick=True), CPU)
+    assert len(_sizes(policy, 0.1)) == 6
+    assert policy.next_count(_spread(12, 0.3), 0.0) > 0, "the interval is too wide"
 
 
 def test_width_is_infinite_where_there_is_no_interval():
-    assert math.isinf(rounds_half_width([]))
-    assert math.isinf(rounds_half_width([_round(5.0)]))
-    assert math.isinf(rounds_half_width([_round(0.0, 0.0)]))
-    assert math.isinf(rounds_half_width([_round(5.0)] * 5))
+    for rounds in ([], [_round(5.0)] * 5, [_round(0.0, 0.0)]):
+        assert math.isinf(rounds_half_width(rounds))
     assert rounds_half_width([_round(5.0)] * 6) == 0.0
 
 
@@ -145,10 +142,8 @@ def test_a_round_that_is_off_asks_for_more_of_them():
 
 def test_rounds_that_differ_are_not_a_narrow_interval():
     """300 samples, every round tight, but the rounds 10 % apart: only twelve observations."""
-    policy = StopPolicy(RunSettings(), CPU)
     levels = [1000.0 * (1 + 0.1 * (index / 11 - 0.5)) for index in range(12)]
     rounds = [_round(*(level + step for step in range(25))) for level in levels]
-    assert policy.next_count(rounds, 0.1) > 0
     assert rounds_half_width(rounds) > 0.02
 
 
@@ -204,12 +199,11 @@ def test_a_sample_that_waits_for_the_whole_budget_is_not_the_end():
 
 @pytest.mark.parametrize(("delay_s", "rounds_taken"), [(0.1, 12), (0.3, 4), (10.0, 1)])
 def test_delays_take_some_budgets_and_no_more(delay_s, rounds_taken):
-    budget_s = 0.3
-    policy = StopPolicy(RunSettings(time_budget_s=budget_s), CPU)
+    policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
     rounds = _sampled_with_delays(policy, 3e-4, [delay_s] * 99)
     assert len(rounds) == rounds_taken
     seconds = sum(sum(item.samples_ns) for item in rounds) / 1e9
-    assert seconds <= (1 + DELAY_BUDGETS) * budget_s + delay_s
+    assert seconds <= (1 + DELAY_BUDGETS) * 0.3 + delay_s
 
 
 def test_launches_that_are_long_themselves_are_no_delays():
@@ -219,9 +213,8 @@ def test_launches_that_are_long_themselves_are_no_delays():
 
 
 def test_max_samples_ends_sampling():
-    policy = StopPolicy(RunSettings(max_samples=13), CPU)
-    assert policy.next_count(_spread(12, 0.9), 0.01) == 1
-    rounds = _spread(13, 0.9)
+    policy, rounds = StopPolicy(RunSettings(max_samples=13), CPU), _spread(13, 0.9)
+    assert policy.next_count(rounds[:12], 0.01) == 1
     assert policy.next_count(rounds, 0.01) == 0
     assert policy.reason(rounds, 0.01) == "max_samples"
 

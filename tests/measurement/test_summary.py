@@ -18,18 +18,13 @@ def _summarize(*rounds, **changes):
 
 
 def test_statistics_over_all_rounds():
-    first = Round(
-        samples_ns=(1.0, 2.0, 3.0, 4.0, 5.0), method="events", first_launch_ns=50.0, input_sets=9
-    )
-    second = Round(
-        samples_ns=(6.0, 7.0, 8.0, 9.0, 10.0), method="events", first_launch_ns=50.0, input_sets=9,
-        launches_per_sample=3,
-    )  # fmt: skip
+    how = {"method": "events", "first_launch_ns": 50.0, "input_sets": 9}
+    first = Round(samples_ns=(1.0, 2.0, 3.0, 4.0, 5.0), **how)
+    second = Round(samples_ns=(6.0, 7.0, 8.0, 9.0, 10.0), launches_per_sample=3, **how)
     found = _summarize(first, second, stop_reason="max_samples", regime="sustained")
     assert found.median_ns == 5.5
     assert (found.ci_low_ns, found.ci_high_ns) == (None, None), "two rounds that do not overlap"
-    assert found.effective_samples == 2.0
-    assert found.min_ns == 1.0
+    assert (found.effective_samples, found.min_ns) == (2.0, 1.0)
     assert found.p95_ns == pytest.approx(9.55)
     assert (found.sample_count, found.rounds, found.input_sets) == (10, 2, 9)
     assert (found.method, found.regime, found.stop_reason) == ("events", "sustained", "max_samples")
@@ -48,26 +43,17 @@ def test_rounds_that_are_alike_count_by_their_samples():
     assert found.harness_overhead_ns == 700.0
 
 
-def test_processors_are_those_of_the_last_round():
-    telemetry = {"processors": "0-3", "run_delay_share": 0.25}
-    found = _summarize(Round(samples_ns=(1.0,), method="wall_clock", telemetry=telemetry))
-    assert found.telemetry.processors == "0-3"
-    assert found.telemetry.run_delay_share == 0.25
-
-
-def test_telemetry_is_the_median_of_rounds_and_the_union_of_reasons():
-    rounds = [
-        Round(samples_ns=(1.0,) * 5, method="events", telemetry={"power_w": 300.0}),
-        Round(
-            samples_ns=(1.0,) * 5,
-            method="events",
-            telemetry={"power_w": 500.0, "throttle_reasons": ("sw_power_cap",)},
-        ),
-        Round(samples_ns=(1.0,) * 5, method="events", telemetry={"power_w": 400.0}),
+def test_telemetry_is_the_median_of_rounds_the_union_of_reasons_and_the_last_processors():
+    seen = [
+        {"power_w": 300.0, "run_delay_share": 0.25, "processors": "0-1"},
+        {"power_w": 500.0, "throttle_reasons": ("sw_power_cap",)},
+        {"power_w": 400.0, "processors": "0-3"},
     ]
-    telemetry = _summarize(*rounds).telemetry
-    assert telemetry.power_w == 400.0
-    assert telemetry.throttle_reasons == ("sw_power_cap",)
+    telemetry = _summarize(
+        *(Round(samples_ns=(1.0,) * 5, method="events", telemetry=one) for one in seen)
+    ).telemetry
+    assert (telemetry.power_w, telemetry.run_delay_share) == (400.0, 0.25)
+    assert (telemetry.throttle_reasons, telemetry.processors) == (("sw_power_cap",), "0-3")
     assert telemetry.sm_clock_hz is None
 
 
@@ -80,13 +66,10 @@ def test_too_few_samples_have_no_interval(count):
     assert mark.startswith(f"few samples: {count} are not enough for a 95 % interval of the median")
 
 
-def test_equal_samples_are_an_interval_without_width():
+def test_equal_samples_are_an_interval_without_width_and_none_an_error_of_the_caller():
     found = _summarize(Round(samples_ns=(7.0,) * 6, method="wall_clock"))
     assert found.ci_low_ns == found.median_ns == found.ci_high_ns == 7.0
     assert found.marks == ()
-
-
-def test_no_samples_are_an_error_of_the_caller():
     with pytest.raises(ValueError, match="at least one sample"):
         _summarize(Round(samples_ns=(), method="wall_clock"))
 
@@ -121,24 +104,21 @@ def test_processes_that_agree_are_not_marked():
     assert found.ci_high_ns - found.ci_low_ns < 0.1
 
 
-@pytest.mark.parametrize("processes", [(1, 2, 3), (1, 1, 2), (1, 2, 2)])
-def test_a_process_of_one_round_is_not_known_to_be_steady(processes):
+@pytest.mark.parametrize(
+    ("processes", "levels"),
+    [
+        # A process of one round is not known to be steady.
+        ((1, 2, 3), (100, 101, 150)), ((1, 1, 2), (100, 101, 150)), ((1, 2, 2), (100, 101, 150)),
+        ((1, 2) * 3, (100, 104, 103, 101, 100, 103)),
+    ],
+)  # fmt: skip
+def test_rounds_that_vary_are_not_taken_for_processes_that_differ(processes, levels):
     rounds = [
-        _in_process(process, *[base] * 2)
-        for process, base in zip(processes, (100.0, 101.0, 150.0), strict=True)
+        _in_process(process, *[float(level)] * 5)
+        for process, level in zip(processes, levels, strict=True)
     ]
     found = _summarize(*rounds, target=GPU)
-    assert found.processes == len(set(processes))
-    assert found.process_spread == 0.0
-    assert not any(mark.startswith("processes differ") for mark in found.marks)
-
-
-def test_rounds_that_vary_are_not_taken_for_processes_that_differ():
-    rounds = [
-        _in_process(1 + i % 2, *[base] * 5) for i, base in enumerate([100, 104, 103, 101, 100, 103])
-    ]
-    found = _summarize(*rounds, target=GPU)
-    assert found.process_spread == 0.0
+    assert (found.processes, found.process_spread) == (len(set(processes)), 0.0)
     assert not any(mark.startswith("processes differ") for mark in found.marks)
 
 
