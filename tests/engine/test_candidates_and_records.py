@@ -72,48 +72,39 @@ class Recorder:
         self.calls.append(("event", event))
 
 
-def test_a_record_is_durable_before_it_is_reported():
-    recorder = Recorder()
-    Journal(recorder, recorder).finish({1: RECORD})
-    (first, stored), (second, event) = recorder.calls
-    assert (first, stored) == ("finish", {1: RECORD})
-    assert (second, event.record) == ("event", RECORD)
-
-
-def test_no_rounds_need_no_transaction():
+def test_a_record_is_durable_before_it_is_reported_and_no_rounds_need_no_transaction():
     recorder = Recorder()
     journal = Journal(recorder, recorder)
     journal.add_rounds([], {})
-    assert recorder.calls == []
     journal.warn("careful")
-    assert recorder.calls == [("event", Message("careful", "warning"))]
+    journal.finish({1: RECORD})
+    warned, finished, (kind, event) = recorder.calls
+    assert warned == ("event", Message("careful", "warning"))
+    assert finished == ("finish", {1: RECORD})
+    assert (kind, event.record) == ("event", RECORD)
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "without_ok", "failure", "status"),
+    ("others", "without_ok", "failure", "status"),
     [
-        ({Outcome.OK: 3}, 0, "", 0),
-        ({Outcome.OK: 1, Outcome.COMPILE_ERROR: 1, Outcome.LAUNCH_ERROR: 1}, 0, "", 0),
-        ({Outcome.OK: 1, Outcome.UNSUPPORTED: 1, Outcome.SKIPPED: 1}, 0, "", 0),
-        ({Outcome.OK: 1, Outcome.COMPILE_ERROR: 1}, 1, "", 1),
-        ({Outcome.OK: 1, Outcome.WRONG: 1}, 0, "", 1),
-        ({Outcome.OK: 1, Outcome.CRASH: 1}, 0, "", 1),
-        ({Outcome.OK: 1, Outcome.TIMEOUT: 1}, 0, "", 1),
-        ({Outcome.OK: 1, Outcome.OUT_OF_MEMORY: 1}, 0, "", 1),
-        ({Outcome.OK: 1, Outcome.WRONG: 1}, 0, "device lost", 3),
-        ({}, 0, "", 0),
+        ([], 0, "", 0),
+        ([Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR], 0, "", 0),
+        ([Outcome.UNSUPPORTED, Outcome.SKIPPED], 0, "", 0),
+        ([Outcome.COMPILE_ERROR], 1, "", 1),
+        ([Outcome.WRONG], 0, "", 1),
+        ([Outcome.CRASH], 0, "", 1),
+        ([Outcome.TIMEOUT], 0, "", 1),
+        ([Outcome.OUT_OF_MEMORY], 0, "", 1),
+        ([Outcome.WRONG], 0, "device lost", 3),
     ],
 )
-def test_exit_status(outcomes, without_ok, failure, status):
+def test_exit_status(others, without_ok, failure, status):
     summary = RunSummary(
-        experiment=Path("x"),
-        total=9,
-        outcomes=outcomes,
-        operations_without_ok=without_ok,
-        failure=failure,
-    )
+        experiment=Path("x"), total=9, outcomes={Outcome.OK: 2, **dict.fromkeys(others, 1)},
+        operations_without_ok=without_ok, failure=failure,
+    )  # fmt: skip
     assert summary.exit_status == status
-    assert summary.finished == sum(outcomes.values())
+    assert summary.finished == 2 + len(others)
 
 
 def make_record(dispatch: str) -> Record:
@@ -130,11 +121,12 @@ def test_the_file_holds_every_command_and_what_was_printed(tmp_path):
     path = save_commands(tmp_path / "commands", make_record("matmul_x"), tmp_path)
     assert path == tmp_path / "commands" / "cpu" / "iree" / "matmul_x.txt"
     assert [entry.name for entry in path.parent.iterdir()] == ["matmul_x.txt"]
-    assert path.read_text() == (
-        "# again with gemmetry\ngemmetry profile x\n\n# compile\niree-compile x\n\n"
-        "# run\niree-benchmark-module x\n\n# outcome: compile_error\n\n"
-        "# output\nerror: bad tile\nmore\n"
-    )
+    parts = [
+        "gemmetry profile x", "iree-compile x", "iree-benchmark-module x", "compile_error",
+        "error: bad tile\nmore",
+    ]  # fmt: skip
+    text = path.read_text()
+    assert parts == sorted((part for part in parts if part in text), key=text.index)
 
 
 def test_the_output_of_tools_lies_next_to_the_commands(tmp_path):
@@ -187,6 +179,7 @@ def test_the_hint_is_kept_and_a_long_message_goes_to_the_tail():
     ending = ending_of(describe(error), "printed")
     assert ending.reason == "in.mlir:3:5: error: bad tile (Fix it.)"
     assert ending.output_tail == "printed\ncommand failed\nin.mlir:3:5: error: bad tile\nmore"
+    assert describe(DeviceLostError("gone")).kind == "DeviceLostError"
 
 
 def test_an_unexpected_exception_keeps_its_traceback():
@@ -198,26 +191,22 @@ def test_an_unexpected_exception_keeps_its_traceback():
     assert "test_candidates_and_records.py" in ending.output_tail
 
 
-def test_a_lost_device_keeps_its_kind():
-    assert describe(DeviceLostError("gone")).kind == "DeviceLostError"
-
-
 @pytest.mark.parametrize(
-    ("status", "tail", "memory_ran_out", "outcome", "reason"),
+    ("status", "tail", "memory_ran_out", "outcome", "words"),
     [
-        (-11, "", False, Outcome.CRASH, "the worker process died of SIGSEGV"),
-        (-9, "", True, Outcome.OUT_OF_MEMORY, "the system killed the worker, as memory ran out"),
-        (-9, "", False, Outcome.CRASH, "the worker process died of SIGKILL"),
+        (-11, "", False, Outcome.CRASH, ["SIGSEGV"]),
+        (-9, "", True, Outcome.OUT_OF_MEMORY, ["memory"]),
+        (-9, "", False, Outcome.CRASH, ["SIGKILL"]),
         (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
-         "the worker process was ended by its own code, which called abort() (SIGABRT): Fatal "
-         "Python error: Aborted"),
-        (-14, "File x", False, Outcome.TIMEOUT, HUNG_REASON),
-        (3, "", False, Outcome.CRASH, "the worker process ended with status 3"),
+         ["abort()", "SIGABRT", ": Fatal Python error: Aborted"]),
+        (-14, "File x", False, Outcome.TIMEOUT, [HUNG_REASON]),
+        (3, "", False, Outcome.CRASH, ["status 3"]),
     ],
 )  # fmt: skip
-def test_deaths_become_outcomes(status, tail, memory_ran_out, outcome, reason):
+def test_deaths_become_outcomes(status, tail, memory_ran_out, outcome, words):
     ending = ending_of_death(status, tail, memory_ran_out=memory_ran_out)
-    assert (ending.outcome, ending.reason, ending.output_tail) == (outcome, reason, tail)
+    assert (ending.outcome, ending.output_tail) == (outcome, tail)
+    assert all(word in ending.reason for word in words)
 
 
 @pytest.mark.parametrize(

@@ -44,17 +44,9 @@ def candidates(configurations, sizes=(8,), **options):
 
 @pytest.mark.parametrize(
     ("count", "jobs", "sizes"),
-    [
-        (0, 2, []),
-        (1, 2, [1]),
-        (3, 2, [1, 2]),
-        (128, 2, [21, 21, 22, 21, 21, 22]),
-        (25, 2, [12, 13]),
-        (49, 2, [12, 12, 12, 13]),
-        (24, 1, [24]),
-        (30, 64, [1] * 30),
-    ],
-)
+    [(0, 2, []), (1, 2, [1]), (3, 2, [1, 2]), (128, 2, [21, 21, 22] * 2), (49, 2, [12, 12, 12, 13]),
+     (24, 1, [24]), (30, 64, [1] * 30)],
+)  # fmt: skip
 def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
     items = candidates(["default"], sizes=range(8, 8 + count))
     batches = split(items, jobs)
@@ -95,23 +87,18 @@ def test_a_crash_is_narrowed_down_by_halves(make_pool, monkeypatch):
     assert sorted(sizes, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
 
 
-def test_facts_go_into_the_candidates_and_progress_is_reported(make_pool):
-    items = candidates(["default", "fast", "factor_2"], sizes=(8, 9))
-    seen = []
-    assert make_pool().compile(items, lambda count, name: seen.append(name)) == []
-    assert sorted(seen) == sorted(str(item) for item in items)
-    assert all(item.facts.compile_ns >= 0.02e9 for item in items)
-    assert {item.stage for item in items} == {Stage.COMPILE}
-
-
 def test_one_bad_configuration_costs_itself(make_pool):
     names = ["factor_2", "compile_crash", "factor_3", "compile_error", "factor_4", "factor_5"]
     items = candidates(names, sizes=(8, 9))
-    failed = make_pool().compile(items, lambda count, name: None)
+    seen = []
+    failed = make_pool().compile(items, lambda count, name: seen.append(name))
     found = sorted((f.candidate.configuration.name, str(f.ending.outcome)) for f in failed)
     assert found == [("compile_crash", "crash")] * 2 + [("compile_error", "compile_error")] * 2
     bad = {id(f.candidate) for f in failed}
-    assert all(item.facts.compile_ns is not None for item in items if id(item) not in bad)
+    right = [item for item in items if id(item) not in bad]
+    assert all(item.facts.compile_ns >= 0.02e9 for item in right)
+    assert {str(item) for item in right} <= set(seen)
+    assert {item.stage for item in items} == {Stage.COMPILE}
 
 
 def test_a_deadline_costs_the_one_that_hangs(make_pool):
@@ -120,15 +107,14 @@ def test_a_deadline_costs_the_one_that_hangs(make_pool):
     (failed,) = pool.compile(items, lambda count, name: None)
     assert failed.candidate.configuration.name == "hang_compile"
     assert failed.ending.outcome is Outcome.TIMEOUT
-    reason = "compiling took longer than 2 s (raise it with --set deadlines.compile=4)"
-    assert failed.ending.reason == reason
+    assert "deadlines.compile=4" in failed.ending.reason
 
 
 def test_a_provider_that_cannot_start_fails_each_quickly(make_pool):
     items = candidates(["default", "fast", "factor_2"], unavailable="not here")
     failed = make_pool().compile(items, lambda count, name: None)
-    assert {f.ending.outcome for f in failed} == {Outcome.UNSUPPORTED}
-    assert [f.ending.reason for f in failed] == ["not here"] * 3
+    found = [(f.ending.outcome, f.ending.reason) for f in failed]
+    assert found == [(Outcome.UNSUPPORTED, "not here")] * 3
 
 
 def test_on_a_gpu_what_is_compiled_is_verified_while_the_rest_compiles(

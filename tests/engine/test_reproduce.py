@@ -47,13 +47,27 @@ def test_of_several_kernels_the_one_of_the_dispatch_is_named(configuration, kern
     assert words[words.index("--dispatches") + 1] == f"{PRODUCT}_{alone}"
 
 
-def test_a_kernel_repeated_without_the_others_is_the_same(tmp_path, planned):
-    path = tmp_path / "mine.py"
-    path.write_text("def f(a, b):\n    return a @ b\ndef g(a, b):\n    return a @ b\n")
-    lane = Lane(1, "user", {"kernel": [f"{path}:f", f"{path}:g"]}, Target(TargetKind.CPU))
-    found = planned(reproduction_command(lane, f"{PRODUCT}_g_default", RunSettings()))
+@pytest.mark.parametrize(
+    ("provider", "given", "configuration", "repeated"),
+    [
+        ("user", {"kernel": ["mine.py:f", "mine.py:g"]}, "g_default", {"kernel": "mine.py:g"}),
+        ("null", {"configurations": ["factor_2"]}, "factor_2", {"configurations": ["factor_2"]}),
+    ],
+)
+def test_options_of_a_provider_are_repeated_for_the_kernel_of_the_dispatch(
+    tmp_path, planned, provider, given, configuration, repeated
+):
+    (tmp_path / "mine.py").write_text("def f(a, b):\n    return a @ b\n\ng = f\n")
+    kind = TargetKind.NULL if provider == "null" else TargetKind.CPU
+    lane, settings = Lane(1, provider, given, Target(kind, "", 0)), RunSettings(verify=False)
+    found = planned(reproduction_command(lane, f"{PRODUCT}_{configuration}", settings))
     assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
-    assert found["plan"]["providers"][0]["options"] == {"kernel": f"{path}:g"}
+    options = found["plan"]["providers"][0]["options"]
+    if "kernel" in repeated:
+        repeated = {"kernel": f"{tmp_path}/{repeated['kernel']}"}
+    assert options == repeated
+    assert found["plan"]["settings"]["verify"] is False
+    assert [target["name"] for target in found["plan"]["targets"]] == [str(kind)]
 
 
 def test_a_compile_only_target_is_named_by_its_architecture():
@@ -85,12 +99,6 @@ def planned(tmp_path, monkeypatch, capsys):
     return go
 
 
-def settings_of(document):
-    how = dict(document["settings"])
-    how.pop("tags")
-    return how
-
-
 def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path, planned):
     folder = tmp_path / "my kernels"
     folder.mkdir()
@@ -98,29 +106,17 @@ def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path
     kernel = f"{folder / 'mine.py'}:gemm"
     options = {"kernel": kernel, "configurations": [{"tile": 24}, {"tile": 48}]}
     lane = Lane(1, "user", options, Target(TargetKind.CPU))
-    name = "matmul_8x8x8_f32t_f32t_f32t_tile48"
-    found = planned(reproduction_command(lane, name, CHANGED))
+    found = planned(reproduction_command(lane, f"{PRODUCT}_tile48", CHANGED))
     assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
     (provider,) = found["plan"]["providers"]
     assert (provider["name"], provider["options"]) == ("user", options)
-    how = settings_of(found["plan"])
-    for field in dataclasses.fields(RunSettings):
-        if field.name in how:
-            wanted = getattr(CHANGED, field.name)
-            if field.name == "deadlines_s":
-                wanted = {str(s): seconds for s, seconds in wanted.items() if s is not Stage.TRACE}
-            found_value = how[field.name]
-            assert (tuple(found_value) if isinstance(wanted, tuple) else found_value) == wanted
-
-
-def test_options_of_a_provider_are_repeated(planned):
-    lane = Lane(1, "null", {"configurations": ["factor_2"]}, Target(TargetKind.NULL, "", 0))
-    name = "matmul_8x8x8_f32t_f32t_f32t_factor_2"
-    settings = RunSettings(verify=False)
-    found = planned(reproduction_command(lane, name, settings))
-    assert found["plan"]["providers"][0]["options"] == {"configurations": ["factor_2"]}
-    assert found["plan"]["settings"]["verify"] is False
-    assert found["plan"]["targets"] == [{"name": "null", "device": "null:0"}]
+    how = found["plan"]["settings"]
+    wanted = {field.name: getattr(CHANGED, field.name) for field in dataclasses.fields(CHANGED)}
+    deadlines = wanted["deadlines_s"].items()
+    wanted["deadlines_s"] = {str(stage): s for stage, s in deadlines if stage is not Stage.TRACE}
+    for name in (how.keys() & wanted.keys()) - {"tags"}:
+        value = wanted[name]
+        assert how[name] == (list(value) if isinstance(value, tuple) else value), name
 
 
 def test_what_verification_decided_is_verified_again_without_what_only_timing_needs():

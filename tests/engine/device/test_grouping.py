@@ -23,17 +23,10 @@ def sizes(items, **settings):
     return [len(group) for group in groups(items, Budget(GPU, job_of(RunSettings(**settings))))]
 
 
-def test_one_operation_stays_together():
-    assert sizes(candidates(1024, 20)) == [20]
-
-
 def test_large_operations_are_alone_and_small_ones_share():
-    assert sizes(candidates(1024, 3) + candidates(1025, 2)) == [3, 2]
+    assert sizes(candidates(1024, 20) + candidates(1025, 2)) == [20, 2]
     assert sizes(candidates(16, 3) + candidates(17, 2)) == [5]
     assert sizes(candidates(16, 3) + candidates(1024, 2)) == [3, 2]
-
-
-def test_groups_are_bounded():
     assert sizes(candidates(16, MAX_GROUP + 10)) == [MAX_GROUP, 10]
 
 
@@ -74,12 +67,9 @@ def test_small_operations_are_the_work_of_all_devices():
 
 
 def test_groups_stay_within_memory():
-    one_set = parse_operation("matmul_1024x1024x1024_f32t_f32t_f32t").bytes
-    assert sizes(candidates(1024, 7), cold_cache=False, memory_budget_bytes=3 * one_set) == [
-        3,
-        3,
-        1,
-    ]
+    budget = 3 * parse_operation("matmul_1024x1024x1024_f32t_f32t_f32t").bytes
+    found = sizes(candidates(1024, 7), cold_cache=False, memory_budget_bytes=budget)
+    assert found == [3, 3, 1]
     assert sizes(candidates(1024, 2), memory_budget_bytes=1) == [1, 1], "one always runs"
 
 
@@ -102,9 +92,6 @@ def test_the_budget_is_half_of_what_the_device_had_free():
 
 def test_every_process_holds_buffers_of_its_own():
     (one,) = candidates(8192, 1)
-    alone, shared = (
-        Budget(GPU, job_of(RunSettings())),
-        Budget(GPU, job_of(RunSettings()), processes=3),
-    )
+    alone, shared = (Budget(GPU, job_of(RunSettings()), processes=count) for count in (1, 3))
     assert shared.needed_bytes(one) == 3 * alone.needed_bytes(one)
     assert shared.limit_bytes == 3 * UNKNOWN_GPU_BUDGET_BYTES

@@ -70,19 +70,19 @@ def opening(memory_workers, reply_to):
     return memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
 
 
-def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered(measure, memory_workers):
-    def reply_to(wire):
-        entered, opened = memory_workers.opened(wire)
-        if wire.id == 1:
-            failure = Failure("LaunchError", "not here")
-            opened = Opened(wire.id, opened.facts, None, failure, "", 0)
-        return [Entered(wire.id, Stage.BUILD), entered, opened]
-
-    journal = measure(["default", "fast"], executor=opening(memory_workers, reply_to))
-    assert journal.records[0].outcome is Outcome.OK
-    failed = journal.records[1]
-    assert (failed.outcome, failed.stage) == (Outcome.LAUNCH_ERROR, Stage.VERIFY)
-    assert failed.reason == "not here"
+@pytest.mark.parametrize(("is_spoiled", "workers_started"), [(False, 1), (True, 2)])
+def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered_and_the_others_continue(
+    measure, memory_workers, is_spoiled, workers_started
+):
+    """A worker that it spoiled is ended."""
+    failure = Failure("LaunchError", "not here", worker_is_spoiled=is_spoiled)
+    executor = failing(memory_workers, failure)
+    records = measure(["default", "fast", "factor_2"], executor=executor).records
+    assert [records[number].outcome for number in range(3)] == [
+        Outcome.OK, Outcome.LAUNCH_ERROR, Outcome.OK
+    ]  # fmt: skip
+    assert (records[1].stage, records[1].reason) == (Stage.VERIFY, "not here")
+    assert len(executor.channels) == workers_started
 
 
 @pytest.mark.parametrize(("broken", "expected"), [(9, [(1, 2), (2, 2)]), (1, [(1, 2), (1, 1)]),
@@ -134,12 +134,14 @@ def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(
     assert [record.measurement for record in journal.records.values()] == [None, None]
 
 
-def failing(memory_workers, failure, broken=1):
+def failing(memory_workers, failure):
+    """An executor whose workers answer so to a request to open the dispatch 1."""
+
     def reply_to(wire):
         entered, opened = memory_workers.opened(wire)
-        if wire.id == broken:
+        if wire.id == 1:
             opened = Opened(wire.id, opened.facts, None, failure, "", 0)
-        return [entered, opened]
+        return [Entered(wire.id, Stage.BUILD), entered, opened]
 
     return opening(memory_workers, reply_to)
 
@@ -160,21 +162,11 @@ def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(
     measure, memory_workers, memory_journal
 ):
     """It has no row, so that it is measured when the run resumes."""
-    full = Failure("StorageError", "No space left on device", "Free some space.")
+    executor = failing(memory_workers, Failure("StorageError", "full", "Free some space."))
     with pytest.raises(StorageError) as raised:
-        measure(["default", "fast"], executor=failing(memory_workers, full), journal=memory_journal)
+        measure(["default", "fast"], executor=executor, journal=memory_journal)
     assert raised.value.hint == "Free some space."
     assert memory_journal.records == {}
-
-
-def test_a_spoiled_worker_is_ended_and_the_others_continue(measure, memory_workers):
-    failure = Failure("LaunchError", "x", worker_is_spoiled=True)
-    executor = failing(memory_workers, failure)
-    records = measure(["default", "fast", "factor_2"], executor=executor).records
-    assert [records[number].outcome for number in range(3)] == [
-        Outcome.OK, Outcome.LAUNCH_ERROR, Outcome.OK
-    ]  # fmt: skip
-    assert len(executor.channels) == 2
 
 
 @pytest.mark.parametrize(("every_s", "rounds"), [(0.0, 1), (99.0, 3)])
@@ -237,21 +229,11 @@ def test_opening_ahead_changes_no_outcome(measure, workers, monkeypatch, is_gpu)
         original(self, message)
 
     monkeypatch.setattr(WorkerProcess, "send", send)
-    names = [
-        "default",
-        "fast",
-        "wrong",
-        "out_of_memory",
-        "crash",
-        "factor_2",
-        "launch_error",
-        "factor_3",
-    ]
+    right = ["default", "fast", "factor_2", "factor_3"]
+    bad = ["wrong", "out_of_memory", "crash", "launch_error"]
+    names = [*right[:2], *bad[:3], right[2], bad[3], right[3]]
     journal = measure(names, lanes=2, processes=2, start=start_worker, race=False)
-    assert outcomes(journal) == {
-        "default": "ok", "fast": "ok", "factor_2": "ok", "factor_3": "ok", "wrong": "wrong",
-        "out_of_memory": "out_of_memory", "crash": "crash", "launch_error": "launch_error",
-    }  # fmt: skip
+    assert outcomes(journal) == dict.fromkeys(right, "ok") | {name: name for name in bad}
     assert any(ahead for ahead, _ in requests) is is_gpu
     verified = sum(sum(verify) for ahead, verify in requests if ahead is is_gpu)
     assert verified >= len(names)
@@ -291,20 +273,11 @@ def test_processes_share_the_rounds_in_turn(measure, workers):
         assert [p for _, p in taken] == (started * len(taken))[: len(taken)]
 
 
-def test_only_the_first_process_verifies(measure, workers, monkeypatch):
-    verdicts = []
-    for number in range(3):
-        changed_reply(
-            monkeypatch, workers, number, Opened,
-            lambda reply, number=number: verdicts.append((number, reply.verdict is None)) or reply,
-        )  # fmt: skip
-    measure(["default"], **MANY)
-    assert sorted(verdicts) == [(0, False), (1, True), (2, True)]
-
-
-def test_further_processes_know_what_the_first_verified(measure, monkeypatch):
+def test_only_the_first_process_verifies_and_the_others_know_what_it_verified(
+    measure, workers, monkeypatch
+):
     """Judging bit-identical results twice would cost each process as much as verifying."""
-    sent = []
+    sent, verdicts = [], []
     original = WorkerProcess.send
 
     def send(self, message):
@@ -312,7 +285,13 @@ def test_further_processes_know_what_the_first_verified(measure, monkeypatch):
         return original(self, message)
 
     monkeypatch.setattr(WorkerProcess, "send", send)
+    for number in range(3):
+        changed_reply(
+            monkeypatch, workers, number, Opened,
+            lambda reply: verdicts.append(reply.verdict is None) or reply,
+        )  # fmt: skip
     measure(["default"], start=start_worker, **MANY)
+    assert verdicts == [False, True, True]
     first, *further = (wire.right_output for wire in sent)
     assert first == ""
     assert len(further) == 2
@@ -365,15 +344,15 @@ def kill(workers, monkeypatch):
 
     def at(rounds_stored, worker):
         killed = []
+        next_count = StopPolicy.next_count
 
-        class Killing(device_session.StopPolicy):
-            def next_count(self, rounds, seconds_spent, sample_s):
-                if len(rounds) == rounds_stored and not killed:
-                    killed.append(worker)
-                    workers[worker]._process.end()
-                return super().next_count(rounds, seconds_spent, sample_s)
+        def killing(self, rounds, seconds_spent, sample_s):
+            if len(rounds) == rounds_stored and not killed:
+                killed.append(worker)
+                workers[worker]._process.end()
+            return next_count(self, rounds, seconds_spent, sample_s)
 
-        monkeypatch.setattr(device_session, "StopPolicy", Killing)
+        monkeypatch.setattr(StopPolicy, "next_count", killing)
         return killed
 
     return at
@@ -411,10 +390,9 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
 def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_left(
     measure, workers, kill, monkeypatch
 ):
-    refused = Failure("LaunchError", "not here")
     changed_reply(
         monkeypatch, workers, 1, Opened,
-        lambda reply: msgspec.structs.replace(reply, failure=refused) if reply.id == 0 else reply,
+        lambda reply: msgspec.structs.replace(reply, failure=REFUSED) if reply.id == 0 else reply,
     )  # fmt: skip
     opened = []
     for number in range(3, 6):
@@ -505,9 +483,7 @@ def test_a_worker_that_continues_after_its_answer_costs_the_last_it_answered(
     monkeypatch.setattr(WorkerProcess, "receive", receive)
     enough = {"interval_width": 1e-9, "min_samples": 5, "max_samples": 20}
     journal = measure(["default", "factor_2"], lanes=2, **enough)
-    found = outcomes(journal)
-    assert found["factor_2"] == "crash"
-    assert found["default"] == "ok"
+    assert outcomes(journal) == {"default": "ok", "factor_2": "crash"}
 
 
 def test_what_a_sample_takes_sizes_the_first_round(measure, monkeypatch):

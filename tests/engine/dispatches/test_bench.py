@@ -31,12 +31,10 @@ class TooHopeful(NullProvider):
         return super().seconds_per_launch(dispatch) / 10
 
 
-class Recorder:
-    def __init__(self):
-        self.sent = []
+class Recorder(list):
+    """A channel that keeps what is sent."""
 
-    def send(self, message):
-        self.sent.append(message)
+    send = list.append
 
 
 @pytest.fixture
@@ -62,14 +60,11 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(serve, configuration, is
     deadlines = {**RunSettings().deadlines_s, Stage.VERIFY: 1.0}
     serving, channel = serve(TooHopeful({}), deadlines_s=deadlines, repetitions=1)
     serving.handle(opening(configuration))
-    opened = channel.sent[-1]
+    opened = channel[-1]
     assert opened.failure is None
-    assert (Trying(7) in channel.sent) == is_skipped
+    assert (Trying(7) in channel) == is_skipped
     assert (opened.verdict is None) == is_skipped
-    if is_skipped:
-        assert "one launch took 0." in opened.skip_reason
-    else:
-        assert opened.skip_reason == ""
+    assert bool(opened.skip_reason) == is_skipped
 
 
 @pytest.mark.parametrize(("target", "provider", "is_known"), [
@@ -78,8 +73,8 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(serve, configuration, is
 def test_an_opened_dispatch_says_what_a_sample_takes(serve, target, provider, is_known):
     serving, channel = serve(provider({}), Target(target), verify=False)
     serving.handle(opening())
-    assert channel.sent[-1].failure is None
-    assert (channel.sent[-1].sample_s > 0) is is_known
+    assert channel[-1].failure is None
+    assert (channel[-1].sample_s > 0) is is_known
 
 
 class Prepared(NullProvider):
@@ -101,7 +96,7 @@ def test_a_gpu_is_opened_before_its_first_dispatch(serve, kind):
     serving, channel = serve(provider, target)
     assert provider.prepared == ([kind] if kind is TargetKind.CUDA else [])
     serving.handle(Open(()))
-    assert channel.sent == [], "what failed is left to the first dispatch"
+    assert channel == [], "what failed is left to the first dispatch"
 
 
 def test_sampling_begins_without_what_verification_kept_on_the_device(serve, monkeypatch):
@@ -122,9 +117,7 @@ def test_verification_that_would_pass_its_deadline_is_objected_to():
     fewest = launches("standard", 100.0)
     assert VERIFIED.limit_s == 20 / fewest
     assert VERIFIED.objection(0.9 * 20 / launches("standard", 0.0)) == ""
-    reason = VERIFIED.objection(4.5)
-    assert f"took 4.5 s, so that the {fewest} launches of standard verification" in reason
-    assert f"--set deadlines.verify={9 * fewest} or --verification-level quick" in reason
+    assert f"--set deadlines.verify={9 * fewest} or --verification-level" in VERIFIED.objection(4.5)
     assert "took 11 s, more than the 10 s allowed" in VERIFIED.objection(11)
     assert UNVERIFIED.objection(9.9) == ""
 
@@ -152,33 +145,29 @@ def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
 
 
 @pytest.mark.parametrize(
-    ("expected_s", "first_s", "later_s"),
-    [(1e-3, 10.0, 10.0), (0.2, 40.0, 40.0), (None, None, 30.0)],
+    ("expected_s", "first_s", "later_s", "larger_s"),
+    [(1e-3, 10.0, 10.0, 200.0), (0.2, 40.0, 40.0, 4e4), (None, math.inf, 30.0, math.inf)],
 )
-def test_a_launch_has_hung_by_what_is_expected_or_was_before(expected_s, first_s, later_s):
+def test_a_launch_has_hung_by_what_is_expected_or_was_before(
+    expected_s, first_s, later_s, larger_s
+):
     watch = HangWatch(expected_s, 1e6, 120.0)
-    assert watch.limit_s(1) == (math.inf if first_s is None else pytest.approx(first_s))
+    assert watch.limit_s(1) == pytest.approx(first_s)
     with watch.watching():
-        assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (first_s is not None)
+        assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (first_s != math.inf)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     assert watch.limit_s(1) == pytest.approx(later_s)
     assert watch.limit_s(10**6) > watch.limit_s(1)
-    larger = watch.of_companion(1e9)
-    assert larger.limit_s(1) == (
-        math.inf if expected_s is None else pytest.approx(max(10.0, 200 * expected_s * 1e3))
-    )
+    assert watch.of_companion(1e9).limit_s(1) == pytest.approx(larger_s)
 
 
 def test_a_trial_is_no_shorter_than_starting_another_worker():
-    hasty = LaunchBudget(
-        job_of(dataclasses.replace(SETTINGS, max_seconds_per_launch=1e-3)), verifies=False
-    )
-    assert hasty.limit_s == 1e-3
-    assert hasty.trial_s == LEAST_TRIAL_S
-    assert "more than the 0.001 s allowed" in hasty.overrun()
+    settings = dataclasses.replace(SETTINGS, max_seconds_per_launch=1e-3)
+    hasty = LaunchBudget(job_of(settings), verifies=False)
+    assert (hasty.limit_s, hasty.trial_s) == (1e-3, LEAST_TRIAL_S)
+    assert "0.001 s" in hasty.overrun()
 
 
-SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 OTHER = parse_operation("matmul_9x8x8_f32t_f32t_f32t")
 
 
@@ -221,11 +210,10 @@ def test_the_device_computes_references_that_are_large_or_on_request(
     reference = known.reference(SMALL, executable)
     a, b = (array.astype(np.float64) for array in known.inputs(SMALL))
     assert np.allclose(reference.value, a @ b, rtol=1e-12)
-    assert (executable.products > 0) == (providers == ("device",) or limit == 10.0)
     before = executable.products
-    assert (
-        InputsAndReferences(tmp_path, RunSettings()).reference(SMALL, executable) is not reference
-    )
+    assert (before > 0) == (providers == ("device",) or limit == 10.0)
+    again = InputsAndReferences(tmp_path, RunSettings())
+    assert again.reference(SMALL, executable) is not reference
     assert executable.products == before, "the experiment's folder had it"
 
 
@@ -242,8 +230,6 @@ def test_no_reference_where_the_host_would_take_too_long(tmp_path, monkeypatch):
 
 
 def test_the_host_is_measured():
-    assert 1e8 < inputs_and_references.host_flops_per_second() < 1e14
-    assert (
-        inputs_and_references.host_flops_per_second()
-        == inputs_and_references.host_flops_per_second()
-    )
+    found = inputs_and_references.host_flops_per_second()
+    assert 1e8 < found < 1e14
+    assert inputs_and_references.host_flops_per_second() == found

@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.record import BuildFacts, Measurement, Verdict
+from gemmetry.domain.record import BuildFacts, Environment, Measurement, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, RecordMaker, merge_facts
 from gemmetry.engine.experiment import Experiment
@@ -29,48 +29,27 @@ def make_candidate(target: Target = H200) -> Candidate:
 
 def make_round(*samples: float) -> Round:
     return Round(
-        samples_ns=samples,
-        method="events",
-        telemetry={"power_w": 400.0, "throttle_reasons": ("power",)},
-        launches_per_sample=2,
-        first_launch_ns=9.0,
-        seconds=0.25,
-        load_s=2.0,
+        samples_ns=samples, method="events", launches_per_sample=2, first_launch_ns=9.0,
+        telemetry={"power_w": 400.0, "throttle_reasons": ("power",)}, seconds=0.25, load_s=2.0,
+    )  # fmt: skip
+
+
+def time_of(ns: float) -> Measurement:
+    return Measurement(
+        median_ns=ns, ci_low_ns=ns, ci_high_ns=ns, min_ns=ns, p95_ns=ns, sample_count=9
     )
 
 
 def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
-    candidate = make_candidate()
+    candidate, again = make_candidate(), make_candidate()
     rounds = [make_round(1.0, 2.0), make_round(3.0)]
     stored = [candidate.add_round(one) for one in rounds]
     assert [one.round for one in stored] == [0, 1]
-    from gemmetry.domain.record import Environment
-
-    plan = make_plan()
-    with Experiment.create_or_open(tmp_path, plan, environment=Environment()) as experiment:
+    with Experiment.create_or_open(tmp_path, make_plan(), environment=Environment()) as experiment:
         experiment.add_rounds(stored)
-        again = make_candidate()
         again.restore(experiment.rounds([3])[3])
     assert again.rounds == rounds
-    assert [sample for item in again.rounds for sample in item.samples_ns] == [1.0, 2.0, 3.0]
     assert again.seconds_spent == 0.5, "sampling alone, without the load before a round"
-
-
-def test_a_done_record_has_its_share_of_the_roofline():
-    maker = RecordMaker(RunSettings(), "env", Path("/x"))
-    measurement = Measurement(
-        median_ns=2e5, ci_low_ns=2e5, ci_high_ns=2e5, min_ns=2e5, p95_ns=2e5, sample_count=9
-    )
-    candidate = make_candidate()
-    candidate.verdict = Verdict(status=Verification.PASSED)
-    record = maker.done(candidate, measurement)
-    # 2·4096³ FLOP in 0.2 ms is 687 TFLOP/s, of NVIDIA's 989 TFLOP/s dense bf16 for the H200.
-    assert record.roofline_fraction == pytest.approx(687.2 / 989.4, rel=0.01)
-    assert record.roofline_source
-    assert record.dispatch == f"{NAME}_x"
-    assert record.configuration_parameters == {"tile": 64}
-    assert record.environment_id == "env"
-    assert record.device == "cuda:0"
 
 
 def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
@@ -83,11 +62,8 @@ def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
     candidate = make_candidate(Target(TargetKind.CPU))
     candidate.operation = parse_operation("matmul_1x4096x4096_f32t_f32t_f32t")
     seconds = candidate.operation.bytes / 40e9
-    measurement = Measurement(
-        median_ns=2e9 * seconds, ci_low_ns=1, ci_high_ns=1, min_ns=1, p95_ns=1, sample_count=9
-    )
     maker = RecordMaker(RunSettings(), "env", Path("/x"), host_bytes_per_s=40e9)
-    record = maker.done(candidate, measurement)
+    record = maker.done(candidate, time_of(2e9 * seconds))
     assert record.roofline_fraction == pytest.approx(0.5)
     assert "40.0 GB/s" in record.roofline_source
 
@@ -121,11 +97,21 @@ def test_paths_are_relative_to_the_experiment_where_they_lie_in_it():
         assert facts.assembly_path == assembly
 
 
-def test_the_providers_own_benchmark_gets_the_runs_inputs():
+def test_a_done_record_repeats_what_the_candidate_was_given():
     candidate = make_candidate()
     candidate.facts = BuildFacts(run_command="inputs {seed} {distribution} && run")
-    maker = RecordMaker(RunSettings(seed=7, distribution="normal"), "", Path("/x"))
-    assert maker.done(candidate, None).facts.run_command == "inputs 7 normal && run"
+    assert candidate.wire.verify
+    candidate.verdict = Verdict(status=Verification.PASSED)
+    assert not candidate.wire.verify, "it is not verified again"
+    maker = RecordMaker(RunSettings(seed=7, distribution="normal"), "env", Path("/x"))
+    record = maker.done(candidate, time_of(2e5))
+    assert record.facts.run_command == "inputs 7 normal && run"
+    # 2·4096³ FLOP in 0.2 ms is 687 TFLOP/s, of NVIDIA's 989 TFLOP/s dense bf16 for the H200.
+    assert record.roofline_fraction == pytest.approx(687.2 / 989.4, rel=0.01)
+    assert record.roofline_source
+    assert (record.dispatch, record.device) == (f"{NAME}_x", "cuda:0")
+    assert record.configuration_parameters == {"tile": 64}
+    assert record.environment_id == "env"
 
 
 def test_facts_of_the_compiler_complete_those_of_the_build():
@@ -134,13 +120,6 @@ def test_facts_of_the_compiler_complete_those_of_the_build():
     merged = merge_facts(compiled, built)
     assert merged == BuildFacts(registers=4, compile_ns=5, notes=("n",), default_configuration="d")
     assert merge_facts(BuildFacts(), built) is built
-
-
-def test_a_verified_dispatch_is_not_verified_again():
-    candidate = make_candidate()
-    assert candidate.wire.verify
-    candidate.verdict = Verdict(status=Verification.PASSED)
-    assert not candidate.wire.verify
 
 
 def test_rows_become_objects_also_for_configurations_that_are_not_listed():

@@ -34,22 +34,31 @@ def a_request(folder: Path, *configurations: str) -> Path:
     return path
 
 
-def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
-    tmp_path, monkeypatch
-) -> None:
-    events: list[str] = []
+@pytest.fixture
+def events(monkeypatch):
+    """The launches of a counted process, and what else a test notes."""
+    noted: list[str] = []
     run = NullExecutable.run
 
     def launch(self, *arguments) -> None:
-        events.append("launch")
+        noted.append("launch")
         run(self, *arguments)
 
+    monkeypatch.setattr(NullExecutable, "run", launch)
+    return noted
+
+
+def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
+    tmp_path, monkeypatch, events
+) -> None:
     driver = SimpleNamespace(
         cuProfilerStart=lambda: events.append("start"),
         cuProfilerStop=lambda: events.append("stop"),
     )
-    monkeypatch.setattr(NullExecutable, "run", launch)
     monkeypatch.setattr(counted, "_profiler", lambda kind: driver)
+    monkeypatch.setattr(
+        counted, "_range", lambda kind, name: pytest.fail("a single one needs none")
+    )
     assert counted.main(a_request(tmp_path)) == 0
     assert events == ["launch", "launch", "start", "launch", "stop"]
 
@@ -65,23 +74,14 @@ def test_only_cuda_has_a_profiler_that_is_started(kind: TargetKind) -> None:
 
 
 def test_each_of_several_dispatches_is_launched_in_a_range_of_its_own(
-    tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, capsys, events
 ) -> None:
-    events: list[str] = []
-
     @contextmanager
     def a_range(kind, name):
         events.append(name)
         yield
         events.append("end")
 
-    run = NullExecutable.run
-
-    def launch(self, *arguments) -> None:
-        events.append("launch")
-        run(self, *arguments)
-
-    monkeypatch.setattr(NullExecutable, "run", launch)
     monkeypatch.setattr(counted, "_range", a_range)
     assert counted.main(a_request(tmp_path, "fast", "no-such-behaviour", "fast")) == 0
     warm = ["launch"] * counted.WARM_UP
@@ -90,8 +90,3 @@ def test_each_of_several_dispatches_is_launched_in_a_range_of_its_own(
     captured = capsys.readouterr()
     assert captured.out.splitlines() == [f"{counted.COUNTED} {number}" for number in (0, 2)]
     assert "no-such-behaviour" in captured.err
-
-
-def test_a_single_dispatch_needs_no_range(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(counted, "_range", lambda kind, name: pytest.fail("a range"))
-    assert counted.main(a_request(tmp_path)) == 0

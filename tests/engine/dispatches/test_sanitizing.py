@@ -79,8 +79,6 @@ def dispatch_of(configuration="default", operation=SMALL):
         ("default", FINDS, CheckOutcome.FAILED,
          "3 found, first: Invalid __global__ read of size 4 bytes at gemm"),
         ("launch_error", "pass", CheckOutcome.NOT_APPLICABLE, "launch 1 was rejected"),
-        ("compile_error", "pass", CheckOutcome.NOT_APPLICABLE,
-         "requests that the compiler reject it"),
     ],
 )  # fmt: skip
 def test_what_the_tool_finds_is_the_check(tool, tmp_path, configuration, after, outcome, detail):
@@ -95,7 +93,7 @@ def test_a_launch_that_hangs_is_ended_with_its_tool(tool, tmp_path):
     settings = {"deadlines_s": {**RunSettings().deadlines_s, Stage.VERIFY: 2.0}}
     found = sanitize(dispatch_of("hang"), hello_of(tmp_path, **settings), "synccheck")
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
-    assert "did not end within 1.8 s" in found.detail
+    assert "1.8 s" in found.detail
 
 
 def test_only_cuda_and_only_where_the_tool_is(tmp_path, monkeypatch):
@@ -128,12 +126,10 @@ def test_findings_join_the_verdict():
     assert found.checks["memcheck"] == "failed: 1 found"
 
 
-class Recorder:
-    def __init__(self):
-        self.sent = []
+class Recorder(list):
+    """A channel that keeps what is sent."""
 
-    def send(self, message):
-        self.sent.append(message)
+    send = list.append
 
 
 def test_the_worker_runs_each_tool_and_a_finding_fails_the_dispatch(tool, tmp_path):
@@ -142,12 +138,12 @@ def test_the_worker_runs_each_tool_and_a_finding_fails_the_dispatch(tool, tmp_pa
     hello = hello_of(tmp_path, sanitizers=("memcheck", "racecheck"), measure=False)
     serving = Bench(channel, NullProvider({}), hello, Workspace(generated=tmp_path))
     serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
-    opened = channel.sent[-1]
+    opened = channel[-1]
     assert opened.verdict.status is Verification.FAILED
     assert opened.verdict.reason.startswith("memcheck: 3 found, first: Invalid __global__ read")
     assert opened.verdict.checks["racecheck"].startswith("failed: 3 found")
     # Each tool has the whole deadline of the stage.
-    assert [m.stage for m in channel.sent if isinstance(m, Entered)].count(Stage.VERIFY) == 3
+    assert [m.stage for m in channel if isinstance(m, Entered)].count(Stage.VERIFY) == 3
 
 
 def test_where_there_is_no_cuda_the_dispatch_is_ok_and_says_so(make_plan, run_plan):

@@ -78,11 +78,9 @@ JOB = Recording(RunSettings(), TraceSchedule(wait_steps=0, warmup_steps=1, repea
     "name", ["matmul_8x6x4_f32n_f32t_f32t", "matmul_8x8x8_s8t_s8t_s32t",
              "matmul_8x6x4_bf16t_bf16t_bf16t_bias"],
 )  # fmt: skip
-def test_facts_show_files_and_checksums(name, tmp_path):
-    operation = parse_operation(name)
-    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
-    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+def test_facts_show_files_and_checksums(name, product, tmp_path):
+    executable, dispatch, inputs = product(name)
+    operation = dispatch.operation
     folder = tmp_path / "config_0001"
     folder.mkdir()
     (folder / "left over").touch()
@@ -97,50 +95,50 @@ def test_facts_show_files_and_checksums(name, tmp_path):
     assert facts.output_sha256 == hashlib.sha256(expected.tobytes()).hexdigest()
 
 
-def test_a_recording_that_fails_leaves_no_half_a_trace(tmp_path, monkeypatch):
-    def half(launch, synchronize, folder, *_arguments, **_options):
-        (folder / "repeat_01.pt.trace.json").write_text('{"traceEvents": [')
-        raise StorageError("full")
+@pytest.fixture
+def product(tmp_path):
+    """What records traces of a product: an executable, its dispatch and its inputs."""
 
-    monkeypatch.setattr(tracing, "record", half)
-    operation = parse_operation("matmul_8x6x4_f32t_f32t_f32t")
-    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
-    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    def make(name="matmul_8x6x4_f32t_f32t_f32t"):
+        operation = parse_operation(name)
+        dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
+        executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
+        return executable, dispatch, make_inputs(operation, distribution="offset_uniform", seed=42)
+
+    return make
+
+
+def test_further_repeats_are_added_and_a_failure_costs_only_them(product, tmp_path, monkeypatch):
     folder = tmp_path / "config_0001"
-    with pytest.raises(StorageError):
-        record_traces(executable, dispatch, inputs, JOB, folder)
-    assert not folder.exists()
-
-
-def test_further_repeats_are_added_and_a_failure_costs_only_them(tmp_path, monkeypatch):
-    operation = parse_operation("matmul_8x6x4_f32t_f32t_f32t")
-    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
-    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
-    folder = tmp_path / "config_0001"
+    given = product()
     more = Recording(RunSettings(), TraceSchedule(wait_steps=0, warmup_steps=1, repeats=4))
-    first = record_traces(executable, dispatch, inputs, JOB, folder)
+
+    def fails(*job):
+        """A recording that leaves half a trace."""
+
+        def half(launch, synchronize, folder, *_arguments, **_options):
+            (folder / "repeat_03.pt.trace.json").write_text('{"traceEvents": [')
+            raise StorageError("full", hint="Free some space.")
+
+        with monkeypatch.context() as patched, pytest.raises(StorageError):
+            patched.setattr(tracing, "record", half)
+            record_traces(*given, *job)
+
+    fails(JOB, folder)
+    assert not folder.exists()
+    first = record_traces(*given, JOB, folder)
     times = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-
-    def half(launch, synchronize, folder, *_arguments, **_options):
-        (folder / "repeat_03.pt.trace.json").write_text('{"traceEvents": [')
-        raise StorageError("full", hint="Free some space.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(tracing, "record", half)
-        with pytest.raises(StorageError):
-            record_traces(executable, dispatch, inputs, more, folder, 2)
+    fails(more, folder, 2)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == times
 
-    grown = record_traces(executable, dispatch, inputs, more, folder, 2)
+    grown = record_traces(*given, more, folder, 2)
     assert grown.repeats == 4
     assert grown.files[:3] == first.files
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
     assert (grown.input_sha256, grown.output_sha256) == (first.input_sha256, first.output_sha256)
 
     (folder / "repeat_01.pt.trace.json").unlink()
-    whole = record_traces(executable, dispatch, inputs, more, folder, 2)
+    whole = record_traces(*given, more, folder, 2)
     assert sorted(path.name for path in folder.iterdir()) == sorted(whole.files)
     assert (folder / "CPU_trace.json").stat().st_mtime_ns not in times.values()
 

@@ -45,25 +45,22 @@ def test_all_workers_of_a_group_start_before_any_is_waited_for(crews):
     assert len(crews.messages) == 8
 
 
-def test_a_lane_that_does_not_start_leaves_the_others_running(crews):
-    made, executor = crews(lambda request: [Ready(Failure("UnsupportedError", "no"))])
+@pytest.mark.parametrize("dies_in", [Hello, Open])
+def test_a_lane_that_does_not_start_or_load_leaves_the_others_running(
+    crews, memory_workers, dies_in
+):
+    def answer(request):
+        failure = Failure("UnsupportedError", "no")
+        is_refused = isinstance(request, dies_in)
+        return [Ready(failure)] if is_refused else memory_workers.healthy_answers(request)
+
+    made, executor = crews(answer)
     made.start(LANES)
     for _ in range(2):
         with pytest.raises(WorkerLost):
             made.of(LANES[0])
     assert len(made.of(LANES[1])) == 2
     assert [process.status for process in executor.processes] == [-9, -9, None, None]
-
-
-def test_a_worker_that_dies_while_it_loads_breaks_its_lane_only(crews, memory_workers):
-    def answer(request):
-        return memory_workers.healthy_answers(request) if isinstance(request, Hello) else [Ready()]
-
-    made, _ = crews(answer)
-    made.start(LANES)
-    with pytest.raises(WorkerLost):
-        made.of(LANES[0])
-    assert len(made.of(LANES[1])) == 2
 
 
 def test_all_workers_receive_the_request_to_end_before_any_is_waited_for(crews):

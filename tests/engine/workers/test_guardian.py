@@ -77,18 +77,11 @@ def report_of(control):
     return {key: value for line in lines for key, value in line.items()}
 
 
-def is_zombie(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def wait_for_end(pids):
     ends = time.monotonic() + PATIENCE_S
-    while not all(map(is_zombie, pids)) and time.monotonic() < ends:
+    while any(map(is_running, pids)) and time.monotonic() < ends:
         time.sleep(0.01)
-    assert all(map(is_zombie, pids))
+    assert not any(map(is_running, pids))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +189,7 @@ def test_what_a_killed_guardian_leaves_is_ended_by_the_parent(tmp_path):
     assert len(pids) == 4
     os.kill(parent_of(job.pid), signal.SIGKILL)
     job.end()
-    while any(is_running(pid) for pid in pids) and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert [pid for pid in pids if is_running(pid)] == []
+    wait_for_end(pids)
     assert sum("sleep" in name for name in job.left_running()) == 3
 
 

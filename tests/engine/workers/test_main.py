@@ -29,28 +29,27 @@ HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "r", "f",
 
 
 class Fake:
-    """A provider whose compile method yields what the test specifies and then may raise."""
+    """A provider that yields results of dispatches, by the place of each, and then may raise."""
 
     def __init__(self, results, error=None):
         self.results = results
         self.error = error
 
     def compile(self, dispatches, workspace):
-        by_name = {dispatch.configuration.name: dispatch for dispatch in dispatches}
-        for name, error in self.results.items():
-            yield Compiled(
-                dispatch=by_name[name], facts=BuildFacts(registers=len(name)), error=error
-            )
+        for place, error in self.results.items():
+            m = dispatches[place].operation.matmul_shape[0]
+            yield Compiled(dispatch=dispatches[place], facts=BuildFacts(registers=m), error=error)
         if self.error is not None:
             raise self.error
 
 
-def compile_with(provider, *names, rows=None):
+def compile_with(provider, *names):
+    """What a worker answers to a request for dispatches of these names, of 1, 2, … rows."""
     a, b = socket.socketpair()
     parent, child = Channel(a, Reply), Channel(b, Request)
     wires = tuple(
-        WireDispatch(i, f"matmul_{m}x1x1_f32t_f32t_f32t", Configuration(name))
-        for i, (name, m) in enumerate(zip(names, rows or [1] * len(names), strict=True))
+        WireDispatch(place, f"matmul_{place + 1}x1x1_f32t_f32t_f32t", Configuration(name))
+        for place, name in enumerate(names)
     )
     worker._compile(child, provider, HELLO, Workspace(generated=Path()), Compile(wires))
     child.close()
@@ -63,26 +62,16 @@ def compile_with(provider, *names, rows=None):
 
 
 def test_results_are_reported_as_they_come_in_any_order():
-    first, second = compile_with(Fake({"bb": None, "a": CompileError("bad tile")}), "a", "bb")
+    """Equal configurations of several operations are distinguished."""
+    first, second = compile_with(Fake({1: None, 0: CompileError("bad tile")}), "a", "a")
     assert first == CompileDone(1, BuildFacts(registers=2), None)
     assert (second.id, second.failure.kind, second.failure.message) == (
         0, "CompileError", "bad tile"
     )  # fmt: skip
 
 
-def test_equal_configurations_of_several_operations_are_distinguished():
-    class Backwards:
-        def compile(self, dispatches, workspace):
-            for dispatch in reversed(dispatches):
-                m = dispatch.operation.matmul_shape[0]
-                yield Compiled(dispatch=dispatch, facts=BuildFacts(registers=m))
-
-    found = compile_with(Backwards(), "default", "default", rows=(3, 5))
-    assert [(one.id, one.facts.registers) for one in found] == [(1, 5), (0, 3)]
-
-
 def test_an_exception_leaves_the_rest_of_a_batch_without_an_answer():
-    (only,) = compile_with(Fake({"a": None}, ValueError("broken")), "a", "b", "c")
+    (only,) = compile_with(Fake({0: None}, ValueError("broken")), "a", "b", "c")
     assert only.id == 0
 
 
