@@ -28,30 +28,21 @@ def test_a_new_experiment_holds_its_plan_and_nothing_else(tmp_path, open_experim
     with open_experiment(tmp_path / "new" / "exp") as experiment:
         assert experiment.is_new
         assert experiment.total() == 4
-        names = [row.name for row in experiment.remaining()]
-        assert names[0] == "matmul_8x8x8_f32t_f32t_f32t_default"
-        assert [row.id for row in experiment.remaining()] == [1, 2, 3, 4]
+        remaining = list(experiment.remaining())
+        assert remaining[0].name == "matmul_8x8x8_f32t_f32t_f32t_default"
+        assert [row.id for row in remaining] == [1, 2, 3, 4]
         assert list(experiment.remaining([2])) == []
         assert list(experiment.records()) == []
         (lane,) = experiment.lanes()
         assert (lane.provider, lane.options, lane.target.name) == ("null", {"threads": 1}, "null")
     manifest = json.loads((tmp_path / "new" / "exp" / "manifest.json").read_text())
-    assert manifest["document"] == {"a": 1}
+    assert (manifest["document"], manifest["format_version"]) == ({"a": 1}, 1)
     assert manifest["commands"] == ["gemmetry profile"]
-    assert manifest["format_version"] == 1
 
 
-def test_a_record_is_amended_by_further_facts(tmp_path, open_experiment, make_record):
-    record = make_record()
-    counters = CounterFacts(folder="counters/x", metric_set="gemm", launches=1, passes=38)
-    with open_experiment(tmp_path) as experiment:
-        experiment.finish({1: record})
-        experiment.amend(1, dataclasses.replace(record, counters=counters))
-    with Experiment.open(tmp_path) as experiment:
-        assert list(experiment.records()) == [dataclasses.replace(record, counters=counters)]
-
-
-def test_records_come_back_as_they_were(tmp_path, open_experiment, make_record):
+def test_records_come_back_as_they_were_and_with_further_facts(
+    tmp_path, open_experiment, make_record
+):
     record = make_record(
         verdict=Verdict(status=Verification.WARNED, checks={"values": "passed"}),
         facts=BuildFacts(notes=("a", "b"), registers=12),
@@ -59,27 +50,33 @@ def test_records_come_back_as_they_were(tmp_path, open_experiment, make_record):
         tags={"who": "me"},
     )
     failed = make_record(outcome=Outcome.CRASH, reason="it died", measurement=None, device="null:1")
+    counters = CounterFacts(folder="counters/x", metric_set="gemm", launches=1, passes=38)
+    amended = dataclasses.replace(record, counters=counters)
     with open_experiment(tmp_path) as experiment:
         experiment.finish({3: failed, 1: record})
         assert list(experiment.records()) == [record, failed]
         assert [row.id for row in experiment.remaining()] == [2, 4]
         assert experiment.outcome_counts() == {"ok": 1, "crash": 1}
         assert experiment.operations_without_ok() == 0
+        experiment.amend(1, amended)
+    shutil.move(tmp_path, tmp_path.with_name("b #?%"))
+    with Experiment.open(tmp_path.with_name("b #?%")) as experiment:
+        assert list(experiment.records()) == [amended, failed], "the folder may be moved"
 
 
 def test_an_operation_without_ok_dispatch_is_counted(tmp_path, open_experiment, make_record):
+    not_tried = ("skipped", "unsupported")
+
+    def failed(outcome, operation):
+        return make_record(outcome=outcome, reason="x", measurement=None, operation=operation)
+
     with open_experiment(tmp_path) as experiment:
-        for key, name in ((1, "a"), (2, "b")):
-            record = make_record(
-                outcome=Outcome.SKIPPED, reason="slow", measurement=None, operation=name
-            )
-            experiment.finish({key: record})
+        experiment.finish({1: failed(Outcome.SKIPPED, "a"), 2: failed(Outcome.SKIPPED, "b")})
         experiment.finish({3: make_record(operation="a")})
         assert experiment.operations_without_ok() == 1
-        assert experiment.operations_without_ok(("skipped", "unsupported")) == 0
-        crashed = make_record(outcome=Outcome.CRASH, reason="gone", measurement=None, operation="c")
-        experiment.finish({4: crashed})
-        assert experiment.operations_without_ok(("skipped", "unsupported")) == 1
+        assert experiment.operations_without_ok(not_tried) == 0
+        experiment.finish({4: failed(Outcome.CRASH, "c")})
+        assert experiment.operations_without_ok(not_tried) == 1
 
 
 def test_rounds_are_kept_in_order_and_never_twice(
@@ -94,8 +91,7 @@ def test_rounds_are_kept_in_order_and_never_twice(
         assert experiment.samples_count() == 4
         stored = experiment.rounds([1, 2])
         assert [one.samples.tolist() for one in stored[1]] == [[1.0, 2.0], [3.0]]
-        assert stored[2][0].document == {"method": "simulated"}
-        assert stored[2][0].seconds == 0.5
+        assert (stored[2][0].document, stored[2][0].seconds) == ({"method": "simulated"}, 0.5)
         experiment.finish({1: make_record()})
         assert experiment.samples(make_record()) == [1.0, 2.0, 3.0]
         assert experiment.samples(make_record(seed=1)) == []
@@ -141,12 +137,12 @@ def test_a_bandwidth_is_measured_once_per_environment(tmp_path, open_experiment)
 def test_another_plan_is_refused_and_reported(tmp_path, open_experiment, make_plan):
     open_experiment(tmp_path).close()
     before = (tmp_path / "journal.sqlite").read_bytes()
-    with pytest.raises(PlanMismatchError, match=r"(?s)store .*--experiment.*--fresh") as caught:
+    with pytest.raises(PlanMismatchError) as caught:
         open_experiment(tmp_path, plan=make_plan(a=2))
     assert caught.value.exit_status == 2
-    for plan in (make_plan(a=1), make_plan(a=2)):
-        assert plan.hash in str(caught.value)
-    assert "; they differ in a (1, now 2)" in str(caught.value)
+    hashes = [make_plan(a=number).hash for number in (1, 2)]
+    for part in ("--experiment", "--fresh", "a (1, now 2)", *hashes):
+        assert part in str(caught.value)
     assert (tmp_path / "journal.sqlite").read_bytes() == before
 
 
@@ -204,17 +200,13 @@ def test_a_journal_of_an_older_gemmetry_gets_the_new_tables(tmp_path, open_exper
         assert experiment.device_losses() == {}
 
 
-def _zero_the_middle(content: bytes) -> bytes:
-    return content[:4096] + bytes(4096) + content[8192:]
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         lambda content: b"",
         lambda content: b"this is no database" * 500,
         lambda content: content[: len(content) // 2],
-        _zero_the_middle,
+        lambda content: content[:4096] + bytes(4096) + content[8192:],
     ],
     ids=["empty", "text", "truncated", "zeroed"],
 )
@@ -227,7 +219,7 @@ def test_a_damaged_journal_is_reported_and_not_touched(
     journal.write_bytes(damage(journal.read_bytes()))
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
     for attempt in (open_experiment, Experiment.open):
-        with pytest.raises(JournalDamagedError, match=r"(?s)damaged.*--fresh"):
+        with pytest.raises(JournalDamagedError, match="--fresh"):
             attempt(tmp_path)
     after = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
     assert {name: after[name] for name in before} == before
@@ -319,11 +311,3 @@ def test_a_full_disk_is_a_storage_error_and_keeps_what_was_stored(tmp_path, open
     with open_experiment(tmp_path) as experiment:
         assert stored > 0
         assert len(experiment.rounds([1])[1]) == stored
-
-
-def test_moving_the_folder_keeps_it_readable(tmp_path, open_experiment, make_record):
-    with open_experiment(tmp_path / "a") as experiment:
-        experiment.finish({1: make_record()})
-    shutil.move(tmp_path / "a", tmp_path / "b #?%")
-    with Experiment.open(tmp_path / "b #?%") as reader:
-        assert len(list(reader.records())) == 1

@@ -11,9 +11,9 @@ from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.merging import merge
 
 
-def _fill(open_experiment, make_record, make_round, path, seconds, **arguments):
-    environment = arguments.get("environment", Environment(hostname="here"))
-    with open_experiment(path, environment=environment, **arguments.get("options", {})) as e:
+def _fill(open_experiment, make_record, make_round, path, seconds, hostname="here"):
+    environment = Environment(hostname=hostname)
+    with open_experiment(path, environment=environment) as e:
         e.add_rounds([make_round(1, 0, seconds), make_round(2, 0, seconds + 1)])
         e.finish({1: make_record(environment_id=environment.id)})
         e.finish({2: make_record(environment_id=environment.id, dispatch=str(path.name))})
@@ -55,7 +55,7 @@ def test_results_of_different_conditions_stay_apart(
 ):
     there = Environment(hostname="there")
     _fill(open_experiment, make_record, make_round, tmp_path / "a", 1.0)
-    _fill(open_experiment, make_record, make_round, tmp_path / "b", 2.0, environment=there)
+    _fill(open_experiment, make_record, make_round, tmp_path / "b", 2.0, "there")
     with open_experiment(tmp_path / "c") as experiment:
         experiment.finish({1: make_record(distribution="normal"), 2: make_record(seed=7)})
     merge([tmp_path / name for name in "abc"], tmp_path / "all")
@@ -106,12 +106,10 @@ def test_counters_go_with_their_records(tmp_path, open_experiment, make_record):
 
 
 def test_what_cannot_be_merged_is_reported(tmp_path, open_experiment):
-    open_experiment(tmp_path / "a").close()
-    open_experiment(tmp_path / "b").close()
-    with pytest.raises(RequestError, match="two experiments"):
-        merge([tmp_path / "a"], tmp_path / "all")
-    with pytest.raises(RequestError, match="no experiment in"):
-        merge([tmp_path / "a", tmp_path / "missing"], tmp_path / "all")
-    with pytest.raises(RequestError, match="already contains"):
-        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "b")
+    for name in "ab":
+        open_experiment(tmp_path / name).close()
+    for names, into, words in (("a", "all", "two experiments"), ("ac", "all", "no experiment in"),
+                               ("ab", "b", "already contains")):  # fmt: skip
+        with pytest.raises(RequestError, match=words):
+            merge([tmp_path / name for name in names], tmp_path / into)
     assert not (tmp_path / "all").exists()

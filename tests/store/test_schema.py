@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import re
 import sqlite3
 import subprocess
 import sys
@@ -27,36 +28,30 @@ from gemmetry.engine.schema import (
     write_manifest,
 )
 
+MANIFEST = Manifest(name="n", plan_hash="h")
 
-def test_a_journal_exists_only_when_it_is_whole(tmp_path):
+
+def made(folder):
+    """Makes an empty experiment."""
+    create(folder, MANIFEST, "", lambda connection: None)
+
+
+def test_a_journal_exists_only_when_it_is_whole_and_an_old_one_goes_with_its_log(tmp_path):
     def fail(connection):
         connection.execute("INSERT INTO operations VALUES(1, 'a')")
         raise KeyboardInterrupt
 
-    manifest = Manifest(name="n", plan_hash="h")
     with pytest.raises(KeyboardInterrupt):
-        create(tmp_path, manifest, "", fail)
+        create(tmp_path, MANIFEST, "", fail)
     assert list(tmp_path.iterdir()) == []
-    create(tmp_path, manifest, "", lambda connection: None)
+    made(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.sqlite", "manifest.json"]
-
-
-def test_an_old_journal_goes_with_its_log(tmp_path):
-    manifest = Manifest(name="n", plan_hash="h")
-    create(tmp_path, manifest, "", lambda connection: None)
+    first = read_manifest(tmp_path).created
     (tmp_path / "journal.sqlite-wal").write_bytes(b"log")
-    create(tmp_path, manifest, "", lambda connection: None)
+    made(tmp_path)
+    assert first < read_manifest(tmp_path).created, "also of experiments of one second"
     assert not (tmp_path / "journal.sqlite-wal").exists()
     assert (tmp_path / "previous" / "journal.sqlite-wal").read_bytes() == b"log"
-
-
-def test_experiments_of_one_second_differ_in_when_they_were_created(tmp_path):
-    made = [tmp_path / "a", tmp_path / "b"]
-    for folder in made:
-        folder.mkdir()
-        create(folder, Manifest(name="n", plan_hash="h"), "", lambda connection: None)
-    first, second = (read_manifest(folder).created for folder in made)
-    assert first < second
 
 
 def test_a_dead_process_holds_no_lock(tmp_path):
@@ -71,16 +66,13 @@ def test_a_dead_process_holds_no_lock(tmp_path):
 
 
 def test_a_manifest_reads_back(tmp_path):
+    assert read_manifest(tmp_path) is None
     manifest = Manifest(name="n", plan_hash="h", document={"a": [1]}, created="2026-01-01")
     manifest = manifest.with_command("one").with_command("two").with_command("one")
     write_manifest(tmp_path, manifest)
     assert read_manifest(tmp_path) == manifest
     assert manifest.commands == ("one", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
-
-
-def test_no_manifest_is_none(tmp_path):
-    assert read_manifest(tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -107,43 +99,38 @@ def test_a_document_is_indented_and_has_null_for_what_json_lacks():
     assert text == b'{\n  "loss": null,\n  "ranks": [\n    0\n  ]\n}\n'
 
 
-@pytest.fixture
-def experiments(tmp_path, monkeypatch):
-    """Three experiments in the default folder, one in the working directory."""
+@pytest.mark.parametrize(
+    ("path", "suggested"),
+    [
+        ("run", ["gemmetry-out/run"]),
+        ("profile", ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff"]),
+        ("gemmetry-out/profile-12ac", ["gemmetry-out/profile-12ab"]),
+        ("befor", ["before"]),
+        ("gemmetry-out",
+         ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff", "gemmetry-out/run"]),
+        ("nowhere", []),
+    ],
+)  # fmt: skip
+def test_what_may_be_meant_is_suggested(tmp_path, monkeypatch, path, suggested):
     monkeypatch.chdir(tmp_path)
     for name in ("gemmetry-out/run", "gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff",
                  "before"):  # fmt: skip
         Path(name).mkdir(parents=True)
         (Path(name) / JOURNAL_NAME).touch()
-
-
-@pytest.mark.parametrize(
-    ("path", "hint"),
-    [
-        ("run", "Did you mean gemmetry-out/run?"),
-        ("profile-12ab", "Did you mean gemmetry-out/profile-12ab?"),
-        ("profile", "Did you mean gemmetry-out/profile-12ab or gemmetry-out/profile-99ff?"),
-        ("gemmetry-out/profile-12ac", "Did you mean gemmetry-out/profile-12ab?"),
-        ("befor", "Did you mean before?"),
-        ("gemmetry-out", "Did you mean gemmetry-out/profile-12ab, gemmetry-out/profile-99ff or "
-         "gemmetry-out/run?"),
-        ("nowhere", "Give the folder that a profile run printed as its experiment."),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("experiments")
-def test_what_may_be_meant_is_suggested(path, hint):
     error = missing_experiment(Path(path))
-    assert error.message.startswith(f"no experiment in {path}: ")
-    assert error.hint == hint
+    assert path in error.message
+    hint, _, end = error.hint.partition("Did you mean ")[2].partition("?")
+    assert (re.split(", | or ", hint) if hint else []) == suggested
+    assert error.hint and end == ""
 
 
-@pytest.mark.usefixtures("experiments")
-def test_the_cause_is_a_missing_folder_or_one_without_a_journal():
-    assert missing_experiment(Path("none")).message.endswith("there is no such folder")
-    Path("empty").mkdir()
-    assert missing_experiment(Path("empty")).message.endswith(f"it has no {JOURNAL_NAME}")
-    Path("file").touch()
-    assert missing_experiment(Path("file")).message.endswith("it is a file")
+def test_the_cause_is_a_missing_folder_or_one_without_a_journal(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    causes = {"none": "there is no such folder", "empty": f"it has no {JOURNAL_NAME}",
+              "file": "it is a file"}  # fmt: skip
+    for name, cause in causes.items():
+        assert missing_experiment(tmp_path / name).message.endswith(cause)
 
 
 def test_commits_are_durable(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -28,20 +29,22 @@ def numbers(folder):
 
 @pytest.fixture
 def traced(make_record):
-    facts = TraceFacts(
-        folder="traces_matmul/config_0001", files=("CPU_trace.json",), operators=3, kernels=1,
-        input_sha256={"lhs": "a"}, output_sha256="b",
-    )  # fmt: skip
-    return make_record(trace=facts, measurement=None)
+    """A record of traces in these files."""
+
+    def make(*files):
+        facts = TraceFacts(
+            folder="traces_matmul/config_0001", files=files, operators=3, kernels=1,
+            input_sha256={"lhs": "a"}, output_sha256="b",
+        )  # fmt: skip
+        return make_record(trace=facts, measurement=None)
+
+    return make
 
 
 def test_numbers_stay_when_the_grid_grows_or_shrinks_or_is_reordered(tmp_path):
-    TraceManifest(tmp_path).begin(keys("a", "b"), [], SCHEDULE)
-    assert numbers(tmp_path) == {"a": 1, "b": 2}
-    TraceManifest(tmp_path).begin(keys("c", "b", "a"), [], SCHEDULE)
-    assert numbers(tmp_path) == {"a": 1, "b": 2, "c": 3}
-    TraceManifest(tmp_path).begin(keys("d"), [], SCHEDULE)
-    assert numbers(tmp_path) == {"a": 1, "b": 2, "c": 3, "d": 4}
+    for names, expected in (("ab", "ab"), ("cba", "abc"), ("d", "abcd")):
+        TraceManifest(tmp_path).begin(keys(*names), [], SCHEDULE)
+        assert numbers(tmp_path) == {name: place for place, name in enumerate(expected, 1)}
 
 
 def test_the_same_dispatch_on_another_device_has_another_number(tmp_path):
@@ -54,38 +57,33 @@ def test_the_same_dispatch_on_another_device_has_another_number(tmp_path):
 
 
 def test_an_entry_says_what_its_folder_holds(tmp_path, traced):
-    here = {"e": Environment(packages={"torch": "2.13"})}
+    """Records of an earlier run are taken over, and those from before ``--fresh`` are not."""
+    record = traced("CPU_trace.json")
+    key, here = key_of(record), {"e": Environment(packages={"torch": "2.13"})}
     manifest = TraceManifest(tmp_path, lambda: here)
-    manifest.begin([key_of(traced)], [], SCHEDULE)
+    manifest.begin([key], [], SCHEDULE)
     assert read(tmp_path)["configurations"][0]["outcome"] is None
-    manifest.add(traced)
+    manifest.add(record)
     manifest.close()
     document = read(tmp_path)
     (entry,) = document["configurations"]
-    assert entry["outcome"] == "ok"
-    assert entry["files"] == ["CPU_trace.json"]
-    assert entry["input_sha256"] == {"lhs": "a"}
-    assert entry["output_sha256"] == "b"
+    assert (entry["outcome"], entry["files"]) == ("ok", ["CPU_trace.json"])
+    assert (entry["input_sha256"], entry["output_sha256"]) == ({"lhs": "a"}, "b")
     assert entry["schedule"]["repeats"] == 5
-    assert entry["record"]["lhs_dtype"] == "f32"
-    assert entry["record"]["layouts"] == "tt"
+    assert (entry["record"]["lhs_dtype"], entry["record"]["layouts"]) == ("f32", "tt")
     assert document["environments"]["e"]["packages"] == {"torch": "2.13"}
-
-
-def test_records_of_an_earlier_run_are_taken_over_and_those_before_fresh_are_not(tmp_path, traced):
-    manifest = TraceManifest(tmp_path)
-    manifest.begin([key_of(traced)], [traced], SCHEDULE)
-    assert read(tmp_path)["configurations"][0]["operators"] == 3
-    manifest.begin([key_of(traced)], [], SCHEDULE)
-    assert read(tmp_path)["configurations"][0]["operators"] is None
+    for records, operators in (([record], 3), ([], None)):
+        manifest.begin([key], records, SCHEDULE)
+        assert read(tmp_path)["configurations"][0]["operators"] == operators
 
 
 def test_the_folder_of_what_was_not_recorded_goes(tmp_path, traced, make_record):
+    record = traced("CPU_trace.json")
     manifest = TraceManifest(tmp_path)
-    manifest.begin([key_of(traced)], [], SCHEDULE)
-    folder = tmp_path / manifest.folder(key_of(traced))
+    manifest.begin([key_of(record)], [], SCHEDULE)
+    folder = tmp_path / manifest.folder(key_of(record))
     folder.mkdir()
-    manifest.add(traced)
+    manifest.add(record)
     assert folder.is_dir()
     manifest.add(make_record(outcome=Outcome.CRASH, reason="gone", measurement=None))
     assert not folder.exists()
@@ -122,12 +120,8 @@ FILES = ("CPU_trace.json", "repeat_01.pt.trace.json", "repeat_02.pt.trace.json")
 
 
 @pytest.fixture
-def twice(make_record):
-    facts = TraceFacts(
-        folder="traces_matmul/config_0001", files=FILES, operators=3, kernels=1,
-        input_sha256={"lhs": "a"}, output_sha256="b",
-    )  # fmt: skip
-    return make_record(trace=facts, measurement=None, environment_id="here")
+def twice(traced):
+    return dataclasses.replace(traced(*FILES), environment_id="here")
 
 
 @pytest.mark.parametrize(
@@ -167,12 +161,10 @@ def test_what_fails_to_grow_keeps_what_it_had(tmp_path, twice, make_record):
     assert (entry["outcome"], entry["files"]) == ("timeout", list(FILES))
 
 
-def test_one_that_cannot_be_opened_is_refused_and_kept(tmp_path):
+def test_one_that_cannot_be_opened_is_refused(tmp_path):
     path = tmp_path / "traces_matmul" / "manifest.json"
     path.mkdir(parents=True)
-    with pytest.raises(
-        JournalDamagedError, match=rf"manifest\.json cannot be read: {os.strerror(errno.EISDIR)}"
-    ):
+    with pytest.raises(JournalDamagedError, match=os.strerror(errno.EISDIR)):
         TraceManifest(tmp_path)
     path.rmdir()
     path.parent.rmdir()

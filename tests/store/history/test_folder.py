@@ -35,9 +35,9 @@ def file(histories, tmp_path):
     return tmp_path / file_name(histories.DEVICE)
 
 
-def test_what_was_appended_is_read(tmp_path, entries, histories):
-    append(tmp_path / "new", entries[:1])
-    append(tmp_path / "new", entries[1:])
+def test_what_was_appended_is_read_in_order_of_time(tmp_path, entries, histories):
+    append(tmp_path / "new", entries[2:])
+    append(tmp_path / "new", entries[:2])
     found = read_history(tmp_path / "new")
     assert found.runs == {histories.DEVICE: entries}
     assert found.problems == []
@@ -69,19 +69,15 @@ def test_foreign_lines_are_named_and_skipped(tmp_path, entries, file):
     newer = json.dumps({**msgspec.to_builtins(entries[0]), "schema": SCHEMA + 6})
     strange = json.dumps({"schema": SCHEMA + 1, "anything": []})
     other = json.dumps({"schema": SCHEMA, "id": 7})
+    lines = [newer.encode(), strange.encode(), other.encode(), b"\xff\xfe{"]
     with file.open("ab") as stream:
-        stream.write(
-            b"\n".join([newer.encode(), strange.encode(), other.encode(), b"\xff\xfe{", b""])
-        )
+        stream.write(b"\n".join([*lines, b""]))
     found = read_history(tmp_path)
     assert next(iter(found.runs.values())) == entries
-    assert [text.partition(" was")[0] for text in found.problems] == [
-        f"{file.name}:{line}" for line in (4, 5, 6, 7)
-    ]
-    assert f"its schema is {SCHEMA + 6}" in found.problems[0]
-    assert f"its schema is {SCHEMA + 1}" in found.problems[1]
-    assert "it is no entry" in found.problems[2]
-    assert "it is damaged" in found.problems[3]
+    causes = [f"schema is {SCHEMA + 6}", f"schema is {SCHEMA + 1}", "no entry", "damaged"]
+    for number, (problem, cause) in enumerate(zip(found.problems, causes, strict=True), 4):
+        assert problem.startswith(f"{file.name}:{number} was")
+        assert cause in problem
 
 
 def test_the_last_line_of_an_experiment_counts(tmp_path, entries):
@@ -90,11 +86,6 @@ def test_the_last_line_of_an_experiment_counts(tmp_path, entries):
     append(tmp_path, [*entries, grown])
     [runs] = read_history(tmp_path).runs.values()
     assert runs == [grown, *entries[1:]]
-
-
-def test_runs_are_ordered_by_time_in_whatever_order_they_were_added(tmp_path, entries):
-    append(tmp_path, [entries[2], entries[0], entries[1]])
-    assert next(iter(read_history(tmp_path).runs.values())) == entries
 
 
 def test_device_classes_have_files_of_their_own(tmp_path, entries):
@@ -183,7 +174,7 @@ def test_a_writer_waits_for_another(tmp_path, entries):
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, entries):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot append to the history"):
+    with pytest.raises(StorageError):
         append(tmp_path / "file" / "store", entries)
 
 
