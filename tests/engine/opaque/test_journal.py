@@ -21,13 +21,9 @@ def path(tmp_path):
     return path
 
 
-def test_ends_are_read_again(path):
+def test_ends_are_read_again_and_a_job_that_starts_again_has_none(path):
     with JobJournal(path) as journal:
         assert dict(journal.ends) == {"a": OK, "b": FAILED}
-
-
-def test_a_job_that_starts_again_has_no_end(path):
-    with JobJournal(path) as journal:
         journal.start("a", "later")
         assert list(journal.ends) == ["b"]
     with JobJournal(path) as journal:

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.engine import opaque as journal_module
 from gemmetry.engine import opaque as running
 from gemmetry.engine.opaque import (
     JobFinished,
@@ -96,11 +95,23 @@ def is_running(pid):
         return False
 
 
-def wait_for(condition):
+def outcomes(ends):
+    return {name: str(end.outcome) for name, end in ends.items()}
+
+
+def stored_outcomes(folder):
+    with JobJournal(folder / "journal.jsonl") as journal:
+        return outcomes(journal.ends)
+
+
+def process_in(folder):
+    """The process that a job named in the file ``pid``."""
     ends = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < ends, "it does not happen"
+    path = folder / "pid"
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < ends, "it does not get so far"
         time.sleep(0.01)
+    return int(path.read_text())
 
 
 def test_a_job_that_fails_is_marked_and_the_others_run(make, run, tmp_path):
@@ -112,55 +123,49 @@ def test_a_job_that_fails_is_marked_and_the_others_run(make, run, tmp_path):
         make("e", "touch e/done"),
     )
     assert (tmp_path / "a" / "done").read_text() == f"blue {tmp_path}\n"
-    a, b, c, d, e = found.ends.values()
-    assert [str(end.outcome) for end in (a, b, c, d, e)] == [
-        "ok", "failed", "failed", "failed", "ok"
-    ]  # fmt: skip
+    _, b, c, d, _ = found.ends.values()
+    failed = "failed"
+    assert outcomes(found.ends) == {"a": "ok", "b": failed, "c": failed, "d": failed, "e": "ok"}
     assert (b.reason, b.exit_status) == ("exit status 3: ValueError: no such layer", 3)
     assert b.log_tail == "begin\nValueError: no such layer\n"
     assert (c.reason, c.exit_status) == ("ended by SIGSEGV", -signal.SIGSEGV)
     assert (d.reason, d.exit_status) == ("it wrote no file", 0)
-    assert found.concluded == [(name, str(end.outcome)) for name, end in found.ends.items()]
+    assert found.concluded == [*outcomes(found.ends).items()]
     assert isinstance(found.events[0], JobsPlanned)
-    assert [event.number for event in found.events if isinstance(event, JobStarted)] == [
-        1, 2, 3, 4, 5
-    ]  # fmt: skip
+    started = [event.number for event in found.events if isinstance(event, JobStarted)]
+    assert started == [1, 2, 3, 4, 5]
 
 
 def test_what_succeeded_is_kept_only_while_it_is_there(make, run, tmp_path):
     jobs = [make("a", "touch a/done"), make("b", "test -e again && touch b/done")]
-    assert [str(end.outcome) for end in run(*jobs).ends.values()] == ["ok", "failed"]
+    assert outcomes(run(*jobs).ends) == {"a": "ok", "b": "failed"}
     (tmp_path / "again").touch()
     again = run(*jobs)
     assert again.events[0] == JobsPlanned(total=2, kept=1)
-    assert {name: str(end.outcome) for name, end in again.ends.items()} == {"b": "ok"}
+    assert outcomes(again.ends) == {"b": "ok"}
     assert run(*jobs).events == [JobsPlanned(total=2, kept=2)]
     (tmp_path / "a" / "done").unlink()
     assert list(run(*jobs).ends) == ["a"]
 
 
 @linux
+@pytest.mark.parametrize(
+    "script",
+    [
+        "setsid sleep 1001 & echo $! > pid; sleep 1002",
+        "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done",
+    ],
+)
 def test_a_job_that_passes_its_deadline_is_ended_with_all_that_it_started(
-    make, run, tmp_path, late
+    make, run, tmp_path, late, monkeypatch, script
 ):
-    script = "setsid sleep 1001 & echo $! > pid; sleep 1002"
+    """Also where it ignores the request to end."""
+    monkeypatch.setattr(running, "GRACE_S", 0.2)
     found = run(make("a", script, deadline_s=late), make("b", "touch b/done"))
-    assert str(found.ends["a"].outcome) == "timeout"
+    assert outcomes(found.ends) == {"a": "timeout", "b": "ok"}
     assert found.ends["a"].reason == "it took longer than 1800 s"
     assert found.ends["a"].exit_status is None
-    assert str(found.ends["b"].outcome) == "ok"
-    assert not is_running(int((tmp_path / "pid").read_text()))
-
-
-@linux
-def test_a_command_that_ignores_the_request_to_end_is_killed(
-    make, run, tmp_path, late, monkeypatch
-):
-    monkeypatch.setattr(running, "GRACE_S", 0.2)
-    script = "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done"
-    end = run(make("a", script, deadline_s=late)).ends["a"]
-    assert str(end.outcome) == "timeout"
-    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not is_running(process_in(tmp_path))
 
 
 @linux
@@ -172,7 +177,7 @@ def test_what_a_job_leaves_running_is_ended_and_named(make, run, tmp_path):
     end = run(make("a", script)).ends["a"]
     assert str(end.outcome) == "ok"
     assert "sleep 1003" in end.reason
-    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not is_running(process_in(tmp_path))
 
 
 @linux
@@ -181,7 +186,7 @@ def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run,
     script = "trap 'touch gentle; exit 1' TERM; echo $$ > pid; while :; do sleep 0.01; done"
 
     def interrupt():
-        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        process_in(tmp_path)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -201,21 +206,15 @@ def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run,
         thread.join()
         signal.signal(signal.SIGINT, before)
     assert (tmp_path / "gentle").exists()
-    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not is_running(process_in(tmp_path))
     assert not (tmp_path / "b").exists()
-    with JobJournal(tmp_path / "journal.jsonl") as journal:
-        assert {name: str(end.outcome) for name, end in journal.ends.items()} == {
-            "a": "interrupted"
-        }
+    assert stored_outcomes(tmp_path) == {"a": "interrupted"}
 
 
 KILLED = """
 import sys
 from pathlib import Path
-from gemmetry.engine.opaque import start_here
-from gemmetry.engine.opaque import OpaqueJob
-from gemmetry.engine.opaque import JobJournal
-from gemmetry.engine.opaque import JobRun
+from gemmetry.engine.opaque import JobJournal, JobRun, OpaqueJob, start_here
 folder = Path(sys.argv[1])
 scripts = {"a": "touch done-a", "b": "setsid sleep 1005 & echo $! > pid; sleep 1006"}
 jobs = [
@@ -233,14 +232,15 @@ with JobJournal(folder / "journal.jsonl") as journal:
 @linux
 def test_after_a_kill_nothing_stays_and_only_the_running_job_is_lost(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
-    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
-    stray = int((tmp_path / "pid").read_text())
+    stray = process_in(tmp_path)
     assert is_running(stray)
     process.kill()
     process.wait()
-    wait_for(lambda: not is_running(stray))
-    with JobJournal(tmp_path / "journal.jsonl") as journal:
-        assert {name: str(end.outcome) for name, end in journal.ends.items()} == {"a": "ok"}
+    ends = time.monotonic() + PATIENCE_S
+    while is_running(stray):
+        assert time.monotonic() < ends, "it stays"
+        time.sleep(0.01)
+    assert stored_outcomes(tmp_path) == {"a": "ok"}
 
 
 def test_a_full_disk_ends_the_run_and_keeps_what_is_there(make, run, tmp_path, monkeypatch):
@@ -251,14 +251,13 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_there(make, run, tmp_path, m
 
     def fill(event):
         if isinstance(event, JobFinished):
-            monkeypatch.setattr(journal_module.os, "fsync", full)
+            monkeypatch.setattr(running.os, "fsync", full)
 
     with pytest.raises(StorageError, match="no space left"):
         run(*jobs, listener=fill)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    again = run(*jobs)
-    assert again.events[0] == JobsPlanned(total=2, kept=1)
+    assert run(*jobs).events[0] == JobsPlanned(total=2, kept=1)
 
 
 def test_no_job_starts_on_an_almost_full_disk(make, run, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from gemmetry.domain.record import Environment
 from gemmetry.engine.planning import LaneProvider
 from gemmetry.engine.process import RunStopped
 from gemmetry.engine.schema import Lane, StoredRound
-from gemmetry.engine.slots import Group, GroupQueue, Slot, device_id, serving_devices
+from gemmetry.engine.slots import GroupQueue, Slot, device_id, serving_devices
 from gemmetry.providers.registry import load_provider
 
 
@@ -37,17 +36,18 @@ def test_named_devices_and_all_of_the_kind():
 
 
 def test_what_cannot_serve_is_refused_with_what_can():
-    with pytest.raises(RequestError, match="no device null:7") as refused:
-        serving_devices(["null:7"], _lanes(NULL[0]))
-    assert "null:0, null:1, null:2" in refused.value.hint
-    with pytest.raises(RequestError, match="no device cpu that can serve null"):
-        serving_devices(["cpu"], _lanes(NULL[0]))
-    with pytest.raises(RequestError, match="serves one target"):
-        serving_devices(["all"], _lanes(*NULL[:2]))
     compiled = Target(TargetKind.CUDA, "sm_90", None)
     assert serving_devices(["cuda-sm_90"], _lanes(compiled)) == []
-    with pytest.raises(RequestError, match="only compiles"):
-        serving_devices(["all"], _lanes(Target(TargetKind.CUDA, "sm_90", None)))
+    with pytest.raises(RequestError, match="null:7") as refused:
+        serving_devices(["null:7"], _lanes(NULL[0]))
+    assert "null:0, null:1, null:2" in refused.value.hint
+    for name, targets, words in (
+        ("cpu", NULL[:1], "cpu that can serve null"),
+        ("all", NULL[:2], "one target"),
+        ("all", [compiled], "only compiles"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            serving_devices([name], _lanes(*targets))
 
 
 PATIENCE_S = 60
@@ -75,17 +75,13 @@ def _next(queue, slot):
     return queue.take(slot)
 
 
-def _nothing(group: Group) -> Iterator[Group]:
-    yield from ()
-
-
 def test_groups_go_to_whoever_asks_in_plan_order():
     a, b, c = _group("a"), _group("b"), _group("c")
     queue = _queue(a, b, c)
     assert _next(queue, "1") is a
     assert _next(queue, "2") is b
     assert _next(queue, "2") is c
-    queue.leave("2", _nothing)
+    queue.leave("2", lambda group: [])
     assert _next(queue, "1") is None
 
 
@@ -143,18 +139,15 @@ def test_waiting_parts_of_an_operation_continue_elsewhere_when_their_device_is_l
     assert _next(queue, "2") is None
 
 
-def test_the_last_device_that_leaves_is_known():
-    queue = _queue(_group("a"))
-    _next(queue, "1")
-    assert not queue.leave("1", lambda group: [group])
-
-
-def test_a_run_that_is_being_ended_ends_the_waiting():
+def test_the_last_device_that_leaves_is_known_and_a_run_that_is_being_ended_ends_the_waiting():
     queue = _queue(_group("a"))
     _next(queue, "1")
     queue._stop.set()
     with pytest.raises(RunStopped):
         _next(queue, "2")
+    queue = _queue(_group("a"))
+    _next(queue, "1")
+    assert not queue.leave("1", lambda group: [group])
 
 
 CUDA = Target(TargetKind.CUDA, "sm_90", 1)
