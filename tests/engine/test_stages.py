@@ -5,17 +5,20 @@ from gemmetry.domain.dispatch import ProviderRequest
 from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.record import Message, StageProgress
 from gemmetry.domain.specs.generated import read_generated
-from gemmetry.engine import compile_plan, generate, run
+from gemmetry.engine import compile_plan, generate
 from gemmetry.engine.experiment import Experiment
 
 
-def test_compiling_runs_nothing_and_is_another_plan(make_plan, tmp_path):
+def test_compiling_runs_nothing_and_is_another_plan(make_plan, run_plan, tmp_path):
     plan = make_plan(("crash", "compile_error"), options={"seconds_per_compile": 0.0})
-    summary = run(compile_plan(plan), tmp_path / "experiment", command="gemmetry compile")
-    assert summary.outcomes == {Outcome.OK: 3, Outcome.COMPILE_ERROR: 1}
-    assert summary.exit_status == 0
+    ran = run_plan(compile_plan(plan), command="gemmetry compile")
+    assert ran.summary.outcomes == {Outcome.OK: 3, Outcome.COMPILE_ERROR: 1}
+    assert ran.summary.exit_status == 0, "another dispatch of the operation is ok"
+    assert ran["compile_error"].stage is Stage.COMPILE
+    assert all(record.measurement is None for record in ran.records)
+    compiled = [event for event in ran.of(StageProgress) if event.stage is Stage.COMPILE]
+    assert (compiled[-1].done, compiled[-1].total) == (4, 4)
     with Experiment.open(tmp_path / "experiment") as experiment:
-        assert all(record.measurement is None for record in experiment.records())
         assert experiment.manifest.plan_hash == compile_plan(plan).hash != plan.hash
 
 

@@ -18,7 +18,7 @@ from gemmetry.engine.experiment import Experiment
 
 pytestmark = pytest.mark.cluster
 
-SIZES = tuple(range(8, 14))
+SIZES = tuple(range(8, 12))
 PATIENCE_S = 300.0
 
 _ARRAY = """\
@@ -127,14 +127,14 @@ def test_a_search_as_tasks(ray_nodes, tmp_path, monkeypatch, capsys):
         "providers:\n  - name: 'null'\n    options: {configurations: [factor_0p7, wrong]}\n"
     )
     status = run_command([
-        "tune", "--spec", "spec.yaml", "--device", "null", "--shapes", "16x16x16,32x16x16",
+        "tune", "--spec", "spec.yaml", "--device", "null", "--shapes", "16x16x16",
         "--strategy", "exhaustive", "--finalists", "1", "--time-budget", "50ms", "--max-samples",
         "20", "--executor", "ray", "--executor-options", f"address={ray_nodes.address}",
         "--experiment", "t", "--json",
     ])  # fmt: skip
     winners = json.loads(capsys.readouterr().out)["winners"]
     assert status == 0
-    assert [one["configuration"] for one in winners] == ["factor_0p7"] * 2
+    assert [one["configuration"] for one in winners] == ["factor_0p7"]
 
 
 def test_an_interrupt_leaves_no_task(ray_nodes, plan_on, tmp_path):
