@@ -183,9 +183,3 @@ def some_replies() -> Callable[[random.Random, int], list[Frame]]:
         return [value_of(chance.choice(kinds), chance) for _ in range(count)]
 
     return make
-
-
-@pytest.fixture
-def some_value() -> Callable[[Any, random.Random], Any]:
-    """A random value of a type."""
-    return value_of

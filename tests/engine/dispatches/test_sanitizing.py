@@ -79,6 +79,7 @@ def dispatch_of(configuration="default", operation=SMALL):
         ("default", FINDS, CheckOutcome.FAILED,
          "3 found, first: Invalid __global__ read of size 4 bytes at gemm"),
         ("launch_error", "pass", CheckOutcome.NOT_APPLICABLE, "launch 1 was rejected"),
+        ("compile_error", "pass", CheckOutcome.NOT_APPLICABLE, "the compiler reject it"),
     ],
 )  # fmt: skip
 def test_what_the_tool_finds_is_the_check(tool, tmp_path, configuration, after, outcome, detail):

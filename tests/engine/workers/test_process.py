@@ -3,10 +3,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -165,49 +162,6 @@ def test_temporary_files_are_kept_in_a_folder_that_ends_with_the_worker(start, f
     assert not place.exists()
 
 
-def test_workers_and_what_they_started_die_with_their_parent(tmp_path):
-    code = """
-import sys
-from pathlib import Path
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.errors import Stage
-from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine.protocol import Open, WireDispatch
-from gemmetry.engine.process import WorkerContext, WorkerProcess
-from gemmetry.engine.schema import Lane
-folder = Path(sys.argv[1])
-context = WorkerContext(settings=RunSettings(), generated=folder, references=folder,
-                        failures=folder, logs=folder, temporary=folder / "temporary")
-lane = Lane(1, "null", {}, Target(TargetKind.NULL))
-worker = WorkerProcess(lane, context, context.hello(lane, jobs=1))
-worker.wait_ready()
-worker.set_deadline(Stage.VERIFY, "verifying")
-worker.send(Open((WireDispatch(1, "matmul_8x8x8_f32t_f32t_f32t", Configuration("hang")),)))
-print(worker.pid, flush=True)
-while True:
-    print(worker.receive().stage, flush=True)
-"""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    assert parent.stdout.readline() == "build\n"
-    assert parent.stdout.readline() == "verify\n"
-    assert is_running(pid), "it hangs in a launch"
-    temporary = tmp_path / "temporary"
-    assert len(list(temporary.iterdir())) == 1
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 300
-    while (is_running(pid) or any(temporary.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(pid)
-    assert list(temporary.iterdir()) == [], "its temporary files are gone, too"
-
-
 @pytest.mark.parametrize("schedule", [None, TraceSchedule()])
 def test_a_worker_starts_with_its_folders_and_variables(
     context, memory_workers, monkeypatch, schedule
@@ -225,7 +179,6 @@ def test_a_worker_starts_with_its_folders_and_variables(
     ((log, temporary, environment),) = executor.starts
     assert (temporary.parent, log.parent) == (context.temporary, context.logs)
     assert environment["TMPDIR"] == str(temporary), "it is required"
-    assert environment["OMP_NUM_THREADS"] == "1"
     assert ("TORCH_CPP_LOG_LEVEL" in environment) is (schedule is not None)
     assert environment["KMP_BLOCKTIME"] == "77", "the user's own has precedence"
     assert executor.channels[0].sent == [hello]
