@@ -248,16 +248,27 @@ def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monke
     assert "status 1" in journal.records[0].reason
 
 
-def changed_reply(monkeypatch, workers, number, kind, change):
-    """Replies of `kind` from the worker `number` as `change` makes them."""
-    original = WorkerProcess.receive
+@pytest.fixture
+def change(workers, monkeypatch):
+    """Changes replies of `kind` from a worker, about all dispatches or one; all such replies, of
+    whichever worker they were requested."""
+    seen = []
 
-    def receive(self):
-        reply = original(self)
-        is_requested = isinstance(reply, kind) and workers.index(self) == number
-        return change(reply) if is_requested else reply
+    def go(number, kind, dispatch=None, **changes):
+        original = WorkerProcess.receive
 
-    monkeypatch.setattr(WorkerProcess, "receive", receive)
+        def receive(self):
+            reply = original(self)
+            if isinstance(reply, kind) and workers.index(self) == number:
+                seen.append(reply)
+                is_meant = dispatch is None or reply.id == dispatch
+                return msgspec.structs.replace(reply, **changes) if is_meant else reply
+            return reply
+
+        monkeypatch.setattr(WorkerProcess, "receive", receive)
+        return seen
+
+    return go
 
 
 MANY = {"processes": 3, "interval_width": 1e-9, "min_samples": 5, "max_samples": 120}
@@ -274,10 +285,10 @@ def test_processes_share_the_rounds_in_turn(measure, workers):
 
 
 def test_only_the_first_process_verifies_and_the_others_know_what_it_verified(
-    measure, workers, monkeypatch
+    measure, change, monkeypatch
 ):
     """Judging bit-identical results twice would cost each process as much as verifying."""
-    sent, verdicts = [], []
+    sent = []
     original = WorkerProcess.send
 
     def send(self, message):
@@ -285,13 +296,9 @@ def test_only_the_first_process_verifies_and_the_others_know_what_it_verified(
         return original(self, message)
 
     monkeypatch.setattr(WorkerProcess, "send", send)
-    for number in range(3):
-        changed_reply(
-            monkeypatch, workers, number, Opened,
-            lambda reply: verdicts.append(reply.verdict is None) or reply,
-        )  # fmt: skip
+    *_, opened = (change(number, Opened) for number in range(3))
     measure(["default"], start=start_worker, **MANY)
-    assert verdicts == [False, True, True]
+    assert [reply.verdict is None for reply in opened] == [False, True, True]
     first, *further = (wire.right_output for wire in sent)
     assert first == ""
     assert len(further) == 2
@@ -312,12 +319,9 @@ LEFT_WRONG = CheckResult("after_timing", CheckOutcome.FAILED, "left wrong")
     ],
 )
 def test_what_one_process_finds_ends_the_dispatch_and_no_other(
-    measure, workers, monkeypatch, number, kind, changes, outcome
+    measure, workers, change, number, kind, changes, outcome
 ):
-    changed_reply(
-        monkeypatch, workers, number, kind,
-        lambda reply: msgspec.structs.replace(reply, **changes) if reply.id == 0 else reply,
-    )  # fmt: skip
+    change(number, kind, 0, **changes)
     journal = measure(["default", "fast"], **MANY)
     assert outcomes(journal) == {"default": outcome, "fast": "ok"}
     assert "not here" in journal.records[0].reason or outcome == "wrong"
@@ -327,12 +331,9 @@ def test_what_one_process_finds_ends_the_dispatch_and_no_other(
 
 
 def test_a_dispatch_that_does_not_fit_a_second_time_is_sampled_by_the_others(
-    measure, workers, monkeypatch
+    measure, workers, change
 ):
-    full = Failure("OutOfMemoryError", "full")
-    changed_reply(
-        monkeypatch, workers, 1, Opened, lambda reply: msgspec.structs.replace(reply, failure=full)
-    )
+    change(1, Opened, failure=Failure("OutOfMemoryError", "full"))
     journal = measure(["default", "fast"], **MANY)
     assert outcomes(journal) == {"default": "ok", "fast": "ok"}
     assert {p for _, p, _ in journal.processes} == {workers[0].started_ns, workers[2].started_ns}
@@ -388,23 +389,16 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
 
 
 def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_left(
-    measure, workers, kill, monkeypatch
+    measure, workers, kill, change
 ):
-    changed_reply(
-        monkeypatch, workers, 1, Opened,
-        lambda reply: msgspec.structs.replace(reply, failure=REFUSED) if reply.id == 0 else reply,
-    )  # fmt: skip
-    opened = []
-    for number in range(3, 6):
-        changed_reply(
-            monkeypatch, workers, number, Opened, lambda reply: opened.append(reply.id) or reply
-        )
+    change(1, Opened, 0, failure=REFUSED)
+    *_, opened = (change(number, Opened) for number in range(3, 6))
     kill(2, 2)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert journal.records[0].reason == "not here"
     assert sorted(outcomes(journal).values()) == ["crash", "launch_error", "ok"]
     (survivor,) = [key for key, r in journal.records.items() if r.outcome is Outcome.OK]
-    assert opened == [survivor] * 3
+    assert [reply.id for reply in opened[3:]] == [survivor] * 3, "after three by the first"
     assert len(workers) == 6
 
 
@@ -447,21 +441,14 @@ def test_whatever_workers_answer_every_dispatch_gets_its_record(
     assert all(process.status is not None for process in executor.processes)
 
 
-def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, workers, monkeypatch):
+def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, change):
     """Alongside others, another dispatch may have caused it, so the one to blame gets a turn
     alone."""
-    ran = []
-
-    def change(reply):
-        ran.append(reply.id)
-        return msgspec.structs.replace(reply, id=77) if reply.id == 1 else reply
-
-    for number in range(4):
-        changed_reply(monkeypatch, workers, number, Opened, change)
+    *_, ran = (change(number, Opened, 1, id=77) for number in range(4))
     journal = measure(["default", "factor_2", "fast"])
     assert outcomes(journal) == {"default": "ok", "factor_2": "crash", "fast": "ok"}
     assert "an unexpected reply (Opened)" in journal.records[1].reason
-    assert ran == [0, 1, 2, 0, 1], "its second chance came last"
+    assert [reply.id for reply in ran] == [0, 1, 2, 0, 1], "its second chance came last"
 
 
 @pytest.mark.parametrize("kind", [Opened, Sampled])
@@ -486,18 +473,14 @@ def test_a_worker_that_continues_after_its_answer_costs_the_last_it_answered(
     assert outcomes(journal) == {"default": "ok", "factor_2": "crash"}
 
 
-def test_what_a_sample_takes_sizes_the_first_round(measure, monkeypatch):
-    expect, next_count, counts = WorkerProcess.expect, StopPolicy.next_count, []
-
-    def expect_opened(self, kinds, keys):
-        reply = expect(self, kinds, keys)
-        return msgspec.structs.replace(reply, sample_s=0.25) if type(reply) is Opened else reply
+def test_what_a_sample_takes_sizes_the_first_round(measure, change, monkeypatch):
+    next_count, counts = StopPolicy.next_count, []
 
     def counted(self, rounds, seconds_spent, sample_s):
         counts.append((len(rounds), sample_s))
         return next_count(self, rounds, seconds_spent, sample_s)
 
-    monkeypatch.setattr(WorkerProcess, "expect", expect_opened)
+    change(0, Opened, sample_s=0.25)
     monkeypatch.setattr(StopPolicy, "next_count", counted)
     measure(["default"])
     assert counts[0] == (0, 0.25)
