@@ -55,36 +55,25 @@ def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
     assert max(sizes, default=0) <= MAX_BATCH
 
 
-def test_small_operations_share_a_request(make_pool, monkeypatch):
+def test_a_crash_is_narrowed_down_by_halves_of_requests_that_small_operations_share(
+    make_pool, monkeypatch
+):
     requests = []
     send = WorkerProcess.send
 
     def spy(worker, message):
         if isinstance(message, Compile):
-            requests.append([wire.operation for wire in message.dispatches])
+            requests.append(len({wire.operation for wire in message.dispatches}))
         send(worker, message)
 
     monkeypatch.setattr(WorkerProcess, "send", spy)
-    items = candidates(["default"], sizes=range(8, 38), seconds_per_compile=0.0)
-    assert make_pool().compile(items, lambda count, name: None) == []
-    assert sorted(len(set(names)) for names in requests) == [15, 15]
-    assert all(item.facts.compile_ns is not None for item in items)
-
-
-def test_a_crash_is_narrowed_down_by_halves(make_pool, monkeypatch):
-    sizes = []
-    attempt = CompilePool._attempt
-
-    def spy(pool, batch, jobs, progress):
-        sizes.append(len(batch))
-        return attempt(pool, batch, jobs, progress)
-
-    monkeypatch.setattr(CompilePool, "_attempt", spy)
-    names = ["compile_crash", *(f"factor_{n}" for n in range(2, 17))]
-    items = candidates(names, seconds_per_compile=0.0)
+    names = ["compile_crash", "default"]
+    crash, *others = candidates(names, sizes=range(8, 24), seconds_per_compile=0.0)
+    items = [crash, *others[2::2]]
     (failed,) = make_pool(jobs=1).compile(items, lambda count, name: None)
-    assert failed.candidate.configuration.name == "compile_crash"
-    assert sorted(sizes, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
+    assert failed.candidate is crash
+    assert sorted(requests, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
+    assert all(item.facts.compile_ns is not None for item in items[1:])
 
 
 def test_one_bad_configuration_costs_itself(make_pool):

@@ -24,7 +24,7 @@ def _load(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def slurm_cluster() -> Iterator[Any]:
+def slurm() -> Iterator[Any]:
     """Two nodes, n1 and n2; commands of Slurm in this process and its children speak to them."""
     module = _load("slurm_cluster")
     with pytest.MonkeyPatch.context() as patch:
@@ -38,13 +38,6 @@ def slurm_cluster() -> Iterator[Any]:
             yield cluster
         finally:
             cluster.close()
-
-
-@pytest.fixture
-def slurm(slurm_cluster: Any) -> Any:
-    """The cluster with both nodes idle."""
-    slurm_cluster.start_nodes()
-    return slurm_cluster
 
 
 @pytest.fixture(scope="session")

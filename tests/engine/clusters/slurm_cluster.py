@@ -71,38 +71,25 @@ class SlurmCluster:
         self.conf.write_text(_CONF.format(
             folder=self.folder, host=host, user=getpass.getuser(), ports=ports,
         ))  # fmt: skip
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment = {**os.environ, "SLURM_CONF": str(self.conf)}
+        self._daemons: list[subprocess.Popen[bytes]] = []
         try:
-            self._start("slurmctld", "slurmctld", "-c", "-D")
-            self.start_nodes()
+            self._start("slurmctld", "-c", "-D")
+            for node in NODES:
+                self._start("slurmd", "-D", "-N", node)
+            ends = time.monotonic() + PATIENCE_S
+            while self.call("sinfo", "--noheader", "--Node", "--format=%T").split() != ["idle"] * 2:
+                assert time.monotonic() < ends, self.logs()
+                time.sleep(0.1)
         except BaseException:
             self.close()
             raise
 
-    def start_nodes(self) -> None:
-        """Start the nodes that do not run, and wait until they accept jobs."""
-        for node in NODES:
-            daemon = self._daemons.get(node)
-            if daemon is None or daemon.poll() is not None:
-                self._start(node, "slurmd", "-D", "-N", node)
-        ends = time.monotonic() + PATIENCE_S
-        while self.call("sinfo", "--noheader", "--Node", "--format=%T").split() != ["idle"] * 2:
-            assert time.monotonic() < ends, self.logs()
-            time.sleep(0.1)
-
-    def kill_node(self, node: str) -> None:
-        """``kill -9`` of a node's daemon and of everything that runs on it."""
-        daemon = self._daemons[node]
-        doomed = [daemon.pid, *(pid for pid in _of_node(node, self.conf) if pid != daemon.pid)]
-        for pid in doomed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        daemon.wait()
-
     def call(self, *command: str) -> str:
         """The output of a command of Slurm; "" if it fails."""
-        environment = {**os.environ, "SLURM_CONF": str(self.conf)}
-        found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        found = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=60
+        )
         return found.stdout if found.returncode == 0 else ""
 
     def logs(self) -> str:
@@ -111,53 +98,32 @@ class SlurmCluster:
 
     def close(self) -> None:
         """End all jobs and daemons, and remove their files."""
-        if "slurmctld" in self._daemons:
+        if self._daemons:
             self.call("scancel", "--full", "--user", getpass.getuser())
-        for node in NODES:
-            if node in self._daemons:
-                self.kill_node(node)
-        for daemon in self._daemons.values():
+        for daemon in self._daemons:
             daemon.kill()
             daemon.wait()
-        for pid in _steps(self.conf):
+        for pid in _left(self.conf):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, name: str, *command: str) -> None:
-        environment = {**os.environ, "SLURM_CONF": str(self.conf)}
-        self._daemons[name] = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    def _start(self, *command: str) -> None:
+        self._daemons.append(subprocess.Popen(
+            command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
-def _of_node(node: str, conf: Path) -> list[int]:
-    """The processes of jobs on `node`, by their environment; slurmstepd, their parent, included."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            if f"SLURM_CONF={conf}".encode() not in variables:
-                continue
-            if f"SLURMD_NODENAME={node}".encode() in variables:
-                found.add(int(entry.name))
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                parent = int(stat[1])
-                if b"slurmstepd" in Path(f"/proc/{parent}/cmdline").read_bytes():
-                    found.add(parent)
-    return sorted(found)
-
-
-def _steps(conf: Path) -> list[int]:
-    """What is left of slurmstepd once the jobs have ended: it waits for its slurmd."""
+def _left(conf: Path) -> list[int]:
+    """What is left of jobs, by their environment, and of slurmstepd, which waits for its slurmd."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and b"slurmstepd" in (entry / "cmdline").read_bytes():
-                variables = (entry / "environ").read_bytes().split(b"\0")
-                if f"SLURM_CONF={conf}".encode() in variables:
+            if entry.name.isdigit():
+                variables = (entry / "environ").read_bytes()
+                is_step = b"slurmstepd" in (entry / "cmdline").read_bytes()
+                is_job = is_step or b"\0SLURMD_NODENAME=" in variables
+                if is_job and f"SLURM_CONF={conf}".encode() in variables.split(b"\0"):
                     found.append(int(entry.name))
     return found
