@@ -92,7 +92,8 @@ def test_a_late_message_still_comes_and_a_closed_end_is_reported(pair):
         parent.receive(0.01)
     worker.send(Answered())
     assert parent.receive(1.0) == Answered()
-    worker.close()
+    parent.send(Shutdown())
+    worker.close()  # which has not read the request, so that the connection is reset
     with pytest.raises(ChannelClosed):
         parent.receive(1.0)
     with pytest.raises(ChannelClosed):
