@@ -57,17 +57,14 @@ def name(size, configuration="default"):
 @pytest.mark.parametrize(
     "change",
     [
-        {"name": "b"},
-        {"operations": {"shapes": [8, 16]}},
-        {"targets": [{"name": "cpu"}]},
-        {"selection": {"include": ["x"]}},
-        {"default_configurations_only": True},
+        {"name": "b", "operations": {"shapes": [8, 16]}, "targets": [{"name": "cpu"}],
+         "selection": {"include": ["x"]}, "default_configurations_only": True},
         {"providers": [{"name": "numpy", "options": {}}]},
         {"providers": [NULL, {"name": "numpy", "options": {}}]},
         {"providers": [{"name": "null", "options": {"configurations": ["fast"]}}]},
         {"settings": {**SETTINGS, "repetitions": 9, "max_seconds_per_launch": 20.0}},
     ],
-)
+)  # fmt: skip
 def test_what_may_change(change):
     assert obstacles(job_of(RunSettings()), DOCUMENT, {**DOCUMENT, **change}) == ""
 

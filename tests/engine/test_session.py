@@ -104,10 +104,10 @@ def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
 
 
 def test_a_lost_device_costs_no_verdict_and_the_plan_ends(make_plan, run_plan):
-    plan = make_plan(
-        plan={"selection": InOrder(), "named": [*map(named, InOrder.configurations)]},
-        options={"configurations": []},
-    )
+    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+    names = ("default", "mutate_inputs", "device_lost", "fast")
+    named = [NamedDispatch(operation=operation, configuration=name) for name in names]
+    plan = make_plan(plan={"selection": Nothing(), "named": named})
     first = run_plan(plan)
     assert first.summary.exit_status == 3
     assert [r.configuration for r in first.records] == ["mutate_inputs"], "a verdict reached"
@@ -125,19 +125,13 @@ def test_a_lost_device_costs_no_verdict_and_the_plan_ends(make_plan, run_plan):
     assert run_plan(plan).of(DispatchFinished) == []
 
 
-class InOrder:
-    """No FLOP of the product, so that the order is that of the names."""
+class Nothing:
+    """A selection."""
 
     everything = False
-    configurations = ("default", "mutate_inputs", "device_lost", "fast")
 
     def matches(self, provider, name, operation):
         return False
-
-
-def named(configuration):
-    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
-    return NamedDispatch(operation=operation, configuration=configuration)
 
 
 def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_path, monkeypatch):
@@ -297,7 +291,7 @@ def test_the_same_command_resumes_with_everything_kept(make_plan, run_plan, monk
 def test_wrong_requests_leave_nothing(make_plan, run_plan, tmp_path):
     for refused, request in (
         (UnknownNameError, {"providers": (ProviderRequest(name="nul"),)}),
-        (EmptySelectionError, {"plan": {"selection": InOrder()}}),
+        (EmptySelectionError, {"plan": {"selection": Nothing()}}),
         (RequestError, {"targets": ()}),
     ):
         with pytest.raises(refused):

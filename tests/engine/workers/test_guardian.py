@@ -128,25 +128,6 @@ def test_a_worker_ends_with_its_guardian(start):
     wait_for_end([pid])
 
 
-def test_descendants_are_found_with_their_sessions():
-    child = subprocess.Popen(
-        ["sh", "-c", "sleep 1004 & wait"], start_new_session=True, stdout=subprocess.DEVNULL
-    )
-    try:
-        ends = time.monotonic() + PATIENCE_S
-        while time.monotonic() < ends:
-            found = guardian.descendants(child.pid)
-            if [process.name for process in found] == ["sleep 1004"]:
-                break
-            time.sleep(0.01)
-        (below,) = found
-        assert (below.name, below.session) == ("sleep 1004", child.pid)
-        assert child.pid in [process.pid for process in guardian.descendants(os.getpid())]
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-
-
 def test_where_the_system_has_no_descriptors_of_processes(monkeypatch):
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     ours, control = socket.socketpair()
