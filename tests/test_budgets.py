@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 56_140
+TESTS = 53_580
 FILES = 330
 
 
