@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 53_580
+TESTS = 53_590
 FILES = 330
 
 

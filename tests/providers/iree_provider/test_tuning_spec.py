@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import subprocess
@@ -69,11 +70,15 @@ def test_the_compiler_takes_the_configuration_from_the_spec(
 def chosen(plain: Dispatch, *more: str) -> str:
     """The configuration that the compiler chooses for a dispatch."""
     flags = target_flags(plain.target, plain.operation, {})
-    done = subprocess.run(
-        [str(PROVIDER()._compiler_path()), "-", "--compile-to=executable-configurations",
-         "-o", "-", *flags, *more],
-        input=dispatch_function(plain), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [str(PROVIDER()._compiler_path()), "-", "--compile-to=executable-configurations",
+               "-o", "-", *flags, *more]  # fmt: skip
+    for _ in range(3):  # The compiler's threads seldom wait for each other without end.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                command, input=dispatch_function(plain), capture_output=True, text=True,
+                check=False, timeout=60,
+            )  # fmt: skip
+            break
     assert done.returncode == 0, done.stderr
     return chosen_configuration(done.stdout) or ""
 
