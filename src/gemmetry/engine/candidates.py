@@ -452,7 +452,7 @@ class Candidate:
     """The time of one sample, estimated by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD
     compiling: Future[Any] | None = None
-    """The batch in which it is compiled ahead; see ``compiling.py``."""
+    """The batch of its compilation ahead (``compiling.py``); None: not compiled ahead."""
     trace: TraceFacts | None = None
     trace_folder: str = ""
     """The folder of its traces, absolute."""

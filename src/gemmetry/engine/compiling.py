@@ -213,8 +213,8 @@ def collect(futures: Sequence[Future[list[Failed]]]) -> list[Failed]:
 
 
 def compile_failures(candidates: Iterable[Candidate]) -> dict[int, Ending]:
-    """Wait for the compilers of `candidates`. Returns how those ended that did not compile, by
-    number; others of the same batches may be among them."""
+    """Wait for the compilers of `candidates`. Returns the endings of failed compilations, by
+    number; other failures of the same batches may be among them."""
     futures = {one.compiling for one in candidates if one.compiling is not None}
     return {failed.candidate.id: failed.ending for failed in collect(list(futures))}
 
@@ -306,31 +306,28 @@ class CompilingAhead:
     def chunks(
         self, chunks: Iterable[list[Candidate]], target: Target, pool: CompilePool
     ) -> Iterator[list[Candidate]]:
-        """Yield those of each chunk that are to be built.
+        """Yield the candidates to build, chunk by chunk.
 
-        On a GPU they may still compile (:func:`compile_failures`), as does the next chunk; on a CPU
-        that would disturb what is measured. If nothing is run, the pool also continues without a
+        On a GPU a chunk may still compile (:func:`compile_failures`), as does the next one; on a
+        CPU that would disturb the measurement. If nothing is run, the pool also continues without a
         pause at the end of a chunk.
         """
+        opens = self._job.uses_device and target.index is not None
         waiting: list[Candidate] = []
         for chunk in chunks:
             self.start(chunk, pool)
             if self._job.uses_device and not target.is_gpu:
                 yield self.ready(chunk)
                 continue
-            if self._job.uses_device and target.index is not None:
+            if opens:
                 # What the verification of the chunk builds in addition.
                 companions = self._companions.of(filter(self.compiles, chunk))
                 pool.submit(companions, lambda _count, _current: None, fewest=_SMALL_BATCH)
             if waiting:
-                yield self._next(waiting, target)
+                yield waiting if opens else self.ready(waiting)
             waiting = chunk
         if waiting:
-            yield self._next(waiting, target)
-
-    def _next(self, chunk: list[Candidate], target: Target) -> list[Candidate]:
-        opens = self._job.uses_device and target.index is not None
-        return chunk if opens else self.ready(chunk)
+            yield waiting if opens else self.ready(waiting)
 
     def start(self, chunk: Sequence[Candidate], pool: CompilePool) -> None:
         """Start compiling those of `chunk` that are compiled ahead."""

@@ -322,7 +322,7 @@ class DeviceSession:
 
     @contextlib.contextmanager
     def _threads(self, count: int, name: str) -> Iterator[ThreadPoolExecutor]:
-        """Threads that end soon if this one is interrupted while it waits for them."""
+        """A pool of threads. An interrupt of the waiting thread stops the run and thereby them."""
         with ThreadPoolExecutor(count, thread_name_prefix=name) as threads:
             try:
                 yield threads
@@ -331,7 +331,7 @@ class DeviceSession:
                 raise
 
     def _compiled(self, members: Sequence[Candidate]) -> list[Candidate]:
-        """Wait until `members` are compiled. Those that do not compile end; returns the others."""
+        """Wait until `members` are compiled, and end the failed ones. Returns the others."""
         failed = compile_failures(members)
         with self._mutex:
             for one in members:

@@ -272,9 +272,10 @@ user's own settings have precedence."""
 
 
 GPU_SHARE = 8
-"""A worker of a GPU gets one of this many parts of the processors, as several verify on the host at
-the same time. Six that verified a 4096³ product took 67 s of processor time with 16 threads each on
-16 processors, and 44 s with two, in no more wall time."""
+"""Divisor of the processors for a worker of a GPU, as several verify on the host at the same time.
+Six workers verified a 4096³ product in 67 s of processor time with 16 threads each on 16
+processors, and in 44 s with two, in no more wall time (``benchmarks/profile_time.py``, the host of
+an H100)."""
 
 
 def default_threads(target: Target, cores: int) -> int:
