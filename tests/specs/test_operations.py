@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import time
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain import opening
 from gemmetry.domain.dispatch import TargetKind, parse_operation
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind
@@ -178,14 +178,13 @@ def test_every_preset_reads_and_has_a_source():
         ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: "),
     ],
 )
-def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, content, cause):
-    before = csv.field_size_limit(131_072)  # of the process; readers of traces raise it
+def test_what_a_format_cannot_hold_is_named_with_its_place(
+    tmp_path, name, content, cause, monkeypatch
+):
+    monkeypatch.setattr(opening, "LONGEST_FIELD", 131_072)
     (tmp_path / name).write_bytes(content)
-    try:
-        with pytest.raises(RequestError, match=cause) as caught:
-            read_shapes(tmp_path / name)
-    finally:
-        csv.field_size_limit(before)
+    with pytest.raises(RequestError, match=cause) as caught:
+        read_shapes(tmp_path / name)
     assert caught.value.hint
 
 

@@ -43,8 +43,6 @@ LONGEST_LINE = 16 << 20
 LONGEST_FIELD = 16 << 20
 """Characters of a field of CSV; in a file with an unclosed quote, one field is the rest of it."""
 
-csv.field_size_limit(LONGEST_FIELD)
-
 _COMPRESSED_BYTES = 256 << 10
 _TEXT_BYTES = 256 << 10
 _BOMB_BYTES = 16 << 20
@@ -72,6 +70,7 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
         RequestError: the file does not exist, is not a regular file or cannot be read, or its
             compression requires a library that is not installed.
     """
+    csv.field_size_limit(LONGEST_FIELD)  # The process's, which others set too.
     with ExitStack() as stack:
         try:
             _check_regular(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -69,8 +70,10 @@ def test_many_rows_with_odd_names_in_a_packed_file_that_is_cut(tmp_path, monkeyp
     packed = gzip.compress((KERNELS + rows).encode())
     path = tmp_path / "my kernels.csv.gz"
     path.write_bytes(packed)
+    csv.field_size_limit(1000)  # as another library of the process may
     found = read_rocprofv3_csv(path)
     assert found is not None
+    assert len(found.gpu.start_ns) == 5000
     assert found.gpu.start_ns.tolist() == list(range(1, 5001))
     first, second, third, last = (found.names[i] for i in found.gpu.name[:4])
     assert (first, second, last, len(third) < 20_000) == ('a, "b"', "two\nlines", "=1+1", True)
