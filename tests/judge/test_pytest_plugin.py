@@ -30,8 +30,11 @@ TESTS = """
 def run(pytester):
     def run_with(size: int, *options: str):
         pytester.makepyfile(test_kernels=TESTS.replace("SIZE", str(size)))
+        # Plugins that may be installed beside and change the order.
+        without = [part for name in ("cacheprovider", "xdist", "randomly")
+                   for part in ("-p", f"no:{name}")]  # fmt: skip
         return pytester.runpytest_subprocess(
-            "-p", "no:cacheprovider", "-p", "no:xdist", "--kernel-benchmark-budget=0.4", *options
+            "--rootdir=.", *without, "--kernel-benchmark-budget=0.4", *options
         )
 
     return run_with
