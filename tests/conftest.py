@@ -12,6 +12,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+# A library's threads that have nothing to do would spin, on processors that other tests need; the
+# libraries read it when they are loaded, here and in every process of a test.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import hypothesis  # before trio, whose plugin of it warns otherwise
 import numpy as np
 import pytest

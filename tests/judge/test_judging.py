@@ -44,6 +44,12 @@ ATTACK = {one.name: one.text for one in ATTACKS}
 PRODUCT = "def f(a, b):\n    return a @ b\n"
 
 
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch) -> None:
+    """Fewer than are needed to tell small differences apart."""
+    monkeypatch.setattr("gemmetry.judge.judging.ROUNDS", 5)
+
+
 def _judged(task, submission, **options):
     given = {"limit_s": 20, "memory_bytes": MEMORY, "seed": 3, "time_it": False}
     return judge(task, submission, **given | options)
@@ -59,7 +65,7 @@ def _mine(source, task=TASK, **options):
 def test_no_attack_is_ok(name) -> None:
     # No process of this short a judgement need live as long as lazy_after_seconds waits.
     text = ATTACK[name].replace("began + 1.5", "began + 0.1")
-    found = _mine(text, level="standard", time_it=True, limit_s=6, seed=None)
+    found = _mine(text, level="standard", time_it=True, limit_s=3, seed=None)
     assert found.ruling is not Ruling.OK
     assert found.findings and all(one.what for one in found.findings)
     assert found.speed is None
@@ -510,6 +516,7 @@ def f(a, b):
 )
 def test_each_batch_of_large_inputs_is_looked_at(monkeypatch, source, ruling) -> None:
     monkeypatch.setattr("gemmetry.judge.judging.LARGE_BYTES", 2**20)
+    monkeypatch.setattr("gemmetry.judge.judging.ROUNDS", 12)
     found = _mine(source, "matmul_64x48x4096_f32t_f32t_f32t", time_it=True)
     assert found.ruling == ruling, str(found)
     assert {one.check for one in found.findings} <= {"timed launches"}
@@ -526,6 +533,7 @@ def test_faster_than_the_arithmetic_allows_is_a_finding(monkeypatch) -> None:
     monkeypatch.setattr(
         "gemmetry.judge.judging.speed_limit", lambda *a: SpeedLimit(1e3, "a limit for this test")
     )
+    monkeypatch.setattr("gemmetry.judge.judging.ROUNDS", 12)
     found = _mine(PRODUCT, time_it=True)
     assert [one.check for one in found.findings] == ["no faster than possible"]
     assert found.ruling is Ruling.CHEATED

@@ -13,6 +13,7 @@ Mistakes that the parser of the command line finds, as errors of ours.
 from __future__ import annotations
 
 import errno
+import functools
 import importlib
 import os
 import re
@@ -184,6 +185,7 @@ class LazyGroup(PlainHelp, TyperGroup):
             _write_records(records, formatter)
 
     @classmethod
+    @functools.cache
     def load(cls, name: str) -> Any:
         """Import and make the command or group called `name`."""
         found: Any = cls.members[name]

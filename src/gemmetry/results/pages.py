@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape as escaped
@@ -79,6 +80,7 @@ def render_page(
     )
 
 
+@functools.cache
 def page_templates() -> TemplateEnvironment:
     environment = TemplateEnvironment(
         loader=PackageLoader("gemmetry.results", "templates"), autoescape=True, finalize=_cleaned,
