@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -85,42 +86,30 @@ class _Reading(NamedTuple):
     """Time since the reading before, within which the update happened."""
 
 
+@dataclass(slots=True)
 class EnergyMeter:
-    """Measures the energy of launches.
+    """Measures the energy of launches."""
 
-    Args:
-        counter: returns the energy in J that the device has used so far, or raises
-            EnergyUnavailableError.
-        submit: submits so many calls to the device.
-        wait: waits for the device.
-        launches_per_call: of `submit`.
-        launch_ns: the usual duration of a launch.
-        loaded_ns: times a launch by the device's clock while it is under load; None: no device's
-            clock, and `launch_ns` is its duration under load too.
-        clock, sleep: replaced in tests.
-    """
+    counter: Callable[[], float]
+    """Returns the energy in J that the device has used so far, or raises EnergyUnavailableError."""
+    submit: Callable[[int], None]
+    """Submits so many calls to the device."""
+    wait: Callable[[], None]
+    """Waits for the device."""
+    launches_per_call: int
+    launch_ns: float
+    """The usual duration of a launch."""
+    loaded_ns: Callable[[], float] | None = None
+    """Times a launch by the device's clock while it is under load; None: no device's clock, and
+    `launch_ns` is its duration under load too."""
+    clock: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+    launches: int = 0
+    """Launches made so far."""
 
-    def __init__(
-        self,
-        counter: Callable[[], float],
-        submit: Callable[[int], None],
-        wait: Callable[[], None],
-        launches_per_call: int,
-        launch_ns: float,
-        loaded_ns: Callable[[], float] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._counter = counter
-        self._submit = submit
-        self._wait = wait
-        self._per_call = launches_per_call
-        self._launch_s = max(launch_ns, 1.0) / 1e9
-        self._loaded_ns = loaded_ns
-        self._loaded_s = self._launch_s
-        self._clock = clock
-        self._sleep = sleep
-        self._launches = 0
+    @property
+    def _launch_s(self) -> float:
+        return max(self.launch_ns, 1.0) / 1e9
 
     def measure(self, windows: int) -> EnergyTaken:
         """Idle power, then so many windows under load.
@@ -129,34 +118,34 @@ class EnergyMeter:
             LaunchError: the device rejected a launch. DeviceLostError: the device is gone.
         """
         try:
-            self._sleep(IDLE_S)
+            self.sleep(IDLE_S)
             idle_w = self._idle_power()
-            began = self._clock()
-            while self._clock() - began < LOAD_S:
+            began = self.clock()
+            while self.clock() - began < LOAD_S:
                 self._launch()
-                self._wait()
-            if self._loaded_ns is not None:
-                self._loaded_s = max(self._launch_s, self._loaded_ns() / 1e9)
-            found = tuple(self._window() for _ in range(windows))
+                self.wait()
+            loaded_s = 0.0 if self.loaded_ns is None else self.loaded_ns() / 1e9
+            loaded_s = max(self._launch_s, loaded_s)
+            found = tuple(self._window(loaded_s) for _ in range(windows))
         except EnergyUnavailableError as error:
             return EnergyTaken(reason=str(error))
         return EnergyTaken(found, idle_w)
 
     def _idle_power(self) -> float | None:
         """In W; None where the counter is not updated twice."""
+        rest = partial(self.sleep, _POLL_S)
         try:
-            first = self._update(self._rest, 2 * IDLE_S)
-            last = first
+            first = last = self._update(rest, 2 * IDLE_S)
             while last.seconds - first.seconds < IDLE_S:
-                last = self._update(self._rest, 2 * IDLE_S)
+                last = self._update(rest, 2 * IDLE_S)
         except EnergyUnavailableError:
-            self._counter()  # A device without a counter is reported.
+            self.counter()  # A device without a counter is reported.
             return None
         return (last.joules - first.joules) / (last.seconds - first.seconds)
 
-    def _window(self) -> EnergyWindow:
-        first = self._update(self._launch, MOST_S)
-        last = first
+    def _window(self, loaded_s: float) -> EnergyWindow:
+        """`loaded_s`: the duration of a launch under load."""
+        first = last = self._update(self._launch, MOST_S)
         seconds, resolution = 0.0, 1.0
         while seconds < WINDOW_S or (resolution > COARSEST and seconds < MOST_S):
             last = self._update(self._launch, MOST_S)
@@ -168,25 +157,25 @@ class EnergyMeter:
                 f"one launch takes so long that a window of {seconds:.1f} s resolves "
                 f"{100 * resolution:.1f} % only; {100 * COARSEST:.0f} % are required"
             )
-        if seconds > MOST_IDLE * launches * self._loaded_s:
+        if seconds > MOST_IDLE * launches * loaded_s:
             raise EnergyUnavailableError(
                 f"back-to-back launches began every {seconds / launches * 1e6:.1f} µs, and each "
-                f"took {self._loaded_s * 1e6:.1f} µs: the device was idle in between"
+                f"took {loaded_s * 1e6:.1f} µs: the device was idle in between"
             )
         return EnergyWindow((last.joules - first.joules) / launches, seconds, launches, resolution)
 
     def _update(self, step: Callable[[], None], most_s: float) -> _Reading:
         """The next update of the counter that is seen between steps."""
-        began = before = self._clock()
-        start = self._counter()
+        began = before = self.clock()
+        start = self.counter()
         while True:
             step()
-            joules, now = self._counter(), self._clock()
-            self._wait()
+            joules, now = self.counter(), self.clock()
+            self.wait()
             if joules < start:
                 raise EnergyUnavailableError("the device's counter of energy was reset meanwhile")
             if joules > start:
-                return _Reading(now, joules, self._launches, now - before)
+                return _Reading(now, joules, self.launches, now - before)
             if now - began > most_s:
                 raise EnergyUnavailableError(
                     f"the device's counter of energy was not updated within {most_s:.0f} s"
@@ -194,12 +183,9 @@ class EnergyMeter:
             before = now
 
     def _launch(self) -> None:
-        calls = max(1, int(BATCH_S / self._launch_s / self._per_call))
-        self._submit(calls)
-        self._launches += calls * self._per_call
-
-    def _rest(self) -> None:
-        self._sleep(_POLL_S)
+        calls = max(1, int(BATCH_S / self._launch_s / self.launches_per_call))
+        self.submit(calls)
+        self.launches += calls * self.launches_per_call
 
 
 def summarize_energy(taken: Sequence[EnergyTaken]) -> EnergyFacts | None:
@@ -304,26 +290,17 @@ class Load:
     """Relative range of the observed clock or speed over the last windows."""
 
 
+@dataclass(frozen=True, slots=True)
 class Loader:
-    """Keeps a device busy.
+    """Keeps a device busy."""
 
-    Args:
-        calls: returns the next calls of one sample each, for a given number.
-        call_ns: approximate duration of one call.
-        observers: queried for the clock between windows.
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        calls: Callable[[int], Sequence[Callable[[], object]]],
-        call_ns: float,
-        observers: Sequence[Observer] = (),
-    ) -> None:
-        self._device = device
-        self._calls = calls
-        self._call_ns = max(call_ns, 1.0)
-        self._observers = observers
+    device: Device
+    calls: Callable[[int], Sequence[Callable[[], object]]]
+    """Returns the next calls of one sample each, for a given number."""
+    call_ns: float
+    """Approximate duration of one call."""
+    observers: Sequence[Observer]
+    """Queried for the clock between windows."""
 
     def settle(self, most_s: float = MOST_LOAD_S) -> Load:
         """Load until clock and speed have settled, or for `most_s`."""
@@ -331,7 +308,7 @@ class Loader:
         clocks: list[float | None] = []
         durations: list[float] = []
         while True:
-            for observer in self._observers:
+            for observer in self.observers:
                 observer.start()
             seconds, count = self._window(LOAD_WINDOW_S)
             durations.append(seconds / count)
@@ -352,21 +329,21 @@ class Loader:
         return self._window(seconds)[0]
 
     def _window(self, seconds: float) -> tuple[float, int]:
-        began, count = time.perf_counter(), 0
-        batch = max(1, min(1000, int(min(seconds, LOAD_WINDOW_S) * 1e9 / 10 / self._call_ns)))
+        began, count, call_ns = time.perf_counter(), 0, max(self.call_ns, 1.0)
+        batch = max(1, min(1000, int(min(seconds, LOAD_WINDOW_S) * 1e9 / 10 / call_ns)))
         while (elapsed := time.perf_counter() - began) < seconds or count == 0:
-            for call in self._calls(batch):
+            for call in self.calls(batch):
                 call()
-            for observer in self._observers:
+            for observer in self.observers:
                 observer.sample()  # while the device is still busy with submitted work
-            self._device.synchronize()
+            self.device.synchronize()
             count += batch
         return elapsed, count
 
     def _clock(self) -> float | None:
         """The observers' clock of the last window; None where none reports it."""
         found = None
-        for observer in self._observers:
+        for observer in self.observers:
             reported = observer.stop().get("sm_clock_hz")
             found = reported if isinstance(reported, float) else found
         return found

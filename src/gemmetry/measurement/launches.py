@@ -20,6 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -93,16 +94,12 @@ class Uploads:
     ) -> tuple[Buffer, ...]:
         """New buffers holding `inputs`; the kept buffers are never returned."""
         if self._device is not device or self._inputs is not inputs:
-            self.clear()
+            self._device, self._inputs, self._buffers = None, (), ()
             uploaded = _upload(device, operation, inputs)
             if operation.bytes > device.free_memory_bytes() // KEPT_PART:
                 return uploaded
             self._device, self._inputs, self._buffers = device, inputs, uploaded
-        return tuple(device.clone(buffer) for buffer in self._buffers)
-
-    def clear(self) -> None:
-        """Drop the kept inputs."""
-        self._device, self._inputs, self._buffers = None, (), ()
+        return _clones(device, self._buffers)
 
 
 def wanted_sets(operation: Operation, device: Device, *, cold_cache: bool) -> int:
@@ -134,31 +131,18 @@ def make_sets(
     Where the executable allocates its own output (`rotate_outputs` false), all sets share one.
     """
     began = time.perf_counter()
-    if uploads is None:
-        uploaded = _upload(device, operation, inputs)
-    else:
-        uploaded = uploads.clones(device, operation, inputs)
-    sets = [BufferSet(uploaded, _new_output(device, operation))]
+    upload = partial(uploads.clones if uploads else _upload, device, operation, inputs)
+    sets = [BufferSet(upload(), _new_output(device, operation))]
+    is_on_host = uploads is None and isinstance(device, RedZoneDevice)
     while len(sets) < count:
         if len(sets) >= FEWEST_SETS and time.perf_counter() - began > CLONE_BUDGET_S:
             break
         output = _new_output(device, operation) if rotate_outputs else sets[0].output
-        sets.append(BufferSet(_copies(device, operation, inputs, uploaded, uploads), output))
+        # On the host a copy costs as much as an upload.
+        copies = upload() if is_on_host else _clones(device, sets[0].inputs)
+        sets.append(BufferSet(copies, output))
     device.synchronize()
     return sets
-
-
-def _copies(
-    device: Device,
-    operation: Operation,
-    inputs: Sequence[HostArray],
-    uploaded: tuple[Buffer, ...],
-    uploads: Uploads | None,
-) -> tuple[Buffer, ...]:
-    """New buffers with the same contents. On the host a copy costs as much as an upload."""
-    if uploads is None and isinstance(device, RedZoneDevice):
-        return _upload(device, operation, inputs)
-    return tuple(device.clone(buffer) for buffer in uploaded)
 
 
 def fit_sets(
@@ -181,7 +165,7 @@ def fit_sets(
     missing = -count % per_sample
     if missing * operation.bytes <= device.free_memory_bytes() // 4:
         for _ in range(missing):
-            copies = tuple(device.clone(buffer) for buffer in sets[0].inputs)
+            copies = _clones(device, sets[0].inputs)
             output = _new_output(device, operation) if rotate_outputs else sets[0].output
             sets.append(BufferSet(copies, output))
         device.synchronize()
@@ -226,6 +210,10 @@ def _upload(
         uploaded.append(_allocate(device, spec))
         device.write(uploaded[-1], array, spec)
     return tuple(uploaded)
+
+
+def _clones(device: Device, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    return tuple(device.clone(buffer) for buffer in buffers)
 
 
 def _new_output(device: Device, operation: Operation) -> Buffer:
@@ -280,7 +268,8 @@ class Launches:
         self._sets = sets
         self._neighbour = neighbour
         self._alone: Call | None = None
-        self._each = [self._launch(buffers) for buffers in sets]
+        run = executable.run
+        self._each: list[Call] = [partial(run, one.inputs, one.output) for one in sets]
         self._replays: list[Call] = []
         self._next = 0
         self.per_sample = 1
@@ -388,14 +377,6 @@ class Launches:
         self._replays.clear()
         self._each.clear()
         self._alone = None
-
-    def _launch(self, buffers: BufferSet) -> Call:
-        run, inputs, output = self._executable.run, buffers.inputs, buffers.output
-
-        def launch() -> object:
-            return run(inputs, output)
-
-        return launch
 
     def _from(self, first: int, count: int) -> list[Call]:
         before = [] if self._neighbour is None else [self._neighbour]
@@ -505,6 +486,7 @@ def seconds_running_on(
             return now - began
 
 
+@dataclass(eq=False)
 class NewInputs:
     """Launches on inputs that differ in one element, away from the edges, from all earlier ones. A
     launch that takes far longer than on known inputs shows that an executable recognises inputs by
@@ -513,63 +495,54 @@ class NewInputs:
     Before each launch the smaller operand is rewritten in place; afterwards it is restored.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        operation: Operation,
-        inputs: Sequence[HostArray],
-        seen: Callable[[BufferSet, Buffer], None] = lambda one, result: None,
-    ) -> None:
-        """
-        Args:
-            executable: has already been launched on `inputs`.
-            inputs: host arrays, of which all sets hold copies.
-            seen: called with the result of a launch on new inputs, and the set with the change.
-        """
-        self._executable = executable
-        self._operation = operation
-        self._inputs = inputs
-        self._seen = seen
+    executable: Executable
+    """Has already been launched on `inputs`."""
+    operation: Operation
+    inputs: Sequence[HostArray]
+    """Host arrays, of which all sets hold copies."""
+    seen: Callable[[BufferSet, Buffer], None]
+    """Called with the result of a launch on new inputs, and the set with the change."""
+    ratio: float | None = None
+    """Largest ratio found so far between the times of launches on new and on known inputs."""
+
+    def __post_init__(self) -> None:
         self._chance = np.random.default_rng()
         # A line of a convolution's A is a whole image, whose reference takes long to compute.
-        is_image = isinstance(operation.shape, Conv2dShape)
-        self._place = 1 if is_image else min((0, 1), key=lambda i: inputs[i].nbytes)
+        is_image = isinstance(self.operation.shape, Conv2dShape)
+        self._place = 1 if is_image else min((0, 1), key=lambda i: self.inputs[i].nbytes)
         self._flipped: frozenset[int] = frozenset()
         """The elements by which the latest inputs differ from `inputs`."""
         self._past = {self._flipped}
-        self.ratio: float | None = None
-        """Largest ratio found so far between the times of launches on new and on known inputs."""
 
     def try_on(self, one: BufferSet, *, pairs: int = PAIRS) -> None:
         """Time launches on known and on new inputs in turns, in the buffers of `one`; again where
         new ones seem slow, as another program may have delayed them."""
-        ratio, array = 1.0, self._inputs[self._place]
+        ratio, array = 1.0, self.inputs[self._place]
         self._flipped = frozenset()
         for attempt in range(_ROUNDS_OF_PAIRS):
             seen_ns, new_ns = [], []
             for pair in range(pairs):
-                seen_ns.append(self._launch_ns(one, self._inputs[self._place], None))
-                shown = self._one_change() if attempt == pair == 0 else None
-                if shown is None:
-                    array = self._changed_again(array)
-                else:
-                    array = changed_inputs(self._operation, self._inputs, shown)[self._place]
-                    self._flipped = _differing(array, self._inputs[self._place])
+                seen_ns.append(self._launch_ns(one, self.inputs[self._place], None))
+                shown = None
+                if attempt == pair == 0:
+                    shown = draw_change(
+                        self.operation, self.inputs, ChangeKind.ONE_ELEMENT, self._place,
+                        self._chance,
+                    )  # fmt: skip
+                    array = changed_inputs(self.operation, self.inputs, shown)[self._place]
+                    self._flipped = _differing(array, self.inputs[self._place])
                     self._past.add(self._flipped)
+                else:
+                    array = self._changed_again(array)
                 new_ns.append(self._launch_ns(one, array, shown))
             found = min(new_ns) / max(min(seen_ns), 1.0)
             ratio = found if attempt == 0 else min(ratio, found)
             if ratio <= REMEMBERED_RATIO:
                 break
             pairs = PAIRS
-        self._write(one, self._inputs[self._place])
+        self._write(one, self.inputs[self._place])
         one.launched = False
         self.ratio = max(ratio, self.ratio or 0.0)
-
-    def _one_change(self) -> InputChange:
-        return draw_change(
-            self._operation, self._inputs, ChangeKind.ONE_ELEMENT, self._place, self._chance
-        )
 
     def _changed_again(self, array: HostArray) -> HostArray:
         """`array` with the sign of one more inner element changed, so that it was never seen
@@ -587,21 +560,21 @@ class NewInputs:
 
     def _launch_ns(self, one: BufferSet, array: HostArray, change: InputChange | None) -> float:
         self._write(one, array)
-        device, results = self._executable.device, []
+        device, results = self.executable.device, []
 
         def launch() -> None:
-            results.append(self._executable.run(one.inputs, one.output))
+            results.append(self.executable.run(one.inputs, one.output))
 
         durations, _ = device.time_calls([launch])
         if change is not None:
             one.change = change
-            self._seen(one, results[0])
+            self.seen(one, results[0])
             one.change = None
         return durations[0]
 
     def _write(self, one: BufferSet, array: HostArray) -> None:
-        device = self._executable.device
-        device.write(one.inputs[self._place], array, self._operation.inputs[self._place])
+        device = self.executable.device
+        device.write(one.inputs[self._place], array, self.operation.inputs[self._place])
         device.synchronize()
 
 
@@ -620,12 +593,8 @@ def measure_overhead(device: Device) -> float:
     It is an upper bound of the time that reading the clock and calling through Python add to every
     sample; ``marks.py`` marks measurements where it exceeds 1 %.
     """
-    durations, _ = device.time_calls([_nothing] * _REPEATS)
+    durations, _ = device.time_calls([lambda: None] * _REPEATS)
     return statistics.median(durations)
-
-
-def _nothing() -> None:
-    return None
 
 
 RUN_DELAY_SHARE = 0.05

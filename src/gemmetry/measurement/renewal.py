@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -42,67 +44,65 @@ class LeftOutput(NamedTuple):
     """Change of the operation's inputs at the launch; None: they were unchanged."""
 
 
+@dataclass(eq=False)
 class KeptResults:
     """Results of randomly chosen launches, while they were timed: one copy of each kind, for
     verification afterwards."""
 
-    def __init__(self, device: Device, operation: Operation, label: str, most: int) -> None:
-        """Keeps at most `most` results that differ: the first, and a random choice of the
-        others."""
-        self._device = device
-        self._operation = operation
-        self._label = label
-        self._most = most
+    device: Device
+    operation: Operation
+    label: str
+    most: int
+    """The most results that are kept of those that differ: the first, and a random choice of the
+    others."""
+    seen: int = 0
+    """Number of results looked at."""
+
+    def __post_init__(self) -> None:
         self._chance = random.Random()
         self._kept: list[tuple[BufferSet, LeftOutput]] = []
         self._different = 0
-        self.seen = 0
-        """Number of results looked at."""
 
     def look_at(self, one: BufferSet, result: Buffer) -> None:
         """Keep a copy of `result`, which a launch on the inputs of `one` has just returned or
         written, unless an equal one is known."""
-        device, operation = self._device, self._operation
+        device, operation = self.device, self.operation
         self.seen += 1
         seen = BufferSet((), result, change=one.change)
         if any(_are_equal(device, operation, seen, *other) for other in self._kept):
             return
         self._different += 1
         place = len(self._kept)
-        if place == self._most:
+        if place == self.most:
             place = 1 + self._chance.randrange(self._different)  # the first one is what others are
-            if place >= self._most:
+            if place >= self.most:
                 return
         if device.free_memory_bytes() < 3 * operation.output.bytes:
             return
         array = device.download(result, operation.output)
-        left = LeftOutput(f"{self._label} {self.seen}", array, one.change)
+        left = LeftOutput(f"{self.label} {self.seen}", array, one.change)
         copy = BufferSet((), device.clone(result), change=one.change)
         self._kept[place : place + 1] = [(copy, left)]
 
     def left(self, right: str = "") -> list[LeftOutput]:
         """What was kept, as :func:`left_outputs` returns it; first the results of unchanged
         inputs."""
-        device, operation = self._device, self._operation
         found = [
             left
             for one, left in self._kept
-            if not is_known(device, operation, one.output, one.change, right)
+            if not is_known(self.device, self.operation, one.output, one.change, right)
         ]
         return sorted(found, key=lambda left: left.change is not None)
 
     def right_result(self, right: str) -> HostArray | None:
         """The result of unchanged inputs that the device finds to be the one with the digest
         `right`; None if none was kept."""
-        device, operation = self._device, self._operation
-        return next(
-            (
-                left.array
-                for one, left in self._kept
-                if one.change is None and is_known(device, operation, one.output, None, right)
-            ),
-            None,
+        found = (
+            left.array
+            for one, left in self._kept
+            if not one.change and is_known(self.device, self.operation, one.output, None, right)
         )
+        return next(found, None)
 
 
 def left_outputs(
@@ -171,6 +171,7 @@ def _are_equal(
     return is_same
 
 
+@dataclass(eq=False)
 class Renewal:
     """Changes inputs in place and restores them.
 
@@ -178,18 +179,15 @@ class Renewal:
     element of an unpredictable line of the result then changes. The change is so small that caches
     stay as cold as they were. It is written between the untimed and the timed launches, so that
     results of untimed launches are wrong for the timed ones.
-
-    Args:
-        inputs: host arrays of ``operation.inputs``, of which the sets hold copies.
     """
 
-    def __init__(
-        self, device: Device, operation: Operation, inputs: Sequence[HostArray], seed: int
-    ) -> None:
-        self._device = device
-        self._operation = operation
-        self._inputs = inputs
-        self._entropy = [seed % 2**64, *operation.matmul_shape]
+    device: Device
+    operation: Operation
+    inputs: Sequence[HostArray]
+    """Host arrays of ``operation.inputs``, of which the sets hold copies."""
+    seed: int
+
+    def __post_init__(self) -> None:
         self._changed: list[BufferSet] = []
         self._rounds = 0
 
@@ -217,19 +215,19 @@ class Renewal:
         if not candidates:
             return []
         self._rounds += 1
-        rng = np.random.default_rng([*self._entropy, self._rounds])
+        rng = np.random.default_rng([self.seed % 2**64, *self.operation.matmul_shape, self._rounds])
         chosen = rng.choice(len(candidates), min(WATCHED, len(candidates)), replace=False).tolist()
         if latest and len(candidates) - 1 not in chosen:
             chosen[0] = len(candidates) - 1
         # A line of a convolution's A is a whole image, whose reference takes long to compute.
-        place = 1 if isinstance(self._operation.shape, Conv2dShape) else int(rng.integers(2))
-        change = draw_change(self._operation, self._inputs, ChangeKind.NEGATED, place, rng)
+        place = 1 if isinstance(self.operation.shape, Conv2dShape) else int(rng.integers(2))
+        change = draw_change(self.operation, self.inputs, ChangeKind.NEGATED, place, rng)
         calls: list[Callable[[], object]] = []
         for number, index in enumerate(chosen):
             one = candidates[index]
             calls += self._prepared(one, change)
             if fills and number == 0:
-                calls.append(_filling(self._device, one))
+                calls.append(partial(self.device.fill_bytes, one.output, SENTINEL))
             one.change, one.poisoned = change, True
             self._changed.append(one)
         return calls
@@ -237,10 +235,6 @@ class Renewal:
     def _prepared(
         self, one: BufferSet, change: InputChange, *, back: bool = False
     ) -> list[Callable[[], None]]:
-        operation = self._operation
-        wanted = undoing(operation, self._inputs, change) if back else edits(operation, change)
-        return prepared_edits(self._device, operation.inputs, one.inputs, wanted)
-
-
-def _filling(device: Device, one: BufferSet) -> Callable[[], object]:
-    return lambda: device.fill_bytes(one.output, SENTINEL)
+        operation = self.operation
+        wanted = undoing(operation, self.inputs, change) if back else edits(operation, change)
+        return prepared_edits(self.device, operation.inputs, one.inputs, wanted)

@@ -151,7 +151,7 @@ class Sampler:
     ) -> None:
         self._executable = executable
         self._on_launched = on_launched
-        self._device = executable.device
+        self._device = device = executable.device
         self._operation = operation
         self._inputs = inputs
         self._settings = settings
@@ -162,15 +162,13 @@ class Sampler:
         self._neighbour: Call | None = None
         self._neighbours_ns = 0.0
         self._gate = QuietGate(WAIT_SHARE * settings.time_budget_s)
-        self._renewal = Renewal(executable.device, operation, inputs, settings.seed)
+        self._renewal = Renewal(device, operation, inputs, settings.seed)
         self._last_result: tuple[Buffer, buffers.BufferSet] | None = None
         self._chance = random.Random()
-        device = executable.device
         self._kept = KeptResults(device, operation, "timed result", _KEPT)
         self._kept_new = KeptResults(device, operation, "result of new inputs", 2)
-        self._new_inputs = integrity.NewInputs(
-            executable, operation, inputs, self._kept_new.look_at
-        )
+        look_at = self._kept_new.look_at
+        self._new_inputs = integrity.NewInputs(executable, operation, inputs, look_at)
         self._tried_again = 0
         self._owes_a_look = False
         """Whether a result of the last round is still to be looked at."""
@@ -208,13 +206,9 @@ class Sampler:
         device, settings = self._device, self._settings
         count = buffers.wanted_sets(self._operation, device, cold_cache=settings.cold_cache)
         self._sets = buffers.make_sets(
-            device,
-            self._operation,
-            self._inputs,
-            count,
-            rotate_outputs=self._executable.writes_output,
-            uploads=self._uploads,
-        )
+            device, self._operation, self._inputs, count,
+            rotate_outputs=self._executable.writes_output, uploads=self._uploads,
+        )  # fmt: skip
         if settings.launches == APART and isinstance(device, StreamDevice):
             self._neighbour = device.neighbour()
         self._launches = Launches(self._executable, self._sets, self._neighbour)
@@ -244,11 +238,8 @@ class Sampler:
 
     def _is_short(self) -> bool:
         """Whether a few more launches cost next to nothing."""
-        settings = self._settings
-        return (
-            self.method != "simulated"
-            and self.launch_ns < _NEW_INPUTS_SHARE * settings.time_budget_s * 1e9
-        )
+        longest_ns = _NEW_INPUTS_SHARE * self._settings.time_budget_s * 1e9
+        return self.method != "simulated" and self.launch_ns < longest_ns
 
     def _try_new_inputs_again(self) -> None:
         """One more launch on new inputs, before some rounds; no kernel can know which."""
@@ -335,8 +326,7 @@ class Sampler:
             return ""
         self._look_if_owed()
         sets = self._sets if self._uploads is None else []  # copies on a GPU have no zones
-        roles = buffers.damaged(self._device, self._operation, sets)
-        if roles:
+        if roles := buffers.damaged(self._device, self._operation, sets):
             return f"wrote outside the buffer of {', '.join(roles)}"
         self._renewal.undo()
         few = self._chance.sample(self._sets, min(_INPUTS_LOOKED_AT, len(self._sets)))
@@ -390,13 +380,10 @@ class Sampler:
         sets."""
         if self._last_result is not None:
             yield "result of the last timed launch", *self._last_result
-        again = self._launches.replayed_again()
+        first = self._sets[0]
+        run: Call = partial(self._executable.run, first.inputs, first.output)
+        call, one = self._launches.replayed_again() or (run, first)
         self._renewal.undo()
-        if again is None:
-            one = self._sets[0]
-            call: Call = partial(self._executable.run, one.inputs, one.output)
-        else:
-            call, one = again
         for change in self._renewal.prepare([one], fills=False):
             change()
         yield "result after timing", call(), one
@@ -422,22 +409,17 @@ class Sampler:
             for call in launches.samples(calls):
                 call()
 
-        self._renewal.undo()
-        is_timed = isinstance(device, StreamDevice)
-        meter = EnergyMeter(
-            counter,
-            submit,
-            device.synchronize,
-            launches.per_sample,
-            self.launch_ns,
-            partial(self._loaded_ns, launches) if is_timed else None,
-        )
-        return meter.measure(windows)
+        def loaded_ns() -> float:
+            """Duration of a launch by the device's clock, on a device that is under load."""
+            durations, _ = device.time_calls(launches.samples(_SAMPLES_IN_LOAD))
+            return statistics.median(durations) / launches.per_sample
 
-    def _loaded_ns(self, launches: Launches) -> float:
-        """Duration of a launch by the device's clock, on a device that is under load already."""
-        durations, _ = self._device.time_calls(launches.samples(_SAMPLES_IN_LOAD))
-        return statistics.median(durations) / launches.per_sample
+        self._renewal.undo()
+        meter = EnergyMeter(
+            counter, submit, device.synchronize, launches.per_sample, self.launch_ns,
+            loaded_ns if isinstance(device, StreamDevice) else None,
+        )  # fmt: skip
+        return meter.measure(windows)
 
     def close(self) -> None:
         """Drop graphs and buffers and release their memory; the executable stays open."""
@@ -447,15 +429,14 @@ class Sampler:
         self._device.release()
 
     def _warm_up(self) -> None:
-        iterations = self._settings.warmup_iterations
-        affordable = int(self._settings.time_budget_s * 1e9 / max(self.launch_ns, 1.0))
-        iterations = min(iterations, affordable)
+        budget_ns = self._settings.time_budget_s * 1e9
+        affordable = int(budget_ns / max(self.launch_ns, 1.0))
+        iterations = min(self._settings.warmup_iterations, affordable)
         if iterations == 0:
             return
         durations, self.method = self._device.time_calls(self._launches.single(iterations))
         self.launch_ns = min(durations)
         if self.method == "wall_clock":
-            budget_ns = self._settings.time_budget_s * 1e9
             self.launch_ns = warm_up(self._device, self._launches.single, self.launch_ns, budget_ns)
 
     def _choose_device_samples(self, device: StreamDevice) -> None:
@@ -477,12 +458,9 @@ class Sampler:
 
     def _capture(self, device: StreamDevice, per_sample: int) -> None:
         size = buffers.fit_sets(
-            self._device,
-            self._operation,
-            self._sets,
-            per_sample,
+            self._device, self._operation, self._sets, per_sample,
             rotate_outputs=self._executable.writes_output,
-        )
+        )  # fmt: skip
         self._launches = Launches(self._executable, self._sets, self._neighbour)
         self._launches.capture(device, size)
         durations, _ = self._device.time_calls(
@@ -497,9 +475,8 @@ class Sampler:
         return min(max(1, math.ceil(length_ns / max(self.launch_ns, 1.0))), most)
 
     def _fitting_device(self) -> int:
-        length_ns = OVERHEAD_RATIO * (self.overhead_ns or 0.0)
         most = MAX_DEVICE_LAUNCHES_PER_SAMPLE // (1 + self._launches.are_apart)
-        return self._fitting(length_ns, most)
+        return self._fitting(OVERHEAD_RATIO * (self.overhead_ns or 0.0), most)
 
     def _slices(self, count: int) -> list[int]:
         """Split `count` samples so that telemetry and the budget are checked in between."""
@@ -527,8 +504,7 @@ class Sampler:
         if not is_owed or self.method == "simulated":
             return
         if self._executable.writes_output:
-            left = [one for one in self._sets if one.launched and one.poisoned]
-            if left:
+            if left := [one for one in self._sets if one.launched and one.poisoned]:
                 one = self._chance.choice(left)
                 self._kept.look_at(one, one.output)
         elif self._last_result is not None:
@@ -550,8 +526,7 @@ class Sampler:
 
     def _longest_round_s(self, count: int) -> float:
         """Sampling time after which a round of `count` samples ends early."""
-        settings = self._settings
-        budget_s = settings.time_budget_s
+        settings, budget_s = self._settings, self._settings.time_budget_s
         if self.method != "wall_clock" or settings.repetitions or settings.min_samples:
             return budget_s
         return min(budget_s, _HELD_UP * count * self.sample_s)
@@ -561,7 +536,6 @@ class Sampler:
         at after `looked_at` of them. Returns the seconds of continuous load (0 in the burst
         regime)."""
         load_s = self._load_device() if self.method != "simulated" else 0.0
-        is_sustained = self._load is not None
         lead = self._lead()
         upcoming = self._launches.upcoming(lead + count)[-MOST_POISONED:]
         between = self._launches.upcoming(lead + looked_at)[-_POISONED_BETWEEN:]
@@ -569,8 +543,13 @@ class Sampler:
         writes = self._executable.writes_output
         if writes:
             buffers.poison(self._device, self._sets, upcoming, wait=lead == 0)
-        if not is_sustained and self.method == "wall_clock":
-            self._settle(upcoming if writes else ())
+        is_settled = self._load is not None or self.launch_ns >= _ROUND_WARMUP_NS
+        if self.method == "wall_clock" and not is_settled:
+            # On the set used last, so that the next sets stay cold.
+            call, used = self._launches.last_used()
+            self.launch_ns = settle(self._device, call, self.launch_ns)
+            if writes and used in upcoming:
+                buffers.overwrite(self._device, [used])
         return load_s
 
     def _load_device(self) -> float:
@@ -587,15 +566,6 @@ class Sampler:
             return load_s + self._load.seconds
         return self._loader().run(RELOAD_S)
 
-    def _settle(self, poisoned: Sequence[buffers.BufferSet]) -> None:
-        """On a CPU, launch on the set used last, so that the next sets stay cold."""
-        if self.launch_ns >= _ROUND_WARMUP_NS:
-            return
-        call, used = self._launches.last_used()
-        self.launch_ns = settle(self._device, call, self.launch_ns)
-        if used in poisoned:
-            buffers.overwrite(self._device, [used])
-
     def _time(self, count: int) -> _Taken:
         """Take `count` samples, surrounded by load where the device has a queue. Some inputs change
         right before the samples."""
@@ -610,7 +580,8 @@ class Sampler:
         self._renewal.undo()
         sets = launches.upcoming(count, after=lead)
         changes = self._renewal.prepare(sets, fills=writes, latest=not writes)
-        calls = launches.samples(lead + count + (self._tail() if lead else 0))
+        trailing = self._surroundings.tail(self._sample_ns, launches.submissions) if lead else 0
+        calls = launches.samples(lead + count + trailing)
         before, timed, tail = calls[:lead], calls[lead : lead + count], calls[lead + count :]
         if not (writes or launches.is_captured):
             timed[-1] = self._keeping(timed[-1], sets[-1])
@@ -660,13 +631,10 @@ class Sampler:
         return max(self.launch_ns * self.launches_per_sample + self._neighbours_ns, 1.0)
 
     def _lead(self) -> int:
-        """Untimed calls right before the samples; on a CPU ``_settle`` has already launched."""
+        """Untimed calls right before the samples; a CPU has settled by its own."""
         if self.method in ("simulated", "wall_clock") or self.launch_ns >= _ROUND_WARMUP_NS:
             return 0
         return self._surroundings.lead(self._sample_ns, self._launches.submissions)
-
-    def _tail(self) -> int:
-        return self._surroundings.tail(self._sample_ns, self._launches.submissions)
 
     def _loader(self) -> Loader:
         call_ns = self.launch_ns * self.launches_per_sample

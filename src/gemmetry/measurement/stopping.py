@@ -190,8 +190,7 @@ def is_outclassed(rounds: Sequence[Round], best: Sequence[Round], candidates: in
         return False
     sides = ({one.turn: one.samples_ns for one in side} for side in (best, rounds))
     family = max(1, candidates - 1) * len(LOOKS)
-    found = compare_rounds(*sides, relevant=OUTCLASSED, family=family)
-    return found.verdict is Difference.SLOWER
+    return compare_rounds(*sides, relevant=OUTCLASSED, family=family).verdict is Difference.SLOWER
 
 
 class StopPolicy:
@@ -270,7 +269,9 @@ class StopPolicy:
     def _are_enough(self, rounds: Sequence[Round]) -> bool:
         """Whether as many contrary pairs as there are rounds that are off would still let the sign
         test show what :data:`MIN_ROUNDS` pairs without any show."""
-        count, off = len(rounds), _count_off(rounds)
+        medians = np.array([np.median(item.samples_ns) for item in rounds])
+        middle, count = float(np.median(medians)), len(rounds)
+        off = int(((medians > OFF * middle) | (OFF * medians < middle)).sum())
         if off == 0 or count >= self._most_rounds:
             return True
         contrary = sum(math.comb(count, number) for number in range(off + 1))
@@ -359,13 +360,6 @@ def _sample_s(rounds: Sequence[Round]) -> tuple[float, float]:
     usual_s = float(np.median(np.multiply(usual, scales)))
     mean_s = float(np.mean(np.multiply(means, scales)))
     return max(usual_s, 1e-9), max(mean_s, 1e-9)
-
-
-def _count_off(rounds: Sequence[Round]) -> int:
-    """How many rounds are off."""
-    medians = np.array([np.median(item.samples_ns) for item in rounds])
-    middle = float(np.median(medians))
-    return int(((medians > OFF * middle) | (OFF * medians < middle)).sum())
 
 
 def _taken(rounds: Sequence[Round]) -> int:
