@@ -280,8 +280,7 @@ class Experiment:
         out."""
         found: dict[int, list[float]] = {}
         for blob, text in self._rounds_of(record):
-            turn = msgspec.json.decode(text).get("turn")
-            if turn:
+            if turn := msgspec.json.decode(text).get("turn"):
                 found.setdefault(turn, []).extend(map(float, np.frombuffer(blob)))
         return found
 
@@ -513,8 +512,7 @@ class Experiment:
         key = f"host_bytes_per_s {self._environment_id}"
         if rows := self._query("SELECT value FROM meta WHERE key = ?", (key,)):
             return float(rows[0][0])
-        found = measure()
-        if found is not None:
+        if (found := measure()) is not None:
             with self._transaction() as connection:
                 connection.execute("INSERT OR IGNORE INTO meta VALUES(?, ?)", (key, repr(found)))
         return found
@@ -624,9 +622,8 @@ def question_marks(values: Collection[object]) -> str:
 
 
 _INSERT = (
-    "INSERT INTO plan(operation, lane, configuration) SELECT :operation, :lane, :configuration"
-    " WHERE NOT EXISTS (SELECT 1 FROM temp.known WHERE operation = :operation AND lane = :lane"
-    " AND configuration = :configuration)"
+    "INSERT INTO plan(operation, lane, configuration) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+    " (SELECT 1 FROM temp.known WHERE operation = ?1 AND lane = ?2 AND configuration = ?3)"
 )
 
 
@@ -667,18 +664,13 @@ def add_plan(
         finished = dict(batch.finished)
         rows = []
         for number, operation, lane, configuration in batch.dispatches:
-            row = {
-                "operation": operations[operation],
-                "lane": numbers[lane],
-                "configuration": configurations[configuration],
-            }
+            row = (operations[operation], numbers[lane], configurations[configuration])
             if number not in finished:
                 rows.append(row)
                 continue
             cursor = connection.execute(_INSERT, row)
             if cursor.rowcount and cursor.lastrowid:
-                record = record_row(cursor.lastrowid, finished[number], 0)
-                connection.execute(INSERT_RECORD, record)
+                connection.execute(INSERT_RECORD, record_row(cursor.lastrowid, finished[number], 0))
         connection.executemany(_INSERT, rows)
     connection.execute("DELETE FROM temp.known")
     added = connection.execute(

@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -117,9 +117,8 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         spec = into / "spec.yaml"
         if whole is not None:
             copy_files(paths, into)
-            if (
-                spec.is_file()
-            ):  # The request that a shard has stored becomes that of the whole plan.
+            # The request that a shard has stored becomes that of the whole plan.
+            if spec.is_file():
                 lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
                 kept = (line for line in lines if not line.startswith(("shard:", "experiment:")))
                 write_whole(spec, "".join(kept).encode())
@@ -132,8 +131,8 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
 
 
 def _head(heads: Sequence[Manifest]) -> Manifest:
-    hashes = [head.plan_hash for head in heads]
-    digest = hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:10]
+    hashes = " ".join(head.plan_hash for head in heads)
+    digest = hashlib.sha256(hashes.encode()).hexdigest()[:10]
     name = " + ".join(dict.fromkeys(head.name for head in heads))
     document = {"merged": [{"name": head.name, "plan_hash": head.plan_hash} for head in heads]}
     return Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
@@ -288,8 +287,7 @@ def _with_counters(document: bytes, source: Path, into: Path, taken: set[str]) -
     """The document of a record, whose counters, if it has any, are copied to a folder that is not
     in `taken`."""
     record = msgspec.json.decode(document)
-    counters = record.get("counters")
-    if not counters:
+    if not (counters := record.get("counters")):
         return document
     folder = counters["folder"]
     origin = within(source, folder)
@@ -336,15 +334,17 @@ def measured_like(path: Path) -> MeasuredOn:
         JournalDamagedError: it cannot be read.
     """
     with Experiment.open(path) as experiment:
-        found = {(r.target, r.device, r.distribution, r.seed) for r in experiment.records()}
+        found = {
+            MeasuredOn(target=r.target, device=r.device, distribution=r.distribution, seed=r.seed)
+            for r in experiment.records()
+        }
     if len(found) != 1:
         why = "has no records" if not found else "has several devices, distributions or seeds"
         raise RequestError(
             f"{path} {why}, so that imported results cannot be like those in it",
             hint="Give an experiment of one device.",
         )
-    target, device, distribution, seed = found.pop()
-    return MeasuredOn(target=target, device=device, distribution=distribution, seed=seed)
+    return found.pop()
 
 
 def import_results(
@@ -422,11 +422,10 @@ def _fill(new: sqlite3.Connection, made: Iterable[_Imported], on: MeasuredOn) ->
 def _unambiguous(operation: str, configuration: str) -> str:
     """The configuration's name; with a prefix where the operation's name would include its
     beginning."""
-    try:
-        is_plain = split_dispatch_name(f"{operation}_{configuration}")[1] == configuration
-    except NameSyntaxError:
-        is_plain = False
-    return configuration if is_plain else f"kernel_{configuration}"
+    with suppress(NameSyntaxError):
+        if split_dispatch_name(f"{operation}_{configuration}")[1] == configuration:
+            return configuration
+    return f"kernel_{configuration}"
 
 
 def _record(one: _Imported, name: str, on: MeasuredOn, environment: str) -> Record:

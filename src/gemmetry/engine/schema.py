@@ -355,8 +355,7 @@ def check_journal(folder: Path) -> dict[str, str]:
         JournalDamagedError: the file is not a database, is truncated or malformed, or has another
             format.
     """
-    path = folder / JOURNAL_NAME
-    with storage_errors(folder), closing(connect_reader(path)) as connection:
+    with storage_errors(folder), closing(connect_reader(folder / JOURNAL_NAME)) as connection:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise damaged(folder, found)
@@ -565,8 +564,7 @@ def lane_row(lane: Lane) -> tuple[int, str, str, str]:
 def _set_aside(folder: Path) -> None:
     """Move an existing journal, its write-ahead log and the manifest into ``previous/``; one that
     cannot be read into ``damaged-1/``, ``damaged-2/`` ..., which nothing deletes."""
-    journal = folder / JOURNAL_NAME
-    if not journal.exists():
+    if not (folder / JOURNAL_NAME).exists():
         return
     previous = folder / PREVIOUS_NAME
     try:
@@ -611,9 +609,9 @@ class FolderLock:
             except BlockingIOError:
                 time.sleep(_ASKING_S)
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_same(self._descriptor, path):
-                raise BlockingIOError  # Its holder has removed it meanwhile.
-        except BlockingIOError:
+            if not os.path.samestat(os.fstat(self._descriptor), path.lstat()):
+                raise BlockingIOError  # Its holder has removed it meanwhile, and another made one.
+        except (BlockingIOError, FileNotFoundError):
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
             os.close(self._descriptor)
             raise RequestError(
@@ -645,14 +643,6 @@ def is_locked(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _is_same(descriptor: int, path: Path) -> bool:
-    """Whether `path` is still the opened file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
 
 
 DEFAULT_FOLDER = Path("gemmetry-out")
@@ -694,10 +684,9 @@ def _meant(path: Path) -> list[Path]:
 
 
 def _experiments(folder: Path) -> list[Path]:
-    try:
+    with contextlib.suppress(OSError):
         return sorted(one for one in folder.iterdir() if _is_experiment(one))
-    except OSError:
-        return []
+    return []
 
 
 def _is_experiment(path: Path) -> bool:
