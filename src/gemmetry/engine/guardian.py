@@ -29,7 +29,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +99,9 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
             os.close(writer)
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends when the guardian is killed
             control.close()
-            (become or _execute)(command)
+            if become is not None:
+                become(command)
+            os.execv(command[0], command)
         finally:
             os._exit(127)
     os.close(channel)
@@ -108,11 +110,11 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
     os.close(reader)
     _report(control, {"worker": worker})
     _wait(control, worker)
-    left = end_all(worker)
+    left, status = end_all(worker)
     if folder:
         _remove(folder)
-    _report(control, {"left": left.names})
-    return left.status
+    _report(control, {"left": left})
+    return status
 
 
 def end_like(status: int) -> int:
@@ -181,26 +183,17 @@ def end_marked(mark: str) -> list[str]:
     while found and time.monotonic() < ends:
         found = False
         for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
+            if entry.name.isdigit() and (pid := int(entry.name)) != os.getpid():
                 # The descriptor is of the process that has the mark, or it is of none.
-                with contextlib.suppress(OSError), _opened(int(entry.name)) as descriptor:
+                with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(pid), "rb", 0) as opened:
                     words = _read(f"{entry.path}/environ").split(b"\0")
                     if f"{MARK}={mark}".encode() in words:
-                        process = _process(int(entry.name), _read(f"{entry.path}/stat"))
-                        names.setdefault(process.pid, str(process))
-                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                        process = _process(pid, _read(f"{entry.path}/stat"))
+                        names.setdefault(pid, str(process))
+                        signal.pidfd_send_signal(opened.fileno(), signal.SIGKILL)
                         found = True
         time.sleep(0.001)
     return list(names.values())
-
-
-@contextlib.contextmanager
-def _opened(pid: int) -> Iterator[int]:
-    descriptor = os.pidfd_open(pid)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def kill(pid: int) -> None:
@@ -215,18 +208,10 @@ def collect(pid: int) -> None:
         os.waitpid(pid, ANY_CHILD)
 
 
-@dataclass
-class Left:
-    """What remained when a worker ended."""
-
-    names: list[str]
-    """The names of processes in sessions of their own."""
-    status: int
-    """The worker's status; that of a kill if its end was not seen."""
-
-
-def end_all(worker: int) -> Left:
+def end_all(worker: int) -> tuple[list[str], int]:
     """Kill everything below this process, the group of `worker` first, until nothing remains.
+    Returns the names of processes that were in sessions of their own, and the worker's status;
+    that of a kill if its end was not seen.
 
     The worker has not been waited for yet, so that its number is no other process's.
     """
@@ -246,7 +231,7 @@ def end_all(worker: int) -> Left:
             while (found := os.waitpid(-1, os.WNOHANG | ANY_CHILD))[0]:
                 if found[0] == worker:
                     status = os.waitstatus_to_exitcode(found[1])
-    return Left(list(names.values()), status)
+    return list(names.values()), status
 
 
 def _wait(control: socket.socket, worker: int) -> None:
@@ -300,10 +285,6 @@ def _process(pid: int, stat: bytes) -> Process:
     )
 
 
-def _execute(command: list[str]) -> None:
-    os.execv(command[0], command)
-
-
 def _remove(folder: str) -> None:
     """Remove a folder; neither it nor the one in which it is may be a link."""
     with contextlib.suppress(OSError):
@@ -318,10 +299,9 @@ def _report(control: socket.socket, message: dict[str, object]) -> None:
 
 
 def _prctl(option: int, value: int) -> bool:
-    try:
+    with contextlib.suppress(AttributeError, OSError):
         return int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0)) == 0
-    except (AttributeError, OSError):
-        return False
+    return False
 
 
 class Strays:

@@ -152,7 +152,7 @@ def test_a_process_is_reported_by_its_name_before_it_was_killed(monkeypatch):
     monkeypatch.setattr(guardian, "kill", lambda _pid: None)
     monkeypatch.setattr(guardian.os, "killpg", lambda _group, _signal: None)
     monkeypatch.setattr(guardian.os, "waitpid", lambda _pid, _options: (0, 0))
-    assert guardian.end_all(2).names == ["sleep 4321 (process 3)"]
+    assert guardian.end_all(2)[0] == ["sleep 4321 (process 3)"]
 
 
 def _process(name: str) -> guardian.Process:
