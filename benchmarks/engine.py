@@ -64,7 +64,7 @@ def million_enumerated() -> float:
     lanes = make_lanes(plan, load_provider)
     records = RecordMaker(plan.settings, "", Path())
     began = time.perf_counter()
-    count = sum(len(batch.dispatches) for batch in enumerate_plan(plan, lanes, records.failed))
+    count = sum(len(batch.dispatches) for batch in enumerate_plan(plan, lanes, records.refused))
     seconds = time.perf_counter() - began
     assert count == 1_000_000, count
     return seconds
@@ -83,7 +83,7 @@ def million_persisted() -> float:
             environment=Environment(),
             enumerate_plan=lambda: (
                 [item.lane for item in lanes],
-                enumerate_plan(plan, lanes, records.failed),
+                enumerate_plan(plan, lanes, records.refused),
             ),
         )
         seconds = time.perf_counter() - began

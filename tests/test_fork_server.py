@@ -25,11 +25,10 @@ ELSEWHERE = Path(__file__).with_name("elsewhere.py")
 def worker(tmp_path):
     context = WorkerContext(
         settings=RunSettings(threads=1), generated=tmp_path / "generated",
-        references=tmp_path / "references", failures=tmp_path / "failures", logs=tmp_path / "logs",
-        temporary=tmp_path / "temporary",
+        folder=tmp_path,
     )  # fmt: skip
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
-    found = WorkerProcess(lane, context, context.hello(lane, jobs=1))
+    found = WorkerProcess(lane, context)
     yield found
     found.kill()
 
@@ -40,7 +39,7 @@ def test_a_worker_is_a_copy_in_a_session_of_its_own_with_its_output(worker, tmp_
     assert os.getsid(worker.pid) == worker.pid
     folder = Path(f"/proc/{worker.pid}")
     if folder.is_dir():
-        assert (folder / "fd/1").resolve().parent == tmp_path / "logs"
+        assert (folder / "fd/1").resolve().parent == tmp_path / "artifacts" / "logs"
         parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         assert parent != os.getpid()
         assert "libtorch" not in (folder / "maps").read_text(), "a copy of a server without torch"

@@ -88,9 +88,10 @@ def make_context(tmp_path: Path) -> Callable[..., WorkerContext]:
     """What workers of a run in ``tmp_path`` share; `start` starts them."""
 
     def make(start: Any = start_worker, **settings: Any) -> WorkerContext:
-        names = ("generated", "references", "failures", "logs", "temporary")
-        folders = {name: tmp_path / name for name in names}
-        return WorkerContext(settings=RunSettings(**settings), start=start, **folders)
+        return WorkerContext(
+            settings=RunSettings(**settings), start=start, generated=tmp_path / "generated",
+            folder=tmp_path,
+        )  # fmt: skip
 
     return make
 
@@ -101,9 +102,9 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
     started: list[WorkerProcess] = []
     original = WorkerProcess.__init__
 
-    def remember(self: WorkerProcess, *arguments: Any) -> None:
+    def remember(self: WorkerProcess, *arguments: Any, **named: Any) -> None:
         started.append(self)
-        original(self, *arguments)
+        original(self, *arguments, **named)
 
     monkeypatch.setattr(WorkerProcess, "__init__", remember)
     return started

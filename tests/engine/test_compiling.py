@@ -13,7 +13,7 @@ from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
-from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split
+from gemmetry.engine.compiling import MAX_BATCH, CompilePool, compile_failures, split
 from gemmetry.engine.process import WorkerProcess
 from gemmetry.engine.protocol import Compile
 from gemmetry.engine.schema import Lane
@@ -40,6 +40,12 @@ def candidates(configurations, sizes=(8,), **options):
         Candidate(i, lane, parse_operation(name), name, Configuration(c))
         for i, (name, c) in enumerate(pairs)
     ]
+
+
+def compiled(pool, items, progress=lambda count, name: None):
+    """Compile `items`. Returns how those ended that failed, by number."""
+    pool.submit(items, progress)
+    return compile_failures(items)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +76,7 @@ def test_a_crash_is_narrowed_down_by_halves_of_requests_that_small_operations_sh
     names = ["compile_crash", "default"]
     crash, *others = candidates(names, sizes=range(8, 24), seconds_per_compile=0.0)
     items = [crash, *others[2::2]]
-    (failed,) = make_pool(jobs=1).compile(items, lambda count, name: None)
-    assert failed.candidate is crash
+    assert compiled(make_pool(jobs=1), items).keys() == {crash.id}
     assert sorted(requests, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
     assert all(item.facts.compile_ns is not None for item in items[1:])
 
@@ -80,11 +85,11 @@ def test_one_bad_configuration_costs_itself(make_pool):
     names = ["factor_2", "compile_crash", "factor_3", "compile_error", "factor_4", "factor_5"]
     items = candidates(names, sizes=(8, 9))
     seen = []
-    failed = make_pool().compile(items, lambda count, name: seen.append(name))
-    found = sorted((f.candidate.configuration.name, str(f.ending.outcome)) for f in failed)
+    failed = compiled(make_pool(), items, lambda count, name: seen.append(name))
+    names = {item.id: item.configuration.name for item in items}
+    found = sorted((names[number], str(ending.outcome)) for number, ending in failed.items())
     assert found == [("compile_crash", "crash")] * 2 + [("compile_error", "compile_error")] * 2
-    bad = {id(f.candidate) for f in failed}
-    right = [item for item in items if id(item) not in bad]
+    right = [item for item in items if item.id not in failed]
     assert all(item.facts.compile_ns >= 0.02e9 for item in right)
     assert {str(item) for item in right} <= set(seen)
     assert {item.stage for item in items} == {Stage.COMPILE}
@@ -93,16 +98,15 @@ def test_one_bad_configuration_costs_itself(make_pool):
 def test_a_deadline_costs_the_one_that_hangs(make_pool):
     pool = make_pool(deadlines_s={**RunSettings().deadlines_s, Stage.COMPILE: 2.0})
     items = candidates(["factor_2", "hang_compile", "factor_3", "factor_4"])
-    (failed,) = pool.compile(items, lambda count, name: None)
-    assert failed.candidate.configuration.name == "hang_compile"
-    assert failed.ending.outcome is Outcome.TIMEOUT
-    assert "deadlines.compile=4" in failed.ending.reason
+    failed = compiled(pool, items)
+    assert failed.keys() == {item.id for item in items if "hang" in item.configuration.name}
+    assert failed[items[1].id].outcome is Outcome.TIMEOUT
+    assert "deadlines.compile=4" in failed[items[1].id].reason
 
 
 def test_a_provider_that_cannot_start_fails_each_quickly(make_pool):
     items = candidates(["default", "fast", "factor_2"], unavailable="not here")
-    failed = make_pool().compile(items, lambda count, name: None)
-    found = [(f.ending.outcome, f.ending.reason) for f in failed]
+    found = [(one.outcome, one.reason) for one in compiled(make_pool(), items).values()]
     assert found == [(Outcome.UNSUPPORTED, "not here")] * 3
 
 

@@ -70,7 +70,6 @@ def test_a_product_is_sampled_within_the_roofline(
     found = summarize(
         rounds,
         stop_reason=policy.reason(rounds, seconds),
-        regime="burst",
         target=observed,
         settings=settings,
     )

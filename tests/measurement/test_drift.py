@@ -42,9 +42,7 @@ class DriftingClock:
 
 def measured(rounds):
     settings = RunSettings()
-    return summarize(
-        rounds, stop_reason="interval", regime="burst", target=TARGET, settings=settings
-    )
+    return summarize(rounds, stop_reason="interval", target=TARGET, settings=settings)
 
 
 COURSES = {

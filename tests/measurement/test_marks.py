@@ -24,7 +24,7 @@ def marks(rounds, telemetry=lambda _index: {}, settings=None, **how):
     ]
     settings = settings or RunSettings()
     return summarize(
-        taken, stop_reason="interval", regime=settings.regime, target=Target(TargetKind.CPU),
+        taken, stop_reason="interval", target=Target(TargetKind.CPU),
         settings=settings,
     ).marks  # fmt: skip
 

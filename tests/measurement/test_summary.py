@@ -12,7 +12,7 @@ CPU = Target(TargetKind.CPU)
 
 
 def _summarize(*rounds, **changes):
-    arguments = {"stop_reason": "interval", "regime": "burst", "target": CPU,
+    arguments = {"stop_reason": "interval", "target": CPU,
                  "settings": RunSettings(), **changes}  # fmt: skip
     return summarize(rounds, **arguments)
 
@@ -21,7 +21,9 @@ def test_statistics_over_all_rounds():
     how = {"method": "events", "first_launch_ns": 50.0, "input_sets": 9}
     first = Round(samples_ns=(1.0, 2.0, 3.0, 4.0, 5.0), **how)
     second = Round(samples_ns=(6.0, 7.0, 8.0, 9.0, 10.0), launches_per_sample=3, **how)
-    found = _summarize(first, second, stop_reason="max_samples", regime="sustained")
+    found = _summarize(
+        first, second, stop_reason="max_samples", settings=RunSettings(regime="sustained")
+    )
     assert found.median_ns == 5.5
     assert (found.ci_low_ns, found.ci_high_ns) == (None, None), "two rounds that do not overlap"
     assert (found.effective_samples, found.min_ns) == (2.0, 1.0)

@@ -53,7 +53,7 @@ from gemmetry.domain.errors import (
     Verification,
 )
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.units import format_bytes
 from gemmetry.engine.candidates import PROBE_DOUBT, LaunchBudget, job_of
@@ -66,7 +66,7 @@ from gemmetry.engine.guardian import (
     kill,
     own_image,
 )
-from gemmetry.engine.journal import EvidenceFolders
+from gemmetry.engine.journal import FAILURES, EvidenceFolders
 from gemmetry.engine.protocol import (
     COMPILING_HUNG_SHARE,
     HUNG,
@@ -123,18 +123,16 @@ class HangWatch:
     """
 
     def __init__(self, expected_s: float | None, flops: float, deadline_s: float) -> None:
-        self._expected_s = expected_s
-        self._flops = flops
-        self._deadline_s = deadline_s
+        self._expected_s, self._flops, self._deadline_s = expected_s, flops, deadline_s
         self._compiles = expected_s is None
         share = COMPILING_HUNG_SHARE if self._compiles else LEAST_HUNG_SHARE
         self._least_s = max(LEAST_HUNG_S, deadline_s * share)
 
     def of_companion(self, flops: float) -> HangWatch:
         """The watch over another executable of the same configuration."""
-        expected_s = None if self._compiles else self._expected_s
-        if expected_s is not None:
-            expected_s *= max(1.0, flops / max(self._flops, 1.0))
+        expected_s = None
+        if self._expected_s is not None and not self._compiles:
+            expected_s = self._expected_s * max(1.0, flops / max(self._flops, 1.0))
         return HangWatch(expected_s, flops, self._deadline_s)
 
     def limit_s(self, launches: int) -> float:
@@ -154,8 +152,7 @@ class HangWatch:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        took_s = (time.monotonic() - began) / launches
-        self._expected_s = max(self._expected_s or 0.0, took_s)
+        self._expected_s = max(self._expected_s or 0.0, (time.monotonic() - began) / launches)
 
 
 def hang_watch(provider: Provider, dispatch: Dispatch, deadline_s: float) -> HangWatch:
@@ -275,6 +272,7 @@ class Copies:
         )
 
 
+@dataclass(eq=False)
 class ReturnsOnce:
     """An executable whose untimed launches are checked for copies.
 
@@ -282,22 +280,16 @@ class ReturnsOnce:
     before it has created many.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        copies: Copies,
-        watch: HangWatch | None = None,
-        shared_by: int = 1,
-    ) -> None:
-        """`shared_by`: the processes that use the device at the same time."""
-        self.shared_by = shared_by
-        self._executable = executable
-        self._copies = copies
-        self._watch = watch
-        self._is_new = True
-        self.device = executable.device
-        self.facts = executable.facts
-        self.writes_output = executable.writes_output
+    _executable: Executable
+    _copies: Copies
+    _watch: HangWatch | None = None
+    shared_by: int = 1
+    """The processes that use the device at the same time."""
+    _is_new: bool = True
+
+    def __post_init__(self) -> None:
+        self.device, self.facts = self._executable.device, self._executable.facts
+        self.writes_output = self._executable.writes_output
 
     def watching(self, launches: int) -> AbstractContextManager[None]:
         """A context within which so many launches run and end."""
@@ -317,11 +309,9 @@ class ReturnsOnce:
             result = self._executable.run(inputs, output)
         finally:
             self._copies.end_copy()
-        if self._is_new:
-            self._is_new = False
-            self._copies.wait_and_check()
-        else:
-            self._copies.check()
+        check = self._copies.wait_and_check if self._is_new else self._copies.check
+        self._is_new = False
+        check()
         return result
 
 
@@ -352,10 +342,9 @@ class InputsAndReferences:
 
     def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
         """Host arrays of the operation's inputs."""
-        found = self._inputs.get(operation)
-        if found is not None:
+        if operation in self._inputs:
             self._inputs.move_to_end(operation)
-            return found
+            return self._inputs[operation]
         settings = self._settings
         found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
         self._inputs[operation] = found
@@ -438,8 +427,7 @@ class CompanionBuilder:
         if provider.supports(operation, target) is not None:
             return None
         for name in names:
-            configuration = provider.parse_configuration(name, operation, target)
-            if configuration is None:
+            if (configuration := provider.parse_configuration(name, operation, target)) is None:
                 continue
             built = Dispatch(operation, configuration, dispatch.provider, target)
             try:
@@ -471,7 +459,7 @@ class OpenDispatch:
     is_verified: bool
     right_output: str
     """Digest of an output that was verified; "" if none is known."""
-    is_repeatable: bool = False
+    is_repeatable: bool
     """Whether all launches that were verified in this process gave the same bits."""
 
 
@@ -494,9 +482,10 @@ class Bench:
         self._hello = hello
         self._job = job_of(hello.settings)
         self._workspace = workspace
-        self._known = InputsAndReferences(Path(hello.references), hello.settings)
+        folder = Path(hello.folder)
+        self.known = InputsAndReferences(folder / "references", hello.settings)
         self._on_device = ReferenceOnDevice()
-        self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
+        self._evidence = EvidenceFolders(folder / FAILURES, hello.settings)
         if hello.target.kind is TargetKind.CPU:
             pin_process(int(hello.options.get("threads", 0)))
         self._observers = make_observers(hello.target)
@@ -540,10 +529,8 @@ class Bench:
 
     def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
         """Answer, and end the processes that a completed dispatch left running."""
-        if not isinstance(answer, Sampled):
-            left = self._strays.find_new(dispatch_id)
-            if left:
-                self._channel.send(LeftBehind(dispatch_id, left))
+        if not isinstance(answer, Sampled) and (left := self._strays.find_new(dispatch_id)):
+            self._channel.send(LeftBehind(dispatch_id, left))
         if dispatch_id not in self._open:
             self._strays.end(dispatch_id)
         self._channel.send(answer)
@@ -560,44 +547,35 @@ class Bench:
         try:
             if executable is None:
                 executable = self._provider.build(dispatch, self._workspace)
-                slow = self._try(wire, dispatch, executable)
-                if slow:
+                if slow := self._try(wire, dispatch, executable):
                     executable.close()
                     return Opened(wire.id, executable.facts, None, None, slow, 0)
             verdict, right_output = self._verify(wire, dispatch, executable)
-            if verdict is not None and verdict.status is Verification.FAILED:
-                executable.close()
-                return Opened(wire.id, executable.facts, verdict, None, "", 0)
             if verdict is not None:
                 is_repeatable = verdict.checks.get("repeat") == "passed"
+                if verdict.status is Verification.FAILED:
+                    executable.close()
+                    return Opened(wire.id, executable.facts, verdict, None, "", 0)
             if self._hello.target.is_gpu:
                 # Memory that verification leaves cached is not available to other processes.
                 executable.device.release()
-            if ahead:
-                self._copies.wait_and_check()
-                self._ahead[wire.id] = (executable, is_repeatable)
-                free = executable.device.free_memory_bytes()
-                return Opened(
-                    wire.id, executable.facts, verdict, None, "", free, right_output=right_output
-                )
-            prepared = self._job.prepare(self, wire, dispatch, executable)
-            sampler = prepared.sampler
-            is_verified = verdict is not None or not wire.verify
+            prepared = None if ahead else self._job.prepare(self, wire, dispatch, executable)
+            sampler = prepared if isinstance(prepared, Sampler) else None
+            trace = prepared if isinstance(prepared, TraceFacts) else None
             self._copies.wait_and_check()
-            self._open[wire.id] = OpenDispatch(
-                dispatch,
-                executable,
-                sampler,
-                is_verified,
-                right_output or wire.right_output,
-                is_repeatable,
-            )
+            if ahead:
+                self._ahead[wire.id] = (executable, is_repeatable)
+            else:
+                is_verified = verdict is not None or not wire.verify
+                right = right_output or wire.right_output
+                self._open[wire.id] = OpenDispatch(
+                    dispatch, executable, sampler, is_verified, right, is_repeatable
+                )
             free = executable.device.free_memory_bytes()
             sample_s = 0.0 if sampler is None else sampler.sample_s
             return Opened(
-                wire.id, executable.facts, verdict, None, "", free, prepared.trace, right_output,
-                sample_s,
-            )  # fmt: skip
+                wire.id, executable.facts, verdict, None, "", free, trace, right_output, sample_s
+            )
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001  # the isolation boundary
@@ -621,7 +599,7 @@ class Bench:
                 f"of which {format_bytes(free_bytes)} are free",
                 hint="Choose a smaller shape.",
             )
-        arrays = self._known.inputs(operation)
+        arrays = self.known.inputs(operation)
         buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
         output = device.allocate(operation.output)
         device.synchronize()
@@ -641,8 +619,8 @@ class Bench:
             return None, ""
         self.enter(wire, Stage.VERIFY)
         operation, level = dispatch.operation, settings.verification_level
-        inputs = self._known.inputs(operation)
-        reference = self._known.reference(operation, executable)
+        inputs = self.known.inputs(operation)
+        reference = self.known.reference(operation, executable)
         deadline_s = settings.deadlines_s[Stage.VERIFY]
         if self._may_end:
             self._watch = hang_watch(self._provider, dispatch, deadline_s)
@@ -677,16 +655,12 @@ class Bench:
         """Announce that the dispatch enters `stage`, which starts the deadline of that stage."""
         self._channel.send(Entered(wire.id, stage))
 
-    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
-        """The inputs of `operation`, on the host."""
-        return self._known.inputs(operation)
-
     def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
         """A sampler of `executable`, warmed up."""
         operation = dispatch.operation
         sampler = Sampler(
-            executable, operation, self.inputs(operation), self._hello.settings, self._observers,
-            self._uploads, self._copies.end_copy,
+            executable, operation, self.known.inputs(operation), self._hello.settings,
+            self._observers, self._uploads, self._copies.end_copy,
         )  # fmt: skip
         sampler.prepare()
         return sampler
@@ -728,8 +702,8 @@ class Bench:
         if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
             return None, None
         operation = item.dispatch.operation
-        inputs = self._known.inputs(operation)
-        find_reference = partial(self._known.reference, operation, item.executable)
+        inputs = self.known.inputs(operation)
+        find_reference = partial(self.known.reference, operation, item.executable)
         last: list[LeftOutput] = []
         right = item.right_output
         left = [*item.sampler.recheck(right), *item.sampler.kept_results(right)]
@@ -745,10 +719,8 @@ class Bench:
             declared=item.executable.facts.declared,
             seed=self._hello.settings.seed,
         )
-        if damage and not check.is_failure:
-            return failed(f"a timed launch {damage}", name=AFTER_TIMING), None
         if not check.is_failure:
-            return check, None
+            return failed(f"a timed launch {damage}", name=AFTER_TIMING) if damage else check, None
         output, change = last[0].array, last[0].change
         reference = find_reference()
         if change is not None:

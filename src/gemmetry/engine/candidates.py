@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from gemmetry.engine.bench import Bench
     from gemmetry.engine.experiment import Experiment
     from gemmetry.engine.protocol import Opened, WireDispatch
-    from gemmetry.engine.slots import Budget
     from gemmetry.measurement.sampler import Sampler
 
 
@@ -79,14 +78,6 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedDispatch:
-    """What a worker keeps of an open dispatch."""
-
-    sampler: Sampler | None = None
-    trace: TraceFacts | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """What a run does with each dispatch of its plan. Every job builds dispatches, and verifies
     them if the settings require it; kinds of jobs override what else they do."""
@@ -107,6 +98,9 @@ class Job:
     """Whether an experiment may lack results of a plan beyond which it has grown."""
     keeps_verdicts: ClassVar[bool] = True
     """Whether a finished dispatch that is continued is not verified again."""
+    works_alone: ClassVar[bool] = False
+    """Whether dispatches are open one at a time: they are not compared in rounds, and each is kept
+    at once."""
     leaves_files: ClassVar[bool] = False
     """Whether workers write results to files, which stay on the machine where they run."""
     worker_defaults: ClassVar[Mapping[str, str]] = {}
@@ -117,12 +111,6 @@ class Job:
     def process_count(self, target: Target) -> int:
         """The number of processes that share the work on a dispatch."""
         return 1
-
-    def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
-        """`candidates` in groups that are open at the same time."""
-        from gemmetry.engine.slots import groups
-
-        return groups(candidates, budget)
 
     def outputs(self, store: Experiment, environment_id: str, *, fresh: bool) -> Outputs:
         """Files to keep in the experiment `store`.
@@ -171,18 +159,15 @@ class Job:
     # In workers.
 
     def prepare(
-        self,
-        bench: Bench,
-        wire: WireDispatch,
-        dispatch: Dispatch,
-        executable: Executable,
-    ) -> PreparedDispatch:
-        """Do the work that follows building and verification.
+        self, bench: Bench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> Sampler | TraceFacts | None:
+        """Do the work that follows building and verification. Returns what takes the samples, or
+        the traces that were recorded.
 
         Raises:
             DispatchError, OutOfMemoryError, DeviceLostError: it failed.
         """
-        return PreparedDispatch()
+        return None
 
 
 class Compiling(Job):
@@ -226,10 +211,10 @@ class Measuring(Job):
 
     def prepare(
         self, bench: Bench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
-    ) -> PreparedDispatch:
+    ) -> Sampler:
         """Upload the inputs and warm up."""
         bench.enter(wire, Stage.MEASURE)
-        return PreparedDispatch(sampler=bench.make_sampler(dispatch, executable))
+        return bench.make_sampler(dispatch, executable)
 
 
 def job_of(settings: RunSettings) -> Job:
@@ -265,11 +250,9 @@ class LaunchBudget:
     def limit_s(self) -> float:
         """The longest launch that can run within its deadlines."""
         settings = self.job.settings
-        limits = [settings.max_seconds_per_launch, self.job.launch_limit_s]
         fewest = self._launches(math.inf)
-        if fewest:
-            limits.append(settings.deadlines_s[Stage.VERIFY] / fewest)
-        return min(limits)
+        verify_s = settings.deadlines_s[Stage.VERIFY] / fewest if fewest else math.inf
+        return min(settings.max_seconds_per_launch, self.job.launch_limit_s, verify_s)
 
     @property
     def trial_s(self) -> float:
@@ -281,49 +264,38 @@ class LaunchBudget:
         long, so that one has to be tried; False if nothing is predicted."""
         return predicted_s is not None and bool(self.objection(PROBE_DOUBT * predicted_s))
 
-    def objection(self, seconds: float) -> str:
-        """Why a launch that took `seconds` is too long, and what to do; "" if it is not."""
-        return self._objection(seconds, f"one launch took {seconds:.3g} s")
-
     def overrun(self) -> str:
         """The objection to a launch that exceeded :attr:`trial_s`."""
-        return self._objection(
-            math.nextafter(self.trial_s, math.inf),
-            f"one launch did not end within {self.trial_s:.3g} s",
-        )
+        observed = f"one launch did not end within {self.trial_s:.3g} s"
+        return self.objection(math.nextafter(self.trial_s, math.inf), observed)
 
-    def _objection(self, seconds: float, observed: str) -> str:
-        settings = self.job.settings
+    def objection(self, seconds: float, observed: str = "") -> str:
+        """Why a launch that took `seconds` is too long, and what to do; "" if it is not."""
+        settings, observed = self.job.settings, observed or f"one launch took {seconds:.3g} s"
         if seconds > settings.max_seconds_per_launch:
             return (
                 f"{observed}, more than the {settings.max_seconds_per_launch:.3g} s allowed; "
                 "raise --max-seconds-per-launch to run it"
             )
-        objection = self.job.objection(seconds)
-        if objection:
+        if objection := self.job.objection(seconds):
             return f"{observed}, {objection}"
         count, deadline_s = self._launches(seconds), settings.deadlines_s[Stage.VERIFY]
-        needed_s = count * seconds
-        if needed_s <= deadline_s:
+        if count * seconds <= deadline_s:
             return ""
         return (
             f"{observed}, so that the {count} launches of {settings.verification_level} "
             f"verification would exceed its deadline of {deadline_s:g} s; run it with --set "
-            f"deadlines.verify={math.ceil(2 * needed_s)}"
+            f"deadlines.verify={math.ceil(2 * count * seconds)}"
             + ("" if settings.verification_level == "quick" else " or --verification-level quick")
         )
 
     def _launches(self, seconds: float) -> int:
         settings = self.job.settings
-        if not (settings.verify and self.verifies):
-            return 0
-        return launches(settings.verification_level, seconds)
+        is_verified = settings.verify and self.verifies
+        return launches(settings.verification_level, seconds) if is_verified else 0
 
 
 _DEFAULTS = RunSettings()
-
-_PLACES = {form: place for place, form in enumerate(Form)}
-"""The order of a command's options."""
 
 
 def reproduction_command(
@@ -390,21 +362,18 @@ def _provider(lane: Lane) -> list[str]:
         words = ["--set", f"providers={document}"]
     else:
         words = ["--providers", lane.provider]
-    kernels = lane.options.get("kernel") or []
-    if kernels:
+    if kernels := lane.options.get("kernel") or []:
         words += ["--kernel", kernels if isinstance(kernels, str) else ",".join(kernels)]
     return words
-
-
-_ALWAYS_NAMED = ("seed", "distribution")
 
 
 def _settings(settings: RunSettings) -> list[str]:
     """Options of the settings that can change an outcome and differ from their defaults."""
     words: list[str] = []
-    for key in sorted(SETTINGS, key=lambda key: _PLACES[key.form]):
+    for key in sorted(SETTINGS, key=lambda key: list(Form).index(key.form)):
         value, usual = getattr(settings, key.setting), getattr(_DEFAULTS, key.setting)
-        if value != usual and key.effect is not Effect.NOTHING and key.name not in _ALWAYS_NAMED:
+        is_named = key.effect is Effect.NOTHING or key.name in ("seed", "distribution")
+        if value != usual and not is_named:
             words += _option(key, value, usual)
     return words
 
@@ -488,11 +457,6 @@ class Candidate:
             self.trace_kept, self.right_output,
         )  # fmt: skip
 
-    @property
-    def next_worker(self) -> int:
-        """The number of the worker that samples the next round; workers take turns."""
-        return self.workers[len(self.rounds) % len(self.workers)]
-
     def add_round(self, taken: Round) -> StoredRound:
         """Add a round. Returns the part that the store keeps."""
         number = len(self.rounds)
@@ -543,17 +507,12 @@ class RecordMaker:
     host_bytes_per_s: float | None = None
     """The memory bandwidth of the host, if it was measured for the roofline of CPU targets."""
 
-    def failed(
-        self,
-        lane: Lane,
-        operation: Operation,
-        configuration: Configuration,
-        outcome: Outcome,
-        reason: str,
+    def refused(
+        self, lane: Lane, operation: Operation, configuration: Configuration, reason: str
     ) -> Record:
-        """The record of a dispatch that ended before anything was done with it."""
+        """The record of a dispatch that its provider does not support."""
         candidate = Candidate(0, lane, operation, str(operation), configuration)
-        return self._record(candidate, outcome, reason=reason)
+        return self._record(candidate, Outcome.UNSUPPORTED, reason=reason)
 
     def ended(self, candidate: Candidate, ending: Ending) -> Record:
         """The record of a dispatch that did not complete."""
@@ -571,17 +530,18 @@ class RecordMaker:
             measurement = replace(measurement, marks=(*measurement.marks, mark))
         elif text:
             candidate.facts = replace(candidate.facts, notes=(*candidate.facts.notes, text))
-        fraction, source = None, ""
+        fields: dict[str, Any] = {}
         if measurement is not None and measurement.median_ns > 0:
             target, operation = candidate.lane.target, candidate.operation
             roof = roofline(target, operation, host_bytes_per_s=self.host_bytes_per_s)
             if roof is not None:
                 speed = operation.flops / (measurement.median_ns / 1e9)
-                fraction, source = speed / roof.attainable_flops_per_s, roof.source
-        return self._record(
-            candidate, Outcome.OK, measurement=measurement, trace=self._trace(candidate),
-            roofline_fraction=fraction, roofline_source=source,
-        )  # fmt: skip
+                fields["roofline_fraction"] = speed / roof.attainable_flops_per_s
+                fields["roofline_source"] = roof.source
+        if (trace := candidate.trace) is not None:
+            folder = str(Path(trace.folder).relative_to(self.folder))
+            fields["trace"] = replace(trace, folder=folder)
+        return self._record(candidate, Outcome.OK, measurement=measurement, **fields)
 
     def _record(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Record:
         """The record of `candidate`, with `fields` of it that only some outcomes have."""
@@ -609,11 +569,6 @@ class RecordMaker:
             **fields,
         )
 
-    def _trace(self, candidate: Candidate) -> TraceFacts | None:
-        """The recorded trace, with a folder relative to the experiment's."""
-        trace = candidate.trace
-        return trace and replace(trace, folder=str(Path(trace.folder).relative_to(self.folder)))
-
     def _of_this_run(self, facts: BuildFacts) -> BuildFacts:
         """Make paths relative to the experiment, so that the folder can be moved; files outside it
         keep absolute paths. Providers give absolute paths, or paths relative to the parent of
@@ -636,6 +591,5 @@ def merge_facts(compiled: BuildFacts, built: BuildFacts) -> BuildFacts:
     """The facts from building, completed by those from compiling."""
     if compiled == BuildFacts():
         return built
-    values = {one.name: getattr(built, one.name) for one in fields(built)}
-    known = {name: value for name, value in values.items() if value not in (None, ())}
-    return replace(compiled, **known)
+    values = ((one.name, getattr(built, one.name)) for one in fields(built))
+    return replace(compiled, **{name: value for name, value in values if value not in (None, ())})

@@ -21,12 +21,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from gemmetry.domain.contracts import Provider, ProviderTraits
+from gemmetry.domain.contracts import Provider
 from gemmetry.domain.dispatch import Plan, Target, parse_operation, parse_target
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.settings import RAY
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.engine.candidates import RecordMaker, job_of
+from gemmetry.engine.candidates import job_of
 from gemmetry.engine.planning import make_lanes, planned_rows
 from gemmetry.engine.slots import plan_for_nodes
 from gemmetry.providers.base import support_places, traits_of
@@ -41,7 +41,6 @@ from gemmetry.providers.cuda_provider.kernel import ARCHITECTURE, CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.providers.registry import (
     BrokenPluginError,
-    ProviderNames,
     UnavailableProvider,
     load_provider,
     provider_names,
@@ -54,11 +53,8 @@ class InstalledCatalogue:
     def __init__(self) -> None:
         self._loaded: list[tuple[str, dict[str, Any], Provider]] = []
 
-    def provider_names(self) -> ProviderNames:
-        return _names()
-
-    def traits(self, name: str) -> ProviderTraits:
-        return traits_of(name)
+    provider_names = staticmethod(cache(provider_names))
+    traits = staticmethod(traits_of)
 
     def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
         """The provider itself; a provider that cannot be imported is returned as unavailable, with
@@ -83,11 +79,6 @@ class InstalledCatalogue:
 
     def targets(self, name: str, options: Mapping[str, Any]) -> Sequence[Target]:
         return self.provider(name, options).targets()
-
-
-@cache
-def _names() -> ProviderNames:
-    return provider_names()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +108,7 @@ def list_dispatches(plan: Plan) -> Iterator[ListedDispatch]:
         plan = plan_for_nodes(plan, job_of(plan.settings), None)
     lanes = make_lanes(plan, load_provider)
     by_id = {item.lane.id: item.lane for item in lanes}
-    records = RecordMaker(plan.settings, "", Path())
-    for row, refusal in planned_rows(plan, lanes, records.failed):
+    for row, refusal in planned_rows(plan, lanes):
         lane = by_id[row.lane]
         yield ListedDispatch(lane.provider, lane.target, row.operation, row.configuration, refusal)
 

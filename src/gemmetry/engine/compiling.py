@@ -14,10 +14,8 @@ Compiles what a device is to measure next, and ends what does not compile.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from gemmetry.domain.contracts import Provider
@@ -26,11 +24,12 @@ from gemmetry.domain.errors import DeviceLostError, Outcome, Stage
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.tables import grouped
 from gemmetry.engine.bench import shapes_of, stages_of
 from gemmetry.engine.candidates import Candidate, Job, RecordMaker
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider
-from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.process import WorkerContext, WorkerProcess, stop_all
 from gemmetry.engine.protocol import (
     Answered,
     Compile,
@@ -40,6 +39,7 @@ from gemmetry.engine.protocol import (
     ending_of,
     out_of_turn,
 )
+from gemmetry.engine.schema import Lane
 from gemmetry.verification.checks.contents import contents_sizes
 from gemmetry.verification.checks.shapes import long_sizes
 from gemmetry.verification.companions import (
@@ -68,14 +68,6 @@ Progress = Callable[[int, str], None]
 """Called with the number of dispatches just compiled and the name of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A dispatch that did not compile."""
-
-    candidate: Candidate
-    ending: Ending
-
-
 class CompilePool:
     """`jobs` compile workers at a time; 0: one per processor."""
 
@@ -83,23 +75,20 @@ class CompilePool:
         self._context = context
         self._jobs = context.settings.jobs or context.cores
         self._threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="compile")
-        self._local = threading.local()
-        self._workers: set[WorkerProcess] = set()
-        self._mutex = threading.Lock()
+        self._workers: dict[tuple[int, int], tuple[int, WorkerProcess]] = {}
+        """By thread and lane, with the processors that it may use."""
         self._broken: dict[int, Ending] = {}
 
     def submit(
         self, candidates: Iterable[Candidate], progress: Progress, *, fewest: int = 1
-    ) -> list[Future[list[Failed]]]:
-        """Start compiling. Facts are stored in the candidates; the futures return the failures.
+    ) -> list[Future[dict[int, Ending]]]:
+        """Start compiling. Facts are stored in the candidates; the futures return the endings of
+        those that do not compile, by number.
 
         Args:
             fewest: dispatches that are worth a worker of their own.
         """
-        by_lane: dict[int, list[Candidate]] = defaultdict(list)
-        for candidate in candidates:
-            candidate.stage = Stage.COMPILE
-            by_lane[candidate.lane.id].append(candidate)
+        by_lane = grouped(candidates, lambda candidate: candidate.lane.id)
         batches = [
             batch for group in by_lane.values()
             for batch in split(group, min(self._jobs, -(-len(group) // fewest)))
@@ -109,43 +98,37 @@ class CompilePool:
         futures = [self._threads.submit(self._compile, batch, jobs, progress) for batch in batches]
         for batch, future in zip(batches, futures, strict=True):
             for candidate in batch:
-                candidate.compiling = future
+                candidate.compiling, candidate.stage = future, Stage.COMPILE
         return futures
-
-    def compile(self, candidates: Sequence[Candidate], progress: Progress) -> list[Failed]:
-        """Compile all candidates and wait."""
-        return collect(self.submit(candidates, progress))
 
     def close(self) -> None:
         """End all compile workers; at once if the stop flag is set."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for worker in self._workers:
-            worker.request_end()
-        for worker in self._workers:
-            worker.stop()
+        stop_all([worker for _, worker in self._workers.values()])
         self._workers.clear()
 
-    def _compile(self, batch: list[Candidate], jobs: int, progress: Progress) -> list[Failed]:
+    def _compile(
+        self, batch: Sequence[Candidate], jobs: int, progress: Progress
+    ) -> dict[int, Ending]:
         failed, left, ending = self._attempt(batch, jobs, progress)
         if len(batch) == 1 and left:
             progress(1, str(batch[0]))
-            return [Failed(batch[0], ending or _NO_ANSWER)]
+            return {batch[0].id: ending or _NO_ANSWER}
         hung = ending is not None and ending.outcome is Outcome.TIMEOUT
         size = 1 if hung else -(-len(left) // 2)
         for start in range(0, len(left), max(1, size)):
-            failed += self._compile(left[start : start + size], jobs, progress)
+            failed |= self._compile(left[start : start + size], jobs, progress)
         return failed
 
     def _attempt(
         self, batch: Sequence[Candidate], jobs: int, progress: Progress
-    ) -> tuple[list[Failed], list[Candidate], Ending | None]:
-        """Send one request. Returns the failures, the candidates without an answer, and how the
-        worker was lost, if it was."""
-        waiting = {candidate.id: candidate for candidate in batch}
-        failed: list[Failed] = []
-        worker: WorkerProcess | None = None
+    ) -> tuple[dict[int, Ending], list[Candidate], Ending | None]:
+        """Send one request. Returns the endings of failures, the candidates without an answer, and
+        how the worker was lost, if it was."""
+        waiting, lane = {candidate.id: candidate for candidate in batch}, batch[0].lane
+        failed: dict[int, Ending] = {}
         try:
-            worker = self._worker(batch[0], jobs)
+            worker = self._worker(lane, jobs)
             worker.send(Compile(tuple(candidate.wire for candidate in batch)))
             while True:
                 worker.set_deadline(Stage.COMPILE, "compiling", min(len(waiting), BATCH_DEADLINES))
@@ -159,42 +142,33 @@ class CompilePool:
                 if reply.failure is not None:
                     if reply.failure.kind == DeviceLostError.__name__:
                         raise DeviceLostError(reply.failure.message)
-                    failed.append(Failed(candidate, ending_of(reply.failure, "")))
+                    failed[candidate.id] = ending_of(reply.failure, "")
                 progress(1, str(candidate))
         except WorkerLost as lost:
-            self._forget(batch[0].lane.id, worker)
+            self._forget(lane)
             return failed, list(waiting.values()), lost.ending
         except BaseException:
-            self._forget(batch[0].lane.id, worker)
+            self._forget(lane)
             raise
 
-    def _worker(self, candidate: Candidate, jobs: int) -> WorkerProcess:
-        mine: dict[int, tuple[int, WorkerProcess]] = self._local.__dict__.setdefault("workers", {})
-        lane = candidate.lane
+    def _worker(self, lane: Lane, jobs: int) -> WorkerProcess:
+        """This thread's worker of `lane`."""
         if lane.id in self._broken:
             raise WorkerLost(self._broken[lane.id])
-        known = mine.get(lane.id)
-        if known is not None and known[0] == jobs:
-            return known[1]
-        if known is not None:
-            self._forget(lane.id, known[1])
-        worker = WorkerProcess(lane, self._context, self._context.hello(lane, jobs=jobs))
-        with self._mutex:
-            self._workers.add(worker)
-        failure = worker.wait_ready()
-        if failure is not None:
-            self._forget(lane.id, worker)
-            self._broken[lane.id] = ending_of(failure, "")
-            raise WorkerLost(self._broken[lane.id])
-        mine[lane.id] = (jobs, worker)
-        return worker
+        key = (threading.get_ident(), lane.id)
+        if key not in self._workers or self._workers[key][0] != jobs:
+            self._forget(lane)
+            worker = WorkerProcess(lane, self._context, jobs=jobs)
+            self._workers[key] = (jobs, worker)
+            if (failure := worker.wait_ready()) is not None:
+                self._broken[lane.id] = ending_of(failure, "")
+                raise WorkerLost(self._broken[lane.id])
+        return self._workers[key][1]
 
-    def _forget(self, lane: int, worker: WorkerProcess | None) -> None:
-        self._local.__dict__.setdefault("workers", {}).pop(lane, None)
-        if worker is not None:
-            worker.kill()
-            with self._mutex:
-                self._workers.discard(worker)
+    def _forget(self, lane: Lane) -> None:
+        """Kill this thread's worker of `lane`, if it has one."""
+        if known := self._workers.pop((threading.get_ident(), lane.id), None):
+            known[1].kill()
 
 
 def split(group: Sequence[Candidate], jobs: int) -> list[list[Candidate]]:
@@ -206,17 +180,12 @@ def split(group: Sequence[Candidate], jobs: int) -> list[list[Candidate]]:
     return [list(group[start:end]) for start, end in pairwise(bounds)]
 
 
-def collect(futures: Sequence[Future[list[Failed]]]) -> list[Failed]:
-    """Wait for compile batches. Returns all failures."""
-    wait(futures)
-    return [failed for future in futures for failed in future.result()]
-
-
 def compile_failures(candidates: Iterable[Candidate]) -> dict[int, Ending]:
     """Wait for the compilers of `candidates`. Returns the endings of failed compilations, by
     number; other failures of the same batches may be among them."""
     futures = {one.compiling for one in candidates if one.compiling is not None}
-    return {failed.candidate.id: failed.ending for failed in collect(list(futures))}
+    wait(futures)
+    return {number: ending for future in futures for number, ending in future.result().items()}
 
 
 _NO_ANSWER = Ending(Outcome.CRASH, "the provider's compile method returned no result for it")
@@ -244,8 +213,7 @@ class CompanionsAhead:
         for candidate in candidates if self._is_needed else ():
             lane, configuration = candidate.lane, candidate.configuration
             provider = self._providers[lane.id]
-            signature = candidate.operation.signature
-            key = (lane.id, configuration.name, signature, configuration.tile)
+            key = (lane.id, configuration.name, candidate.operation.signature, configuration.tile)
             if key in self._known or not provider.rebuilds_quickly:
                 continue
             self._known.add(key)

@@ -20,7 +20,6 @@ import ctypes
 import dataclasses
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -55,11 +54,12 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.files import remove
 from gemmetry.domain.record import CounterFacts, Message, Record
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.engine.candidates import Candidate, job_of
 from gemmetry.engine.journal import Journal, path_of
 from gemmetry.engine.opaque import run_command
-from gemmetry.engine.planning import LaneProvider, Resolver
+from gemmetry.engine.planning import LaneProvider, candidates_of
 from gemmetry.engine.process import WorkerContext
 from gemmetry.engine.protocol import Hello
 from gemmetry.engine.sanitizing import CANNOT, build_requested, made_ready
@@ -210,9 +210,7 @@ class Counting:
         what = f"collecting hardware counters of {dispatches}"
         self.journal.publish(Message(f"{what}, in processes that launch nothing else"))
         rows = (row for row in store.planned() if row.id in lacking)
-        by_lane: dict[int, list[Candidate]] = defaultdict(list)
-        for candidate in Resolver(self.lanes).candidates(rows):
-            by_lane[candidate.lane.id].append(candidate)
+        by_lane = grouped(candidates_of(rows, self.lanes), lambda one: one.lane.id)
         done = 0
         try:
             for candidates in by_lane.values():
@@ -252,8 +250,7 @@ class Counting:
             together = together and (bool(found) or len(group) == 1)
             alone = left.pop(0)
             try:
-                collected = self._collected([alone], self._folder(alone))
-                yield alone, self._facts(alone, collected)
+                yield alone, self._facts(alone, self._collected([alone], self._folder(alone)))
             except GemmetryError as error:
                 if isinstance(error, EnvironmentFailure) and not self._has_crashed(alone, error):
                     raise EnvironmentFailure(f"counters of {alone.name}: {error}") from error

@@ -11,17 +11,16 @@ which its process measures runs as fast as that of the parent.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import msgspec
@@ -31,6 +30,7 @@ from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError, Verification
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Doing, Measurement, Record, StageProgress, Trait, Verdict
+from gemmetry.domain.tables import grouped
 from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, merge_facts
 from gemmetry.engine.compiling import compile_failures
 from gemmetry.engine.journal import Journal
@@ -61,7 +61,6 @@ from gemmetry.engine.protocol import (
 from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.slots import Budget, Slot
 from gemmetry.hardware.roofline import SpeedLimit, speed_limit
-from gemmetry.measurement.energy import summarize_energy
 from gemmetry.measurement.marks import summarize
 from gemmetry.measurement.stopping import Round, StopPolicy, is_outclassed, median_of_rounds
 from gemmetry.verification.checks import CheckOutcome, CheckResult
@@ -86,8 +85,7 @@ def timing_check(
     """The check ``timing_sanity``: failed where the median is shorter than the device's compute
     peak allows (``hardware/roofline.py``), so that a launch that did not do its work, or whose
     work was not timed, is reported as ``wrong`` instead of fast; and where clocks disagree."""
-    flaw = _flaw_of_clocks([one for one in rounds if one.waited_s > 0 and one.elapsed_s > 0])
-    if flaw:
+    if flaw := _flaw_of_clocks([one for one in rounds if one.waited_s > 0 and one.elapsed_s > 0]):
         return CheckResult(NAME, CheckOutcome.FAILED, f"its clock cannot be right: {flaw}")
     limit = speed_limit(target, operation, declared)
     if not isinstance(limit, SpeedLimit):
@@ -95,9 +93,8 @@ def timing_check(
     shortest_ns = operation.flops / limit.flops_per_s * 1e9
     if measurement.median_ns >= shortest_ns:
         return CheckResult(NAME)
-    speed = "no time at all"
-    if measurement.median_ns > 0:
-        speed = f"{operation.flops / measurement.median_ns / 1e3:.4g} TFLOP/s"
+    rate = operation.flops / measurement.median_ns if measurement.median_ns > 0 else 0.0
+    speed = f"{rate / 1e3:.4g} TFLOP/s" if rate else "no time at all"
     return CheckResult(
         NAME,
         CheckOutcome.FAILED,
@@ -114,18 +111,11 @@ def _flaw_of_clocks(rounds: Sequence[Round]) -> str:
     timed = [one for one in rounds if one.method != "simulated"]
     samples_s = sum(sum(one.samples_ns) * one.launches_per_sample for one in timed) / 1e9
     around_s = sum(one.seconds for one in timed if one.method == "wall_clock")
-    for less, less_s, more, more_s, allowed_s in (
+    for less, less_s, more, more_s, (once_s, each_s) in (
         ("the process counted", elapsed_s, "its parent waited", waited_s, PARENT_S),
         ("the parent waited", waited_s, "the samples add up to", samples_s, PARENT_S),
-        (
-            "the samples add up to",
-            samples_s,
-            "the process counted",
-            around_s,
-            PROCESS_S,
-        ),
+        ("the samples add up to", samples_s, "the process counted", around_s, PROCESS_S),
     ):
-        once_s, each_s = allowed_s
         if more_s > CLOCK_RATIO * less_s + once_s + each_s * len(rounds):
             return f"{less} {less_s:.3g} s, and {more} {more_s:.3g} s, for {len(rounds)} rounds"
     return ""
@@ -177,11 +167,9 @@ class DeviceSession:
         """`budget` limits the memory of a group, on this device and on others of the target."""
         self._slot, self._budget, self._journal = slot, budget, journal
         self._job, self._settings = slot.context.job, slot.context.settings
-        self._records = dataclasses.replace(
-            records, environment_id=slot.environment_id, device_id=slot.device_id
-        )
+        self._records = dataclasses.replace(records, device_id=slot.device_id)
         self._policy = StopPolicy(self._settings, slot.target)
-        self._crews = Crews(slot.context, self._job.process_count(slot.target))
+        self.crews = Crews(slot.context, self._job.process_count(slot.target))
         self._uncounted: set[int] = set()
         """The candidates of the group that progress has yet to count, and how many it has."""
         self._counted = 0
@@ -221,7 +209,7 @@ class DeviceSession:
         """Start the workers that `candidates` need, without waiting for them."""
         group = list(candidates)
         self._slot.adopt(group)
-        self._crews.start(candidate.lane for candidate in group)
+        self.crews.start(candidate.lane for candidate in group)
 
     def measure(self, groups: Iterable[Sequence[Candidate]]) -> None:
         """Process every candidate until it has a record, group by group."""
@@ -237,14 +225,6 @@ class DeviceSession:
             self._store()
             raise
 
-    def close(self) -> None:
-        """End the workers."""
-        self._crews.stop()
-
-    def kill(self) -> None:
-        """Kill the workers."""
-        self._crews.kill()
-
     def _measure_group(self, group: Sequence[Candidate]) -> None:
         self._restore(group)
         self._ended.clear()
@@ -258,14 +238,14 @@ class DeviceSession:
         opened = self._opened
         self._open_ahead(group)
         done = self._ended | {one.id for one in self._second_chances}
-        for _, members in _by_lane([one for one in group if one.id not in done]):
+        for _, members in _by_lane(one for one in group if one.id not in done):
             self._open_all(members)
         self._opened = opened + len(group)
         self._opening_s += time.monotonic() - self._began_s
         self._store()
         if self._job.samples:
             self._sample_all(group[0].id)
-        self._close_lanes(list(_by_lane([*self._open.values(), *self._stale.values()])))
+        self._close_lanes(_by_lane([*self._open.values(), *self._stale.values()]))
         self._open.clear()
         self._stale.clear()
         self._store()
@@ -275,7 +255,7 @@ class DeviceSession:
         whole group starts again, because its candidates are compared on one device."""
         experiment, numbers = self._journal.experiment, [candidate.id for candidate in group]
         rounds = experiment.rounds(numbers)
-        if not all(map(self._slot.continues, rounds.values())):
+        if not self._slot.continues(chain(*rounds.values()), experiment.alike):
             dropped = experiment.drop_rounds(numbers)
             self._journal.warn(
                 f"{dropped} earlier samples of unfinished dispatches come from another device; "
@@ -296,7 +276,7 @@ class DeviceSession:
         waiting = deque(self._compiled(list(members)))
         while waiting:
             try:
-                workers = self._crews.of(waiting[0].lane)
+                workers = self.crews.of(waiting[0].lane)
             except WorkerLost as lost:
                 for candidate in waiting:
                     self._end(candidate, lost.ending)
@@ -320,12 +300,13 @@ class DeviceSession:
                 # After those that have not been opened yet, of which the next may cost a worker.
                 waiting.extend(self._drop_crew(requested[0].lane.id))
 
-    @contextlib.contextmanager
-    def _threads(self, count: int, name: str) -> Iterator[ThreadPoolExecutor]:
-        """A pool of threads. An interrupt of the waiting thread stops the run and thereby them."""
-        with ThreadPoolExecutor(count, thread_name_prefix=name) as threads:
+    def _all_at_once(self, name: str, work: Sequence[Callable[[], None]]) -> None:
+        """Do all parts of `work` in threads. An interrupt of this one stops the run and thereby
+        them."""
+        with ThreadPoolExecutor(max(1, len(work)), thread_name_prefix=name) as threads:
             try:
-                yield threads
+                for done in [threads.submit(part) for part in work]:
+                    done.result()
             except KeyboardInterrupt:
                 self._slot.context.stop.set()
                 raise
@@ -347,12 +328,11 @@ class DeviceSession:
         if not (self._slot.target.is_gpu and self._job.samples and len(group) > 1):
             return
         self._opens_ahead = True
-        workers = self._job.process_count(self._slot.target)
-        sharing = sum(min(workers, len(lane)) for lane in lanes)
+        sharing = sum(min(self._job.process_count(self._slot.target), len(lane)) for lane in lanes)
         try:
-            with self._threads(len(lanes), "opening") as threads:
-                for done in [threads.submit(self._open_lane_ahead, one, sharing) for one in lanes]:
-                    done.result()
+            self._all_at_once(
+                "opening", [partial(self._open_lane_ahead, one, sharing) for one in lanes]
+            )
         finally:
             self._opens_ahead = False
         self._store()
@@ -366,28 +346,21 @@ class DeviceSession:
         while waiting:
             try:
                 with self._mutex:
-                    workers = self._crews.of(lane)
+                    workers = self.crews.of(lane)
             except WorkerLost:
                 return  # opening them has the reason
             shares = self._verifying(waiting, len(workers))
             right: list[list[Candidate]] = [[] for _ in workers]
-            verifying = [
-                partial(self._verify_ahead, *one, sharing)
-                for one in zip(workers, shares, right, strict=True)
-            ]
-            lost = _losses(verifying)
+            parts = zip(workers, shares, right, strict=True)
+            lost = _losses([partial(self._verify_ahead, *part, sharing) for part in parts])
             if not lost:
                 found = {one.id for part in right for one in part}
-                repeating = [
-                    partial(
-                        self._build_ahead,
-                        worker,
-                        [one for one in members if one.id in found and one not in part],
-                        sharing,
-                    )
-                    for worker, part in zip(workers, right, strict=True)
+                others = [
+                    [one for one in members if one.id in found and one not in part]
+                    for part in right
                 ]
-                if not _losses(repeating):
+                building = zip(workers, others, strict=True)
+                if not _losses([partial(self._build_ahead, *one, sharing) for one in building]):
                     return
             with self._mutex:
                 for number, loss in lost.items():
@@ -395,7 +368,7 @@ class DeviceSession:
                         self._blame(shares[number][0], loss.ending)
                         self._announce(shares[number].popleft())
                 # What costs a further worker its life does so again when it is opened there.
-                self._crews.drop(lane.id)
+                self.crews.drop(lane.id)
             waiting = [one for share in shares for one in share]
 
     def _verify_ahead(
@@ -448,14 +421,13 @@ class DeviceSession:
                 candidate.workers[:] = [0]
             self._announce(candidate)
             return
-        failure = None
         if opened.failure is not None:
-            failure = ending_of(opened.failure, worker.output_tail())
-        if failure is None and not opened.skip_reason:
+            ending = ending_of(opened.failure, worker.output_tail())
+            if ending.outcome is not Outcome.OUT_OF_MEMORY:
+                self._blame(candidate, ending)
+                self._stale[candidate.id] = self._open.pop(candidate.id)
+        elif not opened.skip_reason:
             candidate.workers.append(number)
-        elif failure is not None and failure.outcome is not Outcome.OUT_OF_MEMORY:
-            self._blame(candidate, failure)
-            self._stale[candidate.id] = self._open.pop(candidate.id)
         self._announce_further(number, line)
 
     def _is_right(self, worker: WorkerProcess, candidate: Candidate, opened: Opened) -> bool:
@@ -501,10 +473,8 @@ class DeviceSession:
         self._counted += was_reached
         if self._counted > 0 and (was_reached or not self._uncounted):
             total = self._counted + len(self._uncounted)
-            left_s = self._left_s()
-            self._journal.publish(
-                StageProgress(stage, self._counted, total, str(candidate), left_s)
-            )
+            progress = StageProgress(stage, self._counted, total, str(candidate), self._left_s())
+            self._journal.publish(progress)
 
     def _left_s(self) -> float | None:
         """Estimate of the time that the group takes from now on, in seconds; None: not known."""
@@ -533,10 +503,8 @@ class DeviceSession:
         while wanted := self._wanted():
             # Rounds of the same turn are compared in pairs, so no two runs may share a turn.
             self._turn = time.time_ns()
-            left_s = self._left_s()
-            self._journal.publish(
-                StageProgress(Stage.MEASURE, total - len(wanted), total, "", left_s)
-            )
+            done, left_s = total - len(wanted), self._left_s()
+            self._journal.publish(StageProgress(Stage.MEASURE, done, total, "", left_s))
             began_s = time.monotonic()
             order = sorted(wanted)
             # The order changes each round, so that no candidate always follows the same neighbour.
@@ -546,10 +514,8 @@ class DeviceSession:
             for place, keys in groupby(order, key=self._place):
                 requests = [(key, wanted[key]) for key in keys if self._place(key) == place]
                 if requests and place is not None:
-                    is_loaded = (
-                        len(order) >= LOADED_FROM and time.monotonic() - self._sampled_at < LOADED_S
-                    )
-                    self._sample(*place, requests, is_loaded)
+                    is_soon = time.monotonic() - self._sampled_at < LOADED_S
+                    self._sample(*place, requests, is_soon and len(order) >= LOADED_FROM)
             self._store()
             self._race()
             self._sampling_s += time.monotonic() - began_s
@@ -571,32 +537,30 @@ class DeviceSession:
         settings = self._settings
         if not settings.race or settings.repetitions or settings.min_samples:
             return
-        operations: dict[str, list[Candidate]] = {}
-        for one in self._open.values():
-            if one.rounds:
-                operations.setdefault(one.operation_name, []).append(one)
-        for candidates in operations.values():
+        sampled = (one for one in self._open.values() if one.rounds)
+        for candidates in grouped(sampled, lambda one: one.operation_name).values():
             best = min(candidates, key=lambda one: median_of_rounds(one.rounds))
             for one in candidates:
                 if one is not best and not one.is_outclassed:
                     one.is_outclassed = is_outclassed(one.rounds, best.rounds, len(candidates))
 
     def _place(self, key: int) -> tuple[int, int] | None:
-        """The lane and number of the worker that samples a candidate next; None if it has ended."""
-        candidate = self._open.get(key)
-        return None if candidate is None else (candidate.lane.id, candidate.next_worker)
+        """The lane and number of the worker that samples a candidate next, as workers take turns;
+        None if it has ended."""
+        if (one := self._open.get(key)) is None:
+            return None
+        return one.lane.id, one.workers[len(one.rounds) % len(one.workers)]
 
     def _sample(
         self, lane: int, number: int, requests: Sequence[tuple[int, int]], is_loaded: bool
     ) -> None:
         """Sample one worker's part of a round; if the worker is lost, the rest follows in the next
         round."""
-        worker = self._crews.workers(lane)[number]
+        worker = self.crews.running[lane][number]
         waiting = deque(self._open[key] for key, _ in requests)
         take = partial(self._take_sampled, worker, number)
         try:
-            request = Sample(tuple(requests), is_loaded)
-            self._converse(worker, request, SAMPLING, waiting, take)
+            self._converse(worker, Sample(tuple(requests), is_loaded), SAMPLING, waiting, take)
             self._sampled_at = time.monotonic()
         except WorkerLost as lost:
             self._blame_for_loss(waiting, lost.ending)
@@ -615,9 +579,8 @@ class DeviceSession:
                 sampled.round, turn=self._turn, waited_s=self._waited_s,
                 process=worker.started_ns, device_id=self._slot.device_id,
             )  # fmt: skip
-            stored = candidate.add_round(taken)
+            self._rounds.append(candidate.add_round(taken))
             self._sampled_s += taken.seconds
-            self._rounds.append(dataclasses.replace(stored, environment=self._slot.environment_id))
 
     # -- closing -----------------------------------------------------------------------------
 
@@ -627,20 +590,19 @@ class DeviceSession:
         if not self._slot.target.is_gpu or self._settings.energy:
             for lane, members in lanes:
                 self._close_all(lane, members, at_once=False)
-        elif lanes:
-            with self._threads(len(lanes), "closing") as threads:
-                for done in [threads.submit(self._close_all, *one, at_once=True) for one in lanes]:
-                    done.result()
+        else:
+            self._all_at_once(
+                "closing", [partial(self._close_all, *one, at_once=True) for one in lanes]
+            )
 
     def _close_all(self, lane: int, members: Sequence[Candidate], *, at_once: bool) -> None:
         """Check the outputs in each worker, in all of them `at_once` or in turn, and complete the
         candidates that are correct with records of their measurements."""
         going_on = [candidate for candidate in members if candidate.id in self._open]
-        workers = self._crews.workers(lane)
+        workers = self.crews.running[lane]
         shares = [deque(one for one in members if n in one.workers) for n in range(len(workers))]
         closing = [partial(self._close_in, *one) for one in zip(workers, shares, strict=True)]
-        lost = _losses(closing, at_once=at_once)
-        if lost:
+        if lost := _losses(closing, at_once=at_once):
             with self._mutex:
                 for number, loss in lost.items():
                     if shares[number] and shares[number][0].id in self._open:
@@ -650,7 +612,7 @@ class DeviceSession:
                     verdict = candidate.verdict
                     if verdict is not None and _UNSEEN.name not in verdict.checks:
                         candidate.verdict = with_check(verdict, _UNSEEN)
-                self._crews.drop(lane)
+                self.crews.drop(lane)
         with self._journal.completing, self._mutex:
             for candidate in going_on:
                 if candidate.id in self._open:
@@ -682,17 +644,11 @@ class DeviceSession:
     def _complete(self, candidate: Candidate) -> None:
         measurement, target = None, candidate.lane.target
         if candidate.rounds and self._job.samples:
+            reason = self._policy.reason(candidate.rounds, candidate.seconds_spent)
             measurement = summarize(
-                candidate.rounds,
-                stop_reason="outclassed"
-                if candidate.is_outclassed
-                else self._policy.reason(candidate.rounds, candidate.seconds_spent),
-                regime=self._settings.regime,
-                target=target,
-                settings=self._settings,
-            )
-            energy = summarize_energy(candidate.energy)
-            measurement = dataclasses.replace(measurement, energy=energy)
+                candidate.rounds, candidate.energy, target=target, settings=self._settings,
+                stop_reason="outclassed" if candidate.is_outclassed else reason,
+            )  # fmt: skip
             check = timing_check(
                 target, candidate.operation, candidate.facts.declared, measurement, candidate.rounds
             )
@@ -740,7 +696,8 @@ class DeviceSession:
                 now = time.perf_counter()
                 self._waited_s, since = now - since, now
                 take(candidate, reply)
-                self._store_if_due()
+                if time.monotonic() - self._stored_at > STORE_EVERY_S:
+                    self._store()
                 worker.mark_output()
                 self._enter(worker, request, waiting)
 
@@ -770,14 +727,12 @@ class DeviceSession:
                 budget = LaunchBudget(self._job, verifies=candidate.verdict is None)
                 worker.set_limit(budget.trial_s, Ending(Outcome.SKIPPED, budget.overrun()))
             case LeftBehind():
-                left = (*candidate.left_behind, *reply.processes)
-                candidate.left_behind = left[:MOST_LEFT]
+                candidate.left_behind = (*candidate.left_behind, *reply.processes)[:MOST_LEFT]
 
     def _blame(self, candidate: Candidate, ending: Ending) -> None:
         """End `candidate`, or give it a second chance alone if another may be the cause."""
         is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
-        has_others = bool(self._open) or self._opens_ahead
-        if is_doubtful and has_others and not candidate.runs_alone:
+        if is_doubtful and (self._open or self._opens_ahead) and not candidate.runs_alone:
             self._second_chances.append(candidate)
         else:
             self._end(candidate, ending)
@@ -800,8 +755,7 @@ class DeviceSession:
         if failure is None:
             return
         if failure.kind == DeviceLostError.__name__:
-            times = self._journal.experiment.count_device_loss(candidate.id)
-            if times >= MOST_DEVICE_LOSSES:
+            if self._journal.experiment.count_device_loss(candidate.id) >= MOST_DEVICE_LOSSES:
                 reason = f"device lost twice while {DOING[candidate.stage]} it: {failure.message}"
                 self._end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
             raise DeviceLostError(
@@ -818,7 +772,7 @@ class DeviceSession:
     def _drop_crew(self, lane: int) -> list[Candidate]:
         """Forget a lane's workers, one of which is lost. Returns the open candidates that they
         held."""
-        self._crews.drop(lane)
+        self.crews.drop(lane)
         self._stale = {key: one for key, one in self._stale.items() if one.lane.id != lane}
         held = [candidate for candidate in self._open.values() if candidate.lane.id == lane]
         for candidate in held:
@@ -837,12 +791,6 @@ class DeviceSession:
     def _finish(self, candidate: Candidate, record: Record) -> None:
         self._finished[candidate.id] = record
         self._ended.add(candidate.id)
-
-    def _store_if_due(self) -> None:
-        """Store if enough time has passed; results that arrive in quick succession share a
-        transaction."""
-        if time.monotonic() - self._stored_at > STORE_EVERY_S:
-            self._store()
 
     def _store(self) -> None:
         """Make rounds, verdicts of continuing candidates, and records durable."""
@@ -875,8 +823,6 @@ def _losses(work: Sequence[Callable[[], None]], *, at_once: bool = True) -> dict
     return found
 
 
-def _by_lane(candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[Candidate]]]:
+def _by_lane(candidates: Iterable[Candidate]) -> list[tuple[int, list[Candidate]]]:
     """`candidates` by the number of their lane, in the given order."""
-    ordered = sorted(candidates, key=lambda candidate: candidate.lane.id)
-    for lane, members in groupby(ordered, key=lambda candidate: candidate.lane.id):
-        yield lane, list(members)
+    return sorted(grouped(candidates, lambda candidate: candidate.lane.id).items())

@@ -16,6 +16,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Dispatch
@@ -70,27 +71,23 @@ class EvidenceFolders:
         return keep
 
     def _keep(self, dispatch: Dispatch, evidence: Evidence) -> str | None:
-        target = dispatch.target
+        target, settings = dispatch.target, self._settings
         relative = path_of(target.device or target.name, dispatch.provider, dispatch.name)
         folder = self._root / relative
         try:
             folder.mkdir(parents=True, exist_ok=True)
             remove(folder / ARRAYS_NAME, inside=self._root)
-            (folder / TEXT_NAME).write_text(self._text(evidence, folder), encoding="utf-8")
+            text = (
+                f"check         {evidence.check}\n"
+                f"operation     {operation_name(evidence.operation)}\n"
+                f"inputs        those of the check, from seed {settings.seed} and the distribution "
+                f"{settings.distribution}\n"
+                f"arrays        {self._save_arrays(evidence, folder)}\n"
+            )
+            (folder / TEXT_NAME).write_text(text, encoding="utf-8")
         except OSError:
             return None
         return (FAILURES / relative).as_posix()
-
-    def _text(self, evidence: Evidence, folder: Path) -> str:
-        settings = self._settings
-        return "\n".join((
-            f"check         {evidence.check}",
-            f"operation     {operation_name(evidence.operation)}",
-            f"inputs        those of the check, from seed {settings.seed} and the distribution "
-            f"{settings.distribution}",
-            f"arrays        {self._save_arrays(evidence, folder)}",
-            "",
-        ))  # fmt: skip
 
     def _save_arrays(self, evidence: Evidence, folder: Path) -> str:
         """Save the arrays if the limits and the disk allow. Returns a description of the result for
@@ -159,8 +156,7 @@ def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
     ]
     lines = [f"# {title}\n{command}\n" for title, command in parts if command]
     lines.append(f"# outcome: {record.outcome}\n")
-    printed = "\n".join(text for text in (record.reason, record.output_tail) if text)
-    if printed:
+    if printed := "\n".join(text for text in (record.reason, record.output_tail) if text):
         lines.append(f"# output\n{printed}\n")
     source = experiment / (record.facts.tool_output_path or "")
     if source.is_file():
@@ -171,16 +167,16 @@ def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
     return path
 
 
+@dataclass(eq=False)
 class Journal:
     """Used by the threads of all devices; listeners are called one at a time."""
 
-    def __init__(
-        self, experiment: Experiment, listener: Listener, commands: Path | None = None
-    ) -> None:
-        """`commands` is the folder where the commands of each dispatch are kept, if they are."""
-        self.experiment = experiment
-        self._commands = commands
-        self._listener = listener
+    experiment: Experiment
+    listener: Listener
+    commands: Path | None = None
+    """The folder where the commands of each dispatch are kept, if they are."""
+
+    def __post_init__(self) -> None:
         self._mutex = threading.RLock()
         self.completing = threading.Lock()
         """For the device whose results are being computed. Devices that measure equally long groups
@@ -196,8 +192,8 @@ class Journal:
                 with contextlib.suppress(OSError, RequestError):
                     folder = within(self.experiment.path, record.verdict.evidence_path)
                     complete_text(folder, record)
-            if self._commands is not None:
-                save_commands(self._commands, record, self.experiment.path)
+            if self.commands is not None:
+                save_commands(self.commands, record, self.experiment.path)
             self.publish(DispatchFinished(record))
 
     def add_rounds(self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict]) -> None:
@@ -208,11 +204,7 @@ class Journal:
     def publish(self, event: Event) -> None:
         """Pass an event on."""
         with self._mutex:
-            self._listener(event)
-
-    def note(self, text: str) -> None:
-        """Pass on a sentence about the course of the run."""
-        self.publish(Message(text))
+            self.listener(event)
 
     def warn(self, text: str) -> None:
         """Pass on a sentence that the user should read."""

@@ -16,15 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
 
 from gemmetry.domain.errors import GemmetryError, JournalDamagedError, RequestError, StorageError
-from gemmetry.engine.process import LocalProcess, start_guarded
+from gemmetry.engine.process import POLL_S, LocalProcess, start_guarded
 from gemmetry.engine.protocol import left_behind, signal_name
 from gemmetry.engine.schema import now, os_failure
 from gemmetry.formats.run_log import crash_in, last_line, log_tail
+
+if TYPE_CHECKING:
+    from gemmetry.engine.ray_tasks import RayJob
 
 
 class JobOutcome(StrEnum):
@@ -174,28 +177,13 @@ GRACE_S = 10.0
 """How long a command has to end by itself after SIGTERM: torchrun passes the signal to its ranks,
 ``docker run`` and ``srun`` to theirs elsewhere."""
 
-_POLL_S = 0.5
-
 
 class JobLostError(GemmetryError):
     """The host of a job is gone, and with it the job; others can run elsewhere."""
 
 
-class JobHandle(Protocol):
-    """A running command; see :class:`gemmetry.engine.process.LocalProcess`."""
-
-    def wait(self, seconds: float) -> int | None:
-        """The exit status, negative for a signal; None if it still runs after `seconds`."""
-
-    def left_running(self) -> Sequence[str]:
-        """The names of processes that it left, which were ended."""
-
-    def was_killed_for_memory(self) -> bool:
-        """Whether the system has killed processes for lack of memory since it started."""
-
-    def end_gently(self, grace_s: float) -> None:
-        """Request that it ends, and after `grace_s` end it and everything that it started."""
-
+JobHandle: TypeAlias = "LocalProcess | RayJob"
+"""A running command."""
 
 StartJob: TypeAlias = "Callable[[OpaqueJob], JobHandle]"
 """Starts the command of a job, here or elsewhere. Raises OSError or JobLostError if it cannot be
@@ -239,7 +227,7 @@ def run_command(argv: tuple[str, ...], environment: Mapping[str, str], log: Path
     """
     process = start_command(argv, environment, Path.cwd(), log.absolute())
     try:
-        while (status := process.wait(_POLL_S)) is None:
+        while (status := process.wait(POLL_S)) is None:
             pass
         return status
     finally:
@@ -252,8 +240,7 @@ def resolve_program(program: str, search: str | None = None) -> str:
     Raises:
         RequestError: there is none of that name.
     """
-    found = shutil.which(program, path=search)
-    if found is None:
+    if (found := shutil.which(program, path=search)) is None:
         hint = "Give its path, or add its folder to PATH."
         raise RequestError(f"there is no program {program!r}", hint=hint)
     return str(Path(found).absolute())
@@ -262,8 +249,6 @@ def resolve_program(program: str, search: str | None = None) -> str:
 MIN_FREE_BYTES = 32 * 2**20
 """With less free space no job is started: traces of a small run take about as much, and a full disk
 would make all of the remaining jobs fail."""
-
-POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
+from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.contracts import Provider
@@ -36,11 +37,12 @@ from gemmetry.domain.errors import (
     did_you_mean,
     nearest,
 )
-from gemmetry.domain.operation import Operation, Signature, operation_name, operation_namer
+from gemmetry.domain.operation import Operation, operation_name, operation_namer
 from gemmetry.domain.options import SETTINGS
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.settings import RAY, Resume
-from gemmetry.engine.candidates import Candidate, Job
+from gemmetry.domain.tables import grouped
+from gemmetry.engine.candidates import Candidate, Job, RecordMaker
 from gemmetry.engine.experiment import Again, Experiment
 from gemmetry.engine.schema import Lane, PlanBatch, PlannedDispatch, plan_differences
 
@@ -54,7 +56,7 @@ NAMES_FOR_SUGGESTIONS = 4000
 _SHAPE = re.compile(r"matmul_(\d+x\d+x\d+(?:x\d+)?)_")
 
 LoadProvider = Callable[[str, Mapping[str, object]], Provider]
-MakeRecord = Callable[[Lane, Operation, Configuration, Outcome, str], Record]
+MakeRecord = Callable[[Lane, Operation, Configuration, str], Record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +117,13 @@ def enumerate_plan(
 
 
 def planned_rows(
-    plan: Plan, lanes: Sequence[LaneProvider], make_record: MakeRecord
+    plan: Plan, lanes: Sequence[LaneProvider]
 ) -> Iterator[tuple[PlannedDispatch, str]]:
     """The dispatches of a plan in its order, each with the reason why its provider does not support
     it; "" if it does. Raises what :func:`enumerate_plan` does."""
     names: dict[int, str] = {}
     configurations: dict[int, str] = {}
-    for batch in enumerate_plan(plan, lanes, make_record):
+    for batch in enumerate_plan(plan, lanes, RecordMaker(plan.settings, "", Path()).refused):
         names.update(batch.operations)
         configurations.update(batch.configurations)
         refusals = {key: record.reason for key, record in batch.finished}
@@ -149,9 +151,7 @@ class _Rows:
         self._matches = None if selection is None or selection.everything else selection.matches
         self._named_ids: dict[Operation, int] = {}
         self._named_keys: set[tuple[int, int, int]] = set()
-        self._named: dict[Operation, list[NamedDispatch]] = {}
-        for named in plan.named:
-            self._named.setdefault(named.operation, []).append(named)
+        self._named = grouped(plan.named, lambda named: named.operation)
         self._configuration_ids: dict[str, int] = {}
         self._operation_count = 0
         self.count = 0
@@ -164,8 +164,7 @@ class _Rows:
 
     def product(self) -> Iterator[PlanBatch]:
         """Rows of operations × targets × providers × configurations, filtered."""
-        signature: Signature | None = None
-        namer = None
+        signature = namer = None
         for operation in self._plan.operations:
             if operation.signature is not signature or namer is None:
                 signature = operation.signature
@@ -196,9 +195,7 @@ class _Rows:
                     if only_default:
                         break
                     continue
-                configuration_id = configuration_ids.get(text)
-                if configuration_id is None:
-                    configuration_id = self._add_configuration(text)
+                configuration_id = configuration_ids.get(text) or self._add_configuration(text)
                 dispatch_id += 1
                 append((dispatch_id, operation_id, lane.id, configuration_id))
                 if reason is not None:
@@ -264,29 +261,25 @@ class _Rows:
         )
 
     def _add_named(self, item: LaneProvider, named: NamedDispatch) -> None:
-        operation_id = self._named_ids.get(named.operation)
-        if operation_id is None:
+        if (operation_id := self._named_ids.get(named.operation)) is None:
             self._operation_count += 1
             operation_id = self._named_ids[named.operation] = self._operation_count
             self._batch.operations.append((operation_id, operation_name(named.operation)))
-        configuration_id = self._configuration_ids.get(named.configuration)
-        if configuration_id is None:
-            configuration_id = self._add_configuration(named.configuration)
+        text = named.configuration
+        configuration_id = self._configuration_ids.get(text) or self._add_configuration(text)
         key = (operation_id, item.lane.id, configuration_id)
         if key in self._named_keys:
             return
         self._named_keys.add(key)
         self.count += 1
         self._batch.dispatches.append((self.count, *key))
-        reason = item.refusal(named.operation)
-        if reason is not None:
-            configuration = Configuration(named.configuration)
-            self._refuse(self.count, item.lane, named.operation, configuration, reason)
+        if (reason := item.refusal(named.operation)) is not None:
+            self._refuse(self.count, item.lane, named.operation, Configuration(text), reason)
 
     def _refuse(
         self, number: int, lane: Lane, operation: Operation, chosen: Configuration, reason: str
     ) -> None:
-        record = self._make_record(lane, operation, chosen, Outcome.UNSUPPORTED, reason)
+        record = self._make_record(lane, operation, chosen, reason)
         self._batch.finished.append((number, record))
 
 
@@ -338,8 +331,7 @@ def _why_no_tile(text: str, plan: Plan, lanes: Sequence[LaneProvider]) -> str:
         for known in item.provider.configurations(operation, target):
             name = _TILE.sub(wanted[0], known.name)
             if name != known.name and (why := item.provider.why_not(name, operation, target)):
-                kind = re.sub(r"\S*\d\S*", "", why)
-                reasons.setdefault(kind, f"{item.lane.provider}: {why}")
+                reasons.setdefault(re.sub(r"\S*\d\S*", "", why), f"{item.lane.provider}: {why}")
     return f": {'; '.join(reasons.values())}" if reasons else ""
 
 
@@ -438,39 +430,25 @@ def wanted_again(store: Experiment, plan: Plan, job: Job) -> Again:
     return found
 
 
-class Resolver:
-    """Maps names to objects. Rows come in plan order, so only the last operation is remembered."""
+def candidates_of(
+    rows: Iterable[PlannedDispatch], lanes: Mapping[int, LaneProvider]
+) -> Iterator[Candidate]:
+    """Create a candidate for each row. Rows come in plan order, so only the configurations of the
+    last operation are remembered.
 
-    def __init__(self, lanes: Mapping[int, LaneProvider]) -> None:
-        self._lanes = lanes
-        self._name = ""
-        self._operation: Operation | None = None
-        self._configurations: dict[int, dict[str, Configuration]] = {}
-
-    def candidates(self, rows: Iterable[PlannedDispatch]) -> Iterator[Candidate]:
-        """Create a candidate for each row.
-
-        A configuration that its provider no longer offers (an update of a plug-in) is created from
-        its name alone, and building it fails with the reason.
-        """
-        for row in rows:
-            operation = self._parse(row.operation)
-            item = self._lanes[row.lane]
-            configuration = self._find(item, operation, row.configuration)
-            yield Candidate(row.id, item.lane, operation, row.operation, configuration)
-
-    def _parse(self, name: str) -> Operation:
-        if self._operation is None or name != self._name:
-            self._name, self._operation = name, parse_operation(name)
-            self._configurations.clear()
-        return self._operation
-
-    def _find(self, item: LaneProvider, operation: Operation, name: str) -> Configuration:
-        known = self._configurations.get(item.lane.id)
-        if known is None:
-            offered = item.provider.configurations(operation, item.lane.target)
-            known = self._configurations[item.lane.id] = {c.name: c for c in offered}
-        found = known.get(name)
-        if found is None:
-            found = item.provider.parse_configuration(name, operation, item.lane.target)
-        return found or Configuration(name)
+    A configuration that its provider no longer offers (an update of a plug-in) is created from its
+    name alone, and building it fails with the reason.
+    """
+    for name, group in groupby(rows, lambda row: row.operation):
+        operation = parse_operation(name)
+        offered: dict[int, dict[str, Configuration]] = {}
+        for row in group:
+            item, wanted = lanes[row.lane], row.configuration
+            target = item.lane.target
+            if row.lane not in offered:
+                known = item.provider.configurations(operation, target)
+                offered[row.lane] = {one.name: one for one in known}
+            found = offered[row.lane].get(wanted) or item.provider.parse_configuration(
+                wanted, operation, target
+            )
+            yield Candidate(row.id, item.lane, operation, name, found or Configuration(wanted))

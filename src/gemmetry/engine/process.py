@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +132,19 @@ def start_guarded(
     mark = os.urandom(16).hex()
     kills_before = oom_kills()
     descriptors = (inherited.fileno(), channel)
-    watched = [sys.executable, *GUARDIAN, *map(str, descriptors), temporary]
-    options: dict[str, Any] = {} if folder is None else {"cwd": folder}
     try:
         # Not through a link: workers' output stays where it belongs.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         with os.fdopen(os.open(log, flags, 0o644), "ab") as output:
             process = subprocess.Popen(
-                [*watched, *command],
+                [sys.executable, *GUARDIAN, *map(str, descriptors), temporary, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=descriptors,
                 start_new_session=True,
                 env={**environment, guardian.MARK: mark},
-                **options,
+                cwd=folder,
             )
     except BaseException:
         control.close()
@@ -156,25 +154,20 @@ def start_guarded(
     return LocalProcess(process, control, kills_before, mark)
 
 
+@dataclass(eq=False, slots=True)
 class LocalProcess:
     """A worker or a command of this machine, controlled through its guardian."""
 
-    def __init__(
-        self,
-        guardian_process: subprocess.Popen[bytes],
-        control: socket.socket,
-        kills_before: int,
-        mark: str,
-    ) -> None:
-        """`guardian_process` ends with its worker's status; it reports over the socket `control`;
-        `kills_before` is the number of processes that the system had killed for lack of memory
-        before; `mark` is in the environment of all."""
-        self._mark = mark
-        self._guardian = guardian_process
-        self._control = control
-        self._kills_before = kills_before
-        self._unread = b""
-        self._report: dict[str, Any] = {}
+    _guardian: subprocess.Popen[bytes]
+    """It ends with its worker's status."""
+    _control: socket.socket
+    """Over which the guardian reports."""
+    _kills_before: int
+    """The number of processes that the system had killed for lack of memory before."""
+    _mark: str
+    """It is in the environment of all."""
+    _unread: bytes = b""
+    _report: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -184,12 +177,10 @@ class LocalProcess:
     def wait(self, seconds: float) -> int | None:
         """The exit status of the worker, negative for a signal, which its guardian repeats; None if
         it still runs after `seconds`."""
-        if seconds <= 0:
-            return self._guardian.poll()
-        try:
-            return self._guardian.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
+        if seconds > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._guardian.wait(seconds)
+        return self._guardian.poll()
 
     def end_gently(self, grace_s: float) -> None:
         """Send SIGTERM to the worker's group, and after `grace_s` end everything."""
@@ -290,18 +281,13 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 def default_variables() -> dict[str, str]:
     """Variables that every worker gets unless the user has set them."""
-    return {**_QUIET_WHEN_IDLE, **_lasting_caches()}
-
-
-def _lasting_caches() -> dict[str, str]:
-    """torch.compile keeps compiled code below the folder for temporary files, where other runs find
-    it (torch/_inductor/runtime/cache_dir_utils.py), so it is to stay there."""
+    found = dict(_QUIET_WHEN_IDLE)
+    # torch.compile keeps compiled code below the folder for temporary files, where other runs find
+    # it (torch/_inductor/runtime/cache_dir_utils.py), so it is to stay there.
     with contextlib.suppress(OSError, KeyError, ImportError):
         name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
-        return {
-            "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{name}"))
-        }
-    return {}
+        found["TORCHINDUCTOR_CACHE_DIR"] = f"{tempfile.gettempdir()}/torchinductor_{name}"
+    return found
 
 
 POLL_S = 0.5
@@ -324,11 +310,9 @@ class WorkerContext:
 
     settings: RunSettings
     generated: Path
-    references: Path
-    failures: Path
-    logs: Path
-    temporary: Path
-    """The folder in which workers and the compilers that they start keep files while they run."""
+    folder: Path
+    """The experiment's, absolute. Only it may be a link: what is in it, and removed, is not
+    elsewhere."""
     start: Callable[[Path, Path, Mapping[str, str]], tuple[Channel, LocalProcess]] = start_worker
     """Starts a worker; see :func:`start_worker`."""
     cores: int = field(default_factory=usable_cores)
@@ -343,16 +327,20 @@ class WorkerContext:
             lane.target,
             self.settings,
             str(self.generated),
-            str(self.references),
-            str(self.failures),
+            str(self.folder),
             jobs,
-            self.settings.force_compile,
         )
 
     @property
     def job(self) -> Job:
         """What is done with each dispatch."""
         return job_of(self.settings)
+
+    @property
+    def temporary(self) -> Path:
+        """The folder in which workers and the compilers that they start keep files while they
+        run."""
+        return self.folder / "temporary"
 
     def threads(self, target: Target) -> int:
         """The CPU threads of a provider on `target`."""
@@ -365,14 +353,14 @@ class WorkerProcess:
 
     _numbers = iter(range(1, 1 << 62))
 
-    def __init__(self, lane: Lane, context: WorkerContext, hello: Hello) -> None:
-        """Start a worker of `lane`, and send it `hello`."""
-        self.lane = lane
+    def __init__(self, lane: Lane, context: WorkerContext, *, jobs: int = 1) -> None:
+        """Start a worker of `lane`, whose compilers may use `jobs` processors."""
         self.started_ns = time.time_ns()
         """Since 1970; distinguishes this process from others."""
         self._context = context
-        self._log = context.logs / f"{lane.provider}-{next(self._numbers)}.log"
-        self._log.parent.mkdir(parents=True, exist_ok=True)
+        logs = context.folder / "artifacts" / "logs"
+        self._log = logs / f"{lane.provider}-{next(self._numbers)}.log"
+        logs.mkdir(parents=True, exist_ok=True)
         self._temporary = context.temporary / self._log.stem
         self._temporary.mkdir(parents=True, exist_ok=True)
         self._channel, self._process = context.start(
@@ -393,7 +381,7 @@ class WorkerProcess:
         self._is_ending = False
         self._owned: set[str] = set()
         """Processes left running that are known to belong to some dispatch."""
-        self.send(hello)
+        self.send(context.hello(lane, jobs=jobs))
 
     @property
     def pid(self) -> int:
@@ -410,7 +398,7 @@ class WorkerProcess:
 
     def send(self, message: Frame) -> None:
         """Send a request; output from here on belongs to it."""
-        self._mark = self._log_size()
+        self.mark_output()
         try:
             self._channel.send(message)
         except ChannelClosed:
@@ -424,9 +412,8 @@ class WorkerProcess:
         whole = seconds = factor * self._context.settings.deadlines_s[stage]
         if expected_s is not None:
             seconds = min(whole, max(COMPILING_HUNG_SHARE * whole, HUNG * expected_s))
-        self.set_limit(
-            seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds, whole))
-        )
+        late = Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds, whole))
+        self.set_limit(seconds, late)
 
     def set_limit(self, seconds: float, late: Ending) -> None:
         """Require the next reply within `seconds` from now; otherwise the worker ends as `late`."""
@@ -459,13 +446,13 @@ class WorkerProcess:
     def distrust(self, flaw: str) -> WorkerLost:
         """End a worker that has sent something it should not have. Returns the exception to
         raise."""
-        return self._lost(
+        return self._lost(Ending(
             Outcome.CRASH,
             f"the worker's channel carried what no worker sends: {flaw}; a kernel can cause this "
             "by writing to file descriptors that are not its own, by forking and returning "
             "twice, or by patching the code that verifies it",
             may_be_anothers=True,
-        )
+        ))  # fmt: skip
 
     def receive(self) -> Reply:
         """The next reply.
@@ -496,13 +483,11 @@ class WorkerProcess:
 
     def output_tail(self) -> str:
         """The end of what was printed since the last mark."""
-        try:
-            with self._log.open("rb") as log:
-                size = log.seek(0, os.SEEK_END)
-                log.seek(max(min(self._mark, size), size - TAIL_BYTES))
-                return log.read(TAIL_BYTES).decode(errors="replace").strip()
-        except OSError:
-            return ""
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(min(self._mark, size), size - TAIL_BYTES))
+            return log.read(TAIL_BYTES).decode(errors="replace").strip()
+        return ""
 
     def request_end(self) -> None:
         """Request that a healthy worker end, without waiting for it."""
@@ -528,45 +513,36 @@ class WorkerProcess:
             if self._log.stat().st_size == 0:
                 remove(self._log, inside=self._log.parent)
 
-    def _lost(self, outcome: Outcome, reason: str, *, may_be_anothers: bool = False) -> WorkerLost:
+    def _lost(self, ending: Ending) -> WorkerLost:
         """End the worker. Returns the exception that states how its dispatch ended."""
         self.kill()
-        ending = Ending(outcome, reason, self.output_tail(), may_be_anothers=may_be_anothers)
-        return WorkerLost(with_left_behind(ending, self._left()))
-
-    def _left(self) -> list[str]:
-        """Processes found running when the worker ended that belong to no known dispatch."""
         owned = {name.rpartition(" ")[2] for name in self._owned}  # a name changes with exec
         found = self._process.left_running()
-        return [name for name in found if name.rpartition(" ")[2] not in owned]
+        left = [name for name in found if name.rpartition(" ")[2] not in owned]
+        return WorkerLost(with_left_behind(replace(ending, output_tail=self.output_tail()), left))
 
     def _raise_if_lost(self, left_s: float) -> None:
         if left_s <= 0:
-            raise self._lost(self._late.outcome, self._late.reason)
+            raise self._lost(self._late)
         if self._process.wait(0) is not None:
             # A copy of the worker may still hold its end of the channel.
             raise self._reap()
-        shortage = self._process.memory_shortage()
-        if shortage:
-            raise self._lost(Outcome.OUT_OF_MEMORY, shortage)
+        if shortage := self._process.memory_shortage():
+            raise self._lost(Ending(Outcome.OUT_OF_MEMORY, shortage))
         self._trim_output()
 
     def _reap(self) -> WorkerLost:
         """Interpret the status of a dead worker."""
-        status = self._process.wait(SHUTDOWN_S)
-        if status is None:
-            return self._lost(Outcome.CRASH, "the worker closed its connection and hung")
+        if (status := self._process.wait(SHUTDOWN_S)) is None:
+            return self._lost(Ending(Outcome.CRASH, "the worker closed its connection and hung"))
         self.kill()
-        ending = ending_of_death(
-            status, self.output_tail(), memory_ran_out=self._process.was_killed_for_memory()
-        )
-        return WorkerLost(with_left_behind(ending, self._left()))
+        ran_out = self._process.was_killed_for_memory()
+        return self._lost(ending_of_death(status, self.output_tail(), memory_ran_out=ran_out))
 
     def _log_size(self) -> int:
-        try:
+        with contextlib.suppress(OSError):
             return self._log.stat().st_size
-        except OSError:
-            return 0
+        return 0
 
     def _trim_output(self) -> None:
         """Keep the output file small; the worker appends, so it continues after what remains."""
@@ -580,6 +556,14 @@ class WorkerProcess:
                 log.write(tail + b"\n")
 
 
+def stop_all(workers: Collection[WorkerProcess]) -> None:
+    """End workers at the same time: closing a GPU takes a process half a second."""
+    for worker in workers:
+        worker.request_end()
+    for worker in workers:
+        worker.stop()
+
+
 class Crews:
     """The workers of one device: for each lane a crew, of which the first one verifies, and all
     sample."""
@@ -588,20 +572,20 @@ class Crews:
         """`count` is the number of workers in each crew."""
         self._context = context
         self._count = count
-        self._running: dict[int, list[WorkerProcess]] = {}
+        self.running: dict[int, list[WorkerProcess]] = {}
+        """By the numbers of their lanes."""
         self._ready: set[int] = set()
         self._broken: dict[int, Ending] = {}
 
     def start(self, lanes: Iterable[Lane]) -> None:
         """Start the crews of `lanes` that are not running, without waiting for them."""
         for lane in lanes:
-            if lane.id in self._running or lane.id in self._broken:
+            if lane.id in self.running or lane.id in self._broken:
                 continue
-            workers = self._running[lane.id] = []
+            workers = self.running[lane.id] = []
             with self._starting(lane.id):
                 for _ in range(self._count):
-                    hello = self._context.hello(lane, jobs=1)
-                    workers.append(WorkerProcess(lane, self._context, hello))
+                    workers.append(WorkerProcess(lane, self._context))
                     # Nothing is opened, but everything is loaded, in all processes of all lanes at
                     # once and while the compilers work.
                     workers[-1].send(Open(()))
@@ -616,18 +600,17 @@ class Crews:
             RunStopped: the run is being ended.
         """
         self.start([lane])
-        for key in [key for key in self._running if key not in self._ready]:
+        for key in [key for key in self.running if key not in self._ready]:
             with self._starting(key):
-                for worker in self._running[key]:
-                    failure = worker.wait_ready()
-                    if failure is not None:
+                for worker in self.running[key]:
+                    if (failure := worker.wait_ready()) is not None:
                         raise WorkerLost(ending_of(failure, worker.output_tail()))
                     worker.set_deadline(Stage.BUILD, "starting")
                     worker.expect((), ())
                 self._ready.add(key)
         if lane.id in self._broken:
             raise WorkerLost(self._broken[lane.id])
-        return self._running[lane.id]
+        return self.running[lane.id]
 
     @contextlib.contextmanager
     def _starting(self, lane: int) -> Iterator[None]:
@@ -641,27 +624,19 @@ class Crews:
                 raise
             self._broken[lane] = error.ending
 
-    def workers(self, lane: int) -> list[WorkerProcess]:
-        """The workers of a lane, if its crew is running."""
-        return self._running[lane]
-
     def drop(self, lane: int) -> None:
         """End a lane's workers, one of which is lost, if they are running; the next ones are
         new."""
         self._ready.discard(lane)
-        for worker in self._running.pop(lane, ()):
+        for worker in self.running.pop(lane, ()):
             worker.kill()
 
     def stop(self) -> None:
-        """End all workers, at the same time: closing a GPU takes a process half a second."""
-        workers = [worker for crew in self._running.values() for worker in crew]
-        for worker in workers:
-            worker.request_end()
-        for worker in workers:
-            worker.stop()
-        self._running.clear()
+        """End all workers."""
+        stop_all([worker for crew in self.running.values() for worker in crew])
+        self.running.clear()
 
     def kill(self) -> None:
         """Kill all workers."""
-        for lane in list(self._running):
+        for lane in list(self.running):
             self.drop(lane)

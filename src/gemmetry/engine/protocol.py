@@ -28,6 +28,7 @@ import struct
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
@@ -107,11 +108,9 @@ class Hello(Frame, frozen=True):
     target: Target
     settings: RunSettings
     generated: str
-    references: str
-    failures: str
-    """The folder for the evidence of failed verifications."""
+    folder: str
+    """The experiment's."""
     jobs: int
-    force_compile: bool
 
     def dispatch(self, wire: WireDispatch) -> Dispatch:
         """The dispatch that `wire` describes."""
@@ -251,12 +250,9 @@ class Channel:
     Python forked, the copy finds its socket closed; otherwise it is rejected by its process number.
     """
 
-    def __init__(
-        self, connection: socket.socket, incoming: Any, limit: int = MAX_FRAME_BYTES
-    ) -> None:
-        """`incoming` is the union of messages that this side reads, of at most `limit` bytes."""
+    def __init__(self, connection: socket.socket, incoming: Any) -> None:
+        """`incoming` is the union of messages that this side reads."""
         self._socket = connection
-        self._limit = limit
         self._owner = os.getpid()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(incoming)
@@ -290,8 +286,8 @@ class Channel:
             self._refuse_copies()
             if len(self._buffer) >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._buffer)
-                if length > self._limit:
-                    raise BadFrame(f"a frame of {length} bytes, more than {self._limit}")
+                if length > MAX_FRAME_BYTES:
+                    raise BadFrame(f"a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
                 end = _LENGTH.size + length
                 if len(self._buffer) >= end:
                     return self._take(end)
@@ -371,8 +367,7 @@ def flaw_of(reply: Frame, wire: WireDispatch, job: Job) -> str:
     nothing is."""
     match reply:
         case Entered():
-            is_due = reply.stage in OPENING_STAGES
-            return "" if is_due else f"the unexpected stage {reply.stage}"
+            return "" if reply.stage in OPENING_STAGES else f"the unexpected stage {reply.stage}"
         case Opened():
             return _flaw_of_opened(reply, wire, job)
         case Sampled():
@@ -413,8 +408,7 @@ def _flaw_of_closed(closed: Closed, job: Job) -> str:
         if not _are_sane(numbers):
             return "an invalid energy"
     is_due = job.settings.verify and job.samples and closed.failure is None
-    name = None if closed.check is None else closed.check.name
-    if is_due and name != after_timing.NAME:
+    if is_due and (closed.check is None or closed.check.name != after_timing.NAME):
         return f"no result of the check {after_timing.NAME}"
     return ""
 
@@ -501,7 +495,10 @@ class WorkerLost(Exception):
 def describe(error: BaseException, *, worker_is_spoiled: bool = False) -> Failure:
     """An exception in the form in which a worker sends it to its parent."""
     if isinstance(error, GemmetryError):
-        return Failure(_known_kind(error), error.message, error.hint, "", worker_is_spoiled)
+        # The nearest class of domain/errors.py: a provider may derive its own classes from it.
+        kinds = (one for one in type(error).__mro__ if one.__module__ == errors.__name__)
+        kind = next(kinds, type(error)).__name__
+        return Failure(kind, error.message, error.hint, "", worker_is_spoiled)
     if isinstance(error, MemoryError):
         text = str(error) or "the process could not allocate memory"
         return Failure("MemoryError", text, "", "", worker_is_spoiled)
@@ -579,14 +576,6 @@ def first_useful_line(text: str) -> str:
 
 def signal_name(number: int) -> str:
     """The name of a signal, such as SIGKILL."""
-    try:
+    with suppress(ValueError):
         return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _known_kind(error: GemmetryError) -> str:
-    """The nearest class of domain/errors.py, so that a provider may derive its own classes from
-    it."""
-    kinds = (one for one in type(error).__mro__ if one.__module__ == errors.__name__)
-    return next(kinds, type(error)).__name__
+    return f"signal {number}"

@@ -37,6 +37,7 @@ from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.opaque import GRACE_S, JobLostError, OpaqueJob, start_here
+from gemmetry.engine.process import POLL_S
 from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.session import CHUNK, chunked
 from gemmetry.hardware.detect import own_version
@@ -62,7 +63,6 @@ CONNECTING_S = 60.0
 _OPTIONS = ("address", "num_cpus", "num_gpus", "resources", "retries")
 _HIDDEN = ("node:", "memory", "object_store_memory")
 """Resources of every node, which no task requests."""
-_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +185,8 @@ def described(nodes: Sequence[Mapping[str, float]]) -> str:
 class NodeResults:
     """What a task has found."""
 
-    records: list[Record] = field(default_factory=list)
-    rounds: list[list[StoredRound]] = field(default_factory=list)
-    """Of each record."""
+    records: list[tuple[Record, list[StoredRound]]] = field(default_factory=list)
+    """Each with its rounds."""
     environments: list[Environment] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     """By their paths in the experiment."""
@@ -228,7 +227,7 @@ def work_on_ray(plan: Plan, journal: Journal, candidates: Iterator[Candidate]) -
                 running[task.remote(own_version(), pickle.dumps(_part(plan, group)))] = group
             if not running:
                 return "; ".join(failures)
-            done, _ = ray.wait(list(running), timeout=_POLL_S)
+            done, _ = ray.wait(list(running), timeout=POLL_S)
             for future in done:
                 group = running.pop(future)
                 try:
@@ -288,7 +287,7 @@ def _store(results: NodeResults, group: Sequence[Candidate], journal: Journal) -
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, data)
     records, rounds = {}, []
-    for record, taken in zip(results.records, results.rounds, strict=True):
+    for record, taken in results.records:
         number = numbers[record.provider, record.dispatch]
         records[number] = record
         rounds += [dataclasses.replace(one, dispatch=number) for one in taken]
@@ -329,8 +328,7 @@ def measure(version: str, pickled: bytes) -> NodeResults:
         with Experiment.open(path) as found:
             results.environments = list(found.environments().values())
             for number, record in found.numbered_records():
-                results.records.append(record)
-                results.rounds.append(found.rounds([number]).get(number, []))
+                results.records.append((record, found.rounds([number]).get(number, [])))
         for file in (path / "artifacts").rglob("*"):
             place = file.relative_to(path)
             is_kept = file.is_file() and place.parts[1] != "logs"
@@ -375,7 +373,7 @@ def _end_with_raylet() -> None:
 
     def watch() -> None:
         while os.getppid() == raylet:
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -399,14 +397,14 @@ def job_starter(options: Mapping[str, str], gpus: int) -> Callable[[OpaqueJob], 
     task = ray.remote(run_command).options(**needs.options(), name="gemmetry")
 
     def start(job: OpaqueJob) -> RayJob:
-        plain = dataclasses.replace(job, lacks=str)  # What is lacking, the driver finds.
-        return RayJob(task.remote(own_version(), plain))
+        # What is lacking, the driver finds.
+        return RayJob(task.remote(own_version(), dataclasses.replace(job, lacks=str)))
 
     return start
 
 
 class RayJob:
-    """A command on a node; see :class:`gemmetry.engine.opaque.JobHandle`."""
+    """A command on a node; see :class:`gemmetry.engine.process.LocalProcess`."""
 
     def __init__(self, future: Any) -> None:
         self._future = future
@@ -432,7 +430,7 @@ class RayJob:
         return int(status)
 
     def end_gently(self, grace_s: float) -> None:
-        """See :class:`gemmetry.engine.opaque.JobHandle`."""
+        """See :class:`gemmetry.engine.process.LocalProcess`."""
         import ray
 
         if not ray.wait([self._future], timeout=0)[0]:
@@ -440,11 +438,11 @@ class RayJob:
             ray.wait([self._future], timeout=2 * grace_s)
 
     def left_running(self) -> Sequence[str]:
-        """See :class:`gemmetry.engine.opaque.JobHandle`."""
+        """See :class:`gemmetry.engine.process.LocalProcess`."""
         return self._left
 
     def was_killed_for_memory(self) -> bool:
-        """See :class:`gemmetry.engine.opaque.JobHandle`."""
+        """See :class:`gemmetry.engine.process.LocalProcess`."""
         return self._was_killed
 
 
@@ -459,7 +457,7 @@ def run_command(version: str, job: OpaqueJob) -> tuple[int, Sequence[str], bool,
     status = None
     try:
         while status is None:
-            status = process.wait(_POLL_S)
+            status = process.wait(POLL_S)
     finally:
         process.end_gently(GRACE_S)
     return status, process.left_running(), process.was_killed_for_memory(), ""

@@ -25,7 +25,7 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -62,7 +62,6 @@ from gemmetry.engine.candidates import (
     Job,
     Lacking,
     Outputs,
-    PreparedDispatch,
 )
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.schema import indented, storage_errors
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
     from gemmetry.engine.candidates import Candidate
     from gemmetry.engine.experiment import Experiment
     from gemmetry.engine.protocol import Opened, WireDispatch
-    from gemmetry.engine.slots import Budget
 
 
 TRACES = "traces_matmul"
@@ -251,9 +249,7 @@ class TraceManifest(Outputs):
             entry.files = stays
             folder = self._experiment / entry.folder
             with contextlib.suppress(OSError):
-                for path in folder.glob("*") if stays else [folder]:
-                    if path.name not in stays:
-                        remove(path, inside=self._experiment)
+                _remove(folder, [folder / name for name in stays])
         if time.monotonic() - self._written > WRITE_EVERY_S:
             self.write()
 
@@ -369,6 +365,7 @@ class Recording(Job):
     may_leave_out: ClassVar[bool] = True
     older_plans_grow: ClassVar[bool] = True  # it may have had fewer repeats
     keeps_verdicts: ClassVar[bool] = False
+    works_alone: ClassVar[bool] = True
     leaves_files: ClassVar[bool] = True
     worker_defaults: ClassVar[Mapping[str, str]] = {
         "KINETO_LOG_LEVEL": "6",
@@ -377,11 +374,6 @@ class Recording(Job):
     """Torch's profiler writes four lines per repeat, which would displace the explanation of a
     failure from the end of the output. It raises its errors in any case, as seen with torch
     2.13."""
-
-    def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
-        """One at a time: traces are not compared in rounds, and each completed trace is kept at
-        once."""
-        return ([candidate] for candidate in candidates)
 
     def outputs(self, store: Experiment, environment_id: str, *, fresh: bool) -> Outputs:
         """The folders of the traces and their manifest."""
@@ -404,11 +396,9 @@ class Recording(Job):
         """Dispatches that have fewer repeats than the schedule, or lost their folder."""
 
         def lacks(number: int, record: Record) -> bool:
-            trace = record.trace
-            if trace is None:
+            if (trace := record.trace) is None:
                 return False
-            is_there = (store.path / trace.folder).is_dir()
-            return trace.repeats < self.schedule.repeats or not is_there
+            return trace.repeats < self.schedule.repeats or not (store.path / trace.folder).is_dir()
 
         return lacks
 
@@ -436,15 +426,11 @@ class Recording(Job):
 
     def prepare(
         self, bench: Bench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
-    ) -> PreparedDispatch:
+    ) -> TraceFacts:
         """Record the traces."""
-
         bench.enter(wire, Stage.TRACE)
-        inputs, folder = bench.inputs(dispatch.operation), Path(wire.trace_folder)
-        kept = wire.trace_kept
-        return PreparedDispatch(
-            trace=record_traces(executable, dispatch, inputs, self, folder, kept)
-        )
+        inputs, folder = bench.known.inputs(dispatch.operation), Path(wire.trace_folder)
+        return record_traces(executable, dispatch, inputs, self, folder, wire.trace_kept)
 
 
 CHAKRA_NAME = "CPU_trace.json"
@@ -528,13 +514,12 @@ def record(
             observer.unregister_callback()  # Closes the file; harmless from the second repeat on.
         counts.append((name, *_count(folder / name)))
 
-    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]  # CUDA: ROCm's too.
     with warnings.catch_warnings():
         # Warnings that it keeps only the last repeat (each is written when it ends), and that a
         # schedule without warm-up skews results (which was requested).
         warnings.filterwarnings("ignore", message=".*Profiler ", category=UserWarning)
         profiler = profile(
-            activities=activities,
+            activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu],  # ROCm's too
             schedule=torch_schedule(
                 wait=remaining.wait_steps, warmup=remaining.warmup_steps,
                 active=remaining.active_steps, repeat=remaining.repeats,
@@ -544,7 +529,12 @@ def record(
             execution_trace_observer=None if of_all is not None else observer,
         )  # fmt: skip
         profiler.preset_metadata_json(METADATA_KEY, json.dumps(about))
-        with _observed(of_all), profiler:
+        with contextlib.ExitStack() as recording:
+            if of_all is not None:
+                of_all.start()
+                recording.callback(of_all.unregister_callback)
+                recording.callback(of_all.stop)
+            recording.enter_context(profiler)
             for _ in range(remaining.steps):
                 launch()
                 synchronize()
@@ -552,20 +542,6 @@ def record(
     _check(counts, remaining, on_gpu)
     _, operators, kernels = zip(*earlier, *counts, strict=True)
     return Recorded(tuple(trace_names(schedule.repeats)), sum(operators), sum(kernels))
-
-
-@contextlib.contextmanager
-def _observed(observer: Any) -> Iterator[None]:
-    """Record everything run within the context in an execution trace; None: do nothing."""
-    if observer is None:
-        yield
-        return
-    observer.start()
-    try:
-        yield
-    finally:
-        observer.stop()
-        observer.unregister_callback()
 
 
 def _count(path: Path) -> tuple[int, int]:
@@ -576,8 +552,7 @@ def _count(path: Path) -> tuple[int, int]:
         _check_room(path.parent)
         what = "wrote no trace events into" if rows is None else "did not end"
         raise LaunchError(f"torch's profiler {what} {path.name}")
-    kernels = int(np.count_nonzero(rows.gpu.kind == GpuKind.KERNEL))
-    return len(rows.operators.name), kernels
+    return len(rows.operators.name), int(np.count_nonzero(rows.gpu.kind == GpuKind.KERNEL))
 
 
 def _check_room(folder: Path) -> None:

@@ -137,8 +137,7 @@ def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:
     """Launch `dispatch` once under `tool`. Returns the check of that name."""
     if dispatch.target.kind is not SANITIZED:
         return not_applicable(f"{PROGRAM} is for CUDA devices", tool)
-    program = find_sanitizer(os.environ)
-    if program is None:
+    if (program := find_sanitizer(os.environ)) is None:
         return not_applicable(f"{PROGRAM} is neither on PATH nor in CUDA_HOME/bin", tool)
     seconds = DEADLINE_SHARE * hello.settings.deadlines_s[Stage.VERIFY]
     names = tuple(operation_name(operation) for operation in _operations(dispatch))

@@ -45,10 +45,10 @@ from gemmetry.engine.candidates import Candidate, Job, Outputs, RecordMaker, job
 from gemmetry.engine.compiling import CompilePool, CompilingAhead
 from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.experiment import Experiment
-from gemmetry.engine.journal import FAILURES, Journal
+from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import (
     LaneProvider,
-    Resolver,
+    candidates_of,
     enumerate_plan,
     make_lanes,
     obstacles,
@@ -63,6 +63,7 @@ from gemmetry.engine.slots import (
     GroupQueue,
     Slot,
     device_id,
+    groups,
     longest_first,
     plan_for_nodes,
     serving_devices,
@@ -101,26 +102,24 @@ def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_ev
         RequestError: the plan cannot be carried out. OSError: it cannot be written.
     """
     lanes = {item.lane.id: item for item in make_lanes(plan, load_provider)}
-    records = RecordMaker(plan.settings, "", workspace.generated)
     groups: dict[tuple[str, int], list[PlannedDispatch]] = defaultdict(list)
-    for row, refusal in planned_rows(plan, list(lanes.values()), records.failed):
+    for row, refusal in planned_rows(plan, list(lanes.values())):
         if refusal:
             place = f"{lanes[row.lane].lane.provider}:{row.operation}"
             listener(Message(f"{place}: {refusal}", "warning"))
         else:
             groups[row.operation, row.lane].append(row)
-    resolver = Resolver(lanes)
     paths: dict[Path, None] = {}
     written: list[Generated] = []
     for number, ((name, lane), rows) in enumerate(groups.items(), 1):
-        provider = lanes[lane].provider
         dispatches = [
             Dispatch(c.operation, c.configuration, c.lane.provider, c.lane.target)
-            for c in resolver.candidates(rows)
+            for c in candidates_of(rows, lanes)
         ]
-        first, current = dispatches[0], f"{lanes[lane].lane.provider}:{name}"
+        first = dispatches[0]
+        current = f"{first.provider}:{name}"
         try:
-            made = provider.generate(dispatches, workspace)
+            made = lanes[lane].provider.generate(dispatches, workspace)
         except DispatchError as error:
             listener(Message(f"{current}: {error.message}", "warning"))
         else:
@@ -140,15 +139,6 @@ def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_ev
 CHUNK = 128
 """The number of dispatches that are compiled and then measured: enough to keep a pool busy, and few
 enough that the first results arrive soon and a kill loses little."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TargetWork:
-    """The work of one target of the plan, and what the devices that do it share."""
-
-    target: Target
-    queue: GroupQueue
-    budget: Budget
 
 
 class Serving:
@@ -176,42 +166,39 @@ class Serving:
         """Have `devices` of this machine do all the work; none: the plan's own. Returns why it
         ended early; "" if it did not."""
         pool = CompilePool(self._context)
-        alike = self._journal.experiment.alike
-        served: list[tuple[Slot, TargetWork]] = []
+        served: list[tuple[Slot, Target, GroupQueue, Budget]] = []
         try:
             for target in self._targets:
                 work = self._work_on(target, pool, max(1, len(devices)))
                 for device in devices or [target]:
-                    identifier, name = device_id(device, environment), device.device or device.name
-                    slot = Slot(
-                        device, identifier, environment.id, self._context, alike, name,
-                        is_only=len(devices) <= 1,
-                    )  # fmt: skip
-                    served.append((slot, work))
+                    identifier = device_id(device, environment)
+                    slot = Slot(device, identifier, self._context, is_only=len(devices) <= 1)
+                    served.append((slot, target, *work))
             failures = [self._serve(*served[0])] if len(served) == 1 else self._serve_all(served)
         finally:
             self._context.stop.set()
             pool.close()
         # Nothing waits for a device that was lost twice at the last dispatch, or whose work another
         # one has done.
-        remains = any(map(self._remains, self._targets))
-        return "; ".join(filter(None, failures)) if remains else ""
+        return "; ".join(filter(None, failures)) if any(map(self._remains, self._targets)) else ""
 
     def remaining(self) -> Iterator[Candidate]:
         """The candidates of all targets that have no record yet, in plan order."""
         return (one for target in self._targets for one in self._candidates(target))
 
-    def _work_on(self, target: Target, pool: CompilePool, devices: int) -> TargetWork:
-        """What there is to do on `target`, which `devices` devices share."""
+    def _work_on(
+        self, target: Target, pool: CompilePool, devices: int
+    ) -> tuple[GroupQueue, Budget]:
+        """What there is to do on `target`, and what the `devices` devices that do it share."""
         budget = Budget(target, self._job, self._job.process_count(target), devices=devices)
         chunks: Iterable[list[Candidate]] = chunked(self._candidates(target), CHUNK)
         if devices > 1:
             chunks = (longest_first(chunk, budget.most_shared) for chunk in chunks)
         chunks = self._ahead.chunks(chunks, target, pool)
-        groups = (group for chunk in chunks for group in self._job.groups(chunk, budget))
-        return TargetWork(target, GroupQueue(groups, self._context.stop), budget)
+        found = (group for chunk in chunks for group in groups(chunk, budget))
+        return GroupQueue(found, self._context.stop), budget
 
-    def _serve_all(self, served: Sequence[tuple[Slot, TargetWork]]) -> list[str]:
+    def _serve_all(self, served: Sequence[tuple[Slot, Target, GroupQueue, Budget]]) -> list[str]:
         """Run a thread for each device; the loss of one does not hold up the others."""
         with ThreadPoolExecutor(len(served), thread_name_prefix="device") as threads:
             running = {threads.submit(self._serve, *one) for one in served}
@@ -225,28 +212,28 @@ class Serving:
                 raise
         return failures
 
-    def _serve(self, slot: Slot, work: TargetWork) -> str:
-        """Measure groups on one device until none is left. Returns why it ended early."""
-        session = DeviceSession(slot, work.budget, self._journal, self._records)
+    def _serve(self, slot: Slot, target: Target, queue: GroupQueue, budget: Budget) -> str:
+        """Measure groups of `target` on one device until none is left. Returns why it ended
+        early."""
+        session = DeviceSession(slot, budget, self._journal, self._records)
         key = f"{next(self._numbers)} {slot.device_id}"
         try:
             if self._job.uses_device and slot.target.is_gpu and slot.target.index is not None:
                 # While the first of them compile.
-                session.start(islice(self._candidates(work.target), CHUNK))
-            session.measure(work.queue.groups(key))
+                session.start(islice(self._candidates(target), CHUNK))
+            session.measure(queue.groups(key))
         except DeviceLostError as lost:
-            session.kill()
-            goes_on = work.queue.leave(key, partial(unfinished, self._journal.experiment))
-            what = f"{slot.name}: {lost.message}"
-            if goes_on:
+            session.crews.kill()
+            what = f"{slot.target.device or slot.target.name}: {lost.message}"
+            if queue.leave(key, partial(unfinished, self._journal.experiment)):
                 self._journal.warn(f"{what}. Other devices continue its work.")
             else:
-                self._journal.warn(str(lost) if self._remains(work.target) else lost.message)
+                self._journal.warn(str(lost) if self._remains(target) else lost.message)
             return what
         except BaseException:
-            session.kill()
+            session.crews.kill()
             raise
-        session.close()
+        session.crews.stop()
         return ""
 
     def _remains(self, target: Target) -> bool:
@@ -258,14 +245,13 @@ class Serving:
         device was lost come last, each on its own, so that the others have their results before it
         may be lost again."""
         mine = {key: item for key, item in self._lanes.items() if item.lane.target == target}
-        resolver = Resolver(mine)
         store = self._journal.experiment
         suspects = store.device_losses()
         for is_suspect in (False, True) if suspects else (False,):
             rows = (
                 row for row in store.remaining(list(mine)) if (row.id in suspects) is is_suspect
             )
-            for candidate in resolver.candidates(rows):
+            for candidate in candidates_of(rows, mine):
                 candidate.runs_alone = is_suspect
                 self._outputs.assign(candidate)
                 yield candidate
@@ -318,10 +304,6 @@ class RunSummary:
         return 1 if failed or self.operations_without_ok else 0
 
 
-TEMPORARY = "temporary"
-"""The folder in the experiment for files that last as long as a worker."""
-
-
 def run(
     plan: Plan,
     experiment: Path,
@@ -364,7 +346,7 @@ def run(
     records = RecordMaker(plan.settings, environment.id, experiment.resolve(), written)
 
     def rows() -> tuple[Sequence[Lane], Iterable[PlanBatch]]:
-        return [item.lane for item in lanes], enumerate_plan(plan, lanes, records.failed)
+        return [item.lane for item in lanes], enumerate_plan(plan, lanes, records.refused)
 
     with Experiment.create_or_open(
         experiment,
@@ -381,7 +363,9 @@ def run(
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
-        context = _context(plan, experiment, written)
+        context = WorkerContext(
+            settings=plan.settings, generated=written, folder=experiment.resolve()
+        )
         # Files left by a run that was killed.
         _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -393,8 +377,7 @@ def run(
             names = listed(damaged, 5)
             journal.warn(f"{len(damaged)} damaged in the journal, measured again: {names}")
         kept, samples_kept = _announce(journal, None if is_remote else environment, kept_below)
-        is_sampled_here = job.samples and not is_remote
-        bandwidth = _host_bandwidth(lanes, store) if is_sampled_here else None
+        bandwidth = _host_bandwidth(lanes, store) if job.samples and not is_remote else None
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
             serving = Serving(lanes, context, journal, records, outputs)
@@ -431,19 +414,6 @@ def _remove_temporary(context: WorkerContext) -> None:
         remove(context.temporary, inside=context.temporary.parent)
 
 
-def _context(plan: Plan, experiment: Path, generated: Path) -> WorkerContext:
-    # Only the experiment may be a link: what is in it, and removed, is not elsewhere.
-    folder = experiment.resolve()
-    return WorkerContext(
-        settings=plan.settings,
-        generated=generated,
-        references=folder / "references",
-        failures=folder / FAILURES,
-        logs=folder / "artifacts" / "logs",
-        temporary=folder / TEMPORARY,
-    )
-
-
 def _grow(
     store: Experiment,
     plan: Plan,
@@ -473,9 +443,8 @@ def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
     environment = capture_environment(versions)
     cores = environment.cpu_count
     most = max((default_threads(one.lane.target, cores) for one in lanes), default=cores)
-    threads = plan.settings.threads or most
-    variables = {**environment.variables, **thread_variables(threads)}
-    return dataclasses.replace(environment, variables=variables)
+    threads = thread_variables(plan.settings.threads or most)
+    return dataclasses.replace(environment, variables={**environment.variables, **threads})
 
 
 def _host_bandwidth(lanes: Sequence[LaneProvider], store: Experiment) -> float | None:

@@ -25,7 +25,7 @@ from gemmetry.domain.record import Environment
 from gemmetry.engine.candidates import Candidate, Job
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import LaneProvider
-from gemmetry.engine.process import RunStopped, WorkerContext
+from gemmetry.engine.process import POLL_S, RunStopped, WorkerContext
 from gemmetry.engine.schema import StoredRound
 from gemmetry.hardware.host import free_memory_bytes
 from gemmetry.measurement.launches import CACHE_FACTOR, FEWEST_SETS, MAX_SETS
@@ -35,8 +35,6 @@ Group: TypeAlias = list[Candidate]
 MOST_WAITING = 2
 """The groups of one operation that may wait for the slot that measures it before another slot, in
 search of the next operation, waits too."""
-
-_POLL_S = 0.5
 
 
 def unfinished(experiment: Experiment, group: Group) -> Iterator[Group]:
@@ -98,14 +96,13 @@ class GroupQueue:
             while True:
                 if self._stop.is_set():
                     raise RunStopped
-                group = mine.popleft() if mine else self._next(slot)
-                if group is not None:
+                if (group := mine.popleft() if mine else self._next(slot)) is not None:
                     held.append(group)
                     self._changed.notify_all()
                     return group
                 if self._is_drawn and not any(self._held.values()):
                     return None
-                self._changed.wait(_POLL_S)
+                self._changed.wait(POLL_S)
 
     def leave(self, slot: str, remains: Callable[[Group], Iterable[Group]]) -> bool:
         """Hand no more groups to `slot`. What `remains` of the one that it has goes to others, as
@@ -145,13 +142,8 @@ class Slot:
     """The plan's target, with the index and the product of this device."""
     device_id: str
     """What distinguishes it from others of its kind; see :func:`device_id`."""
-    environment_id: str
     context: WorkerContext
     """Of its workers."""
-    alike: Collection[str] = ()
-    """The ids of environments that agree with its own."""
-    name: str = ""
-    """For messages."""
     is_only: bool = True
     """Whether no other device can have served the target."""
 
@@ -160,11 +152,11 @@ class Slot:
         for candidate in group:
             candidate.lane = dataclasses.replace(candidate.lane, target=self.target)
 
-    def continues(self, rounds: Iterable[StoredRound]) -> bool:
-        """Whether `rounds` were all taken here, so that more can be added to them."""
+    def continues(self, rounds: Iterable[StoredRound], alike: Collection[str]) -> bool:
+        """Whether `rounds` were all taken here, in one of the environments `alike`, so that more
+        can be added to them."""
         return all(
-            one.environment in self.alike
-            and one.document.get("device_id", "") in ("", self.device_id)
+            one.environment in alike and one.document.get("device_id", "") in ("", self.device_id)
             for one in rounds
         )
 
@@ -288,6 +280,7 @@ class Budget:
         self.most_shared = max(1, MAX_GROUP // devices)
         """The most dispatches of different operations in a group. Small operations would otherwise
         all be the work of one device."""
+        self.most_open = 1 if job.works_alone else MAX_GROUP
         self._job = job
         self._settings = job.settings
         self._processes = processes
@@ -333,7 +326,7 @@ def groups(candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Can
             group, used = [], 0
         for candidate in members:
             needed = budget.needed_bytes(candidate)
-            fits = len(group) < MAX_GROUP and used + needed <= budget.limit_bytes
+            fits = len(group) < budget.most_open and used + needed <= budget.limit_bytes
             if group and not (fits and _share(group[-1], candidate)):
                 yield group
                 group, used = [], 0
@@ -361,8 +354,6 @@ def longest_first(candidates: Iterable[Candidate], most_shared: int) -> list[Can
 
 
 def _share(last: Candidate, candidate: Candidate) -> bool:
-    if candidate.runs_alone or last.runs_alone:
-        return False
     same = candidate.operation_name == last.operation_name
     small = max(candidate.operation.flops, last.operation.flops) <= SMALL_OPERATION_FLOPS
-    return same or small
+    return (same or small) and not (candidate.runs_alone or last.runs_alone)

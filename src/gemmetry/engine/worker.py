@@ -56,7 +56,6 @@ def main(arguments: list[str]) -> int:
     except ChannelClosed:
         if os.getpid() != worker:
             os._exit(0)  # a copy must do nothing more, least of all what the worker does last
-        return 0
     return 0
 
 
@@ -69,9 +68,8 @@ def _serve(channel: Channel, hello: Hello) -> None:
         channel.send(Ready(describe(error)))
         return
     channel.send(Ready())
-    workspace = Workspace(
-        generated=Path(hello.generated), jobs=hello.jobs, force=hello.force_compile
-    )
+    force = hello.settings.force_compile
+    workspace = Workspace(generated=Path(hello.generated), jobs=hello.jobs, force=force)
     bench = None
     while True:
         request = channel.receive()

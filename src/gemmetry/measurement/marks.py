@@ -16,7 +16,9 @@ import numpy.typing as npt
 from gemmetry.domain.dispatch import Target
 from gemmetry.domain.record import Measurement, Telemetry
 from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import format_bytes, format_half_width, format_ns, format_percent
+from gemmetry.measurement.energy import EnergyTaken, summarize_energy
 from gemmetry.measurement.launches import CACHE_FACTOR, REMEMBERED_RATIO, RUN_DELAY_SHARE
 from gemmetry.measurement.stopping import Round, required_width, rounds_half_width
 from gemmetry.statistics.intervals import minimum_samples, rounds_interval
@@ -97,34 +99,25 @@ def find_marks(
     last = rounds[-1]
     disturbed = list(_disturbance(measurement, rounds))
     return (
-        *_remembered(last),
         *_unseen_work(measurement, last),
         *_throttling(measurement),
-        *_boost(rounds, settings),
-        *_unsettled(rounds),
+        *_moving_clock(rounds, settings),
         *_precision(measurement, rounds, target, settings),
         *disturbed,
         *_modes(samples),
         *(() if disturbed else _stalls(measurement, last)),
         *_drift(rounds),
-        *_processes(measurement, target, settings),
-        *_capture(last),
-        *_overhead(measurement, last),
-        *_warm_cache(last, settings),
-        *_quick(settings),
+        *_circumstances(measurement, last, target, settings),
     )
 
 
-def _remembered(last: Round) -> Iterator[str]:
+def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:
     if (last.new_inputs_ratio or 0.0) > REMEMBERED_RATIO:
         yield (
             f"remembers: a launch on new inputs takes {last.new_inputs_ratio:.1f} "
             "times as long; the time is that of looking up a result, not of computing it: keep "
             "no results between launches"
         )
-
-
-def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:
     if last.runs_on_s > RUNS_ON_S:
         yield (
             f"runs on: threads of the process worked for {format_ns(last.runs_on_s * 1e9)} after "
@@ -138,14 +131,6 @@ def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:
             f"host work: a launch takes {format_ns(last.wall_launch_ns)} by the host's clock and "
             f"{format_ns(measurement.median_ns)} on the device; if the kernel computes on the "
             "host, this time does not include it"
-        )
-
-
-def _quick(settings: RunSettings) -> Iterator[str]:
-    if settings.quick:
-        yield (
-            "quick: few rounds, the fewest processes and checks; measure without --quick before "
-            "relying on small differences"
         )
 
 
@@ -221,7 +206,7 @@ def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[
     advice = "stop them and rerun, or give fewer --threads"
     telemetry = measurement.telemetry
     share = telemetry.others_cpu_share or 0.0
-    delays = [delay for item in rounds if (delay := _number(item, "run_delay_share")) is not None]
+    delays = _numbers(rounds, "run_delay_share")
     noisy = [delay for delay in delays if delay > RUN_DELAY_SHARE]
     if delays and len(noisy) > len(delays) * NOISY_ROUNDS:
         holder = "other programs" if share > OTHERS_SHARE else "others, or threads of its own,"
@@ -253,26 +238,20 @@ def _stalls(measurement: Measurement, last: Round) -> Iterator[str]:
         )
 
 
-def _boost(rounds: Sequence[Round], settings: RunSettings) -> Iterator[str]:
-    clocks = [clock for item in rounds if (clock := _number(item, "sm_clock_hz"))]
-    if settings.regime != "burst" or len(clocks) < 2:
-        return
-    first, last = clocks[0], clocks[-1]
-    if last < (1 - CLOCK_FALL) * first:
+def _moving_clock(rounds: Sequence[Round], settings: RunSettings) -> Iterator[str]:
+    clocks = [clock for clock in _numbers(rounds, "sm_clock_hz") if clock]
+    if settings.regime == "burst" and clocks and clocks[-1] < (1 - CLOCK_FALL) * clocks[0]:
         yield (
-            f"boost: the clock fell from {first / 1e6:.0f} to {last / 1e6:.0f} MHz while sampling, "
-            "so that early samples are faster than the sustained speed; use --regime sustained"
+            f"boost: the clock fell from {clocks[0] / 1e6:.0f} to {clocks[-1] / 1e6:.0f} MHz while "
+            "sampling, so that early samples are faster than the sustained speed; use --regime "
+            "sustained"
         )
-
-
-def _unsettled(rounds: Sequence[Round]) -> Iterator[str]:
     first = rounds[0]
     if first.is_settled is False:
         yield (
             f"not settled: clock or speed still changed by "
             f"{format_percent(first.unsettled_change)} per second after {first.load_s:.1f} s of "
-            "load; rerun on a quiet device, or warm up "
-            "longer with --warmup-time"
+            "load; rerun on a quiet device, or warm up longer with --warmup-time"
         )
 
 
@@ -294,41 +273,28 @@ def _drift(rounds: Sequence[Round]) -> Iterator[str]:
         )
 
 
-def _processes(measurement: Measurement, target: Target, settings: RunSettings) -> Iterator[str]:
-    """Whether the processes' medians differ by more than the whole requested interval."""
+def _circumstances(
+    measurement: Measurement, last: Round, target: Target, settings: RunSettings
+) -> Iterator[str]:
+    """How the measurement was made, as far as another one may differ."""
     if measurement.process_spread > 2 * required_width(settings, target):
         yield (
             f"processes differ: by {format_percent(measurement.process_spread)} among "
             f"{measurement.processes}, each steady in itself, so that another run may differ as "
             "much; use more of them with --processes"
         )
-
-
-def _capture(last: Round) -> Iterator[str]:
     if last.capture_failure:
         yield (
             f"no graph: {last.capture_failure}; timed by events, which add the gaps between "
             "launches: compare with graphs only where launches are long"
         )
-
-
-def _number(item: Round, name: str) -> float | None:
-    value = item.telemetry.get(name)
-    return value if isinstance(value, float) else None
-
-
-def _overhead(measurement: Measurement, last: Round) -> Iterator[str]:
-    if last.overhead_ns is None:
-        return
-    share = last.overhead_ns / max(measurement.median_ns * last.launches_per_sample, 1e-9)
+    overhead_ns = last.overhead_ns or 0.0
+    share = overhead_ns / max(measurement.median_ns * last.launches_per_sample, 1e-9)
     if share > OVERHEAD_SHARE:
         yield (
-            f"harness: timing an empty call takes {format_ns(last.overhead_ns)}, "
+            f"harness: timing an empty call takes {format_ns(overhead_ns)}, "
             f"{format_percent(share)} of a sample; raise --batch-size"
         )
-
-
-def _warm_cache(last: Round, settings: RunSettings) -> Iterator[str]:
     total = last.input_sets * last.bytes_per_set
     if settings.cold_cache and total < CACHE_FACTOR * last.last_level_cache_bytes:
         yield (
@@ -336,6 +302,17 @@ def _warm_cache(last: Round, settings: RunSettings) -> Iterator[str]:
             f"{CACHE_FACTOR}× the last-level cache of {format_bytes(last.last_level_cache_bytes)}; "
             "compare only with results of the same size"
         )
+    if settings.quick:
+        yield (
+            "quick: few rounds, the fewest processes and checks; measure without --quick before "
+            "relying on small differences"
+        )
+
+
+def _numbers(rounds: Sequence[Round], name: str) -> list[float]:
+    """What the telemetry of each round that has it reports as `name`."""
+    values = (item.telemetry.get(name) for item in rounds)
+    return [float(value) for value in values if isinstance(value, (int, float))]
 
 
 FEWEST_ROUNDS_OF_A_PROCESS = 2
@@ -355,9 +332,9 @@ _NUMBERS = (
 
 def summarize(
     rounds: Sequence[Round],
+    energy: Sequence[EnergyTaken] = (),
     *,
     stop_reason: str,
-    regime: str,
     target: Target,
     settings: RunSettings,
 ) -> Measurement:
@@ -365,6 +342,7 @@ def summarize(
 
     Args:
         rounds: at least one round with at least one sample.
+        energy: what each process measured.
         stop_reason: from ``StopPolicy.reason``.
 
     Raises:
@@ -395,7 +373,7 @@ def summarize(
         processes=len(processes),
         process_spread=(slowest - fastest) / median if median > 0 else 0.0,
         method=last.method,
-        regime=regime,
+        regime=settings.regime,
         launches=last.launches,
         stop_reason=stop_reason,
         input_sets=last.input_sets,
@@ -403,6 +381,7 @@ def summarize(
         harness_overhead_ns=last.overhead_ns,
         effective_samples=effective,
         telemetry=_combine_telemetry(rounds),
+        energy=summarize_energy(energy),
     )
     found = find_marks(measurement, samples, rounds, target, settings)
     return dataclasses.replace(measurement, marks=found)
@@ -432,11 +411,11 @@ def _medians_of_parts(rounds: Sequence[Round]) -> list[float]:
 def _medians_by_process(rounds: Sequence[Round]) -> list[list[float]]:
     """The medians of each process's rounds, in ns. Rounds are short, and numpy's median of a few
     numbers takes ten times as long as Python's."""
-    found: dict[int, list[float]] = {}
-    for item in rounds:
-        if item.samples_ns:
-            found.setdefault(item.process, []).append(float(statistics.median(item.samples_ns)))
-    return list(found.values())
+    processes = grouped((item for item in rounds if item.samples_ns), lambda item: item.process)
+    return [
+        [float(statistics.median(item.samples_ns)) for item in taken]
+        for taken in processes.values()
+    ]
 
 
 def _differing(processes: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -452,12 +431,8 @@ def _differing(processes: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:
     """Medians of the telemetry over the rounds, with the throttle reasons of all rounds."""
-    numbers: dict[str, float] = {}
-    for name in _NUMBERS:
-        values = [item.telemetry[name] for item in rounds if name in item.telemetry]
-        floats = [float(value) for value in values if isinstance(value, (int, float))]
-        if floats:
-            numbers[name] = statistics.median(floats)
+    found = {name: _numbers(rounds, name) for name in _NUMBERS}
+    numbers = {name: statistics.median(values) for name, values in found.items() if values}
     reasons: list[str] = []
     for item in rounds:
         reported = item.telemetry.get("throttle_reasons", ())

@@ -11,7 +11,7 @@ from gemmetry.domain.record import DispatchFinished
 from gemmetry.engine.candidates import Candidate, RecordMaker
 from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.schema import Lane
-from gemmetry.engine.slots import Budget, Slot
+from gemmetry.engine.slots import Budget, Slot, groups
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 TARGET = Target(TargetKind.NULL)
@@ -24,6 +24,7 @@ class MemoryJournal:
         self.completing = threading.Lock()
         self.experiment = self
         self.transactions = []
+        self.alike = ["env"]
         self.turns = []
         self.processes = []
         self.records = {}
@@ -90,7 +91,7 @@ def measure(tmp_path, make_context, memory_workers, make_candidate):
         context = make_context(start, **{"verification_level": "quick", **settings})
         journal = journal or MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
-        slot = Slot(TARGET, "device", "env", context, ["env"])
+        slot = Slot(TARGET, "device", context)
         budget = Budget(TARGET, context.job)
         session = DeviceSession(slot, budget, journal, records)
         candidates = [
@@ -100,9 +101,9 @@ def measure(tmp_path, make_context, memory_workers, make_candidate):
         for candidate in candidates:
             candidate.trace_folder = str(trace_folder)
         try:
-            session.measure(context.job.groups(candidates, budget))
+            session.measure(groups(candidates, budget))
         finally:
-            session.close()
+            session.crews.stop()
         return journal
 
     return go

@@ -44,7 +44,7 @@ def serve(tmp_path):
     def make(provider, target=NULL, **settings):
         folder, channel = str(tmp_path), Recorder()
         values = RunSettings(**settings)
-        hello = Hello(provider.name, {}, target, values, folder, folder, folder, 1, False)
+        hello = Hello(provider.name, {}, target, values, folder, folder, 1)
         workspace = Workspace(generated=tmp_path, jobs=1, force=False)
         return Bench(channel, provider, hello, workspace), channel
 

@@ -10,7 +10,7 @@ from gemmetry.domain.record import BuildFacts, Environment, Measurement, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, RecordMaker, merge_facts
 from gemmetry.engine.experiment import Experiment
-from gemmetry.engine.planning import LaneProvider, Resolver
+from gemmetry.engine.planning import LaneProvider, candidates_of
 from gemmetry.engine.protocol import Ending
 from gemmetry.engine.schema import Lane, PlannedDispatch
 from gemmetry.hardware import roofline as roofline_module
@@ -124,14 +124,14 @@ def test_facts_of_the_compiler_complete_those_of_the_build():
 
 def test_rows_become_objects_also_for_configurations_that_are_not_listed():
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
-    resolver = Resolver({1: LaneProvider(lane, load_provider("null"), None)})
+    lanes = {1: LaneProvider(lane, load_provider("null"), None)}
     names = ["matmul_8x8x8_f32t_f32t_f32t", "matmul_9x8x8_f32t_f32t_f32t"]
     rows = [
         PlannedDispatch(1, names[0], 1, "fast"),
         PlannedDispatch(2, names[0], 1, "slow_7"),
         PlannedDispatch(3, names[1], 1, "gone"),
     ]
-    fast, slow, gone = resolver.candidates(rows)
+    fast, slow, gone = candidates_of(rows, lanes)
     assert fast.configuration == Configuration("fast", {"behaviour": "fast"})
     assert slow.configuration.parameters["value"] == 7
     assert fast.operation is slow.operation

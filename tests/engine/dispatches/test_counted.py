@@ -19,8 +19,7 @@ from gemmetry.providers.null_provider.provider import NullExecutable
 def a_request(folder: Path, *configurations: str) -> Path:
     """A request for a dispatch with each of the configurations, by default one."""
     hello = Hello(
-        "null", {}, Target(TargetKind.NULL, "", 0), RunSettings(), str(folder), str(folder),
-        str(folder), 1, False,
+        "null", {}, Target(TargetKind.NULL, "", 0), RunSettings(), str(folder), str(folder), 1,
     )  # fmt: skip
     name = "matmul_8x8x8_f32t_f32t_f32t"
     path = folder / "request"

@@ -65,7 +65,7 @@ def hello_of(tmp_path, **settings):
     folder = str(tmp_path)
     values = RunSettings(**{"deadlines_s": {**RunSettings().deadlines_s, Stage.VERIFY: 60.0},
                             **settings})  # fmt: skip
-    return Hello("null", {}, NULL, values, folder, folder, folder, 1, False)
+    return Hello("null", {}, NULL, values, folder, folder, 1)
 
 
 def dispatch_of(configuration="default", operation=SMALL):

@@ -184,7 +184,7 @@ def test_a_device_differs_from_others_of_its_kind(target, environment, expected)
     ],
 )
 def test_rounds_continue_only_where_they_were_taken(environment, device, continues):
-    slot = Slot(CUDA, "mine", "env", context=None, alike=["env"])
+    slot = Slot(CUDA, "mine", context=None)
     document = {"device_id": device} if device else {}
     rounds = [StoredRound(1, 0, np.ones(1), 1.0, document, environment)]
-    assert slot.continues(rounds) is continues
+    assert slot.continues(rounds, ["env"]) is continues

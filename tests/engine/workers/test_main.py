@@ -25,7 +25,7 @@ from gemmetry.engine.protocol import (
     WireDispatch,
 )
 
-HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "r", "f", 1, False)
+HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "f", 1)
 
 
 class Fake:

@@ -37,8 +37,7 @@ def start(context):
 
     def go(provider="null", **options):
         lane = Lane(1, provider, options, Target(TargetKind.NULL))
-        hello = context.hello(lane, jobs=1)
-        worker = WorkerProcess(lane, context, hello)
+        worker = WorkerProcess(lane, context)
         started.append(worker)
         return worker
 
@@ -133,7 +132,7 @@ def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     monkeypatch.setattr(worker_process, "MAX_OUTPUT_BYTES", 10)
     worker._trim_output()
     assert "launch" in worker.output_tail()
-    log = next(Path(worker._context.logs).glob("null-*.log"))
+    log = next(Path(worker._context.folder, "artifacts", "logs").glob("null-*.log"))
     assert log.stat().st_size <= worker_process.TAIL_BYTES + 1
 
 
@@ -173,15 +172,15 @@ def test_a_worker_starts_with_its_folders_and_variables(
     settings = dataclasses.replace(context.settings, measure=False, trace=schedule)
     context = dataclasses.replace(context, settings=settings, start=executor.start)
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
-    hello = context.hello(lane, jobs=1)
-    worker = WorkerProcess(lane, context, hello)
+    worker = WorkerProcess(lane, context)
     assert worker.wait_ready() is None
     ((log, temporary, environment),) = executor.starts
-    assert (temporary.parent, log.parent) == (context.temporary, context.logs)
+    assert temporary.parent == context.temporary
+    assert log.parent == context.folder / "artifacts" / "logs"
     assert environment["TMPDIR"] == str(temporary), "it is required"
     assert ("TORCH_CPP_LOG_LEVEL" in environment) is (schedule is not None)
     assert environment["KMP_BLOCKTIME"] == "77", "the user's own has precedence"
-    assert executor.channels[0].sent == [hello]
+    assert executor.channels[0].sent == [context.hello(lane, jobs=1)]
     worker.kill()
     assert executor.channels[0].is_closed
     assert not temporary.exists()

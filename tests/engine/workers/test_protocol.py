@@ -35,8 +35,7 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x", {"a": 1, "b": True}))
 REQUESTS = [
-    Hello("null", {"o": [1]}, Target(TargetKind.CUDA, "sm_90", 1), RunSettings(), "g", "r", "f", 2,
-          False),
+    Hello("null", {"o": [1]}, Target(TargetKind.CUDA, "sm_90", 1), RunSettings(), "g", "f", 2),
     Compile((WIRE,)),
     Open((WIRE, WIRE)),
     Sample(((1, 10), (2, 20))),
