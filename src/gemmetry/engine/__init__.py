@@ -17,18 +17,10 @@ if TYPE_CHECKING:
     from gemmetry.engine.session import RunSummary, compile_plan, generate, run, trace_plan
 
 
-_EXPORTS = {
-    "RunSummary": "gemmetry.engine.session",
-    "compile_plan": "gemmetry.engine.session",
-    "generate": "gemmetry.engine.session",
-    "run": "gemmetry.engine.session",
-    "trace_plan": "gemmetry.engine.session",
-}
-
 __all__ = ["RunSummary", "compile_plan", "generate", "run", "trace_plan"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(_EXPORTS[name]), name)
+    if name in __all__:
+        return getattr(importlib.import_module("gemmetry.engine.session"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -463,25 +463,20 @@ class OpenDispatch:
     """Whether all launches that were verified in this process gave the same bits."""
 
 
+@dataclass(eq=False)
 class Bench:
     """Serves Open, Sample and Close for one provider on one device."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        provider: Provider,
-        hello: Hello,
-        workspace: Workspace,
-        *,
-        may_end: bool = False,
-    ) -> None:
-        """`may_end`: end this process if a launch hangs."""
-        self._may_end = may_end
-        self._channel = channel
-        self._provider = provider
-        self._hello = hello
+    _channel: Channel
+    _provider: Provider
+    _hello: Hello
+    _workspace: Workspace
+    may_end: bool = False
+    """Whether to end this process if a launch hangs."""
+
+    def __post_init__(self) -> None:
+        hello, provider = self._hello, self._provider
         self._job = job_of(hello.settings)
-        self._workspace = workspace
         folder = Path(hello.folder)
         self.known = InputsAndReferences(folder / "references", hello.settings)
         self._on_device = ReferenceOnDevice()
@@ -503,7 +498,7 @@ class Bench:
         self._copies = Copies()
         self._watch: HangWatch | None = None
         """Over the launches of the dispatch that is verified."""
-        self._companions = CompanionBuilder(provider, workspace, self._companion)
+        self._companions = CompanionBuilder(provider, self._workspace, self._companion)
 
     def handle(self, request: Open | Sample | Close) -> None:
         """Answer each part of the request with one reply."""
@@ -622,7 +617,7 @@ class Bench:
         inputs = self.known.inputs(operation)
         reference = self.known.reference(operation, executable)
         deadline_s = settings.deadlines_s[Stage.VERIFY]
-        if self._may_end:
+        if self.may_end:
             self._watch = hang_watch(self._provider, dispatch, deadline_s)
         facts = executable.facts
         chosen = facts.default_configuration if facts.algorithms_tried else None

@@ -89,8 +89,6 @@ class Job:
     compiled."""
     samples: ClassVar[bool] = False
     """Whether dispatches are sampled in rounds."""
-    reports_opening: ClassVar[bool] = True
-    """Whether progress counts the dispatches of a group that are verified or built."""
     may_leave_out: ClassVar[bool] = False
     """Whether operations that the device does not support are no failure, as long as others are
     ok."""
@@ -100,7 +98,7 @@ class Job:
     """Whether a finished dispatch that is continued is not verified again."""
     works_alone: ClassVar[bool] = False
     """Whether dispatches are open one at a time: they are not compared in rounds, and each is kept
-    at once."""
+    at once. Progress then counts no dispatches of a group that are verified or built."""
     leaves_files: ClassVar[bool] = False
     """Whether workers write results to files, which stay on the machine where they run."""
     worker_defaults: ClassVar[Mapping[str, str]] = {}

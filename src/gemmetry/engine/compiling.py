@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from gemmetry.domain.contracts import Provider
@@ -252,24 +253,19 @@ def _shapes(candidate: Candidate, provider: Provider, seed: int, level: str) -> 
             yield first
 
 
+@dataclass(eq=False)
 class CompilingAhead:
     """Hands candidates to a compile pool, and records what becomes of them there."""
 
-    def __init__(
-        self,
-        job: Job,
-        lanes: Mapping[int, LaneProvider],
-        journal: Journal,
-        records: RecordMaker,
-    ) -> None:
-        """`lanes` by their numbers."""
-        self._job = job
-        self._lanes = lanes
-        self._journal = journal
-        self._records = records
-        self._companions = CompanionsAhead(
-            {key: item.provider for key, item in lanes.items()}, job.settings
-        )
+    _job: Job
+    _lanes: Mapping[int, LaneProvider]
+    """By their numbers."""
+    _journal: Journal
+    _records: RecordMaker
+
+    def __post_init__(self) -> None:
+        providers = {key: item.provider for key, item in self._lanes.items()}
+        self._companions = CompanionsAhead(providers, self._job.settings)
 
     def chunks(
         self, chunks: Iterable[list[Candidate]], target: Target, pool: CompilePool

@@ -228,7 +228,7 @@ class DeviceSession:
     def _measure_group(self, group: Sequence[Candidate]) -> None:
         self._restore(group)
         self._ended.clear()
-        counted = group if self._job.reports_opening else ()
+        counted = () if self._job.works_alone else group
         verifies, self._counted = self._settings.verify, 0
         self._uncounted = {one.id for one in counted if not verifies or one.verdict is None}
         # All at once, and ready before the first dispatch: loading libraries takes seconds of
@@ -453,7 +453,7 @@ class DeviceSession:
 
     def _announce_further(self, number: int, waiting: Sequence[Candidate]) -> None:
         """Report which dispatch a further worker opens next, if any."""
-        if waiting and self._job.reports_opening:
+        if waiting and not self._job.works_alone:
             opened = sum(number in one.workers for one in self._open.values())
             total, current = opened + len(waiting), f"{waiting[0]} in process {number + 1}"
             self._journal.publish(StageProgress(Stage.BUILD, opened, total, current))

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -83,30 +83,28 @@ EnumeratePlan = Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]]
 """Enumerates the plan's rows; called only when a new journal is created."""
 
 
+@dataclass(eq=False, repr=False)
 class Experiment:
     """The folder of one run. Methods raise JournalDamagedError where the journal cannot be read,
     and those that write StorageError where writing fails."""
 
-    def __init__(
-        self,
-        path: Path,
-        manifest: Manifest,
-        connection: sqlite3.Connection,
-        lock: FolderLock | None = None,
-    ) -> None:
-        self.path, self.manifest = path, manifest
-        self._connection, self._folder_lock = connection, lock
+    path: Path
+    manifest: Manifest
+    _connection: sqlite3.Connection
+    _folder_lock: FolderLock | None = None
+    alike: Sequence[str] = ()
+    """The ids of environments that agree with this writer's."""
+    lost: str = ""
+    """What a damaged log hides, in a sentence; "" if it hides nothing."""
+    is_new: bool = False
+    """True if :meth:`create_or_open` created the experiment instead of resuming it."""
+    must_grow: bool = False
+    """True if the journal does not hold the plan passed to :meth:`create_or_open`."""
+
+    def __post_init__(self) -> None:
         self._mutex = threading.RLock()
         self._damaged: dict[int, str] | None = None
         self._environment_id = ""
-        self.alike: list[str] = []
-        """The ids of environments that agree with this writer's."""
-        self.lost = ""
-        """What a damaged log hides, in a sentence; "" if it hides nothing."""
-        self.is_new = False
-        """True if :meth:`create_or_open` created the experiment instead of resuming it."""
-        self.must_grow = False
-        """True if the journal does not hold the plan passed to :meth:`create_or_open`."""
 
     # -- opening -----------------------------------------------------------------------------
 
@@ -125,9 +123,7 @@ class Experiment:
         check_journal(path)
         lost = "" if is_locked(path) else lost_in_log(path)
         with storage_errors(path):
-            found = cls(path, manifest, connect_reader(path / JOURNAL_NAME))
-        found.lost = lost
-        return found
+            return cls(path, manifest, connect_reader(path / JOURNAL_NAME), lost=lost)
 
     @classmethod
     def create_or_open(
@@ -139,14 +135,14 @@ class Experiment:
         environment: Environment,
         command: str = "",
         enumerate_plan: EnumeratePlan | None = None,
-        obstacles: Obstacles | None = None,
+        obstacles: Obstacles = plan_differences,
         older_plans_grow: bool = False,
     ) -> Experiment:
         """Open for writing: resume the run of `plan` in `path`, or create a new journal.
 
         Where the folder is another plan's and `obstacles` finds none, :attr:`must_grow` is set, and
         the caller is to call :meth:`grow`; with `older_plans_grow` also where the folder has grown
-        beyond `plan`, some of whose results it may lack. Without `obstacles` no journal grows.
+        beyond `plan`, some of whose results it may lack. By default no journal grows.
 
         `fresh` moves an existing journal to ``previous/`` (replacing its contents), or, if it
         cannot be read, to ``damaged-1/``, ``damaged-2/`` ...
@@ -174,8 +170,7 @@ class Experiment:
                     manifest = manifest.with_command(command)
                     write_manifest(path, manifest)
                 connection = connect_writer(path / JOURNAL_NAME)
-            experiment = cls(path, manifest, connection, lock)
-            experiment.is_new = is_new
+            experiment = cls(path, manifest, connection, lock, is_new=is_new)
             experiment.lost = "" if is_new else lost
             newest, hashes = _plan_hashes(connection)
             is_older = older_plans_grow and plan.hash != newest
@@ -579,7 +574,7 @@ def _plan_hashes(connection: sqlite3.Connection) -> tuple[str, set[str]]:
     return (found[0][0] if found else ""), {row[0] for row in found}
 
 
-def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manifest | None:
+def _resumable(path: Path, head: Manifest, obstacles: Obstacles) -> Manifest | None:
     """The manifest of the experiment to resume; None if the folder has no journal yet."""
     if not (path / JOURNAL_NAME).exists():
         return None
@@ -590,15 +585,13 @@ def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manif
     is_known, is_newest = head.plan_hash in hashes, head.plan_hash == newest
     theirs = manifest.name if manifest else "?"
     differences = ""
-    if manifest is not None and obstacles is not None and not is_newest:
+    if manifest is not None and not is_newest:
         # Checked for earlier plans too: the folder may have more repeats by now.
         differences = obstacles(manifest.document, head.document)
         if not differences:
             return manifest
         is_known = False
     if not is_known:
-        if manifest is not None and obstacles is None:
-            differences = plan_differences(manifest.document, head.document)
         raise PlanMismatchError(
             f"{path} belongs to the plan {theirs} ({meta.get('plan_hash')}), "
             f"but this command creates the plan {head.name} ({head.plan_hash})"

@@ -361,7 +361,6 @@ class Recording(Job):
 
     schedule: TraceSchedule
 
-    reports_opening: ClassVar[bool] = False
     may_leave_out: ClassVar[bool] = True
     older_plans_grow: ClassVar[bool] = True  # it may have had fewer repeats
     keeps_verdicts: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,7 +44,7 @@ from gemmetry.domain.specs.generated import Generated, add_generated
 from gemmetry.engine.candidates import Candidate, Job, Outputs, RecordMaker, job_of
 from gemmetry.engine.compiling import CompilePool, CompilingAhead
 from gemmetry.engine.device import DeviceSession
-from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.experiment import EnumeratePlan, Experiment
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import (
     LaneProvider,
@@ -141,25 +141,20 @@ CHUNK = 128
 enough that the first results arrive soon and a kill loses little."""
 
 
+@dataclass(eq=False)
 class Serving:
     """The work of a run."""
 
-    def __init__(
-        self,
-        lanes: Sequence[LaneProvider],
-        context: WorkerContext,
-        journal: Journal,
-        records: RecordMaker,
-        outputs: Outputs,
-    ) -> None:
-        self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
-        self._outputs = outputs
-        self._context = context
-        self._journal = journal
-        self._records = records
-        self._job = context.job
-        self._ahead = CompilingAhead(self._job, self._lanes, journal, records)
-        self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
+    _lanes: Mapping[int, LaneProvider]
+    _context: WorkerContext
+    _journal: Journal
+    _records: RecordMaker
+    _outputs: Outputs
+
+    def __post_init__(self) -> None:
+        self._job = self._context.job
+        self._ahead = CompilingAhead(self._job, self._lanes, self._journal, self._records)
+        self._targets = list(dict.fromkeys(item.lane.target for item in self._lanes.values()))
         self._numbers = count()
 
     def work_here(self, devices: Sequence[Target], environment: Environment) -> str:
@@ -284,7 +279,6 @@ class RunSummary:
     samples_kept: int = 0
     outcomes: Mapping[Outcome, int] = field(default_factory=dict)
     operations_without_ok: int = 0
-    """The operations of which no dispatch is ok."""
     failure: str = ""
     """Why the run ended before its plan did; the same command resumes it."""
 
@@ -342,8 +336,9 @@ def run(
     lanes = make_lanes(plan, load_provider)
     devices = () if is_remote else serving_devices(plan.settings.devices, lanes)
     environment = _environment(plan, lanes)
-    written = (generated or experiment / "artifacts" / "generated").resolve()
-    records = RecordMaker(plan.settings, environment.id, experiment.resolve(), written)
+    folder = experiment.resolve()
+    written = (generated or folder / "artifacts" / "generated").resolve()
+    records = RecordMaker(plan.settings, environment.id, folder, written)
 
     def rows() -> tuple[Sequence[Lane], Iterable[PlanBatch]]:
         return [item.lane for item in lanes], enumerate_plan(plan, lanes, records.refused)
@@ -363,9 +358,7 @@ def run(
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
-        context = WorkerContext(
-            settings=plan.settings, generated=written, folder=experiment.resolve()
-        )
+        context = WorkerContext(settings=plan.settings, generated=written, folder=folder)
         # Files left by a run that was killed.
         _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -380,7 +373,8 @@ def run(
         bandwidth = _host_bandwidth(lanes, store) if job.samples and not is_remote else None
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
-            serving = Serving(lanes, context, journal, records, outputs)
+            by_number = {item.lane.id: item for item in lanes}
+            serving = Serving(by_number, context, journal, records, outputs)
             if is_remote:
                 failure = work_on_ray(plan, journal, serving.remaining())
             else:
@@ -388,7 +382,6 @@ def run(
             if counters is not None and not failure:
                 from gemmetry.engine.counting import Counting
 
-                by_number = {item.lane.id: item for item in lanes}
                 failure = Counting(counters, context, journal, by_number).work()
         except OSError as error:
             raise os_failure(experiment, error) from error
@@ -414,12 +407,7 @@ def _remove_temporary(context: WorkerContext) -> None:
         remove(context.temporary, inside=context.temporary.parent)
 
 
-def _grow(
-    store: Experiment,
-    plan: Plan,
-    job: Job,
-    rows: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]],
-) -> int:
+def _grow(store: Experiment, plan: Plan, job: Job, rows: EnumeratePlan) -> int:
     """Add what the experiment lacks of `plan`. Returns the number of its last dispatch before
     that."""
     last = store.last_number()

@@ -319,15 +319,8 @@ FEWEST_ROUNDS_OF_A_PROCESS = 2
 """A single round does not show whether a process is steady; the interval over rounds already counts
 such rounds as independent."""
 
-_NUMBERS = (
-    "sm_clock_hz",
-    "memory_clock_hz",
-    "power_w",
-    "temperature_c",
-    "load_average",
-    "others_cpu_share",
-    "run_delay_share",
-)
+_TEXTS = ("throttle_reasons", "processors")
+"""Fields of the telemetry that are no numbers."""
 
 
 def summarize(
@@ -431,7 +424,8 @@ def _differing(processes: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:
     """Medians of the telemetry over the rounds, with the throttle reasons of all rounds."""
-    found = {name: _numbers(rounds, name) for name in _NUMBERS}
+    names = (one.name for one in dataclasses.fields(Telemetry) if one.name not in _TEXTS)
+    found = {name: _numbers(rounds, name) for name in names}
     numbers = {name: statistics.median(values) for name, values in found.items() if values}
     reasons: list[str] = []
     for item in rounds:
