@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gemmetry.domain.dispatch import Plan, Target, TargetKind
@@ -14,6 +13,7 @@ from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import Environment, Measurement, Record
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.schema import Lane, PlanBatch, StoredRound
+from gemmetry.measurement.stopping import Round
 
 ENVIRONMENT = Environment(hostname="here")
 OPERATIONS = ("matmul_8x8x8_f32t_f32t_f32t", "matmul_16x8x8_f32t_f32t_f32t")
@@ -57,7 +57,9 @@ def make_record() -> Callable[..., Record]:
 @pytest.fixture
 def make_round() -> Callable[..., StoredRound]:
     def make(dispatch: int, number: int, *samples: float) -> StoredRound:
-        return StoredRound(dispatch, number, np.array(samples), 0.5, {"method": "simulated"})
+        return StoredRound(
+            dispatch, number, Round(samples_ns=samples, method="simulated", seconds=0.5)
+        )
 
     return make
 

@@ -90,8 +90,8 @@ def test_rounds_are_kept_in_order_and_never_twice(
         assert experiment.rounds([3]) == {}, "a transaction is stored whole or not at all"
         assert experiment.samples_count() == 4
         stored = experiment.rounds([1, 2])
-        assert [one.samples.tolist() for one in stored[1]] == [[1.0, 2.0], [3.0]]
-        assert (stored[2][0].document, stored[2][0].seconds) == ({"method": "simulated"}, 0.5)
+        assert [one.taken.samples_ns for one in stored[1]] == [(1.0, 2.0), (3.0,)]
+        assert (stored[2][0].taken.method, stored[2][0].taken.seconds) == ("simulated", 0.5)
         experiment.finish({1: make_record()})
         assert experiment.samples(make_record()) == [1.0, 2.0, 3.0]
         assert experiment.samples(make_record(seed=1)) == []
@@ -102,8 +102,8 @@ def test_rounds_are_distinguished_by_their_turn(tmp_path, open_experiment, make_
     with open_experiment(tmp_path) as experiment:
         for number, turn in enumerate([7, 9, 9, 0]):
             stored = make_round(1, number, float(number))
-            document = {**stored.document, "turn": turn}
-            experiment.add_rounds([dataclasses.replace(stored, document=document)])
+            taken = dataclasses.replace(stored.taken, turn=turn)
+            experiment.add_rounds([dataclasses.replace(stored, taken=taken)])
         experiment.add_rounds([make_round(1, 4, 4.0)])
         experiment.finish({1: make_record()})
         record = make_record()

@@ -20,13 +20,11 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import msgspec
 
 from gemmetry.domain.dispatch import Configuration, Target, split_dispatch_name
 from gemmetry.domain.errors import NameSyntaxError, Outcome, Stage, Verification
@@ -200,7 +198,7 @@ class Measuring(Job):
         def lacks(number: int, record: Record) -> bool:
             if record.measurement is None or record.environment_id not in store.alike:
                 return False
-            rounds = restored(store.rounds([number]).get(number, ()))
+            rounds = [one.taken for one in store.rounds([number]).get(number, ())]
             target = targets[record.provider, record.target]
             spent = sum(taken.seconds for taken in rounds)
             return bool(rounds and StopPolicy(self.settings, target).next_count(rounds, spent))
@@ -456,17 +454,10 @@ class Candidate:
         )  # fmt: skip
 
     def add_round(self, taken: Round) -> StoredRound:
-        """Add a round. Returns the part that the store keeps."""
-        number = len(self.rounds)
-        self._count(taken)
-        document = msgspec.to_builtins(taken)
-        samples = document.pop("samples_ns")
-        return StoredRound(self.id, number, samples, taken.seconds, document)
-
-    def restore(self, stored: Sequence[StoredRound]) -> None:
-        """Restore the rounds of an earlier run."""
-        for taken in restored(stored):
-            self._count(taken)
+        """Add a round, taken now or by an earlier run. Returns what the store keeps of it."""
+        self.rounds.append(taken)
+        self.seconds_spent += taken.seconds
+        return StoredRound(self.id, len(self.rounds) - 1, taken)
 
     def afresh(self, *, alone: bool) -> Candidate:
         """The same dispatch before anything ran, for another device; `alone`: in a group of its
@@ -476,18 +467,6 @@ class Candidate:
             self.facts, compiling=self.compiling, trace_folder=self.trace_folder,
             trace_kept=self.trace_kept, runs_alone=alone,
         )  # fmt: skip
-
-    def _count(self, taken: Round) -> None:
-        self.rounds.append(taken)
-        self.seconds_spent += taken.seconds
-
-
-def restored(stored: Iterable[StoredRound]) -> list[Round]:
-    """The rounds as they were sampled, from the part that the store keeps."""
-    return [
-        msgspec.convert({**one.document, "samples_ns": one.samples.tolist()}, Round)
-        for one in stored
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,8 @@ class DeviceSession:
         verdicts = experiment.verdicts(numbers) if self._slot.is_only or rounds else {}
         for candidate in group:
             if not candidate.rounds:
-                candidate.restore(rounds.get(candidate.id, ()))
+                for one in rounds.get(candidate.id, ()):
+                    candidate.add_round(one.taken)
             candidate.verdict = candidate.verdict or verdicts.get(candidate.id)
 
     # -- opening -----------------------------------------------------------------------------

@@ -367,15 +367,18 @@ class Experiment:
 
     def rounds(self, dispatches: Iterable[int]) -> dict[int, list[StoredRound]]:
         """Stored rounds of the dispatches that have any, in order."""
+        from gemmetry.measurement.stopping import Round
+
         statement = (
-            "SELECT round, samples, seconds, document, environment FROM rounds"
+            "SELECT round, samples, document, environment FROM rounds"
             " WHERE dispatch = ? ORDER BY round"
         )
         found: dict[int, list[StoredRound]] = {}
         for key in dispatches:
-            for number, blob, seconds, text, place in self._query(statement, (key,)):
-                document, samples = msgspec.json.decode(text), np.frombuffer(blob)
-                one = StoredRound(key, number, samples, seconds, document, place)
+            for number, blob, text, place in self._query(statement, (key,)):
+                document = msgspec.json.decode(text)
+                document["samples_ns"] = np.frombuffer(blob).tolist()
+                one = StoredRound(key, number, msgspec.convert(document, Round), place)
                 found.setdefault(key, []).append(one)
         return found
 

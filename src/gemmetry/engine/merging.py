@@ -47,7 +47,6 @@ from gemmetry.engine.schema import (
     Lane,
     Manifest,
     PlanBatch,
-    StoredRound,
     connect_reader,
     create,
     environment_rows,
@@ -55,7 +54,6 @@ from gemmetry.engine.schema import (
     new_folder,
     plan_differences,
     record_row,
-    round_row,
     store_plan,
     with_checksum,
 )
@@ -414,8 +412,8 @@ def _fill(new: sqlite3.Connection, made: Iterable[_Imported], on: MeasuredOn) ->
         new.execute(INSERT_RECORD, record_row(number, record, time.time_ns()))
         if result.samples_ns:
             samples = np.array(result.samples_ns, dtype=np.float64)
-            taken = StoredRound(number, 1, samples, 0.0, {}, environment.id)
-            new.execute(INSERT_ROUND, round_row(taken))
+            row = (number, 1, environment.id, 0.0, samples.tobytes(), b"{}")
+            new.execute(INSERT_ROUND, with_checksum(row))
     new.executemany(SET_ENVIRONMENT, environment_rows(environments.values()))
 
 

@@ -37,12 +37,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import (
@@ -57,7 +56,8 @@ from gemmetry.domain.files import remove, sync, write_whole
 from gemmetry.domain.record import Environment, Record
 from gemmetry.statistics.intervals import minimum_samples
 
-Samples = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    from gemmetry.measurement.stopping import Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,8 @@ class StoredRound:
     """One sampling round of one dispatch."""
 
     dispatch: int
-    round: int
-    samples: Samples
-    """ns per launch, in the order they were taken."""
-    seconds: float
-    """Total time of the round; counts against the dispatch's budget."""
-    document: Mapping[str, Any]
-    """The round's other fields, as defined by measurement, as JSON values."""
+    number: int
+    taken: Round
     environment: str = ""
     """The id of the environment in which it was taken; "": that of the writer."""
 
@@ -542,11 +537,12 @@ def environment_rows(environments: Iterable[Environment]) -> list[tuple[Any, ...
 
 def round_row(one: StoredRound) -> tuple[Any, ...]:
     """The row of the table ``rounds``."""
-    samples = np.ascontiguousarray(one.samples, dtype=np.float64).tobytes()
-    document = msgspec.json.encode(one.document)
-    return with_checksum(
-        (one.dispatch, one.round, one.environment, float(one.seconds), samples, document)
-    )
+    document = msgspec.to_builtins(one.taken)
+    samples = np.array(document.pop("samples_ns"), dtype=np.float64).tobytes()
+    return with_checksum((
+        one.dispatch, one.number, one.environment, one.taken.seconds, samples,
+        msgspec.json.encode(document),
+    ))  # fmt: skip
 
 
 def decode_lane(row: Sequence[Any]) -> Lane:

@@ -143,7 +143,6 @@ class Slot:
     device_id: str
     """What distinguishes it from others of its kind; see :func:`device_id`."""
     context: WorkerContext
-    """Of its workers."""
     is_only: bool = True
     """Whether no other device can have served the target."""
 
@@ -156,7 +155,7 @@ class Slot:
         """Whether `rounds` were all taken here, in one of the environments `alike`, so that more
         can be added to them."""
         return all(
-            one.environment in alike and one.document.get("device_id", "") in ("", self.device_id)
+            one.environment in alike and one.taken.device_id in ("", self.device_id)
             for one in rounds
         )
 

@@ -39,9 +39,9 @@ class MemoryJournal:
 
     def add_rounds(self, rounds, verdicts):
         if rounds:
-            self.transactions.append([(one.dispatch, one.round) for one in rounds])
-            self.turns += [(one.document["turn"], one.round, one.dispatch) for one in rounds]
-            self.processes += [(r.round, r.document["process"], r.dispatch) for r in rounds]
+            self.transactions.append([(one.dispatch, one.number) for one in rounds])
+            self.turns += [(one.taken.turn, one.number, one.dispatch) for one in rounds]
+            self.processes += [(r.number, r.taken.process, r.dispatch) for r in rounds]
 
     def count_device_loss(self, number):
         self.losses += 1

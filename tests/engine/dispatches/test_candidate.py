@@ -44,10 +44,11 @@ def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
     candidate, again = make_candidate(), make_candidate()
     rounds = [make_round(1.0, 2.0), make_round(3.0)]
     stored = [candidate.add_round(one) for one in rounds]
-    assert [one.round for one in stored] == [0, 1]
+    assert [one.number for one in stored] == [0, 1]
     with Experiment.create_or_open(tmp_path, make_plan(), environment=Environment()) as experiment:
         experiment.add_rounds(stored)
-        again.restore(experiment.rounds([3])[3])
+        for one in experiment.rounds([3])[3]:
+            again.add_round(one.taken)
     assert again.rounds == rounds
     assert again.seconds_spent == 0.5, "sampling alone, without the load before a round"
 

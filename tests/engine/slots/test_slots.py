@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
@@ -12,6 +11,7 @@ from gemmetry.engine.planning import LaneProvider
 from gemmetry.engine.process import RunStopped
 from gemmetry.engine.schema import Lane, StoredRound
 from gemmetry.engine.slots import GroupQueue, Slot, device_id, serving_devices
+from gemmetry.measurement.stopping import Round
 from gemmetry.providers.registry import load_provider
 
 
@@ -185,6 +185,6 @@ def test_a_device_differs_from_others_of_its_kind(target, environment, expected)
 )
 def test_rounds_continue_only_where_they_were_taken(environment, device, continues):
     slot = Slot(CUDA, "mine", context=None)
-    document = {"device_id": device} if device else {}
-    rounds = [StoredRound(1, 0, np.ones(1), 1.0, document, environment)]
+    taken = Round(samples_ns=(1.0,), method="simulated", device_id=device)
+    rounds = [StoredRound(1, 0, taken, environment)]
     assert slot.continues(rounds, ["env"]) is continues
