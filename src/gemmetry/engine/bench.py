@@ -27,7 +27,7 @@ import signal
 import sys
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -90,7 +90,6 @@ from gemmetry.engine.sanitizing import sanitize
 from gemmetry.hardware.host import pin_process
 from gemmetry.hardware.monitors import make_energy_counter, make_observers
 from gemmetry.measurement.launches import Uploads
-from gemmetry.measurement.renewal import LeftOutput
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.inputs import changed_inputs, changed_reference, make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
@@ -277,14 +276,14 @@ class ReturnsOnce:
     """An executable whose untimed launches are checked for copies.
 
     After the first launch it waits for copies. A kernel that always creates one is rejected
-    before it has created many.
+    before it has created many. `shared_by` is the number of processes that use the device at the
+    same time.
     """
 
     _executable: Executable
     _copies: Copies
     _watch: HangWatch | None = None
     shared_by: int = 1
-    """The processes that use the device at the same time."""
     _is_new: bool = True
 
     def __post_init__(self) -> None:
@@ -465,14 +464,14 @@ class OpenDispatch:
 
 @dataclass(eq=False)
 class Bench:
-    """Serves Open, Sample and Close for one provider on one device."""
+    """Serves Open, Sample and Close for one provider on one device. With `may_end` this process is
+    ended if a launch hangs."""
 
     _channel: Channel
     _provider: Provider
     _hello: Hello
     _workspace: Workspace
     may_end: bool = False
-    """Whether to end this process if a launch hangs."""
 
     def __post_init__(self) -> None:
         hello, provider = self._hello, self._provider
@@ -699,13 +698,13 @@ class Bench:
         operation = item.dispatch.operation
         inputs = self.known.inputs(operation)
         find_reference = partial(self.known.reference, operation, item.executable)
-        last: list[LeftOutput] = []
         right = item.right_output
         left = [*item.sampler.recheck(right), *item.sampler.kept_results(right)]
+        unseen = iter(left)
         damage = item.sampler.damaged()
         check = recheck(
             operation,
-            _watched(left, last),
+            unseen,
             find_reference,
             inputs=inputs,
             right=right,
@@ -716,7 +715,7 @@ class Bench:
         )
         if not check.is_failure:
             return failed(f"a timed launch {damage}", name=AFTER_TIMING) if damage else check, None
-        output, change = last[0].array, last[0].change
+        _, output, change = left[-1 - len(list(unseen))]  # the latest that was checked
         reference = find_reference()
         if change is not None:
             if reference is not None:
@@ -737,10 +736,3 @@ class Bench:
             except GemmetryError:
                 spoiled = True
         return describe(error, worker_is_spoiled=spoiled)
-
-
-def _watched(outputs: Iterable[LeftOutput], last: list[LeftOutput]) -> Iterator[LeftOutput]:
-    """Yield `outputs`; `last` holds the latest one."""
-    for output in outputs:
-        last[:] = [output]
-        yield output

@@ -255,11 +255,11 @@ def _shapes(candidate: Candidate, provider: Provider, seed: int, level: str) -> 
 
 @dataclass(eq=False)
 class CompilingAhead:
-    """Hands candidates to a compile pool, and records what becomes of them there."""
+    """Hands candidates to a compile pool, and records what becomes of them there. `_lanes` are
+    given by their numbers."""
 
     _job: Job
     _lanes: Mapping[int, LaneProvider]
-    """By their numbers."""
     _journal: Journal
     _records: RecordMaker
 

@@ -169,12 +169,12 @@ def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
 
 @dataclass(eq=False)
 class Journal:
-    """Used by the threads of all devices; listeners are called one at a time."""
+    """Used by the threads of all devices; listeners are called one at a time. `commands` is the
+    folder where the commands of each dispatch are kept, if they are."""
 
     experiment: Experiment
     listener: Listener
     commands: Path | None = None
-    """The folder where the commands of each dispatch are kept, if they are."""
 
     def __post_init__(self) -> None:
         self._mutex = threading.RLock()

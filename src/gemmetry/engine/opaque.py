@@ -78,12 +78,10 @@ class JobLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One line of the journal."""
 
     event: str
-    """start or end."""
     job: str
     time: str
     """ISO 8601, UTC."""
     end: JobEnd | None = None
-    """How it ended, for the event end."""
 
 
 class JobJournal:
@@ -183,8 +181,6 @@ class JobLostError(GemmetryError):
 
 
 JobHandle: TypeAlias = "LocalProcess | RayJob"
-"""A running command."""
-
 StartJob: TypeAlias = "Callable[[OpaqueJob], JobHandle]"
 """Starts the command of a job, here or elsewhere. Raises OSError or JobLostError if it cannot be
 started, and EnvironmentFailure if none can be started any more."""

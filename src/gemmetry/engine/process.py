@@ -68,7 +68,6 @@ from gemmetry.hardware.host import (
 )
 
 GUARDIAN = ("-S", "-P", guardian.__file__)
-"""The arguments with which Python runs a guardian."""
 
 GUARDIAN_S = 10.0
 """A guardian starts its worker in about ten milliseconds."""
@@ -156,16 +155,15 @@ def start_guarded(
 
 @dataclass(eq=False, slots=True)
 class LocalProcess:
-    """A worker or a command of this machine, controlled through its guardian."""
+    """A worker or a command of this machine, controlled through its guardian, which ends with its
+    worker's status and reports over the socket `_control`. `_kills_before` is the number of
+    processes that the system had killed for lack of memory before; `_mark` is in the environment
+    of all."""
 
     _guardian: subprocess.Popen[bytes]
-    """It ends with its worker's status."""
     _control: socket.socket
-    """Over which the guardian reports."""
     _kills_before: int
-    """The number of processes that the system had killed for lack of memory before."""
     _mark: str
-    """It is in the environment of all."""
     _unread: bytes = b""
     _report: dict[str, Any] = field(default_factory=dict)
 
@@ -310,9 +308,7 @@ class WorkerContext:
     """The experiment's, absolute. Only it may be a link: what is in it, and removed, is not
     elsewhere."""
     start: Callable[[Path, Path, Mapping[str, str]], tuple[Channel, LocalProcess]] = start_worker
-    """Starts a worker; see :func:`start_worker`."""
     cores: int = field(default_factory=usable_cores)
-    """The processors of the machine where the workers run."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     def hello(self, lane: Lane, *, jobs: int) -> Hello:

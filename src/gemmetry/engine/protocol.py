@@ -78,7 +78,6 @@ class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
     """Nothing of it has been launched yet, in this worker or another, so one launch may have to be
     tried first."""
     trace_folder: str = ""
-    """The folder of its traces."""
     trace_kept: int = 0
     """The number of existing repeats that are kept; only further ones are recorded."""
     right_output: str = ""

@@ -127,7 +127,6 @@ class Entry(msgspec.Struct, kw_only=True):
     outcome: str | None = None
     """None: the dispatch has not run yet."""
     record: dict[str, Any] = {}
-    """Columns of the dispatch's record."""
     files: list[str] = []
     operators: int | None = None
     kernels: int | None = None
@@ -437,8 +436,7 @@ CHAKRA_NAME = "CPU_trace.json"
 
 KINETO_SUFFIX = ".pt.trace.json"
 
-_SMALL_TRACE = 1 << 20
-"""Size in bytes of a small trace."""
+_SMALL_TRACE_BYTES = 1 << 20
 
 METADATA_KEY = "gemmetry"
 """Key at the top level of a Kineto trace whose value describes the recording."""
@@ -562,7 +560,7 @@ def _check_room(folder: Path) -> None:
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(_SMALL_TRACE))
+            file.write(bytes(_SMALL_TRACE_BYTES))
             file.flush()
     except OSError as error:
         raise StorageError(

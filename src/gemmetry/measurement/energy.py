@@ -88,24 +88,30 @@ class _Reading(NamedTuple):
 
 @dataclass(slots=True)
 class EnergyMeter:
-    """Measures the energy of launches."""
+    """Measures the energy of launches.
+
+    Args:
+        counter: returns the energy in J that the device has used so far, or raises
+            EnergyUnavailableError.
+        submit: submits so many calls to the device.
+        wait: waits for the device.
+        launches_per_call: of `submit`.
+        launch_ns: the usual duration of a launch.
+        loaded_ns: times a launch by the device's clock while it is under load; None: no device's
+            clock, and `launch_ns` is its duration under load too.
+        clock, sleep: replaced in tests.
+        launches: how many have been made so far.
+    """
 
     counter: Callable[[], float]
-    """Returns the energy in J that the device has used so far, or raises EnergyUnavailableError."""
     submit: Callable[[int], None]
-    """Submits so many calls to the device."""
     wait: Callable[[], None]
-    """Waits for the device."""
     launches_per_call: int
     launch_ns: float
-    """The usual duration of a launch."""
     loaded_ns: Callable[[], float] | None = None
-    """Times a launch by the device's clock while it is under load; None: no device's clock, and
-    `launch_ns` is its duration under load too."""
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
     launches: int = 0
-    """Launches made so far."""
 
     @property
     def _launch_s(self) -> float:
@@ -292,15 +298,18 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """Keeps a device busy."""
+    """Keeps a device busy.
+
+    Args:
+        calls: returns the next calls of one sample each, for a given number.
+        call_ns: approximate duration of one call.
+        observers: queried for the clock between windows.
+    """
 
     device: Device
     calls: Callable[[int], Sequence[Callable[[], object]]]
-    """Returns the next calls of one sample each, for a given number."""
     call_ns: float
-    """Approximate duration of one call."""
     observers: Sequence[Observer]
-    """Queried for the clock between windows."""
 
     def settle(self, most_s: float = MOST_LOAD_S) -> Load:
         """Load until clock and speed have settled, or for `most_s`."""

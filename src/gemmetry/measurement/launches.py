@@ -493,15 +493,17 @@ class NewInputs:
     their content and returns a stored result. Places are drawn at random.
 
     Before each launch the smaller operand is rewritten in place; afterwards it is restored.
+
+    Args:
+        executable: has already been launched on `inputs`.
+        inputs: host arrays, of which all sets hold copies.
+        seen: called with the result of a launch on new inputs, and the set with the change.
     """
 
     executable: Executable
-    """Has already been launched on `inputs`."""
     operation: Operation
     inputs: Sequence[HostArray]
-    """Host arrays, of which all sets hold copies."""
     seen: Callable[[BufferSet, Buffer], None]
-    """Called with the result of a launch on new inputs, and the set with the change."""
     ratio: float | None = None
     """Largest ratio found so far between the times of launches on new and on known inputs."""
 

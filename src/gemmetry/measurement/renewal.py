@@ -47,16 +47,14 @@ class LeftOutput(NamedTuple):
 @dataclass(eq=False)
 class KeptResults:
     """Results of randomly chosen launches, while they were timed: one copy of each kind, for
-    verification afterwards."""
+    verification afterwards. At most `most` results that differ are kept: the first, and a random
+    choice of the others."""
 
     device: Device
     operation: Operation
     label: str
     most: int
-    """The most results that are kept of those that differ: the first, and a random choice of the
-    others."""
     seen: int = 0
-    """Number of results looked at."""
 
     def __post_init__(self) -> None:
         self._chance = random.Random()
@@ -179,12 +177,14 @@ class Renewal:
     element of an unpredictable line of the result then changes. The change is so small that caches
     stay as cold as they were. It is written between the untimed and the timed launches, so that
     results of untimed launches are wrong for the timed ones.
+
+    Args:
+        inputs: host arrays of ``operation.inputs``, of which the sets hold copies.
     """
 
     device: Device
     operation: Operation
     inputs: Sequence[HostArray]
-    """Host arrays of ``operation.inputs``, of which the sets hold copies."""
     seed: int
 
     def __post_init__(self) -> None:

@@ -125,50 +125,44 @@ class _Taken:
     renewal_s: float
 
 
+@dataclass(eq=False)
 class Sampler:
     """Times one executable on rotating buffers. Call ``prepare``, then ``sample_round``.
 
     Args:
-        executable: built on the device that this process owns.
-        operation: what it computes.
-        inputs: host arrays of ``operation.inputs``.
-        settings: budgets, warm-up, regime, timing method.
-        observers: telemetry; each is started, sampled and stopped once per round.
-        uploads: shared by the samplers of a process, so that one operation's inputs are uploaded to
-            the device once.
-        on_launched: called after launches, outside the timed sections.
+        _executable: built on the device that this process owns.
+        _operation: what it computes.
+        _inputs: host arrays of ``operation.inputs``.
+        _settings: budgets, warm-up, regime, timing method.
+        _observers: telemetry; each is started, sampled and stopped once per round.
+        _uploads: shared by the samplers of a process, so that one operation's inputs are uploaded
+            to the device once.
+        _on_launched: called after launches, outside the timed sections.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        operation: Operation,
-        inputs: Sequence[HostArray],
-        settings: RunSettings,
-        observers: Sequence[Observer] = (),
-        uploads: buffers.Uploads | None = None,
-        on_launched: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._executable = executable
-        self._on_launched = on_launched
-        self._device = device = executable.device
-        self._operation = operation
-        self._inputs = inputs
-        self._settings = settings
-        self._observers = observers
-        self._uploads = uploads
+    _executable: Executable
+    _operation: Operation
+    _inputs: Sequence[HostArray]
+    _settings: RunSettings
+    _observers: Sequence[Observer] = ()
+    _uploads: buffers.Uploads | None = None
+    _on_launched: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self._device = device = self._executable.device
+        operation, inputs = self._operation, self._inputs
         self._sets: list[buffers.BufferSet] = []
-        self._launches = Launches(executable, ())
+        self._launches = Launches(self._executable, ())
         self._neighbour: Call | None = None
         self._neighbours_ns = 0.0
-        self._gate = QuietGate(WAIT_SHARE * settings.time_budget_s)
-        self._renewal = Renewal(device, operation, inputs, settings.seed)
+        self._gate = QuietGate(WAIT_SHARE * self._settings.time_budget_s)
+        self._renewal = Renewal(device, operation, inputs, self._settings.seed)
         self._last_result: tuple[Buffer, buffers.BufferSet] | None = None
         self._chance = random.Random()
         self._kept = KeptResults(device, operation, "timed result", _KEPT)
         self._kept_new = KeptResults(device, operation, "result of new inputs", 2)
         look_at = self._kept_new.look_at
-        self._new_inputs = integrity.NewInputs(executable, operation, inputs, look_at)
+        self._new_inputs = integrity.NewInputs(self._executable, operation, inputs, look_at)
         self._tried_again = 0
         self._owes_a_look = False
         """Whether a result of the last round is still to be looked at."""
