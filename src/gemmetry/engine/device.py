@@ -31,7 +31,7 @@ from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Doing, Measurement, Record, StageProgress, Trait, Verdict
 from gemmetry.domain.tables import grouped
-from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, merge_facts
+from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, job_of, merge_facts
 from gemmetry.engine.compiling import compile_failures
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.process import Crews, WorkerProcess
@@ -166,7 +166,7 @@ class DeviceSession:
     def __init__(self, slot: Slot, budget: Budget, journal: Journal, records: RecordMaker) -> None:
         """`budget` limits the memory of a group, on this device and on others of the target."""
         self._slot, self._budget, self._journal = slot, budget, journal
-        self._job, self._settings = slot.context.job, slot.context.settings
+        self._job, self._settings = job_of(slot.context.settings), slot.context.settings
         self._records = dataclasses.replace(records, device_id=slot.device_id)
         self._policy = StopPolicy(self._settings, slot.target)
         self.crews = Crews(slot.context, self._job.process_count(slot.target))

@@ -99,9 +99,7 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
             os.close(writer)
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends when the guardian is killed
             control.close()
-            if become is not None:
-                become(command)
-            os.execv(command[0], command)
+            (become or _execute)(command)
         finally:
             os._exit(127)
     os.close(channel)
@@ -283,6 +281,10 @@ def _process(pid: int, stat: bytes) -> Process:
         # If addresses are hidden, they are zero (PTRACE_MODE_READ in proc_pid_stat(5)).
         image=f"{code} {stack}" if stack > 0 else name,
     )
+
+
+def _execute(command: list[str]) -> None:
+    os.execv(command[0], command)
 
 
 def _remove(folder: str) -> None:

@@ -31,7 +31,7 @@ from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.files import remove
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import guardian
-from gemmetry.engine.candidates import Job, job_of
+from gemmetry.engine.candidates import job_of
 from gemmetry.engine.protocol import (
     COMPILING_HUNG_SHARE,
     HUNG,
@@ -206,8 +206,7 @@ class LocalProcess:
 
     def left_running(self) -> Sequence[str]:
         """The names of processes outside the worker's session that were found and ended."""
-        found: list[str] = self._report.get("left", [])
-        return found
+        return list(self._report.get("left", ()))
 
     def memory_shortage(self) -> str:
         """Why the worker must be ended before the machine runs out of memory: it holds much of
@@ -324,11 +323,6 @@ class WorkerContext:
         )
 
     @property
-    def job(self) -> Job:
-        """What is done with each dispatch."""
-        return job_of(self.settings)
-
-    @property
     def temporary(self) -> Path:
         """The folder in which workers and the compilers that they start keep files while they
         run."""
@@ -360,7 +354,7 @@ class WorkerProcess:
             self._temporary,
             {
                 **default_variables(),
-                **context.job.worker_defaults,
+                **job_of(context.settings).worker_defaults,
                 **os.environ,
                 **thread_variables(context.threads(lane.target)),
                 "TMPDIR": str(self._temporary),

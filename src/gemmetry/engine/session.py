@@ -152,7 +152,7 @@ class Serving:
     _outputs: Outputs
 
     def __post_init__(self) -> None:
-        self._job = self._context.job
+        self._job = job_of(self._context.settings)
         self._ahead = CompilingAhead(self._job, self._lanes, self._journal, self._records)
         self._targets = list(dict.fromkeys(item.lane.target for item in self._lanes.values()))
         self._numbers = count()

@@ -537,8 +537,8 @@ class Sampler:
         writes = self._executable.writes_output
         if writes:
             buffers.poison(self._device, self._sets, upcoming, wait=lead == 0)
-        is_settled = self._load is not None or self.launch_ns >= _ROUND_WARMUP_NS
-        if self.method == "wall_clock" and not is_settled:
+        is_warm = self._load is not None or self.launch_ns >= _ROUND_WARMUP_NS
+        if self.method == "wall_clock" and not is_warm:
             # On the set used last, so that the next sets stay cold.
             call, used = self._launches.last_used()
             self.launch_ns = settle(self._device, call, self.launch_ns)
@@ -625,7 +625,7 @@ class Sampler:
         return max(self.launch_ns * self.launches_per_sample + self._neighbours_ns, 1.0)
 
     def _lead(self) -> int:
-        """Untimed calls right before the samples; a CPU has settled by its own."""
+        """Untimed calls right before the samples; on a CPU they came before the round."""
         if self.method in ("simulated", "wall_clock") or self.launch_ns >= _ROUND_WARMUP_NS:
             return 0
         return self._surroundings.lead(self._sample_ns, self._launches.submissions)

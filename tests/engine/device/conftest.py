@@ -8,7 +8,7 @@ import pytest
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.record import DispatchFinished
-from gemmetry.engine.candidates import Candidate, RecordMaker
+from gemmetry.engine.candidates import Candidate, RecordMaker, job_of
 from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.schema import Lane
 from gemmetry.engine.slots import Budget, Slot, groups
@@ -92,7 +92,7 @@ def measure(tmp_path, make_context, memory_workers, make_candidate):
         journal = journal or MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
         slot = Slot(TARGET, "device", context)
-        budget = Budget(TARGET, context.job)
+        budget = Budget(TARGET, job_of(context.settings))
         session = DeviceSession(slot, budget, journal, records)
         candidates = [
             make_candidate(number, configuration, number % lanes)
