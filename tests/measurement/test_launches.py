@@ -147,7 +147,7 @@ def test_only_the_chosen_outputs_are_poisoned(kit):
     for item in sets:
         item.output[...] = 1.0
         item.launched = item.poisoned = True
-    buffers.poison(device, sets, sets[1:])
+    buffers.poison(device, sets, sets[1:], wait=True)
     assert [item.poisoned for item in sets] == [False, True, True]
     assert not any(item.launched for item in sets)
     assert [bool(np.isnan(item.output).any()) for item in sets] == [False, True, True]

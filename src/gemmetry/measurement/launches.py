@@ -175,11 +175,7 @@ def fit_sets(
 
 
 def poison(
-    device: Device,
-    all_sets: Sequence[BufferSet],
-    chosen: Sequence[BufferSet],
-    *,
-    wait: bool = True,
+    device: Device, all_sets: Sequence[BufferSet], chosen: Sequence[BufferSet], *, wait: bool
 ) -> None:
     """Overwrite the outputs of `chosen` and reset which of `all_sets` were launched, so that any
     result read later was written by a later launch. `wait` for it, unless the following work is

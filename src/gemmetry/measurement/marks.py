@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from gemmetry.domain.dispatch import Target
 from gemmetry.domain.record import Measurement, Telemetry
@@ -83,19 +82,10 @@ _THROTTLE_ADVICE = {
 
 
 def find_marks(
-    measurement: Measurement,
-    samples: npt.NDArray[np.float64],
-    rounds: Sequence[Round],
-    target: Target,
-    settings: RunSettings,
+    measurement: Measurement, rounds: Sequence[Round], target: Target, settings: RunSettings
 ) -> tuple[str, ...]:
-    """All marks of a measurement, the most serious first.
-
-    Args:
-        samples: ns per launch, in the order they were taken.
-        rounds: show how the samples were taken, and hold telemetry for which the record has no
-            field.
-    """
+    """All marks of a measurement, the most serious first. The `rounds` show how the samples were
+    taken, and hold telemetry for which the record has no field."""
     last = rounds[-1]
     disturbed = list(_disturbance(measurement, rounds))
     return (
@@ -104,7 +94,7 @@ def find_marks(
         *_moving_clock(rounds, settings),
         *_precision(measurement, rounds, target, settings),
         *disturbed,
-        *_modes(samples),
+        *_modes(rounds),
         *(() if disturbed else _stalls(measurement, last)),
         *_drift(rounds),
         *_circumstances(measurement, last, target, settings),
@@ -178,13 +168,13 @@ def _precision(
         )
 
 
-def _modes(samples: npt.NDArray[np.float64]) -> Iterator[str]:
+def _modes(rounds: Sequence[Round]) -> Iterator[str]:
     """Whether samples form two clusters: a gap of 10 % of the median with at least a fifth of the
     samples on each side."""
-    count = samples.size
+    ordered = np.sort(np.concatenate([item.samples_ns for item in rounds]))
+    count = ordered.size
     if count < _MIN_SAMPLES_FOR_MODES:
         return
-    ordered = np.sort(samples)
     edge = int(np.ceil(count * _MODE_SHARE))
     gaps = np.diff(ordered)[edge - 1 : count - edge]
     split = edge + int(np.argmax(gaps))
@@ -376,7 +366,7 @@ def summarize(
         telemetry=_combine_telemetry(rounds),
         energy=summarize_energy(energy),
     )
-    found = find_marks(measurement, samples, rounds, target, settings)
+    found = find_marks(measurement, rounds, target, settings)
     return dataclasses.replace(measurement, marks=found)
 
 
