@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def enumerate_plan(
     """
     rows = _Rows(plan, lanes, make_record)
     shard = parse_shard(plan.settings.shard)
-    for batch in chain(rows.product(), rows.named()):
+    for batch in rows.batches():
         yield batch if shard is None else _part(batch, shard)
     if rows.count == 0:
         raise _nothing_left(plan, rows.seen_names, lanes)
@@ -162,14 +162,19 @@ class _Rows:
         batch, self._batch = self._batch, PlanBatch()
         return batch
 
-    def product(self) -> Iterator[PlanBatch]:
-        """Rows of operations × targets × providers × configurations, filtered."""
+    def batches(self) -> Iterator[PlanBatch]:
+        """Rows of operations × targets × providers × configurations, filtered; then of dispatches
+        that are requested by their full names, of operations that the product does not contain."""
         signature = namer = None
         for operation in self._plan.operations:
             if operation.signature is not signature or namer is None:
                 signature = operation.signature
                 namer = operation_namer(signature)
             self._add_operation(operation, namer(operation.shape))
+            if len(self._batch.dispatches) >= BATCH_ROWS:
+                yield self._take()
+        for dispatches in self._named.values():
+            self._add_all_named(dispatches)
             if len(self._batch.dispatches) >= BATCH_ROWS:
                 yield self._take()
         yield self._take()
@@ -227,15 +232,6 @@ class _Rows:
         self._configuration_ids[name] = number
         self._batch.configurations.append((number, name))
         return number
-
-    def named(self) -> Iterator[PlanBatch]:
-        """Rows of dispatches that are requested by their full names, of operations that the product
-        does not contain."""
-        for dispatches in self._named.values():
-            self._add_all_named(dispatches)
-            if len(self._batch.dispatches) >= BATCH_ROWS:
-                yield self._take()
-        yield self._take()
 
     def _add_all_named(self, dispatches: Iterable[NamedDispatch]) -> None:
         for named in dispatches:
