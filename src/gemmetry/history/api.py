@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError, UnknownNameError, listed
 from gemmetry.domain.rows import table
+from gemmetry.domain.tables import grouped
 from gemmetry.engine.experiment import Experiment
 from gemmetry.history.changes import (
     ChangeCause,
     HistoryChanges,
     SeriesChange,
+    Values,
     device_history,
     history_changes,
     measured_again,
@@ -67,12 +69,12 @@ def annotation_of(
     }
     if len(found) != 1:
         ids = [f"{one.id} ({one.time[:10]})" for one in (found or {r.id: r for r in runs}).values()]
-        what = f"{len(found)} runs" if found else "no run"
+        begin = (
+            f"{len(found)} runs of the history begin" if found else "no run of the history begins"
+        )
         raise RequestError(
-            f"{what} of the history begin with {run!r}" if found else
-            f"{what} of the history begins with {run!r}",
-            hint=f"Give the id of one: {listed(ids[::-1], _MOST_NAMED)}.",
-        )  # fmt: skip
+            f"{begin} with {run!r}", hint=f"Give the id of one: {listed(ids[::-1], _MOST_NAMED)}."
+        )
     keys = {point.key for one in runs for point in one.points}
     if not any(name_matches(f"{key[0]}:{key[1]}", pattern) for key in keys):
         raise EmptySelectionError(
@@ -176,6 +178,20 @@ class History:
     @property
     def has_alarm(self) -> bool:
         return any(one.is_alarm for one in self.new)
+
+    @cached_property
+    def _by_series(self) -> dict[tuple[str, int], list[ChangeEvent]]:
+        events = sorted(self.events, key=lambda one: one.place)
+        return grouped(events, lambda one: (one.found.history.device, one.series))
+
+    def changes_of(self, found: HistoryChanges, series: int) -> list[ChangeEvent]:
+        """The changes of a series, in the order of time."""
+        return self._by_series.get((found.history.device, series), [])
+
+    def level_of(self, found: HistoryChanges, series: int) -> Values:
+        """The medians (ns) of a series since its last change that is not noise."""
+        real = [one for one in self.changes_of(found, series) if not one.is_noise]
+        return found.history.level_of(series, real[-1].place if real else 0)
 
     @cached_property
     def undecided(self) -> list[HistoryChanges]:

@@ -170,9 +170,8 @@ def device_history(
                 columns.append([None] * len(runs))
                 operations.append(point.operation)
             columns[place][number] = point
-    empty = (np.nan,) * len(_READINGS)
-    rows = [[empty if p is None else (p.median_ns, p.low_ns, p.high_ns, p.sm_clock_hz,
-             p.load_average) for p in column] for column in columns]  # fmt: skip
+    empty, read = (np.nan,) * len(_READINGS), attrgetter(*_READINGS)
+    rows = [[empty if point is None else read(point) for point in column] for column in columns]
     values = np.array(rows, dtype=np.float64).reshape(len(columns), len(runs), len(_READINGS))
     values[~(values[:, :, 0] > 0), 0] = np.nan
     readings = dict(zip(_READINGS, np.moveaxis(values, 2, 0).copy(), strict=True))
@@ -239,10 +238,6 @@ class LevelShift:
     def has_moved(self) -> bool:
         """Whether a shift is shown."""
         return self.verdict in (Difference.SLOWER, Difference.FASTER)
-
-    def is_like(self, other: LevelShift) -> bool:
-        """Whether both moved in one direction."""
-        return self.has_moved and self.verdict is other.verdict
 
 
 def level_shift(
@@ -382,23 +377,15 @@ clock are 15 MHz, less than 1 % of 2 GHz (nvidia-smi -q -d SUPPORTED_CLOCKS)."""
 
 
 class ChangeCause(StrEnum):
-    """What changed."""
+    """What changed; :data:`CAUSES` describes each."""
 
     KERNEL = "kernel"
-    """This dispatch, relative to its reference of the same runs."""
     BASELINE = "baseline"
-    """The reference: the ratio to it changed, but this dispatch did not; or this is the
-    reference."""
     HOST = "host"
-    """All dispatches moved together, or the clock explains it."""
     METHOD = "method"
-    """The way of measuring changed in that run."""
     ENVIRONMENT = "environment"
-    """Software or hardware changed in that run, and the provider's dispatches moved together."""
     NOISE = "noise"
-    """The change is smaller than what counts, or the level returned."""
     UNDECIDED = "undecided"
-    """The runs do not show which of these it is."""
 
 
 CAUSES: dict[ChangeCause, str] = {
@@ -462,10 +449,7 @@ class ChangeFacts:
     """Number of runs after which the level returned to that before; 0: it did not."""
 
 
-Judgement = tuple[ChangeCause, tuple[str, ...]]
-
-
-def judge(facts: ChangeFacts) -> Judgement:
+def judge(facts: ChangeFacts) -> tuple[ChangeCause, tuple[str, ...]]:
     """The cause, and sentences that give the reasons for it."""
     cause, why = _cause(facts)
     changed = (f"changed in that run: {text}" for text in _switched(facts) if text not in why)
@@ -486,13 +470,12 @@ def _cause(facts: ChangeFacts) -> tuple[ChangeCause, str]:
         return ChangeCause.NOISE, "the difference is not shown to be more than what counts"
     if facts.own_method:
         return ChangeCause.METHOD, facts.own_method
-    common = _shared(facts) or _of_the_host(facts, own)
-    if relative is not None and relative.is_like(own):
+    if relative is not None and relative.verdict is own.verdict:
         return _shared(facts) or _not_separable(facts) or (
             ChangeCause.KERNEL, "it moved relative to its reference of the same runs")  # fmt: skip
     if relative is not None and relative.verdict is Difference.UNDECIDED:
         return ChangeCause.UNDECIDED, "the ratio to its reference varies too much to decide"
-    if common:
+    if common := _shared(facts) or _of_the_host(facts, own):
         return common
     if relative is not None:
         why = f"its reference moved as well, but only {facts.others} other dispatches did"

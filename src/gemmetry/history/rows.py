@@ -14,6 +14,7 @@ from typing import Any
 
 from gemmetry.domain.errors import listed
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_ns, format_percent
 from gemmetry.history.api import ChangeEvent, History
 from gemmetry.history.changes import CAUSES, ENOUGH_RUNS, ChangeCause, HistoryChanges
@@ -263,18 +264,12 @@ def history_document(check: History, chosen: Chosen) -> dict[str, Any]:
                 **series_row(check, *one).record(),
                 "points": [{name: getattr(row, name) for name in POINTS}
                            for row in point_rows([one])],
-                "found_changes": [_change_row(event).record() for event in changes_of(check, *one)],
+                "found_changes": [_change_row(event).record() for event in check.changes_of(*one)],
             }
             for one in chosen
         ],
         "problems": list(check.problems),
     }  # fmt: skip
-
-
-def changes_of(check: History, found: HistoryChanges, series: int) -> list[ChangeEvent]:
-    """The changes of a series, in the order of time."""
-    own = [one for one in check.events if one.found is found and one.series == series]
-    return sorted(own, key=lambda one: one.place)
 
 
 def _device(found: HistoryChanges) -> dict[str, Any]:
@@ -332,10 +327,10 @@ def series_row(check: History, found: HistoryChanges, series: int) -> SeriesRow:
     measured = [point for point in points if point.median_ns]
     latest = measured[-1] if measured else None
     reference = history.references[series]
-    real = [one for one in changes_of(check, found, series) if not one.is_noise]
+    real = [one for one in check.changes_of(found, series) if not one.is_noise]
     last = real[-1] if real else None
     shift = last.change.shift if last and last.change else None
-    since = history.level_of(series, last.place if last else 0)
+    since = check.level_of(found, series)
     provider, _, _, distribution, regime, launches = history.keys[series]
     return SeriesRow(
         device=history.device,
@@ -384,11 +379,10 @@ def check_junit(check: History) -> bytes:
     suites = []
     for found in check.devices:
         history = found.history
-        new: dict[int, list[ChangeEvent]] = {}
-        for one in (*check.events, *check.lost):
-            if one.found is found and one.is_new and not one.is_noise:
-                new.setdefault(one.series, []).append(one)
-        cases = [_case(check, found, series, new.get(series, []))
+        new = [one for one in (*check.events, *check.lost)
+               if one.found is found and one.is_new and not one.is_noise]  # fmt: skip
+        by_series = grouped(new, attrgetter("series"))
+        cases = [_case(check, found, series, by_series.get(series, []))
                  for series in range(len(history.keys))]  # fmt: skip
         suites.append((history.device, cases))
     return junit("gemmetry history", suites)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.hardware.detect import own_version
-from gemmetry.history.api import ChangeEvent, History
+from gemmetry.history.api import History
 from gemmetry.history.changes import CAUSES, HistoryChanges
 from gemmetry.history.rows import (
     EventGroup,
     again_text,
-    changes_of,
     event_groups,
     series_row,
     undecided_text,
@@ -166,7 +164,7 @@ def _print_one(check: History, found: HistoryChanges, series: int, console: Cons
     if reference is not None:
         print_line(Text(f"compared with {printable(history.short_names[reference])}"), console,
                    fold=True)  # fmt: skip
-    changes = changes_of(check, found, series)
+    changes = check.changes_of(found, series)
     for line in _plot(history.median_ns[series].tolist(), [one.place for one in changes],
                       console.width):  # fmt: skip
         console.print(Text(line), soft_wrap=True)
@@ -246,7 +244,6 @@ def write_site(check: History, folder: Path, title: str) -> None:
 
 def site_page(check: History, title: str) -> str:
     """The page, with everything but the points of the series."""
-    changes = _changes_by_series(check)
     rows = [row for row in event_groups([*check.lost, *check.events]) if not row.first.is_noise]
     data = {
         "devices": [
@@ -255,10 +252,7 @@ def site_page(check: History, title: str) -> str:
                       for run in one.history.runs]}
             for one in check.devices
         ],
-        "series": [
-            _series_data(found, number, changes.get((id(found), number), []))
-            for found, number in check.chosen()
-        ],
+        "series": [_series_data(check, *one) for one in check.chosen()],
         "perFile": _A_FILE,
         "causes": {str(cause): text for cause, text in CAUSES.items()},
     }  # fmt: skip
@@ -275,16 +269,10 @@ def site_page(check: History, title: str) -> str:
         new=[row for row in event_groups(check.new) if not row.first.is_noise],
         changes=rows[:_MOST_CHANGES],
         hidden=max(0, len(rows) - _MOST_CHANGES),
-        boards=[_board(found, changes) for found in check.devices],
-        runs=[_latest_run(found, changes) for found in check.devices],
+        boards=[_board(check, found) for found in check.devices],
+        runs=[_latest_run(check, found) for found in check.devices],
         causes=CAUSES,
     )
-
-
-def _changes_by_series(check: History) -> dict[tuple[int, int], list[ChangeEvent]]:
-    """(device class, series) -> its changes in the order of time."""
-    events = sorted(check.events, key=lambda one: one.place)
-    return grouped(events, lambda one: (id(one.found), one.series))
 
 
 def _points(found: HistoryChanges, series: int) -> dict[str, Any]:
@@ -310,9 +298,7 @@ def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
     return [float(value) for value in np.round(values * scale) / scale]
 
 
-def _series_data(
-    found: HistoryChanges, series: int, changes: Sequence[ChangeEvent]
-) -> dict[str, Any]:
+def _series_data(check: History, found: HistoryChanges, series: int) -> dict[str, Any]:
     history = found.history
     median = history.median_ns[series]
     known = median[np.isfinite(median)]
@@ -333,7 +319,7 @@ def _series_data(
                 "reasons": [printable(text) for text in EventGroup((one,)).reasons],
                 "remarks": [printable(remark.text) for remark in one.remarks],
             }
-            for one in changes
+            for one in check.changes_of(found, series)
         ],
     }
 
@@ -364,23 +350,13 @@ def _health(check: History, found: HistoryChanges) -> dict[str, Any]:
     }
 
 
-def _level(
-    found: HistoryChanges, series: int, changes: Mapping[tuple[int, int], list[ChangeEvent]]
-) -> npt.NDArray[np.float64]:
-    """The medians since the last change that is not noise."""
-    own = [one for one in changes.get((id(found), series), []) if not one.is_noise]
-    return found.history.level_of(series, own[-1].place if own else 0)
-
-
-def _board(
-    found: HistoryChanges, changes: Mapping[tuple[int, int], list[ChangeEvent]]
-) -> dict[str, Any]:
+def _board(check: History, found: HistoryChanges) -> dict[str, Any]:
     """A row for each problem with the level of each provider's fastest dispatch."""
     history = found.history
     providers = list(dict.fromkeys(key[0] for key in history.keys))
     best: dict[tuple[str, ...], dict[str, float]] = {}
     for series, key in enumerate(history.keys):
-        level = _level(found, series, changes)
+        level = check.level_of(found, series)
         if level.size:
             row = best.setdefault((history.operations[series], *key[3:]), {})
             value = float(np.median(level))
@@ -401,15 +377,13 @@ def _board(
             "wins": {name: wins[name] for name in providers}}  # fmt: skip
 
 
-def _latest_run(
-    found: HistoryChanges, changes: Mapping[tuple[int, int], list[ChangeEvent]]
-) -> dict[str, Any]:
+def _latest_run(check: History, found: HistoryChanges) -> dict[str, Any]:
     """The latest run next to the level of the runs before it, the largest differences first."""
     history = found.history
     rows: list[dict[str, Any]] = []
     for series, name in enumerate(history.short_names):
         now = float(history.median_ns[series, -1])
-        level = _level(found, series, changes)
+        level = check.level_of(found, series)
         before = level[:-1] if math.isfinite(now) else level
         if not math.isfinite(now) or not before.size:
             continue
