@@ -609,18 +609,8 @@ def _row_of(kind: GemmKind, sheet: Sequence[Mapping[str, Any]]) -> Mapping[str, 
 
 def _timeline(facts: RankFacts) -> Timeline:
     """The rows of TraceLens' ``gpu_timeline``."""
-    times = facts.times
-    of_rows = {
-        "computation_time": times.compute_ns,
-        "exposed_comm_time": times.exposed_comm_ns,
-        "exposed_memcpy_time": times.exposed_copy_ns,
-        "busy_time": times.busy_ns,
-        "idle_time": times.idle_ns,
-        "total_time": times.window_ns,
-        "total_comm_time": times.comm_ns,
-        "total_memcpy_time": times.copy_ns,
-    }
-    return {name: (ns / 1e6, 100 * ns / times.window_ns) for name, ns in of_rows.items()}
+    whole = facts.times["total_time"]
+    return {name: (ns / 1e6, 100 * ns / whole) for name, ns in facts.times.items()}
 
 
 def collective_sheets(point: PointAnalysis) -> list[Table]:

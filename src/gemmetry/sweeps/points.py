@@ -520,13 +520,7 @@ def analyse_sweep(
     chosen = _selected(whole, selection)
     sweep = replace(whole, points=tuple(chosen))
     tasks = [
-        RankTask(
-            str(file.path),
-            file.rank,
-            file.rank_source,
-            "" if workbook_of is None else workbook_of(sweep, point),
-            tuple(map(str, file.more)),
-        )
+        RankTask(file, "" if workbook_of is None else workbook_of(sweep, point))
         for point in chosen
         for file in point.traces
     ]
@@ -632,7 +626,7 @@ def _rocprof(
     """The kernels of the wanted ranks of each point, and of processes whose rank is not known."""
     tasks = [
         RocprofTask(
-            tuple(map(str, point.rocprof)),
+            point.rocprof,
             tuple(
                 TraceProcess(pid=one.process, host=one.host or "", rank=one.rank)
                 for one in (rank.facts for rank in found)

@@ -1,7 +1,7 @@
 """The facts of one trace of a sweep, and how they are read from it.
 
 Facts (:class:`RankFacts`) are read once, by a worker process, and everything else is computed from
-them. They hold arrays as bytes, so that they travel between processes as they are, and a thousand
+them. They hold arrays, which travel between processes as bytes (:func:`plain`), so that a thousand
 ranks fit into memory.
 
 In a trace with work on a GPU, GEMMs and communication are kernels. In a trace without, which a CPU
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -53,40 +53,41 @@ _COLLECTIVE_OPERATOR = "record_param_comms"
 _HOST_COLLECTIVE = re.compile(r"\A(?:gloo|mpi|ucc|nccl):(\w+)")
 
 
-def _numbers(field: str) -> cached_property[Int64]:
-    """The bytes of a field as an array."""
-    return cached_property(lambda one: np.frombuffer(getattr(one, field), np.int64))
+_NOTHING = np.zeros(0, np.int64)
 
 
-class GemmInstances(msgspec.Struct, frozen=True, dict=True):
-    """The GEMMs of a trace by start; fields are the bytes of int64 arrays."""
+def plain(value: Any) -> bytes | str:
+    """An array or a path as a message between processes holds it."""
+    return value.tobytes() if isinstance(value, np.ndarray) else str(value)
 
-    kinds: bytes = b""
-    starts: bytes = b""
-    durations: bytes = b""
-    overlaps: bytes = b""
-    steps: bytes = b""
-    pairs: bytes = b""
 
-    kind = _numbers("kinds")
+def typed(kind: Any, value: Any) -> Any:
+    """The inverse of :func:`plain` for a value of type `kind`."""
+    return Path(value) if kind is Path else np.frombuffer(value, np.int64)
+
+
+class GemmInstances(msgspec.Struct, frozen=True, eq=False):
+    """The GEMMs of a trace by start."""
+
+    kind: Int64 = _NOTHING
     """Indices into :attr:`RankFacts.gemm_kinds`."""
-    start_ns = _numbers("starts")
-    """Starts, in ns since 1970 where the trace records the origin of its times."""
-    duration_ns = _numbers("durations")
-    """Durations in ns."""
-    overlap_ns = _numbers("overlaps")
-    """Part of the duration during which communication ran on the same device, in ns."""
-    step = _numbers("steps")
+    start_ns: Int64 = _NOTHING
+    """In ns since 1970 where the trace records the origin of its times."""
+    duration_ns: Int64 = _NOTHING
+    overlap_ns: Int64 = _NOTHING
+    """Part of the duration during which communication ran on the same device."""
+    step: Int64 = _NOTHING
     """Number of the step; -1: in no step."""
+    pairs: Int64 = _NOTHING
 
-    @cached_property
+    @property
     def overlapping(self) -> Int64:
         """(pairs, 3) index of a GEMM, index into :attr:`RankFacts.communication`, and the ns during
         which both ran."""
-        return np.frombuffer(self.pairs, np.int64).reshape(-1, 3)
+        return self.pairs.reshape(-1, 3)
 
     def __len__(self) -> int:
-        return len(self.kinds) // 8
+        return len(self.kind)
 
 
 class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,33 +139,18 @@ class CommunicationKernel(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the step; -1: in no step."""
 
 
-class KernelTimes(msgspec.Struct, frozen=True, dict=True):
+class KernelTimes(msgspec.Struct, frozen=True, eq=False):
     """The time of each kernel in each step, without communication; of operators and annotations in
     a trace without work on a GPU."""
 
     names: tuple[str, ...] = ()
     """Readable forms; GEMMs with their shape."""
-    sums: bytes = b""
+    sums: Int64 = _NOTHING
 
-    @cached_property
+    @property
     def per_step(self) -> Int64:
         """(steps, kernels) in ns, by :attr:`RankFacts.steps` and :attr:`names`."""
-        table = np.frombuffer(self.sums, np.int64)
-        return table.reshape(-1, len(self.names)) if self.names else table.reshape(0, 0)
-
-
-class TraceTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of a whole trace in ns, as TraceLens' ``gpu_timeline`` defines them
-    (``traces/summary.py``); all 0 without work on a GPU."""
-
-    window_ns: int = 0
-    busy_ns: int = 0
-    compute_ns: int = 0
-    comm_ns: int = 0
-    exposed_comm_ns: int = 0
-    copy_ns: int = 0
-    exposed_copy_ns: int = 0
-    idle_ns: int = 0
+        return self.sums.reshape(-1, len(self.names)) if self.names else self.sums.reshape(0, 0)
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +181,9 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool
     """Events are missing: the file ends early, or some of it cannot be read."""
     problems: tuple[str, ...]
-    times: TraceTimes
+    times: dict[str, int]
+    """Row of TraceLens' ``gpu_timeline`` -> time of the whole trace in ns, as ``traces/summary.py``
+    defines it; {} without work on a GPU."""
     steps: tuple[StepFacts, ...]
     gemm_kinds: tuple[GemmKind, ...]
     gemms: GemmInstances
@@ -357,22 +345,22 @@ def _step(
     )
 
 
-def _times(trace: Trace) -> TraceTimes:
-    """Those of TraceLens' ``gpu_timeline``, which counts all copies as copies."""
+def _times(trace: Trace) -> dict[str, int]:
+    """:attr:`RankFacts.times`, in which all copies count as copies."""
     gpu, is_copy, is_comm = trace.rows.gpu, trace.is_copy, trace.is_communication
     compute, comm = trace.time_of(~is_copy & ~is_comm), trace.time_of(is_comm)
     copies, busy = trace.time_of(is_copy), trace.time_of(np.ones(len(is_copy), bool)).length
     window = int((gpu.start_ns + gpu.duration_ns).max() - gpu.start_ns.min())
-    return TraceTimes(
-        window_ns=window,
-        busy_ns=busy,
-        compute_ns=compute.length,
-        comm_ns=comm.length,
-        exposed_comm_ns=subtract(comm, compute).length,
-        copy_ns=copies.length,
-        exposed_copy_ns=subtract(subtract(copies, compute), comm).length,
-        idle_ns=window - busy,
-    )
+    return {
+        "computation_time": compute.length,
+        "exposed_comm_time": subtract(comm, compute).length,
+        "exposed_memcpy_time": subtract(subtract(copies, compute), comm).length,
+        "busy_time": busy,
+        "idle_time": window - busy,
+        "total_time": window,
+        "total_comm_time": comm.length,
+        "total_memcpy_time": copies.length,
+    }
 
 
 def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
@@ -431,7 +419,7 @@ def _instances(
     base = trace.rows.base_ns
     pairs = _pairs(start + base, duration, communication)
     columns = (kind, start + base, duration, covered(start, duration, comm), step, pairs)
-    return GemmInstances(*(column.astype(np.int64).tobytes() for column in columns))
+    return GemmInstances(*(column.astype(np.int64) for column in columns))
 
 
 def _pairs(start: Int64, duration: Int64, communication: Sequence[CommunicationKernel]) -> Int64:
@@ -468,8 +456,7 @@ def _on_host(trace: Trace) -> dict[str, Any]:
         np.concatenate([compute.start, comm.start]),
         np.concatenate([compute.end - compute.start, comm.end - comm.start]),
     )
-    nothing = union(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    lanes = _Lanes(compute, comm, nothing, both)
+    lanes = _Lanes(compute, comm, union(_NOTHING, _NOTHING), both)
     steps = tuple(_step(trace, number, (start, end), "host", lanes) for number, start, end in marks)
     shapes, shape_of = innermost_products(trace)
     row = np.flatnonzero(shape_of != NONE)
@@ -492,7 +479,7 @@ def _on_host(trace: Trace) -> dict[str, Any]:
     starts = np.concatenate([operators.start_ns[chosen], marked.start_ns[other]])
     kernel_times = _summed(rows.names, names, np.concatenate([own[chosen], alone[other]]),
                            _in_marks(starts, marks), steps)  # fmt: skip
-    return {"times": TraceTimes(), "steps": steps, "gemm_kinds": kinds, "gemms": gemms,
+    return {"times": {}, "steps": steps, "gemm_kinds": kinds, "gemms": gemms,
             "communication": collectives, "kernel_times": kernel_times}  # fmt: skip
 
 
@@ -540,4 +527,4 @@ def _summed(
     sums = np.bincount(cell, duration[inside], minlength=len(steps) * len(names))
     table = sums.astype(np.int64).reshape(len(steps), len(names))
     kept = np.argsort(-table.sum(axis=0), kind="stable")[:MOST_KERNELS]
-    return KernelTimes(tuple(list(names)[i] for i in kept), table[:, kept].tobytes())
+    return KernelTimes(tuple(list(names)[i] for i in kept), table[:, kept])

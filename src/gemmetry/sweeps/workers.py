@@ -40,8 +40,9 @@ from gemmetry.sweeps.ranks import (
     GemmInstances,
     KernelTimes,
     RankFacts,
-    TraceTimes,
+    plain,
     read_facts,
+    typed,
 )
 from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess, read_point_rocprof
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics
@@ -71,19 +72,15 @@ that it returns."""
 class RankTask(msgspec.Struct, frozen=True, tag=True):
     """The trace of one rank."""
 
-    path: str
-    rank: int | None
-    rank_source: str
+    file: RankFile
     workbook: str = ""
     """Beginning of the path of the workbook that the hook writes; "": it is not called."""
-    more: tuple[str, ...] = ()
-    """Further recordings of the rank."""
 
 
 class RocprofTask(msgspec.Struct, frozen=True, tag=True):
     """The folders of rocprofv3's files of one point, and the processes whose ranks are known."""
 
-    folders: tuple[str, ...]
+    folders: tuple[Path, ...]
     traces: tuple[TraceProcess, ...] = ()
 
 
@@ -119,8 +116,9 @@ class _Packed(msgspec.Struct, frozen=True, tag=True):
     """One a communication kernel; -1: none."""
 
 
-_PACKED = msgspec.msgpack.Decoder(_Packed | RankFailure)
-TASK = msgspec.msgpack.Decoder(RankTask | RocprofTask)
+_encode = msgspec.msgpack.Encoder(enc_hook=plain).encode
+_PACKED = msgspec.msgpack.Decoder(_Packed | RankFailure, dec_hook=typed)
+TASK = msgspec.msgpack.Decoder(RankTask | RocprofTask, dec_hook=typed)
 _ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
 
 
@@ -137,7 +135,7 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
     """Read a trace and compute what it shows alone; of several recordings, workbook and sheet are
     those of the first."""
     try:
-        trace, facts = read_facts(RankFile(Path(task.path), task.rank, task.rank_source))
+        trace, facts = read_facts(task.file)
     except (GemmetryError, OSError) as error:
         return RankFailure(str(getattr(error, "message", error)))
     problems: list[str] = []
@@ -147,11 +145,11 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
             workbook = str(hook(trace, facts, task.workbook))
         except (GemmetryError, OSError) as error:
             what = getattr(error, "message", error)
-            problems.append(f"the workbook of {task.path} is not written: {what}")
+            problems.append(f"the workbook of {task.file.path} is not written: {what}")
     recordings = [facts]
-    for path in task.more:
+    for path in task.file.more:
         try:
-            found = read_facts(RankFile(Path(path), task.rank, task.rank_source))[1]
+            found = read_facts(dataclasses.replace(task.file, path=path))[1]
         except (GemmetryError, OSError) as error:
             problems.append(str(getattr(error, "message", error)))
             continue
@@ -167,14 +165,14 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
 def answer(task: RankTask | RocprofTask, hook: Hook | None = None) -> bytes:
     """The message that answers a task."""
     if isinstance(task, RocprofTask):
-        return msgspec.msgpack.encode(read_point_rocprof(map(Path, task.folders), task.traces))
+        return _encode(read_point_rocprof(task.folders, task.traces))
     return packed(analyse_rank(task, hook))
 
 
 def packed(found: RankAnalysis | RankFailure) -> bytes:
     """The message of an analysis."""
     if isinstance(found, RankFailure):
-        return msgspec.msgpack.encode(found)
+        return _encode(found)
     groups: dict[Group, int] = {}
     group_of = [
         -1 if one.collective.group is None
@@ -182,7 +180,7 @@ def packed(found: RankAnalysis | RankFailure) -> bytes:
         for one in found.facts.communication
     ]  # fmt: skip
     bare = _with_groups(found, [None] * len(group_of))
-    return msgspec.msgpack.encode(_Packed(bare, tuple(groups), tuple(group_of)))
+    return _encode(_Packed(bare, tuple(groups), tuple(group_of)))
 
 
 def _with_groups(found: RankAnalysis, groups: Sequence[Group | None]) -> RankAnalysis:
@@ -244,10 +242,8 @@ def merged(recordings: Sequence[RankFacts]) -> RankFacts:
         span=(kept[0].span[0], kept[-1].span[1]),
         partial=any(one.partial for one in kept),
         problems=tuple(problems),
-        times=TraceTimes(**{
-            name: sum(getattr(one.times, name) for one in kept)
-            for name in TraceTimes.__struct_fields__
-        }),
+        times={name: sum(one.times.get(name, 0) for one in kept)
+               for name in {**kept[0].times, **kept[-1].times}},
         steps=tuple(step for one in kept for step in one.steps),
         gemm_kinds=tuple(kinds),
         gemms=_gemms(kept, kinds),
@@ -287,7 +283,7 @@ def _shifted(facts: RankFacts, shift: int) -> RankFacts:
     return replace(
         facts,
         steps=tuple(replace(step, number=number(step.number)) for step in facts.steps),
-        gemms=replace(facts.gemms, steps=moved.astype(np.int64).tobytes()),
+        gemms=replace(facts.gemms, step=moved),
         communication=tuple(replace(one, step=number(one.step)) for one in facts.communication),
     )
 
@@ -305,7 +301,7 @@ def _gemms(recordings: Sequence[RankFacts], kinds: dict[GemmKind, int]) -> GemmI
             column.append(part)
         instances += len(gemms)
         kernels += len(one.communication)
-    return GemmInstances(*(np.concatenate(column).tobytes() for column in columns))
+    return GemmInstances(*(np.concatenate(column) for column in columns))
 
 
 def _communication(recordings: Sequence[RankFacts]) -> Iterator[CommunicationKernel]:
@@ -328,7 +324,7 @@ def _kernel_times(recordings: Sequence[RankFacts]) -> KernelTimes:
         if columns := [names.index(name) for name in table.names]:
             found[begin:end, columns] = table.per_step
         begin = end
-    return KernelTimes(names, found.tobytes())
+    return KernelTimes(names, found)
 
 
 def analyse_ranks(
@@ -347,7 +343,7 @@ def analyse_ranks(
     """
     known: dict[Group, Group] = {}
     results: list[RankAnalysis | RankFailure] = [RankFailure("it was not read")] * len(tasks)
-    sizes = [_bytes_of(Path(task.path)) for task in tasks]
+    sizes = [_bytes_of(task.file.path) for task in tasks]
     if processes is None:
         processes = 1 if sum(sizes) < SMALL_BYTES else usable_cores()
     with closing(_answers(tasks, sizes, hook, min(processes, len(tasks)))) as found:
@@ -357,7 +353,7 @@ def analyse_ranks(
             else:
                 results[index] = unpacked(message, known)
             if progress is not None:
-                progress(done, len(tasks), tasks[index].path)
+                progress(done, len(tasks), str(tasks[index].file.path))
     return results
 
 
@@ -367,7 +363,7 @@ def read_rocprofs(
     """What the files of rocprofv3 show of each point, in the order of `tasks`; `processes` as for
     :func:`analyse_ranks`."""
     sizes = [
-        sum(_bytes_of(file) for folder in task.folders for file in Path(folder).rglob("*"))
+        sum(_bytes_of(file) for folder in task.folders for file in folder.rglob("*"))
         for task in tasks
     ]
     if processes is None:
@@ -405,7 +401,7 @@ def _answers(
     def ask(task: RankTask | RocprofTask) -> bytes | str:
         worker = workers.get()
         try:
-            return worker.ask(msgspec.msgpack.encode(task))
+            return worker.ask(_encode(task))
         finally:
             workers.put(worker)
 

@@ -48,7 +48,7 @@ def failing(monkeypatch):
         def analyse(tasks, **options):
             found = analyse_ranks(tasks, **options)
             failure = RankFailure("gemmetry failed: KeyError: 'x'", is_internal=True)
-            return [failure if task.rank in ranks else one
+            return [failure if task.file.rank in ranks else one
                     for task, one in zip(tasks, found, strict=True)]  # fmt: skip
 
         monkeypatch.setattr("gemmetry.sweeps.points.analyse_ranks", analyse)

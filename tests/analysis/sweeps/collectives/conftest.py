@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gemmetry.sweeps.folder import Point
-from gemmetry.sweeps.ranks import CommunicationKernel, GemmInstances, RankFacts, TraceTimes
+from gemmetry.sweeps.ranks import CommunicationKernel, GemmInstances, RankFacts
 from gemmetry.sweeps.rows import SweepConfiguration
 from gemmetry.traces.collectives.summary import Collective, Group
 
@@ -39,7 +39,7 @@ def make_facts(*launches, rank=0, device="NVIDIA H200", on_gpu=True, nccl="2.28.
     made = RankFacts(
         file=f"rank{rank}.json", rank=rank, rank_source="trace", world_size=4, job=None, host="a",
         device=device, on_gpu=on_gpu, versions={"nccl_version": nccl} if nccl else {}, events=1,
-        base_ns=0, span=(0, 1), partial=False, problems=(), times=TraceTimes(), steps=(),
+        base_ns=0, span=(0, 1), partial=False, problems=(), times={}, steps=(),
         gemm_kinds=(), gemms=GemmInstances(), communication=launches,
     )  # fmt: skip
     return msgspec.structs.replace(made, **chosen) if chosen else made

@@ -77,7 +77,7 @@ def ranks_of(facts, launch):
             sums = np.array([[_at(kernels, rank, step)] for step in range(len(row))], np.int64)
             made.append(
                 facts(*launches, rank=rank, world_size=len(late), steps=tuple(steps),
-                      kernel_times=KernelTimes((name,), sums.tobytes()))
+                      kernel_times=KernelTimes((name,), sums))
             )  # fmt: skip
         return made
 

@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.sweeps.folder import RankFile
 from gemmetry.sweeps.gemms import NO_SHAPE, NOT_OVERLAPPED, dose_response, gemm_statistics
-from gemmetry.sweeps.ranks import GemmInstances, read_facts
+from gemmetry.sweeps.ranks import read_facts
 from gemmetry.sweeps.rows import GemmKind
 
 
@@ -28,8 +28,7 @@ def gemms_of(tmp_path, sweeps):
 
 
 def with_durations(facts, durations):
-    columns = {name: getattr(facts.gemms, name) for name in GemmInstances.__struct_fields__}
-    gemms = GemmInstances(**{**columns, "durations": durations.tobytes()})
+    gemms = msgspec.structs.replace(facts.gemms, duration_ns=durations)
     return msgspec.structs.replace(facts, gemms=gemms)
 
 

@@ -17,6 +17,7 @@ from gemmetry.sweeps.workers import (
     RocprofTask,
     analyse_ranks,
     gemm_rows,
+    packed,
     packed_sheet,
     read_rocprofs,
 )
@@ -28,7 +29,7 @@ def tasks(tmp_path, sweeps):
     sweeps.write_sweep(tmp_path, [sweeps.MadePoint(ranks=3, steps=1, layers=2)])
     (point,) = read_sweep(tmp_path).points
     point.traces[1].path.write_bytes(b"not gzip")
-    return [RankTask(str(one.path), one.rank, one.rank_source) for one in point.traces]
+    return list(map(RankTask, point.traces))
 
 
 def test_results_are_in_the_order_of_the_tasks(tasks):
@@ -36,7 +37,7 @@ def test_results_are_in_the_order_of_the_tasks(tasks):
     found = analyse_ranks(tasks, processes=1, progress=lambda *counts: progress.append(counts))
     assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankAnalysis]
     assert [one.facts.rank for one in (found[0], found[2])] == [0, 2]
-    assert progress == [(number, 3, task.path) for number, task in enumerate(tasks, 1)]
+    assert progress == [(number, 3, str(task.file.path)) for number, task in enumerate(tasks, 1)]
     # Equal groups are one object.
     groups = [one.collective.group for rank in (found[0], found[2])
               for one in rank.facts.communication]  # fmt: skip
@@ -92,9 +93,9 @@ FAILED = "gemmetry failed while it read this: its worker ended with status 7: ou
 
 def test_workers_return_the_same_as_this_process_and_one_that_dies_costs_its_trace(tasks, dying):
     expected = analyse_ranks(tasks, processes=1)
-    dying("task.rank == 2")
+    dying("task.file.rank == 2")
     *found, lost = analyse_ranks(tasks, processes=2)
-    assert found == expected[:2]
+    assert list(map(packed, found)) == list(map(packed, expected[:2]))
     assert (type(lost), lost.reason, lost.is_internal) == (RankFailure, FAILED, True)
 
 
@@ -115,15 +116,13 @@ def hook(tmp_path, monkeypatch):
 
 def test_the_hook_writes_while_the_trace_is_in_memory(tasks, tmp_path, hook):
     starts = (f"{tmp_path}/written_", f"{tmp_path}/no/written_")
-    good, bad = analyse_ranks(
-        [RankTask(tasks[0].path, 0, "name", start) for start in starts], hook=hook
-    )
+    good, bad = analyse_ranks([RankTask(tasks[0].file, start) for start in starts], hook=hook)
     assert (good.problems, good.workbook) == ((), f"{tmp_path}/written_of_rank.txt")
     # In each of 2 layers: an all-gather, 4 GEMMs, and an element-wise kernel.
     assert (tmp_path / "written_of_rank.txt").read_text() == "0 12"
     # One that cannot write is a problem of its trace.
     (problem,) = bad.problems
-    assert tasks[0].path in problem
+    assert str(tasks[0].file.path) in problem
     assert bad.workbook == ""
 
 
@@ -133,7 +132,7 @@ def counted(tmp_path, rocprofv3):
     for point in (0, 1):
         rocprofv3.write_csv(tmp_path / f"point{point}", "12", 12, list(rocprofv3.VALUES))
     traces = (TraceProcess(pid=12, host="", rank=3),)
-    folders = [(str(tmp_path / f"point{point}"),) for point in (0, 1)]
+    folders = [(tmp_path / f"point{point}",) for point in (0, 1)]
     return [RocprofTask(one, traces) for one in (*folders, ())]
 
 

@@ -54,7 +54,7 @@ def test_later_recordings_add_steps_and_instances(tmp_path, recorded, sweeps):
         assert other.start_ns < facts.gemms.start_ns[gemm] + facts.gemms.duration_ns[gemm]
         assert facts.gemms.start_ns[gemm] < other.end_ns
         assert 0 < both <= facts.gemms.duration_ns[gemm]
-    assert facts.times.busy_ns == 3 * alone.times.busy_ns
+    assert facts.times["busy_time"] == 3 * alone.times["busy_time"]
     counts = {gemm.kind.kernel: gemm.count for gemm in found.gemms}
     assert counts[sweeps.UP.kernel] == 3 * 3 * 3 * 2
 
