@@ -50,19 +50,13 @@ def _communication_trace(facts: RankFacts) -> RankTrace:
     """What a trace shows of collectives. Copies between GPUs are left out: nothing shows to which
     collective one belongs."""
     kernels = (one.collective for one in facts.communication)
+    same = ("rank", "rank_source", "world_size", "job", "host", "base_ns", "span", "partial",
+            "problems")  # fmt: skip
     return RankTrace(
         file=Path(facts.file),
-        rank=facts.rank,
-        rank_source=facts.rank_source,
-        world_size=facts.world_size,
-        job=facts.job,
-        host=facts.host,
-        base_ns=facts.base_ns,
-        span=facts.span,
         devices=facts.gpus_of_node,
         collectives=tuple(one for one in kernels if one.op != "copy"),
-        partial=facts.partial,
-        problems=facts.problems,
+        **{name: getattr(facts, name) for name in same},
     )
 
 
@@ -92,19 +86,16 @@ def point_collectives(job: JobCollectives) -> tuple[PointCollective, ...]:
 
 
 def _collective(kind: JobKind) -> PointCollective:
-    durations = [kernel.duration_ns for one in kind.ones for _, kernel in one.members]
-    latencies = [one.latency_ns / 1000 for one in kind.ones if not one.is_lone]
-    bandwidths = [one.bus_bandwidth for one in kind.ones if one.bus_bandwidth is not None]
     return PointCollective(
         op=kind.op,
         dtype=kind.dtype,
-        bytes=kind.ones[0].bytes,
+        bytes=kind.bytes,
         group_size=kind.group_size,
-        count=len(kind.ones),
-        latency_us=median(latencies) if latencies else None,
-        busbw_gbps=median(bandwidths) if bandwidths else None,
-        duration_us=median(durations) / 1000,
-        is_complete=all(one.is_complete for one in kind.ones),
+        count=kind.count,
+        latency_us=kind.latency_us_median,
+        busbw_gbps=kind.busbw_gbps_median,
+        duration_us=kind.duration_us_median,
+        is_complete=kind.complete,
     )
 
 
@@ -278,11 +269,6 @@ def lower_bound(values: Floats, family: int) -> float:
     return float(np.mean(values)) - reach / math.sqrt(len(values))
 
 
-def upper_bound(values: Floats, family: int) -> float:
-    """The upper end of the interval on the other side, like :func:`lower_bound`."""
-    return -lower_bound(-values, family)
-
-
 def delays_since(excess: Floats, family: int, relevant_ns: float) -> int | None:
     """Index of the step from which on a rank delays the others; None if none is shown.
 
@@ -442,7 +428,8 @@ def _shown(rank: int, lateness: Lateness, ranks: Sequence[RankFacts]) -> dict[st
     begin = delays_since(excess, family, relevant)
     lost = _lost_time(rank, lateness, ranks, begin)
     if begin is None and lost is None:
-        is_excluded = min(upper_bound(one, family) for one in (delays, excess)) < relevant
+        # The upper ends of the intervals on the other side.
+        is_excluded = min(-lower_bound(-one, family) for one in (delays, excess)) < relevant
         return found | {"verdict": NO_DELAY_SHOWN if is_excluded else UNDECIDED}
     begin = begin or 0
     if lost is not None:

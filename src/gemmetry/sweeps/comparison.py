@@ -37,6 +37,7 @@ from gemmetry.sweeps.rows import (
     PointKeys,
     Ratio,
     SweepConfiguration,
+    configuration_entry,
     configuration_of,
 )
 
@@ -453,7 +454,7 @@ class _Pair:
         )
 
         def listed(ones: Iterable[SweepConfiguration]) -> tuple[Configuration, ...]:
-            return tuple(map(Configuration.of_settings, ones))
+            return tuple(map(_row_of, ones))
 
         return ComparedSweep(
             label=self.sides[1].label,
@@ -574,8 +575,8 @@ class _Pair:
             candidate=self.sides[1].label,
             group=group,
             configuration=one.configuration,
-            point=Configuration.of_settings(one.configuration or SweepConfiguration()),
-            other_point=None if other is None else Configuration.of_settings(other),
+            point=_row_of(one.configuration or SweepConfiguration()),
+            other_point=None if other is None else _row_of(other),
             keys=one.keys,
             measure=one.measure,
             unit=one.unit,
@@ -584,9 +585,13 @@ class _Pair:
             runs_before=len(one.a),
             runs_after=len(one.b),
             comparison=comparison,
-            evidence=Ratio.of_comparison(comparison),
+            evidence=Ratio(comparison=comparison),
             note="; ".join(filter(None, notes)),
         )
+
+
+def _row_of(one: SweepConfiguration) -> Configuration:
+    return Configuration(**configuration_entry(one))
 
 
 def _same_gemms(

@@ -211,9 +211,9 @@ def find_best(runs: Runs) -> Best | None:
         comparison = None if one is order[0] else compare_runs(
             medians[order[0]], medians[one], spread, relevant=RELEVANT, family=family
         )  # fmt: skip
-        ranked.append(Ranked.of_comparison(
-            comparison, **configuration_entry(one), configuration=one, mean_ms=means[one],
-            runs=len(medians[one]), steps=sum(map(len, runs[one])),
+        ranked.append(Ranked(
+            comparison=comparison, **configuration_entry(one), configuration=one,
+            mean_ms=means[one], runs=len(medians[one]), steps=sum(map(len, runs[one])),
             note=comparison.note if comparison else None,
         ))  # fmt: skip
     return Best(tuple(ranked))
@@ -252,8 +252,8 @@ def setting_effects(runs: Runs) -> tuple[SettingEffect, ...]:
                 pairs[name, before, after] = found
     each = 1 - (1 - CONFIDENCE) / max(1, len(pairs))
     return tuple(
-        SettingEffect.of_comparison(
-            compare_pairs(*zip(*found, strict=True), confidence=each, relevant=RELEVANT),
+        SettingEffect(
+            comparison=compare_pairs(*zip(*found, strict=True), confidence=each, relevant=RELEVANT),
             name=name, before=before, after=after, pairs=len(found),
         )
         for (name, before, after), found in pairs.items()

@@ -378,7 +378,7 @@ def _end(row: SweepRow) -> str:
 
 
 def _change(row: SweepRow) -> str:
-    return _ratio_text(vars(row.evidence))
+    return _ratio_text(row.evidence.record())
 
 
 def _mean(candidate: ComparedSweep, row: SweepRow, noun: str, first: str, other: str) -> str:

@@ -4,12 +4,13 @@ these declarations. None: the traces do not show it. Times are in µs or ms, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from gemmetry.domain.rows import Row, Rows, fact, inline
+from gemmetry.domain.record import flat_fields
+from gemmetry.domain.rows import Row, Rows, derived, fact, inline
 from gemmetry.domain.units import counted, format_change, format_memory, format_percent
 from gemmetry.hardware.amd_counters import METRICS
 from gemmetry.results.emit import Result
@@ -105,11 +106,6 @@ class Configuration(_Row):
     channels: int | None = fact("NCCL channels, as requested")
     axes: dict[str, str] = fact("further axes with their values")
 
-    @classmethod
-    def of_settings(cls, one: SweepConfiguration) -> Configuration:
-        """The row of a configuration."""
-        return Configuration(**configuration_entry(one))
-
     @property
     def label(self) -> str:
         """The configuration, for people."""
@@ -120,11 +116,6 @@ class PointKeys(Configuration):
     """What identifies a point."""
 
     repeat: int = fact("number of the repeat")
-
-    @classmethod
-    def of_point(cls, point: Point) -> PointKeys:
-        """The keys of a point."""
-        return cls(**configuration_entry(point.configuration), repeat=point.repeat)
 
 
 class GemmKind(_Row):
@@ -448,25 +439,19 @@ class RocprofKernel(_Row):
     counters: dict[str, float] = fact("medians of all counters, each a sum over its instances")
 
 
+def _compared(text: str, name: str, kind: Any = float | None) -> Any:
+    """A fact of the comparison; None without one."""
+    return derived(text, type=kind)(lambda one: getattr(one.comparison, name, None))
+
+
 class Ratio(Row):
     """A ratio of times and what it shows."""
 
-    ratio: float | None = fact("after over before")
-    ratio_ci_low: float | None = fact("lower end of its interval")
-    ratio_ci_high: float | None = fact("upper end of its interval")
-    verdict: str | None = fact("slower, faster, no difference shown or undecided")
-
-    comparison: Comparison | None = None
-
-    @classmethod
-    def of_comparison(cls, found: Comparison | None, **more: Any) -> Self:
-        """The row of a comparison, with `more` fields; without one, it has no ratio."""
-        if found is None:
-            return cls(ratio=None, ratio_ci_low=None, ratio_ci_high=None, verdict=None, **more)
-        return cls(
-            ratio=found.ratio, ratio_ci_low=found.ratio_low, ratio_ci_high=found.ratio_high,
-            verdict=found.verdict, comparison=found, **more,
-        )  # fmt: skip
+    comparison: Comparison | None
+    ratio = _compared("after over before", "ratio")
+    ratio_ci_low = _compared("lower end of its interval", "ratio_low")
+    ratio_ci_high = _compared("upper end of its interval", "ratio_high")
+    verdict = _compared("slower, faster, no difference shown or undecided", "verdict", str | None)
 
 
 class SettingEffect(_Row, Ratio):
@@ -582,7 +567,7 @@ class RocprofRow(PointKeys):
 def sweep_result(analysis: SweepAnalysis) -> Result:
     """Everything that a sweep shows; its document is ``analysis.json``."""
     points = analysis.points
-    keys = {id(one): vars(PointKeys.of_point(one.point)) for one in points}
+    keys = {id(one): _keys(one.point) for one in points}
 
     def of_points(kind: Any, name: str, found: str) -> Rows:
         find = attrgetter(found)
@@ -617,10 +602,15 @@ def sweep_result(analysis: SweepAnalysis) -> Result:
     )  # fmt: skip
 
 
+def _keys(point: Point) -> dict[str, Any]:
+    """The facts of :class:`PointKeys`."""
+    return {**configuration_entry(point.configuration), "repeat": point.repeat}
+
+
 def _point(one: PointAnalysis) -> PointRow:
     first = one.ranks[0].facts if one.ranks else None
     return PointRow(
-        **vars(PointKeys.of_point(one.point)),
+        **_keys(one.point),
         world_size=one.world_size,
         outcome=one.point.outcome,
         reason=one.point.reason,
@@ -659,16 +649,5 @@ def _best(best: Best | None) -> Mapping[str, Any]:
 def environment_entry(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Machine, software and workload as the manifest of the sweep records them, with one entry for
     each value: ``environment.packages.torch``."""
-    return {
-        name: value
-        for part in ("environment", "identity")
-        for name, value in _flat(part, manifest.get(part))
-    }
-
-
-def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _flat(f"{name}.{key}", item)
-    elif value not in (None, "", [], ()):
-        yield name, value
+    found = flat_fields({part: manifest.get(part) for part in ("environment", "identity")})
+    return {name: value for name, value in found.items() if value not in (None, "", ())}
