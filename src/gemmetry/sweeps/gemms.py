@@ -140,8 +140,8 @@ def _cause(facts: RankFacts, kind: GemmKind, chosen: Int64, family: int) -> Caus
         **judged,
         overlapped_count=len(together),
         alone_count=len(alone),
-        overlapped_median_us=median(together) if len(together) else None,
-        alone_median_us=median(alone) if len(alone) else None,
+        overlapped_median_us=_median(together),
+        alone_median_us=_median(alone),
         cost_ms_per_step=cost,
         dose=dose_response(kind, duration / 1.0, overlap / 1.0),
         by_collective=tuple(_by_collective(kind, alone, together, ops, judged, family)),
@@ -338,6 +338,9 @@ def _of_all_ranks(group: _Pooled, family: int) -> PooledGemm:
     overlapped = sum(cause.overlapped_count for cause in causes)
     alone = sum(cause.alone_count for cause in causes)
     costs = [one.cost_ms_per_step for one in causes if one.cost_ms_per_step is not None]
+    own = [(facts.gemms, facts.gemms.kind == gemm.index) for facts, gemm in group.members]
+    duration = np.concatenate([gemms.duration_ns[chosen] for gemms, chosen in own]) / 1000
+    overlap = np.concatenate([gemms.overlap_ns[chosen] for gemms, chosen in own])
     multiples, shares = group.multiples, group.shares
     by_share = [(low, high, multiples[(shares > low) & (shares <= high)])
                 for low, high in pairwise(SHARES)]  # fmt: skip
@@ -349,8 +352,8 @@ def _of_all_ranks(group: _Pooled, family: int) -> PooledGemm:
         sum_us=sum(gemm.sum_us for gemm in statistics),
         overlapped_count=overlapped,
         alone_count=alone,
-        overlapped_median_us=_median(group, is_overlapped=True),
-        alone_median_us=_median(group, is_overlapped=False),
+        overlapped_median_us=_median(duration[overlap > 0]),
+        alone_median_us=_median(duration[overlap == 0]),
         cost_ms_per_step=sum(costs) / len(costs) if costs else None,
         dose=dose_response(kind, multiples, shares * multiples),
         by_share=tuple(
@@ -361,11 +364,5 @@ def _of_all_ranks(group: _Pooled, family: int) -> PooledGemm:
     )
 
 
-def _median(group: _Pooled, *, is_overlapped: bool) -> float | None:
-    parts = [np.zeros(0)]
-    for facts, gemm in group.members:
-        gemms = facts.gemms
-        chosen = (gemms.kind == gemm.index) & ((gemms.overlap_ns > 0) == is_overlapped)
-        parts.append(gemms.duration_ns[chosen])
-    durations = np.concatenate(parts)
-    return median(durations) / 1000 if len(durations) else None
+def _median(values: Floats) -> float | None:
+    return median(values) if len(values) else None

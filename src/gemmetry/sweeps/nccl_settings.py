@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from gemmetry.domain.errors import alternatives
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.sweeps.folder import Point
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
@@ -156,8 +159,9 @@ _SPECIALISED = ("all_reduce", "reduce_scatter", "reduce")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Key:
-    """What the collectives of a kind have in common."""
+class CollectiveKind:
+    """Collectives of one point with the same operation, algorithm and protocol; what follows
+    :attr:`is_point_to_point` is that of all of them together."""
 
     operation: str | None
     algorithm: str | None = None
@@ -171,15 +175,9 @@ class _Key:
     is_point_to_point: bool = False
     """A kernel of sends and receives, which also implements all-to-alls."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveKind(_Key):
-    """Collectives of one point with the same operation, algorithm and protocol."""
-
-    launches: int
+    launches: int = 0
     """Over all ranks."""
-    duration_ns: int
-    """Of all launches together."""
+    duration_ns: int = 0
     bytes: int | None = None
     """The largest message; None where no trace records one."""
     ranks: int | None = None
@@ -203,7 +201,7 @@ class CollectiveKind(_Key):
 
 def collective_kinds(ranks: Iterable[RankFacts]) -> list[CollectiveKind]:
     """The groups over all ranks of a point, those with the most time first."""
-    groups: dict[_Key, list[CommunicationKernel]] = {}
+    groups: dict[CollectiveKind, list[CommunicationKernel]] = {}
     for facts in ranks:
         is_amd = facts.device.startswith("AMD") or " MI" in f" {facts.device}"
         for one in facts.communication:
@@ -212,24 +210,24 @@ def collective_kinds(ranks: Iterable[RankFacts]) -> list[CollectiveKind]:
     return sorted(found, key=lambda kind: -kind.duration_ns)
 
 
-def _key(one: CommunicationKernel, *, is_amd: bool, on_gpu: bool) -> _Key:
+def _key(one: CommunicationKernel, *, is_amd: bool, on_gpu: bool) -> CollectiveKind:
     collective = one.collective
     if collective.op == COPY or not on_gpu:
-        return _Key(operation=collective.op, library=COPY if on_gpu else HOST)
+        return CollectiveKind(operation=collective.op, library=COPY if on_gpu else HOST)
     name = classify(one.kernel)
     library = name.family
     if name.algorithm == "symmetric":
         library = "symmetric"
     elif library == "nccl" and is_amd:
         library = "rccl"
-    return _Key(
+    return CollectiveKind(
         operation=collective.op, algorithm=collective.algorithm, protocol=collective.protocol,
         library=library, is_point_to_point=name.collective == "send_recv",
         is_no_tree=name.algorithm == "ring" and name.collective in _SPECIALISED,
     )  # fmt: skip
 
 
-def _kind(key: _Key, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
+def _kind(key: CollectiveKind, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
     sizes = [one.collective.bytes for one in ones]
     largest = max((size for size in sizes if size is not None), default=None)
     judged = [
@@ -240,8 +238,8 @@ def _kind(key: _Key, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
     launches = Counter((one.grid[0], one.block[0]) for one in judged)
     (channels, block), alike = max(launches.items(), key=lambda item: (item[1], item[0]))
     groups = [one.collective.group.size or 0 for one in ones if one.collective.group is not None]
-    return CollectiveKind(
-        **asdict(key),
+    return replace(
+        key,
         launches=len(ones),
         duration_ns=sum(one.collective.duration_ns for one in ones),
         bytes=largest,
@@ -265,6 +263,10 @@ SYMMETRIC_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 generate.py`` of 2.28.9)."""
 
 _LIBRARIES = ("nccl", "rccl", "symmetric")
+_NO_LIBRARY = {
+    HOST: "the host communicates, to which settings of NCCL do not apply",
+    COPY: "copy engines communicate, without a kernel",
+}
 
 
 class Judgement(NamedTuple):
@@ -297,16 +299,10 @@ def clamped(value: int) -> str:
 
 def _other_library(kind: CollectiveKind) -> Judgement | None:
     """The judgement of kinds that no setting of NCCL concerns."""
-    if kind.library == HOST:
-        return Judgement(
-            NOT_APPLICABLE, None, "the host communicates, to which settings of NCCL do not apply"
-        )
-    if kind.library == COPY:
-        return Judgement(NOT_APPLICABLE, None, "copy engines communicate, without a kernel")
-    if kind.library not in _LIBRARIES:
-        owner = kind.library or "another library"
-        return Judgement(NOT_APPLICABLE, None, f"these kernels are of {owner}")
-    return None
+    if kind.library in _LIBRARIES:
+        return None
+    foreign = f"these kernels are of {kind.library or 'another library'}"
+    return Judgement(NOT_APPLICABLE, None, _NO_LIBRARY.get(kind.library, foreign))
 
 
 def _channels(
@@ -399,12 +395,8 @@ def _fixed(block: int, ways: Sequence[Execution]) -> str:
     return f"{block} threads, as {_ways(ways)} has whatever NCCL_NTHREADS is"
 
 
-_WAYS = (
-    {"ring", "tree", "pat", "nvls", "collnet_direct", "collnet_chain", "nvls_tree"},
-    {"ll", "ll128", "simple"},
-)
-_SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain",
-              "nvlstree": "nvls_tree"}  # fmt: skip
+_WAYS = ({"ring", *FIXED_ALGORITHMS}, {*BYTES_PER_THREAD})
+_SPELLINGS = {name.replace("_", ""): name for name in FIXED_ALGORITHMS}
 
 
 def _way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
@@ -547,15 +539,13 @@ def requested_settings(point: Point) -> Iterator[tuple[str, str]]:
 
 def run_of_point(point: Point, ranks: Sequence[RankFacts]) -> Run:
     """What holds for the whole of `point`: requested threads, version of NCCL."""
-    requested = dict(requested_settings(point))
-    run = Run()
-    for name in ("threads", "NCCL_NTHREADS"):
-        if requested.get(name, "").isdigit():
-            run = run._replace(threads=int(requested[name]))
-    if requested.get("NCCL_LL128_NTHREADS", "").isdigit():
-        run = run._replace(ll128_threads=int(requested["NCCL_LL128_NTHREADS"]))
+    numbers = {name: int(value) for name, value in requested_settings(point) if value.isdigit()}
     versions = {facts.versions.get("nccl_version") for facts in ranks} - {None}
-    return run._replace(version=versions.pop() if len(versions) == 1 else None)
+    return Run(
+        numbers.get("NCCL_NTHREADS", numbers.get("threads", MOST_NTHREADS)),
+        numbers.get("NCCL_LL128_NTHREADS", MOST_THREADS),
+        versions.pop() if len(versions) == 1 else None,
+    )
 
 
 def _verdict(
@@ -575,7 +565,8 @@ def _verdict(
         other = None if judge in _OF_ANY_LIBRARY else _other_library(kind)
         judged.append((kind, other or judge(kind, value, run)))
     # The kind with the most time names the value to which a setting is clamped.
-    verdict = min((one.verdict for _, one in judged), key=_place)
+    verdict = next(one.verdict for start in _ORDER for _, one in judged
+                   if one.verdict.startswith(start))  # fmt: skip
     reasons: dict[str, list[str]] = {}
     seen: dict[str, None] = {}
     for kind, one in judged:
@@ -593,10 +584,6 @@ def _verdict(
     )  # fmt: skip
 
 
-def _place(verdict: str) -> int:
-    return next(index for index, one in enumerate(_ORDER) if verdict.startswith(one))
-
-
 def _joined(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
 
@@ -607,13 +594,9 @@ def sweep_verdicts(points: Judged) -> list[SweepSetting]:
     A setting whose effect the rules cannot show is judged by comparison: where points that differ
     in nothing else run other kernels or messages of other sizes, it has an effect.
     """
-    found: dict[str, list[SettingVerdict]] = {}
-    for _, verdicts, ranks in points:
-        for one in verdicts:
-            if ranks:
-                found.setdefault(one.name, []).append(one)
+    found = (one for _, verdicts, ranks in points if ranks for one in verdicts)
     result = []
-    for name, ones in found.items():
+    for name, ones in grouped(found, attrgetter("name")).items():
         values = tuple(sorted({one.requested or "" for one in ones}, key=natural))
         if len(values) > 1:
             verdict, reason = _of_sweep(name, values, ones, points)
@@ -668,15 +651,11 @@ def _compared(name: str, points: Judged, reason: str) -> tuple[str, str]:
         if value is not None and ranks:
             group = groups.setdefault(tuple(requested.items()), [])
             group.append((value, _communication(ranks)))
-    compared = differing = 0
-    for group in groups.values():
-        for index, (value, seen) in enumerate(group):
-            for other, also in group[index + 1 :]:
-                compared += value != other
-                differing += value != other and seen != also
-    if compared and differing == compared:
+    pairs = (pair for group in groups.values() for pair in combinations(group, 2))
+    differs = [one[1] != other[1] for one, other in pairs if one[0] != other[0]]
+    if differs and all(differs):
         return IN_EFFECT, f"{name} took effect: points with other values communicate otherwise."
-    why = "points with other values communicate alike" if compared and not differing else reason
+    why = "points with other values communicate alike" if differs and not any(differs) else reason
     return UNKNOWN, f"Whether {name} took effect is not known: {why}."
 
 

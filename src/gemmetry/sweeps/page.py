@@ -41,6 +41,7 @@ from gemmetry.sweeps.report import (
     collective_label,
     figure_text,
     gemm_label,
+    mark_of,
     marked_label,
     point_label,
     row_label,
@@ -280,12 +281,9 @@ def _tables(sweeps: Sweeps) -> dict[str, Table]:
 
 
 def _with_reason(one: Entry) -> Entry:
-    outcome = one["outcome"].replace("_", " ")
-    if one["reason"]:
-        outcome = f"{outcome}: {one['reason']}"
-    elif one.get("left_out"):
-        outcome = f"incomplete: {one['left_out']}"
-    return {**one, "outcome": outcome}
+    why = one["reason"] or one.get("left_out")
+    outcome = mark_of(one) or "ok"
+    return {**one, "outcome": f"{outcome}: {why}" if why else outcome}
 
 
 def _judged(one: Entry) -> Entry:
@@ -450,7 +448,8 @@ def _map(
             value = grid[y][x] = values.get(one) if one else None
             label = {"x": x, "y": y, "showarrow": False}
             if value is None:
-                texts.append({**label, "text": text_of(_why_empty(outcomes[one] if one else None))})
+                why = mark_of(outcomes[one]) or "no steps" if one else "not run"
+                texts.append({**label, "text": text_of(why)})
                 continue
             share = (most - value) / (most - least) if most > least else 1.0
             text = f"<b>{value:.2f}</b>" if value == least else f"{value:.2f}"
@@ -471,15 +470,6 @@ def _map(
         },
         "height": 150 + 56 * len(threads),
     }  # fmt: skip
-
-
-def _why_empty(point: Entry | None) -> str:
-    """Why a point has no time."""
-    if point is None:
-        return "not run"
-    if point["outcome"] != "ok":
-        return str(point["outcome"]).replace("_", " ")
-    return "incomplete" if point.get("left_out") else "no steps"
 
 
 def _ticks(values: Sequence[int]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.events import Bools, Int64
+from gemmetry.formats.events import AnnotationRows, Bools, GpuRows, Int64
 from gemmetry.sweeps.folder import RankFile
 from gemmetry.sweeps.rows import GemmKind
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
@@ -369,9 +369,8 @@ def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[Communica
     rows, gpu = trace.rows, trace.rows.gpu
     copies = [
         _bare_collective(
-            row, "copy", rows.names[gpu.name[row]], int(gpu.stream[row]),
-            rows.base_ns + int(gpu.start_ns[row]), int(gpu.duration_ns[row]),
-            size if size >= 0 else None,
+            trace, gpu, row, op="copy", stream=int(gpu.stream[row]),
+            size=size if size >= 0 else None,
         )
         for row in np.flatnonzero(peer).tolist()
         for size in (int(gpu.bytes[row]),)
@@ -391,18 +390,16 @@ def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[Communica
 
 
 def _bare_collective(
-    row: int,
-    op: str | None,
-    name: str,
-    stream: int,
-    start_ns: int,
-    duration_ns: int,
+    trace: Trace, work: GpuRows | AnnotationRows, row: int, *, op: str | None, stream: int,
     size: int | None = None,
-) -> Collective:
+) -> Collective:  # fmt: skip
+    """The piece of work in a row, which communicates `size` bytes."""
     return Collective(
         row=row, op=op, dtype=None if size is None else "Byte", elements=size, in_elements=size,
-        out_elements=size, group=None, algorithm=None, protocol=None, source="name", name=name,
-        stream=stream, device=0, start_ns=start_ns, duration_ns=duration_ns,
+        out_elements=size, group=None, algorithm=None, protocol=None, source="name",
+        name=trace.rows.names[work.name[row]], stream=stream, device=0,
+        start_ns=trace.rows.base_ns + int(work.start_ns[row]),
+        duration_ns=int(work.duration_ns[row]),
     )  # fmt: skip
 
 
@@ -494,12 +491,10 @@ def _host_collectives(trace: Trace, marks: Marks) -> tuple[CommunicationKernel, 
     found = []
     for row, step in zip(chosen.tolist(), steps, strict=True):
         name = rows.names[annotations.name[row]]
-        operation, start = operation_name(name), rows.base_ns + int(annotations.start_ns[row])
-        collective = _bare_collective(row, operation, name, int(annotations.thread[row]), start,
-                                      int(annotations.duration_ns[row]))  # fmt: skip
+        operation, stream = operation_name(name), int(annotations.thread[row])
         found.append(CommunicationKernel(
-            collective=collective, kernel=name, written=operation or "", grid=(0, 0, 0),
-            block=(0, 0, 0), step=step,
+            collective=_bare_collective(trace, annotations, row, op=operation, stream=stream),
+            kernel=name, written=operation or "", grid=(0, 0, 0), block=(0, 0, 0), step=step,
         ))  # fmt: skip
     return tuple(found)
 

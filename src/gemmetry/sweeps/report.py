@@ -81,12 +81,17 @@ def point_label(entry: Entry) -> str:
     return configuration_of(entry).label + (f", repeat {repeat}" if repeat > 1 else "")
 
 
+def mark_of(entry: Entry) -> str:
+    """What sets a point apart from those that are compared: ``failed``; "" of one of those."""
+    if entry["outcome"] != "ok":
+        return str(entry["outcome"]).replace("_", " ")
+    return "incomplete" if entry.get("left_out") else ""
+
+
 def marked_label(entry: Entry) -> str:
-    """The point, with what sets it apart from those that are compared: ``... (failed)``."""
-    mark = entry["outcome"].replace("_", " ")
-    if mark == "ok" and entry.get("left_out"):
-        mark = "incomplete"
-    return point_label(entry) + ("" if mark == "ok" else f" ({mark})")
+    """The point with its mark: ``... (failed)``."""
+    mark = mark_of(entry)
+    return point_label(entry) + (f" ({mark})" if mark else "")
 
 
 def first_few(texts: Sequence[str], most: int, *, before: str = "; ") -> str:
