@@ -202,8 +202,7 @@ def plan_sweep(options: SweepOptions) -> PlannedSweep:
         RequestError: the request is wrong, this machine cannot carry it out, or the folder belongs
             to something else.
     """
-    keys = [key.name for key in config_keys() if key.is_used]
-    axes = make_axes(options.axes, command=options.command, keys=keys)
+    axes = tuple(_axis(name, values, options.command) for name, values in options.axes.items())
     if options.nproc is None:
         options = replace(options, nproc=_default_ranks(options))
     if options.rocprof_input is not None:
@@ -247,29 +246,20 @@ def _is_here(options: SweepOptions) -> bool:
     return options.executor == LOCAL and not options.launcher
 
 
-def make_axes(
-    axes: Mapping[str, Sequence[object]], *, command: Sequence[str] | None, keys: Sequence[str]
-) -> tuple[SweepAxis, ...]:
-    """The further axes of a sweep, from the values of each.
-
-    Args:
-        command: the user's own command, None for the workload.
-        keys: the names of the workload's configuration keys.
+def _axis(name: str, values: Sequence[object], command: Sequence[str] | None) -> SweepAxis:
+    """A further axis of a sweep; `command`: the user's own, None for the workload.
 
     Raises:
-        RequestError: one has no values, or the same twice, or changes nothing.
+        RequestError: it has no values, or the same twice, or changes nothing.
     """
-    found = []
-    for name, values in axes.items():
-        texts = tuple(map(str, values))
-        if not texts:
-            raise RequestError(f"--axis {name} has no values", hint=AXIS_FORM)
-        check_once(texts, f"--axis {name}")
-        found.append(SweepAxis(name, _kind(name, command, keys), texts))
-    return tuple(found)
+    texts = tuple(map(str, values))
+    if not texts:
+        raise RequestError(f"--axis {name} has no values", hint=AXIS_FORM)
+    check_once(texts, f"--axis {name}")
+    return SweepAxis(name, _kind(name, command), texts)
 
 
-def _kind(name: str, command: Sequence[str] | None, keys: Sequence[str]) -> AxisKind:
+def _kind(name: str, command: Sequence[str] | None) -> AxisKind:
     if name == _PATH_AXIS:
         return AxisKind.PATH
     if _VARIABLE.fullmatch(name):
@@ -282,6 +272,7 @@ def _kind(name: str, command: Sequence[str] | None, keys: Sequence[str]) -> Axis
             f"the command does not contain {{{name}}}",
             hint=f"Write {{{name}}} in --command where its value belongs.",
         )
+    keys = [key.name for key in config_keys() if key.is_used]
     if name in keys:
         return AxisKind.KEY
     raise UnknownNameError(

@@ -351,8 +351,7 @@ def left_out(points: Sequence[PointAnalysis]) -> list[str]:
 
 def _gaps_text(gaps: TraceGaps) -> str:
     ranks = [one for one in gaps if isinstance(one, int)]
-    parts = [listed_ranks(ranks)] if ranks else []
-    parts += [one for one in gaps if isinstance(one, str)]
+    parts = [*([listed_ranks(ranks)] if ranks else []), *map(str, gaps[len(ranks) :])]
     return f"no whole trace of {', '.join(parts)}"
 
 
@@ -387,9 +386,8 @@ def _expected(facts: Sequence[RankFacts], selected: Collection[int] | None) -> s
 
 def listed_ranks(ranks: Sequence[int]) -> str:
     """``ranks 1, 2``; of many the first eight."""
-    listed = ", ".join(map(str, ranks[:8]))
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"{noun_for(len(ranks), 'rank')} {listed}{more}"
+    return f"{noun_for(len(ranks), 'rank')} {', '.join(map(str, ranks[:8]))}{more}"
 
 
 def _nccl(facts: RankFacts) -> str | None:

@@ -473,7 +473,7 @@ def print_sweep(document: Entry, console: Console, *, top: int = 5) -> None:
         document: the content of ``analysis.json``.
     """
     gemms = document["pooled_gemms"]
-    _print(sentences(document), console)
+    print_sentences(sentences(document), console)
     print_table(_table("points", "point", *_STEP, rows=map(_step, document["points"])), console)
     slowed = slowed_gemms(gemms)[:top]
     if slowed:
@@ -492,7 +492,7 @@ def print_sweep(document: Entry, console: Console, *, top: int = 5) -> None:
         f"{one['overlapped_median_us'] / one['alone_median_us']:.2f}" != f"{one['slowdown']:.2f}"
         for one in slowed
     ):
-        _print([_POOLED], console)
+        print_sentences([_POOLED], console)
 
 
 def print_sweep_comparison(comparison: SweepComparison, console: Console) -> None:
@@ -508,7 +508,7 @@ def print_sweep_comparison(comparison: SweepComparison, console: Console) -> Non
             console.print(Text("! the environments differ:", style="yellow"))
         for line in one.environment_differences:
             print_line(Text(f"    {printable(line)}", style="yellow"), console, indent=4)
-        _print(change_sentences(comparison, one), console)
+        print_sentences(change_sentences(comparison, one), console)
         steps = one.rows_of(RowGroup.STEP)
         if steps and not one.is_same:
             before, after = f"{comparison.label} ms", f"{one.label} ms"
@@ -531,7 +531,8 @@ def print_sweep_comparison(comparison: SweepComparison, console: Console) -> Non
             print_table(_table("changes", *columns, rows=rows), console)
 
 
-def _print(texts: Iterable[str], console: Console) -> None:
+def print_sentences(texts: Iterable[str], console: Console) -> None:
+    """Print each on a line of its own."""
     from rich.text import Text
 
     for text in texts:
@@ -596,7 +597,7 @@ def print_rocprof(analysis: SweepAnalysis, console: Console, *, top: int = 5) ->
             " Kernels run one after the other while rocprofv3 counts: these µs are not those of "
             "the training."
         )
-    _print([note], console)
+    print_sentences([note], console)
 
 
 def rocprof_gemms(kernels: Iterable[RocprofKernel], *, top: int) -> Table:

@@ -92,8 +92,7 @@ def read_point_rocprof(
         problems += failed
         if not found:
             problems.append(f"{folder} has no kernels that rocprofv3 recorded")
-    groups = _groups(passes, traces, problems)
-    kernels = [row for group in groups for row in _rows(group, problems)]
+    kernels = [row for group in _groups(passes, traces, problems) for row in _rows(group, problems)]
     return PointRocprof(tuple(sorted(kernels, key=_order)), tuple(dict.fromkeys(problems)))
 
 
@@ -219,7 +218,7 @@ def _row(
         rank_source=group.rank_source,
         pids=tuple(dict.fromkeys(p for one, _ in having if (p := one.process.pid) is not None)),
         host=first.process.host,
-        device=sample.device if sample.device >= 0 else None,
+        device=_known(sample.device),
         chip=gpu.chip if gpu is not None else "",
         kernel=key[0],
         workgroups=_known(key[1]),

@@ -156,20 +156,13 @@ class SweepPlan:
             for one, job in zip(self.plan.points, self.jobs, strict=True)
         ])  # fmt: skip
 
-    def run(
-        self,
-        *,
-        listener: JobListener | None = None,
-        command: str = "",
-        executor: StartJob | None = None,
-    ) -> SweepRun:
+    def run(self, *, listener: JobListener | None = None, command: str = "") -> SweepRun:
         """Run the points that have not succeeded yet. One that fails is marked, and the others run.
 
         Args:
             listener: is called with what happens, such as a
                 :class:`~gemmetry.engine.opaque.JobFinished`.
             command: the command line, for the manifest.
-            executor: what starts the points; None: the one of the options.
 
         Raises:
             RequestError: another process uses the folder.
@@ -178,7 +171,7 @@ class SweepPlan:
             KeyboardInterrupt: after the running point has been ended.
         """
         folder, listener = self.folder.absolute(), listener or (lambda event: None)
-        executor = executor or _executor(self.plan)
+        start = _starter(self.plan)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(folder, option="--output")
@@ -195,7 +188,7 @@ class SweepPlan:
                 listener(JobWarning(work.changes))
             with JobJournal(folder / JOURNAL) as journal:
                 JobRun(
-                    folder=folder, journal=journal, start=executor, prepare=work.prepare,
+                    folder=folder, journal=journal, start=start, prepare=work.prepare,
                     conclude=work.conclude, listener=listener,
                 ).work(work.jobs)  # fmt: skip
             return SweepRun(self.plan, self.ends())
@@ -232,7 +225,7 @@ def succeeded(end: JobEnd | None) -> bool:
     return end is not None and end.outcome is JobOutcome.OK
 
 
-def _executor(sweep: PlannedSweep) -> StartJob:
+def _starter(sweep: PlannedSweep) -> StartJob:
     """What starts the points: this machine, or tasks of a Ray cluster."""
     options = sweep.options
     if options.executor == LOCAL:
@@ -249,8 +242,7 @@ class _Work:
     def __init__(self, sweep: PlannedSweep, folder: Path, command: str) -> None:
         """Write the manifest, and plan the jobs."""
         self._folder = folder
-        # Versions are those of the installed packages, so that torch need not be imported; the
-        # workload records those that it loaded.
+        # torch need not be imported for versions of packages; the workload records what it loaded.
         self._environment = capture_environment(installed_versions())
         self.changes = environment_changes(sweep.manifest, self._environment)
         """What changed in the environment since the last start; "" if nothing did."""

@@ -16,12 +16,11 @@ from gemmetry.dispatches.terminal import print_table
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerEntry, TunerLine, tuner_config
-from gemmetry.results.lines import print_line
-from gemmetry.results.texts import printable
 from gemmetry.sweeps.collectives import CollectiveKey
 from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
 from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis, find_best
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
+from gemmetry.sweeps.report import print_sentences
 from gemmetry.sweeps.rows import Ranked, SweepConfiguration
 
 if TYPE_CHECKING:
@@ -76,9 +75,7 @@ class TunedCollective:
         if self.rival is None:
             return "every point ran it in the same way"
         if self.verdict != "faster":
-            comparison = self.rival.comparison
-            note = f" ({comparison.note})" if comparison is not None and comparison.note else ""
-            return f"{self.verdict}{note}"
+            return self.verdict + (f" ({self.rival.note})" if self.rival.note else "")
         if self.way.algorithm is None or self.way.protocol is None:
             return "the traces leave its algorithm or protocol open"
         return ""
@@ -94,10 +91,7 @@ def tuned_collectives(analysis: SweepAnalysis) -> list[TunedCollective]:
     found = [_measured(one) for one in analysis.points if one.ranks and one.point.outcome == "ok"]
     keys = {key for one in found for key in one.traced if None not in key}
     tuned = [_tuned(key, [one for one in found if key in one.traced]) for key in keys]
-    return sorted(
-        (one for one in tuned if one is not None),
-        key=lambda one: (one.operation, one.ranks, one.bytes),
-    )
+    return sorted(tuned, key=lambda one: (one.operation, one.ranks, one.bytes))
 
 
 class _Measured(NamedTuple):
@@ -162,10 +156,9 @@ def _way(one: PointAnalysis, facts: RankFacts, kernels: Sequence[CommunicationKe
     return Way(algorithm, protocol, kind.channels)
 
 
-def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective | None:
+def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective:
     operation, size, ranks = key
-    if operation is None or size is None or ranks is None:
-        return None
+    assert operation is not None and size is not None and ranks is not None
     is_recorded = all(key in one.recorded for one in runs)
     latencies: dict[SweepConfiguration, list[Sequence[float]]] = {}
     ways: dict[SweepConfiguration, Way] = {}
@@ -174,8 +167,7 @@ def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective | N
         latencies.setdefault(one.configuration, []).append(source[key])
         ways.setdefault(one.configuration, one.ways[key])
     best = find_best(latencies)
-    if best is None:
-        return None
+    assert best is not None  # every run has latencies of it
     way = ways[best.first.configuration]
     others = (one for one in best.ranked[1:] if ways[one.configuration] != way)
     return TunedCollective(
@@ -205,8 +197,13 @@ def tuner_lines(tuned: Sequence[TunedCollective]) -> list[TunerLine | None]:
 def tuned_entry(one: TunedCollective) -> dict[str, Any]:
     """The keys of one collective in JSON."""
     best, rival = one.best, one.rival
-    comparison = rival.comparison if rival is not None else None
-    low, high = (comparison.interval if comparison is not None else None) or (None, None)
+    after: dict[str, Any] = dict.fromkeys(
+        ("next", "next_latency_us", "next_runs", "ratio", "ratio_ci_low", "ratio_ci_high")
+    )
+    if rival is not None:
+        values = (rival.configuration.label, rival.mean_ms * 1e3, rival.runs, rival.ratio,
+                  rival.ratio_ci_low, rival.ratio_ci_high)  # fmt: skip
+        after = dict(zip(after, values, strict=True))
     return {
         "op": one.operation,
         "bytes": one.bytes,
@@ -218,12 +215,7 @@ def tuned_entry(one: TunedCollective) -> dict[str, Any]:
         "latency_us": best.mean_ms * 1e3,
         "runs": best.runs,
         "count": best.steps,
-        "next": rival.configuration.label if rival is not None else None,
-        "next_latency_us": rival.mean_ms * 1e3 if rival is not None else None,
-        "next_runs": rival.runs if rival is not None else None,
-        "ratio": comparison.ratio if comparison is not None else None,
-        "ratio_ci_low": low,
-        "ratio_ci_high": high,
+        **after,
         "verdict": one.verdict,
         "is_set": not one.obstacle,
         "obstacle": one.obstacle or None,
@@ -246,10 +238,7 @@ def size_ranges(tuned: Sequence[TunedCollective]) -> list[tuple[int, int]]:
 
 def print_tuned(tuned: Sequence[TunedCollective], console: Console) -> None:
     """Print what is set and what is not, then a table of all collectives."""
-    from rich.text import Text
-
-    for sentence in tuned_sentences(tuned):
-        print_line(Text(printable(sentence)), console, indent=2)
+    print_sentences(tuned_sentences(tuned), console)
     if tuned:
         print_table(_table(tuned), console)
 
@@ -284,11 +273,10 @@ def evidence(one: TunedCollective) -> str:
         f"{best.mean_ms * 1e3:.1f} us with {best.configuration.label} ({_counts(best)}, from "
         f"{source})"
     )
-    if rival is not None and rival.comparison is not None:
+    if rival is not None:
         text += f"; {rival.configuration.label} takes {rival.mean_ms * 1e3:.1f} us"
-        interval = rival.comparison.interval
-        if interval is not None:
-            low, high = (100 * (end - 1) for end in interval)
+        if rival.ratio_ci_low is not None:
+            low, high = (100 * (end - 1) for end in (rival.ratio_ci_low, rival.ratio_ci_high))
             text += f", {low:+.1f} % to {high:+.1f} % ({_counts(rival)})"
     return f"{text}.\n" + (f"Not set: {one.obstacle}." if one.obstacle else "Set: faster.")
 
@@ -317,9 +305,8 @@ def _table(tuned: Sequence[TunedCollective]) -> Table:
 
 def _next(one: TunedCollective) -> str:
     """``+9 (+8 to +10)``: by how much the next best way takes longer."""
-    comparison = one.rival.comparison if one.rival is not None else None
-    if comparison is None:
+    if one.rival is None:
         return "-"
-    middle, *ends = (f"{100 * (one - 1):+.0f}"
-                     for one in (comparison.ratio, *(comparison.interval or ())))  # fmt: skip
+    ratios = (one.rival.ratio, one.rival.ratio_ci_low, one.rival.ratio_ci_high)
+    middle, *ends = (f"{100 * (ratio - 1):+.0f}" for ratio in ratios if ratio is not None)
     return f"{middle} ({ends[0]} to {ends[1]})" if ends else middle

@@ -20,18 +20,17 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import IO, Any, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from gemmetry.documents.operator_tables import gemm_sheet
 from gemmetry.domain.errors import GemmetryError
 from gemmetry.domain.tables import Table
-from gemmetry.formats.events import Int64
 from gemmetry.hardware.host import usable_cores
 from gemmetry.sweeps.folder import RankFile
 from gemmetry.sweeps.gemms import gemm_statistics
@@ -124,11 +123,7 @@ _ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
 
 def hook_of(name: str) -> Hook | None:
     """The function ``module:name``; None for ""."""
-    if not name:
-        return None
-    module, _, function = name.partition(":")
-    found: Hook = getattr(import_module(module), function)
-    return found
+    return resolve_name(name) if name else None
 
 
 def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | RankFailure:
@@ -289,19 +284,15 @@ def _shifted(facts: RankFacts, shift: int) -> RankFacts:
 
 
 def _gemms(recordings: Sequence[RankFacts], kinds: dict[GemmKind, int]) -> GemmInstances:
-    columns: list[list[Int64]] = [[] for _ in GemmInstances.__struct_fields__]
+    parts = []
     instances = kernels = 0
     for one in recordings:
-        gemms = one.gemms
         number = np.array([kinds[kind] for kind in one.gemm_kinds] or [0], np.int64)
-        pairs = gemms.overlapping + np.array([instances, kernels, 0])
-        parts = (number[gemms.kind], gemms.start_ns, gemms.duration_ns, gemms.overlap_ns,
-                 gemms.step, pairs.reshape(-1))  # fmt: skip
-        for column, part in zip(columns, parts, strict=True):
-            column.append(part)
-        instances += len(gemms)
+        pairs = one.gemms.overlapping + np.array([instances, kernels, 0])
+        parts.append(replace(one.gemms, kind=number[one.gemms.kind], pairs=pairs.reshape(-1)))
+        instances += len(one.gemms)
         kernels += len(one.communication)
-    return GemmInstances(*(np.concatenate(column) for column in columns))
+    return GemmInstances(*map(np.concatenate, zip(*map(astuple, parts), strict=True)))
 
 
 def _communication(recordings: Sequence[RankFacts]) -> Iterator[CommunicationKernel]:
@@ -344,9 +335,7 @@ def analyse_ranks(
     known: dict[Group, Group] = {}
     results: list[RankAnalysis | RankFailure] = [RankFailure("it was not read")] * len(tasks)
     sizes = [_bytes_of(task.file.path) for task in tasks]
-    if processes is None:
-        processes = 1 if sum(sizes) < SMALL_BYTES else usable_cores()
-    with closing(_answers(tasks, sizes, hook, min(processes, len(tasks)))) as found:
+    with closing(_answers(tasks, sizes, hook, processes, SMALL_BYTES)) as found:
         for done, (index, message) in enumerate(found, 1):
             if isinstance(message, str):
                 results[index] = RankFailure(message, is_internal=True)
@@ -366,10 +355,8 @@ def read_rocprofs(
         sum(_bytes_of(file) for folder in task.folders for file in folder.rglob("*"))
         for task in tasks
     ]
-    if processes is None:
-        processes = 1 if sum(sizes) < SMALL_TABLE_BYTES else usable_cores()
     results = [PointRocprof()] * len(tasks)
-    for index, message in _answers(tasks, sizes, "", min(processes, sum(map(bool, sizes)))):
+    for index, message in _answers(tasks, sizes, "", processes, SMALL_TABLE_BYTES):
         if isinstance(message, str):
             results[index] = PointRocprof(problems=(f"rocprofv3's files: {message}",))
         else:
@@ -382,10 +369,14 @@ def _bytes_of(path: Path) -> int:
 
 
 def _answers(
-    tasks: Sequence[RankTask | RocprofTask], sizes: Sequence[int], hook: str, processes: int
-) -> Generator[tuple[int, bytes | str], None, None]:
+    tasks: Sequence[RankTask | RocprofTask], sizes: Sequence[int], hook: str,
+    processes: int | None, small: int,
+) -> Generator[tuple[int, bytes | str], None, None]:  # fmt: skip
     """The index of each task with its message, or why there is none, as they come. Closing it ends
-    the workers."""
+    the workers. Tasks with fewer than `small` bytes together take none by default."""
+    if processes is None:
+        processes = 1 if sum(sizes) < small else usable_cores()
+    processes = min(processes, sum(map(bool, sizes)))
     if processes <= 1:
         function = hook_of(hook)
         # Packed like those of workers, so that repeated groups are one object.
