@@ -43,7 +43,7 @@ def test_what_is_written_fits_rocprofv3s_schema(preset, tmp_path):
     document = yaml.safe_load(path.read_text())
     assert fits(document, json.loads(SCHEMA.read_text()))
     assert len(document["jobs"]) == {"trace": 1, "utilization": 1, "gemm": 2}[preset]
-    assert check_rocprof_input(path, chip="gfx942").notes == ()
+    assert check_rocprof_input(path).notes == ()
     assert names.name == "top_kernel_list.txt"
     assert names.read_text().splitlines() == [CIJK, CPP]
     assert "&id" not in path.read_text()  # Aliases of YAML, which readers of it do not expect.

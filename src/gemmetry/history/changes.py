@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -89,8 +89,7 @@ class DeviceHistory:
     def level(self) -> Values:
         """How much slower or faster than usual all dispatches of a run were: the median, over the
         series, of the logarithm of the time over the series' own median."""
-        apart = self.logs - nan_median(self.logs, 1)[:, None]
-        return nan_median(apart, 0)
+        return nan_median(self.logs - nan_median(self.logs, 1)[:, None], 0)
 
     @cached_property
     def short_names(self) -> list[str]:
@@ -177,9 +176,8 @@ def device_history(
     readings = dict(zip(_READINGS, np.moveaxis(values, 2, 0).copy(), strict=True))
     keys = list(places)
     measured = np.isfinite(readings["median_ns"]).sum(axis=1)
-    references = _references(keys, operations, measured, baseline)
     return DeviceHistory(device, runs, keys, operations, **readings, points=columns,
-                         references=references)  # fmt: skip
+                         references=_references(keys, operations, measured, baseline))  # fmt: skip
 
 
 def name_matches(name: str, pattern: str) -> bool:
@@ -594,8 +592,8 @@ class HistoryChanges:
     """All changes of one device class."""
 
     history: DeviceHistory
-    changes: Sequence[SeriesChange]
-    """By run, then by series."""
+    places: Mapping[int, Sequence[tuple[int, float]]]
+    """Series -> runs and p-values of the changes that were found of its times and its ratios."""
     tested: int
     """Number of series that were tested together, of times and of ratios."""
     confidence: float
@@ -603,6 +601,13 @@ class HistoryChanges:
     threshold: float
     noise: tuple[RunNoise, RunNoise]
     """Of times, and of ratios to references."""
+    _known: dict[int, tuple[Values, ChangedSurroundings]] = field(default_factory=dict)
+
+    @cached_property
+    def changes(self) -> list[SeriesChange]:
+        """By run, then by series."""
+        found = [one for series, at in self.places.items() for one in self._of_series(series, at)]
+        return sorted(found, key=lambda change: (change.run, change.series))
 
     def power(self, series: int, size: float, most_after: int = LEAST_SEGMENT) -> StepPower:
         """How often a relative change of `size` of a series would be found, and judged to be its
@@ -661,53 +666,8 @@ class HistoryChanges:
         """Whether there are fewer runs than :data:`ENOUGH_RUNS`."""
         return self.runs_known < ENOUGH_RUNS
 
-
-def history_changes(
-    history: DeviceHistory, *, threshold: float, false_alarms: float = FALSE_ALARMS,
-) -> HistoryChanges:  # fmt: skip
-    """The changes of all series, of their times and of their ratios to their references.
-
-    Args:
-        threshold: relative changes up to this count as none.
-        false_alarms: see :func:`gemmetry.statistics.change_points.find_changes`.
-    """
-    logs = history.logs
-    sources = list(enumerate(logs))
-    sources += [(series, logs[series] - logs[reference])
-                for series, reference in enumerate(history.references)
-                if reference is not None]  # fmt: skip
-    runs = [np.flatnonzero(np.isfinite(values)) for _, values in sources]
-    found = find_changes(
-        [values[places] for (_, values), places in zip(sources, runs, strict=True)],
-        kinds=[int(number >= len(history.keys)) for number in range(len(sources))],
-        false_alarms=false_alarms,
-    )
-    places: dict[int, list[tuple[int, float]]] = {}
-    for (series, _), own_runs, changes in zip(sources, runs, found.changes, strict=True):
-        places.setdefault(series, []).extend(
-            (int(own_runs[change.index]), change.p_value) for change in changes
-        )
-    confidence = 1 - (found.error or false_alarms)
-    noise = (found.noise[0], found.noise[-1])
-    judged = _Judging(history, confidence, threshold, noise)
-    result = [change for series, at in places.items() for change in judged.changes(series, at)]
-    result.sort(key=lambda change: (change.run, change.series))
-    return HistoryChanges(history, result, len(sources), confidence, threshold, noise)
-
-
-@dataclass(frozen=True)
-class _Judging:
-    """Judges the changes of a history one by one."""
-
-    history: DeviceHistory
-    confidence: float
-    threshold: float
-    noise: tuple[RunNoise, RunNoise]
-    """Of times, and of ratios."""
-    _known: dict[int, tuple[Values, ChangedSurroundings]] = field(default_factory=dict)
-
-    def changes(self, series: int, places: Sequence[tuple[int, float]]) -> list[SeriesChange]:
-        """The changes of a series at `places`: (run, p-value), of its times and its ratios."""
+    def _of_series(self, series: int, places: Sequence[tuple[int, float]]) -> list[SeriesChange]:
+        """The changes of a series at `places`."""
         merged: list[tuple[int, float]] = []
         for run, p_value in sorted(places):
             if merged and run - merged[-1][0] <= _SAME:
@@ -807,3 +767,26 @@ class _Judging:
         first, second = (MovedShare(int((moved & chosen).sum()), int((known & chosen).sum()))
                          for chosen in (others, own))  # fmt: skip
         return first, second
+
+
+def history_changes(history: DeviceHistory, *, threshold: float) -> HistoryChanges:
+    """The changes of all series, of their times and of their ratios to their references; relative
+    ones up to the threshold count as none."""
+    logs = history.logs
+    sources = list(enumerate(logs))
+    sources += [(series, logs[series] - logs[reference])
+                for series, reference in enumerate(history.references)
+                if reference is not None]  # fmt: skip
+    runs = [np.flatnonzero(np.isfinite(values)) for _, values in sources]
+    found = find_changes(
+        [values[places] for (_, values), places in zip(sources, runs, strict=True)],
+        kinds=[int(number >= len(history.keys)) for number in range(len(sources))],
+    )
+    places: dict[int, list[tuple[int, float]]] = {}
+    for (series, _), own_runs, changes in zip(sources, runs, found.changes, strict=True):
+        places.setdefault(series, []).extend(
+            (int(own_runs[change.index]), change.p_value) for change in changes
+        )
+    confidence = 1 - (found.error or FALSE_ALARMS)
+    noise = (found.noise[0], found.noise[-1])
+    return HistoryChanges(history, places, len(sources), confidence, threshold, noise)

@@ -301,12 +301,11 @@ def _change_row(one: ChangeEvent) -> ChangeRow:
     change = one.change
     shift = None if change is None else change.shift
     low, high = (shift and shift.interval) or (None, None)
-    what = "outcome" if change is None else "ratio" if change.is_of_ratio else "time"
     return ChangeRow(
         **_place(one.found, one.series, one.run),
         cause=one.cause,
         verdict=Difference.UNDECIDED if change is None else change.direction,
-        what=what,
+        what="outcome" if change is None else "ratio" if change.is_of_ratio else "time",
         ratio=None if shift is None else shift.ratio,
         ratio_low=low,
         ratio_high=high,

@@ -135,8 +135,7 @@ def _print_rows(
 ) -> None:
     rows = [series_row(check, found, series) for series in chosen]
     last = [f"{row.last_ratio:.2f} {row.last_cause}" if row.last_ratio else "" for row in rows]
-    taken = 10 + max(6, *map(len, last)) + 4
-    room = console.width - taken
+    room = console.width - (10 + max(6, *map(len, last)) + 4)
     widest = max(len(printable(row.dispatch)) for row in rows)
     name_width = min(widest, max(20, room - 16))
     spark_width = max(8, min(_WIDEST, room - name_width))
@@ -359,8 +358,7 @@ def _board(check: History, found: HistoryChanges) -> dict[str, Any]:
         level = check.level_of(found, series)
         if level.size:
             row = best.setdefault((history.operations[series], *key[3:]), {})
-            value = float(np.median(level))
-            row[key[0]] = min(value, row.get(key[0], math.inf))
+            row[key[0]] = min(float(np.median(level)), row.get(key[0], math.inf))
     rows = []
     wins: Counter[str] = Counter()
     for (operation, *rest), levels in best.items():

@@ -214,15 +214,12 @@ class Lateness:
 
     def of(self, rank: int) -> Floats:
         """The delays by one rank, in each step."""
-        found: Floats = self.delays[self.ranks.index(rank)]
-        return found
+        return np.asarray(self.delays[self.ranks.index(rank)])
 
     def excess(self, rank: int) -> Floats:
         """By how much the rank delays the others more than any other rank does, in each step."""
         place = self.ranks.index(rank)
-        others = np.delete(self.delays, place, axis=0)
-        excess: Floats = self.delays[place] - others.max(axis=0)
-        return excess
+        return np.asarray(self.delays[place] - np.delete(self.delays, place, axis=0).max(axis=0))
 
 
 def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
@@ -239,10 +236,9 @@ def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
         for one in facts.communication
     }
     waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    offsets = job.offsets_ns
     for one in job.matching.matched:
         starts = sorted(
-            (kernel.start_ns + offsets.get(rank, 0), rank, kernel.row)
+            (kernel.start_ns + job.offsets_ns.get(rank, 0), rank, kernel.row)
             for rank, kernel in one.members
         )
         if len(starts) > 1:
@@ -279,8 +275,7 @@ def delays_since(excess: Floats, family: int, relevant_ns: float) -> int | None:
     starts = len(excess) - FEWEST_STEPS + 1
     for start in range(starts):
         run = excess[start:]
-        is_shown = lower_bound(run, family * starts) > 0 and float(np.mean(run)) >= relevant_ns
-        if is_shown:
+        if lower_bound(run, family * starts) > 0 and float(np.mean(run)) >= relevant_ns:
             low = np.flatnonzero(run <= median(run) / 2)
             begin = start + (int(low[-1]) + 1 if len(low) else 0)
             if begin < len(excess):  # else the last step is no delay
@@ -290,8 +285,7 @@ def delays_since(excess: Floats, family: int, relevant_ns: float) -> int | None:
 
 def _excess(own: Floats, others: Sequence[Floats]) -> Floats:
     """`own` less the median of other ranks, in each step."""
-    found: Floats = own - np.median(np.array(others, np.float64), axis=0)
-    return found
+    return np.asarray(own - np.median(np.array(others, np.float64), axis=0))
 
 
 class LostTime(NamedTuple):
@@ -438,8 +432,7 @@ def _shown(rank: int, lateness: Lateness, ranks: Sequence[RankFacts]) -> dict[st
         while begin > 0 and lost.per_step[begin - 1] > least:
             begin -= 1
         found |= {"lost_in": lost.cause, "lost_us": median(lost.per_step[begin:]) / 1e3}
-    since = lateness.steps[begin]
-    return found | {"verdict": DELAYS, "is_straggler": True, "since_step": since}
+    return found | {"verdict": DELAYS, "is_straggler": True, "since_step": lateness.steps[begin]}
 
 
 def _lost_time(

@@ -73,7 +73,6 @@ WORKBOOKS = "workbooks"
 """``source`` of a document of which only workbooks are left, without steps."""
 
 GEMM_MEASURES = {"alone_median_us": "µs", "overlapped_median_us": "µs", "slowdown": "×"}
-"""Measure -> its unit."""
 _WORKBOOK_MEASURES = {"median_us": "µs"}
 
 _COMMON = "identity."
@@ -84,7 +83,6 @@ class RowGroup(StrEnum):
     """Rows that answer one question; the intervals of a group hold together."""
 
     WHOLE = "whole"
-    """The sweeps as a whole."""
     STEP = "step"
     """The time of a step at each point."""
     PARTS = "parts"
@@ -432,8 +430,7 @@ class _Pair:
         self.is_same = _runs(self.a) == _runs(self.b)
         self.steps = step_values(self.a), step_values(self.b)
         self.time = "step" if self.a.get("source") != WORKBOOKS else "trace"
-        shared = self.steps[0].keys() & self.steps[1].keys()
-        self.shared = sorted(shared, key=lambda one: one.order)
+        self.shared = sorted(self.steps[0].keys() & self.steps[1].keys(), key=lambda one: one.order)
 
     def compared(self) -> ComparedSweep:
         rows = list(self._whole())
@@ -638,8 +635,7 @@ def read_document(path: Path) -> dict[str, Any]:
         raise RequestError(f"{path} is not the analysis of a sweep", hint=again)
     version = found.get("schema_version")
     if version != SCHEMA_VERSION:
-        message = f"{path} has schema version {version}, not {SCHEMA_VERSION}"
-        raise RequestError(message, hint=again)
+        raise RequestError(f"{path} has schema version {version}, not {SCHEMA_VERSION}", hint=again)
     return found
 
 

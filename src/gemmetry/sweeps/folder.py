@@ -201,17 +201,15 @@ def _identity(
 
 def configuration_of(parts: Iterable[str]) -> tuple[SweepConfiguration, int | None]:
     """The configuration and the number of the repeat that these folders of a sweep name."""
-    threads = channels = repeat = None
     axes: dict[str, str] = {}
+    numbers: dict[re.Pattern[str], int] = {}
     for part in parts:
-        if found := _THREADS.fullmatch(part):
-            threads = int(found[1])
-        elif found := _CHANNELS.fullmatch(part):
-            channels = int(found[1])
-        elif found := _REPEAT.fullmatch(part):
-            repeat = int(found[1])
-        elif found := _AXIS.fullmatch(part):
+        if found := _AXIS.fullmatch(part):
             axes[found[1]] = found[2]
+        for pattern in (_THREADS, _CHANNELS, _REPEAT):
+            if found := pattern.fullmatch(part):
+                numbers[pattern] = int(found[1])
+    threads, channels, repeat = map(numbers.get, (_THREADS, _CHANNELS, _REPEAT))
     return SweepConfiguration(threads, channels, tuple(sorted(axes.items()))), repeat
 
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.tables import grouped
 from gemmetry.formats.events import Int64
 from gemmetry.statistics.change_points import theil_sen
 from gemmetry.statistics.comparison import Comparison, Difference, compare_groups
@@ -37,6 +38,9 @@ from gemmetry.sweeps.rows import (
     ShareOfOverlap,
 )
 from gemmetry.traces.gemms import quantile_of_sorted
+
+if TYPE_CHECKING:
+    from gemmetry.sweeps.workers import RankAnalysis
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -61,13 +65,11 @@ CONTROL_RUN = (
     "to get a control group, run the same workload without communication: "
     "`gemmetry sweep run … --nproc 1`"
 )
-"""What to do where no instance ran alone."""
 
 NO_SHAPE = (
     "the shape is not known, so the instances may be different problems; record with "
     "record_shapes=True"
 )
-"""Why a kernel without a shape is not judged."""
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Bounds of the overlapped shares in :attr:`PooledGemm.by_share`."""
@@ -136,6 +138,15 @@ def _cause(facts: RankFacts, kind: GemmKind, chosen: Int64, family: int) -> Caus
         excess = excess_ns(facts, chosen)[facts.gemms.step[chosen] >= 0]
         cost = float(excess.sum()) / len(facts.steps) / 1e6
     ops = _main_operations(facts, chosen[is_overlapped])
+    distinct = sorted(set(ops), key=lambda op: (-ops.count(op), op))
+    effects = []
+    for op in distinct:
+        own = together[np.array(ops) == op]
+        found = judged if len(distinct) == 1 else _judged(
+            kind, [(alone, own)], (len(alone), len(own)), family * len(distinct)
+        )  # fmt: skip
+        more = {key: found[key] for key in ("slowdown", "low", "high", "verdict")}
+        effects.append(CollectiveEffect(op=op, count=len(own), median_us=median(own), **more))
     return Cause(
         **judged,
         overlapped_count=len(together),
@@ -144,7 +155,7 @@ def _cause(facts: RankFacts, kind: GemmKind, chosen: Int64, family: int) -> Caus
         alone_median_us=_median(alone),
         cost_ms_per_step=cost,
         dose=dose_response(kind, duration / 1.0, overlap / 1.0),
-        by_collective=tuple(_by_collective(kind, alone, together, ops, judged, family)),
+        by_collective=tuple(effects),
     )
 
 
@@ -152,12 +163,21 @@ def _judged(
     kind: GemmKind, strata: Sequence[tuple[Floats, Floats]], counts: tuple[int, int], family: int
 ) -> dict[str, Any]:
     """Slowdown, interval and verdict of a GEMM with so many instances alone and next to
-    communication."""
-    found = compared(kind, strata, family)
-    verdict, note = verdict_and_note(kind, *counts, found)
+    communication: no ratio where no rank has both, or the shape is not known, so that the instances
+    may be different problems.
+
+    Args:
+        strata: durations alone and next to communication, of each rank.
+    """
+    # A duration of 0 ns, which only damaged traces have, has no ratio.
+    valid = [(alone[alone > 0], together[together > 0]) for alone, together in strata]
+    valid = [(alone, together) for alone, together in valid if len(alone) and len(together)]
+    found = None
+    if kind.m is not None and valid:
+        found = compare_groups(valid, relevant=RELEVANT, family=family)
     ratios = (found.ratio, found.ratio_low, found.ratio_high) if found else (None,) * 3
-    names = ("slowdown", "low", "high")
-    return {**dict(zip(names, ratios, strict=True)), "verdict": verdict, "note": note}
+    names = ("slowdown", "low", "high", "verdict", "note")
+    return dict(zip(names, (*ratios, *verdict_and_note(kind, *counts, found)), strict=True))
 
 
 def excess_ns(facts: RankFacts, chosen: Int64) -> Int64:
@@ -166,29 +186,7 @@ def excess_ns(facts: RankFacts, chosen: Int64) -> Int64:
     duration, alone = facts.gemms.duration_ns[chosen], facts.gemms.overlap_ns[chosen] == 0
     if not alone.any():
         return np.zeros(len(chosen), np.int64)
-    middle = round(median(duration[alone]))
-    result: Int64 = np.where(alone, 0, duration - middle)
-    return result
-
-
-def compared(
-    kind: GemmKind, strata: Sequence[tuple[Floats, Floats]], family: int
-) -> Comparison | None:
-    """Durations next to communication compared with those alone.
-
-    Args:
-        strata: durations alone and next to communication, of each rank.
-
-    Returns:
-        None where no rank has both, or the shape is not known, so that the instances may be
-        different problems.
-    """
-    # A duration of 0 ns, which only damaged traces have, has no ratio.
-    valid = [(alone[alone > 0], together[together > 0]) for alone, together in strata]
-    valid = [(alone, together) for alone, together in valid if len(alone) and len(together)]
-    if kind.m is None or not valid:
-        return None
-    return compare_groups(valid, relevant=RELEVANT, family=family)
+    return np.where(alone, 0, duration - round(median(duration[alone])))
 
 
 def verdict_and_note(
@@ -246,26 +244,6 @@ def dose_response(kind: GemmKind, duration: Floats, overlap: Floats) -> DoseResp
     )  # fmt: skip
 
 
-def _by_collective(
-    kind: GemmKind,
-    alone: Floats,
-    together: Floats,
-    ops: Sequence[str],
-    whole: dict[str, Any],
-    family: int,
-) -> Iterable[CollectiveEffect]:
-    """One entry for each of `ops`, the operation that most of an instance's overlap was with."""
-    distinct = sorted(set(ops), key=lambda op: (-ops.count(op), op))
-    for op in distinct:
-        own = together[np.array([one == op for one in ops])]
-        judged = whole
-        if len(distinct) > 1:
-            strata, counts = [(alone, own)], (len(alone), len(own))
-            judged = _judged(kind, strata, counts, family * len(distinct))
-        more = {key: judged[key] for key in ("slowdown", "low", "high", "verdict")}
-        yield CollectiveEffect(op=op, count=len(own), median_us=median(own), **more)
-
-
 def _main_operations(facts: RankFacts, chosen: Int64) -> list[str]:
     """The operation that each of the `chosen` instances overlaps longest."""
     pairs = facts.gemms.overlapping
@@ -274,13 +252,6 @@ def _main_operations(facts: RankFacts, chosen: Int64) -> list[str]:
     pairs = pairs[np.argsort(pairs[:, 2], kind="stable")]
     longest = dict(zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True))
     return [facts.communication[longest[one]].collective.op or "unknown" for one in chosen.tolist()]
-
-
-class RankGemms(NamedTuple):
-    """The facts of a rank, and the statistics of its GEMMs."""
-
-    facts: RankFacts
-    gemms: tuple[GemmStatistics, ...]
 
 
 class _Pooled(NamedTuple):
@@ -296,15 +267,13 @@ class _Pooled(NamedTuple):
     """Overlapped share of each of `multiples`."""
 
 
-def pooled_gemms(points: Sequence[Sequence[RankGemms]]) -> list[tuple[PooledGemm, ...]]:
+def pooled_gemms(points: Sequence[Sequence[RankAnalysis]]) -> list[tuple[PooledGemm, ...]]:
     """The GEMMs of each of `points`, which are given by their ranks, those with the most time
     first."""
     groups = []
     for ranks in points:
-        found: dict[GemmKind, list[tuple[RankFacts, GemmStatistics]]] = {}
-        for rank in ranks:
-            for gemm in rank.gemms:
-                found.setdefault(gemm.kind, []).append((rank.facts, gemm))
+        found = grouped(((rank.facts, gemm) for rank in ranks for gemm in rank.gemms),
+                        lambda member: member[1].kind)  # fmt: skip
         groups.append([_group(kind, members) for kind, members in found.items()])
     family = family_of(
         [(len(alone), len(together)) for alone, together in group.strata]
@@ -313,8 +282,8 @@ def pooled_gemms(points: Sequence[Sequence[RankGemms]]) -> list[tuple[PooledGemm
         if group.strata
     )
     return [
-        tuple(sorted((_of_all_ranks(one, family) for one in found), key=lambda one: -one.sum_us))
-        for found in groups
+        tuple(sorted((_of_all_ranks(one, family) for one in kinds), key=lambda one: -one.sum_us))
+        for kinds in groups
     ]
 
 

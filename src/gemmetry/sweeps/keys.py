@@ -10,9 +10,8 @@ at once, each with its place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -305,8 +304,7 @@ class WorkloadConfig(_Section):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """One key of the configuration."""
 
     name: str
@@ -325,13 +323,8 @@ def config_keys() -> Iterator[ConfigKey]:
         assert isinstance(model, type) and issubclass(model, BaseModel)
         for name, field in model.model_fields.items():
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-            yield ConfigKey(
-                name=f"{section}.{name}",
-                default=field.default,
-                text=field.description or "",
-                is_used=_UNUSED not in extra,
-                is_own=_OWN in extra,
-            )
+            is_used, text = _UNUSED not in extra, field.description or ""
+            yield ConfigKey(f"{section}.{name}", field.default, text, is_used, _OWN in extra)
 
 
 def keys_without_effect(config: WorkloadConfig) -> list[str]:

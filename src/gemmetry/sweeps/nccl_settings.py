@@ -289,7 +289,6 @@ class Run(NamedTuple):
 
 
 Judge: TypeAlias = Callable[[CollectiveKind, str, Run], Judgement]
-"""Judges the value of a setting."""
 
 
 def clamped(value: int) -> str:
@@ -416,8 +415,7 @@ def _way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
         return Judgement(NOT_APPLICABLE, None, "the collective has no such implementation")
     if kind.block is None or kind.library != "nccl":
         return Judgement(UNKNOWN, None, "neither name nor block distinguishes it")
-    possible = _possible(kind, run)
-    found = sorted({str(one[place]) for one in possible if one.block == kind.block})
+    found = sorted({str(one[place]) for one in _possible(kind, run) if one.block == kind.block})
     reason = f"its blocks have {kind.block} threads"
     if found == [wanted]:
         return Judgement(IN_EFFECT, wanted, reason)
@@ -504,7 +502,6 @@ _OF_ANY_LIBRARY = (_path, _policy)
 """Judges of kinds that settings of NCCL do not concern as well."""
 
 Judged: TypeAlias = Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]]
-"""Points with their verdicts and traces."""
 
 _ORDER = (NOT_IN_EFFECT, CLAMPED, IN_EFFECT, NOT_APPLICABLE, UNKNOWN)
 """The verdict of a point is the first of these that any kind of collective has."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.options import option
 from gemmetry.domain.settings import LOCAL, check_executor
 
-_AXES = "What varies"
-_TRAINING = "What trains"
-_NODES = "Several nodes"
-_PROFILERS = "Further profilers"
+_varies = partial(option, panel="What varies")
+_trains = partial(option, panel="What trains")
+_nodes = partial(option, panel="Several nodes")
+_profiles = partial(option, panel="Further profilers")
 
 AXIS_FORM = "Write --axis NAME=VALUE,VALUE, as in --axis NCCL_ALGO=Ring,Tree."
 
@@ -29,7 +30,6 @@ CONFIGS = (DOCUMENT, "tiny")
 """Configurations that need no file."""
 
 WORKLOAD = "gemmetry.sweeps.workload"
-"""The module of the training workload."""
 _OLD_WORKLOAD = "gemmetry.training.workload"
 """Its name in commands and folders of earlier versions."""
 
@@ -107,82 +107,75 @@ class SweepOptions:
         RequestError: a value is wrong, or two do not go together.
     """
 
-    channels: tuple[int, ...] = option(
-        "Channels of NCCL or RCCL. Default: the library's choice.",
-        "-c NUMBERS", panel=_AXES, parse=parse_counts,
-    )  # fmt: skip
-    threads: tuple[int, ...] = option(
-        "Threads per channel. Default: the library's choice.",
-        "-t NUMBERS", panel=_AXES, parse=parse_counts,
-    )  # fmt: skip
-    axes: dict[str, tuple[str, ...]] = option(
+    channels: tuple[int, ...] = _varies(
+        "Channels of NCCL or RCCL. Default: the library's choice.", "-c NUMBERS", parse=parse_counts
+    )
+    threads: tuple[int, ...] = _varies(
+        "Threads per channel. Default: the library's choice.", "-t NUMBERS", parse=parse_counts
+    )
+    axes: dict[str, tuple[str, ...]] = _varies(
         "A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
         "configuration (distributed.bucket_cap_mb=16,32), a {placeholder} of --command, or path "
         "(kernel,copy_engine).",
-        "--axis NAME=VALUES", panel=_AXES, parse=parse_axes,
+        "--axis NAME=VALUES", parse=parse_axes,
     )  # fmt: skip
-    repeats: int = option("Runs of each point. Default: 1.", panel=_AXES, min=1, default=1)
-    order: str = option(
+    repeats: int = _varies("Runs of each point. Default: 1.", min=1, default=1)
+    order: str = _varies(
         "Order of the points: random (shuffled for each repeat) or given (as listed). Default: "
         "random.",
-        "ORDER", panel=_AXES, complete=ORDERS, default=ORDERS[0],
+        "ORDER", complete=ORDERS, default=ORDERS[0],
     )  # fmt: skip
-    seed: int = option("Seed of the random order. Default: 0.", panel=_AXES, default=0)
-    config: str | None = option(
+    seed: int = _varies("Seed of the random order. Default: 0.", default=0)
+    config: str | None = _trains(
         "Configuration of the workload: a YAML file, or the preset document (the default) or tiny"
         " (for a CPU).",
-        "-f FILE", panel=_TRAINING, complete=CONFIGS,
+        "-f FILE", complete=CONFIGS,
     )  # fmt: skip
-    overrides: list[str] = option(
-        "Replace a key of the configuration, for every point.",
-        "--override KEY=VALUE", panel=_TRAINING,
-    )  # fmt: skip
-    nproc: int | None = option(
-        "Ranks per node. Default: the number of GPUs, or 2 on a CPU.", "-p", panel=_TRAINING, min=1
+    overrides: list[str] = _trains(
+        "Replace a key of the configuration, for every point.", "--override KEY=VALUE"
     )
-    path: str = option(
+    nproc: int | None = _trains(
+        "Ranks per node. Default: the number of GPUs, or 2 on a CPU.", "-p", min=1
+    )
+    path: str = _trains(
         "How bytes move: kernel, symmetric or copy_engine. Default: kernel.",
-        "PATH", panel=_TRAINING, complete=PATHS, default=PATHS[0],
+        "PATH", complete=PATHS, default=PATHS[0],
     )  # fmt: skip
-    command: tuple[str, ...] | None = option(
+    command: tuple[str, ...] | None = _trains(
         "Your own training command in place of the workload, such as 'torchrun --nproc-per-node 8"
         " train.py'. It writes its traces to $GEMMETRY_TRACE_DIR.",
-        "COMMAND", panel=_TRAINING, parse=parse_words,
+        "COMMAND", parse=parse_words,
     )  # fmt: skip
-    library: str | None = option(
+    library: str | None = _trains(
         "The library whose variables are set: nccl, rccl or gloo. Default: the one that this "
         "machine's devices use.",
-        "LIBRARY", panel=_TRAINING, complete=LIBRARIES,
+        "LIBRARY", complete=LIBRARIES,
     )  # fmt: skip
-    nnodes: int = option("Number of nodes. Default: 1.", panel=_NODES, min=1, default=1)
-    rdzv_endpoint: str = option(
-        "Where the agents of torchrun on all nodes meet.",
-        "HOST:PORT", panel=_NODES, default="",
-    )  # fmt: skip
-    launcher: tuple[str, ...] = option(
-        "A command that starts what follows it on every node, such as 'srun --ntasks-per-node=1'.",
-        "COMMAND", panel=_NODES, parse=parse_words,
-    )  # fmt: skip
-    executor: str = option(
-        "Where the points run: local (this machine), or ray (a node of a Ray cluster).",
-        "NAME", panel=_NODES, default=LOCAL,
-    )  # fmt: skip
-    executor_options: dict[str, str] = option(
-        "Options of the executor ray: address, num_gpus, num_cpus, resources, retries.",
-        "NAME=VALUE", panel=_NODES, parse=parse_options,
-    )  # fmt: skip
-    shard: str = option(
-        "Run one of N parts of the points, as in 1/2 and 2/2.",
-        "K/N", panel=_NODES, default="",
-    )  # fmt: skip
-    rocprof: bool = option("Run each point under rocprofv3.", "-r", panel=_PROFILERS)
-    rocprof_input: Path | None = option(
-        "Its input file: kernels, counters. Implies --rocprof.", "FILE", panel=_PROFILERS
+    nnodes: int = _nodes("Number of nodes. Default: 1.", min=1, default=1)
+    rdzv_endpoint: str = _nodes(
+        "Where the agents of torchrun on all nodes meet.", "HOST:PORT", default=""
     )
-    stats: bool = option("Let rocprofv3 write statistics of its times.", "-m", panel=_PROFILERS)
-    ncu: tuple[str, ...] | None = option(
+    launcher: tuple[str, ...] = _nodes(
+        "A command that starts what follows it on every node, such as 'srun --ntasks-per-node=1'.",
+        "COMMAND", parse=parse_words,
+    )  # fmt: skip
+    executor: str = _nodes(
+        "Where the points run: local (this machine), or ray (a node of a Ray cluster).",
+        "NAME", default=LOCAL,
+    )  # fmt: skip
+    executor_options: dict[str, str] = _nodes(
+        "Options of the executor ray: address, num_gpus, num_cpus, resources, retries.",
+        "NAME=VALUE", parse=parse_options,
+    )  # fmt: skip
+    shard: str = _nodes("Run one of N parts of the points, as in 1/2 and 2/2.", "K/N", default="")
+    rocprof: bool = _profiles("Run each point under rocprofv3.", "-r")
+    rocprof_input: Path | None = _profiles(
+        "Its input file: kernels, counters. Implies --rocprof.", "FILE"
+    )
+    stats: bool = _profiles("Let rocprofv3 write statistics of its times.", "-m")
+    ncu: tuple[str, ...] | None = _profiles(
         "Run each rank under Nsight Compute with these arguments; no traces are recorded.",
-        "ARGUMENTS", panel=_PROFILERS, parse=parse_words,
+        "ARGUMENTS", parse=parse_words,
     )  # fmt: skip
     output: Path | None = option(
         "Folder of the sweep. Default: gemmetry-out/sweep_<date>_<time>.",

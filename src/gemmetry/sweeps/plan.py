@@ -670,8 +670,7 @@ def _workload_command(
 
 
 def _ncu_command(arguments: tuple[str, ...], folder: Path, name: str) -> tuple[str, ...]:
-    output = str(folder / NCU / name)
-    return ("ncu", "--target-processes", "all", *arguments, "-f", "-o", output)
+    return ("ncu", "--target-processes", "all", *arguments, "-f", "-o", str(folder / NCU / name))
 
 
 def _values(sweep: PlannedSweep, point: PlannedPoint, folder: Path) -> dict[str, str]:

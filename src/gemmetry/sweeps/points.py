@@ -34,7 +34,7 @@ from gemmetry.sweeps.collectives import (
     stragglers,
 )
 from gemmetry.sweeps.folder import Point, Sweep, read_sweep
-from gemmetry.sweeps.gemms import RELEVANT, RankGemms, excess_ns, members_of, pooled_gemms
+from gemmetry.sweeps.gemms import RELEVANT, excess_ns, members_of, pooled_gemms
 from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
 from gemmetry.sweeps.ranks import RankFacts
 from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess
@@ -138,8 +138,7 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
     """The median step; None without steps."""
     if not steps:
         return None
-    windows = [step.window_ns / 1e6 for step in steps]
-    low, high = median_interval(windows) or (None, None)
+    low, high = median_interval([step.window_ns / 1e6 for step in steps]) or (None, None)
     ordered = sorted(steps, key=lambda step: step.window_ns)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
 
@@ -147,11 +146,10 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
         total: int = sum(getattr(step, part) for step in middle)
         return total / len(middle) / 1e6
 
-    is_known = steps[0].slowed_ns is not None
     return StepSummary(
         step_ms=StepMedian(median=mean("window_ns"), ci_low=low, ci_high=high, n=len(steps)),
         compute_ms=mean("compute_ns"),
-        slowed_compute_ms=mean("slowed_ns") if is_known else None,
+        slowed_compute_ms=mean("slowed_ns") if steps[0].slowed_ns is not None else None,
         exposed_comm_ms=mean("exposed_comm_ns"),
         exposed_copy_ms=mean("exposed_copy_ns"),
         idle_ms=mean("idle_ns"),
@@ -435,7 +433,6 @@ class PointAnalysis:
     recorded: tuple[RecordedCollective, ...] = ()
     """What NCCL Inspector recorded."""
     rocprof: PointRocprof = PointRocprof()
-    """What rocprofv3 recorded."""
     problems: tuple[str, ...] = ()
     unreadable: int = 0
     """Number of traces that could not be read."""
@@ -537,7 +534,6 @@ def analyse_sweep(
     counters = _rocprof(chosen, ranks, selection.ranks, processes)
     if not any(ranks) and not any(one.kernels for one in counters):
         raise _nothing_read(sweep, [text for of in failures for text in of], any(lost))
-    pooled = pooled_gemms([[RankGemms(one.facts, one.gemms) for one in of] for of in ranks])
     points = [
         _point_analysis(
             point, of, gemms, counted_here,
@@ -545,7 +541,7 @@ def analyse_sweep(
             trace_gaps(point, of, selection.ranks),
         )
         for point, of, gemms, counted_here, texts, gone in zip(
-            chosen, ranks, pooled, counters, failures, lost, strict=True
+            chosen, ranks, pooled_gemms(ranks), counters, failures, lost, strict=True
         )
     ]  # fmt: skip
     points = [replace(one, left_out=why) for one, why in zip(points, left_out(points), strict=True)]
@@ -639,8 +635,7 @@ def _rocprof(
             one for one in found.kernels
             if wanted is None or one.rank is None or one.rank in wanted
         )  # fmt: skip
-        is_serialised = own and any(one.is_serialised for one in found.kernels)
-        more = (_SERIALISED,) if is_serialised else ()
+        more = (_SERIALISED,) if own and any(one.is_serialised for one in found.kernels) else ()
         result.append(replace(found, kernels=kernels, problems=(*found.problems, *more)))
     return result
 
@@ -657,7 +652,6 @@ def _point_analysis(
     facts = [rank.facts for rank in ranks]
     job = matched_job(facts)
     damaged: list[str] = []
-    recorded = recorded_collectives(read_records(point, damaged), job)
     return PointAnalysis(
         point=point,
         unreadable=len(point.traces) - len(ranks),
@@ -668,7 +662,7 @@ def _point_analysis(
         summary=summarize_point(steps),
         settings=tuple(setting_verdicts(point, facts)),
         stragglers=tuple(stragglers(facts, job)),
-        recorded=recorded,
+        recorded=recorded_collectives(read_records(point, damaged), job),
         rocprof=rocprof,
         problems=(*problems, *damaged, *rocprof.problems),
         gaps=gaps,

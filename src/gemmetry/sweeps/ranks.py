@@ -111,8 +111,6 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     exposed_copy_ns: int
     """Time in which copies run and nothing else."""
     idle_ns: int
-    comm_ns: int
-    """All time in which communication runs."""
 
     @property
     def window_ns(self) -> int:
@@ -276,8 +274,7 @@ def _on_gpu(trace: Trace) -> dict[str, Any]:
     steps = []
     for step in find_steps(trace):
         step_of[step.rows] = step.number
-        window = (step.start_ns, step.end_ns)
-        steps.append(_step(trace, step.number, window, step.source, lanes))
+        steps.append(_step(trace, step.number, (step.start_ns, step.end_ns), step.source, lanes))
     links = link_gemms(trace)
     order = np.argsort(gpu.start_ns[links.row], kind="stable")
     row, shape = links.row[order], links.shape[order]
@@ -331,7 +328,6 @@ def _step(
     trace: Trace, number: int, window: tuple[int, int], source: str, lanes: _Lanes
 ) -> StepFacts:
     inside = _Lanes._make(within(lane, *window) for lane in lanes)
-    exposed_copies = subtract(subtract(inside.copies, inside.compute), inside.comm)
     return StepFacts(
         number=number,
         start_ns=trace.rows.base_ns + window[0],
@@ -339,9 +335,8 @@ def _step(
         source=source,
         compute_ns=inside.compute.length,
         exposed_comm_ns=subtract(inside.comm, inside.compute).length,
-        exposed_copy_ns=exposed_copies.length,
+        exposed_copy_ns=subtract(subtract(inside.copies, inside.compute), inside.comm).length,
         idle_ns=window[1] - window[0] - inside.any.length,
-        comm_ns=inside.comm.length,
     )
 
 
@@ -431,8 +426,7 @@ def _pairs(start: Int64, duration: Int64, communication: Sequence[CommunicationK
         last = int(np.searchsorted(start, until, side="left"))
         both = np.minimum(end[first:last], until) - np.maximum(start[first:last], begin)
         chosen = np.flatnonzero(both > 0)
-        number = np.full(len(chosen), index)
-        found.append(np.column_stack([chosen + first, number, both[chosen]]))
+        found.append(np.column_stack([chosen + first, np.full(len(chosen), index), both[chosen]]))
     return np.concatenate(found)
 
 

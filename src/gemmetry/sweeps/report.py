@@ -501,8 +501,7 @@ def print_sweep_comparison(comparison: SweepComparison, console: Console) -> Non
     from rich.text import Text
 
     for one in comparison.candidates:
-        first = f"{comparison.label} = {comparison.title}"
-        title = f"{one.label} = {one.title}  against  {first}"
+        title = f"{one.label} = {one.title}  against  {comparison.label} = {comparison.title}"
         print_line(Text(printable(title), style="bold"), console, indent=4)
         if one.environment_differences:
             console.print(Text("! the environments differ:", style="yellow"))

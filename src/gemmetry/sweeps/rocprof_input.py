@@ -36,15 +36,13 @@ OUTPUT_FILE = "%hostname%/rank%env{RANK}%_%pid%"
 """Name of each process's files, as rocprofv3 fills it in: the rank is in the environment in which
 torchrun starts a process, and nowhere in the CSV files."""
 
+_BUSY = ("SQ_BUSY_CU_CYCLES", "SQ_WAVES", "SQ_WAVE_CYCLES", "SQ_INSTS_MFMA",
+         "SQ_VALU_MFMA_BUSY_CYCLES")  # fmt: skip
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "trace": (),
-    "utilization": (
-        "SQ_BUSY_CU_CYCLES", "SQ_WAVES", "SQ_WAVE_CYCLES", "SQ_INSTS_MFMA",
-        "SQ_VALU_MFMA_BUSY_CYCLES",
-    ),
+    "utilization": _BUSY,
     "gemm": (
-        "SQ_BUSY_CU_CYCLES", "SQ_WAVES", "SQ_WAVE_CYCLES", "SQ_INSTS_MFMA",
-        "SQ_VALU_MFMA_BUSY_CYCLES", "SQ_WAIT_ANY", "SQ_LDS_BANK_CONFLICT", "SQ_INSTS_VALU",
+        *_BUSY, "SQ_WAIT_ANY", "SQ_LDS_BANK_CONFLICT", "SQ_INSTS_VALU",
         "SQ_INSTS_VALU_MFMA_MOPS_BF16", "SQ_INSTS_VALU_MFMA_MOPS_F16",
         "SQ_INSTS_VALU_MFMA_MOPS_F32", "SQ_INSTS_LDS", "TCC_HIT_sum", "TCC_MISS_sum",
     ),
@@ -159,8 +157,7 @@ def exact_regex(names: Iterable[str]) -> str:
     shortened: list[str] = []
     for name in dict.fromkeys(names):
         found = _SHORTENED.fullmatch(name)
-        escaped = _SPECIAL.sub(r"\\\g<0>", found[1] if found else name)
-        (shortened if found else full).append(escaped)
+        (shortened if found else full).append(_SPECIAL.sub(r"\\\g<0>", found[1] if found else name))
     choices = [*([f"(?:{'|'.join(full)})$"] if full else []), *shortened]
     return f"^{choices[0]}" if len(choices) == 1 else f"^(?:{'|'.join(choices)})"
 
@@ -185,7 +182,6 @@ def make_rocprof_input(
             f"than rocprofv3 can be given ({_LONGEST_REGEX})",
             hint="Use a table of fewer kernels: gemmetry sweep analyze --top-k 5.",
         )
-    passes = passes_of(counters, chip, companions=NEED_TIME)
     return RocprofInput(
         tuple(
             {
@@ -195,7 +191,7 @@ def make_rocprof_input(
                 "output_format": ["csv"],
                 "output_file": OUTPUT_FILE,
             }
-            for one in passes or [[]]
+            for one in passes_of(counters, chip, companions=NEED_TIME) or [[]]
         )
     )
 
@@ -258,11 +254,8 @@ _TYPES: Mapping[str, tuple[type, str]] = {
 """Key of a job -> type of its value, and what to call it."""
 
 
-def check_rocprof_input(path: Path, *, chip: str | None = None) -> RocprofInput:
+def check_rocprof_input(path: Path) -> RocprofInput:
     """The jobs of an input file in YAML or JSON.
-
-    Args:
-        chip: the GPU that it is for, such as ``gfx942``; None where it is not known.
 
     Raises:
         RequestError: the file cannot be read.
@@ -278,9 +271,8 @@ def check_rocprof_input(path: Path, *, chip: str | None = None) -> RocprofInput:
             continue
         for key, value in job.items():
             mistakes += _key_mistakes(where, str(key), value, notes)
-        mistakes += _counter_mistakes(where, job, chip, notes)
-        included = str(job.get("kernel_include_regex", ""))
-        if foreign := nvidia_note(_ALTERNATIVES.split(included)):
+        mistakes += _counter_mistakes(where, job, notes)
+        if foreign := nvidia_note(_ALTERNATIVES.split(str(job.get("kernel_include_regex", "")))):
             notes.append(f"{where}: {foreign}")
     if mistakes:
         raise SpecError(
@@ -314,8 +306,7 @@ def _jobs(path: Path) -> list[Any]:
     hint = "It has a list `jobs`, each with keys such as kernel_include_regex, pmc and kernel_trace"
     try:
         text = read_whole(path, most=MOST_TEXT_BYTES).decode()
-        is_json = path.suffix == ".json"
-        document = parsed_json(text) if is_json else safe_yaml(text, str(path))
+        document = parsed_json(text) if path.suffix == ".json" else safe_yaml(text, str(path))
     except (ValueError, RequestError) as error:
         reason = " ".join(str(error).split())
         raise RequestError(f"{path} cannot be read: {reason}", hint=f"{hint}.") from error
@@ -357,17 +348,15 @@ def _key_mistakes(where: str, key: str, value: object, notes: list[str]) -> list
     return found
 
 
-def _counter_mistakes(
-    where: str, job: Mapping[str, Any], chip: str | None, notes: list[str]
-) -> list[str]:
+def _counter_mistakes(where: str, job: Mapping[str, Any], notes: list[str]) -> list[str]:
     if job.get("pmc") and job.get("pmc_groups"):
         return [f"{where} has both pmc and pmc_groups, which rocprofv3 refuses"]
     groups = job.get("pmc_groups") or [job.get("pmc") or []]
     found: list[str] = []
     for group in groups if isinstance(groups, list) else []:
         if isinstance(group, list):
-            names = [name for name in map(str, group) if _is_known(where, name, chip, notes, found)]
-            found += _too_many(where, names, chip)
+            names = [name for name in map(str, group) if _is_known(where, name, notes)]
+            found += _too_many(where, names)
             lacking = [name for name in names if name in NEED_TIME]
             if lacking and GUI_ACTIVE not in names:
                 gives = noun_for(len(lacking), "gives", "give")
@@ -380,26 +369,22 @@ def _counter_mistakes(
     return found
 
 
-def _is_known(
-    where: str, name: str, chip: str | None, notes: list[str], mistakes: list[str]
-) -> bool:
+def _is_known(where: str, name: str, notes: list[str]) -> bool:
     try:
-        overfull([name], chip)
+        overfull([name], None)
     except UnknownNameError as error:
-        # Counters of GPUs that are not listed, and a user's own, are as good.
-        (mistakes if chip is not None else notes).append(
-            f"{where}: {error.message}. {error.hint}" if "mean" in error.hint
-            else f"{where}: {error.message}"
-        )  # fmt: skip
+        # No mistake: counters of GPUs that are not listed, and a user's own, are as good.
+        meant = f". {error.hint}" if "mean" in error.hint else ""
+        notes.append(f"{where}: {error.message}{meant}")
         return False
     return True
 
 
-def _too_many(where: str, names: Sequence[str], chip: str | None) -> list[str]:
-    limits = overfull(names, chip)
+def _too_many(where: str, names: Sequence[str]) -> list[str]:
+    limits = overfull(names, None)
     if not limits:
         return []
-    passes = passes_of(names, chip, companions=NEED_TIME)
+    passes = passes_of(names, None, companions=NEED_TIME)
     described = ", ".join(
         f"{count} of block {block}, which counts {REGISTERS.get(block, 1)}"
         for block, count in limits.items()

@@ -121,7 +121,6 @@ class SweepPlan:
     def __init__(self, plan: PlannedSweep) -> None:
         self.plan = plan
         self.folder = plan.folder
-        """Where it is stored."""
         self.notes: Sequence[str] = plan.notes
         """What is worth knowing before it runs, one sentence each."""
 
@@ -379,8 +378,7 @@ def merge_sweeps(paths: Sequence[Path], into: Path) -> int:
         journals = (path / JOURNAL for path in paths)
         ends = b"".join(path.read_bytes() for path in journals if path.is_file())
         write_whole(into / JOURNAL, ends, durable=True)
-        first = {key: value for key, value in manifests[0].items() if key != "shard"}
-        merged = first | {
+        merged = {key: value for key, value in manifests[0].items() if key != "shard"} | {
             key: [one for manifest in manifests for one in manifest[key]]
             for key in ("points", "sessions")
         }

@@ -299,8 +299,7 @@ def _shard(model: Transformer, keys: FsdpKeys, ranks: Ranks, *, half: bool) -> N
         if keys.forward_prefetch:
             layer.set_modules_to_forward_prefetch(layers[number + 1 : number + 1 + ahead])
         if ahead > 1:  # By itself FSDP2 gathers one layer ahead.
-            before = layers[max(0, number - ahead) : number]
-            layer.set_modules_to_backward_prefetch(before[::-1])
+            layer.set_modules_to_backward_prefetch(layers[max(0, number - ahead) : number][::-1])
 
 
 _FIRST_NCCL = {"symmetric": (2, 27), "copy_engine": (2, 28)}
@@ -630,8 +629,7 @@ def mean_over_ranks(losses: list[torch.Tensor], size: int) -> list[float | None]
     together = torch.stack(losses)
     if size > 1:
         dist.all_reduce(together)
-    values = (together / size).tolist()
-    return [value if math.isfinite(value) else None for value in values]
+    return [value if math.isfinite(value) else None for value in (together / size).tolist()]
 
 
 _END_BYTES = 64
@@ -863,8 +861,7 @@ def _conclude(
         _say(f"warning: no buffer was registered for --path {path['requested']}")
     _say(f"{counted(len(losses), 'step')}; wrote {output / LOSSES} and {output / FACTS}")
     if config.profiling.enabled:
-        example = trace_path(output, 0, config.profiling, 1)
-        _say(f"traces of each rank, such as {example}")
+        _say(f"traces of each rank, such as {trace_path(output, 0, config.profiling, 1)}")
 
 
 def _say(line: str) -> None:

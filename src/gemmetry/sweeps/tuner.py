@@ -169,7 +169,6 @@ def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective:
     best = find_best(latencies)
     assert best is not None  # every run has latencies of it
     way = ways[best.first.configuration]
-    others = (one for one in best.ranked[1:] if ways[one.configuration] != way)
     return TunedCollective(
         operation=operation,
         bytes=size,
@@ -178,7 +177,7 @@ def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective:
         source="nccl_records" if is_recorded else "traces",
         way=way,
         best=best.first,
-        rival=next(others, None),
+        rival=next((one for one in best.ranked[1:] if ways[one.configuration] != way), None),
     )
 
 

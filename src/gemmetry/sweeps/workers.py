@@ -56,7 +56,6 @@ SMALL_TABLE_BYTES = 8 << 20
 """The same for rocprofv3's files, which are mostly CSV: 20 MB of it take a second."""
 
 WORKER = [sys.executable, "-m", "gemmetry.sweeps.workers"]
-"""The command of a worker."""
 
 LENGTH_BYTES = 8
 
@@ -274,11 +273,10 @@ def _shifted(facts: RankFacts, shift: int) -> RankFacts:
         return step + shift if step >= 0 else step
 
     of_gemms = facts.gemms.step
-    moved = np.where(of_gemms >= 0, of_gemms + shift, of_gemms)
     return replace(
         facts,
         steps=tuple(replace(step, number=number(step.number)) for step in facts.steps),
-        gemms=replace(facts.gemms, step=moved),
+        gemms=replace(facts.gemms, step=np.where(of_gemms >= 0, of_gemms + shift, of_gemms)),
         communication=tuple(replace(one, step=number(one.step)) for one in facts.communication),
     )
 

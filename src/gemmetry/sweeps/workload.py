@@ -20,8 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     as torchrun ends the others as soon as one has failed."""
     options = _parser().parse_args(arguments)
     try:
-        config = load_config(options.config, options.overrides)
-        _run(config, options)
+        _run(load_config(options.config, options.overrides), options)
     except GemmetryError as error:
         rank = os.environ.get("RANK", 0)
         hint = f"\nhint: {error.hint}" if error.hint else ""

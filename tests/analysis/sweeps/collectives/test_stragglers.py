@@ -72,7 +72,7 @@ def ranks_of(facts, launch):
                 steps.append(
                     StepFacts(number=step, start_ns=begin, end_ns=begin + STEP_NS, source="gpu",
                               compute_ns=_at(compute, rank, step), exposed_comm_ns=0,
-                              exposed_copy_ns=0, idle_ns=_at(idle, rank, step), comm_ns=0)
+                              exposed_copy_ns=0, idle_ns=_at(idle, rank, step))
                 )  # fmt: skip
             sums = np.array([[_at(kernels, rank, step)] for step in range(len(row))], np.int64)
             made.append(

@@ -55,7 +55,6 @@ def test_communication_kernels_and_parts_of_a_step(planted, sweeps):
         parts = step.compute_ns + step.exposed_comm_ns + step.exposed_copy_ns + step.idle_ns
         assert parts == step.window_ns
         # In each layer 260 us of communication next to 215 us of GEMMs and the gap between them.
-        assert step.comm_ns == 2 * 260_000
         assert step.exposed_comm_ns == 2 * (260_000 - 215_000)
     times = planted.times
     assert times["busy_time"] + times["idle_time"] == times["total_time"]
