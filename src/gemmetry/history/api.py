@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError, UnknownNameError, listed
 from gemmetry.domain.rows import table
@@ -432,8 +432,7 @@ def _added(path: Path, run: HistoryRun, history: StoredHistory) -> AddedRun:
     return AddedRun(path, run, state, is_older, before)
 
 
-@dataclass(frozen=True, slots=True)
-class AddedRun:
+class AddedRun(NamedTuple):
     """What became of the results of one experiment on the devices of one class."""
 
     experiment: Path

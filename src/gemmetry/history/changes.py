@@ -16,7 +16,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -222,8 +222,7 @@ _MOST_AFTER = EXACT_UP_TO // 2
 is computed exactly, as far away runs may have drifted."""
 
 
-@dataclass(frozen=True, slots=True)
-class LevelShift:
+class LevelShift(NamedTuple):
     """The ratio of the level after a change to that before it; above 1 is slower."""
 
     ratio: float
@@ -274,8 +273,7 @@ _IGNORED = ("environment:git_revision",)
 """Fields that are expected to differ in every run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedSurroundings:
+class ChangedSurroundings(NamedTuple):
     """What changed, as texts such as ``torch 2.9.0 → 2.10.0``."""
 
     method: tuple[str, ...]
@@ -397,8 +395,7 @@ CAUSES: dict[ChangeCause, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MovedShare:
+class MovedShare(NamedTuple):
     """How many of some dispatches moved as the one in question did."""
 
     moved: int

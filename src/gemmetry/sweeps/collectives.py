@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import grouped
 from gemmetry.formats.nccl import (
     InspectorRecord,
     inspector_files,
@@ -37,6 +38,7 @@ from gemmetry.sweeps.rows import (
     PointStraggler,
     RecordedCollective,
 )
+from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import JobCollectives, JobKind, analyse_job
 from gemmetry.traces.collectives.summary import bus_factor
 from gemmetry.traces.jobs import RankTrace, TraceJob, group_jobs
@@ -44,6 +46,8 @@ from gemmetry.traces.joins import union
 
 CollectiveKey = tuple[str | None, int | None, int | None]
 """Operation, bytes of the whole message, number of ranks."""
+
+kind_of: Callable[[Matched], CollectiveKey] = attrgetter("op", "bytes", "group_size")
 
 
 def _communication_trace(facts: RankFacts) -> RankTrace:
@@ -121,11 +125,9 @@ def recorded_collectives(
     for one in records:
         key = (one.operation, one.bytes, one.ranks)
         kinds.setdefault(key, _Kind(one)).add(one)
-    traced: dict[CollectiveKey, list[float]] = {}
-    for matched in job.matching.matched:
-        kind = (matched.op, matched.bytes, matched.group_size)
-        traced.setdefault(kind, []).append(matched.latency_ns / 1e3)
-    found = [one.result(traced.get(key, [])) for key, one in kinds.items()]
+    traced = grouped(job.matching.matched, kind_of)
+    found = [one.result([matched.latency_ns / 1e3 for matched in traced.get(key, [])])
+             for key, one in kinds.items()]  # fmt: skip
     return tuple(sorted(found, key=lambda one: -sum(one.latencies_us)))
 
 
@@ -198,8 +200,7 @@ Kernels = dict[str, Floats]
 """Kernel -> its times in each step, in ns."""
 
 
-@dataclass(frozen=True)
-class Lateness:
+class Lateness(NamedTuple):
     """Delays by rank and step, in ns."""
 
     ranks: tuple[int, ...]

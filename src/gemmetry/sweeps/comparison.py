@@ -9,9 +9,11 @@ Sweeps are compared by their documents (``analysis.json``), which may have been 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.opening import read_json
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact, inline
+from gemmetry.domain.tables import grouped
 from gemmetry.results.emit import Result
 from gemmetry.results.json_text import json_file
 from gemmetry.statistics.comparison import (
@@ -274,7 +277,7 @@ def _time(point: Document) -> float | None:
 
 def step_values(document: Document) -> Values:
     """The median step of each run, in ms; of workbooks, the whole trace of the slowest rank."""
-    return _positive(_collected((one, _time(one)) for one in valid_points(document)))
+    return _collected(((one, _time(one)) for one in valid_points(document)), above=0)
 
 
 def part_values(document: Document, part: str) -> Values:
@@ -292,35 +295,31 @@ def kind_values(
         for one in document["points"]
         if one["outcome"] == "ok"
     }
-    found: dict[Key, list[tuple[Document, float | None]]] = {}
-    for one in document[entries]:
-        if (configuration_of(one), one["repeat"]) in ran_well:
-            found.setdefault(tuple(one[key] for key in keys), []).append((one, one[measure]))
-    return {key: values for key, of in found.items() if (values := _positive(_collected(of)))}
+    ones = [one for one in document[entries] if (configuration_of(one), one["repeat"]) in ran_well]
+    found = {
+        key: _collected(((one, one[measure]) for one in of), above=0)
+        for key, of in grouped(ones, itemgetter(*keys)).items()
+    }
+    return {key: values for key, values in found.items() if values}
 
 
-def _positive(values: Values) -> Values:
-    """Without times that are not positive, which clocks that differ by more than a collective takes
-    can give it: they have no ratio."""
-    found = {one: [value for value in of if value > 0] for one, of in values.items()}
-    return {one: of for one, of in found.items() if of}
-
-
-def _collected(entries: Iterable[tuple[Document, float | None]]) -> Values:
+def _collected(
+    entries: Iterable[tuple[Document, float | None]], above: float = -math.inf
+) -> Values:
+    """The values `above` a bound. Times that are not positive, which clocks that differ by more
+    than a collective takes can give it, have no ratio."""
     found: Values = {}
     for entry, value in entries:
-        if value is not None:
+        if value is not None and value > above:
             found.setdefault(configuration_of(entry), []).append(value)
     return found
 
 
 def _launches(document: Document) -> dict[SweepConfiguration, set[Key]]:
     """Configuration -> its collectives (:data:`COLLECTIVE`), each with its launches per run."""
-    found: dict[SweepConfiguration, set[Key]] = {}
-    for one in document["collectives"]:
-        launches = (*(one[name] for name in COLLECTIVE), one["count"])
-        found.setdefault(configuration_of(one), set()).add(launches)
-    return found
+    launches = itemgetter(*COLLECTIVE, "count")
+    found = grouped(document["collectives"], configuration_of)
+    return {configuration: set(map(launches, ones)) for configuration, ones in found.items()}
 
 
 def environment_differences(first: Document, second: Document) -> tuple[str, ...]:
@@ -599,11 +598,8 @@ def _same_gemms(
     sides = [[key for key, values in side.items() if configuration in values]
              for side in (mine, theirs)]  # fmt: skip
     same = [key for key in sides[0] if key in sides[1]]
-    by_shape: list[dict[Key, list[Key]]] = [{}, {}]
-    for side, found in zip(sides, by_shape, strict=True):
-        for key in side:
-            if key not in same and key[1] is not None:
-                found.setdefault(key[1:], []).append(key)
+    left_over = [[key for key in side if key not in same and key[1] is not None] for side in sides]
+    by_shape = [grouped(keys, itemgetter(slice(1, None))) for keys in left_over]
     others = [
         (left[0], by_shape[1][shape][0])
         for shape, left in by_shape[0].items()

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.opening import read_json
+from gemmetry.domain.tables import grouped
 from gemmetry.formats.run_log import crash_in
 from gemmetry.sweeps.rows import SweepConfiguration
 from gemmetry.traces.jobs import rank_of_path
@@ -47,8 +48,6 @@ class RankFile:
     path: Path
     rank: int | None
     """As the path states it; the trace itself has precedence (:attr:`RankFacts.rank`)."""
-    rank_source: str
-    """``name`` or "", like :attr:`~gemmetry.traces.jobs.RankTrace.rank_source`."""
     more: tuple[Path, ...] = ()
     """Further recordings of the rank, which a profiler's schedule with ``repeat`` writes."""
 
@@ -222,17 +221,11 @@ def _traces(folder: Path) -> tuple[RankFile, ...]:
         files = find_traces([place])
     except RequestError:
         return ()
-    by_rank: dict[int, list[Path]] = {}
-    unnumbered = []
-    for file in files:
-        rank, source = rank_of_path(Path("/", file.relative_to(place)))
-        if rank is None:
-            unnumbered.append(RankFile(file, rank, source))
-        else:
-            by_rank.setdefault(rank, []).append(file)
-    numbered = sorted(by_rank.items())
-    return (*(RankFile(first, rank, "name", tuple(more)) for rank, (first, *more) in numbered),
-            *unnumbered)  # fmt: skip
+    by_rank = grouped(files, lambda file: rank_of_path(Path("/", file.relative_to(place)))[0])
+    unnumbered = by_rank.pop(None, [])
+    numbered = sorted((rank, of) for rank, of in by_rank.items() if rank is not None)
+    return (*(RankFile(first, rank, tuple(more)) for rank, (first, *more) in numbered),
+            *(RankFile(file, None) for file in unnumbered))  # fmt: skip
 
 
 def _outcome(facts: Mapping[str, Any], log: Path, *, has_traces: bool) -> tuple[str, str]:

@@ -254,7 +254,7 @@ def _kind(key: CollectiveKind, ones: Sequence[CommunicationKernel]) -> Collectiv
 IN_EFFECT, NOT_IN_EFFECT = "in effect", "not in effect"
 NOT_APPLICABLE, UNKNOWN = "not applicable", "unknown"
 CLAMPED = "clamped to "
-"""Is followed by the value."""
+"""Is followed by the value to which the library limits a setting."""
 
 COPY_ENGINE_OPERATIONS = ("all_gather", "all_to_all", "gather", "scatter")
 """Collectives that copy engines can carry out, as they move bytes and compute nothing."""
@@ -291,11 +291,6 @@ class Run(NamedTuple):
 Judge: TypeAlias = Callable[[CollectiveKind, str, Run], Judgement]
 
 
-def clamped(value: int) -> str:
-    """The verdict that the library limits a setting to `value`."""
-    return f"{CLAMPED}{value}"
-
-
 def _other_library(kind: CollectiveKind) -> Judgement | None:
     """The judgement of kinds that no setting of NCCL concerns."""
     if kind.library in _LIBRARIES:
@@ -325,7 +320,7 @@ def _channels(
         return Judgement(IN_EFFECT, text, _launches(kind, f"{blocks}, fewer than the most"))
     limit = channel_limit(run.version)
     if kind.library == "nccl" and requested > limit == seen:
-        return Judgement(clamped(seen), text, f"NCCL has at most {limit} channels")
+        return Judgement(CLAMPED + text, text, f"NCCL has at most {limit} channels")
     small = small_below(requested, _possible(kind, run), run.threads, kind.ranks or 2)
     if kind.bytes is None:
         reason = f"{blocks}; the trace records no size, and small messages use fewer channels"
@@ -333,7 +328,7 @@ def _channels(
     if kind.bytes < small:
         reason = f"{blocks}: messages below {format_memory(small)} may use fewer channels"
         return Judgement(UNKNOWN, text, reason)
-    return Judgement(clamped(seen), text, _launches(kind, blocks) + _nvls(kind))
+    return Judgement(CLAMPED + text, text, _launches(kind, blocks) + _nvls(kind))
 
 
 def _nvls(kind: CollectiveKind) -> str:
@@ -354,7 +349,7 @@ def _threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
             return Judgement(IN_EFFECT, str(block), reason)
         if block == obeyed_rccl_threads(requested):
             reason += "; RCCL rounds to wavefronts and limits the number"
-            return Judgement(clamped(block), str(block), reason)
+            return Judgement(f"{CLAMPED}{block}", str(block), reason)
         reason += "; older versions of RCCL read NCCL_NTHREADS alone"
         return Judgement(NOT_IN_EFFECT, str(block), reason)
     if kind.library == "symmetric":
@@ -374,7 +369,7 @@ def _threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
         rule = f"NCCL_NTHREADS is at least 64 and at most {MOST_NTHREADS}"
         if requested % WARP:
             rule = f"NCCL takes values that are no multiple of {WARP} as {MOST_NTHREADS}"
-        return Judgement(clamped(obeyed), str(obeyed), f"{reason}; {rule}")
+        return Judgement(f"{CLAMPED}{obeyed}", str(obeyed), f"{reason}; {rule}")
     if whole and not any(one.is_set_by_threads for one in whole):
         return Judgement(NOT_APPLICABLE, str(block), _fixed(block, whole))
     if whole:

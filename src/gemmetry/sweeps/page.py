@@ -40,6 +40,7 @@ from gemmetry.sweeps.report import (
     change_answers,
     collective_label,
     figure_text,
+    first_few,
     gemm_label,
     mark_of,
     marked_label,
@@ -164,10 +165,7 @@ def comparison_page(comparison: SweepComparison, sweeps: Sweeps) -> str:
 def _environment(one: ComparedSweep) -> list[tuple[str, str]]:
     """How the environment of a candidate differs."""
     lines = one.environment_differences
-    if not lines:
-        return []
-    more = f"; and {len(lines) - _MOST_FACTS} more" if len(lines) > _MOST_FACTS else ""
-    return [("Environments differ", "; ".join(lines[:_MOST_FACTS]) + more + ".")]
+    return [("Environments differ", f"{first_few(lines, _MOST_FACTS)}.")] if lines else []
 
 
 def _changes(comparison: SweepComparison) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from gemmetry.domain.dispatch import parse_shard
@@ -107,8 +107,7 @@ class AxisKind(StrEnum):
     """How the bytes move, as ``--path`` does for a whole sweep."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweepAxis:
+class SweepAxis(NamedTuple):
     """A further axis of a sweep."""
 
     name: str
@@ -214,7 +213,7 @@ def plan_sweep(options: SweepOptions) -> PlannedSweep:
     identity = sweep_identity(options, library)
     folder = sweep_folder(options, identity)
     manifest = None if options.fresh else _known_manifest(folder, identity)
-    points = plan_points(options, axes, first_has_folder=_first_has_folder(options, manifest))
+    points = plan_points(options, axes, manifest)
     counting = _rocprof_notes(options.rocprof_input)
     planned = PlannedSweep(
         options=options, axes=axes, folder=folder, library=library, points=points,
@@ -282,15 +281,18 @@ def _kind(name: str, command: Sequence[str] | None) -> AxisKind:
 
 
 def plan_points(
-    options: SweepOptions, axes: Sequence[SweepAxis], *, first_has_folder: bool
+    options: SweepOptions, axes: Sequence[SweepAxis], manifest: dict[str, Any] | None
 ) -> tuple[PlannedPoint, ...]:
     """The points in the order in which they run: each configuration once, then each again. A random
     order is drawn anew for each repeat, so that drift of the machine affects all alike.
 
-    Args:
-        first_has_folder: whether the first repeats have folders ``repeat_01``; they have none in a
-            sweep that began with a single repeat.
+    First repeats have no folder ``repeat_01`` in a sweep that began with a single repeat, and
+    folders of points that exist keep their names.
     """
+    known = [one["folder"] for one in (manifest or {}).get("points", []) if one["repeat"] == 1]
+    first_has_folder = options.repeats > 1
+    if known:
+        first_has_folder = any(folder.endswith("repeat_01") for folder in known)
     names = [axis.name for axis in axes]
     configurations = [
         (one, other, tuple(zip(names, values, strict=True)))
@@ -306,14 +308,6 @@ def plan_points(
         has_folder = first_has_folder or repeat > 1
         points += [PlannedPoint(*configuration, repeat, has_folder) for configuration in order]
     return tuple(points)
-
-
-def _first_has_folder(options: SweepOptions, manifest: dict[str, Any] | None) -> bool:
-    """Folders of points that exist keep their names."""
-    known = [point for point in (manifest or {}).get("points", []) if point["repeat"] == 1]
-    if known:
-        return any(point["folder"].endswith("repeat_01") for point in known)
-    return options.repeats > 1
 
 
 def library_of(backend: str | None) -> str:

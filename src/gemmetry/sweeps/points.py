@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.statistics.comparison import (
     LEAST_PAIRS,
@@ -156,8 +157,7 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
+class Best(NamedTuple):
     """The configurations of a sweep by the time of a step, the shortest first."""
 
     ranked: tuple[Ranked, ...]
@@ -399,8 +399,7 @@ def _differing(
     return [f"{what}: {', '.join(sorted(values))}"] if len(values) > 1 else []
 
 
-@dataclass(frozen=True, slots=True)
-class PointSelection:
+class PointSelection(NamedTuple):
     """Which points and ranks are analysed; None: all."""
 
     threads: Collection[int] | None = None
@@ -545,11 +544,10 @@ def analyse_sweep(
         )
     ]  # fmt: skip
     points = [replace(one, left_out=why) for one, why in zip(points, left_out(points), strict=True)]
-    runs: dict[SweepConfiguration, list[list[float]]] = {}
-    for one in points:
-        if one.is_compared:
-            times = [step.window_ns / 1e6 for step in one.steps]
-            runs.setdefault(one.point.configuration, []).append(times)
+    compared = grouped((one for one in points if one.is_compared),
+                       lambda one: one.point.configuration)  # fmt: skip
+    runs = {configuration: [[step.window_ns / 1e6 for step in one.steps] for one in ones]
+            for configuration, ones in compared.items()}  # fmt: skip
     verdicts = [(one.point, one.settings, [rank.facts for rank in one.ranks]) for one in points]
     return SweepAnalysis(
         sweep=sweep,

@@ -23,8 +23,9 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.formats.events import AnnotationRows, Bools, GpuRows, Int64
 from gemmetry.sweeps.folder import RankFile
 from gemmetry.sweeps.rows import GemmKind
-from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
+from gemmetry.traces.collectives.summary import Collective, operation_name
 from gemmetry.traces.gemms import gemm_dtype, gemm_layout, link_gemms
+from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.joins import NONE, Intervals, covered, enclosing_among, subtract, union, within
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
@@ -209,34 +210,28 @@ def read_facts(file: RankFile) -> tuple[Trace, RankFacts]:
 
 def facts_of(trace: Trace, file: RankFile) -> RankFacts:
     """The facts of `trace`, which is that of `file`."""
-    rows, gpu = trace.rows, trace.rows.gpu
-    rank, source = (rows.rank, "trace") if rows.rank is not None else (file.rank, file.rank_source)
+    rows = trace.rows
+    of_path = (file.rank, "" if file.rank is None else "name")
+    rank, source = (rows.rank, "trace") if rows.rank is not None else of_path
     problems = [str(problem) for problem in rows.problems]
     if rows.rank is not None and file.rank is not None and rows.rank != file.rank:
         problems.append(f"the trace is of rank {rows.rank}, its path of rank {file.rank}")
-    devices = {trace.device_name(device) for device in np.unique(gpu.device).tolist()}
-    span = (0, 0)
-    if len(gpu.start_ns):
-        end = int((gpu.start_ns + gpu.duration_ns).max())
-        span = rows.base_ns + int(gpu.start_ns.min()), rows.base_ns + end
+    devices = {trace.device_name(device) for device in np.unique(rows.gpu.device).tolist()}
+    found = rank_trace(trace)
+    same = ("world_size", "job", "host", "base_ns", "span", "partial")
     return RankFacts(
         file=str(file.path),
         rank=rank,
         rank_source=source,
         process=_process(trace),
-        world_size=rows.world_size,
-        job=rows.job,
-        host=rows.host,
         device=", ".join(sorted(devices - {""})),
-        gpus_of_node=len(rows.devices),
+        gpus_of_node=found.devices,
         on_gpu=trace.has_gpu_work,
         versions=rows.versions,
         events=rows.events,
-        base_ns=rows.base_ns,
-        span=span,
-        partial=rows.partial,
         problems=tuple(problems),
-        **(_on_gpu(trace) if trace.has_gpu_work else _on_host(trace)),
+        **{name: getattr(found, name) for name in same},
+        **(_on_gpu(trace, found.collectives) if trace.has_gpu_work else _on_host(trace)),
     )
 
 
@@ -259,7 +254,7 @@ def _process(trace: Trace) -> int | None:
     return None
 
 
-def _on_gpu(trace: Trace) -> dict[str, Any]:
+def _on_gpu(trace: Trace, collectives: Sequence[Collective]) -> dict[str, Any]:
     """What differs between traces with and without work on a GPU: GEMMs by kernel and shape, other
     kernels by name."""
     rows, gpu = trace.rows, trace.rows.gpu
@@ -286,7 +281,7 @@ def _on_gpu(trace: Trace) -> dict[str, Any]:
             found, kernel=rows.names[name], short=facts.short, dtype=gemm_dtype(found, facts),
             layout=gemm_layout(found, facts), is_helper=facts.kind is KernelKind.GEMM_REDUCTION,
         ))  # fmt: skip
-    communication = _communication(trace, peer, step_of)
+    communication = _communication(trace, collectives, peer, step_of)
     short = [name[:_NAME_CHARACTERS] for name in rows.names]
     for index, known in trace.kernel_names.items():
         short[index] = known.short or short[index]
@@ -358,7 +353,9 @@ def _times(trace: Trace) -> dict[str, int]:
     }
 
 
-def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
+def _communication(
+    trace: Trace, collectives: Sequence[Collective], peer: Bools, step_of: Int64
+) -> tuple[CommunicationKernel, ...]:
     """The collectives, and copies between GPUs as collectives of bytes with the operation ``copy``,
     by start."""
     rows, gpu = trace.rows, trace.rows.gpu
@@ -379,7 +376,7 @@ def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[Communica
             block=tuple(gpu.block[one.row].tolist()),
             step=int(step_of[one.row]),
         )
-        for one in (*collectives_of(trace), *copies)
+        for one in (*collectives, *copies)
     ]
     return tuple(sorted(found, key=lambda one: one.collective.start_ns))
 

@@ -4,12 +4,11 @@ and the tables of terminals, at most 80 columns wide.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.dispatches.terminal import print_table
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import (
     counted,
     format_change,
@@ -601,9 +600,7 @@ def print_rocprof(analysis: SweepAnalysis, console: Console, *, top: int = 5) ->
 
 def rocprof_gemms(kernels: Iterable[RocprofKernel], *, top: int) -> Table:
     """The `top` kernels by time, one row per kernel and grid."""
-    groups: dict[tuple[str, int | None], list[RocprofKernel]] = defaultdict(list)
-    for one in kernels:
-        groups[one.kernel, one.workgroups].append(one)
+    groups = grouped(kernels, lambda one: (one.kernel, one.workgroups))
     order = sorted(
         groups.items(), key=lambda item: -sum(one.count * (one.median_us or 0) for one in item[1])
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from gemmetry.domain.tables import grouped
 from gemmetry.formats.rocm.rocprofv3 import (
     CountedDispatch,
     CountedProcess,
@@ -148,9 +149,7 @@ def _groups(
 
 def _keep_one_process_a_pass(group: _OwnerPasses, problems: list[str]) -> None:
     """Files of an earlier attempt may lie next to those of the last."""
-    by_number: dict[int, list[PassOfProcess]] = defaultdict(list)
-    for one in group.passes:
-        by_number[one.number].append(one)
+    by_number = grouped(group.passes, lambda one: one.number)
     group.passes = [max(same, key=lambda one: len(one.process.dispatches))
                     for same in by_number.values()]  # fmt: skip
     for kept, same in zip(group.passes, by_number.values(), strict=True):

@@ -350,16 +350,12 @@ def _reason_against(path: str, distributed: DistributedKeys) -> str:
     version, first = torch.cuda.nccl.version(), _FIRST_NCCL[path]
     if tuple(version[:2]) < first:
         return f"it needs NCCL {_dotted(first)}, and torch was built with {_dotted(version)}"
-    if _release(torch.__version__) < _FIRST_TORCH:
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _FIRST_TORCH:
         return f"it needs torch {_dotted(_FIRST_TORCH)}, and this is {torch.__version__}"
     policy = os.environ.get("NCCL_CTA_POLICY", "")
     if path == "symmetric" and policy in (_ZERO_CTAS, "ZERO"):
         return f"NCCL_CTA_POLICY={policy} requests copy engines"
     return ""
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _dotted(version: Sequence[int]) -> str:

@@ -8,15 +8,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from gemmetry.dispatches.terminal import print_table
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerEntry, TunerLine, tuner_config
-from gemmetry.sweeps.collectives import CollectiveKey
+from gemmetry.sweeps.collectives import CollectiveKey, kind_of
 from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
 from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis, find_best
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
@@ -106,29 +107,23 @@ class _Measured(NamedTuple):
 
 def _measured(one: PointAnalysis) -> _Measured:
     facts = [rank.facts for rank in one.ranks]
-    traced: dict[CollectiveKey, list[float]] = {}
-    members: dict[CollectiveKey, set[tuple[int, int]]] = {}
+    matched = grouped((m for m in one.job.matching.matched if m.is_complete), kind_of)
     nodes: dict[CollectiveKey, int | None] = {}
     hosts = {rank.rank: rank.host for rank in facts}
-    for matched in one.job.matching.matched:
-        if matched.is_complete:
-            key = (matched.op, matched.bytes, matched.group_size)
-            traced.setdefault(key, []).append(matched.latency_ns / 1e6)
-            rows = members.setdefault(key, set())
-            rows.update((rank, kernel.row) for rank, kernel in matched.members)
-            # Without host names, numbers of devices do not show whether ranks share a node.
-            of_ranks = {hosts.get(rank) for rank, _ in matched.members}
-            nodes[key] = None if None in of_ranks else len(of_ranks)
+    for key, same in matched.items():
+        # Without host names, numbers of devices do not show whether ranks share a node.
+        of_ranks = {hosts.get(rank) for rank, _ in same[-1].members}
+        nodes[key] = None if None in of_ranks else len(of_ranks)
     kernels = {
         (rank.rank, kernel.collective.row): kernel
         for rank in facts
         if rank.rank is not None
         for kernel in rank.communication
     }
-    ways = {
-        key: _way(one, facts[0], [kernels[row] for row in sorted(rows)])
-        for key, rows in members.items()
-    }
+    rows = {key: sorted({(rank, kernel.row) for m in same for rank, kernel in m.members})
+            for key, same in matched.items()}  # fmt: skip
+    ways = {key: _way(one, facts[0], [kernels[row] for row in of]) for key, of in rows.items()}
+    traced = {key: [m.latency_ns / 1e6 for m in same] for key, same in matched.items()}
     recorded: dict[CollectiveKey, Sequence[float]] = {
         kind.key: [latency / 1e3 for latency in kind.latencies_us]
         for kind in one.recorded
@@ -223,12 +218,10 @@ def tuned_entry(one: TunedCollective) -> dict[str, Any]:
 
 def size_ranges(tuned: Sequence[TunedCollective]) -> list[tuple[int, int]]:
     """The sizes in bytes, both ends included, that each entry stands for (:data:`REACH`)."""
-    sizes: dict[tuple[str, int], list[int]] = {}
-    for one in tuned:
-        sizes.setdefault((one.operation, one.ranks), []).append(one.bytes)
+    alike = grouped(tuned, attrgetter("operation", "ranks"))
     found = []
     for one in tuned:
-        size, others = one.bytes, sizes[one.operation, one.ranks]
+        size, others = one.bytes, [other.bytes for other in alike[one.operation, one.ranks]]
         lows = [math.isqrt(size * other) + 1 for other in others if other < size]
         highs = [math.isqrt(size * other) for other in others if other > size]
         found.append((max([-(-size // REACH), *lows]), min([size * REACH, *highs])))

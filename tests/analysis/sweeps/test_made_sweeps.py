@@ -77,7 +77,7 @@ TOPICS = {
 def folder(place: Path) -> Iterator[str]:
     found = read_sweep(place)
     for one in found.points:
-        ranks = [f"{trace.rank} by {trace.rank_source}" for trace in one.traces]
+        ranks = [f"{trace.rank} by {'' if trace.rank is None else 'name'}" for trace in one.traces]
         values = {"outcome": one.outcome, "reason": one.reason, "repeat": one.repeat}
         yield shown(one.label, {**values, "ranks": ranks, "facts": one.facts})
     yield shown("sweep", {"repeats": found.repeats, "problems": found.problems})

@@ -14,14 +14,14 @@ def test_a_trace_is_reported_while_it_is_read(tmp_path, sweeps):
     folder = sweeps.write_sweep(tmp_path / "sweep", [sweeps.MadePoint(steps=1, layers=1, ranks=1)])
     (trace,) = folder.rglob("*.gz")
     # The path does not name the rank; the trace does.
-    task = RankTask(RankFile(trace, None, ""), f"{tmp_path}/out/perf_8ch_")
+    task = RankTask(RankFile(trace, None), f"{tmp_path}/out/perf_8ch_")
     found = analyse_rank(task, hook_of(RANK_HOOK))
     path = tmp_path / "out" / "perf_8ch_rank0.xlsx"
     assert (found.problems, found.workbook) == ((), str(path))
     names = openpyxl.load_workbook(path, read_only=True).sheetnames
     assert {"gpu_timeline", "ops_summary", "GEMM", "kernel_summary", "coll_analysis"} <= {*names}
     (tmp_path / "file").write_text("")
-    task = RankTask(RankFile(trace, 0, "name"), f"{tmp_path}/file/perf_8ch_")
+    task = RankTask(RankFile(trace, 0), f"{tmp_path}/file/perf_8ch_")
     found = analyse_rank(task, hook_of(RANK_HOOK))
     assert found.gemms
     assert found.workbook == ""

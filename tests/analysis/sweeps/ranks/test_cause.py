@@ -21,7 +21,7 @@ def gemms_of(tmp_path, sweeps):
     def make(change=lambda facts: facts, **chosen):
         path = tmp_path / "rank0.json"
         path.write_text(sweeps.point_traces(sweeps.MadePoint(**chosen))[0])
-        facts = change(read_facts(RankFile(path, 0, "name"))[1])
+        facts = change(read_facts(RankFile(path, 0))[1])
         return {one.kind.kernel: one for one in gemm_statistics(facts)}
 
     return make

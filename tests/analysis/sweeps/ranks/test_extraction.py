@@ -14,7 +14,7 @@ from gemmetry.sweeps.ranks import read_facts
 def _facts(tmp_path, text, rank=0):
     path = tmp_path / f"rank{rank}.json"
     path.write_text(text)
-    return read_facts(RankFile(path, rank, "name"))[1]
+    return read_facts(RankFile(path, rank))[1]
 
 
 @pytest.fixture
