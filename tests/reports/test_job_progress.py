@@ -26,7 +26,7 @@ def job(title):
 
 def shown(*events, terminal=False, clock=lambda: 0.0):
     console = Console(file=io.StringIO(), width=80, force_terminal=terminal, color_system=None)
-    with JobProgress("points", "my-sweep", console, clock=clock) as listener:
+    with JobProgress("my-sweep", console, clock=clock) as listener:
         for event in events:
             listener(event)
     return console.file.getvalue()

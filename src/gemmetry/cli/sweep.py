@@ -450,7 +450,7 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")
     count = len(planned.plan.points)
     try:
-        with JobProgress("points", str(planned.folder), stderr_console()) as listener:
+        with JobProgress(str(planned.folder), stderr_console()) as listener:
             found = planned.run(listener=listener, command=command_line())
     except KeyboardInterrupt:
         done = sum(map(succeeded, planned.ends().values()))

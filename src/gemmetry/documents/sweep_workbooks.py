@@ -205,9 +205,6 @@ _LOOKS = {
     "Collective name": Look(width=22),
 }  # fmt: skip
 
-RANK_HOOK = f"{__name__}:write_rank_workbook"
-"""Names :func:`write_rank_workbook` for the processes that read traces."""
-
 
 def rank_workbooks(folder: Path, sweep: Sweep, point: Point) -> str:
     """The beginning of the paths of the workbooks of the traces of `point`, below the `folder` of

@@ -551,10 +551,6 @@ class SeriesChange:
     series: int
     run: int
     """The first run after it."""
-    end: int
-    """The run of the next change of the series; the number of runs if there is none."""
-    begin: int
-    """The run of the change before it; 0 if there is none."""
     p_value: float
     facts: ChangeFacts
     cause: ChangeCause
@@ -676,11 +672,10 @@ class HistoryChanges:
         found = []
         for number, (run, p_value) in enumerate(merged):
             begin = merged[number - 1][0] if number else 0
-            end = ends[number + 1]
-            facts = self._facts(series, begin, run, end, returned[number])
+            facts = self._facts(series, begin, run, ends[number + 1], returned[number])
             cause, reasons = judge(facts)
-            found.append(SeriesChange(series=series, run=run, begin=begin, end=end, facts=facts,
-                                      p_value=p_value, cause=cause, reasons=reasons))  # fmt: skip
+            found.append(SeriesChange(series=series, run=run, facts=facts, p_value=p_value,
+                                      cause=cause, reasons=reasons))  # fmt: skip
         return found
 
     def _returned(self, series: int, ends: Sequence[int]) -> list[int]:

@@ -17,6 +17,7 @@ from gemmetry.domain.units import counted
 from gemmetry.results import emit
 from gemmetry.results.emit import Result, write_atomically, write_tables, written_together
 from gemmetry.results.json_text import json_file
+from gemmetry.results.tables import is_installed
 from gemmetry.sweeps.comparison import (
     DOCUMENT,
     LabelledSweep,
@@ -270,17 +271,10 @@ def analyze(
     target = analysis_folder(sweep_of(Path(folder)), analysis_dir)
     if check_writable:
         emit.check_writable(target / DOCUMENT)
-    place, hook = None, ""
-    if workbooks:
-        from gemmetry.documents.sweep_workbooks import RANK_HOOK, rank_workbooks
-        from gemmetry.results.tables import is_installed
-
-        if is_installed("xlsxwriter"):
-            place, hook = partial(rank_workbooks, target), RANK_HOOK
+    place = target if workbooks and is_installed("xlsxwriter") else None
     found = analyse_sweep(
-        Path(folder), selection=selection, workbook_of=place, hook=hook, processes=processes,
-        progress=progress,
-    )  # fmt: skip
+        Path(folder), selection=selection, workbooks=place, processes=processes, progress=progress
+    )
     return AnalyzedSweep(found, target)
 
 

@@ -37,7 +37,7 @@ from gemmetry.sweeps.rows import (
     PooledGemm,
     ShareOfOverlap,
 )
-from gemmetry.traces.gemms import duration_statistics
+from gemmetry.traces.gemms import quantile_of_sorted
 
 if TYPE_CHECKING:
     from gemmetry.sweeps.workers import RankAnalysis
@@ -95,7 +95,8 @@ def gemm_statistics(facts: RankFacts) -> tuple[GemmStatistics, ...]:
 
 def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> GemmStatistics:
     duration, step = facts.gemms.duration_ns[chosen], facts.gemms.step[chosen]
-    found = duration_statistics(np.sort(duration))
+    ordered = np.sort(duration) / 1000
+    middle = quantile_of_sorted(ordered, 0.5)
     first = min((one.number for one in facts.steps), default=None)
     early, late = (
         None if first is None or not is_in.any() else median(duration[is_in]) / 1000
@@ -104,10 +105,16 @@ def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> Gem
     return GemmStatistics(
         kind=facts.gemm_kinds[index],
         index=index,
-        count=found.pop("count"),
-        **{f"{name.removesuffix('_ns')}_us": ns / 1000 for name, ns in found.items()},
-        cv=float(duration.std(ddof=1) / duration.mean()) if len(duration) > 1 else None,
-        max_minus_min_us=float(np.ptp(duration)) / 1000,
+        count=len(ordered),
+        sum_us=float(duration.sum()) / 1000,
+        min_us=float(ordered[0]),
+        max_us=float(ordered[-1]),
+        median_us=middle,
+        p5_us=quantile_of_sorted(ordered, 0.05),
+        p95_us=quantile_of_sorted(ordered, 0.95),
+        mad_us=quantile_of_sorted(np.sort(np.abs(ordered - middle)), 0.5),
+        cv=float(ordered.std(ddof=1) / ordered.mean()) if len(ordered) > 1 else None,
+        max_minus_min_us=float(ordered[-1] - ordered[0]),
         first_step_median_us=early,
         later_steps_median_us=late,
         first_step_ratio=early / late if early is not None and late else None,

@@ -288,9 +288,6 @@ class Run(NamedTuple):
     """Of NCCL."""
 
 
-Judge: TypeAlias = Callable[[CollectiveKind, str, Run], Judgement]
-
-
 def _other_library(kind: CollectiveKind) -> Judgement | None:
     """The judgement of kinds that no setting of NCCL concerns."""
     if kind.library in _LIBRARIES:
@@ -481,7 +478,7 @@ def _launches(kind: CollectiveKind, what: str) -> str:
 
 
 _LEAST, _MOST = partial(_channels, is_most=False), partial(_channels, is_least=False)
-_JUDGES: Mapping[str, Judge] = {
+_JUDGES: Mapping[str, Callable[[CollectiveKind, str, Run], Judgement]] = {
     "channels": _channels,
     "threads": _threads,
     "path": _path,

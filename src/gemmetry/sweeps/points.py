@@ -493,17 +493,15 @@ def analyse_sweep(
     folder: Path,
     *,
     selection: PointSelection | None = None,
-    workbook_of: Callable[[Sweep, Point], str] | None = None,
-    hook: str = "",
+    workbooks: Path | None = None,
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> SweepAnalysis:
     """Read every trace of a sweep once, in parallel, and compute what they show.
 
     Args:
-        workbook_of: beginning of the paths of the workbooks of a point's traces, which `hook`
-            writes while each trace is in memory.
-        hook: ``module:function`` of a :data:`~gemmetry.sweeps.workers.Hook`; "": none.
+        workbooks: the folder of the analysis, below which the workbook of each trace is written
+            while the trace is in memory; None: none are.
         processes: like :func:`~gemmetry.sweeps.workers.analyse_ranks`.
 
     Raises:
@@ -513,12 +511,14 @@ def analyse_sweep(
     whole, selection = read_sweep(folder), selection or PointSelection()
     chosen = _selected(whole, selection)
     sweep = replace(whole, points=tuple(chosen))
+    if workbooks is not None:
+        from gemmetry.documents.sweep_workbooks import rank_workbooks
     tasks = [
-        RankTask(file, "" if workbook_of is None else workbook_of(sweep, point))
+        RankTask(file, "" if workbooks is None else rank_workbooks(workbooks, sweep, point))
         for point in chosen
         for file in point.traces
     ]
-    results = iter(analyse_ranks(tasks, hook=hook, processes=processes, progress=progress))
+    results = iter(analyse_ranks(tasks, processes=processes, progress=progress))
     ranks, failures, lost = [], [], []
     for point in chosen:
         found = [(file, next(results)) for file in point.traces]

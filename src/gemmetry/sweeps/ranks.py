@@ -102,9 +102,6 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     """In ns since 1970 where the trace records the origin of its times, like `end_ns`."""
     end_ns: int
-    source: str
-    """``launches``, ``gpu`` (:attr:`~gemmetry.traces.summary.Step.source`), or ``host``: the mark
-    in a trace without work on a GPU."""
     compute_ns: int
     """Time in which anything computes: kernels that do not communicate, and fills."""
     exposed_comm_ns: int
@@ -173,7 +170,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the trace has work on a GPU; otherwise times are those of operators on the host."""
     versions: dict[str, str]
     """Versions recorded in the trace, by their keys there (``nccl_version`` ...)."""
-    events: int
     base_ns: int
     span: tuple[int, int]
     """First start and last end of work on GPUs, ns; (0, 0) without any."""
@@ -228,7 +224,6 @@ def facts_of(trace: Trace, file: RankFile) -> RankFacts:
         gpus_of_node=found.devices,
         on_gpu=trace.has_gpu_work,
         versions=rows.versions,
-        events=rows.events,
         problems=tuple(problems),
         **{name: getattr(found, name) for name in same},
         **(_on_gpu(trace, found.collectives) if trace.has_gpu_work else _on_host(trace)),
@@ -269,7 +264,7 @@ def _on_gpu(trace: Trace, collectives: Sequence[Collective]) -> dict[str, Any]:
     steps = []
     for step in find_steps(trace):
         step_of[step.rows] = step.number
-        steps.append(_step(trace, step.number, (step.start_ns, step.end_ns), step.source, lanes))
+        steps.append(_step(trace, step.number, (step.start_ns, step.end_ns), lanes))
     links = link_gemms(trace)
     order = np.argsort(gpu.start_ns[links.row], kind="stable")
     row, shape = links.row[order], links.shape[order]
@@ -319,15 +314,12 @@ def _peer_copies(trace: Trace) -> Bools:
     return result
 
 
-def _step(
-    trace: Trace, number: int, window: tuple[int, int], source: str, lanes: _Lanes
-) -> StepFacts:
+def _step(trace: Trace, number: int, window: tuple[int, int], lanes: _Lanes) -> StepFacts:
     inside = _Lanes._make(within(lane, *window) for lane in lanes)
     return StepFacts(
         number=number,
         start_ns=trace.rows.base_ns + window[0],
         end_ns=trace.rows.base_ns + window[1],
-        source=source,
         compute_ns=inside.compute.length,
         exposed_comm_ns=subtract(inside.comm, inside.compute).length,
         exposed_copy_ns=subtract(subtract(inside.copies, inside.compute), inside.comm).length,
@@ -445,7 +437,7 @@ def _on_host(trace: Trace) -> dict[str, Any]:
         np.concatenate([compute.end - compute.start, comm.end - comm.start]),
     )
     lanes = _Lanes(compute, comm, union(_NOTHING, _NOTHING), both)
-    steps = tuple(_step(trace, number, (start, end), "host", lanes) for number, start, end in marks)
+    steps = tuple(_step(trace, number, (start, end), lanes) for number, start, end in marks)
     shapes, shape_of = innermost_products(trace)
     row = np.flatnonzero(shape_of != NONE)
     row = row[np.argsort(operators.start_ns[row], kind="stable")]

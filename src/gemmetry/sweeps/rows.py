@@ -25,8 +25,6 @@ CONFIDENCE = 0.95
 DELAYS, NO_DELAY_SHOWN, UNDECIDED = "delays the others", "no delay shown", "undecided"
 """Verdicts on a rank of a point."""
 
-Axes = tuple[tuple[str, str], ...]
-
 
 @dataclass(frozen=True, slots=True)
 class SweepConfiguration:
@@ -34,7 +32,7 @@ class SweepConfiguration:
 
     threads: int | None = None
     channels: int | None = None
-    axes: Axes = ()
+    axes: tuple[tuple[str, str], ...] = ()
     """Further axes with their values, by name."""
 
     @property

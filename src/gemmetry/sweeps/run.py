@@ -26,6 +26,7 @@ from gemmetry.domain.options import struct_of
 from gemmetry.domain.record import Environment
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import LOCAL
+from gemmetry.domain.units import noun_for
 from gemmetry.engine.merging import copy_files, whole_document
 from gemmetry.engine.opaque import (
     JobEnd,
@@ -480,7 +481,6 @@ class JobProgress(LiveLines):
 
     def __init__(
         self,
-        noun: str,
         place: str,
         console: Console | None = None,
         *,
@@ -489,13 +489,12 @@ class JobProgress(LiveLines):
         """Create the listener.
 
         Args:
-            noun: what a job is, in the plural, such as points.
-            place: the folder of all jobs.
+            place: the folder of all points.
             console: where to print (default: stderr).
             clock: the time in seconds.
         """
         super().__init__(console, per_second=2)
-        self._noun, self._place = noun, place
+        self._place = place
         self._clock = clock
         self._total = 0
         self._running: JobStarted | None = None
@@ -507,9 +506,10 @@ class JobProgress(LiveLines):
         match event:
             case JobsPlanned(total, kept):
                 self._total = total
-                noun = self._noun.removesuffix("s") if total == 1 else self._noun
                 suffix = f"; {kept} from an earlier run kept" if kept else ""
-                self._line(Text(f"{total} {noun} in {printable(self._place)}{suffix}"))
+                self._line(
+                    Text(f"{total} {noun_for(total, 'point')} in {printable(self._place)}{suffix}")
+                )
             case JobStarted():
                 self._running, self._began = event, self._clock()
                 self._begin(f"running {event.job.title}")

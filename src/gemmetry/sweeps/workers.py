@@ -1,6 +1,6 @@
 """Reads the traces of a sweep, each once, in this process or in several.
 
-``python -m gemmetry.sweeps.workers [HOOK]`` takes tasks from its standard input and answers them on
+``python -m gemmetry.sweeps.workers`` takes tasks from its standard input and answers them on
 its standard output, in frames of a length (8 bytes, little-endian) and a message. An answer has
 some 50 KB, so that the memory of the process that asks depends on the facts and not on the traces.
 A worker that dies costs the trace that it was reading.
@@ -21,8 +21,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -46,7 +45,6 @@ from gemmetry.sweeps.ranks import (
 from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess, read_point_rocprof
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics
 from gemmetry.traces.collectives.summary import Group
-from gemmetry.traces.model import Trace
 
 SMALL_BYTES = 1 << 20
 """Traces with fewer bytes together are read in this process: a worker takes a third of a second to
@@ -62,17 +60,13 @@ LENGTH_BYTES = 8
 Progress = Callable[[int, int, str], None]
 """Is called with the number of traces that are done, that of all, and the path of the latest."""
 
-Hook: TypeAlias = Callable[[Trace, RankFacts, str], Path]
-"""Writes the workbook of one trace, while it is in memory, to a path that begins with the text and
-that it returns."""
-
 
 class RankTask(msgspec.Struct, frozen=True, tag=True):
     """The trace of one rank."""
 
     file: RankFile
     workbook: str = ""
-    """Beginning of the path of the workbook that the hook writes; "": it is not called."""
+    """Beginning of the path of the trace's workbook; "": none is written."""
 
 
 class RocprofTask(msgspec.Struct, frozen=True, tag=True):
@@ -91,7 +85,7 @@ class RankAnalysis(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     """What could not be written of it."""
     workbook: str = ""
-    """What the hook wrote."""
+    """That was written; "" without one."""
     gemm_sheet: bytes = b""
     """The sheet ``GEMM`` of TraceLens' workbook (:func:`packed_sheet`)."""
 
@@ -120,23 +114,20 @@ TASK = msgspec.msgpack.Decoder(RankTask | RocprofTask, dec_hook=typed)
 _ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
 
 
-def hook_of(name: str) -> Hook | None:
-    """The function ``module:name``; None for ""."""
-    return resolve_name(name) if name else None
-
-
-def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | RankFailure:
-    """Read a trace and compute what it shows alone; of several recordings, workbook and sheet are
-    those of the first."""
+def analyse_rank(task: RankTask) -> RankAnalysis | RankFailure:
+    """Read a trace, write its workbook while it is in memory, and compute what it shows alone. Of
+    several recordings, workbook and sheet are those of the first."""
     try:
         trace, facts = read_facts(task.file)
     except (GemmetryError, OSError) as error:
         return RankFailure(str(getattr(error, "message", error)))
     problems: list[str] = []
     workbook = ""
-    if hook is not None and task.workbook:
+    if task.workbook:
+        from gemmetry.documents import sweep_workbooks
+
         try:
-            workbook = str(hook(trace, facts, task.workbook))
+            workbook = str(sweep_workbooks.write_rank_workbook(trace, facts, task.workbook))
         except (GemmetryError, OSError) as error:
             what = getattr(error, "message", error)
             problems.append(f"the workbook of {task.file.path} is not written: {what}")
@@ -156,11 +147,11 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
     return RankAnalysis(facts, gemm_statistics(facts), tuple(problems), workbook, sheet)
 
 
-def answer(task: RankTask | RocprofTask, hook: Hook | None = None) -> bytes:
+def answer(task: RankTask | RocprofTask) -> bytes:
     """The message that answers a task."""
     if isinstance(task, RocprofTask):
         return _encode(read_point_rocprof(task.folders, task.traces))
-    return packed(analyse_rank(task, hook))
+    return packed(analyse_rank(task))
 
 
 def packed(found: RankAnalysis | RankFailure) -> bytes:
@@ -232,7 +223,6 @@ def merged(recordings: Sequence[RankFacts]) -> RankFacts:
     kinds = {kind: number for number, kind in enumerate(distinct)}
     return replace(
         kept[0],
-        events=sum(one.events for one in kept),
         span=(kept[0].span[0], kept[-1].span[1]),
         partial=any(one.partial for one in kept),
         problems=tuple(problems),
@@ -319,21 +309,19 @@ def _kernel_times(recordings: Sequence[RankFacts]) -> KernelTimes:
 def analyse_ranks(
     tasks: Sequence[RankTask],
     *,
-    hook: str = "",
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> list[RankAnalysis | RankFailure]:
     """What each trace shows, in the order of `tasks`.
 
     Args:
-        hook: ``module:function`` of a :data:`Hook`.
         processes: number of workers; by default one for each processor that this process may use,
             or none where the traces are small.
     """
     known: dict[Group, Group] = {}
     results: list[RankAnalysis | RankFailure] = [RankFailure("it was not read")] * len(tasks)
     sizes = [_bytes_of(task.file.path) for task in tasks]
-    with closing(_answers(tasks, sizes, hook, processes, SMALL_BYTES)) as found:
+    with closing(_answers(tasks, sizes, processes, SMALL_BYTES)) as found:
         for done, (index, message) in enumerate(found, 1):
             if isinstance(message, str):
                 results[index] = RankFailure(message, is_internal=True)
@@ -354,7 +342,7 @@ def read_rocprofs(
         for task in tasks
     ]
     results = [PointRocprof()] * len(tasks)
-    for index, message in _answers(tasks, sizes, "", processes, SMALL_TABLE_BYTES):
+    for index, message in _answers(tasks, sizes, processes, SMALL_TABLE_BYTES):
         if isinstance(message, str):
             results[index] = PointRocprof(problems=(f"rocprofv3's files: {message}",))
         else:
@@ -367,23 +355,24 @@ def _bytes_of(path: Path) -> int:
 
 
 def _answers(
-    tasks: Sequence[RankTask | RocprofTask], sizes: Sequence[int], hook: str,
-    processes: int | None, small: int,
-) -> Generator[tuple[int, bytes | str], None, None]:  # fmt: skip
+    tasks: Sequence[RankTask | RocprofTask],
+    sizes: Sequence[int],
+    processes: int | None,
+    small: int,
+) -> Generator[tuple[int, bytes | str], None, None]:
     """The index of each task with its message, or why there is none, as they come. Closing it ends
     the workers. Tasks with fewer than `small` bytes together take none by default."""
     if processes is None:
         processes = 1 if sum(sizes) < small else usable_cores()
     processes = min(processes, sum(map(bool, sizes)))
     if processes <= 1:
-        function = hook_of(hook)
         # Packed like those of workers, so that repeated groups are one object.
-        yield from ((index, answer(task, function)) for index, task in enumerate(tasks))
+        yield from ((index, answer(task)) for index, task in enumerate(tasks))
         return
     # Largest first, so that no worker begins a large trace when the others are done.
     order = sorted(range(len(tasks)), key=lambda index: (-sizes[index], index))
     workers: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-    every = [_Worker(hook) for _ in range(processes)]
+    every = [_Worker() for _ in range(processes)]
     for one in every:
         workers.put(one)
 
@@ -411,8 +400,7 @@ def _answers(
 class _Worker:
     """A process that answers one task at a time; one that died is replaced for the next task."""
 
-    def __init__(self, hook: str) -> None:
-        self._command = [*WORKER, hook]
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
 
@@ -421,7 +409,7 @@ class _Worker:
         training's, unless memory was short."""
         if self._process is None:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+                WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
             )
         process = self._process
         assert process.stdin is not None and process.stdout is not None
@@ -471,9 +459,8 @@ def main() -> None:
     # What a library prints must not come between the frames.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        hook = hook_of(sys.argv[1] if len(sys.argv) > 1 else "")
         while (message := read_frame(sys.stdin.buffer)) is not None:
-            write_frame(answers, answer(TASK.decode(message), hook))
+            write_frame(answers, answer(TASK.decode(message)))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def make_facts(*launches, rank=0, device="NVIDIA H200", on_gpu=True, nccl="2.28.
     """The facts of one rank."""
     made = RankFacts(
         file=f"rank{rank}.json", rank=rank, rank_source="trace", world_size=4, job=None, host="a",
-        device=device, on_gpu=on_gpu, versions={"nccl_version": nccl} if nccl else {}, events=1,
+        device=device, on_gpu=on_gpu, versions={"nccl_version": nccl} if nccl else {},
         base_ns=0, span=(0, 1), partial=False, problems=(), times={}, steps=(),
         gemm_kinds=(), gemms=GemmInstances(), communication=launches,
     )  # fmt: skip

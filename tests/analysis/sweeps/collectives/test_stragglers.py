@@ -70,7 +70,7 @@ def ranks_of(facts, launch):
                            row=step, sequence=step, step=step)
                 )  # fmt: skip
                 steps.append(
-                    StepFacts(number=step, start_ns=begin, end_ns=begin + STEP_NS, source="gpu",
+                    StepFacts(number=step, start_ns=begin, end_ns=begin + STEP_NS,
                               compute_ns=_at(compute, rank, step), exposed_comm_ns=0,
                               exposed_copy_ns=0, idle_ns=_at(idle, rank, step))
                 )  # fmt: skip

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from gemmetry.documents import sweep_workbooks
 from gemmetry.domain.tables import Column, Table
 from gemmetry.sweeps import workers
 from gemmetry.sweeps.folder import read_sweep
@@ -51,8 +53,8 @@ def test_what_stops_the_reader_stops_the_workers(tasks, monkeypatch):
     made = []
     start = workers._Worker.__init__
 
-    def note(self, hook):
-        start(self, hook)
+    def note(self):
+        start(self)
         made.append(self)
 
     def stop(*counts):
@@ -75,11 +77,11 @@ def dying(monkeypatch, tmp_path):
             "import os, sys\n"
             "from gemmetry.sweeps import workers as worker\n"
             "answer = worker.answer\n"
-            "def deadly(task, hook):\n"
+            "def deadly(task):\n"
             f"    if {condition}:\n"
             "        print('out of luck', file=sys.stderr, flush=True)\n"
             "        os._exit(7)\n"
-            "    return answer(task, hook)\n"
+            "    return answer(task)\n"
             "worker.answer = deadly\n"
             "worker.main()\n"
         )
@@ -99,24 +101,15 @@ def test_workers_return_the_same_as_this_process_and_one_that_dies_costs_its_tra
     assert (type(lost), lost.reason, lost.is_internal) == (RankFailure, FAILED, True)
 
 
-@pytest.fixture
-def hook(tmp_path, monkeypatch):
-    """The name of a hook that writes the rank and the number of rows."""
-    (tmp_path / "made_hook.py").write_text(
-        "from pathlib import Path\n"
-        "def write(trace, facts, start):\n"
-        "    path = Path(start + 'of_rank.txt')\n"
-        "    path.write_text(f'{facts.rank} {len(trace.rows.gpu.start_ns)}')\n"
-        "    return path\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    yield "made_hook:write"
-    sys.modules.pop("made_hook", None)
+def test_the_workbook_is_written_while_the_trace_is_in_memory(tasks, tmp_path, monkeypatch):
+    def write(trace, facts, start):
+        path = Path(f"{start}of_rank.txt")
+        path.write_text(f"{facts.rank} {len(trace.rows.gpu.start_ns)}")
+        return path
 
-
-def test_the_hook_writes_while_the_trace_is_in_memory(tasks, tmp_path, hook):
+    monkeypatch.setattr(sweep_workbooks, "write_rank_workbook", write)
     starts = (f"{tmp_path}/written_", f"{tmp_path}/no/written_")
-    good, bad = analyse_ranks([RankTask(tasks[0].file, start) for start in starts], hook=hook)
+    good, bad = analyse_ranks([RankTask(tasks[0].file, start) for start in starts])
     assert (good.problems, good.workbook) == ((), f"{tmp_path}/written_of_rank.txt")
     # In each of 2 layers: an all-gather, 4 GEMMs, and an element-wise kernel.
     assert (tmp_path / "written_of_rank.txt").read_text() == "0 12"
