@@ -296,7 +296,6 @@ class LostTime(NamedTuple):
     """A kernel, :data:`IDLE` or :data:`EVERYWHERE`."""
     per_step: Floats
     """By how much in each step, in ns."""
-    is_kernel: bool = False
 
 
 def _by_rank(ranks: Sequence[RankFacts]) -> dict[int, RankFacts]:
@@ -324,7 +323,7 @@ def find_lost_time(
     for name, times in own.items():
         excess = _excess(times, [one.get(name, np.zeros(len(steps))) for one in others])
         if lower_bound(excess[begin:], family) > 0 and name not in ignored:
-            kernels.append(LostTime(name, excess, True))
+            kernels.append(LostTime(name, excess))
     kernels.sort(key=lambda one: -float(np.mean(one.per_step[begin:])))
     for cause, field in ((IDLE, "idle_ns"), (EVERYWHERE, "compute_ns")):
         of_ranks = {one: _in_steps(facts, steps, field) for one, facts in by_rank.items()}
@@ -347,7 +346,7 @@ def find_own_kernel(
     if _only_names_differ(alone, rank, float(least[begin:].min())):
         return None
     found = [
-        LostTime(name, times, True)
+        LostTime(name, times)
         for name, times in alone[rank].items()
         if bool((times[begin:] >= least[begin:]).all())
     ]
@@ -449,7 +448,7 @@ def _lost_time(
     if begin is None and (not is_latest or delay < relevant):
         return None
     found = find_lost_time(rank, ranks, steps, first, delay)
-    if found is not None and found.is_kernel:
+    if found is not None and found.cause not in (IDLE, EVERYWHERE):
         return found
     is_always = len(steps) > 1 and float(lateness.excess(rank).min()) >= relevant
     alone = None

@@ -160,8 +160,8 @@ _SPECIALISED = ("all_reduce", "reduce_scatter", "reduce")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveKind:
-    """Collectives of one point with the same operation, algorithm and protocol; what follows
-    :attr:`is_point_to_point` is that of all of them together."""
+    """Collectives of one point with the same operation, algorithm and protocol. The fields up to
+    :attr:`is_point_to_point` are what they have in common."""
 
     operation: str | None
     algorithm: str | None = None

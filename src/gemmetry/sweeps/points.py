@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from statistics import geometric_mean
 from typing import NamedTuple, TypeAlias
@@ -37,7 +38,7 @@ from gemmetry.sweeps.collectives import (
 from gemmetry.sweeps.folder import Point, Sweep, read_sweep
 from gemmetry.sweeps.gemms import RELEVANT, excess_ns, members_of, pooled_gemms
 from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
-from gemmetry.sweeps.ranks import RankFacts
+from gemmetry.sweeps.ranks import RankFacts, StepFacts
 from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess
 from gemmetry.sweeps.rows import (
     CONFIDENCE,
@@ -70,22 +71,19 @@ Runs: TypeAlias = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
 """Configuration -> times of the steps of each run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
-    """One step of a point: that of its slowest rank, in ns. The parts add up to the window."""
+class StepTime(NamedTuple):
+    """One step of a point: that of its slowest rank."""
 
-    number: int
+    facts: StepFacts
     rank: int | None
-    """The slowest rank."""
-    window_ns: int
-    compute_ns: int
-    """Computing, as if nothing were slowed."""
     slowed_ns: int | None
     """By how much communication lengthened GEMMs (an estimate); None where no GEMM could be judged,
-    so that `compute_ns` may include it."""
-    exposed_comm_ns: int
-    exposed_copy_ns: int
-    idle_ns: int
+    so that :attr:`compute_ns` may include it."""
+
+    @property
+    def compute_ns(self) -> int:
+        """Computing, as if nothing were slowed."""
+        return self.facts.compute_ns - (self.slowed_ns or 0)
 
 
 def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> tuple[StepTime, ...]:
@@ -113,12 +111,7 @@ def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> t
             # GEMMs of several streams may be slowed at the same time, but not for longer than
             # computing.
             slow = min(max(excess[place].get(number, 0), 0), step.compute_ns)
-        found.append(StepTime(
-            number=number, rank=ranks[place].facts.rank, window_ns=step.window_ns,
-            compute_ns=step.compute_ns - (slow or 0), slowed_ns=slow,
-            exposed_comm_ns=step.exposed_comm_ns, exposed_copy_ns=step.exposed_copy_ns,
-            idle_ns=step.idle_ns,
-        ))  # fmt: skip
+        found.append(StepTime(step, ranks[place].facts.rank, slow))
     return tuple(found)
 
 
@@ -139,21 +132,21 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
     """The median step; None without steps."""
     if not steps:
         return None
-    low, high = median_interval([step.window_ns / 1e6 for step in steps]) or (None, None)
-    ordered = sorted(steps, key=lambda step: step.window_ns)
+    low, high = median_interval([step.facts.window_ns / 1e6 for step in steps]) or (None, None)
+    ordered = sorted(steps, key=lambda step: step.facts.window_ns)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
 
     def mean(part: str) -> float:
-        total: int = sum(getattr(step, part) for step in middle)
+        total: int = sum(map(attrgetter(part), middle))
         return total / len(middle) / 1e6
 
     return StepSummary(
-        step_ms=StepMedian(median=mean("window_ns"), ci_low=low, ci_high=high, n=len(steps)),
+        step_ms=StepMedian(median=mean("facts.window_ns"), ci_low=low, ci_high=high, n=len(steps)),
         compute_ms=mean("compute_ns"),
         slowed_compute_ms=mean("slowed_ns") if steps[0].slowed_ns is not None else None,
-        exposed_comm_ms=mean("exposed_comm_ns"),
-        exposed_copy_ms=mean("exposed_copy_ns"),
-        idle_ms=mean("idle_ns"),
+        exposed_comm_ms=mean("facts.exposed_comm_ns"),
+        exposed_copy_ms=mean("facts.exposed_copy_ns"),
+        idle_ms=mean("facts.idle_ns"),
     )
 
 
@@ -433,8 +426,6 @@ class PointAnalysis:
     """What NCCL Inspector recorded."""
     rocprof: PointRocprof = PointRocprof()
     problems: tuple[str, ...] = ()
-    unreadable: int = 0
-    """Number of traces that could not be read."""
     gaps: TraceGaps = ()
     left_out: str = ""
     """Why its steps are not compared with those of other points; "" where they are."""
@@ -447,10 +438,9 @@ class PointAnalysis:
     @property
     def is_complete(self) -> bool:
         """Whether the run ended well, or there was none, and everything of it could be read."""
-        is_whole = not self.unreadable and not any(
-            one.facts.partial or one.problems for one in self.ranks
-        )
-        return is_whole and self.point.outcome in ("ok", "not_run")
+        is_read = len(self.ranks) == len(self.point.traces)
+        is_whole = not any(one.facts.partial or one.problems for one in self.ranks)
+        return is_read and is_whole and self.point.outcome in ("ok", "not_run")
 
     @property
     def is_compared(self) -> bool:
@@ -546,7 +536,7 @@ def analyse_sweep(
     points = [replace(one, left_out=why) for one, why in zip(points, left_out(points), strict=True)]
     compared = grouped((one for one in points if one.is_compared),
                        lambda one: one.point.configuration)  # fmt: skip
-    runs = {configuration: [[step.window_ns / 1e6 for step in one.steps] for one in ones]
+    runs = {configuration: [[step.facts.window_ns / 1e6 for step in one.steps] for one in ones]
             for configuration, ones in compared.items()}  # fmt: skip
     verdicts = [(one.point, one.settings, [rank.facts for rank in one.ranks]) for one in points]
     return SweepAnalysis(
@@ -652,7 +642,6 @@ def _point_analysis(
     damaged: list[str] = []
     return PointAnalysis(
         point=point,
-        unreadable=len(point.traces) - len(ranks),
         ranks=ranks,
         job=job,
         pooled=pooled,

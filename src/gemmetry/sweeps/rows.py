@@ -620,8 +620,8 @@ def _point(one: PointAnalysis) -> PointRow:
         settings=one.settings,
         parts=one.summary or StepSummary(step_ms=StepMedian(n=0)),
         steps=tuple(
-            StepRow(step=step.number, slowest_rank=step.rank, window_ms=step.window_ns / 1e6)
-            for step in one.steps
+            StepRow(step=facts.number, slowest_rank=rank, window_ms=facts.window_ns / 1e6)
+            for facts, rank, _ in one.steps
         ),
         stragglers=one.stragglers,
         nccl_records=one.recorded,

@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -172,13 +173,10 @@ class SweepPlan:
         """
         folder, listener = self.folder.absolute(), listener or (lambda event: None)
         start = _starter(self.plan)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = FolderLock(folder, option="--output")
-        except OSError as error:
-            raise os_failure(folder, error, option="--output") from error
-        try:
+        with ExitStack() as stack:
             try:
+                folder.mkdir(parents=True, exist_ok=True)
+                stack.callback(FolderLock(folder, option="--output").release)
                 if self.plan.options.fresh:
                     _set_aside(folder)
                 work = _Work(self.plan, folder, command)
@@ -192,8 +190,6 @@ class SweepPlan:
                     conclude=work.conclude, listener=listener,
                 ).work(work.jobs)  # fmt: skip
             return SweepRun(self.plan, self.ends())
-        finally:
-            lock.release()
 
     def __repr__(self) -> str:
         return f"<SweepPlan {self.folder}: {len(self.plan.points)} points>"

@@ -205,7 +205,7 @@ def test_the_step_is_the_longest_window_of_any_rank(pairs):
     for one, of_ranks in pairs:
         windows = [own.windows() for own in of_ranks]
         longest = [max(w[number][1] - w[number][0] for w in windows) for number in (3, 4, 5)]
-        assert [step.window_ns for step in one.steps] == longest
+        assert [step.facts.window_ns for step in one.steps] == longest
         assert one.summary.step_ms.median == sorted(longest)[1] / 1e6
 
 

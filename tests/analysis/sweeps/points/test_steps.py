@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.sweeps.points import StepTime, analyse_sweep, summarize_point
+from gemmetry.sweeps.ranks import StepFacts
 
 
 def test_the_parts_add_up_and_name_the_slowed_compute(tmp_path, sweeps):
@@ -25,8 +26,9 @@ def test_the_parts_add_up_and_name_the_slowed_compute(tmp_path, sweeps):
 
 def test_an_interval_needs_six_steps():
     def step(number, window):
-        return StepTime(number=number, rank=number % 2, window_ns=window, compute_ns=window,
-                        slowed_ns=0, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=0)  # fmt: skip
+        facts = StepFacts(number=number, start_ns=0, end_ns=window, compute_ns=window,
+                          exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=0)  # fmt: skip
+        return StepTime(facts, number % 2, 0)
 
     few = summarize_point([step(i, 10**6 * (10 + i)) for i in range(5)])
     assert (few.step_ms.median, few.step_ms.ci_low, few.step_ms.ci_high) == (12, None, None)
