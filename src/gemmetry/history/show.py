@@ -291,8 +291,6 @@ def _points(found: HistoryChanges, series: int) -> dict[str, Any]:
 
 def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
     """With four significant digits."""
-    if not values.size:
-        return []
     scale = 10.0 ** (3 - np.floor(np.log10(values)))
     return [float(value) for value in np.round(values * scale) / scale]
 

@@ -473,7 +473,9 @@ def print_sweep(document: Entry, console: Console, *, top: int = 5) -> None:
     """
     gemms = document["pooled_gemms"]
     print_sentences(sentences(document), console)
-    print_table(_table("points", "point", *_STEP, rows=map(_step, document["points"])), console)
+    print_table(
+        shown_table("points", "point", *_STEP, rows=map(_step, document["points"])), console
+    )
     slowed = slowed_gemms(gemms)[:top]
     if slowed:
         rows = [
@@ -483,9 +485,9 @@ def print_sweep(document: Entry, console: Console, *, top: int = 5) -> None:
              one["cost_ms_per_step"]]
             for one in slowed
         ]  # fmt: skip
-        columns = ("point", "slowed GEMM", _number("µs alone", "{:,.0f}"),
-                   _number("with comm", "{:,.0f}"), "slower by %", _number("ms/step"))  # fmt: skip
-        print_table(_table("slowed GEMMs", *columns, rows=rows), console)
+        columns = ("point", "slowed GEMM", number("µs alone", "{:,.0f}"),
+                   number("with comm", "{:,.0f}"), "slower by %", number("ms/step"))  # fmt: skip
+        print_table(shown_table("slowed GEMMs", *columns, rows=rows), console)
     # A reader who divides the medians of a GEMM finds another percentage.
     if any(
         f"{one['overlapped_median_us'] / one['alone_median_us']:.2f}" != f"{one['slowdown']:.2f}"
@@ -510,11 +512,11 @@ def print_sweep_comparison(comparison: SweepComparison, console: Console) -> Non
         steps = one.rows_of(RowGroup.STEP)
         if steps and not one.is_same:
             before, after = f"{comparison.label} ms", f"{one.label} ms"
-            columns = ("point", _number("before", heading=before),
-                       _number("after", heading=after), "change, %", "verdict")  # fmt: skip
+            columns = ("point", number("before", heading=before),
+                       number("after", heading=after), "change, %", "verdict")  # fmt: skip
             rows = [[row.place, row.before, row.after, _percent(row), str(row.verdict)]
                     for row in steps]  # fmt: skip
-            print_table(_table("points", *columns, rows=rows), console)
+            print_table(shown_table("points", *columns, rows=rows), console)
         shown = [row for row in one.rows_of(RowGroup.GEMMS, RowGroup.COLLECTIVES) if row.is_shown]
         shown.sort(key=lambda row: -row.size)
         if shown:
@@ -526,7 +528,7 @@ def print_sweep_comparison(comparison: SweepComparison, console: Console) -> Non
                  _percent(row), str(row.verdict)]
                 for row in shown[:8]
             ]  # fmt: skip
-            print_table(_table("changes", *columns, rows=rows), console)
+            print_table(shown_table("changes", *columns, rows=rows), console)
 
 
 def print_sentences(texts: Iterable[str], console: Console) -> None:
@@ -537,18 +539,20 @@ def print_sentences(texts: Iterable[str], console: Console) -> None:
         print_line(Text(printable(text)), console, indent=2)
 
 
-def _table(name: str, *columns: str | Column, rows: Iterable[list[Any]]) -> Table:
+def shown_table(name: str, *columns: str | Column, rows: Iterable[list[Any]]) -> Table:
+    """A table for a terminal; a column that is only named holds texts."""
     found = tuple(Column(one) if isinstance(one, str) else one for one in columns)
     return Table(name, found, list(rows))
 
 
-def _number(name: str, form: str = "{:.2f}", *, heading: str = "") -> Column:
+def number(name: str, form: str = "{:.2f}", *, heading: str = "") -> Column:
+    """A column of numbers in the format `form`."""
     return Column(name, ColumnType.NUMBER, format=form.format, absent="-", heading=heading)
 
 
 _STEP = (
-    _number("step ms"), _number("compute"), _number("slowed"), _number("exposed"),
-    _number("idle"), Column("n", ColumnType.INTEGER, absent="-"),
+    number("step ms"), number("compute"), number("slowed"), number("exposed"),
+    number("idle"), Column("n", ColumnType.INTEGER, absent="-"),
 )  # fmt: skip
 
 
@@ -605,9 +609,9 @@ def rocprof_gemms(kernels: Iterable[RocprofKernel], *, top: int) -> Table:
         groups.items(), key=lambda item: -sum(one.count * (one.median_us or 0) for one in item[1])
     )
     columns: tuple[str | Column, ...] = (
-        "under rocprofv3", _number("grid", "{:.0f}"), _number("µs", "{:,.1f}"),
-        *(_number(name, "{:.1f} %") for name in _PERCENT), _number("VGPR", "{:.0f}"),
-        _number("LDS KiB", "{:.0f}"),
+        "under rocprofv3", number("grid", "{:.0f}"), number("µs", "{:,.1f}"),
+        *(number(name, "{:.1f} %") for name in _PERCENT), number("VGPR", "{:.0f}"),
+        number("LDS KiB", "{:.0f}"),
     )  # fmt: skip
     rows = [
         [_short(kernel), workgroups, _middle(one.median_us for one in same),
@@ -616,7 +620,7 @@ def rocprof_gemms(kernels: Iterable[RocprofKernel], *, top: int) -> Table:
          _middle(None if one.lds_bytes is None else one.lds_bytes / 1024 for one in same)]
         for (kernel, workgroups), same in order[:top]
     ]  # fmt: skip
-    return _table("GEMMs under rocprofv3", *columns, rows=rows)
+    return shown_table("GEMMs under rocprofv3", *columns, rows=rows)
 
 
 def _middle(values: Iterable[float | None]) -> float | None:

@@ -21,7 +21,7 @@ from gemmetry.sweeps.collectives import CollectiveKey, kind_of
 from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
 from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis, find_best
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
-from gemmetry.sweeps.report import print_sentences
+from gemmetry.sweeps.report import number, print_sentences, shown_table
 from gemmetry.sweeps.rows import Ranked, SweepConfiguration
 
 if TYPE_CHECKING:
@@ -278,12 +278,8 @@ def _counts(one: Ranked) -> str:
 
 
 def _table(tuned: Sequence[TunedCollective]) -> Table:
-    columns = (
-        Column("collective"), Column("size"),
-        Column("us", ColumnType.NUMBER, format="{:,.1f}".format, absent="-"), Column("way"),
-        Column("channels", ColumnType.INTEGER, absent="?"),
-        Column("next %"), Column("verdict"),
-    )  # fmt: skip
+    channels = Column("channels", ColumnType.INTEGER, absent="?")
+    columns = ("collective", "size", number("us", "{:,.1f}"), "way", channels, "next %", "verdict")
     rows = [
         [
             one.name, format_memory(one.bytes), one.best.mean_ms * 1e3,
@@ -292,7 +288,7 @@ def _table(tuned: Sequence[TunedCollective]) -> Table:
         ]
         for one in tuned
     ]  # fmt: skip
-    return Table("collectives", columns, rows)
+    return shown_table("collectives", *columns, rows=rows)
 
 
 def _next(one: TunedCollective) -> str:
