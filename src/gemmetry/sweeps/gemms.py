@@ -303,26 +303,25 @@ def _group(kind: GemmKind, members: list[tuple[RankFacts, GemmStatistics]]) -> _
 
 def _of_all_ranks(group: _Pooled, family: int) -> PooledGemm:
     kind, statistics = group.kind, [gemm for _, gemm in group.members]
-    causes = [gemm.cause for gemm in statistics]
-    overlapped = sum(cause.overlapped_count for cause in causes)
-    alone = sum(cause.alone_count for cause in causes)
-    costs = [one.cost_ms_per_step for one in causes if one.cost_ms_per_step is not None]
+    every = [gemm.cause.cost_ms_per_step for gemm in statistics]
+    costs = [cost for cost in every if cost is not None]
     own = [(facts.gemms, facts.gemms.kind == gemm.index) for facts, gemm in group.members]
     duration = np.concatenate([gemms.duration_ns[chosen] for gemms, chosen in own]) / 1000
-    overlap = np.concatenate([gemms.overlap_ns[chosen] for gemms, chosen in own])
+    is_overlapped = np.concatenate([gemms.overlap_ns[chosen] > 0 for gemms, chosen in own])
+    together, alone = duration[is_overlapped], duration[~is_overlapped]
     multiples, shares = group.multiples, group.shares
     by_share = [(low, high, multiples[(shares > low) & (shares <= high)])
                 for low, high in pairwise(SHARES)]  # fmt: skip
     return PooledGemm(
-        **_judged(kind, group.strata, (alone, overlapped), family),
+        **_judged(kind, group.strata, (len(alone), len(together)), family),
         kind=kind,
         ranks=tuple(facts.rank for facts, _ in group.members),
-        count=sum(gemm.count for gemm in statistics),
+        count=len(duration),
         sum_us=sum(gemm.sum_us for gemm in statistics),
-        overlapped_count=overlapped,
-        alone_count=alone,
-        overlapped_median_us=_median(duration[overlap > 0]),
-        alone_median_us=_median(duration[overlap == 0]),
+        overlapped_count=len(together),
+        alone_count=len(alone),
+        overlapped_median_us=_median(together),
+        alone_median_us=_median(alone),
         cost_ms_per_step=sum(costs) / len(costs) if costs else None,
         dose=dose_response(kind, multiples, shares * multiples),
         by_share=tuple(

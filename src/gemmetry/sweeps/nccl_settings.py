@@ -318,7 +318,7 @@ def _channels(
     limit = channel_limit(run.version)
     if kind.library == "nccl" and requested > limit == seen:
         return Judgement(CLAMPED + text, text, f"NCCL has at most {limit} channels")
-    small = small_below(requested, _possible(kind, run), run.threads, kind.ranks or 2)
+    small = small_below(requested, possible_executions(kind, run), run.threads, kind.ranks or 2)
     if kind.bytes is None:
         reason = f"{blocks}; the trace records no size, and small messages use fewer channels"
         return Judgement(UNKNOWN, text, reason)
@@ -356,7 +356,7 @@ def _threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
         reason = f"sends and receives always have {MOST_THREADS} threads"
         return Judgement(NOT_APPLICABLE, str(block), reason)
     obeyed = obeyed_threads(requested)
-    possible = _possible(kind, run._replace(threads=requested))
+    possible = possible_executions(kind, run._replace(threads=requested))
     found = [one for one in possible if one.block == block]
     whole = [one for one in found if not one.is_halved]
     if whole and all(one.is_set_by_threads for one in whole):
@@ -407,7 +407,9 @@ def _way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
         return Judgement(NOT_APPLICABLE, None, "the collective has no such implementation")
     if kind.block is None or kind.library != "nccl":
         return Judgement(UNKNOWN, None, "neither name nor block distinguishes it")
-    found = sorted({str(one[place]) for one in _possible(kind, run) if one.block == kind.block})
+    found = sorted(
+        {str(one[place]) for one in possible_executions(kind, run) if one.block == kind.block}
+    )
     reason = f"its blocks have {kind.block} threads"
     if found == [wanted]:
         return Judgement(IN_EFFECT, wanted, reason)
@@ -444,25 +446,17 @@ def _policy(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     return _other_library(kind) or Judgement(UNKNOWN, None, "only ZERO shows in a trace")
 
 
-def _possible(kind: CollectiveKind, run: Run) -> list[Execution]:
+def possible_executions(kind: CollectiveKind, run: Run) -> list[Execution]:
+    """The ways in which a kind can have run, as far as its kernel's name shows."""
     return executions(kind.operation, kind.algorithm, kind.protocol, run.threads,
                       is_no_tree=kind.is_no_tree, ll128_threads=run.ll128_threads)  # fmt: skip
 
 
 def _ways(ways: Sequence[Execution]) -> str:
     """``the ring with LL128, PAT or NVLS``."""
-    by_algorithm: dict[str, list[str]] = {}
-    for one in ways:
-        protocols = by_algorithm.setdefault(one.algorithm, [])
-        if one.protocol not in protocols:
-            protocols.append(one.protocol)
-    texts = [
-        f"the ring with {' or '.join(_TITLES[one] for one in protocols)}"
-        if algorithm == "ring"
-        else _TITLES[algorithm]
-        for algorithm, protocols in by_algorithm.items()
-    ]
-    return alternatives(texts)
+    protocols = dict.fromkeys(one.protocol for one in ways if one.algorithm == "ring")
+    titles = {**_TITLES, "ring": f"the ring with {' or '.join(_TITLES[one] for one in protocols)}"}
+    return alternatives([titles[one] for one in dict.fromkeys(one.algorithm for one in ways)])
 
 
 _TITLES = {
@@ -507,9 +501,9 @@ def setting_verdicts(point: Point, ranks: Sequence[RankFacts]) -> list[SettingVe
     these outweigh those that the setting does not concern.
     """
     kinds = collective_kinds(ranks)
-    requested = list(requested_settings(point))
     run = run_of_point(point, ranks)
-    return [_verdict(name, value, kinds, run, has_traces=bool(ranks)) for name, value in requested]
+    return [_verdict(*setting, kinds, run, has_traces=bool(ranks))
+            for setting in requested_settings(point)]  # fmt: skip
 
 
 def requested_settings(point: Point) -> Iterator[tuple[str, str]]:
@@ -528,7 +522,7 @@ def requested_settings(point: Point) -> Iterator[tuple[str, str]]:
 
 def run_of_point(point: Point, ranks: Sequence[RankFacts]) -> Run:
     """What holds for the whole of `point`: requested threads, version of NCCL."""
-    numbers = {name: int(value) for name, value in requested_settings(point) if value.isdigit()}
+    numbers = {name: int(value) for name, value in requested_settings(point) if value.isdecimal()}
     versions = {facts.versions.get("nccl_version") for facts in ranks} - {None}
     return Run(
         numbers.get("NCCL_NTHREADS", numbers.get("threads", MOST_NTHREADS)),

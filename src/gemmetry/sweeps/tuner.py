@@ -18,7 +18,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerEntry, TunerLine, tuner_config
 from gemmetry.sweeps.collectives import CollectiveKey, kind_of
-from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
+from gemmetry.sweeps.nccl_settings import collective_kinds, possible_executions, run_of_point
 from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis, find_best
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
 from gemmetry.sweeps.report import number, print_sentences, shown_table
@@ -138,15 +138,11 @@ def _way(one: PointAnalysis, facts: RankFacts, kernels: Sequence[CommunicationKe
     kind = collective_kinds([msgspec.structs.replace(facts, communication=tuple(kernels))])[0]
     if kind.library != "nccl" or kind.is_point_to_point:
         return Way(None, None, kind.channels)
-    run = run_of_point(one.point, [facts])
     possible = {
         (found.algorithm, found.protocol)
-        for found in executions(
-            kind.operation, kind.algorithm, kind.protocol, run.threads,
-            is_no_tree=kind.is_no_tree, ll128_threads=run.ll128_threads,
-        )
+        for found in possible_executions(kind, run_of_point(one.point, [facts]))
         if found.block == kind.block
-    }  # fmt: skip
+    }
     algorithm, protocol = possible.pop() if len(possible) == 1 else (None, None)
     return Way(algorithm, protocol, kind.channels)
 
