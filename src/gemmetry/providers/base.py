@@ -1,6 +1,7 @@
 """Base class with defaults for everything that a provider need not decide.
 
-A provider sets ``name`` and writes ``available``, ``supports``, ``configurations``, ``build``.
+A provider sets ``name`` and writes ``supports``, ``configurations``, ``build``, and ``available``
+where more than :attr:`BaseProvider.requires` decides.
 
 What the providers of this package declare of themselves, known without loading any.
 
@@ -15,21 +16,31 @@ import importlib.util
 import pkgutil
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from gemmetry import providers
-from gemmetry.domain.contracts import Compiled, Executable, ProviderTraits, Workspace
+from gemmetry.domain.contracts import (
+    Buffer,
+    Compiled,
+    Device,
+    Executable,
+    ProviderTraits,
+    Workspace,
+)
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
 from gemmetry.domain.errors import DispatchError, StorageError, UnsupportedError
 from gemmetry.domain.files import write_whole
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import BuildFacts
+
+if TYPE_CHECKING:
+    from gemmetry.hardware.torch_device import TorchDevice
 
 Requirement = tuple[str, str, str]
 """A module, the package that it belongs to, and the extra of gemmetry that installs it."""
@@ -69,8 +80,8 @@ class BaseProvider(ABC):
         verb = "is" if len(rows) == 1 else "are"
         return f"{packages} {verb} not installed; pip install 'gemmetry[{extras}]'"
 
-    @abstractmethod
-    def available(self) -> str | None: ...
+    def available(self) -> str | None:
+        return self.missing()
 
     @abstractmethod
     def supports(self, operation: Operation, target: Target) -> str | None: ...
@@ -158,6 +169,46 @@ class GpuProvider(BaseProvider):
         if reason := self.supports(dispatch.operation, dispatch.target):
             raise UnsupportedError(f"{dispatch}: {reason}")
         require_device(dispatch)
+
+
+class TorchLaunch:
+    """An executable of one function of inputs and output, on memory and stream of torch."""
+
+    def __init__(
+        self,
+        name: str,
+        device: TorchDevice,
+        facts: BuildFacts,
+        launch: Callable[[Sequence[Buffer], Buffer], Buffer],
+        *,
+        writes_output: bool = True,
+        workspace_bytes: int | None = 0,
+        free: Callable[[], object] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            workspace_bytes: memory that launches write and that belongs to the executable; None:
+                not known.
+            free: frees what is not memory.
+        """
+        from gemmetry.hardware.torch_device import TORCH_ERRORS
+
+        self.device: Device = device
+        self.facts, self.writes_output = facts, writes_output
+        self.workspace_bytes = workspace_bytes
+        self._name, self._torch_device, self._errors = name, device, TORCH_ERRORS
+        self._launch, self._free = launch, free
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        try:
+            return self._launch(inputs, output)
+        except self._errors as error:
+            raise self._torch_device.translate(error, f"running {self._name}") from error
+
+    def close(self) -> None:
+        self._free()
+        del self._launch, self._free
+        self._torch_device.release()
 
 
 def require_device(dispatch: Dispatch) -> None:

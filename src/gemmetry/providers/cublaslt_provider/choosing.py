@@ -25,13 +25,19 @@ from pathlib import Path
 
 import torch
 
-from gemmetry.domain.contracts import Buffer, Device, Workspace
+from gemmetry.domain.contracts import Buffer, Workspace
 from gemmetry.domain.dispatch import Dispatch, Target
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import F32, Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
-from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, stored_shape, torch_dtype
-from gemmetry.providers.base import compute_capability, locked, output_folder, write_atomically
+from gemmetry.hardware.torch_device import TorchDevice, stored_shape, torch_dtype
+from gemmetry.providers.base import (
+    TorchLaunch,
+    compute_capability,
+    locked,
+    output_folder,
+    write_atomically,
+)
 from gemmetry.providers.cublaslt_provider import bindings
 from gemmetry.providers.cublaslt_provider.algorithms import (
     algorithm_of,
@@ -203,53 +209,35 @@ def _run(
     return run
 
 
-class CublasLtExecutable:
-    """One algorithm; only the addresses and the stream change from launch to launch."""
+def executable(
+    dispatch: Dispatch, matmul: Matmul, result: Result, device: TorchDevice, facts: BuildFacts
+) -> TorchLaunch:
+    """One algorithm; only the addresses and the stream change from launch to launch.
 
-    writes_output = True
+    Raises:
+        OutOfMemoryError: the workspace of the algorithm does not fit.
+    """
+    size = result.workspace_bytes
+    with device.errors(f"allocating the workspace of {dispatch.name}"):
+        memory = torch.empty(size, dtype=torch.uint8, device=device.torch_device)
+    problem = problem_of(dispatch.operation)
+    roles = [spec.role for spec in dispatch.operation.inputs]
+    a, b = roles.index(problem.a.role), roles.index(problem.b.role)
+    c = roles.index(problem.c_role) if problem.c_role else None
+    places = {key: roles.index(role) for key, role in matmul.pointer_names.items()}
 
-    def __init__(
-        self, name: str, operation: Operation, matmul: Matmul, result: Result,
-        device: TorchDevice, facts: BuildFacts,
-    ) -> None:  # fmt: skip
-        """
-        Raises:
-            OutOfMemoryError: the workspace of the algorithm does not fit.
-        """
-        with device.errors(f"allocating the workspace of {name}"):
-            self._memory = torch.empty(
-                result.workspace_bytes, dtype=torch.uint8, device=device.torch_device
-            )
-        problem = problem_of(operation)
-        roles = [spec.role for spec in operation.inputs]
-        self.device: Device = device
-        self.facts = facts
-        self.workspace_bytes = result.workspace_bytes
-        """Memory that launches write and that belongs to the executable."""
-        self._name = name
-        self._matmul = matmul
-        self._result = result
-        self._torch_device = device
-        self._a, self._b = roles.index(problem.a.role), roles.index(problem.b.role)
-        self._c = roles.index(problem.c_role) if problem.c_role else None
-        self._pointers = {key: roles.index(role) for key, role in matmul.pointer_names.items()}
-
-    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+    def launch(inputs: Sequence[Buffer], output: Buffer) -> Buffer:
         d = output.data_ptr()
-        c = d if self._c is None else inputs[self._c].data_ptr()
-        addresses = (inputs[self._a].data_ptr(), inputs[self._b].data_ptr(), c, d)
-        pointers = {key: inputs[index].data_ptr() for key, index in self._pointers.items()}
-        try:
-            stream = torch.cuda.current_stream(self._torch_device.index).cuda_stream
-            self._matmul.launch(self._result, addresses, pointers, self._memory.data_ptr(), stream)
-        except TORCH_ERRORS as error:
-            raise self._torch_device.translate(error, f"running {self._name}") from error
+        added = d if c is None else inputs[c].data_ptr()
+        addresses = (inputs[a].data_ptr(), inputs[b].data_ptr(), added, d)
+        pointers = {key: inputs[index].data_ptr() for key, index in places.items()}
+        stream = torch.cuda.current_stream(device.index).cuda_stream
+        matmul.launch(result, addresses, pointers, memory.data_ptr(), stream)
         return output
 
-    def close(self) -> None:
-        self._matmul.close()
-        del self._memory
-        self._torch_device.release()
+    return TorchLaunch(
+        dispatch.name, device, facts, launch, workspace_bytes=size, free=matmul.close
+    )
 
 
 _WORKSPACE_BYTES = 32 * 2**20
@@ -288,7 +276,7 @@ def described(problem: GemmProblem, target: Target, device: TorchDevice) -> Iter
 
 def load(
     dispatch: Dispatch, proposals: int, device: TorchDevice, workspace: Workspace
-) -> CublasLtExecutable:
+) -> TorchLaunch:
     """The executable of a dispatch.
 
     Args:
@@ -315,7 +303,7 @@ def load(
             algorithms_tried=tried,
             workspace_bytes=result.workspace_bytes,
         )
-        return CublasLtExecutable(dispatch.name, operation, matmul, result, device, facts)
+        return executable(dispatch, matmul, result, device, facts)
 
 
 def _best(
@@ -330,11 +318,8 @@ def _best(
         if kept is not None:
             return kept
         results = proposed(matmul, dispatch.operation, proposals)
-        candidates = [
-            CublasLtExecutable(dispatch.name, dispatch.operation, matmul, one, device, BuildFacts())
-            for one in results
-        ]
-        trial = Trial([one.run for one in candidates], dispatch.operation, device)
+        runs = [executable(dispatch, matmul, one, device, BuildFacts()).run for one in results]
+        trial = Trial(runs, dispatch.operation, device)
         best, times = trial.chosen()
         chosen = results[best]
         document = {

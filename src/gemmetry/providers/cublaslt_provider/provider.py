@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import (
     DEFAULT_CONFIGURATION,
     Configuration,
@@ -43,10 +43,6 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.providers.base import BaseProvider, Requirement, compute_capability
 from gemmetry.providers.cublaslt_provider import TRAITS
-
-if TYPE_CHECKING:
-    from gemmetry.providers.cublaslt_provider.choosing import CublasLtExecutable
-
 
 _RESULTS: dict[DType, tuple[DType, ...]] = {
     F64: (F64,),
@@ -273,7 +269,7 @@ class CublasLtProvider(BaseProvider):
         algorithm = parse_algorithm(name)
         return None if algorithm is None else algorithm.configuration(operation)
 
-    def build(self, dispatch: Dispatch, workspace: Workspace) -> CublasLtExecutable:
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         if reason := self.supports(dispatch.operation, dispatch.target):
             raise UnsupportedError(f"{dispatch}: {reason}")
         from gemmetry.hardware.torch_device import open_device

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from gemmetry.domain.contracts import Buffer, Device, Executable
+from gemmetry.domain.contracts import Buffer, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.cuda_compiler import SOURCES, Cubin, compile_kept
-from gemmetry.hardware.cuda_driver import CudaError, LoadedPlan
+from gemmetry.hardware.cuda_driver import LoadedPlan
 from gemmetry.hardware.cuda_plans import (
     Compilation,
     LaunchPlan,
@@ -25,7 +25,7 @@ from gemmetry.hardware.cuda_plans import (
     ptxas_usage,
 )
 from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
-from gemmetry.providers.base import matrix_instruction, written_files
+from gemmetry.providers.base import TorchLaunch, matrix_instruction, written_files
 from gemmetry.providers.cuda_provider.kernel import ARCHITECTURE
 
 _CACHE = ("cuda", "cache")
@@ -106,51 +106,11 @@ def _log(compilation: Compilation, cubin: Cubin) -> str:
     return f"// NVRTC, {ARCHITECTURE}, {compilation.source}.cu {macros}\n{cubin.log}\n"
 
 
-class CudaKernelExecutable:
-    """A loaded plan; only the addresses and the stream change from launch to launch."""
-
-    writes_output = True
-
-    def __init__(
-        self, name: str, loaded: LoadedPlan, memory: list[torch.Tensor], device: TorchDevice,
-        facts: BuildFacts,
-    ) -> None:  # fmt: skip
-        """
-        Args:
-            memory: the workspaces, which are freed with the executable.
-        """
-        self.device: Device = device
-        self.facts = facts
-        self._name = name
-        self._loaded = loaded
-        self._memory = memory
-        self._torch_device = device
-
-    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        addresses = [tensor.data_ptr() for tensor in inputs]
-        addresses.append(output.data_ptr())
-        try:
-            stream = torch.cuda.current_stream(self._torch_device.index).cuda_stream
-            self._loaded(addresses, stream)
-        except (CudaError, *TORCH_ERRORS) as error:
-            raise self._torch_device.translate(error, f"running {self._name}") from error
-        return output
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Memory that launches write and that belongs to the executable."""
-        return sum(tensor.nbytes for tensor in self._memory)
-
-    def close(self) -> None:
-        del self._loaded
-        self._memory.clear()
-        self._torch_device.release()
-
-
 def load(
     dispatch: Dispatch, plan: LaunchPlan, compiled: CompiledPlan, device: TorchDevice
 ) -> Executable:
-    """Load the compiled plan onto the current device.
+    """Load the compiled plan onto the current device; only the addresses and the stream change
+    from launch to launch.
 
     Raises:
         LaunchError: the driver rejected it. OutOfMemoryError: its workspaces do not fit.
@@ -166,12 +126,21 @@ def load(
         torch.cuda.synchronize(device.torch_device)  # Makes torch's context the current one.
         loaded = LoadedPlan(plan, buffers, compiled.code.__getitem__, allocate, device.index)
         torch.cuda.synchronize(device.torch_device)  # Workspaces hold zeros on every stream.
-    except (CudaError, *TORCH_ERRORS) as error:
+    except TORCH_ERRORS as error:
         raise device.translate(error, f"loading {dispatch.name}") from error
     facts = compiled.facts
     if facts.registers is None:  # The compiler's output has none.
         facts = _with_resources(facts, plan, loaded)
-    return CudaKernelExecutable(dispatch.name, loaded, memory, device, facts)
+
+    def launch(inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        addresses = [tensor.data_ptr() for tensor in (*inputs, output)]
+        loaded(addresses, torch.cuda.current_stream(device.index).cuda_stream)
+        return output
+
+    size = sum(tensor.nbytes for tensor in memory)
+    return TorchLaunch(
+        dispatch.name, device, facts, launch, workspace_bytes=size, free=memory.clear
+    )
 
 
 def _with_resources(facts: BuildFacts, plan: LaunchPlan, loaded: LoadedPlan) -> BuildFacts:

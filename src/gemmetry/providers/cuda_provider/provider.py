@@ -44,9 +44,6 @@ class CudaProvider(GpuProvider):
         ("torch", "torch", "torch"),
     )
 
-    def available(self) -> str | None:
-        return self.missing()
-
     def doctor_notes(self) -> Sequence[str]:
         if self.available() is not None:
             return ()

@@ -77,9 +77,6 @@ class NumpyProvider(BaseProvider):
         super().__init__(options)
         self._probe = CostProbe(_launch_on_ones)
 
-    def available(self) -> str | None:
-        return None
-
     def supports(self, operation: Operation, target: Target) -> str | None:
         signature = operation.signature
         if target.kind is not TargetKind.CPU:

@@ -3,7 +3,7 @@
 A product is a function of the input tensors (in the order of ``operation.inputs``) and the output
 tensor; it returns the tensor that holds the result as it is stored.
 
-A torch product that runs on prepared buffers.
+A torch product that runs on prepared buffers: :func:`executable`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from gemmetry.domain.contracts import Buffer, Device
+from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import (
     BF16,
@@ -30,6 +30,7 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, torch_dtype
+from gemmetry.providers.base import TorchLaunch
 
 Product = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
 _Step = Callable[[torch.Tensor, Sequence[torch.Tensor]], object]
@@ -89,11 +90,6 @@ def make_product(operation: Operation, device: torch.device) -> Product:
     if s.lhs.is_integer:
         return _integer_product(operation)
     return _blas_product(operation)
-
-
-def writes_output(operation: Operation) -> bool:
-    """False where torch has no ``out=``: convolutions return a new tensor."""
-    return operation.kind is not OperationKind.CONV2D
 
 
 def _indices(operation: Operation) -> dict[str, int]:
@@ -280,39 +276,30 @@ def _conv2d(operation: Operation) -> Product:
     return run
 
 
-class TorchExecutable:
-    """One operation, prepared for one device."""
+def executable(
+    dispatch: Dispatch, device: TorchDevice, product: Product, mode: MathMode | None
+) -> TorchLaunch:
+    """A product of torch that is prepared for one device."""
 
-    def __init__(
-        self,
-        name: str,
-        device: TorchDevice,
-        product: Product,
-        mode: MathMode | None,
-        writes: bool,
-        declared: tuple[Trait, ...] = (),
-    ) -> None:
-        self.name = name
-        self.device: Device = device
-        self.facts = BuildFacts(declared=declared)
-        self.writes_output = writes
-        self._torch_device = device
-        self._product = product
-        self._mode = mode
-
-    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        if self._mode is not None:
-            self._mode.apply()
+    def launch(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        if mode is not None:
+            mode.apply()
         try:
-            return self._product(inputs, output)
+            return product(inputs, output)
         except TORCH_ERRORS as error:
-            if "CUBLAS_STATUS_NOT_SUPPORTED" in str(error):
-                raise UnsupportedError(
-                    f"cuBLAS has no kernel for {self.name}: {str(error).splitlines()[0]}",
-                    hint="Try another layout, or sizes that are multiples of 16.",
-                ) from error
-            raise self._torch_device.translate(error, f"running {self.name}") from error
+            if "CUBLAS_STATUS_NOT_SUPPORTED" not in str(error):
+                raise
+            raise UnsupportedError(
+                f"cuBLAS has no kernel for {dispatch.name}: {str(error).splitlines()[0]}",
+                hint="Try another layout, or sizes that are multiples of 16.",
+            ) from error
 
-    def close(self) -> None:
-        del self._product
-        self.device.release()
+    return TorchLaunch(
+        dispatch.name,
+        device,
+        BuildFacts(declared=declared(dispatch.operation)),
+        launch,
+        # torch has no ``out=`` for convolutions, which return a new tensor.
+        writes_output=dispatch.operation.kind is not OperationKind.CONV2D,
+        workspace_bytes=None,
+    )

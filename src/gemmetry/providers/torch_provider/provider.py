@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gemmetry.domain.contracts import TunedDispatch, Workspace
+from gemmetry.domain.contracts import Executable, TunedDispatch, Workspace
 from gemmetry.domain.dispatch import (
     DEFAULT_CONFIGURATION,
     Configuration,
@@ -49,7 +49,6 @@ from gemmetry.providers.launch_model import CostProbe
 
 if TYPE_CHECKING:
     from gemmetry.hardware.torch_device import TorchDevice
-    from gemmetry.providers.torch_provider.products import TorchExecutable
 
 
 _BLAS_INPUTS = (F64, F32, TF32, F16, BF16)
@@ -173,9 +172,6 @@ class TorchProvider(BaseProvider):
         super().__init__(options)
         self._probe = CostProbe(_launch_on_ones)
 
-    def available(self) -> str | None:
-        return self.missing()
-
     def supports(self, operation: Operation, target: Target) -> str | None:
         return reason_against(operation, target)
 
@@ -197,14 +193,8 @@ class TorchProvider(BaseProvider):
     def prepare(self, target: Target) -> None:
         self._device(target)
 
-    def build(self, dispatch: Dispatch, workspace: Workspace) -> TorchExecutable:
-        from gemmetry.providers.torch_provider.products import (
-            TorchExecutable,
-            declared,
-            make_product,
-            math_mode,
-            writes_output,
-        )
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        from gemmetry.providers.torch_provider.products import executable, make_product, math_mode
 
         operation, target = dispatch.operation, dispatch.target
         if reason := self.supports(operation, target):
@@ -214,8 +204,7 @@ class TorchProvider(BaseProvider):
             product = make_product(operation, device.torch_device)
         library = _LIBRARIES[dispatch.configuration.name]
         mode = math_mode(operation, library) if target.kind is TargetKind.CUDA else None
-        writes, traits = writes_output(operation), declared(operation)
-        return TorchExecutable(dispatch.name, device, product, mode, writes, traits)
+        return executable(dispatch, device, product, mode)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
         """Prediction from smaller products (:mod:`gemmetry.providers.launch_model`); CPU only.

@@ -20,11 +20,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gemmetry.domain.contracts import Buffer, Device, Executable
+from gemmetry.domain.contracts import Buffer, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError, LaunchError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.base import matrix_instruction, written_files
+from gemmetry.providers.base import TorchLaunch, matrix_instruction, written_files
 from gemmetry.providers.kernels.triton_block_scaled import matmul_kernel_block_scaled
 from gemmetry.providers.kernels.triton_descriptors import matmul_kernel_descriptors
 from gemmetry.providers.kernels.triton_matmul import matmul_kernel
@@ -221,58 +221,39 @@ _RESERVED_SHARED_BYTES = 1024
 and later)."""
 
 
-class TritonExecutable:
+def _executable(
+    dispatch: Dispatch,
+    plan: KernelPlan,
+    kernel: Callable[..., object],
+    device: TorchDevice,
+    facts: BuildFacts,
+) -> TorchLaunch:
     """One kernel with its arguments; only the pointers change from launch to launch."""
+    names = KERNELS[plan.kernel].arg_names
+    usual = plan.arguments(names)
+    boxes = {names.index(name): list(box) for name, box in plan.boxes.items()}
+    places = [(names.index(name), index) for name, index in plan.inputs.items()]
+    of_output = names.index("c")
 
-    writes_output = True
-    workspace_bytes = 0
-
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        plan: KernelPlan,
-        launch: Callable[..., object],
-        device: TorchDevice,
-        facts: BuildFacts,
-    ) -> None:
-        from gemmetry.hardware.torch_device import TORCH_ERRORS
-
-        self._errors = TORCH_ERRORS
-        self.device: Device = device
-        self.facts = facts
-        self._name = dispatch.name
-        self._launch = launch
-        self._torch_device = device
-        names = KERNELS[plan.kernel].arg_names
-        self._arguments: list[Any] = plan.arguments(names)
-        self._boxes = {names.index(name): list(box) for name, box in plan.boxes.items()}
-        self._inputs = [(names.index(name), index) for name, index in plan.inputs.items()]
-        self._output = names.index("c")
-
-    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        arguments = self._arguments.copy()
-        for position, index in self._inputs:
-            arguments[position] = self._argument(position, inputs[index])
-        arguments[self._output] = self._argument(self._output, output)
-        try:
-            self._launch(*arguments)
-        except self._errors as error:
-            raise self._torch_device.translate(error, f"running {self._name}") from error
-        return output
-
-    def close(self) -> None:
-        del self._launch
-        self._torch_device.release()
-
-    def _argument(self, position: int, tensor: torch.Tensor) -> torch.Tensor | TensorDescriptor:
+    def argument(position: int, tensor: torch.Tensor) -> torch.Tensor | TensorDescriptor:
         """What the kernel takes for `tensor`: itself, or its description in tiles."""
-        if self._torch_device.is_gpu and tensor.data_ptr() % ALIGNMENT:
+        if device.is_gpu and tensor.data_ptr() % ALIGNMENT:
             raise LaunchError(
-                f"{self._name} was compiled for buffers aligned to {ALIGNMENT} bytes",
+                f"{dispatch.name} was compiled for buffers aligned to {ALIGNMENT} bytes",
                 hint="Pass whole allocations, not slices that begin in the middle of one.",
             )
-        box = self._boxes.get(position)
+        box = boxes.get(position)
         return tensor if box is None else TensorDescriptor.from_tensor(tensor, box)
+
+    def launch(inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        arguments = usual.copy()
+        for position, index in places:
+            arguments[position] = argument(position, inputs[index])
+        arguments[of_output] = argument(of_output, output)
+        kernel(*arguments)
+        return output
+
+    return TorchLaunch(dispatch.name, device, facts, launch)
 
 
 def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice) -> Executable:
@@ -289,7 +270,7 @@ def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice
     facts = built.facts
     if facts.registers is None:
         facts = replace(facts, registers=built.kernel.n_regs)
-    return TritonExecutable(dispatch, plan, launch, device, facts)
+    return _executable(dispatch, plan, launch, device, facts)
 
 
 def _resident_programs(plan: KernelPlan, built: Built, device: TorchDevice) -> int:
@@ -326,4 +307,4 @@ def interpreted(dispatch: Dispatch, plan: KernelPlan, device: TorchDevice) -> Ex
             )
         )
 
-    return TritonExecutable(dispatch, plan, launch, device, facts)
+    return _executable(dispatch, plan, launch, device, facts)

@@ -217,9 +217,6 @@ class TritonProvider(GpuProvider):
     def interprets(self) -> bool:
         return bool(self.options.get("interpret", False))
 
-    def available(self) -> str | None:
-        return self.missing()
-
     def targets(self) -> Sequence[Target]:
         if self.interprets:
             return [Target(TargetKind.CPU)]
