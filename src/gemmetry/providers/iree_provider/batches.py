@@ -79,8 +79,7 @@ def source_path(generated: Path, operation: Operation) -> Path:
 
 def dispatch_function(dispatch: Dispatch) -> str:
     """The function of one dispatch; its symbol is the dispatch's name."""
-    info = lowering_of(dispatch).compilation_info
-    return function_text(dispatch.operation, dispatch.name, info)
+    return function_text(dispatch.operation, dispatch.name, lowering_of(dispatch).compilation_info)
 
 
 def parse_functions(text: str) -> dict[str, str]:
@@ -435,24 +434,15 @@ def run_command(dispatch: Dispatch, binary: Path) -> str:
     return f"{shlex.join(writing)} {{seed}} {{distribution}} && {shlex.join(words)}"
 
 
-def write_inputs(operation: Operation, arrays: Sequence[HostArray], folder: Path) -> list[Path]:
-    """Write the operation's inputs the way :func:`run_command` names them.
-
-    Args:
-        operation: the operation whose inputs `arrays` are, in the order of ``operation.inputs``.
-        arrays: host arrays in storage shapes.
-        folder: the ``inputs`` folder next to the binary, created if it does not exist.
-    """
+def _write_inputs(operation: Operation, arrays: Sequence[HostArray], folder: Path) -> None:
+    """Write the operation's inputs the way :func:`run_command` names them."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
     for spec, array in zip(operation.inputs, arrays, strict=True):
         path = folder / _file_name(spec)
         if path.suffix == ".npy":
             np.save(path, array, allow_pickle=False)
         else:
             np.ascontiguousarray(array).tofile(path)
-        paths.append(path)
-    return paths
 
 
 def _file_name(spec: TensorSpec) -> str:
@@ -477,53 +467,50 @@ _GPU_TIMING = (
 _COMPILER_CHOOSES = {tiles.DEFAULT.name, tiles.LEGACY_DEFAULT.name, tiles.DATA_TILING.name}
 
 
+@dataclass(frozen=True, slots=True)
 class BatchCompiler:
     """Compiles dispatches whose sources have been written: reuses existing results and groups the
-    rest into calls.
+    rest into calls."""
 
-    Args:
-        compiler: runs the jobs; None where only the runtime is installed, so that binaries compiled
-            elsewhere and copied here are used.
-        compiler_version: the compiler version required of binaries that are reused.
-        options: the provider's.
-        workspace: where sources and binaries are.
-    """
-
-    def __init__(
-        self,
-        compiler: IreeCompiler | None,
-        compiler_version: str,
-        options: Mapping[str, Any],
-        workspace: Workspace,
-    ) -> None:
-        self._compiler = compiler
-        self._version = compiler_version
-        self._options = options
-        self._workspace = workspace
+    compiler: IreeCompiler | None
+    """Runs the jobs; None where only the runtime is installed, so that binaries compiled elsewhere
+    and copied here are used."""
+    version: str
+    """The compiler version required of binaries that are reused."""
+    options: Mapping[str, Any]
+    """The provider's."""
+    workspace: Workspace
+    """Where sources and binaries are."""
 
     def compile(self, dispatches: Sequence[Dispatch]) -> Iterator[Compiled]:
         """Yields one result per dispatch as soon as it is known."""
         pending: dict[tuple[tuple[str, ...], bool], dict[str, Dispatch]] = {}
         for dispatch in dispatches:
             flags = self._flags(dispatch)
-            may_reuse = self._compiler is None or not self._workspace.force
+            may_reuse = self.compiler is None or not self.workspace.force
             artefact = self._find(dispatch) if may_reuse else None
             if artefact is not None:
                 yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact))
-            elif self._compiler is None:
-                yield Compiled(dispatch=dispatch, error=_no_compiler(dispatch))
+            elif self.compiler is None:
+                error = CompileError(
+                    f"this machine has no iree-compile, and no binary of {dispatch.name} from "
+                    "another machine",
+                    hint="pip install 'gemmetry[iree]', give --iree-bin-dir, or copy the generated "
+                    "folder.",
+                )
+                yield Compiled(dispatch=dispatch, error=error)
             else:
-                is_risky = self._is_risky(self._compiler, dispatch, flags)
+                is_risky = self._is_risky(self.compiler, dispatch, flags)
                 pending.setdefault((flags, is_risky), {})[dispatch.name] = dispatch
-        if self._compiler is None:
+        if self.compiler is None:
             return
         by_name = {name: dispatch for group in pending.values() for name, dispatch in group.items()}
         jobs = [
             job
             for (flags, _), group in pending.items()
-            for job in _jobs(list(group.values()), flags, self._workspace.jobs)
+            for job in _jobs(list(group.values()), flags, self.workspace.jobs)
         ]
-        for _, results in self._compiler.run(jobs, max(1, self._workspace.jobs)):
+        for _, results in self.compiler.run(jobs, max(1, self.workspace.jobs)):
             for result in results:
                 yield from self._keep(by_name, result)
 
@@ -540,11 +527,11 @@ class BatchCompiler:
 
     def _flags(self, dispatch: Dispatch) -> tuple[str, ...]:
         """All flags of ``iree-compile`` except input and output."""
-        base = support.target_flags(dispatch.target, dispatch.operation, self._options)
+        base = support.target_flags(dispatch.target, dispatch.operation, self.options)
         return (*base, *lowering_of(dispatch).flags)
 
     def _stem(self, dispatch: Dispatch) -> Path:
-        return artefact_stem(self._workspace.generated, dispatch, self._flags(dispatch))
+        return artefact_stem(self.workspace.generated, dispatch, self._flags(dispatch))
 
     def _is_risky(self, compiler: IreeCompiler, dispatch: Dispatch, flags: Sequence[str]) -> bool:
         """Whether the compiler will probably reject it."""
@@ -555,7 +542,7 @@ class BatchCompiler:
         return limit is None or vector_bytes >= limit
 
     def _find(self, dispatch: Dispatch) -> Artefact | None:
-        version = None if self._compiler is None else self._version
+        version = None if self.compiler is None else self.version
         found = find_artefact(self._stem(dispatch), version)
         older = support.compiled_as(dispatch.target, dispatch.operation)
         if found is not None or older is None:
@@ -570,7 +557,7 @@ class BatchCompiler:
 
     def _keep(self, by_name: Mapping[str, Dispatch], result: JobResult) -> Iterator[Compiled]:
         """Store the results of a job. Yields the outcome of each of its dispatches."""
-        generated = self._workspace.generated
+        generated = self.workspace.generated
         store_logs({self._stem(by_name[name]): text for name, text in result.logs.items()})
         good = [by_name[name] for name in result.names]
         binaries = store_binary(generated, good, result.binary) if good else {}
@@ -589,9 +576,8 @@ class BatchCompiler:
             )
             assembly = None
             if code is not None:
-                path = write_atomically(_file(stem, code.suffix), code.text.encode())
-                assembly = path.name
-            artefact = Artefact(self._version, binaries[dispatch], facts, assembly)
+                assembly = write_atomically(_file(stem, code.suffix), code.text.encode()).name
+            artefact = Artefact(self.version, binaries[dispatch], facts, assembly)
             store_artefact(stem, artefact)
             done.append(Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact)))
         for operation in dict.fromkeys(dispatch.operation for dispatch in good):
@@ -603,13 +589,13 @@ class BatchCompiler:
 
     def _facts(self, dispatch: Dispatch, artefact: Artefact | None) -> BuildFacts:
         """Facts of a stored dispatch; without an artefact those of one that was rejected."""
-        root, stem = self._workspace.generated.parent, self._stem(dispatch)
+        root, stem = self.workspace.generated.parent, self._stem(dispatch)
 
         def relative(path: Path) -> str:
             """Relative to the experiment folder, which holds the folder ``generated``."""
             return str(path.relative_to(root))
 
-        source = source_path(self._workspace.generated, dispatch.operation)
+        source = source_path(self.workspace.generated, dispatch.operation)
         log = _file(stem, ".log")
         facts = replace(
             BuildFacts() if artefact is None else artefact.facts,
@@ -634,19 +620,11 @@ def _jobs(
     dispatches: Sequence[Dispatch], flags: tuple[str, ...], parallel: int
 ) -> Iterator[CompileJob]:
     """Split into calls: as few as the limit allows, but enough for every processor."""
-    share = math.ceil(len(dispatches) / max(1, parallel))
-    size = max(1, min(readback.MAX_FUNCTIONS, share))
+    size = max(1, min(readback.MAX_FUNCTIONS, math.ceil(len(dispatches) / max(1, parallel))))
     for start in range(0, len(dispatches), size):
         part = dispatches[start : start + size]
         functions = {d.name: dispatch_function(d) for d in part}
         yield CompileJob(functions, flags, part[0].target.architecture)
-
-
-def _no_compiler(dispatch: Dispatch) -> CompileError:
-    return CompileError(
-        f"this machine has no iree-compile, and no binary of {dispatch.name} from another machine",
-        hint="pip install 'gemmetry[iree]', give --iree-bin-dir, or copy the generated folder.",
-    )
 
 
 def _compiled_for(dispatch: Dispatch, configured: str) -> str | None:
@@ -680,7 +658,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         operation = parse_operation(name)
         arrays = make_inputs(operation, distribution=distribution, seed=int(seed))
-        write_inputs(operation, arrays, Path(folder))
+        _write_inputs(operation, arrays, Path(folder))
     except GemmetryError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_status

@@ -101,17 +101,13 @@ class _Rejected(NamedTuple):
     """Functions that the compiler blames -> why."""
 
 
+@dataclass(frozen=True, slots=True)
 class IreeCompiler:
-    """Compiles jobs with one ``iree-compile`` program, which also dumps its choices.
+    """Compiles jobs with one ``iree-compile`` program, which also dumps its choices."""
 
-    Args:
-        program: path of ``iree-compile``.
-        timeout_s: overrides the deadline of a call (of any number of functions).
-    """
-
-    def __init__(self, program: Path, timeout_s: float | None = None) -> None:
-        self.program = program
-        self._timeout_s = timeout_s
+    program: Path
+    timeout_s: float | None = None
+    """Overrides the deadline of a call (of any number of functions)."""
 
     def run(
         self, jobs: Sequence[CompileJob], parallel: int = 1
@@ -141,16 +137,15 @@ class IreeCompiler:
                 spent = perf_counter_ns() - began
                 logs |= attempt.logs
                 return [replace(attempt, errors=errors, logs=logs, duration_ns=spent)]
-            found = attempt.errors or (
-                dict.fromkeys(rest, attempt.reason) if len(rest) == 1 else {}
-            )
+            found = attempt.errors
+            if not found and len(rest) == 1:
+                found = dict.fromkeys(rest, attempt.reason)
             if not found:
-                half = len(rest) // 2
-                parts = (list(rest.items())[:half], list(rest.items())[half:])
+                items, half = list(rest.items()), len(rest) // 2
                 own = JobResult(errors=errors, logs=logs, duration_ns=perf_counter_ns() - began)
                 halves = [
                     result
-                    for part in parts
+                    for part in (items[:half], items[half:])
                     for result in self._compile(replace(job, functions=dict(part)), threads=threads)
                 ]
                 return [own, *halves] if errors else halves
@@ -178,7 +173,7 @@ class IreeCompiler:
                 f"--iree-hal-dump-executable-{code}-to={dumps}",
                 *([] if threads else ["--mlir-disable-threading"]),
             ]  # fmt: skip
-            deadline = self._timeout_s or CALL_TIMEOUT_S + FUNCTION_TIMEOUT_S * len(functions)
+            deadline = self.timeout_s or CALL_TIMEOUT_S + FUNCTION_TIMEOUT_S * len(functions)
             status, messages, reason = _start(command, "\n".join(functions.values()), deadline)
             shown = shlex.join(["iree-compile", *command[1:]]).replace(f"{folder}/", "")
             log = _call_log(shown, functions, status, messages.replace(f"{folder}/", ""))
@@ -394,18 +389,19 @@ spilled bytes and shared memory."""
 def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str, Usage], str]:
     """Kernel -> its resource usage on an NVIDIA GPU, and the output of ptxas; both empty for other
     targets."""
-    usage: dict[str, Usage] = {}
     printed = ""
-    program = find_ptxas() if architecture else None
-    for ptx in sorted(dumps.glob("*.ptx")):
-        if program is not None:
-            printed += assemble(ptx, architecture, program)
-    for symbol, found in ptxas_usage(printed).items():
-        usage[symbol] = {
+    if program := find_ptxas() if architecture else None:
+        printed = "".join(
+            assemble(one, architecture, program) for one in sorted(dumps.glob("*.ptx"))
+        )
+    usage: dict[str, Usage] = {
+        symbol: {
             "registers": found.registers,
             "spill_bytes": found.spill_bytes,
             "shared_memory_bytes": found.shared_bytes,
         }
+        for symbol, found in ptxas_usage(printed).items()
+    }
     for symbol, dynamic in shared_memory(binary).items():
         known = usage.get(symbol, {})
         total = known.get("shared_memory_bytes", 0) + dynamic
@@ -419,10 +415,9 @@ def shared_memory(binary: bytes) -> dict[str, int]:
     found: dict[str, int] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(binary)) as archive:
-            parts = [archive.read(name) for name in archive.namelist()]
-        for part in parts:
-            if part.startswith(_MAGIC):
-                found.update(_exports(part[_HEADER_BYTES:]))
+            for part in map(archive.read, archive.namelist()):
+                if part.startswith(_MAGIC):
+                    found.update(_exports(part[_HEADER_BYTES:]))
     except (zipfile.BadZipFile, struct.error, IndexError, UnicodeDecodeError):
         return {}
     return found
@@ -491,7 +486,6 @@ def read_machine_code(
         usage: symbol -> resource usage, where a tool reports it; AMD assembly contains it.
     """
     found: dict[str, MachineCode] = {}
-    names = frozenset(functions)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.suffix not in SUFFIXES:
             continue
@@ -500,7 +494,7 @@ def read_machine_code(
         head, kernels = split_kernels(text, path.suffix)
         grouped: dict[str, list[str]] = {}
         for symbol in sorted(kernels):
-            if (function := function_of(symbol, names)) is not None:
+            if (function := function_of(symbol, functions)) is not None:
                 grouped.setdefault(function, []).append(symbol)
         for function, symbols in grouped.items():
             code = "\n".join([*([head] if head else []), *(kernels[name] for name in symbols)])
@@ -547,15 +541,13 @@ def _split_ptx(text: str) -> tuple[str, dict[str, str]]:
         end = re.search(r"^\}$", entry, flags=re.MULTILINE)
         if match and end:
             kernels[match[1]] = entry[: end.end()] + "\n"
-    directives = [line for line in head.splitlines() if line.startswith(".")]
-    return "\n".join(directives) + "\n", kernels
+    return "\n".join(line for line in head.splitlines() if line.startswith(".")) + "\n", kernels
 
 
 def cpu_instruction(code: str) -> str:
     """The most frequent multiply-add instruction in the text, with the register type it writes
     (``vfmadd231ps zmm``); a whole-matrix instruction if there is one."""
-    counts: Counter[str] = Counter()
-    matrix: Counter[str] = Counter()
+    counts, matrix = Counter[str](), Counter[str]()
     for line in code.splitlines():
         words = line.split(maxsplit=1)
         if len(words) != 2 or not line[:1].isspace():

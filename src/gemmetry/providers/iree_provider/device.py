@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -33,12 +34,6 @@ _ELEMENT_TYPES = {
     "e4m3fnuz": "FLOAT_8_E4M3_FNUZ", "e5m2fnuz": "FLOAT_8_E5M2_FNUZ",
     "s8": "SINT_8", "s32": "SINT_32",
 }  # fmt: skip
-_RAW: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.uint16),
-    4: np.dtype(np.uint32),
-    8: np.dtype(np.uint64),
-}
 
 
 @dataclass(slots=True)
@@ -85,14 +80,11 @@ class IreeDevice:
         self.hal_module = iree.runtime.create_hal_module(self.instance, self.hal)
         self._semaphore = self.hal.create_semaphore(0)
         self._submitted = 0
-        self.last_level_cache_bytes = self._cache_bytes()
-
-    def _cache_bytes(self) -> int:
         if self._host is not None:
-            return self._host.last_level_cache_bytes
-        if self._target.kind is TargetKind.CUDA:
-            return cuda_l2_bytes(self._target.index or 0) or FALLBACK_L2_BYTES
-        return FALLBACK_L2_BYTES
+            self.last_level_cache_bytes = self._host.last_level_cache_bytes
+        else:
+            known = cuda_l2_bytes(target.index or 0) if target.kind is TargetKind.CUDA else None
+            self.last_level_cache_bytes = known or FALLBACK_L2_BYTES
 
     def next_fences(self) -> tuple[Any, Any]:
         """The fence that a launch waits for (all launches before it) and the one it signals."""
@@ -109,7 +101,7 @@ class IreeDevice:
     def allocate(self, spec: TensorSpec) -> IreeBuffer:
         """Uninitialised memory of ``spec.storage_shape``."""
         if self._host is not None:
-            return self._imported(self._host.allocate(spec), spec)
+            return self._import(self._host.allocate(spec), self._element(spec))
         rt = self._runtime
         try:
             buffer = self.hal.allocator.allocate_buffer(
@@ -122,14 +114,14 @@ class IreeDevice:
     def upload(self, array: HostArray, spec: TensorSpec) -> IreeBuffer:
         """A new buffer holding `array`."""
         if self._host is not None:
-            return self._imported(self._host.upload(array, spec), spec)
+            return self._import(self._host.upload(array, spec), self._element(spec))
         rt = self._runtime
         try:
             view = self.hal.allocator.allocate_buffer_copy(
                 rt.MemoryType.DEVICE_LOCAL,
                 rt.BufferUsage.DEFAULT,
                 self.hal,
-                np.ascontiguousarray(array).view(_RAW[spec.dtype.itemsize]),
+                np.ascontiguousarray(array).view(f"u{spec.dtype.itemsize}"),
                 self._element(spec),
             )
         except (RuntimeError, ValueError, MemoryError) as error:
@@ -164,8 +156,7 @@ class IreeDevice:
         if self._host is not None and buffer.memory is not None:
             self._host.fill_bytes(buffer.memory, pattern)
             return
-        rt = self._runtime
-        commands = rt.HalCommandBuffer(self.hal)
+        commands = self._runtime.HalCommandBuffer(self.hal)
         commands.fill(buffer.view.get_buffer(), np.array([pattern], np.uint8), end=True)
         wait, signal = self.next_fences()
         self.hal.queue_execute(commands, wait, signal)
@@ -175,8 +166,7 @@ class IreeDevice:
         """A copy at another address."""
         self.synchronize()
         if self._host is not None and buffer.memory is not None:
-            view = buffer.view
-            return self._import(self._host.clone(buffer.memory), view.element_type)
+            return self._import(self._host.clone(buffer.memory), buffer.view.element_type)
         rt = self._runtime
         source = buffer.view.get_buffer()
         copy = self.hal.allocator.allocate_buffer(
@@ -244,9 +234,6 @@ class IreeDevice:
     def _element(self, spec: TensorSpec) -> Any:
         return getattr(self._runtime.HalElementType, _ELEMENT_TYPES[spec.dtype.name])
 
-    def _imported(self, memory: HostArray, spec: TensorSpec) -> IreeBuffer:
-        return self._import(memory, self._element(spec))
-
     def _import(self, memory: HostArray, element_type: Any) -> IreeBuffer:
         rt = self._runtime
         buffer = self.hal.allocator.import_host_allocation(
@@ -283,7 +270,7 @@ class IreeHostDevice(IreeDevice):
         memory = self._memory.allocate_with_red_zones(
             spec, zone_bytes=zone_bytes, offset_bytes=offset
         )
-        return self._imported(memory, spec)
+        return self._import(memory, self._element(spec))
 
     def red_zones_intact(self, buffer: IreeBuffer) -> bool:
         """Whether the zones before and after a buffer of this device are unchanged."""
@@ -310,8 +297,9 @@ class IreeHostDevice(IreeDevice):
         self._memory.fill_repeating(buffer.memory, values)
 
 
+@cache
 def open_device(target: Target, threads: int = 0) -> IreeDevice:
-    """The device of `target`; the CPU's has red zones.
+    """The device of `target`, opened once; the CPU's has red zones.
 
     Raises:
         DeviceLostError: it cannot be opened.
@@ -332,17 +320,6 @@ class LoadedModule:
             self.context = iree.runtime.VmContext(device.instance, [device.hal_module, self.module])
         except (RuntimeError, ValueError) as error:
             raise translate(error, f"loading {path.name}") from error
-
-    def function(self, name: str) -> Any:
-        """The function called `name`.
-
-        Raises:
-            LaunchError: the module has no such function.
-        """
-        function = self.module.lookup_function(name)
-        if function is None:
-            raise LaunchError(f"the compiled module has no function {name}")
-        return function
 
 
 def first_line(error: BaseException) -> str:
@@ -376,6 +353,9 @@ class IreeExecutable:
         module: kept alive by this executable.
         function_name: the dispatch's name.
         facts: facts from compiling.
+
+    Raises:
+        LaunchError: the module has no such function.
     """
 
     writes_output = True
@@ -391,9 +371,10 @@ class IreeExecutable:
         self._list: Any = iree.runtime.VmVariantList
         self._function_name = function_name
         self._module: LoadedModule | None = module
-        self._function = module.function(function_name)
-        reflection = self._function.reflection
-        self._is_async = reflection.get("iree.abi.model") == "coarse-fences"
+        self._function = module.module.lookup_function(function_name)
+        if self._function is None:
+            raise LaunchError(f"the compiled module has no function {function_name}")
+        self._is_async = self._function.reflection.get("iree.abi.model") == "coarse-fences"
 
     def run(self, inputs: Sequence[IreeBuffer], output: IreeBuffer) -> IreeBuffer:
         """Submit one launch; on the CPU it is complete when this returns.

@@ -58,11 +58,9 @@ def function_text(operation: Operation, name: str, compilation_info: str | None 
 def contraction_indexing_maps(operation: Operation) -> tuple[str, str, str]:
     """Affine maps of the emitted contraction, in the order lhs, rhs, result."""
     lhs, rhs = _operands(operation)
-    leads = {OperationKind.BATCH_MATMUL: "b", OperationKind.MATMUL_SPLITK: "s"}
-    lead = leads.get(operation.kind, "")
-    letters = [*lead, "m", "n", "k"]
-    dims = {letter: f"d{position}" for position, letter in enumerate(letters)}
     split = operation.kind is OperationKind.MATMUL_SPLITK
+    lead = "s" if split else "b" * (operation.kind is OperationKind.BATCH_MATMUL)
+    dims = {letter: f"d{position}" for position, letter in enumerate(f"{lead}mnk")}
 
     def one(subscripts: str) -> str:
         results = ", ".join(dims[letter] for letter in subscripts)
@@ -70,10 +68,8 @@ def contraction_indexing_maps(operation: Operation) -> tuple[str, str, str]:
 
     def operand(rows: str, columns: str, is_transposed: bool) -> str:
         # The dimension of split-K slices comes right before the remaining K.
-        inner = {"k": "sk"} if split else {}
-        order = (columns, rows) if is_transposed else (rows, columns)
-        subscripts = "".join(inner.get(letter, letter) for letter in order)
-        return one(subscripts if split else lead + subscripts)
+        subscripts = columns + rows if is_transposed else rows + columns
+        return one(subscripts.replace("k", "sk") if split else lead + subscripts)
 
     return (
         operand("m", "k", lhs.is_transposed),
@@ -99,34 +95,25 @@ class _Operand:
 
 
 def _operands(operation: Operation) -> tuple[_Operand, _Operand]:
-    lhs, rhs = operation.inputs[:2]
-    if operation.output.layout is Layout.COLUMN:
-        return (
-            _Operand("%rhs", rhs, rhs.layout is not Layout.COLUMN),
-            _Operand("%lhs", lhs, lhs.layout is not Layout.COLUMN),
-        )
-    return (
-        _Operand("%lhs", lhs, lhs.layout is Layout.COLUMN),
-        _Operand("%rhs", rhs, rhs.layout is Layout.COLUMN),
+    layout = Layout.COLUMN if operation.output.layout is Layout.ROW else Layout.ROW
+    lhs, rhs = (
+        _Operand(f"%{spec.role}", spec, spec.layout is layout) for spec in operation.inputs[:2]
     )
+    return (lhs, rhs) if layout is Layout.COLUMN else (rhs, lhs)
 
 
 class _LinalgWriter:
     def __init__(self, operation: Operation, name: str, compilation_info: str | None) -> None:
-        self.operation = operation
-        self.signature = operation.signature
-        self.name = name
-        self.attribute = compilation_info
+        self.operation, self.signature = operation, operation.signature
+        self.name, self.attribute = name, compilation_info
         self.accumulator = MLIR_TYPES[self.signature.accumulator.name]
         self.lines: list[str] = []
 
     def text(self) -> str:
         output = storage_type(self.operation.output)
-        arguments = [f"%{spec.role}: {storage_type(spec)}" for spec in self.operation.inputs]
-        arguments.append(f"%out: {output} {{iree.abi.output = 0 : i32}}")
         self.lines = [f"func.func @{self.name}("]
-        self.lines += [f"    {argument}," for argument in arguments[:-1]]
-        self.lines += [f"    {arguments[-1]}", f") -> {output} {{"]
+        self.lines += [f"    %{spec.role}: {storage_type(spec)}," for spec in self.operation.inputs]
+        self.lines += [f"    %out: {output} {{iree.abi.output = 0 : i32}}", f") -> {output} {{"]
         zero = "0" if self.accumulator == "i32" else "0.0"
         self._emit(f"%zero = arith.constant {zero} : {self.accumulator}")
         if self.operation.kind is OperationKind.CONV2D:
@@ -154,10 +141,9 @@ class _LinalgWriter:
         return f"%{prefix}_zeros", kind
 
     def _attributes(self, *others: str) -> str:
-        attributes = [*others]
-        if self.attribute:
-            attributes.append(f"compilation_info = {self.attribute}")
-        return f" {{{', '.join(attributes)}}}" if attributes else ""
+        own = [f"compilation_info = {self.attribute}"] if self.attribute else []
+        attributes = ", ".join([*others, *own])
+        return f" {{{attributes}}}" if attributes else ""
 
     def _matmul(self) -> None:
         lhs, rhs = _operands(self.operation)
@@ -185,10 +171,8 @@ class _LinalgWriter:
             convert("a", "%a", lhs.spec.dtype, self.signature.accumulator),
             convert("b", "%b", rhs.spec.dtype, self.signature.accumulator),
         ]
-        is_integer = self.accumulator == "i32"
-        multiply, add = ("muli", "addi") if is_integer else ("mulf", "addf")
-        left_element = MLIR_TYPES[lhs.spec.dtype.name]
-        right_element = MLIR_TYPES[rhs.spec.dtype.name]
+        multiply, add = ("muli", "addi") if self.accumulator == "i32" else ("mulf", "addf")
+        left_element, right_element = contraction_types(self.operation)
         self._emit(
             "%partial = linalg.generic {"
             f"indexing_maps = [{maps}], "
@@ -255,13 +239,11 @@ class _LinalgWriter:
         output = self.operation.output
         acc_type = f"tensor<{'x'.join(map(str, output.storage_shape))}x{self.accumulator}>"
         s = self.signature
-        is_plain = s.alpha == 1 and s.beta == 0 and not s.epilogue
-        if is_plain and s.result is s.accumulator:
+        if (s.alpha, s.beta, s.epilogue) == (1, 0, ()) and s.result is s.accumulator:
             self.lines = [line.replace("%acc = ", "%result = ") for line in self.lines]
             return
         body = _EpilogueBody(self.operation)
-        for line in body.constants:
-            self._emit(line)
+        self._emit(*body.constants)
         rank = len(output.shape)
         dims = [f"d{index}" for index in range(rank)]
         identity = f"affine_map<({', '.join(dims)}) -> ({', '.join(dims)})>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
@@ -25,7 +26,7 @@ from gemmetry.providers.iree_provider.tiles import (
 )
 
 if TYPE_CHECKING:
-    from gemmetry.providers.iree_provider.device import IreeDevice, LoadedModule
+    from gemmetry.providers.iree_provider.device import LoadedModule
 
 
 _PACKAGES = {"iree.compiler": "iree-base-compiler", "iree.runtime": "iree-base-runtime"}
@@ -47,7 +48,6 @@ class IreeProvider(BaseProvider):
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
-        self._devices: dict[str, IreeDevice] = {}
         self._modules: WeakValueDictionary[tuple[str, str], LoadedModule] = WeakValueDictionary()
 
     def available(self) -> str | None:
@@ -80,8 +80,7 @@ class IreeProvider(BaseProvider):
         program = self._compiler_path() if target.kind is TargetKind.CPU else None
         if program is None:
             return None
-        flags = support.target_flags(target, operation, self.options)
-        return vector_limit_bytes(program, flags)
+        return vector_limit_bytes(program, support.target_flags(target, operation, self.options))
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
@@ -110,35 +109,34 @@ class IreeProvider(BaseProvider):
     def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
         good: list[Dispatch] = []
         for dispatch in dispatches:
-            refusal = self._refusal(dispatch)
-            if refusal is None:
-                good.append(dispatch)
-            else:
+            if refusal := self._refusal(dispatch):
                 yield Compiled(dispatch=dispatch, error=refusal)
+            else:
+                good.append(dispatch)
         if good:
             self.generate(good, workspace)
             yield from self._batches(workspace).compile(good)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        from gemmetry.providers.iree_provider.device import IreeExecutable, LoadedModule
+        from gemmetry.providers.iree_provider.device import (
+            IreeExecutable,
+            LoadedModule,
+            open_device,
+        )
 
         if dispatch.target.index is None:
             raise UnsupportedError(
                 f"{dispatch.target.name} is not on this machine",
                 hint="`gemmetry compile` compiles it; measuring requires the device.",
             )
-        (compiled,) = self.compile(
-            [dispatch], Workspace(generated=workspace.generated, jobs=workspace.jobs)
-        )
+        (compiled,) = self.compile([dispatch], replace(workspace, force=False))
         if compiled.error is not None:
             raise compiled.error
-        device = self._device(dispatch.target)
+        device = open_device(dispatch.target, int(self.options.get("threads", 0)))
         path = self._batches(workspace).binary_path(dispatch)
         key = (dispatch.target.device, str(path))
-        module = self._modules.get(key)
-        if module is None:
-            module = LoadedModule(device, path)
-            self._modules[key] = module
+        module = self._modules.get(key) or LoadedModule(device, path)
+        self._modules[key] = module
         return IreeExecutable(device, module, dispatch.name, compiled.facts)
 
     def versions(self) -> Mapping[str, str]:
@@ -151,14 +149,12 @@ class IreeProvider(BaseProvider):
     def _refusal(self, dispatch: Dispatch) -> DispatchError | None:
         """Why the dispatch is not passed to the compiler at all."""
         reason = self.supports(dispatch.operation, dispatch.target)
-        tile = parse_tile(dispatch.configuration.name, dispatch.target)
-        if reason is None and tile is None:
-            reason = f"{dispatch.configuration.name!r} is not a configuration for {dispatch.target}"
-        if reason is None and tile is not None:
+        name = dispatch.configuration.name
+        if reason is None and (tile := parse_tile(name, dispatch.target)):
             reason = tile.problem(dispatch.operation)
-        if reason is None:
-            return None
-        return UnsupportedError(f"{dispatch.name}: {reason}")
+        elif reason is None:
+            reason = f"{name!r} is not a configuration for {dispatch.target}"
+        return None if reason is None else UnsupportedError(f"{dispatch.name}: {reason}")
 
     def _batches(self, workspace: Workspace) -> BatchCompiler:
         program = self._compiler_path()
@@ -178,15 +174,6 @@ class IreeProvider(BaseProvider):
         if spec is not None and spec.submodule_search_locations:
             packaged = Path(spec.submodule_search_locations[0]) / "_mlir_libs" / "iree-compile"
         return find_program("iree-compile", self.options.get("iree_bin_dir"), packaged)
-
-    def _device(self, target: Target) -> IreeDevice:
-        from gemmetry.providers.iree_provider.device import open_device
-
-        device = self._devices.get(target.device)
-        if device is None:
-            device = open_device(target, int(self.options.get("threads", 0)))
-            self._devices[target.device] = device
-        return device
 
 
 PROVIDER = IreeProvider

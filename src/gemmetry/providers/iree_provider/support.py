@@ -33,11 +33,8 @@ from gemmetry.providers.base import compute_capability
 from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
 
 COMPILE_ONLY = (
-    Target(TargetKind.CUDA, "sm_80", None),
-    Target(TargetKind.CUDA, "sm_86", None),
-    Target(TargetKind.CUDA, "sm_89", None),
-    Target(TargetKind.HIP, "gfx942", None),
-    Target(TargetKind.HIP, "gfx950", None),
+    *(Target(TargetKind.CUDA, name, None) for name in ("sm_80", "sm_86", "sm_89")),
+    *(Target(TargetKind.HIP, name, None) for name in ("gfx942", "gfx950")),
     Target(TargetKind.VULKAN, "ada", None),
 )
 """Architectures that code can be generated for without such a device."""
@@ -133,9 +130,8 @@ def attached_targets() -> Sequence[Target]:
     import iree.runtime
 
     found: list[Target] = []
-    available = iree.runtime.query_available_drivers()
     for kind in (TargetKind.CUDA, TargetKind.HIP):
-        if _DRIVERS[kind] not in available:
+        if _DRIVERS[kind] not in iree.runtime.query_available_drivers():
             continue
         try:
             devices = iree.runtime.get_driver(_DRIVERS[kind]).query_available_devices()
@@ -156,8 +152,7 @@ def hip_architecture(product: str) -> str:
     IREE's runtime reports only the product.
     """
     known = find_device(product)
-    is_amd = known is not None and known.architecture.startswith("gfx")
-    return known.architecture if known is not None and is_amd else ""
+    return known.architecture if known and known.architecture.startswith("gfx") else ""
 
 
 def cuda_l2_bytes(index: int) -> int | None:

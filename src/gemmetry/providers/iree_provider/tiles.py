@@ -158,11 +158,8 @@ def _compilation_info(backend: str, config: str, pipeline: str) -> str:
 
 def _remainder(sizes: Sequence[int], tile: Sequence[int]) -> str | None:
     """Why the (m, n, k) `tile` leaves a remainder of `sizes`, or None."""
-    uneven = [
-        f"{letter}={size} by {step}"
-        for letter, size, step in zip("mnk", sizes, tile, strict=True)
-        if size % step
-    ]
+    steps = zip("mnk", sizes, tile, strict=True)
+    uneven = [f"{letter}={size} by {step}" for letter, size, step in steps if size % step]
     return f"the tile does not divide {', '.join(uneven)}" if uneven else None
 
 
@@ -311,14 +308,8 @@ _MFMA_KINDS: dict[tuple[DType, DType, int], tuple[str, int]] = {
 _CONVOLUTION = "convolutions are left to the compiler's implicit GEMM"
 
 
-@dataclass(frozen=True, slots=True)
-class _Instruction:
-    """A matrix instruction: its name for IREE, and the rows, columns and K that it multiplies."""
-
-    name: str
-    m: int
-    n: int
-    k: int
+_Instruction = tuple[str, int, int, int]
+"""A matrix instruction: its name for IREE, and the rows, columns and K that it multiplies."""
 
 
 class _MatrixTile(IreeTile):
@@ -332,9 +323,10 @@ class _MatrixTile(IreeTile):
     k: int
 
     @property
-    @abstractmethod
     def grid(self) -> tuple[int, int]:
         """Warps along m and n."""
+        _, _, _, along_m, along_n, *_ = self._sizes().values()
+        return along_m, along_n
 
     @abstractmethod
     def instruction(self, operation: Operation) -> _Instruction | None:
@@ -352,7 +344,8 @@ class _MatrixTile(IreeTile):
         if found is None:
             s = operation.signature
             return f"IREE has no {self.what} instruction for {s.lhs} into {s.accumulator}"
-        steps = (found.m * self.grid[0], found.n * self.grid[1], found.k)
+        _, m, n, k = found
+        steps = (m * self.grid[0], n * self.grid[1], k)
         if any(size % step for size, step in zip((self.m, self.n, self.k), steps, strict=True)):
             return f"the tile is not a multiple of its warps' {'x'.join(map(str, steps))}"
         if self.threads > MAX_THREADS:
@@ -379,25 +372,21 @@ class MmaTile(_MatrixTile):
     warps_m: int
     warps_n: int
 
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.warps_m, self.warps_n
-
     def instruction(self, operation: Operation) -> _Instruction | None:
         found = nv_intrinsic(operation)
         # 16 rows and 8 columns of C in every ``mma.sync`` shape that IREE has.
-        return None if found is None else _Instruction(found[0], 16, 8, found[1])
+        return None if found is None else (found[0], 16, 8, found[1])
 
     def lowering(self, operation: Operation) -> Lowering:
-        used = self.instruction(operation) or _Instruction("", 16, 8, 1)
-        mma = f"mma_kind = #iree_gpu.mma_layout<{used.name}>, "
+        name, rows, columns, depth = self.instruction(operation) or ("", 16, 8, 1)
+        mma = f"mma_kind = #iree_gpu.mma_layout<{name}>, "
         tile = (self.m, self.n, self.k)
         if _remainder(loop_sizes(operation), tile) is not None:
             # Without padding to whole tiles the compiler rejects shapes that leave a remainder.
             mma += f"padding = {_level(operation, 1, *tile)}, "
-        inner = (self.m // (self.warps_m * used.m), self.n // (self.warps_n * used.n))
+        inner = (self.m // (self.warps_m * rows), self.n // (self.warps_n * columns))
         subgroup = f"subgroup = {_level(operation, 0, *inner, 0)}"
-        tile = (self.m, self.n, self.k // used.k)
+        tile = (self.m, self.n, self.k // depth)
         return _tile_and_fuse(operation, tile, mma, subgroup, self.threads)
 
 
@@ -459,14 +448,10 @@ class MfmaTile(_MatrixTile):
     mfma_rows: int
     """Rows of the matrix instruction: 16 or 32."""
 
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.waves_m, self.waves_n
-
     def instruction(self, operation: Operation) -> _Instruction | None:
         s, rows = operation.signature, self.mfma_rows
         found = _MFMA_KINDS.get((s.lhs, s.accumulator, rows)) if s.lhs is s.rhs else None
-        return None if found is None else _Instruction(found[0], rows, rows, found[1])
+        return None if found is None else (found[0], rows, rows, found[1])
 
     def problem(self, operation: Operation) -> str | None:
         return _MatrixTile.problem(self, operation) or _remainder(
@@ -474,11 +459,11 @@ class MfmaTile(_MatrixTile):
         )
 
     def lowering(self, operation: Operation) -> Lowering:
-        used = self.instruction(operation) or _Instruction("", 1, 1, 1)
+        name, *_ = self.instruction(operation) or ("",)
         basis = _level(operation, 1, self.waves_m, self.waves_n, 1)
         order = list(range(basis.count(",") + 1))
         config = (
-            f"{{mma_kind = #iree_gpu.mma_layout<{used.name}>, promote_operands = [0, 1], "
+            f"{{mma_kind = #iree_gpu.mma_layout<{name}>, promote_operands = [0, 1], "
             f"workgroup = {_level(operation, 1, self.m, self.n, 0)}, "
             f"reduction = {_level(operation, 0, 0, 0, self.k)}, "
             f"subgroup_basis = [{basis}, {order}]}}"
@@ -518,9 +503,8 @@ class LegacyTile(IreeTile):
         warps_m, warps_n = _WARPS.get((self.m, self.n), (2, 2))
         if nv_intrinsic(operation) is not None:
             return MmaTile(self.m, self.n, self.k, warps_m, warps_n)
-        rows_of_threads = warps_m * warps_n * WARP // 16
-        thread_m, thread_n = max(1, self.m // rows_of_threads), max(1, self.n // 16)
-        return SimtTile(self.m, self.n, self.k, thread_m, thread_n)
+        thread_m = max(1, self.m // (warps_m * warps_n * WARP // 16))
+        return SimtTile(self.m, self.n, self.k, thread_m, max(1, self.n // 16))
 
     def problem(self, operation: Operation) -> str | None:
         """Why the current translation of the tile does not fit, or None."""
