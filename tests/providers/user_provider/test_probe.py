@@ -29,7 +29,6 @@ def test_another_process_reports_what_importing_here_would(tmp_path):
         assert inspected.configurations == loaded.configurations
         assert inspected.parameters == loaded.parameters
         assert (inspected.arrays, inspected.digest) == (loaded.arrays, loaded.digest)
-        assert inspected.writes_output is loaded.writes_output
         for keywords in ([], ["bias"], ["out"]):
             assert inspected.refusal(keywords) == loaded.refusal(keywords)
 

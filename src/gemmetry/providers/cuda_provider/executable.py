@@ -63,31 +63,47 @@ def compile_plan(
         for compilation in dict.fromkeys(launch.compilation for launch in plan.launches)
     }
     elapsed_ns = time.perf_counter_ns() - before
-    stem = f"{dispatch.configuration.name}.{ARCHITECTURE}"
     main = next((one for one in code if one.entry == "gemm"), next(iter(code)))
-    cubin = code[main]
     source = SOURCES.joinpath(f"{main.source}.cu").read_bytes()
-    usage = usage_of(plan, code)
-    facts = BuildFacts(
+    macros = " ".join(f"-D{name}={value}" for name, value in main.macros)
+    head = f"// NVRTC, {ARCHITECTURE}, {main.source}.cu {macros}\n"
+    files = {"source_path": (f"{Path(main.source).name}.cu", source)}
+    facts = facts_of(plan, code, main, ARCHITECTURE, dispatch, generated, files, head)
+    return CompiledPlan(code, replace(facts, compile_ns=elapsed_ns, notes=(*notes, *facts.notes)))
+
+
+def facts_of(
+    plan: LaunchPlan,
+    code: Mapping[Compilation, Cubin],
+    main: Compilation,
+    architecture: str,
+    dispatch: Dispatch,
+    generated: Path,
+    files: Mapping[str, tuple[str, bytes]],
+    head: str = "",
+) -> BuildFacts:
+    """What the compiler shows of a plan. Its PTX, machine code and output of `main` are written
+    below `generated`, after `files` (:func:`written_files`); the output follows `head`.
+
+    Raises:
+        StorageError: the files cannot be written.
+    """
+    usage, cubin = usage_of(plan, code), code[main]
+    stem = f"{dispatch.configuration.name}.{architecture}"
+    own = {
+        "assembly_path": (f"{stem}.ptx", cubin.ptx.encode()),
+        "binary_path": (f"{stem}.cubin", cubin.code),
+        "tool_output_path": (f"{stem}.log", f"{head}{cubin.log}\n".encode()),
+    }
+    return BuildFacts(
         registers=max((one.registers for one in usage), default=None),
         spill_bytes=max((one.spill_bytes for one in usage), default=None),
         shared_memory_bytes=max((one.shared_bytes for one in usage), default=None),
         matrix_instruction=matrix_instruction("".join(one.ptx for one in code.values())),
-        compiled_for=ARCHITECTURE,
-        compile_ns=elapsed_ns,
-        notes=(*notes, *(note for one in code.values() for note in performance_notes(one.log))),
-        **written_files(
-            dispatch,
-            generated,
-            {
-                "source_path": (f"{Path(main.source).name}.cu", source),
-                "assembly_path": (f"{stem}.ptx", cubin.ptx.encode()),
-                "binary_path": (f"{stem}.cubin", cubin.code),
-                "tool_output_path": (f"{stem}.log", _log(main, cubin).encode()),
-            },
-        ),
+        compiled_for=architecture,
+        notes=tuple(note for one in code.values() for note in performance_notes(one.log)),
+        **written_files(dispatch, generated, {**files, **own}),
     )
-    return CompiledPlan(code, facts)
 
 
 def usage_of(plan: LaunchPlan, code: Mapping[Compilation, Cubin]) -> list[ResourceUsage]:
@@ -99,11 +115,6 @@ def usage_of(plan: LaunchPlan, code: Mapping[Compilation, Cubin]) -> list[Resour
             shared = usage.shared_bytes + launch.grid.dynamic_bytes
             found.append(replace(usage, shared_bytes=shared))
     return found
-
-
-def _log(compilation: Compilation, cubin: Cubin) -> str:
-    macros = " ".join(f"-D{name}={value}" for name, value in compilation.macros)
-    return f"// NVRTC, {ARCHITECTURE}, {compilation.source}.cu {macros}\n{cubin.log}\n"
 
 
 def load(

@@ -390,10 +390,9 @@ def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str,
     """Kernel -> its resource usage on an NVIDIA GPU, and the output of ptxas; both empty for other
     targets."""
     printed = ""
-    if program := find_ptxas() if architecture else None:
-        printed = "".join(
-            assemble(one, architecture, program) for one in sorted(dumps.glob("*.ptx"))
-        )
+    if architecture and (program := find_ptxas()):
+        files = sorted(dumps.glob("*.ptx"))
+        printed = "".join(assemble(ptx, architecture, program) for ptx in files)
     usage: dict[str, Usage] = {
         symbol: {
             "registers": found.registers,

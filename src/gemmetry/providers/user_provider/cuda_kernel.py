@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import Dispatch, Parameter, Target, TargetKind
-from gemmetry.domain.errors import CompileError
+from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.cuda_plans import (
@@ -26,17 +26,16 @@ from gemmetry.hardware.cuda_plans import (
     LaunchPlan,
     NoDisassemblerError,
     instructions_of,
-    performance_notes,
 )
 from gemmetry.providers.base import (
     SHARED_BYTES,
     compute_capability,
     is_installed,
-    matrix_instruction,
     written_files,
 )
 from gemmetry.providers.user_provider.cuda_manifest import (
     MACHINE_CODE,
+    SIZES,
     CudaManifest,
     Expression,
     argument_for,
@@ -60,18 +59,9 @@ _MOST_THREADS = 1024
 
 def names_of(operation: Operation, values: Mapping[str, Parameter]) -> dict[str, int]:
     """What expressions of a manifest can mention: sizes, and macros that are integers."""
-    m, n, k, batch = operation.matmul_shape
-    slices = operation.signature.split_k_slices
-    sizes = {"M": m, "N": n, "K": k, "BATCH": batch, "SLICES": slices}
+    numbers = (*operation.matmul_shape, operation.signature.split_k_slices)
+    sizes = dict(zip(SIZES, numbers, strict=True))
     return sizes | {name: int(v) for name, v in values.items() if isinstance(v, int)}
-
-
-def macros_for(operation: Operation, values: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """The configuration's macros, and those of the formats: ``IN_BF16`` 1, ``OUT_F32`` 1."""
-    s = operation.signature
-    formats = {f"IN_{str(s.lhs).upper()}": 1, f"OUT_{str(s.result).upper()}": 1}
-    given = {name: int(v) if isinstance(v, bool) else v for name, v in values.items()}
-    return {**formats, **given}
 
 
 def why_not(
@@ -122,8 +112,7 @@ def _grid_problem(grid: Grid, architecture: str, machine_code: CubinKernel | Non
         if any(not 1 <= size <= limit for size, limit in zip(extent, limits, strict=True)):
             x, y, z = limits
             return f"{times(extent)} {what}; 1 to {x} × {y} × {z} are possible"
-    threads = math.prod(grid.threads)
-    if threads > _MOST_THREADS:
+    if math.prod(grid.threads) > _MOST_THREADS:
         return f"its block of {times(grid.threads)} has more than {_MOST_THREADS} threads"
     if any(blocks % size for blocks, size in zip(grid.blocks, grid.cluster, strict=True)):
         return (
@@ -160,7 +149,8 @@ def _other_launch(grid: Grid, machine_code: CubinKernel) -> str | None:
 def plan_of(
     kernel: CudaManifest, operation: Operation, values: Mapping[str, Parameter]
 ) -> LaunchPlan:
-    """The launch that computes `operation` with these macros.
+    """The launch that computes `operation` with these macros, and those of the formats:
+    ``IN_BF16`` 1, ``OUT_F32`` 1.
 
     Raises:
         ValueError: an expression has no value, or an argument is impossible.
@@ -178,7 +168,9 @@ def plan_of(
         cluster=extent(kernel.cluster) if kernel.cluster else own_cluster or (1, 1, 1),
         dynamic_bytes=kernel.shared_bytes.value(names),
     )
-    macros = macros_for(operation, values)
+    s = operation.signature
+    macros: dict[str, Parameter] = {f"IN_{s.lhs}".upper(): 1, f"OUT_{s.result}".upper(): 1}
+    macros |= {name: int(v) if isinstance(v, bool) else v for name, v in values.items()}
     compilation = Compilation(
         source=str(kernel.path.with_suffix("")),
         entry=kernel.entry,
@@ -203,12 +195,7 @@ Hopper and Blackwell)."""
 
 
 def compile_kernel(
-    kernel: CudaManifest,
-    dispatch: Dispatch,
-    values: Mapping[str, Parameter],
-    generated: Path,
-    *,
-    force: bool = False,
+    kernel: CudaManifest, dispatch: Dispatch, generated: Path, *, force: bool = False
 ) -> tuple[LaunchPlan, CompiledPlan]:
     """The launch, its machine code for the dispatch's architecture, and the facts from building it.
 
@@ -216,14 +203,18 @@ def compile_kernel(
     macros.
 
     Raises:
+        UnsupportedError: the kernel does not compute the dispatch's operation on its target.
         CompileError: NVRTC is missing or rejected the source, or the source has no such kernel.
         StorageError: the compiler's output cannot be written.
     """
+    values = kernel.configurations[dispatch.configuration.name]
+    if reason := why_not(kernel, dispatch.operation, values, dispatch.target):
+        raise UnsupportedError(f"{dispatch}: {reason}")
     plan = plan_of(kernel, dispatch.operation, values)
     if kernel.cubin is not None:
         return plan, _taken(kernel, kernel.cubin, plan, dispatch, generated)
     from gemmetry.hardware.cuda_compiler import compile_file
-    from gemmetry.providers.cuda_provider.executable import CompiledPlan, usage_of
+    from gemmetry.providers.cuda_provider.executable import CompiledPlan, facts_of, usage_of
 
     architecture = code_architecture(dispatch.target.architecture)
     (launch,) = plan.launches
@@ -239,8 +230,7 @@ def compile_kernel(
     )
     elapsed_ns = time.perf_counter_ns() - before
     code = {launch.compilation: cubin}
-    usage = next(iter(usage_of(plan, code)), None)
-    if usage is None:
+    if not usage_of(plan, code):
         name = kernel.entry
         known = ", ".join(entries_of(kernel.path)) or "none"
         raise CompileError(
@@ -248,27 +238,10 @@ def compile_kernel(
             hint=f'Write extern "C" __global__ void {name}(...), without which C++ changes its '
             "name.",
         )
-    stem = f"{dispatch.configuration.name}.{architecture}"
-    facts = BuildFacts(
-        registers=usage.registers,
-        spill_bytes=usage.spill_bytes,
-        shared_memory_bytes=usage.shared_bytes,
-        matrix_instruction=matrix_instruction(cubin.ptx),
-        compiled_for=architecture,
-        compile_ns=elapsed_ns,
-        declared=kernel.declared,
-        notes=(f"{kernel} compiled by NVRTC", *performance_notes(cubin.log)),
-        **written_files(
-            dispatch,
-            generated,
-            {
-                "assembly_path": (f"{stem}.ptx", cubin.ptx.encode()),
-                "binary_path": (f"{stem}.cubin", cubin.code),
-                "tool_output_path": (f"{stem}.log", f"{cubin.log}\n".encode()),
-            },
-        ),
-    )
-    return plan, CompiledPlan(code, facts)
+    facts = facts_of(plan, code, launch.compilation, architecture, dispatch, generated, {})
+    notes = (f"{kernel} compiled by NVRTC", *facts.notes)
+    own = replace(facts, compile_ns=elapsed_ns, declared=kernel.declared, notes=notes)
+    return plan, CompiledPlan(code, own)
 
 
 def _taken(
@@ -320,23 +293,7 @@ def _disassembled_instruction(data: bytes) -> str | None:
     return next(found, "none")
 
 
-def build_kernel(
-    kernel: CudaManifest, dispatch: Dispatch, values: Mapping[str, Parameter], workspace: Workspace
-) -> Executable:
-    """Compile `kernel` or take its machine code, and load it onto the dispatch's device.
-
-    Raises:
-        CompileError: it cannot be compiled. LaunchError: the driver refused it.
-    """
-    from gemmetry.hardware.torch_device import open_device
-    from gemmetry.providers.cuda_provider.executable import load
-
-    plan, compiled = compile_kernel(kernel, dispatch, values, workspace.generated)
-    return load(dispatch, plan, compiled, open_device(dispatch.target))
-
-
 def code_architecture(architecture: str) -> str:
     """The architecture to compile for: ``sm_90a`` for ``sm_90``."""
-    is_plain = architecture[-1:].isdigit()
     has_variant = compute_capability(architecture) >= _FIRST_WITH_VARIANT
-    return f"{architecture}a" if is_plain and has_variant else architecture
+    return f"{architecture}a" if architecture[-1:].isdigit() and has_variant else architecture

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gemmetry.domain.dispatch import Parameter, parse_operation
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
@@ -193,10 +193,8 @@ class MapArgument:
     swizzle_bytes: int = 0
     promotion_bytes: int = 0
 
-    @property
-    def size(self) -> int:
-        """Bytes of the kernel's parameter."""
-        return _MAP_BYTES
+    size: ClassVar[int] = _MAP_BYTES
+    """Bytes of the kernel's parameter."""
 
     def value(self, operation: Operation, names: Mapping[str, int]) -> Argument:
         """Raises:
@@ -253,9 +251,8 @@ class StructArgument:
         """Raises:
         ValueError: a number does not fit its type.
         """
-        return struct.pack(
-            self._layout, *(number_of(one, names, kind) for kind, one in self.members)
-        )
+        numbers = (number_of(one, names, kind) for kind, one in self.members)
+        return struct.pack(self._layout, *numbers)
 
 
 UserArgument = str | Expression | MapArgument | StructArgument
@@ -300,8 +297,7 @@ def number_of(expression: Expression, names: Mapping[str, int], kind: str) -> in
 
 
 def _tensor(operation: Operation, role: str) -> TensorSpec | None:
-    tensors = (*operation.inputs, operation.output)
-    return next((spec for spec in tensors if spec.role == role), None)
+    return {spec.role: spec for spec in (*operation.inputs, operation.output)}.get(role)
 
 
 def times(sizes: Iterable[int]) -> str:
@@ -372,30 +368,21 @@ class CudaManifest:
     def digest(self) -> str:
         """Twelve hex digits over the file, its manifest, and the headers that a source can
         include."""
-        digest = hashlib.sha256()
-        headers = headers_of(self.path) if self.cubin is None else []
-        for path in (self.path, manifest_path(self.path), *headers):
-            digest.update(read_whole(path, "the kernel's file"))
-        return digest.hexdigest()[:12]
+        headers = sorted(self.path.parent.glob("*.cuh")) if self.cubin is None else []
+        files = (self.path, manifest_path(self.path), *headers)
+        data = b"".join(read_whole(path, "the kernel's file") for path in files)
+        return hashlib.sha256(data).hexdigest()[:12]
 
     def computes(self, signature: Signature) -> bool:
         """Whether one of the manifest's operations has this signature."""
-        return self._without_factors(signature) in self.signatures
-
-    def _without_factors(self, signature: Signature) -> Signature:
         alpha = 1.0 if "alpha" in self.arguments else signature.alpha
         beta = 1.0 if "beta" in self.arguments and signature.beta != 0 else signature.beta
-        return replace(signature, alpha=alpha, beta=beta)
+        return replace(signature, alpha=alpha, beta=beta) in self.signatures
 
 
 def manifest_path(source: Path) -> Path:
     """``my.toml`` for ``my.cu`` and ``my.cubin``."""
     return source.with_suffix(".toml")
-
-
-def headers_of(source: Path) -> list[Path]:
-    """The headers that the source can include: ``*.cuh`` in its folder."""
-    return sorted(source.parent.glob("*.cuh"))
 
 
 def kernels_of(path: Path) -> list[str]:
@@ -468,8 +455,8 @@ def _contents(source: Path, entry: str) -> CubinContents | None:
         RequestError: the file cannot be read, or is not machine code.
         UnknownNameError: it has no such kernel.
     """
+    data = read_whole(source, "the kernel")
     try:
-        data = read_whole(source, "the kernel")
         contents = read_cubin(data) if source.suffix == MACHINE_CODE else None
     except CubinError as error:
         raise RequestError(
@@ -498,8 +485,7 @@ class _Reader:
     """Reads one table; its errors name the manifest, the table and the key."""
 
     def __init__(self, source: Path, entry: str) -> None:
-        self._source = source
-        self._entry = entry
+        self._source, self._entry = source, entry
         self._where = f"{manifest_path(source).name} [{entry}]"
 
     def read(self, table: dict[str, Any], configurations: Any, prefix: bool) -> CudaManifest:
@@ -511,7 +497,7 @@ class _Reader:
             )
         if configurations is None:
             configurations = table.get("configurations")
-        if configurations is None or configurations == []:
+        if configurations in (None, []):
             configurations = [{}]
         if not self._list(table, "operations"):
             raise self._mistake("operations", "there are none")
@@ -535,9 +521,7 @@ class _Reader:
             block=self._extents(table, "block"),
             cluster=self._extents(table, "cluster") if "cluster" in table else (),
             shared_bytes=self._expression("shared_bytes", table.get("shared_bytes", 0)),
-            requires=tuple(
-                self._expression("requires", item) for item in self._list(table, "requires")
-            ),
+            requires=self._expressions("requires", self._list(table, "requires")),
             declared=tuple(
                 Trait(self._one_of("declaration", text, list(map(str, Trait))))
                 for text in self._texts(table, "declares")
@@ -550,16 +534,14 @@ class _Reader:
         """Raises:
         RequestError: the machine code takes other arguments than the manifest lists.
         """
-        machine_code = kernel.machine_code
-        taken = None if machine_code is None else machine_code.parameter_bytes
-        listed = tuple(argument_bytes(one) for one in kernel.arguments)
-        if taken is None or taken == listed:
-            return
-        raise self._mistake(
-            "arguments",
-            f"the kernel {kernel.entry} of {kernel.path.name} takes {_sizes(taken)}, and the "
-            f"manifest lists {_sizes(listed)}",
-        )
+        taken = kernel.machine_code.parameter_bytes if kernel.machine_code else None
+        listed = tuple(map(argument_bytes, kernel.arguments))
+        if taken not in (None, listed):
+            raise self._mistake(
+                "arguments",
+                f"the kernel {kernel.entry} of {kernel.path.name} takes {_sizes(taken)}, and the "
+                f"manifest lists {_sizes(listed)}",
+            )
 
     def _list(self, table: dict[str, Any], key: str) -> list[Any]:
         value = table.get(key, [])
@@ -575,6 +557,9 @@ class _Reader:
         items = self._list(table, key)
         if not 1 <= len(items) <= 3:
             raise self._mistake(key, "it has one to three numbers, along x, y and z")
+        return self._expressions(key, items)
+
+    def _expressions(self, key: str, items: Iterable[Any]) -> tuple[Expression, ...]:
         return tuple(self._expression(key, item) for item in items)
 
     def _expression(self, key: str, item: Any) -> Expression:
@@ -606,16 +591,12 @@ class _Reader:
         box = self._list(item, "box")
         if not 1 <= len(box) <= 5:
             raise self._mistake("box", "it has one to five numbers, the contiguous axis first")
-        sizes = {"swizzle": SWIZZLES, "promotion": PROMOTIONS}
-        for key, possible in sizes.items():
+        for key, possible in (("swizzle", SWIZZLES), ("promotion", PROMOTIONS)):
             if item.get(key, 0) not in possible:
-                raise self._mistake(
-                    key, f"{item[key]!r} is none of {', '.join(map(str, possible))}"
-                )
-        return MapArgument(
-            tensor, tuple(self._expression("box", one) for one in box),
-            item.get("swizzle", 0), item.get("promotion", 0),
-        )  # fmt: skip
+                known = ", ".join(map(str, possible))
+                raise self._mistake(key, f"{item[key]!r} is none of {known}")
+        numbers = item.get("swizzle", 0), item.get("promotion", 0)
+        return MapArgument(tensor, self._expressions("box", box), *numbers)
 
     def _struct(self, item: dict[str, Any]) -> StructArgument:
         self._keys(item, _STRUCT_KEYS)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,8 +59,8 @@ _ANY_OPERATION = "matmul_1x1x1_f32t_f32t_f32t"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class KernelFacts:
-    """Information on a function of a file, without the function itself."""
+class UserKernel:
+    """A function of a file: ``function(a, b, **configuration)`` returns C, or fills ``out=``."""
 
     path: Path
     function_name: str
@@ -71,6 +71,8 @@ class KernelFacts:
     signature: inspect.Signature | None = None
     """None: unknown, as for some functions written in C."""
     declared: tuple[Trait, ...] = ()
+    function: Callable[..., Any] | None = None
+    """None where another process has loaded it."""
 
     def __str__(self) -> str:
         return f"{self.path.name}:{self.function_name}"
@@ -81,18 +83,8 @@ class KernelFacts:
         if self.signature is None:
             return frozenset()
         by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        named = self.signature.parameters.values()
-        return frozenset(p.name for p in named if p.kind in by_keyword)
-
-    @property
-    def writes_output(self) -> bool:
-        return "out" in self.parameters
-
-    @property
-    def wants_dtype(self) -> bool:
-        """Whether it has a parameter for the result's dtype, which may differ from those of A and
-        B."""
-        return "out_dtype" in self.parameters
+        items = self.signature.parameters.items()
+        return frozenset(name for name, one in items if one.kind in by_keyword)
 
     @cached_property
     def digest(self) -> str:
@@ -102,20 +94,16 @@ class KernelFacts:
             read_whole(self.path, "the kernel", most=MOST_TEXT_BYTES)
         ).hexdigest()[:12]
 
-    def refusal(self, keywords: Iterable[str]) -> str | None:
+    def refusal(self, keywords: Sequence[str]) -> str | None:
         """Why the function cannot be called with these keywords (and the first configuration's)."""
-        keywords = list(keywords)
         missing = [keyword for keyword in keywords if keyword not in self.parameters]
         if missing:
             return f"{self} takes no parameter {', '.join(missing)}, which this operation needs"
         if self.signature is None:
             return None
-        configuration = next(iter(self.configurations.values()))
-        given = {**dict.fromkeys(keywords), **configuration}
-        for keyword in {"out", "out_dtype"} & self.parameters:
-            given[keyword] = None
+        own = dict.fromkeys([*keywords, *({"out", "out_dtype"} & self.parameters)])
         try:
-            self.signature.bind(None, None, **given)
+            self.signature.bind(None, None, **{**next(iter(self.configurations.values())), **own})
         except TypeError as error:
             return f"{self} cannot be called for this operation: {error}"
         return None
@@ -138,13 +126,6 @@ class KernelFacts:
                     f"give those without a default in {CONFIGURATIONS_ATTRIBUTE}, a list like "
                     '[{"tile": 32}, {"tile": 64}] in the file.',
                 ) from None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class UserKernel(KernelFacts):
-    """A function of a file: ``function(a, b, **configuration)`` returns C, or fills ``out=``."""
-
-    function: Callable[..., Any]
 
 
 def load_kernel(
@@ -213,11 +194,10 @@ def existing_file(text: str) -> Path:
 def _declared(module: ModuleType, file_text: str) -> tuple[Trait, ...]:
     stated = getattr(module, DECLARES_ATTRIBUTE, ())
     stated = [stated] if isinstance(stated, str) else list(stated)
-    known = [str(trait) for trait in Trait]
     for one in stated:
-        if one not in known:
-            raise UnknownNameError("declaration", str(one), known, where=file_text)
-    return tuple(Trait(one) for one in stated)
+        if one not in list(Trait):
+            raise UnknownNameError("declaration", str(one), Trait, where=file_text)
+    return tuple(map(Trait, stated))
 
 
 def call_user_code(
@@ -309,8 +289,7 @@ def decide_arrays(module: ModuleType, function: Callable[..., Any], requested: s
         if stated not in ARRAYS:
             raise UnknownNameError("kind of arrays", str(stated), ARRAYS)
         return str(stated)
-    annotations = list(getattr(function, "__annotations__", {}).values())
-    first = str(annotations[0]) if annotations else ""
+    first = str(next(iter(getattr(function, "__annotations__", {}).values()), ""))
     for word, arrays in (("torch", "torch"), ("Tensor", "torch"), ("ndarray", "numpy")):
         if word in first:
             return arrays
@@ -408,11 +387,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 def _functions(module: ModuleType) -> list[str]:
     """The public functions: names that begin with an underscore are private."""
-    return [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and not name.startswith("_")
-    ]
+    functions = (name for name, value in vars(module).items() if inspect.isfunction(value))
+    return [name for name in functions if not name.startswith("_")]
 
 
 _IMPORT_SECONDS = 120.0
@@ -429,7 +405,7 @@ def inspect_kernels(
     configurations: Any = None,
     arrays: str | None = None,
     prefix: bool = False,
-) -> list[KernelFacts]:
+) -> list[UserKernel]:
     """The information that :func:`load_kernel` would return, without importing a file into this
     process.
 
@@ -469,8 +445,8 @@ def _ask(request: bytes, texts: Sequence[str]) -> list[dict[str, Any]]:
     try:
         document = json.loads(answer)
     except ValueError:
-        how = _ending(process.returncode)
-        raise _failure(texts, f"ended the process {how}", printed) from None
+        ending = _ending(process.returncode)
+        raise _failure(texts, f"ended the process {ending}", printed) from None
     if "message" in document:
         raise RequestError(document["message"], hint=document["hint"])
     kernels: list[dict[str, Any]] = document["kernels"]
@@ -513,7 +489,7 @@ def _failure(texts: Sequence[str], what: str, printed: bytes) -> RequestError:
     )
 
 
-def _read(document: dict[str, Any]) -> KernelFacts:
+def _read(document: dict[str, Any]) -> UserKernel:
     signature = None
     if document["signature"] is not None:
         parameters = [
@@ -525,7 +501,7 @@ def _read(document: dict[str, Any]) -> KernelFacts:
             for name, kind, has_default in document["signature"]
         ]
         signature = inspect.Signature(parameters)
-    return KernelFacts(
+    return UserKernel(
         path=Path(document["path"]),
         function_name=document["function"],
         arrays=document["arrays"],
@@ -534,7 +510,7 @@ def _read(document: dict[str, Any]) -> KernelFacts:
     )
 
 
-def _write(kernel: KernelFacts) -> dict[str, Any]:
+def _write(kernel: UserKernel) -> dict[str, Any]:
     signature = None
     if kernel.signature is not None:
         signature = [

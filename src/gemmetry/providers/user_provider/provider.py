@@ -40,7 +40,7 @@ from gemmetry.domain.operation import (
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostDevice, blas_threads, set_blas_threads
 from gemmetry.providers.base import GpuProvider, require_device
-from gemmetry.providers.user_provider.cuda_kernel import build_kernel, compile_kernel, why_not
+from gemmetry.providers.user_provider.cuda_kernel import compile_kernel, why_not
 from gemmetry.providers.user_provider.cuda_manifest import (
     MACHINE_CODE,
     SOURCE,
@@ -49,7 +49,6 @@ from gemmetry.providers.user_provider.cuda_manifest import (
     load_manifest,
 )
 from gemmetry.providers.user_provider.kernel import (
-    KernelFacts,
     UserKernel,
     call_user_code,
     describe_error,
@@ -73,12 +72,11 @@ class UserExecutable:
         self.facts = BuildFacts(
             notes=(f"{kernel} with {kernel.arrays} arrays",), declared=kernel.declared
         )
-        self.writes_output = kernel.writes_output
-        self._kernel = kernel
-        self._operation = operation
-        self._inputs = operation.inputs
+        assert kernel.function is not None, "loaded in this process"
+        self.writes_output = "out" in kernel.parameters
+        self._kernel, self._function, self._operation = kernel, kernel.function, operation
+        self._inputs, self._result = operation.inputs, operation.output
         self._keywords = {**scalar_keywords(operation), **configuration}
-        self._result = operation.output
 
     def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
         """Call the function.
@@ -88,18 +86,14 @@ class UserExecutable:
             OutOfMemoryError: it ran out of memory.
         """
         views = [_logical(array, spec) for array, spec in zip(inputs, self._inputs, strict=True)]
-        keywords = self._keywords
-        if len(views) > 2:
-            extra = {spec.role: v for spec, v in zip(self._inputs[2:], views[2:], strict=True)}
-            keywords = {**keywords, **extra}
+        extra = {spec.role: v for spec, v in zip(self._inputs[2:], views[2:], strict=True)}
+        keywords = {**self._keywords, **extra}
         target = _logical(output, self._result)
-        if self._kernel.wants_dtype:
-            keywords = {**keywords, "out_dtype": output.dtype}
+        if "out_dtype" in self._kernel.parameters:
+            keywords["out_dtype"] = output.dtype
         if self.writes_output:
-            keywords = {**keywords, "out": target}
-        result = call_user_code(
-            self._kernel.function, self._explain, views[0], views[1], **keywords
-        )
+            keywords["out"] = target
+        result = call_user_code(self._function, self._explain, views[0], views[1], **keywords)
         if self.writes_output:
             if result is not None and result is not target:
                 self._check_is_output(result, target)
@@ -113,9 +107,8 @@ class UserExecutable:
         self, result: Any, inputs: Sequence[Buffer], output: Buffer, target: Buffer
     ) -> Buffer:
         """The returned array in storage layout; a copy only if its layout differs."""
-        if type(result) is not type(output):
-            raise self._bad_result(f"returned {_describe(result)}")
-        if result.shape != target.shape or result.dtype != output.dtype:
+        is_alike = type(result) is type(output) and result.shape == target.shape
+        if not is_alike or result.dtype != output.dtype:
             raise self._bad_result(f"returned {_describe(result)}")
         if any(_share_memory(result, array) for array in inputs):
             raise self._bad_result("returned a view of one of its inputs")
@@ -250,9 +243,8 @@ class UserProvider(GpuProvider):
     ) -> Iterator[tuple[str, Mapping[str, Parameter], str | None]]:
         """Each configuration of each kernel, and why it does not compute the operation."""
         for name, kernel in _kernel_of(self._kernels).items():
-            if target.index is None:
-                refusal: str | None = _NOT_HERE
-            else:
+            refusal: str | None = _NOT_HERE
+            if target.index is not None:
                 refusal = _refusal(kernel, operation.signature, target.kind)
             yield name, kernel.configurations[name], refusal
         for name, manifest in _kernel_of(self._cuda_kernels).items():
@@ -281,36 +273,33 @@ class UserProvider(GpuProvider):
         kernel = _kernel_of(self._cuda_kernels).get(dispatch.configuration.name)
         if kernel is None:
             return None
-        values = _require_support(kernel, dispatch)
-        _, compiled = compile_kernel(
-            kernel, dispatch, values, workspace.generated, force=workspace.force
-        )
-        return compiled.facts
+        return compile_kernel(kernel, dispatch, workspace.generated, force=workspace.force)[1].facts
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         name = dispatch.configuration.name
         cuda_kernel = _kernel_of(self._cuda_kernels).get(name)
         if cuda_kernel is not None:
             require_device(dispatch)
-            values = _require_support(cuda_kernel, dispatch)
-            return build_kernel(cuda_kernel, dispatch, values, workspace)
+            plan, compiled = compile_kernel(cuda_kernel, dispatch, workspace.generated)
+            from gemmetry.hardware.torch_device import open_device
+            from gemmetry.providers.cuda_provider.executable import load
+
+            return load(dispatch, plan, compiled, open_device(dispatch.target))
         if dispatch.target.index is None:
             raise UnsupportedError(f"{dispatch}: {_NOT_HERE}")
         known = _kernel_of(self._loaded)
         if name not in known:
-            raise UnknownNameError(
-                "configuration", name, {**known, **_kernel_of(self._cuda_kernels)}
-            )
+            every = {**known, **_kernel_of(self._cuda_kernels)}
+            raise UnknownNameError("configuration", name, every)
         kernel = known[name]
-        reason = _refusal(kernel, dispatch.operation.signature, dispatch.target.kind)
-        if reason is not None:
+        if reason := _refusal(kernel, dispatch.operation.signature, dispatch.target.kind):
             raise UnsupportedError(f"{dispatch}: {reason}")
         device = self._device(kernel, dispatch.target)
         return UserExecutable(kernel, dispatch.operation, kernel.configurations[name], device)
 
     def versions(self) -> Mapping[str, str]:
         """The digest of each kernel's file, and the libraries that it uses."""
-        kernels: list[KernelFacts | CudaManifest] = [*self._kernels, *self._cuda_kernels]
+        kernels: list[UserKernel | CudaManifest] = [*self._kernels, *self._cuda_kernels]
         found = {f"kernel {kernel}": kernel.digest for kernel in kernels}
         if any(kernel.arrays == "torch" for kernel in self._kernels):
             import torch
@@ -353,7 +342,7 @@ class UserProvider(GpuProvider):
         return {"configurations": configurations, "prefix": len(self._given_texts) > 1}
 
     @cached_property
-    def _kernels(self) -> list[KernelFacts]:
+    def _kernels(self) -> list[UserKernel]:
         """Information for planning, from another process, which may crash or hang on import."""
         texts = self._texts(cuda=False)
         arrays = self.options.get("arrays")
@@ -382,7 +371,7 @@ class UserProvider(GpuProvider):
 
 
 _NOT_HERE = "your own kernel runs only on a device of this machine; it is not cross-compiled"
-_AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts | CudaManifest)
+_AnyKernel = TypeVar("_AnyKernel", bound=UserKernel | CudaManifest)
 
 
 def _version_of(package: str) -> str | None:
@@ -390,18 +379,6 @@ def _version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _require_support(kernel: CudaManifest, dispatch: Dispatch) -> Mapping[str, Parameter]:
-    """The macros of the dispatch's configuration.
-
-    Raises:
-        UnsupportedError: the kernel does not compute the dispatch's operation on its target.
-    """
-    values = kernel.configurations[dispatch.configuration.name]
-    if reason := why_not(kernel, dispatch.operation, values, dispatch.target):
-        raise UnsupportedError(f"{dispatch}: {reason}")
-    return values
 
 
 def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
@@ -419,7 +396,7 @@ def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
 
 
 @lru_cache(maxsize=4096)
-def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str | None:
+def _refusal(kernel: UserKernel, signature: Signature, kind: TargetKind) -> str | None:
     if kernel.arrays == "numpy" and kind is not TargetKind.CPU:
         return f"{kernel} takes numpy arrays, which live on the CPU"
     if kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):

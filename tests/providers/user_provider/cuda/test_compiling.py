@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import CompileError
 from gemmetry.providers.user_provider.cuda_manifest import load_manifest
+from gemmetry.providers.user_provider.provider import UserProvider
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
@@ -17,15 +19,16 @@ EXAMPLES = Path(__file__).parents[4] / "examples"
 OPERATION = parse_operation("matmul_100x70x33_bf16t_bf16n_bf16t")
 
 
-def _dispatch(architecture: str = "sm_90", operation=OPERATION) -> Dispatch:
+def _dispatch(kernel, architecture: str = "sm_90", operation=OPERATION) -> Dispatch:
     target = Target(TargetKind.CUDA, architecture, None)
-    return Dispatch(operation, Configuration("TILE16"), "user", target)
+    name = "TILE16" if "TILE16" in kernel.configurations else next(iter(kernel.configurations))
+    return Dispatch(operation, Configuration(name), "user", target)
 
 
 def test_the_example_compiles_and_its_resources_are_known(tmp_path) -> None:
     kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
     generated = tmp_path / "generated"
-    plan, compiled = compiling.compile_kernel(kernel, _dispatch(), {"TILE": 16}, generated)
+    plan, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), generated)
     facts = compiled.facts
     (launch,) = plan.launches
     assert compiled.code[launch.compilation].code.startswith(b"\x7fELF")
@@ -62,13 +65,12 @@ def test_formats_and_macros_of_any_kind_reach_the_source(tmp_path) -> None:
         extern "C" __global__ void f() {}
     """
     (tmp_path / "own.cuh").write_text("constexpr int SIZE = 8;")
-    kernel = _kernel(tmp_path, source)
-    values = {"FAST": True, "TYPE": "double"}
-    _, compiled = compiling.compile_kernel(kernel, _dispatch(), values, tmp_path)
+    kernel = _kernel(tmp_path, source, 'configurations = [{FAST = true, TYPE = "double"}]')
+    _, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), tmp_path)
     assert compiled.facts.shared_memory_bytes == 0
     (tmp_path / "own.cuh").write_text("constexpr int SIZE = 4;")
     with pytest.raises(CompileError):
-        compiling.compile_kernel(kernel, _dispatch(), values, tmp_path)
+        compiling.compile_kernel(kernel, _dispatch(kernel), tmp_path)
 
 
 def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
@@ -80,7 +82,7 @@ def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
         for name, size in (("e", 64), ("f", 32), ("g", 96))
     )
     kernel = _kernel(tmp_path, source, "shared_bytes = 1000")
-    _, compiled = compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
+    _, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), tmp_path)
     assert compiled.facts.shared_memory_bytes == 32 * 4 + 1000
 
 
@@ -92,8 +94,9 @@ def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
     ],
 )
 def test_the_compilers_first_line_or_a_name_of_cxx_is_the_reason(tmp_path, source, reason) -> None:
+    kernel = _kernel(tmp_path, source)
     with pytest.raises(CompileError, match=reason):
-        compiling.compile_kernel(_kernel(tmp_path, source), _dispatch("sm_80"), {}, tmp_path)
+        compiling.compile_kernel(kernel, _dispatch(kernel, "sm_80"), tmp_path)
 
 
 def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:
@@ -103,13 +106,12 @@ def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(torch_device, "open_device", lambda target: f"device {target}")
     monkeypatch.setattr(executable, "load", lambda *given: given)
-    kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
-    dispatch = _dispatch()
-    given = compiling.build_kernel(
-        kernel, dispatch, {"TILE": 16}, Workspace(generated=tmp_path / "generated")
-    )
+    target = Target(TargetKind.CUDA, "sm_90", 0)
+    dispatch = Dispatch(OPERATION, Configuration("TILE16"), "user", target)
+    provider = UserProvider({"kernel": f"{EXAMPLES / 'my_gemm.cu'}:tiled"})
+    given: Any = provider.build(dispatch, Workspace(generated=tmp_path / "generated"))
     found, plan, compiled, device = given
-    assert (found, device) == (dispatch, "device cuda-sm_90")
+    assert (found, device) == (dispatch, f"device {target}")
     assert [launch.compilation for launch in plan.launches] == list(compiled.code)
 
 
@@ -121,7 +123,9 @@ def test_machine_code_is_taken_as_it_is(tmp_path, monkeypatch, name, instruction
     kernel = load_manifest(f"{path}:{name}")
     operation = parse_operation("matmul_128x64x64_bf16t_bf16n_bf16t")
     generated = tmp_path / "generated"
-    plan, compiled = compiling.compile_kernel(kernel, _dispatch(operation=operation), {}, generated)
+    plan, compiled = compiling.compile_kernel(
+        kernel, _dispatch(kernel, operation=operation), generated
+    )
     (launch,) = plan.launches
     assert compiled.code[launch.compilation].code == path.read_bytes()
     facts = compiled.facts
