@@ -203,6 +203,11 @@ class TorchLaunch:
         try:
             return self._launch(inputs, output)
         except self._errors as error:
+            if "CUBLAS_STATUS_NOT_SUPPORTED" in str(error):
+                raise UnsupportedError(
+                    f"cuBLAS has no kernel for {self._name}: {str(error).splitlines()[0]}",
+                    hint="Try another layout, or sizes that are multiples of 16.",
+                ) from error
             raise self._torch_device.translate(error, f"running {self._name}") from error
 
     def close(self) -> None:
@@ -270,8 +275,7 @@ def builtin_names() -> tuple[str, ...]:
 
 def builtin_module(name: str) -> ModuleType:
     """The module or package of a provider that comes with gemmetry."""
-    module = _ELSEWHERE.get(name, f"{providers.__name__}.{name}{_SUFFIX}")
-    return importlib.import_module(module)
+    return importlib.import_module(_ELSEWHERE.get(name, f"{providers.__name__}.{name}{_SUFFIX}"))
 
 
 @cache
@@ -318,8 +322,7 @@ def support_places() -> list[tuple[str, str]]:
     libraries = baseline_names(builtin_names())
     names = [*libraries, *(name for name in builtin_names() if name not in libraries)]
     places = [(name, target) for name in names for target in traits_of(name).support_targets]
-    kinds = list(TargetKind)
-    return sorted(places, key=lambda place: kinds.index(parse_target(place[1]).kind))
+    return sorted(places, key=lambda place: [*TargetKind].index(parse_target(place[1]).kind))
 
 
 def output_folder(generated: Path, dispatch: Dispatch) -> Path:

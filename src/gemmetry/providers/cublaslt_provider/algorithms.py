@@ -54,8 +54,7 @@ class Algorithm:
     def configuration(self, operation: Operation) -> Configuration:
         """Its configuration for an operation, with the tile along M, N and K, the cluster along M
         and N, and the parts of K as ``splits``."""
-        is_turned = operation.signature.result_layout is Layout.ROW
-        axes = "nm" if is_turned else "mn"
+        axes = "nm" if operation.signature.result_layout is Layout.ROW else "mn"
         parameters: dict[str, Parameter] = {"algorithm": self.id}
         for what in ("tile", "cluster"):
             sizes = _sizes(what, getattr(self, what))
@@ -78,10 +77,7 @@ class Algorithm:
 
 
 _USUAL = {field.name: field.default for field in fields(Algorithm)}
-_WORDS = {
-    "id": "algo", "tile": "tile", "stages": "stages", "split_k": "splitk", "reduction": "reduce",
-    "swizzle": "swizzle", "custom": "custom", "inner": "inner", "cluster": "cluster",
-}  # fmt: skip
+_WORDS = {name: name.replace("_", "") for name in _USUAL} | {"id": "algo", "reduction": "reduce"}
 """Field -> the word in names."""
 _ENUMS = {
     "tile": ("MatmulTile", "TILE_"),
@@ -107,10 +103,8 @@ def parse_algorithm(name: str) -> Algorithm | None:
         if match is None or value is None:
             return None
         values[words[match[1]]] = value
-    if "id" not in values:
-        return None
-    found = Algorithm(**values)
-    return found if found.name == name else None
+    found = Algorithm(**values) if "id" in values else None
+    return found if found is not None and found.name == name else None
 
 
 def _text(field: str, value: int) -> str:
@@ -178,13 +172,12 @@ def proposed(matmul: Matmul, operation: Operation, count: int) -> list[Result]:
     Raises:
         UnsupportedError: it has none.
     """
-    found = matmul.proposals(count)
-    if not found:
-        raise UnsupportedError(
-            f"cuBLASLt has no algorithm for {operation}",
-            hint="Try another layout, or sizes that are multiples of 16.",
-        )
-    return found
+    if found := matmul.proposals(count):
+        return found
+    raise UnsupportedError(
+        f"cuBLASLt has no algorithm for {operation}",
+        hint="Try another layout, or sizes that are multiples of 16.",
+    )
 
 
 def algorithm_of(matmul: Matmul, result: Result) -> Algorithm:
@@ -213,14 +206,12 @@ def result_of(
             f"{operation} accumulates in {operation.signature.accumulator}"
         )
     try:
-        usual = matmul.initialised(algorithm.id)
+        usual, reason = matmul.initialised(algorithm.id), ""
         base = algorithm_of(matmul, usual)
-        found = matmul.checked(_configured(matmul, usual, base, algorithm))
-        reason = ""
+        if found := matmul.checked(_configured(matmul, usual, base, algorithm)):
+            return found
     except UnsupportedError as error:
-        found, reason = None, f": {error.message}"
-    if found is not None:
-        return found
+        reason = f": {error.message}"
     # The library's structure is opaque: a proposal may hold more than its attributes show.
     for one in matmul.proposals(MOST_PROPOSALS):
         if algorithm_of(matmul, one) == algorithm:
@@ -251,10 +242,10 @@ def search(matmul: Matmul, problem: GemmProblem, operation: Operation) -> Iterat
     Raises:
         UnsupportedError: there is none.
     """
-    first = [algorithm_of(matmul, one) for one in proposed(matmul, operation, MOST_PROPOSALS)]
-    seen = dict.fromkeys(first)
+    results = proposed(matmul, operation, MOST_PROPOSALS)
+    seen = dict.fromkeys(algorithm_of(matmul, one) for one in results)
     yield from seen
-    clusters = tuple(dict.fromkeys([0, *(one.cluster for one in first), *_CLUSTERS]))
+    clusters = tuple(dict.fromkeys([0, *(one.cluster for one in seen), *_CLUSTERS]))
     ids = matmul.ids()
     turns = [
         islice(_checked(matmul, problem, one, clusters), MOST_CHECKED // len(ids)) for one in ids
@@ -302,8 +293,7 @@ def _combinations(
     splits = [(1, 0)]
     if _one(matmul, usual, "SPLITK_SUPPORT"):
         mask = _one(matmul, usual, "REDUCTION_SCHEME_MASK") & problem.reductions
-        schemes = [int(one) for one in Reduction if one and one & mask]
-        splits += list(product(_SPLITS, schemes))
+        splits += product(_SPLITS, [int(one) for one in Reduction if one and one & mask])
     every = product(splits, swizzles, custom, clusters, tiles, stages)
     return (
         replace(

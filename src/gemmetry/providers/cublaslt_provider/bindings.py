@@ -98,11 +98,6 @@ class Matrix:
     columns: int
     batch: int
 
-    @property
-    def batch_stride(self) -> int:
-        """Elements from one matrix of the batch to the next."""
-        return self.rows * self.columns
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmProblem:
@@ -134,18 +129,14 @@ def problem_of(operation: Operation) -> GemmProblem:
     """The problem that computes `operation`, which the provider supports."""
     s = operation.signature
     by_role = {spec.role: spec for spec in (*operation.inputs, operation.output)}
-    is_turned = s.result_layout is Layout.ROW
-    first, second = ("rhs", "lhs") if is_turned else ("lhs", "rhs")
+    first, second = ("rhs", "lhs") if s.result_layout is Layout.ROW else ("lhs", "rhs")
     batch = operation.matmul_shape.batch
     matrices = {role: _matrix(by_role[role], batch) for role in (first, second, "result")}
     bias = EpilogueStep.BIAS in s.epilogue
     c_role = next((role for role in ("addend", "residual") if role in by_role), "")
-    scale_modes = None
-    if s.scaling is not Scaling.NONE:
-        modes = {"lhs": _scale_mode(operation, "lhs"), "rhs": _scale_mode(operation, "rhs")}
-        scale_modes = (modes[first], modes[second])
+    is_scaled = s.scaling is not Scaling.NONE
+    scale_modes = (_scale_mode(operation, first), _scale_mode(operation, second))
     factors = {"lhs": "scale_a", "rhs": "scale_b"}
-    is_exact = s.result is s.accumulator
     return GemmProblem(
         a=matrices[first],
         b=matrices[second],
@@ -154,15 +145,15 @@ def problem_of(operation: Operation) -> GemmProblem:
         transposed=tuple(  # type: ignore[arg-type]
             by_role[role].layout is not s.result_layout for role in (first, second)
         ),
-        compute=_compute(s.lhs, s.accumulator),
+        compute=Compute.TF32 if s.lhs is TF32 else Compute[s.accumulator.name.upper()],
         scale_type=CUDA_TYPES[s.accumulator],
         alpha=s.alpha,
         beta=1.0 if c_role == "residual" else s.beta,
         epilogue=_EPILOGUES[EpilogueStep.RELU in s.epilogue, bias],
         has_bias=bias,
-        scale_modes=scale_modes,
-        scale_roles=(factors[first], factors[second]) if scale_modes else ("", ""),
-        reductions=Reduction(7) if is_exact else Reduction.COMPUTE,
+        scale_modes=scale_modes if is_scaled else None,
+        scale_roles=(factors[first], factors[second]) if is_scaled else ("", ""),
+        reductions=Reduction(7) if s.result is s.accumulator else Reduction.COMPUTE,
     )
 
 
@@ -170,10 +161,6 @@ def _matrix(spec: TensorSpec, batch: int) -> Matrix:
     """A stored array read column by column: its last axis is contiguous, and so are columns."""
     *_, columns, rows = spec.storage_shape
     return Matrix(spec.role, CUDA_TYPES[spec.dtype], rows, columns, batch)
-
-
-def _compute(lhs: DType, accumulator: DType) -> Compute:
-    return Compute.TF32 if lhs is TF32 else Compute[accumulator.name.upper()]
 
 
 def _scale_mode(operation: Operation, role: str) -> ScaleMode:
@@ -298,10 +285,8 @@ class Matmul:
         Args:
             workspace_bytes: what an algorithm may use at most.
         """
-        self._lt = library()
-        self._handle = lt_handle
-        self._problem = problem
-        self._limit = workspace_bytes
+        self._lt, self._handle = library(), lt_handle
+        self._problem, self._limit = problem, workspace_bytes
         self._lock = threading.Lock()
         self._close: list[Callable[[], None]] = []
         self._pointers: dict[int, ctypes.c_int64] = {}
@@ -494,7 +479,8 @@ class Matmul:
         lt = self._lt
         layout = lt.matrix_layout_create(matrix.type, matrix.rows, matrix.columns, matrix.rows)
         self._close.append(lambda: lt.matrix_layout_destroy(layout))
-        values = {"BATCH_COUNT": matrix.batch, "STRIDED_BATCH_OFFSET": matrix.batch_stride}
+        stride = matrix.rows * matrix.columns
+        values = {"BATCH_COUNT": matrix.batch, "STRIDED_BATCH_OFFSET": stride}
         for name, value in values.items() if matrix.batch > 1 else ():
             self._set("matrix_layout", layout, name, value)
         return int(layout)

@@ -18,10 +18,10 @@ from __future__ import annotations
 import json
 import math
 import random
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -137,7 +137,7 @@ class Trial:
                 durations = self._device.time_in_load(
                     [call] * lead, [call] * samples, (), call_ns * lead
                 )
-                times[one].append(statistics.median(durations) / self._count)
+                times[one].append(median(durations) / self._count)
         self._device.synchronize()
         return list(times.values())
 
@@ -166,7 +166,7 @@ def fastest(times: Sequence[Sequence[float]]) -> int:
             [other - own for other, own in zip(times[0], one, strict=True)], confidence=_CONFIDENCE
         ).p_greater <= _level(len(times))
     ]  # fmt: skip
-    return min(faster, key=lambda number: statistics.median(times[number]), default=0)
+    return min(faster, key=lambda number: median(times[number]), default=0)
 
 
 _Buffers = list[tuple[list[torch.Tensor], torch.Tensor]]
@@ -192,8 +192,7 @@ def _random(spec: TensorSpec, where: torch.device) -> torch.Tensor:
         return torch.ones(shape, dtype=dtype, device=where)
     if spec.dtype.is_integer:
         return torch.randint(-128, 128, shape, dtype=dtype, device=where)
-    wide = torch.randn(shape, dtype=torch_dtype(F32), device=where)
-    return wide.to(dtype)
+    return torch.randn(shape, dtype=torch_dtype(F32), device=where).to(dtype)
 
 
 def _run(
@@ -319,8 +318,7 @@ def _best(
             return kept
         results = proposed(matmul, dispatch.operation, proposals)
         runs = [executable(dispatch, matmul, one, device, BuildFacts()).run for one in results]
-        trial = Trial(runs, dispatch.operation, device)
-        best, times = trial.chosen()
+        best, times = Trial(runs, dispatch.operation, device).chosen()
         chosen = results[best]
         document = {
             **made_for,
@@ -328,10 +326,7 @@ def _best(
             "stored": chosen.stored,
             "workspace_bytes": chosen.workspace_bytes,
             "trial": [
-                {
-                    "algorithm": algorithm_of(matmul, one).name,
-                    "median_ns": round(statistics.median(ns), 1),
-                }
+                {"algorithm": algorithm_of(matmul, one).name, "median_ns": round(median(ns), 1)}
                 for one, ns in zip(results, times, strict=True)
             ],
         }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -122,8 +123,8 @@ def fp8_reason(who: str, operation: Operation, target: Target) -> str | None:
     """Why cuBLASLt's product of fp8 operands, called `who` in messages, or hipBLASLt's, does not
     compute `operation` on a GPU, or None."""
     s = operation.signature
-    is_cuda = target.kind is TargetKind.CUDA
-    if is_cuda and compute_capability(target.architecture) < _FIRST_FP8_CUDA:
+    number = compute_capability(target.architecture)
+    if target.kind is TargetKind.CUDA and number < _FIRST_FP8_CUDA:
         return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
     if s.lhs is s.rhs and s.lhs.name.startswith("e5m2"):
         return "cuBLASLt does not multiply two e5m2 matrices"
@@ -140,8 +141,7 @@ def fine_scales_reason(who: str, operation: Operation, target: Target) -> str | 
         return f"{who} takes f32 factors of rows and blocks on sm_90 only, not on {target}"
     if blocks is None:
         return None
-    known = {(1, 1), (1, _BLOCK), (_BLOCK, 1)}
-    is_known = (blocks.rows, blocks.columns) in known
+    is_known = (blocks.rows, blocks.columns) in {(1, 1), (1, _BLOCK), (_BLOCK, 1)}
     if blocks.dtype is not F32 or blocks.depth != _BLOCK or not is_known:
         return f"{who} takes f32 factors of 1x128, or of 1x128 and 128x128, not {blocks}"
     if s.lhs is not E4M3 or s.rhs is not E4M3:
@@ -161,8 +161,7 @@ def fine_scales_reason(who: str, operation: Operation, target: Target) -> str | 
 def _multiples_reason(who: str, operation: Operation, step: int) -> str | None:
     """Why K or the axis along which C is contiguous are no multiples of `step`, or None."""
     m, n, k, _ = operation.matmul_shape
-    is_column = operation.signature.result_layout is Layout.COLUMN
-    size, name = (m, "M") if is_column else (n, "N")
+    size, name = (m, "M") if operation.signature.result_layout is Layout.COLUMN else (n, "N")
     return f"{who} takes K and {name} in multiples of {step}" if size % step or k % step else None
 
 
@@ -285,10 +284,10 @@ class CublasLtProvider(BaseProvider):
 
         from gemmetry.providers.cublaslt_provider import bindings
 
-        try:
-            return {"nvmath-python": version("nvmath-python"), "cublaslt": bindings.version()}
-        except DispatchError:
-            return {"nvmath-python": version("nvmath-python")}
+        found = {"nvmath-python": version("nvmath-python")}
+        with suppress(DispatchError):
+            found["cublaslt"] = bindings.version()
+        return found
 
     def doctor_notes(self) -> Sequence[str]:
         if self.missing() is not None or not self.targets():
@@ -316,24 +315,20 @@ class CublasLtProvider(BaseProvider):
         problem = problem_of(operation)
         try:
             with described(problem, target, open_device(target)) as matmul:
-                if which == _ALL:
-                    found = algorithms.search(matmul, problem, operation)
-                else:
-                    count = min(most, _MOST_PROPOSALS)
-                    results = algorithms.proposed(matmul, operation, count)
+                found = algorithms.search(matmul, problem, operation)
+                if which != _ALL:
+                    results = algorithms.proposed(matmul, operation, min(most, _MOST_PROPOSALS))
                     found = (algorithms.algorithm_of(matmul, one) for one in results)
                 listed = dict.fromkeys(islice(found, most))
                 matmul.close()
         except DispatchError:
             return  # Building ``default`` ends with the reason.
-        for algorithm in listed:
-            yield algorithm.configuration(operation)
+        yield from (algorithm.configuration(operation) for algorithm in listed)
 
 
 def _proposals(configuration: str) -> int | None:
     """How many proposals a configuration chooses from; None for a named algorithm."""
-    match = _BEST_OF.fullmatch(configuration)
-    if match is not None:
+    if match := _BEST_OF.fullmatch(configuration):
         count = int(match[1])
         return count if 2 <= count <= _MOST_PROPOSALS and count != PROPOSALS else None
     return {DEFAULT_CONFIGURATION: 1, _BEST: PROPOSALS}.get(configuration)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import torch
 
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import (
     BF16,
     F16,
@@ -29,7 +28,7 @@ from gemmetry.domain.operation import (
     Scaling,
 )
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, torch_dtype
+from gemmetry.hardware.torch_device import TorchDevice, torch_dtype
 from gemmetry.providers.base import TorchLaunch
 
 Product = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
@@ -284,21 +283,13 @@ def executable(
     def launch(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
         if mode is not None:
             mode.apply()
-        try:
-            return product(inputs, output)
-        except TORCH_ERRORS as error:
-            if "CUBLAS_STATUS_NOT_SUPPORTED" not in str(error):
-                raise
-            raise UnsupportedError(
-                f"cuBLAS has no kernel for {dispatch.name}: {str(error).splitlines()[0]}",
-                hint="Try another layout, or sizes that are multiples of 16.",
-            ) from error
+        return product(inputs, output)
 
     return TorchLaunch(
         dispatch.name,
         device,
         BuildFacts(declared=declared(dispatch.operation)),
-        launch,
+        product if mode is None else launch,
         # torch has no ``out=`` for convolutions, which return a new tensor.
         writes_output=dispatch.operation.kind is not OperationKind.CONV2D,
         workspace_bytes=None,

@@ -94,16 +94,15 @@ def _product_reason(operation: Operation, target: Target) -> str | None:
     if s.lhs is TF32 and target.kind is not TargetKind.CUDA:
         return f"torch offers tf32 on CUDA; on {target.kind} it would compute in f32"
     own_result = F32 if s.lhs is TF32 else s.lhs
-    needs_wide_partials = s.kind is OperationKind.MATMUL_SPLITK and s.lhs in (F16, BF16)
-    if s.result is not own_result or needs_wide_partials:
-        widens = s.lhs in (F16, BF16) and (s.result is F32 or s.result is own_result)
+    is_short = s.lhs in (F16, BF16)
+    if s.result is not own_result or (s.kind is OperationKind.MATMUL_SPLITK and is_short):
+        widens = is_short and s.result in (F32, own_result)
         what = "f32 partial sums" if s.result is own_result else f"the result {s.result}"
         if not widens or s.kind is OperationKind.CONV2D:
             return f"torch has no {s.kind} of {s.lhs} with {what}"
         if target.kind is not TargetKind.CUDA:
-            return (
-                f"torch has no {s.lhs} product with {what} on {target.kind} (out_dtype is CUDA's)"
-            )
+            where = f"{target.kind} (out_dtype is CUDA's)"
+            return f"torch has no {s.lhs} product with {what} on {where}"
     return None
 
 
@@ -149,10 +148,11 @@ def _int8_reason(operation: Operation, target: Target) -> str | None:
     if target.kind is TargetKind.CPU:
         # Found by gemmetry's tail shapes, with torch 2.13: the result keeps its earlier contents.
         return "_int_mm on the CPU writes no result for K = 1" if k == 1 else None
-    rows, columns = (n, m) if s.result_layout is Layout.COLUMN else (m, n)
+    (rows, first), (columns, second) = (m, "M"), (n, "N")
+    if s.result_layout is Layout.COLUMN:
+        (rows, first), (columns, second) = (n, "N"), (m, "M")
     if rows < _INT_MM_MIN_ROWS or columns % _INT_MM_MULTIPLE or k % _INT_MM_MULTIPLE:
-        names = ("N", "M") if s.result_layout is Layout.COLUMN else ("M", "N")
-        return f"_int_mm on a GPU takes {names[0]} above 16, {names[1]} and K in multiples of 8"
+        return f"_int_mm on a GPU takes {first} above 16, {second} and K in multiples of 8"
     return None
 
 
@@ -224,12 +224,9 @@ class TorchProvider(BaseProvider):
             return {}
         import torch
 
-        found = {"torch": torch.__version__}
-        if torch.version.cuda:
-            found["cuda"] = torch.version.cuda
-        if torch.version.hip:
-            found["hip"] = torch.version.hip
-        return found
+        libraries = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+        present = {name: text for name, text in libraries.items() if text}
+        return {"torch": torch.__version__, **present}
 
     def _device(self, target: Target) -> TorchDevice:
         from gemmetry.hardware.torch_device import open_device
