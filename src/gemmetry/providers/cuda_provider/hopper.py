@@ -31,9 +31,13 @@ from gemmetry.hardware.cuda_plans import (
 from gemmetry.providers.cuda_provider.kernel import (
     STEP_BYTES,
     CudaKernel,
+    Plan,
     StoredProduct,
     Tiling,
     epilogue_macros,
+    format_macros,
+    formats_of,
+    only,
     parser,
     pointers,
     problem_of,
@@ -46,8 +50,6 @@ from gemmetry.providers.cuda_provider.kernel import (
     tiling_of,
     wrong_formats,
 )
-
-Plan = Callable[[Operation, Configuration, int], LaunchPlan]
 
 _STEP = STEP_BYTES // 2
 """Elements of K in a step of the ring."""
@@ -195,10 +197,6 @@ def _planned(
     )
 
 
-def _formats(operation: Operation) -> dict[str, int]:
-    return {"IN_F16": int(operation.signature.lhs is F16), **result_macros(operation)}
-
-
 def _directions(problem: StoredProduct) -> dict[str, int]:
     return {"A_ALONG_M": int(problem.a.along_lines), "B_ALONG_N": int(problem.b.along_lines)}
 
@@ -209,10 +207,9 @@ def _plan_first(source: str, stages: int) -> Plan:
 
     def plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
         problem = problem_of(operation)
-        sizes = (problem.m, problem.n, problem.k)
-        arguments = (*_maps(tiling, problem), Pointer("result"), sizes)
+        arguments = (*_maps(tiling, problem), Pointer("result"), problem.sizes)
         return _planned(
-            source, tiling, problem, arguments, _formats(operation),
+            source, tiling, problem, arguments, format_macros(operation),
             clusters=tiling.clusters(problem.m, problem.n), stages=stages,
             threads=128 * tiling.consumers,
         )  # fmt: skip
@@ -227,7 +224,7 @@ def _plan_middle(source: str, tiling: Tiling) -> Plan:
     def plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
         problem = problem_of(operation)
         direct = problem.is_stored_directly
-        macros = {**_formats(operation), **_directions(problem)}
+        macros = {**format_macros(operation), **_directions(problem)}
         if rung >= 9:
             macros["CLUSTER"] = tiling.cluster_m
         if rung >= 10:
@@ -237,7 +234,7 @@ def _plan_middle(source: str, tiling: Tiling) -> Plan:
             clusters = min(clusters, processors // tiling.cluster)
         maps = _maps(tiling, problem)
         stored = (maps[0] if direct else problem.result_tiles(16, 64),) if rung >= 10 else ()
-        sizes = (problem.m, problem.n, problem.k) + ((tiling.band,) if rung >= 8 else ())
+        sizes = problem.sizes + ((tiling.band,) if rung >= 8 else ())
         return _planned(
             source, tiling, problem, (*maps, *stored, Pointer("result"), sizes), macros,
             clusters=clusters, staging=0 if rung < 10 or direct else staging_bytes(tiling),
@@ -266,8 +263,7 @@ def _why_not_tiling(problem: StoredProduct, tiling: Tiling) -> str | None:
     if tiling.tile_m not in (64, 128, 192, 256) or tiling.tile_n not in _WIDTHS:
         widths = ", ".join(map(str, _WIDTHS))
         return f"tiles are 64, 128, 192 or 256 {rows} by {widths} {columns}"
-    height = tiling.tile_m // tiling.consumers // 64
-    sums = height * tiling.tile_n // 2
+    sums = tiling.tile_m // tiling.consumers // 64 * tiling.tile_n // 2
     most = _MOST_SUMS[tiling.consumers]
     if sums > (min(most, _MOST_SWAPPED_SUMS) if problem.is_swapped else most):
         return f"a tile of {shape} needs more registers than there are"
@@ -336,7 +332,7 @@ def _plan_best(operation: Operation, configuration: Configuration, processors: i
         "CLUSTER_M": tiling.cluster_m, "CLUSTER_N": tiling.cluster_n, "SPLIT": int(is_split),
         "SWAPPED": int(problem.is_swapped), "DIRECT": int(direct),
         "BIAS_ALONG_M": int(problem.is_transposed), **epilogue_macros(operation),
-        **_formats(operation), **_directions(problem),
+        **format_macros(operation), **_directions(problem),
     }  # fmt: skip
     return _planned(
         "r11_best", tiling, problem, arguments, macros,
@@ -439,11 +435,7 @@ def _plan_fp8(operation: Operation, configuration: Configuration, processors: in
     )  # fmt: skip
 
 
-_FORMATS = tuple(
-    f"matmul_512x512x512_{lhs}t_{lhs}n_{result}t"
-    for lhs in ("bf16", "f16")
-    for result in (lhs, "f32")
-)
+_FORMATS = formats_of("512x512x512")
 _LAYOUTS = tuple(f"matmul_512x512x512_bf16{a}_bf16{b}_bf16t" for a, b in ("tt", "nt", "nn"))
 _UNEVEN = ("matmul_500x501x502_bf16t_bf16n_bf16t", "matmul_511x513x515_f16n_f16t_f16n")
 _EPILOGUES = (
@@ -453,7 +445,7 @@ _EPILOGUES = (
 
 
 def _only(key: str, tiling: Tiling) -> Callable[[Operation], Iterable[Configuration]]:
-    return lambda operation: (tiling.configuration(key, _STEP),)
+    return only(tiling.configuration(key, _STEP))
 
 
 def _middle(name: str, adds: str, tiling: Tiling, *instructions: str) -> CudaKernel:

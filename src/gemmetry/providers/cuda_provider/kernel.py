@@ -57,6 +57,10 @@ _TOP_RUNG = 11
 names them."""
 
 
+Plan = Callable[[Operation, Configuration, int], LaunchPlan]
+"""Launches for an operation, a configuration and so many multiprocessors."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaKernel:
     """One kernel of the provider."""
@@ -76,8 +80,7 @@ class CudaKernel:
     """Names of operations that together need all of its compilations."""
     why_not: Callable[[Operation, Configuration], str | None]
     """None if a configuration computes an operation, else the reason."""
-    plan: Callable[[Operation, Configuration, int], LaunchPlan]
-    """The launches for an operation, a configuration and so many multiprocessors."""
+    plan: Plan
     configurations: Callable[[Operation], Iterable[Configuration]]
     """Those worth trying for an operation, the best first; names begin with :attr:`key`."""
     everything: Callable[[Operation], Iterable[Configuration]] | None = None
@@ -117,13 +120,13 @@ class CudaKernel:
     def refusal(self, operation: Operation) -> str | None:
         """None if a configuration worth trying computes `operation`, else the first one's
         reason."""
-        reason: str | None = f"{self.name} has no configuration for it"
-        for index, one in enumerate(self.configurations(operation)):
+        first = ""
+        for one in self.configurations(operation):
             found = self.why_not(operation, one)
             if found is None:
                 return None
-            reason = found if index == 0 else reason
-        return reason
+            first = first or found
+        return first or f"{self.name} has no configuration for it"
 
 
 SWIZZLE_BYTES = 128
@@ -180,27 +183,25 @@ class Operand:
         return -(-self.columns // step) * step
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes from one row to the next there."""
+        return self.padded_columns * self.itemsize
+
+    @property
     def buffer(self) -> str:
         """Where the copy engine fetches it."""
         return f"packed_{self.role}" if self.needs_packing else self.role
 
-    @property
-    def packed_bytes(self) -> int:
-        """Bytes of the packed copy."""
-        return self.rows * self.padded_columns * self.itemsize
-
     def tiles(self, box_lines: int, box_depth: int) -> Tiles:
         """Boxes of `box_lines` by `box_depth`, a row of which is at most 128 bytes."""
-        box_rows, box_columns = box_lines, box_depth
-        if self.along_lines:
-            box_rows, box_columns = box_depth, box_lines
+        box = (box_depth, box_lines) if self.along_lines else (box_lines, box_depth)
         boxes = matrix_boxes(
             element_of(self.dtype),
             rows=self.rows,
             columns=self.columns,
-            box_rows=box_rows,
-            box_columns=box_columns,
-            row_bytes=self.padded_columns * self.itemsize,
+            box_rows=box[0],
+            box_columns=box[1],
+            row_bytes=self.row_bytes,
             swizzle_bytes=SWIZZLE_BYTES,
             promotion_bytes=_PROMOTION_BYTES,
         )
@@ -247,6 +248,11 @@ class StoredProduct:
         return self.a.depth
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """M, N and K."""
+        return self.m, self.n, self.k
+
+    @property
     def is_stored_directly(self) -> bool:
         """Whether results go to memory from registers: in f32, or if the copy engine cannot store
         rows of this length."""
@@ -270,7 +276,9 @@ class StoredProduct:
 
     @property
     def workspaces(self) -> dict[str, int]:
-        return {one.buffer: one.packed_bytes for one in (self.a, self.b) if one.needs_packing}
+        """Bytes of the packed copies."""
+        packed = (one for one in (self.a, self.b) if one.needs_packing)
+        return {one.buffer: one.rows * one.row_bytes for one in packed}
 
     def result_tiles(self, box_rows: int, box_columns: int) -> Tiles:
         """Boxes of C as it is stored, in the swizzle of a row of the box."""
@@ -290,10 +298,9 @@ def problem_of(operation: Operation) -> StoredProduct:
     """The product whose result is stored row by row: of a column-major C, its transpose."""
     s = operation.signature
     m, n, k, _ = operation.matmul_shape
-    lhs_along_m = s.lhs_layout is Layout.COLUMN
-    rhs_along_n = s.rhs_layout is Layout.ROW
-    a = Operand(role="lhs", dtype=s.lhs, lines=m, depth=k, along_lines=lhs_along_m)
-    b = Operand(role="rhs", dtype=s.rhs, lines=n, depth=k, along_lines=rhs_along_n)
+    turned = s.lhs_layout is Layout.COLUMN, s.rhs_layout is Layout.ROW
+    a = Operand(role="lhs", dtype=s.lhs, lines=m, depth=k, along_lines=turned[0])
+    b = Operand(role="rhs", dtype=s.rhs, lines=n, depth=k, along_lines=turned[1])
     is_transposed = s.result_layout is Layout.COLUMN
     return StoredProduct(*((b, a) if is_transposed else (a, b)), s.result, is_transposed)
 
@@ -304,8 +311,7 @@ def wrong_formats(
     """None if a kernel that is called `who` in messages takes these formats, accumulates in f32,
     and takes the layouts of A, B and C (``tnt``; "": any), else the reason why not."""
     if s.lhs is not s.rhs or s.lhs not in operands:
-        known = " and ".join(map(str, operands))
-        return f"{who} multiplies {known}, not {s.lhs} with {s.rhs}"
+        return f"{who} multiplies {' and '.join(map(str, operands))}, not {s.lhs} with {s.rhs}"
     if s.result not in results:
         return f"{who} returns {alternatives([*map(str, results)])}, not {s.result}"
     if s.accumulator is not F32:
@@ -326,6 +332,22 @@ def result_macros(operation: Operation) -> dict[str, int]:
     """What sources are given of the format of C."""
     result = operation.signature.result
     return {"OUT_F16": int(result is F16), "OUT_F32": int(result is F32)}
+
+
+def format_macros(operation: Operation) -> dict[str, int]:
+    """What the sources of 16-bit operands are given of all formats."""
+    return {"IN_F16": int(operation.signature.lhs is F16), **result_macros(operation)}
+
+
+def formats_of(sizes: str) -> tuple[str, ...]:
+    """Operations of one size in every format of the kernels for 16-bit operands."""
+    pairs = [("bf16", "bf16"), ("bf16", "f32"), ("f16", "f16"), ("f16", "f32")]
+    return tuple(f"matmul_{sizes}_{lhs}t_{lhs}n_{result}t" for lhs, result in pairs)
+
+
+def only(*configurations: Configuration) -> Callable[[Operation], tuple[Configuration, ...]]:
+    """The configurations of a kernel that has the same for all operations."""
+    return lambda operation: configurations
 
 
 def epilogue_macros(operation: Operation) -> dict[str, int]:
@@ -383,8 +405,7 @@ class Tiling:
 
     def configuration(self, key: str, depth: int) -> Configuration:
         """Of the kernel called `key`, whose ring has steps of `depth` along K."""
-        values = asdict(self)
-        return Configuration(f"{key}_{self}", {**values, "tile_k": depth})
+        return Configuration(f"{key}_{self}", {**asdict(self), "tile_k": depth})
 
     @property
     def in_kernel(self) -> Tiling:
@@ -515,8 +536,7 @@ def sources_of(plan: LaunchPlan) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for source in dict.fromkeys(launch.compilation.source for launch in plan.launches):
         *folders, name = source.split("/")
-        folder = files("gemmetry.providers.kernels").joinpath(*folders)
-        for entry in folder.iterdir():
+        for entry in files("gemmetry.providers.kernels").joinpath(*folders).iterdir():
             if entry.name == f"{name}.cu" or entry.name.endswith(".cuh"):
                 found[entry.name] = entry.read_bytes()
     return found

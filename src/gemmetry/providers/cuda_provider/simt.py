@@ -5,7 +5,7 @@ and C, (m, n) row-major.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.operation import BF16, F16, F32, Operation, Scaling
@@ -17,22 +17,21 @@ from gemmetry.hardware.cuda_plans import (
     Pointer,
     macros_of,
 )
-from gemmetry.providers.cuda_provider.kernel import CudaKernel, result_macros, wrong_formats
-
-Plan = Callable[[Operation, Configuration, int], LaunchPlan]
-
-CHECKED = tuple(
-    f"matmul_256x256x256_{lhs}t_{lhs}n_{result}t"
-    for lhs in ("bf16", "f16")
-    for result in (lhs, "f32")
+from gemmetry.providers.cuda_provider.kernel import (
+    CudaKernel,
+    Plan,
+    format_macros,
+    formats_of,
+    only,
+    wrong_formats,
 )
+
+CHECKED = formats_of("256x256x256")
 """Every format of these rungs."""
 
 _NAIVE_THREADS = 896
 """28 warps, of which one thread works: what the kernel lessons document launched."""
 _THREADS = 256
-_REGISTER_PARAMETERS = {"tile_m": 128, "tile_n": 128, "tile_k": 16}
-"""Those of r03_register_tiles.cu."""
 _MMA_TILES = (
     (128, 256, 32, 4, 2, 4),
     (128, 256, 64, 3, 2, 4),
@@ -51,8 +50,8 @@ _NAIVE_STEP_S = 20e-9
 def why_not_simt(operation: Operation, configuration: Configuration) -> str | None:
     """None if the formats and layouts are those of rungs 0 to 4, else the reason."""
     s = operation.signature
-    who = "a kernel of rungs 0 to 4"
-    if reason := wrong_formats(who, s, (BF16, F16), (s.lhs, F32), "tnt"):
+    rungs = "a kernel of rungs 0 to 4"
+    if reason := wrong_formats(rungs, s, (BF16, F16), (s.lhs, F32), "tnt"):
         return reason
     if s.alpha != 1 or s.beta != 0 or s.epilogue or s.scaling is not Scaling.NONE:
         return "rungs 0 to 4 compute A @ B alone, without alpha, beta, scaling or an epilogue"
@@ -78,7 +77,7 @@ def _planned(source: str, grid: Callable[[int, int, dict[str, int]], Grid]) -> P
             given = {"TILE": values["tile_m"]}
         elif source == "r03_register_tiles":
             given = {}
-        formats = {"IN_F16": int(operation.signature.lhs is F16), **result_macros(operation)}
+        formats = format_macros(operation)
         launch = KernelLaunch(
             compilation=Compilation(
                 source=f"gemm/{source}", macros=macros_of(**formats) + macros_of(**given)
@@ -106,27 +105,15 @@ def _tiled(threads: Callable[[dict[str, int]], int]) -> Callable[[int, int, dict
     return grid
 
 
-def _only(
-    name: str, parameters: Mapping[str, int] | None = None
-) -> Callable[[Operation], tuple[Configuration, ...]]:
-    """The configurations of a kernel that has one."""
-    return lambda operation: (Configuration(name, dict(parameters or {})),)
-
-
-def _shared_configurations(operation: Operation) -> tuple[Configuration, ...]:
-    return tuple(
-        Configuration(f"r02_tile{tile}", {"tile_m": tile, "tile_n": tile, "tile_k": tile})
-        for tile in (32, 16)
-    )
-
-
-def _mma_configurations(operation: Operation) -> tuple[Configuration, ...]:
-    names = ("tile_m", "tile_n", "tile_k", "stages", "warps_m", "warps_n")
-    return tuple(
-        Configuration(f"r04_{m}x{n}x{k}_s{stages}", dict(zip(names, row, strict=True)))
-        for row in _MMA_TILES
-        for m, n, k, stages, _, _ in [row]
-    )
+_SHARED = [
+    Configuration(f"r02_tile{tile}", {"tile_m": tile, "tile_n": tile, "tile_k": tile})
+    for tile in (32, 16)
+]
+_MMA_NAMES = ("tile_m", "tile_n", "tile_k", "stages", "warps_m", "warps_n")
+_MMA = [
+    Configuration("r04_{}x{}x{}_s{}".format(*row), dict(zip(_MMA_NAMES, row, strict=True)))
+    for row in _MMA_TILES
+]
 
 
 KERNELS = (
@@ -137,7 +124,7 @@ KERNELS = (
         checked=CHECKED,
         why_not=_why_not_naive,
         plan=_planned("r00_naive", lambda m, n, values: _grid(1, _NAIVE_THREADS)),
-        configurations=_only("r00"),
+        configurations=only(Configuration("r00")),
         seconds_per_launch=lambda operation: math.prod(operation.matmul_shape[:3]) * _NAIVE_STEP_S,
     ),
     CudaKernel(
@@ -149,7 +136,7 @@ KERNELS = (
         plan=_planned(
             "r01_thread_per_output", lambda m, n, values: _grid(-(-m * n // _THREADS), _THREADS)
         ),
-        configurations=_only("r01"),
+        configurations=only(Configuration("r01")),
     ),
     CudaKernel(
         name="r02_shared_tiles",
@@ -159,7 +146,7 @@ KERNELS = (
         checked=CHECKED,
         why_not=why_not_simt,
         plan=_planned("r02_shared_tiles", _tiled(lambda v: v["tile_m"] ** 2)),
-        configurations=_shared_configurations,
+        configurations=only(*_SHARED),
     ),
     CudaKernel(
         name="r03_register_tiles",
@@ -169,7 +156,7 @@ KERNELS = (
         checked=CHECKED,
         why_not=why_not_simt,
         plan=_planned("r03_register_tiles", _tiled(lambda v: _THREADS)),
-        configurations=_only("r03", _REGISTER_PARAMETERS),
+        configurations=only(Configuration("r03", {"tile_m": 128, "tile_n": 128, "tile_k": 16})),
     ),
     CudaKernel(
         name="r04_mma",
@@ -179,6 +166,6 @@ KERNELS = (
         checked=CHECKED,
         why_not=why_not_simt,
         plan=_planned("r04_mma", _tiled(lambda v: 32 * v["warps_m"] * v["warps_n"])),
-        configurations=_mma_configurations,
+        configurations=only(*_MMA),
     ),
 )

@@ -59,7 +59,8 @@ def contraction_indexing_maps(operation: Operation) -> tuple[str, str, str]:
     """Affine maps of the emitted contraction, in the order lhs, rhs, result."""
     lhs, rhs = _operands(operation)
     split = operation.kind is OperationKind.MATMUL_SPLITK
-    lead = "s" if split else "b" * (operation.kind is OperationKind.BATCH_MATMUL)
+    leads = {OperationKind.BATCH_MATMUL: "b", OperationKind.MATMUL_SPLITK: "s"}
+    lead = leads.get(operation.kind, "")
     dims = {letter: f"d{position}" for position, letter in enumerate(f"{lead}mnk")}
 
     def one(subscripts: str) -> str:

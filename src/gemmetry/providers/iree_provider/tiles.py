@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -54,6 +54,7 @@ from gemmetry.domain.operation import (
     OperationKind,
 )
 from gemmetry.providers.base import SHARED_BYTES
+from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
 from gemmetry.providers.iree_provider.support import compile_architecture
 
 
@@ -280,30 +281,17 @@ MAX_THREADS = 1024
 """Threads of a block: CUDA C++ Programming Guide, table of technical specifications; the same
 number is HIP's limit."""
 
-_NV_KINDS: dict[tuple[DType, DType], tuple[str, int]] = {
-    (F16, F32): ("NV_MMA_SYNC_F32_16x8x16_F16", 16),
-    (F16, F16): ("NV_MMA_SYNC_F16_16x8x16_F16", 16),
-    (BF16, F32): ("NV_MMA_SYNC_F32_16x8x16_BF16", 16),
-    (E4M3, F32): ("NV_MMA_SYNC_F32_16x8x32_F8E4M3FN", 32),
-    (E5M2, F32): ("NV_MMA_SYNC_F32_16x8x32_F8E5M2", 32),
-}
-"""(operand, accumulator) -> intrinsic and its K. There is none for f32 (tf32), f64 or s8."""
+_NV_DEPTHS = {(F16, F32): 16, (F16, F16): 16, (BF16, F32): 16, (E4M3, F32): 32, (E5M2, F32): 32}
+"""(operand, accumulator) -> K of the intrinsic. There is none for f32 (tf32), f64 or s8."""
 
-_MFMA_KINDS: dict[tuple[DType, DType, int], tuple[str, int]] = {
-    (F16, F32, 16): ("MFMA_F32_16x16x16_F16", 16),
-    (F16, F32, 32): ("MFMA_F32_32x32x8_F16", 8),
-    (BF16, F32, 16): ("MFMA_F32_16x16x16_BF16", 16),
-    (BF16, F32, 32): ("MFMA_F32_32x32x8_BF16", 8),
-    (F32, F32, 16): ("MFMA_F32_16x16x4_F32", 4),
-    (F64, F64, 16): ("MFMA_F64_16x16x4_F64", 4),
-    (S8, S32, 16): ("MFMA_I32_16x16x32_I8", 32),
-    (S8, S32, 32): ("MFMA_I32_32x32x16_I8", 16),
-    (E4M3FNUZ, F32, 16): ("MFMA_F32_16x16x32_F8E4M3FNUZ", 32),
-    (E5M2FNUZ, F32, 16): ("MFMA_F32_16x16x32_F8E5M2FNUZ", 32),
-    (E4M3, F32, 16): ("MFMA_F32_16x16x32_F8E4M3FN", 32),
-    (E5M2, F32, 16): ("MFMA_F32_16x16x32_F8E5M2", 32),
-}
-"""(operand, accumulator, rows) -> intrinsic and its K; the OCP fp8 ones need gfx950."""
+_MFMA_DEPTHS = {
+    16: {
+        (F16, F32): 16, (BF16, F32): 16, (F32, F32): 4, (F64, F64): 4, (S8, S32): 32,
+        (E4M3FNUZ, F32): 32, (E5M2FNUZ, F32): 32, (E4M3, F32): 32, (E5M2, F32): 32,
+    },
+    32: {(F16, F32): 8, (BF16, F32): 8, (S8, S32): 16},
+}  # fmt: skip
+"""Rows -> (operand, accumulator) -> K of the intrinsic; the OCP fp8 ones need gfx950."""
 
 _CONVOLUTION = "convolutions are left to the compiler's implicit GEMM"
 
@@ -353,10 +341,25 @@ class _MatrixTile(IreeTile):
         return None
 
 
-def nv_intrinsic(operation: Operation) -> tuple[str, int] | None:
-    """Tensor-core intrinsic for the operation's types and its K; None if IREE has none."""
+def nv_intrinsic(operation: Operation) -> _Instruction | None:
+    """The tensor-core intrinsic for the operation's types; None if IREE has none."""
+    # 16 rows and 8 columns of C in every ``mma.sync`` shape that IREE has.
+    return _intrinsic("NV_MMA_SYNC", operation, 16, 8, _NV_DEPTHS)
+
+
+def _intrinsic(
+    lead: str,
+    operation: Operation,
+    rows: int,
+    columns: int,
+    depths: Mapping[tuple[DType, DType], int],
+) -> _Instruction | None:
     s = operation.signature
-    return _NV_KINDS.get((s.lhs, s.accumulator)) if s.lhs is s.rhs else None
+    depth = depths.get((s.lhs, s.accumulator)) if s.lhs is s.rhs else None
+    if depth is None:
+        return None
+    to, of = (MLIR_TYPES[dtype.name].upper() for dtype in (s.accumulator, s.lhs))
+    return f"{lead}_{to}_{rows}x{columns}x{depth}_{of}", rows, columns, depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,9 +376,7 @@ class MmaTile(_MatrixTile):
     warps_n: int
 
     def instruction(self, operation: Operation) -> _Instruction | None:
-        found = nv_intrinsic(operation)
-        # 16 rows and 8 columns of C in every ``mma.sync`` shape that IREE has.
-        return None if found is None else (found[0], 16, 8, found[1])
+        return nv_intrinsic(operation)
 
     def lowering(self, operation: Operation) -> Lowering:
         name, rows, columns, depth = self.instruction(operation) or ("", 16, 8, 1)
@@ -449,9 +450,8 @@ class MfmaTile(_MatrixTile):
     """Rows of the matrix instruction: 16 or 32."""
 
     def instruction(self, operation: Operation) -> _Instruction | None:
-        s, rows = operation.signature, self.mfma_rows
-        found = _MFMA_KINDS.get((s.lhs, s.accumulator, rows)) if s.lhs is s.rhs else None
-        return None if found is None else (found[0], rows, rows, found[1])
+        rows = self.mfma_rows
+        return _intrinsic("MFMA", operation, rows, rows, _MFMA_DEPTHS.get(rows, {}))
 
     def problem(self, operation: Operation) -> str | None:
         return _MatrixTile.problem(self, operation) or _remainder(
