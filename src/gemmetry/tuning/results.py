@@ -106,13 +106,11 @@ def judge(
         provider: whose configurations compete.
         baselines: ``provider:configuration`` of each.
     """
-    names = [str(operation) for operation in operations]
     right = [record for record in results.records if median_of(record) is not None]
     winners: dict[str, Record] = {}
-    for name in names:
-        own = [r for r in right if r.operation == name and r.provider == provider]
-        best = fastest(own)
-        if best is not None:
+    for name in map(str, operations):
+        own = (r for r in right if r.operation == name and r.provider == provider)
+        if best := fastest(own):
             winners[name] = best
     compared = [_against(results, right, winners, baseline) for baseline in baselines]
     return {
@@ -151,15 +149,13 @@ def _against(
 
 
 def _ties(results: ResultSet, right: Sequence[Record], winner: Record) -> tuple[Record, ...]:
-    own = [r for r in right
-           if r.operation == winner.operation and r.provider == winner.provider]  # fmt: skip
+    key = winner.operation, winner.provider
+    own = [record for record in right if (record.operation, record.provider) == key]
     if len(own) < 2:
         return ()
     name = f"{winner.provider}:{winner.configuration}"
     (found,) = compare_with_baseline(replace(results, records=own), name).candidates
-    return tuple(
-        change.after for change in found.changes if change.difference is not Difference.SLOWER
-    )
+    return tuple(one.after for one in found.changes if one.difference is not Difference.SLOWER)
 
 
 def with_search(
@@ -239,14 +235,13 @@ def winner_table(found: TuningResult, *, shown: bool = False) -> Table:
 
     `shown`: with the columns for a terminal.
     """
-    rows = [row for shape in found.shapes for row in _rows(shape)]
-    table = Table("winners", _COLUMNS, [list(row.values()) for row in rows])
+    rows = (row for shape in found.shapes for row in _rows(shape))
+    table = Table.from_records("winners", _COLUMNS, rows)
     if not shown:
         return table
     # A single baseline is named below the table; the width goes to the configurations.
-    left_out = {"baseline"} if len(found.baselines) == 1 else set()
-    columns = tuple(one for one in _COLUMNS if one.name in _SHOWN and one.name not in left_out)
-    return Table("winners", columns, [[row[one.name] for one in columns] for row in rows])
+    left_out = "baseline" if len(found.baselines) == 1 else ""
+    return table.select([name for name in _SHOWN if name != left_out])
 
 
 def _rows(shape: ShapeTuning) -> Iterator[dict[str, Any]]:
@@ -318,9 +313,8 @@ def gain_lines(found: TuningResult) -> Iterator[str]:
             if not own:
                 yield f"{name}: no shape has both a winner and this baseline"
             continue
-        shown = ", ".join(
-            f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count
-        )
+        words = (f"{count} {word}" for word, count in counts.items() if count)
+        shown = ", ".join(words).replace("_", " ")
         yield (
             f"Compared with {name}, the winners' speed is {mean:.3f}x in the geometric mean of "
             f"{counted(shapes, 'shape')}: {shown}."
@@ -356,8 +350,7 @@ def simulation_table(shares: Sequence[SimulatedShare]) -> Table:
         share("worst_shape", "worst shape", "geometric mean over the seeds of the shape on which "
               "it is the lowest"),
     )  # fmt: skip
-    rows = [[*astuple(one)[:-1], min(one.by_shape)] for one in shares]
-    return Table("strategies", columns, rows)
+    return Table("strategies", columns, [[*astuple(one)[:-1], min(one.by_shape)] for one in shares])
 
 
 TABLE = "table"
@@ -384,7 +377,7 @@ def _dispatcher(found: TuningResult, _suffix: str) -> str:
             "there are no finals from which a table could be made",
             hint="Let the search run to its end.",
         )
-    folders = [found.experiment, *([found.proofs] if found.proofs else [])]
+    folders = filter(None, (found.experiment, found.proofs))
     with ExitStack() as stack:
         sets = [stack.enter_context(Experiment.open(one)).result_set() for one in folders]
         return table_text(build_table(sets, load_provider).table)
@@ -425,8 +418,7 @@ def export_formats() -> dict[str, ExportFormat]:
     for provider in builtin_names():
         for form in traits_of(provider).tuned_formats:
             owner = "" if traits_of(provider).baseline_rank is not None else provider
-            content = partial(_owned, provider, form)
-            found[form.name] = ExportFormat(form.suffixes, content, owner)
+            found[form.name] = ExportFormat(form.suffixes, partial(_owned, provider, form), owner)
     return found
 
 

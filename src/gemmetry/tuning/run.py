@@ -128,8 +128,8 @@ class PreparedTuning:
                     NamedDispatch(operation=space.operation, provider=name, configuration=one)
                     for name, _, one in (text.partition(":") for text in self.baselines)
                 ]
-        baseline = self.spec.baseline
-        return self._plan(names, providers=self.spec.providers, baseline=baseline)
+        spec = self.spec
+        return self._plan(names, providers=spec.providers, baseline=spec.baseline)
 
     def proofs_plan(self, chosen: Sequence[Sequence[int]]) -> Plan:
         """The plan that verifies each finalist at level standard."""
@@ -140,8 +140,7 @@ class PreparedTuning:
             for proof in self.proofs(space, one)
         ]
         # The spaces are those of the shard; at other sizes, their names belong to any shard.
-        values = {"verification_level": _LEVEL, "profiling_enabled": False, "shard": ""}
-        return self._plan(names, **values)
+        return self._plan(names, verification_level=_LEVEL, profiling_enabled=False, shard="")
 
     def _plan(self, names: Iterable[NamedDispatch], **values: object) -> Plan:
         """The plan of the request with `values`, without a baseline and with the tuned provider
@@ -263,16 +262,9 @@ def prepare_tuning(
     baselines = _baselines(spec, name, provider, target, catalogue, spaces)
     level = spec.verification_level  # type: ignore[attr-defined]
     others = dict.fromkeys(text.partition(":")[0] for text in baselines)
-    given = {one.name for one in spec.providers}
-    finals = spec.model_copy(
-        update={
-            "providers": (
-                *spec.providers,
-                *(ProviderSpec(name=other) for other in others if other not in given),
-            ),
-            "device": (target.device or target.name,),
-        }
-    )
+    added = (ProviderSpec(name=other) for other in others if other != name)
+    device = (target.device or target.name,)
+    finals = spec.model_copy(update={"providers": (*spec.providers, *added), "device": device})
     if seeds:
         spaces = seeded(spaces, seeds, name, target)
     return PreparedTuning(
@@ -313,12 +305,9 @@ def _spaces(plan: Plan, provider: Provider, name: str, target: Target) -> Iterab
         if wanted is None or wanted.everything:
             yield space
             continue
-        text = operation_name(operation)
-        kept = [
-            one
-            for one in space.configurations
-            if wanted.matches(name, f"{text}_{one.name}", operation)
-        ]
+        lead = f"{operation_name(operation)}_"
+        found = space.configurations
+        kept = [one for one in found if wanted.matches(name, lead + one.name, operation)]
         yield make_space(operation, kept, target)
 
 
@@ -561,8 +550,8 @@ def run_tuning(
     chosen = [history.ranked(i)[: prepared.finalists] for i in range(len(prepared.spaces))]
     had_finalists = any(chosen) and not measure.failure
     if prepared.has_proofs and had_finalists:
-        finalists = counted(sum(map(len, chosen)), "finalist")
-        listener(Message(f"proofs: {finalists} at level standard"))
+        count = sum(map(len, chosen))
+        listener(Message(f"proofs: {counted(count, 'finalist')} at level standard"))
         chosen = measure.proven(chosen)
         had_finalists = not measure.failure
     count = sum(map(len, chosen))

@@ -50,16 +50,15 @@ class SearchSpace:
     @property
     def order(self) -> list[int]:
         """All configurations, the seeds first, then by predicted time, then as they are listed."""
-        known = set(self.seeds)
         ranked = np.argsort(self.predicted, kind="stable").tolist()
-        return [*self.seeds, *(one for one in ranked if one not in known)]
+        return list(dict.fromkeys([*self.seeds, *ranked]))
 
 
 def space_of(provider: Provider, operation: Operation, target: Target) -> SearchSpace:
     """The space of `operation`, empty where the provider does not support it."""
-    if provider.supports(operation, target) is not None:
-        return make_space(operation, (), target)
-    return make_space(operation, provider.search_space(operation, target), target)
+    is_supported = provider.supports(operation, target) is None
+    found = provider.search_space(operation, target) if is_supported else ()
+    return make_space(operation, found, target)
 
 
 def make_space(
@@ -96,15 +95,9 @@ def features(spaces: Sequence[SearchSpace]) -> list[Matrix]:
     and the logarithms of the predicted time and of the filled shares, where they differ. Each array
     has the shape (configurations, columns)."""
     tables = [[dict(one.parameters) for one in space.configurations] for space in spaces]
-    names: dict[str, None] = {}
-    values: dict[tuple[str, Parameter], None] = {}
-    for table in tables:
-        for row in table:
-            for name, value in row.items():
-                if _is_size(value):
-                    names.setdefault(name)
-                else:
-                    values.setdefault((name, value))
+    items = [item for table in tables for row in table for item in row.items()]
+    names = dict.fromkeys(name for name, value in items if _is_size(value))
+    values = dict.fromkeys(item for item in items if not _is_size(item[1]))
     known = [
         np.array(
             [
@@ -211,9 +204,9 @@ def parse_limit(text: str) -> Limit:
     Raises:
         RequestError: it is neither a positive number nor a share up to 100 %.
     """
-    number = text.strip().removesuffix("%").strip()
     is_share = text.strip().endswith("%")
     try:
+        number = text.strip().removesuffix("%")
         value = float(number) if is_share else int(number)
     except ValueError:
         value = math.nan

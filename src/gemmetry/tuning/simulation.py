@@ -22,7 +22,7 @@ from gemmetry.dispatches.analysis import geometric_mean, group_by_problem
 from gemmetry.domain.dispatch import Configuration, Parameter, Target, parse_operation, parse_target
 from gemmetry.domain.errors import NameSyntaxError, Outcome, RequestError, Verification
 from gemmetry.domain.opening import parsed_json, read_whole
-from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.record import Environment, Record, ResultSet
 from gemmetry.tuning.search import (
     DEFAULT_STRATEGY,
     EFFORTS,
@@ -119,8 +119,7 @@ def _run(
     measured: Sequence[MeasuredSpace], name: str, budget: float, seed: int
 ) -> list[tuple[float, float]]:
     """Of each shape: the share that was found, and what it cost."""
-    spaces = [one.space for one in measured]
-    strategy = make_strategy(name, spaces, Limit(share=budget), seed)
+    strategy = make_strategy(name, [one.space for one in measured], Limit(share=budget), seed)
     rng = np.random.default_rng((seed, 1))
 
     def measure(trials: Sequence[SearchTrial]) -> Mapping[SearchTrial, float | None]:
@@ -249,11 +248,10 @@ def stored_space(results: ResultSet) -> StoredSpace:
     pairs = dict.fromkeys((record.provider, record.configuration) for record in results.records)
     [(provider, _)] = Counter(name for name, _ in pairs).most_common(1)
     own = [record for record in results.records if record.provider == provider]
-    first = own[0]
     parameters = {record.configuration: dict(record.configuration_parameters) for record in own}
     return StoredSpace(
         provider=provider,
-        target=first.target,
+        target=own[0].target,
         device=device_of(results),
         command=results.command,
         created=results.created,
@@ -269,29 +267,24 @@ def device_of(results: ResultSet) -> str:
     """The product of the device of the first result; of a CPU, or where it is not known, its
     target."""
     first = results.records[0]
-    environment = results.environments.get(first.environment_id)
-    devices = environment.devices if environment is not None else ()
+    devices = results.environments.get(first.environment_id, Environment()).devices
     return devices[0] if devices and parse_target(first.target).is_gpu else first.target
 
 
 def median_of(record: Record) -> float | None:
     """The median in ns of a configuration that may win; None where it failed, was wrong or was not
     verified."""
-    passed = record.verdict.status is Verification.PASSED
-    is_right = record.outcome is Outcome.OK and passed
+    is_right = (record.outcome, record.verdict.status) == (Outcome.OK, Verification.PASSED)
     return record.measurement.median_ns if is_right and record.measurement else None
 
 
 def _time(record: Record) -> StoredTime:
-    median = median_of(record)
-    if median is None or record.measurement is None:
+    name, found, median = record.configuration, record.measurement, median_of(record)
+    if median is None or found is None:
         outcome = str(record.outcome) if record.outcome is not Outcome.OK else "not verified"
-        return StoredTime(configuration=record.configuration, outcome=outcome)
+        return StoredTime(configuration=name, outcome=outcome)
     return StoredTime(
-        configuration=record.configuration,
-        median_ns=median,
-        low_ns=record.measurement.ci_low_ns,
-        high_ns=record.measurement.ci_high_ns,
+        configuration=name, median_ns=median, low_ns=found.ci_low_ns, high_ns=found.ci_high_ns
     )
 
 
@@ -322,21 +315,17 @@ def open_space(path: Path) -> StoredSpace:
 def compact(space: StoredSpace) -> bytes:
     """The space as a small JSON file: a line for each shape, with the number of each configuration
     and its times in ns to five digits, or its outcome."""
-    names = list(space.parameters)
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(space.parameters)}
 
     def row(one: StoredTime) -> list[Any]:
-        number = numbers[one.configuration]
-        if one.median_ns is None:
-            return [number, one.outcome]
-        return [number, *map(_digits, (one.median_ns, one.low_ns, one.high_ns))]
+        times: list[Any] = [one.outcome]
+        if one.median_ns is not None:
+            times = [_digits(ns) for ns in (one.median_ns, one.low_ns, one.high_ns)]
+        return [numbers[one.configuration], *times]
 
-    head = {
-        "version": space.version, "provider": space.provider, "target": space.target,
-        "device": space.device, "command": space.command, "created": space.created,
-    }  # fmt: skip
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-    parameters = {name: json.dumps(dict(space.parameters[name])) for name in names}
+    head = ("version", "provider", "target", "device", "command", "created")
+    lines = [f" {json.dumps(key)}: {json.dumps(getattr(space, key))}" for key in head]
+    parameters = {name: json.dumps(dict(values)) for name, values in space.parameters.items()}
     shapes = {
         name: json.dumps(list(map(row, times)), separators=(",", ":"))
         for name, times in space.operations.items()
@@ -360,11 +349,9 @@ def read_compact(path: Path) -> StoredSpace:
     hint = "Write one with `gemmetry tune --simulate EXPERIMENT -o FILE.json --format space`."
     try:
         content = parsed_json(read_whole(path, "the space", hint=hint))
-        version = content["version"]
-        if version != VERSION:
-            raise RequestError(
-                f"the space {path} has version {version!r}, not {VERSION}", hint=hint
-            )
+        if (version := content["version"]) != VERSION:
+            why = f"has version {version!r}, not {VERSION}"
+            raise RequestError(f"the space {path} {why}", hint=hint)
         return _converted(content)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, NameSyntaxError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__

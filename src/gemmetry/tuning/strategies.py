@@ -11,7 +11,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.tuning.search import (
     EFFORTS,
@@ -127,8 +126,7 @@ class ModelSearch:
     et al., JMLR 15, 2014)."""
 
     def __init__(self, spaces: Sequence[SearchSpace], limits: Sequence[int]) -> None:
-        self._spaces = spaces
-        self._limits = limits
+        self._spaces, self._limits = spaces, limits
         self._features = features(spaces)
         self._sizes = np.array(
             [[math.log2(max(size, 1)) for size in one.operation.matmul_shape] for one in spaces]
@@ -145,8 +143,7 @@ class ModelSearch:
         if self._batch == _BATCHES:
             return []
         self._batch += 1
-        known = self._known()
-        posterior = _Posterior(known, self._features, self._sizes, self._spaces)
+        posterior = _Posterior(self._known(), self._features, self._sizes, self._spaces)
         total = math.ceil(sum(self._limits) * self._batch / _BATCHES)
         due = total - sum(map(len, self._asked))
         offers: list[tuple[float, int, int]] = []
@@ -299,6 +296,7 @@ _MOST_TRIES = 50
 """Proposals for one trial that may be no member of the space, or known, before one is drawn."""
 _NONE = "none"
 """The value of a parameter that a configuration does not have."""
+_SAMPLERS = {"tpe": "TPE", "random": "Random", "gp": "GP", "cmaes": "CmaEs", "qmc": "QMC"}
 _NEEDS = {"gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
 """Libraries that Optuna imports at a sampler's first proposal, and does not install."""
 
@@ -344,7 +342,10 @@ class _Study:
             names, points = ["configuration"], [(one.name,) for one in space.configurations]
         self._members = {point: index for index, point in enumerate(points)}
         self._points, self._names = points, names
-        self._choices = [_sorted({point[i] for point in points}) for i in range(len(names))]
+        self._choices = [
+            sorted(set(values), key=lambda value: (isinstance(value, str), value))
+            for values in zip(*points, strict=True)
+        ]
         self.proposed: dict[int, Any] = {}
         for one in space.order[: max(len(space.seeds), 1)]:
             self._study.enqueue_trial(dict(zip(names, points[one], strict=True)))
@@ -353,10 +354,7 @@ class _Study:
         """A configuration that was not proposed before; there is one."""
         for _ in range(_MOST_TRIES):
             trial = self._study.ask()
-            point = tuple(
-                trial.suggest_categorical(name, choices)
-                for name, choices in zip(self._names, self._choices, strict=True)
-            )
+            point = tuple(map(trial.suggest_categorical, self._names, self._choices))
             found = self._members.get(point)
             if found is not None and found not in self.proposed:
                 self.proposed[found] = trial
@@ -369,9 +367,8 @@ class _Study:
 
     def learn(self, candidate: int, ns: float | None) -> None:
         trial = self.proposed.get(candidate)
-        states = self._optuna.trial.TrialState
         if trial is not None and ns is None:
-            self._study.tell(trial, state=states.FAIL)
+            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         elif trial is not None:
             self._study.tell(trial, ns)
         elif ns is not None:
@@ -384,29 +381,18 @@ class _Study:
             self._study.add_trial(known)
 
 
-def _sorted(values: set[Parameter]) -> list[Parameter]:
-    return sorted(values, key=lambda value: (isinstance(value, str), value))
-
-
 def _sampler(optuna: Any, name: str, rng: Generator) -> Any:
-    samplers = optuna.samplers
     seed = int(rng.integers(2**31))
-    created = {
-        "tpe": lambda: samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=5),
-        "random": lambda: samplers.RandomSampler(seed=seed),
-        "gp": lambda: samplers.GPSampler(seed=seed),
-        "cmaes": lambda: samplers.CmaEsSampler(seed=seed),
-        "qmc": lambda: samplers.QMCSampler(seed=seed),
-    }
-    if name not in created:
-        raise UnknownNameError("sampler of Optuna", name, created)
+    if name not in _SAMPLERS:
+        raise UnknownNameError("sampler of Optuna", name, _SAMPLERS)
     missing = [one for one in _NEEDS.get(name, ()) if find_spec(one) is None]
     if missing:
         raise RequestError(
             f"Optuna's sampler {name} needs {' and '.join(missing)}, which is not installed",
             hint=f"Install it with: pip install {' '.join(missing)}; or take another sampler.",
         )
-    return created[name]()
+    more = {"multivariate": True, "n_startup_trials": 5} if name == "tpe" else {}
+    return getattr(optuna.samplers, f"{_SAMPLERS[name]}Sampler")(seed=seed, **more)
 
 
 def _library() -> Any:

@@ -35,6 +35,7 @@ from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.record import Environment, Listener, Message, Record, ResultSet
 from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted
 from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.engine.experiment import Experiment
@@ -114,6 +115,11 @@ def is_usable(record: Record) -> bool:
     )
 
 
+def is_timed(record: Record) -> bool:
+    """Whether such a record has a time."""
+    return is_usable(record) and record.measurement is not None
+
+
 def _parameters(record: Record, candidate: str, provider_of: ProviderOf) -> Mapping[str, Parameter]:
     """The parameters of the candidate that a record measured."""
     if candidate == candidate_of(record.provider, record.configuration):
@@ -127,10 +133,7 @@ def _parameters(record: Record, candidate: str, provider_of: ProviderOf) -> Mapp
 
 def best_times(records: Iterable[Record]) -> dict[str, Record]:
     """Candidate -> its record with the shortest median."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(candidate_name(record), []).append(record)
-    found = {name: fastest(group) for name, group in groups.items()}
+    found = {name: fastest(group) for name, group in grouped(records, candidate_name).items()}
     return {name: record for name, record in found.items() if record is not None}
 
 
@@ -147,8 +150,7 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
     parameters = {}
     for record in records:
         name = candidate_name(record)
-        found = _parameters(record, name, provider_of)
-        if name != CUBLAS and found:
+        if name != CUBLAS and (found := _parameters(record, name, provider_of)):
             parameters[name] = dict(found)
     certificates, notes = _certificates(result_sets, parameters, device, provider_of)
     known = {(one.signature, one.candidate): one for one in certificates}
@@ -158,10 +160,8 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
         own = Configuration(parts_of(candidate)[1], parameters.get(candidate, {}))
         return found is not None and found.covers(tail_class(problem, own))
 
-    shapes: dict[MatmulProblem, list[TunedShape]] = {}
-    for results in result_sets:
-        for entry in _entries(results, is_verified):
-            shapes.setdefault(entry.problem, []).append(entry)
+    measured = (entry for results in result_sets for entry in _entries(results, is_verified))
+    shapes = grouped(measured, lambda entry: entry.problem)
     unproved = {
         f"{entry.problem.name} by {best}"
         for entries in shapes.values()
@@ -240,9 +240,8 @@ _IsVerified = Callable[[MatmulProblem, str], bool]
 def _entries(results: ResultSet, is_verified: _IsVerified) -> list[TunedShape]:
     """Each shape, with the fastest candidate besides cuBLAS that may be chosen compared with
     cuBLAS, all judged together."""
-    measured = [r for r in results.records if is_usable(r) and r.measurement is not None]
     shapes, kept = [], []
-    for group in group_by_problem(measured).values():
+    for group in group_by_problem(filter(is_timed, results.records)).values():
         problem, bests = problem_of(parse_operation(group[0].operation)), best_times(group)
         names = (name for name in bests if name != CUBLAS and is_verified(problem, name))
         rival = fastest(bests[name] for name in names)
@@ -256,9 +255,8 @@ def _entries(results: ResultSet, is_verified: _IsVerified) -> list[TunedShape]:
     found = []
     for problem, bests, rival in shapes:
         comparison = None if rival is None else verdicts.get(record_id(rival))
-        choice = CUBLAS
-        if rival and comparison and comparison.verdict is Difference.FASTER:
-            choice = candidate_name(rival)
+        is_faster = comparison is not None and comparison.verdict is Difference.FASTER
+        choice = candidate_name(rival) if rival and is_faster else CUBLAS
         found.append(
             TunedShape(
                 signature=problem.signature,
@@ -381,8 +379,8 @@ def wanted_proofs(
         if record.measurement is None or record.verdict.checks.get(_TAILS)
     }
     found, certified = [], table.certified
-    promising = sorted(near.keys() - _wrong(result_sets), key=lambda key: min(near[key].values()))
-    for key in promising:
+    promising = near.keys() - _wrong(result_sets)
+    for key in sorted(promising, key=lambda key: min(near[key].values())):
         name = key[1]
         own, known = table.configuration(name), certified.get(key)
         needed = {tail_class(one, own) for one in near[key]}
@@ -538,12 +536,11 @@ def tune_table(
     wide = [one for one in prepared.searches if max(map(len, one.spaces)) > _FINALISTS]
     names = []
     for one in prepared.searches:
-        left = began + prepared.seconds * _SEARCHED - time.monotonic()
-        seconds = left / max(len(wide), 1)
         picks = [space.order for space in one.spaces]
         if one in wide:
+            left = began + prepared.seconds * _SEARCHED - time.monotonic()
+            picks = _searched(one, left / len(wide), listener, fresh=fresh, command=command)
             wide.remove(one)
-            picks = _searched(one, seconds, listener, fresh=fresh, command=command)
         for space, chosen in zip(one.spaces, picks, strict=True):
             names += [one.dispatch(space, pick) for pick in chosen[:most]]
     operations = {space.operation: None for one in prepared.searches for space in one.spaces}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gemmetry.domain.tables import grouped
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -89,14 +90,10 @@ class Chooser:
         self, table: DispatchTable, permits: Permits | None = None, *, trusts_times: bool = True
     ) -> None:
         self.table = table
-        self._permits = permits
-        self._trusts_times = trusts_times
+        self._permits, self._trusts_times = permits, trusts_times
         self._certified = table.certified
         self._exact = {entry.problem: entry for entry in table.entries}
-        self._entries: dict[str, list[TunedShape]] = {}
-        """By signature."""
-        for entry in table.entries:
-            self._entries.setdefault(entry.signature, []).append(entry)
+        self._entries = grouped(table.entries, lambda entry: entry.signature)
 
     def choose(self, problem: MatmulProblem) -> Choice:
         """The first choice."""

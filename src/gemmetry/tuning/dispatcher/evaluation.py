@@ -19,12 +19,12 @@ from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.rows import Row, fact
 from gemmetry.domain.rows import table as table_of
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import format_ns, format_percent
 from gemmetry.providers.base import traits_of
 from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import quantile
-from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_usable, median_ns
+from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_timed, median_ns
 from gemmetry.tuning.dispatcher.choosing import Chooser
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
@@ -133,8 +133,7 @@ class Evaluation:
     @property
     def own_choices(self) -> float:
         """Share of the shapes where the first choice was measured."""
-        free = sum(not one.restricted for one in self.replayed)
-        return free / len(self.replayed)
+        return sum(not one.restricted for one in self.replayed) / len(self.replayed)
 
 
 def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
@@ -150,8 +149,8 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
     measured: list[tuple[MatmulProblem, _Times]] = []
     seen = unusable = 0
     for group in group_by_problem(_matmuls(results, table.target)).values():
-        usable = [r for r in group if is_usable(r) and r.measurement is not None]
-        times = {name: median_ns(record) for name, record in best_times(usable).items()}
+        bests = best_times(filter(is_timed, group))
+        times = {name: median_ns(record) for name, record in bests.items()}
         problem = problem_of(parse_operation(group[0].operation))
         if problem in known:
             seen += 1
@@ -169,7 +168,7 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
     replayed = [_replay(table, chooser, problem, times) for problem, times in measured]
     own = [(times, one.choice) for (_, times), one in zip(measured, replayed, strict=True)]
     others = _baselines(table, chooser, measured)
-    known_families = [one.known_family for one in replayed]
+    families = {"new families": False, "known families": True}
     return Evaluation(
         replayed=tuple(replayed),
         policies=(
@@ -177,9 +176,9 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
             *(summary(str(policy), picks) for policy, picks in others.items()),
         ),
         families=tuple(
-            summary(name, [p for p, is_known in zip(own, known_families, strict=True)
-                           if is_known is wanted])
-            for name, wanted in (("new families", False), ("known families", True))
+            summary(name, [pick for pick, one in zip(own, replayed, strict=True)
+                           if one.known_family is wanted])
+            for name, wanted in families.items()
         ),
         seen=seen,
         unusable=unusable,
@@ -229,15 +228,15 @@ def _replay(
         best=best,
         best_ns=times[best],
         cublas_ns=times[CUBLAS],
-        library_ns=min(ns for name, ns in times.items() if _is_library(name)),
+        library_ns=min(
+            ns
+            for name, ns in times.items()
+            if traits_of(parts_of(name)[0]).baseline_rank is not None
+        ),
         regret=chosen_ns / times[best] - 1,
         known_family=any(_family(entry.problem) == _family(problem) for entry in table.entries),
         restricted=choices[0].candidate not in times,
     )
-
-
-def _is_library(candidate: str) -> bool:
-    return traits_of(parts_of(candidate)[0]).baseline_rank is not None
 
 
 def _family(problem: MatmulProblem) -> tuple[str, int, int]:
@@ -279,12 +278,9 @@ def _single_best(table: DispatchTable, signature: str) -> str:
     names = sorted({name for entry in entries for name in entry.times_ns})
 
     def cost(name: str) -> float:
-        return sum(
-            math.log(
-                entry.times_ns.get(name, entry.times_ns[CUBLAS]) / min(entry.times_ns.values())
-            )
-            for entry in entries
-        )
+        all_times = (entry.times_ns for entry in entries)
+        ratios = (times.get(name, times[CUBLAS]) / min(times.values()) for times in all_times)
+        return sum(map(math.log, ratios))
 
     return min(names, key=cost, default=CUBLAS)
 
@@ -292,13 +288,12 @@ def _single_best(table: DispatchTable, signature: str) -> str:
 def _noise(results: ResultSet, target: str) -> Regret:
     """Regrets between records of one candidate: a configuration that was measured both by its name
     and as ``default``."""
-    groups: dict[tuple[object, str], list[float]] = {}
-    for problem, group in group_by_problem(_matmuls(results, target)).items():
-        for record in group:
-            if is_usable(record) and record.measurement is not None:
-                key = (problem, candidate_name(record))
-                groups.setdefault(key, []).append(median_ns(record))
-    return _regret("noise", [max(g) / min(g) - 1 for g in groups.values() if len(g) > 1])
+    groups = [
+        list(map(median_ns, alike))
+        for group in group_by_problem(_matmuls(results, target)).values()
+        for alike in grouped(filter(is_timed, group), candidate_name).values()
+    ]
+    return _regret("noise", [max(ns) / min(ns) - 1 for ns in groups if len(ns) > 1])
 
 
 def _matmuls(results: ResultSet, target: str) -> list[Record]:
@@ -315,8 +310,7 @@ _CUBLAS = "cuBLAS"
 
 def library_name(target: str) -> str:
     """What computes where no candidate is chosen: torch, whose library on NVIDIA is cuBLAS."""
-    is_nvidia = parse_target(target).kind is TargetKind.CUDA
-    return _CUBLAS if is_nvidia else CUBLAS.partition(":")[0]
+    return _CUBLAS if parse_target(target).kind is TargetKind.CUDA else parts_of(CUBLAS)[0]
 
 
 def _size(shape: tuple[int, int, int]) -> str:
@@ -325,9 +319,8 @@ def _size(shape: tuple[int, int, int]) -> str:
 
 def _why(entry: TunedShape) -> str:
     """Why a shape has its choice."""
-    if entry.choice != CUBLAS:
-        return "shown to be faster"
-    return _WHY.get(entry.verdict, entry.verdict)
+    usual = _WHY.get(entry.verdict, entry.verdict)
+    return usual if entry.choice == CUBLAS else "shown to be faster"
 
 
 _WHY = {
@@ -352,15 +345,9 @@ def entry_table(table: DispatchTable) -> Table:
         Column("verdict", absent="–", description="what the ratio shows"),
     )  # fmt: skip
     rows = [
-        [
-            _size(entry.shape),
-            entry.signature,
-            library if entry.choice == CUBLAS else entry.choice,
-            entry.ratio,
-            _why(entry),
-            entry.verdict or None,
-        ]
-        for entry in table.entries
+        [_size(one.shape), one.signature, library if one.choice == CUBLAS else one.choice,
+         one.ratio, _why(one), one.verdict or None]
+        for one in table.entries
     ]  # fmt: skip
     return Table("choices", columns, rows)
 

@@ -14,6 +14,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import (
     DispatchError,
     GemmetryError,
@@ -92,14 +93,13 @@ class Arguments(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether it is the product of two matrices and nothing else, into a new one."""
-        others = (self.addend, self.bias, self.out, self.activation)
-        return (self.alpha, self.beta) == (1, 0) and all(one is None for one in others)
+        return self[2:] == (None, None, None, 1, 0, None)
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for calls that the same function computes."""
         found: list[object] = [self.alpha, self.beta, self.activation]
-        for tensor in (self.a, self.b, self.addend, self.bias, self.out):
+        for tensor in self[:5]:
             if tensor is None:
                 found.append(None)
             else:
@@ -130,9 +130,8 @@ def check(call: Arguments) -> None:
             hint="For fp8 use torch._scaled_mm, for int8 torch._int_mm.",
         )
     m, n = a.shape[0], b.shape[1]
-    shapes = {"b": tuple(b.shape), "addend": (m, n), "bias": (n,)}
-    outputs = [] if call.out is None else [("out", call.out)]
-    for name, tensor in (*call.tensors, *outputs):
+    shapes = {"a": a.shape, "b": b.shape, "addend": (m, n), "bias": (n,), "out": (m, n)}
+    for name, tensor in (*call.tensors, *([] if call.out is None else [("out", call.out)])):
         if tensor.dtype != a.dtype:
             raise RequestError(
                 f"{name} is {_plain(tensor.dtype)} and a is {_plain(a.dtype)}",
@@ -143,10 +142,9 @@ def check(call: Arguments) -> None:
                 f"{name} is on {tensor.device} and a is on {a.device}",
                 hint=f"Move one of them: {name}.to(a.device).",
             )
-        wanted = shapes.get(name, (m, n) if name == "out" else tuple(a.shape))
-        if tuple(tensor.shape) != wanted:
+        if tuple(tensor.shape) != tuple(shapes[name]):
             raise RequestError(
-                f"{name} is {_size(tensor)}, not {'x'.join(map(str, wanted))}",
+                f"{name} is {_size(tensor)}, not {'x'.join(map(str, shapes[name]))}",
                 hint="The result is as high as a and as wide as b; bias has its width.",
             )
     _check_numbers(call)
@@ -210,8 +208,7 @@ def _rows(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.int64
         stride, size = axes[-1]
         span = stride * (size - 1) + 1
     for stride, size in axes[:-1]:
-        steps = np.arange(size, dtype=np.int64) * stride
-        offsets = (offsets[:, None] + steps[None, :]).reshape(-1)
+        offsets = np.add.outer(offsets, np.arange(size, dtype=np.int64) * stride).reshape(-1)
     begin = tensor.data_ptr() + np.sort(offsets) * tensor.element_size()
     return np.stack([begin, begin + span * tensor.element_size()], axis=1)
 
@@ -227,18 +224,18 @@ def problem_of_call(call: Arguments) -> MatmulProblem | None:
         return None
     if min(m, n, k) == 0 or max(m * k, n * k, m * n) >= LARGEST_TENSOR:
         return None
-    layouts = [layout_of(a), layout_of(b, Layout.COLUMN)]
+    lhs, rhs = layout_of(a), layout_of(b, Layout.COLUMN)
     result = Layout.ROW if call.out is None else layout_of(call.out)
     if call.addend is not None and not is_stored(call.addend, result):
         return None
-    if None in layouts or result is None or not (call.bias is None or call.bias.is_contiguous()):
+    is_turned = call.bias is not None and not call.bias.is_contiguous()
+    if lhs is None or rhs is None or result is None or is_turned:
         return None
     steps = [EpilogueStep.BIAS] if call.bias is not None else []
     if call.activation is not None:
         steps.append(EpilogueStep(call.activation))
     signature = Signature(
-        OperationKind.MATMUL, dtype, dtype, dtype,
-        lhs_layout=layouts[0] or Layout.ROW, rhs_layout=layouts[1] or Layout.ROW,
+        OperationKind.MATMUL, dtype, dtype, dtype, lhs_layout=lhs, rhs_layout=rhs,
         result_layout=result, alpha=call.alpha, beta=call.beta, epilogue=tuple(steps),
     )  # fmt: skip
     return problem_of(Operation(signature, MatmulShape(m, n, k)))
@@ -247,14 +244,13 @@ def problem_of_call(call: Arguments) -> MatmulProblem | None:
 def layout_of(matrix: torch.Tensor, preferred: Layout = Layout.ROW) -> Layout | None:
     """How a packed matrix is stored, `preferred` for a vector, which is stored both ways; None for
     one that is not packed."""
-    found = [layout for layout in (Layout.ROW, Layout.COLUMN) if is_stored(matrix, layout)]
-    return preferred if preferred in found else next(iter(found), None)
+    order = (preferred, Layout.ROW, Layout.COLUMN)
+    return next((layout for layout in order if is_stored(matrix, layout)), None)
 
 
 def is_stored(matrix: torch.Tensor, layout: Layout | None) -> bool:
     """Whether a matrix is packed in that layout."""
-    as_stored = matrix.mT if layout is Layout.COLUMN else matrix
-    return layout is not None and as_stored.is_contiguous()
+    return layout is not None and (matrix.mT if layout is Layout.COLUMN else matrix).is_contiguous()
 
 
 def _size(tensor: torch.Tensor) -> str:
@@ -287,22 +283,17 @@ def compute(call: Arguments) -> torch.Tensor:
     return result
 
 
-class CublasLt:
+def by_cublaslt(call: Arguments) -> torch.Tensor:
     """The product of torch by cuBLASLt, whatever library the caller prefers; the preference is the
     process's, and is put back."""
-
-    def __init__(self) -> None:
-        self._lt = torch._C._BlasBackend.Cublaslt
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        preferred = torch._C._get_blas_preferred_backend()
-        if preferred == self._lt:
-            return torch.mm(a, b)
-        torch._C._set_blas_preferred_backend(self._lt)
-        try:
-            return torch.mm(a, b)
-        finally:
-            torch._C._set_blas_preferred_backend(preferred)
+    preferred, lt = torch._C._get_blas_preferred_backend(), torch._C._BlasBackend.Cublaslt
+    if preferred == lt:
+        return torch.mm(call.a, call.b)
+    torch._C._set_blas_preferred_backend(lt)
+    try:
+        return torch.mm(call.a, call.b)
+    finally:
+        torch._C._set_blas_preferred_backend(preferred)
 
 
 TABLE_VARIABLE = "GEMMETRY_DISPATCHER_TABLE"
@@ -390,10 +381,8 @@ class Dispatcher:
     def _usable(self, problem: MatmulProblem, candidate: str, call: Arguments) -> Function | None:
         """A function that has computed `call` once; None if the candidate fails."""
         if candidate == _CUBLASLT:
-            if not call.is_plain or self.target.kind is not TargetKind.CUDA:
-                return None
-            product = CublasLt()
-            return lambda one: product(one.a, one.b)
+            is_possible = call.is_plain and self.target.kind is TargetKind.CUDA
+            return by_cublaslt if is_possible else None
         if self.executable(problem, candidate, _stream(self.target)) is None:
             return None
         function = kernel_function(self, problem, candidate)
@@ -406,7 +395,8 @@ class Dispatcher:
 
     def _build(self, problem: MatmulProblem, candidate: str) -> Executable | None:
         try:
-            dispatch = self._dispatch(problem.name, candidate)
+            found = dispatch_of(problem.name, candidate, self.target.name, provider_of)
+            dispatch = replace(found, target=self.target)
             folder = user_cache("dispatcher") / "generated"
             return provider_of(dispatch.provider).build(dispatch, Workspace(generated=folder))
         except UnsupportedError:
@@ -416,21 +406,14 @@ class Dispatcher:
             _warn(f"{candidate} cannot be built for {problem.name}, another one is used: {line}")
             return None
 
-    def _dispatch(self, operation: str, candidate: str) -> Dispatch:
-        found = dispatch_of(operation, candidate, self.target.name, provider_of)
-        return Dispatch(found.operation, found.configuration, found.provider, self.target)
-
     def _permits(self, problem: MatmulProblem, candidate: str) -> bool:
         """Whether the provider works here, supports the operation, and still has the sources that
         were verified."""
         if candidate == _CUBLASLT:
             return self.target.kind is TargetKind.CUDA
-        name = parts_of(candidate)[0]
         try:
-            provider = provider_of(name)
-            if provider.available() is not None:
-                return False
-            if provider.supports(operation_of(problem), self.target) is not None:
+            provider, operation = provider_of(parts_of(candidate)[0]), operation_of(problem)
+            if provider.available() or provider.supports(operation, self.target):
                 return False
         except GemmetryError:
             return False

@@ -82,8 +82,7 @@ class MatmulProblem(NamedTuple):
 
     def distance(self, other: MatmulProblem) -> float:
         """Euclidean distance in octaves of M, N and K."""
-        pairs = zip(self.shape, other.shape, strict=True)
-        return math.hypot(*(math.log2(a / b) for a, b in pairs))
+        return math.hypot(*(math.log2(a / b) for a, b in zip(self.shape, other.shape, strict=True)))
 
 
 def problem_of(operation: Operation) -> MatmulProblem:
@@ -117,8 +116,7 @@ def tail_class(problem: MatmulProblem, configuration: Configuration) -> str:
     """The axes that are no multiples of the configuration's tile, as in ``mk``; ``whole`` if
     there are none. A kernel that is correct for one shape of a class takes the same paths for the
     others."""
-    tile = configuration.tile or _DEFAULT_TILE
-    sizes = zip("mnk", problem.shape, tile, strict=True)
+    sizes = zip("mnk", problem.shape, configuration.tile or _DEFAULT_TILE, strict=True)
     return "".join(axis for axis, size, step in sizes if size % step) or "whole"
 
 
@@ -343,11 +341,9 @@ def source_digest(
     found = hashlib.sha256()
     with tempfile.TemporaryDirectory(prefix="gemmetry-") as folder:
         paths = provider.generate([dispatch], Workspace(generated=Path(folder)))
-        stored = {
-            one.name: kept / one.name for one in paths if kept and (kept / one.name).is_file()
-        }
         for path in sorted(paths, key=lambda one: one.name):
-            data = stored.get(path.name, path).read_bytes()
+            stored = kept / path.name if kept else path
+            data = (stored if stored.is_file() else path).read_bytes()
             found.update(f"{path.name}\0{len(data)}\0".encode() + data)
     for name, version in sorted((versions or {}).items()):
         found.update(f"{name}={version}\0".encode())
