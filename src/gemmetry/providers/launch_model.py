@@ -48,11 +48,10 @@ def modelled_ns(operation: Operation, configuration: Configuration, device: Devi
     slices = _count(configuration, "splits")
     # The blocks of a cluster share what they read.
     rows, columns = (_count(configuration, f"cluster_{axis}") for axis in "mn")
-    fetched = tile_m / columns + tile_n / rows
     tiles = -(-m // tile_m) * -(-n // tile_n) * batch
     waves = -(-tiles * slices // _PROCESSORS)
     compute_s = waves * 2 * tile_m * tile_n * (k / slices) / (peak / _PROCESSORS)
-    l2_s = tiles * fetched * k * lhs.storage_bits / 8 / _L2_BYTES_PER_S
+    l2_s = tiles * (tile_m / columns + tile_n / rows) * k * lhs.storage_bits / 8 / _L2_BYTES_PER_S
     memory_s = operation.bytes / device.bandwidth_bytes_per_s
     fixed_ns = _LAUNCH_NS + waves * _WAVE_NS + _SLICES_NS * (slices > 1)
     return fixed_ns + 1e9 * max(compute_s, l2_s, memory_s)
@@ -154,8 +153,7 @@ class CostProbe:
     ) -> None:
         """`prepare` creates a launch of an operation, including its inputs; `clock` returns
         seconds."""
-        self._prepare = prepare
-        self._clock = clock
+        self._prepare, self._clock = prepare, clock
         self._seconds: dict[Operation, float] = {}
 
     def seconds(self, operation: Operation) -> float | None:
@@ -166,16 +164,12 @@ class CostProbe:
             small = shrunk(operation, size)
             if small.flops * SHARE > operation.flops:
                 break
-            took = self._time(small)
-            predicted.append(took * operation.flops / small.flops)
-            if took > LONG_S:
+            if small not in self._seconds:
+                self._seconds[small] = least_seconds(self._prepare(small), self._clock)
+            predicted.append(self._seconds[small] * operation.flops / small.flops)
+            if self._seconds[small] > LONG_S:
                 break
         return min(predicted, default=None)
-
-    def _time(self, small: Operation) -> float:
-        if small not in self._seconds:
-            self._seconds[small] = least_seconds(self._prepare(small), self._clock)
-        return self._seconds[small]
 
 
 def least_seconds(launch: Launch, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -204,6 +198,6 @@ def shrunk(operation: Operation, size: int) -> Operation:
         )
         return replace(operation, shape=smaller)
     slices = operation.signature.split_k_slices
-    depth = max(1, min(shape.k, size) // slices) * slices
-    rows, columns = min(shape.m, size), min(shape.n, size)
-    return replace(operation, shape=MatmulShape(rows, columns, depth, min(shape.batch, 4)))
+    m, n, k, batch = (min(extent, size) for extent in shape)
+    depth = max(1, k // slices) * slices
+    return replace(operation, shape=MatmulShape(m, n, depth, min(batch, 4)))

@@ -14,6 +14,7 @@ from gemmetry.domain.contracts import Compiled, Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
+from gemmetry.domain.tables import grouped
 from gemmetry.providers.base import BaseProvider, Requirement, is_installed
 from gemmetry.providers.iree_provider import support
 from gemmetry.providers.iree_provider.batches import BatchCompiler, write_source, write_tuning_specs
@@ -96,13 +97,11 @@ class IreeProvider(BaseProvider):
         return True
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
-        operations: dict[Operation, list[Dispatch]] = {}
-        for dispatch in dispatches:
-            if self._refusal(dispatch) is None:
-                operations.setdefault(dispatch.operation, []).append(dispatch)
-        paths = [write_source(workspace.generated, of) for of in operations.values()]
+        good = [dispatch for dispatch in dispatches if self._refusal(dispatch) is None]
+        operations = grouped(good, lambda dispatch: dispatch.operation).values()
+        paths = [write_source(workspace.generated, of) for of in operations]
         if self.options.get("tuning_specs"):
-            for of in operations.values():
+            for of in operations:
                 paths += write_tuning_specs(of, workspace.generated)
         return paths
 

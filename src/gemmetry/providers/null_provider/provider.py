@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.operation import Layout, Operation, operation_name, print_number
 from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.tables import grouped
 from gemmetry.hardware.host_device import HostBuffer, HostDevice, red_zones
 from gemmetry.numerics.references import evaluate, plain_product
 from gemmetry.providers.base import BaseProvider, output_folder
@@ -123,15 +124,16 @@ def parse_behaviour(name: str) -> Behaviour | None:
     """The behaviour whose name is exactly `name`; None if there is none."""
     kinds = {str(kind): kind for kind in BehaviourKind}
     if kind := kinds.get(name):
-        behaviour = Behaviour(kind, _DEFAULT_VALUES.get(kind, 0.0))
+        value = _DEFAULT_VALUES.get(kind, 0.0)
     else:
         word, _, number = name.rpartition("_")
         kind = kinds.get(word)
         if kind not in _VALUE_REQUIRED | _INTEGER_VALUES or not _VALUE.fullmatch(number):
             return None
-        behaviour = Behaviour(kind, parse_number(number))
-        if kind in _INTEGER_VALUES and not behaviour.value.is_integer():
+        value = parse_number(number)
+        if kind in _INTEGER_VALUES and not value.is_integer():
             return None
+    behaviour = Behaviour(kind, value)
     return behaviour if behaviour.name == name else None
 
 
@@ -140,10 +142,9 @@ def _behaviour_of(name: str) -> Behaviour:
     Raises:
         UnknownNameError: there is no such behaviour.
     """
-    behaviour = parse_behaviour(name)
-    if behaviour is None:
-        raise UnknownNameError("configuration of the null provider", name, BehaviourKind)
-    return behaviour
+    if behaviour := parse_behaviour(name):
+        return behaviour
+    raise UnknownNameError("configuration of the null provider", name, BehaviourKind)
 
 
 PEAK_FLOPS_PER_NS = 1000.0
@@ -232,8 +233,7 @@ class NullExecutable:
                 _falsify(output)
             case BehaviourKind.WRONG_NAN:
                 is_integer = np.issubdtype(output.dtype, np.integer)
-                worst = np.iinfo(output.dtype).min if is_integer else np.nan
-                output.reshape(-1)[-1] = worst
+                output.reshape(-1)[-1] = np.iinfo(output.dtype).min if is_integer else np.nan
             case BehaviourKind.MUTATE_INPUTS:
                 inputs[0].reshape(-1).view(np.uint8)[0] ^= 1
             case BehaviourKind.OUT_OF_BOUNDS:
@@ -254,10 +254,9 @@ class NullExecutable:
     def _compute_but_last_row(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> None:
         result = np.empty_like(output)
         self._compute(inputs, result)
-        if self._operation.signature.result_layout is Layout.COLUMN:
-            output[..., :-1] = result[..., :-1]
-        else:
-            output[..., :-1, :] = result[..., :-1, :]
+        is_turned = self._operation.signature.result_layout is Layout.COLUMN
+        last = np.s_[..., :-1] if is_turned else np.s_[..., :-1, :]
+        output[last] = result[last]
 
 
 class NullProvider(BaseProvider):
@@ -293,10 +292,9 @@ class NullProvider(BaseProvider):
     @cached_property
     def _configurations(self) -> tuple[Configuration, ...]:
         """The same for every operation, as plans of a million operations call this for each."""
-        names = dict.fromkeys(
-            (BehaviourKind.DEFAULT, BehaviourKind.FAST, *self.options.get("configurations", ()))
-        )
-        return tuple(_configuration(_behaviour_of(str(name))) for name in names)
+        more = self.options.get("configurations", ())
+        names = dict.fromkeys(map(str, (BehaviourKind.DEFAULT, BehaviourKind.FAST, *more)))
+        return tuple(_configuration(_behaviour_of(name)) for name in names)
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
@@ -309,15 +307,16 @@ class NullProvider(BaseProvider):
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
         """Write one text file per operation with the names of its dispatches."""
-        names: dict[Path, list[str]] = {}
-        for dispatch in dispatches:
+
+        def source_of(dispatch: Dispatch) -> Path:
             folder = output_folder(workspace.generated, dispatch)
-            source = folder / f"{operation_name(dispatch.operation)}.txt"
-            names.setdefault(source, []).append(dispatch.name)
-        for source, lines in names.items():
+            return folder / f"{operation_name(dispatch.operation)}.txt"
+
+        found = grouped(dispatches, source_of)
+        for source, own in found.items():
             source.parent.mkdir(parents=True, exist_ok=True)
-            source.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return list(names)
+            source.write_text("".join(f"{one.name}\n" for one in own), encoding="utf-8")
+        return list(found)
 
     def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterator[Compiled]:
         """Sleep ``seconds_per_compile`` for each dispatch that has no binary yet."""
@@ -343,9 +342,7 @@ class NullProvider(BaseProvider):
         if "predicted_seconds" in self.options:
             return float(self.options["predicted_seconds"])
         behaviour = parse_behaviour(dispatch.configuration.name)
-        if behaviour is None:
-            return None
-        return simulated_ns(dispatch.operation, behaviour) / 1e9
+        return simulated_ns(dispatch.operation, behaviour) / 1e9 if behaviour else None
 
     def _compile_one(self, dispatch: Dispatch, workspace: Workspace) -> int:
         """Compile unless this has been done already. Returns the duration in ns."""
@@ -374,10 +371,8 @@ class NullProvider(BaseProvider):
 
 
 def _configuration(behaviour: Behaviour) -> Configuration:
-    parameters: dict[str, Any] = {"behaviour": str(behaviour.kind)}
-    if behaviour.value:
-        parameters["value"] = behaviour.value
-    return Configuration(behaviour.name, parameters)
+    value = {"value": behaviour.value} if behaviour.value else {}
+    return Configuration(behaviour.name, {"behaviour": str(behaviour.kind), **value})
 
 
 def simulated_ns(operation: Operation, behaviour: Behaviour) -> float:

@@ -96,11 +96,9 @@ class NumpyProvider(BaseProvider):
         return (Configuration(DEFAULT_CONFIGURATION),)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        reason = self.supports(dispatch.operation, dispatch.target)
-        if reason is not None:
+        if reason := self.supports(dispatch.operation, dispatch.target):
             raise UnsupportedError(f"{dispatch}: {reason}")
-        thread_notes = self._apply_threads()
-        threads = blas_threads()
+        thread_notes, threads = self._apply_threads(), blas_threads()
         facts = BuildFacts(
             default_configuration=blas_name() + (f", {threads} threads" if threads else ""),
             notes=(*_notes(dispatch.operation), *thread_notes),

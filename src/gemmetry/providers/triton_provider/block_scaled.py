@@ -32,9 +32,8 @@ from gemmetry.domain.operation import (
     Layout,
     Operation,
     Signature,
-    TensorSpec,
 )
-from gemmetry.providers.base import SHARED_BYTES
+from gemmetry.providers.base import SHARED_BYTES, compute_capability
 
 _KIB = 1024
 
@@ -65,12 +64,12 @@ class Architecture:
     @property
     def number(self) -> int:
         """90 for ``sm_90``."""
-        return int(self.name.removeprefix("sm_"))
+        return compute_capability(self.name)
 
 
 def _nvidia(name: str) -> Architecture:
     """fp8: PTX ISA, mma and wgmma."""
-    fp8 = (E4M3, E5M2) if int(name.removeprefix("sm_")) >= 89 else ()
+    fp8 = (E4M3, E5M2) if compute_capability(name) >= 89 else ()
     return Architecture(name, SHARED_BYTES[name], 32, 255, fp8, tf32=True)
 
 
@@ -229,7 +228,7 @@ def _decomposes_factors(architecture: Architecture) -> bool:
         release = metadata.version("triton").split(".")[:2]
     except metadata.PackageNotFoundError:
         return True  # What a newer one will do.
-    return tuple(int(one) for one in release) >= _DECOMPOSES
+    return tuple(map(int, release)) >= _DECOMPOSES
 
 
 def why_not_native(signature: Signature, architecture: Architecture) -> str:
@@ -292,14 +291,9 @@ def strides(operation: Operation) -> dict[str, int]:
     found = {"lda": lda, "ldb": ldb, "stride_a": m * lda, "stride_b": n * ldb}
     for spec in operation.inputs:
         if spec.role in ("scale_a", "scale_b"):
-            side = spec.role[-1]
-            line, block = _line_and_block(spec, lines_first=side == "a")
-            found[f"line_{side}"], found[f"block_{side}"] = line, block
-            found[f"stride_scale_{side}"] = spec.shape[-2] * spec.shape[-1]
+            side, (rows, columns) = spec.role[-1], spec.shape[-2:]
+            steps = (1, rows) if spec.layout is Layout.COLUMN else (columns, 1)
+            line, block = steps if side == "a" else reversed(steps)
+            found |= {f"line_{side}": line, f"block_{side}": block}
+            found[f"stride_scale_{side}"] = rows * columns
     return found
-
-
-def _line_and_block(spec: TensorSpec, *, lines_first: bool) -> tuple[int, int]:
-    rows, columns = spec.shape[-2:]
-    first, second = (1, rows) if spec.layout is Layout.COLUMN else (columns, 1)
-    return (first, second) if lines_first else (second, first)

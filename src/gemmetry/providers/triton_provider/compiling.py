@@ -82,7 +82,8 @@ def compile_kernel(
     )
     options = {"num_warps": plan.warps, "num_stages": plan.stages, "enable_fp_fusion": True}
     os.environ.setdefault("TRITON_CACHE_DIR", str(generated / "triton" / "cache"))
-    target = _gpu_target(architecture)
+    backend = ("hip", architecture.name) if architecture.is_amd else ("cuda", architecture.number)
+    target = GPUTarget(*backend, architecture.warp_size)
     before = time.perf_counter_ns()
     with _always_compiling(force), as_compile_error(dispatch):
         kernel = triton.compile(source, target=target, options=options)
@@ -99,11 +100,9 @@ def compile_kernel(
 
 @contextlib.contextmanager
 def _always_compiling(force: bool) -> Iterator[None]:
-    if not force:
-        yield
-        return
-    with triton.knobs.compilation.scope():
-        triton.knobs.compilation.always_compile = True
+    with triton.knobs.compilation.scope() if force else contextlib.nullcontext():
+        if force:
+            triton.knobs.compilation.always_compile = True
         yield
 
 
@@ -132,19 +131,10 @@ def first_useful_line(error: BaseException) -> str:
     while error.__cause__ is not None and str(error.__cause__).strip():
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    informative = [
-        line for line in lines if re.search(r"error|exceed|out of resource|assert", line, re.I)
-    ]
-    if informative:
-        return informative[0][:300]
+    words = re.compile(r"error|exceed|out of resource|assert", re.I)
     # Triton's front end shows the code with a caret under it, and the reason in the last line.
-    return lines[-1][:300] if lines else type(error).__name__
-
-
-def _gpu_target(architecture: Architecture) -> GPUTarget:
-    if architecture.is_amd:
-        return GPUTarget("hip", architecture.name, architecture.warp_size)
-    return GPUTarget("cuda", architecture.number, architecture.warp_size)
+    last = lines[-1] if lines else type(error).__name__
+    return next(filter(words.search, lines), last)[:300]
 
 
 def _read_facts(
@@ -167,8 +157,8 @@ def _read_facts(
         registers, spilled = parse_resource_usage(printed or "")
         if cubin is not None and printed is not None:
             log = f"$ cuobjdump -res-usage {cubin.name}\n{printed}".encode()
-            log_file = {"tool_output_path": (f"{stem}.log", log)}
-            paths |= written_files(dispatch, generated, log_file)
+            file = (f"{stem}.log", log)
+            paths |= written_files(dispatch, generated, {"tool_output_path": file})
     paths.pop("ttgir", None)
     return BuildFacts(
         registers=registers,
@@ -185,15 +175,12 @@ def amd_resources(assembly: str) -> tuple[int | None, int | None]:
     """Vector registers (with accumulation registers) and spilled bytes per lane, from the kernel
     metadata at the end of AMD assembly (LLVM AMDGPU guide, code object V5 metadata)."""
 
-    def entry(name: str) -> int | None:
-        match = re.search(rf"\.{name}:\s+(\d+)", assembly)
-        return int(match[1]) if match else None
-
-    vector, spilled = entry("vgpr_count"), entry("vgpr_spill_count")
+    vector = re.search(r"\.vgpr_count:\s+(\d+)", assembly)
+    spilled = re.search(r"\.vgpr_spill_count:\s+(\d+)", assembly)
     if vector is None or spilled is None:
         return None, None
     # .vgpr_count is the unified total on CDNA 2 and later, accumulation registers included.
-    return vector, 4 * spilled
+    return int(vector[1]), 4 * int(spilled[1])
 
 
 def _resource_usage(cubin: Path) -> str | None:
@@ -211,9 +198,7 @@ def parse_resource_usage(output: str) -> tuple[int | None, int | None]:
     """``REG:210 STACK:0 SHARED:0 LOCAL:0`` -> (210, 0): registers, stack plus local bytes. The
     kernel has no arrays of its own, so its stack holds spilled registers only."""
     match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", output)
-    if match is None:
-        return None, None
-    return int(match[1]), int(match[2]) + int(match[3])
+    return (int(match[1]), int(match[2]) + int(match[3])) if match else (None, None)
 
 
 _RESERVED_SHARED_BYTES = 1024
@@ -293,18 +278,13 @@ def interpreted(dispatch: Dispatch, plan: KernelPlan, device: TorchDevice) -> Ex
 
     facts = BuildFacts(matrix_instruction="none", notes=("ran in Triton's interpreter",))
     interpret = KERNELS[plan.kernel][(plan.programs,)]
-    types = list(plan.pointers.values())
 
     def launch(*arguments: Any) -> None:
         # The interpreter takes types from the tensors, where bytes stand for several formats.
-        given = iter(types)
-        interpret(
-            *(
-                value.view(torch.uint8)
-                if isinstance(value, torch.Tensor) and next(given) == "*u8"
-                else value
-                for value in arguments
-            )
-        )
+        types, given = iter(plan.pointers.values()), list(arguments)
+        for position, value in enumerate(arguments):
+            if isinstance(value, torch.Tensor) and next(types) == "*u8":
+                given[position] = value.view(torch.uint8)
+        interpret(*given)
 
     return _executable(dispatch, plan, launch, device, facts)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import zip_longest
 from typing import Any
 
 from gemmetry.domain.contracts import TunedDispatch
@@ -91,7 +92,6 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
     roles = {spec.role: index for index, spec in enumerate(operation.inputs)}
     tensors = (*operation.inputs, operation.output)
     types = {spec.role: f"*{TRITON_TYPES[spec.dtype]}" for spec in tensors}
-    steps = [str(step) for step in s.epilogue]
     constants: dict[str, Any] = {
         "C_ROW_MAJOR": s.result_layout is Layout.ROW,
         "ALPHA": s.alpha,
@@ -138,11 +138,9 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
         # The kernel reinterprets bytes: e2m1 and e8m0 have no type in Triton.
         factors = "*fp32" if s.blocks.dtype is F32 else "*u8"
         types |= {"lhs": "*u8", "rhs": "*u8", "scale_a": factors, "scale_b": factors}
-    for position in range(4):
-        constants[f"STEP_{position + 1}"] = steps[position] if position < len(steps) else None
-    for name, role in _POINTERS.items():
-        if role not in types:
-            constants[name] = None
+    for number, step in zip_longest(range(1, 5), map(str, s.epilogue)):
+        constants[f"STEP_{number}"] = step
+    constants |= {name: None for name, role in _POINTERS.items() if role not in types}
     return KernelPlan(
         pointers={name: types[role] for name, role in _POINTERS.items() if role in types},
         inputs={name: roles[role] for name, role in _POINTERS.items() if role in roles},
@@ -204,9 +202,8 @@ def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], device: str, suffix: s
         lines.append(f'    "{operation}": [')
         for row in rows:
             constants = ", ".join(f'"{name}": {value}' for name, value in row["constants"].items())
-            lines.append(
-                _CONFIG.format(**{**row, "constants": constants}, us=row["median_ns"] / 1e3)
-            )
+            text = {**row, "constants": constants, "us": row["median_ns"] / 1e3}
+            lines.append(_CONFIG.format(**text))
         lines.append("    ],")
     about = "Operation -> its configurations, the fastest first, then those that tie with it."
     return "\n".join([*lines, "}", f'"""{about}"""']) + "\n"

@@ -108,11 +108,11 @@ def _type_reason(s: Signature, architecture: Architecture | None) -> str | None:
 def _accumulator_reason(s: Signature, architecture: Architecture | None) -> str | None:
     if s.accumulator is default_accumulator(s.lhs, s.rhs, s.result):
         return None
-    if s.accumulator is F16 and s.lhs is F16:
-        if architecture is None or architecture.is_amd:
-            return "f16 accumulators need NVIDIA tensor cores (AMD's mfma accumulates in f32)"
-        return None
-    return f"no matrix instruction accumulates {s.lhs} in {s.accumulator}"
+    if s.accumulator is not F16 or s.lhs is not F16:
+        return f"no matrix instruction accumulates {s.lhs} in {s.accumulator}"
+    if architecture is None or architecture.is_amd:
+        return "f16 accumulators need NVIDIA tensor cores (AMD's mfma accumulates in f32)"
+    return None
 
 
 def _size_reason(operation: Operation) -> str | None:
@@ -160,8 +160,7 @@ def search_space(
     """The listed tiles first, then every other tile that is valid for `operation`, fits its size
     and keeps its warps busy. For Triton's interpreter (architecture None) and AMD's GPUs the listed
     ones are all there are."""
-    listed = tiles.valid_tiles(operation, architecture)
-    found = dict.fromkeys(listed)
+    found = dict.fromkeys(tiles.valid_tiles(operation, architecture))
     if architecture is not None and not architecture.is_amd:
         m, n, _, _ = operation.matmul_shape
         found |= dict.fromkeys(
@@ -179,10 +178,9 @@ def _all(operation: Operation, architecture: Architecture) -> Iterator[TritonTil
     sizes = product(_ROWS, _COLUMNS, steps, _WARPS, _STAGES)
     if s.blocks is not None:
         methods = block_scaled.methods(s, architecture)
-        for m, n, k, warps, stages in sizes:
-            for name in methods:
-                depth = block_scaled.step(s.blocks, name, k)
-                yield TritonTile(m, n, depth, warps, stages, method=name)
+        for (m, n, k, warps, stages), name in product(sizes, methods):
+            depth = block_scaled.step(s.blocks, name, k)
+            yield TritonTile(m, n, depth, warps, stages, method=name)
         return
     for row in sizes:
         tile = TritonTile(*row)
@@ -257,15 +255,13 @@ class TritonProvider(GpuProvider):
         for dispatch in dispatches:
             folder = output_folder(workspace.generated, dispatch)
             tile = self._tile(dispatch)
-            plan = make_plan(dispatch.operation, tile)
-            text = json.dumps(plan.document(), indent=2) + "\n"
+            text = json.dumps(make_plan(dispatch.operation, tile).document(), indent=2) + "\n"
             modules = ["triton_matmul"]
             modules += ["triton_block_scaled"] * (dispatch.operation.signature.blocks is not None)
             modules += ["triton_descriptors"] * tile.describes
             written |= {folder / f"{name}.py": kernel_source(name) for name in modules}
             architecture = dispatch.target.architecture or str(dispatch.target.kind)
-            stem = f"{dispatch.configuration.name}.{architecture}"
-            written[folder / f"{stem}.json"] = text.encode()
+            written[folder / f"{dispatch.configuration.name}.{architecture}.json"] = text.encode()
         return [write_atomically(path, data) for path, data in written.items()]
 
     def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
@@ -290,8 +286,7 @@ class TritonProvider(GpuProvider):
 
         device = open_device(dispatch.target)
         built = self._compile(dispatch, replace(workspace, force=False))
-        plan = make_plan(dispatch.operation, self._tile(dispatch))
-        return load(dispatch, plan, built, device)
+        return load(dispatch, make_plan(dispatch.operation, self._tile(dispatch)), built, device)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
         if not self.interprets:

@@ -164,8 +164,7 @@ class TritonTile:
 def parse_tile(name: str) -> TritonTile | None:
     """The inverse of ``Tile.name``; None for other names and for sizes Triton cannot have
     (blocks and warps are powers of two)."""
-    match = _NAME.fullmatch(name)
-    if match is None:
+    if (match := _NAME.fullmatch(name)) is None:
         return None
     method, *sizes, parts = match.groups()
     tile = TritonTile(*map(int, sizes), method=method or "", parts=2 if parts else 1)
@@ -185,14 +184,16 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
     gfx950, one fewer elsewhere, because there a stage stays in registers.
     """
     s = operation.signature
-    a_tile = tile.block_m * tile.block_k * s.lhs.itemsize
-    b_tile = tile.block_k * tile.block_n * s.rhs.itemsize
-    if s.blocks is not None:
-        a_tile = block_scaled.bytes_of_step(s.lhs, tile.block_m * tile.block_k, tile.method)
-        b_tile = block_scaled.bytes_of_step(s.rhs, tile.block_k * tile.block_n, tile.method)
+    a_tile = tile.block_m * tile.block_k
+    b_tile = tile.block_k * tile.block_n
+    if s.blocks is None:
+        step = a_tile * s.lhs.itemsize + b_tile * s.rhs.itemsize
+    else:
+        step = block_scaled.bytes_of_step(s.lhs, a_tile, tile.method)
+        step += block_scaled.bytes_of_step(s.rhs, b_tile, tile.method)
     if tile.describes:
         # Read off Triton's metadata (3.6 and 3.9): persistent programs load while they store.
-        ring = tile.stages * (a_tile + b_tile)
+        ring = tile.stages * step
         elements = tile.block_m * tile.block_n
         stored = elements * s.result.itemsize // tile.parts
         if tile.method != PERSISTENT:
@@ -205,8 +206,8 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
         return ring + stored
     from_shared = architecture.has_wgmma and tile.block_m >= 64 and s.lhs is not F32
     if from_shared or architecture.name == "gfx950":
-        return tile.stages * (a_tile + b_tile)
-    return max(tile.stages - 1, 1) * (a_tile + b_tile)
+        return tile.stages * step
+    return max(tile.stages - 1, 1) * step
 
 
 def why_invalid(tile: TritonTile, operation: Operation, architecture: Architecture) -> str | None:
@@ -344,15 +345,12 @@ _INTERPRETED = (
 
 
 def _candidates(operation: Operation, architecture: Architecture | None) -> tuple[TritonTile, ...]:
-    s = operation.signature
-    lhs = s.lhs
+    s, lhs = operation.signature, operation.signature.lhs
     if s.blocks is not None:
-        rows = _INTERPRETED_BLOCKS if architecture is None else _BLOCKS
-        methods = block_scaled.methods(s, architecture)
         found = (
             replace(tile, block_k=block_scaled.step(s.blocks, name, tile.block_k), method=name)
-            for name in methods
-            for tile in rows
+            for name in block_scaled.methods(s, architecture)
+            for tile in (_INTERPRETED_BLOCKS if architecture is None else _BLOCKS)
         )
         return tuple(dict.fromkeys(found))
     if architecture is None:
@@ -368,15 +366,10 @@ def _candidates(operation: Operation, architecture: Architecture | None) -> tupl
 
 def valid_tiles(operation: Operation, architecture: Architecture | None) -> list[TritonTile]:
     """The tiles worth trying that pass the filter; architecture None: the interpreter."""
-    return [
-        tile
-        for tile in _candidates(operation, architecture)
-        if (
-            wrong_method(tile, operation, None) is None
-            if architecture is None
-            else why_invalid(tile, operation, architecture) is None
-        )
-    ]
+    candidates = _candidates(operation, architecture)
+    if architecture is None:
+        return [tile for tile in candidates if wrong_method(tile, operation, None) is None]
+    return [tile for tile in candidates if why_invalid(tile, operation, architecture) is None]
 
 
 def choose(operation: Operation, architecture: Architecture | None) -> TritonTile:
@@ -414,13 +407,11 @@ def ranked(operation: Operation, architecture: Architecture | None) -> list[Trit
 
     def place(tile: TritonTile) -> tuple[bool, bool, bool, int]:
         fits = _fits(tile.block_m, m)
-        programs = tile.tiles(operation)
-        enough = programs >= _FEWEST_TILES
         return (
             not (is_large and tile == persistent),
             not (fits and _fits(tile.block_n, n)),
             not fits,
-            -_FEWEST_TILES if enough else -programs,
+            -min(tile.tiles(operation), _FEWEST_TILES),
         )
 
     return sorted(tiles, key=place)

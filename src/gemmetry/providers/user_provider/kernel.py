@@ -490,14 +490,10 @@ def _failure(texts: Sequence[str], what: str, printed: bytes) -> RequestError:
 
 
 def _read(document: dict[str, Any]) -> UserKernel:
-    signature = None
+    signature, defaults = None, {True: None, False: inspect.Parameter.empty}
     if document["signature"] is not None:
         parameters = [
-            inspect.Parameter(
-                name,
-                kind=inspect._ParameterKind(kind),
-                default=None if has_default else inspect.Parameter.empty,
-            )
+            inspect.Parameter(name, inspect._ParameterKind(kind), default=defaults[has_default])
             for name, kind, has_default in document["signature"]
         ]
         signature = inspect.Signature(parameters)
@@ -513,10 +509,8 @@ def _read(document: dict[str, Any]) -> UserKernel:
 def _write(kernel: UserKernel) -> dict[str, Any]:
     signature = None
     if kernel.signature is not None:
-        signature = [
-            (p.name, int(p.kind), p.default is not p.empty)
-            for p in kernel.signature.parameters.values()
-        ]
+        listed = kernel.signature.parameters.values()
+        signature = [(one.name, int(one.kind), one.default is not one.empty) for one in listed]
     return {
         "path": str(kernel.path),
         "function": kernel.function_name,
