@@ -199,5 +199,4 @@ def shrunk(operation: Operation, size: int) -> Operation:
         return replace(operation, shape=smaller)
     slices = operation.signature.split_k_slices
     m, n, k, batch = (min(extent, size) for extent in shape)
-    depth = max(1, k // slices) * slices
-    return replace(operation, shape=MatmulShape(m, n, depth, min(batch, 4)))
+    return replace(operation, shape=MatmulShape(m, n, max(1, k // slices) * slices, min(batch, 4)))

@@ -13,8 +13,8 @@ import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from gemmetry.domain.operation import (
     Operation,
     OperationKind,
 )
+from gemmetry.domain.tables import grouped
 from gemmetry.hardware.devices import device_or_like
 from gemmetry.providers.base import traits_of
 from gemmetry.tuning.search import SearchSpace
@@ -54,8 +55,7 @@ _GPUS = {
 """Product in our table of devices -> in the library."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedTile:
+class ProposedTile(NamedTuple):
     """A tile that the library proposes."""
 
     m: int
@@ -90,13 +90,12 @@ def proposals(
             f"NVIDIA's heuristics do not know {target.product or target}",
             hint="Leave out --seeds heuristics.",
         )
-    groups: dict[tuple[str, str], list[Operation]] = {}
-    for operation in operations:
-        if operation.signature.kind is OperationKind.MATMUL:
-            key = _precision(operation), _layout(operation)
-            groups.setdefault(key, []).append(operation)
+    matmuls = [one for one in operations if one.signature.kind is OperationKind.MATMUL]
+    groups = grouped(matmuls, lambda one: (_precision(one), _layout(one)))
     found: dict[Operation, list[ProposedTile]] = {}
     for (precision, layout), members in groups.items():
+        if "?" in precision:
+            continue
         request = {
             "gpu": gpu,
             "backend": traits_of(provider).heuristics_target,
@@ -104,8 +103,7 @@ def proposals(
             "layout": layout,
             "shapes": [one.matmul_shape[:3] for one in members],
         }
-        if "?" not in precision:
-            found.update(zip(members, _ask(request), strict=True))
+        found.update(zip(members, _ask(request), strict=True))
     return found
 
 
@@ -130,14 +128,12 @@ def _ask(request: Mapping[str, Any]) -> list[list[ProposedTile]]:
     command = [sys.executable, "-m", "gemmetry.tuning.heuristics"]
     lines: list[str] = []
     last = f"it took more than {_SECONDS} s"
-    try:
+    with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
             command, input=json.dumps(request), capture_output=True, text=True, timeout=_SECONDS
         )
         lines = done.stdout.splitlines()
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-    except subprocess.TimeoutExpired:
-        pass
     count = len(request["shapes"])
     if len(lines) < count:
         raise EnvironmentFailure(
@@ -153,10 +149,9 @@ def nearest(space: SearchSpace, proposed: Sequence[ProposedTile]) -> list[int]:
     sizes = np.array([_sizes(dict(one.parameters), one.tile) for one in space.configurations])
     found: dict[int, None] = {}
     weights = np.array([4.0, 4.0, 2.0, 1.0, 1.0])
-    for tile in proposed:
-        wanted = np.log2([tile.m, tile.n, tile.k, tile.stages, max(tile.splits, 1)])
-        if len(sizes):
-            found.setdefault(int((np.abs(sizes - wanted) * weights).sum(axis=1).argmin()))
+    for tile in proposed if len(sizes) else ():
+        wanted = np.log2([*tile[:4], max(tile.splits, 1)])
+        found.setdefault(int((np.abs(sizes - wanted) * weights).sum(axis=1).argmin()))
     return list(found)
 
 

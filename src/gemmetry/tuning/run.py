@@ -9,7 +9,6 @@ Configurations to try first: what others propose, and what was fast for neighbou
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +36,7 @@ from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.providers.base import baseline_names, traits_of
 from gemmetry.tuning import heuristics
 from gemmetry.tuning.dispatcher.table import (
+    octaves,
     operation_of,
     parts_of,
     problem_of,
@@ -122,12 +122,11 @@ class PreparedTuning:
         """The plan of the finals: the chosen configurations of each space, and the baselines."""
         names = []
         for space, picks in zip(self.spaces, chosen, strict=True):
-            if picks:
-                names += [self.dispatch(space, one) for one in picks]
-                names += [
-                    NamedDispatch(operation=space.operation, provider=name, configuration=one)
-                    for name, _, one in (text.partition(":") for text in self.baselines)
-                ]
+            names += [self.dispatch(space, one) for one in picks]
+            names += [
+                NamedDispatch(operation=space.operation, provider=name, configuration=one)
+                for name, one in (map(parts_of, self.baselines) if picks else ())
+            ]
         spec = self.spec
         return self._plan(names, providers=spec.providers, baseline=spec.baseline)
 
@@ -261,7 +260,7 @@ def prepare_tuning(
     make_strategy(strategy, spaces, limit, 0)  # Its name and its library, before anything runs.
     baselines = _baselines(spec, name, provider, target, catalogue, spaces)
     level = spec.verification_level  # type: ignore[attr-defined]
-    others = dict.fromkeys(text.partition(":")[0] for text in baselines)
+    others = dict.fromkeys(parts_of(text)[0] for text in baselines)
     added = (ProviderSpec(name=other) for other in others if other != name)
     device = (target.device or target.name,)
     finals = spec.model_copy(update={"providers": (*spec.providers, *added), "device": device})
@@ -323,7 +322,7 @@ def _baselines(
     its algorithms where a provider offers that; without any, the provider's own default."""
     operations = [one.operation for one in spaces if len(one)]
     if spec.baseline:
-        other, _, configuration = spec.baseline.partition(":")
+        other, configuration = parts_of(spec.baseline)
         return (f"{other}:{configuration or DEFAULT_CONFIGURATION}",)
     found = []
     for other in baseline_names(catalogue.provider_names()):
@@ -518,7 +517,7 @@ class TuningRun:
             return EnvironmentFailure.exit_status
         shapes = self.result.shapes
         works = (one.winner if self.had_finalists else one.tried > one.failed for one in shapes)
-        return 0 if all(works) else 1
+        return int(not all(works))
 
 
 def run_tuning(
@@ -666,9 +665,7 @@ def _of_neighbours(space: SearchSpace, known: _Known) -> list[int]:
     mine = space.operation
     near = []
     for one, times in known.items():
-        # Euclidean distance in octaves of M, N, K and the batch.
-        pairs = zip(mine.matmul_shape, one.matmul_shape, strict=True)
-        distance = math.hypot(*(math.log2(a / b) for a, b in pairs))
+        distance = octaves(mine.matmul_shape, one.matmul_shape)
         if one.signature == mine.signature and distance <= _FARTHEST:
             near.append((distance, str(one), times))
     places = positions(space)

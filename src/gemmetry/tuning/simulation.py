@@ -248,14 +248,13 @@ def stored_space(results: ResultSet) -> StoredSpace:
     pairs = dict.fromkeys((record.provider, record.configuration) for record in results.records)
     [(provider, _)] = Counter(name for name, _ in pairs).most_common(1)
     own = [record for record in results.records if record.provider == provider]
-    parameters = {record.configuration: dict(record.configuration_parameters) for record in own}
     return StoredSpace(
         provider=provider,
         target=own[0].target,
         device=device_of(results),
         command=results.command,
         created=results.created,
-        parameters=parameters,
+        parameters={record.configuration: dict(record.configuration_parameters) for record in own},
         operations={
             group[0].operation: tuple(_time(record) for record in group)
             for group in group_by_problem(own).values()

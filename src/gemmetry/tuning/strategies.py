@@ -253,9 +253,8 @@ class _Posterior:
         return mean, own - between @ solved[:, 1:]
 
     def _kernel(self, a: Matrix, of_a: Indices, b: Matrix, of_b: Indices) -> Matrix:
-        squares = _squares(a, b)
         # Matérn 5/2: times change more suddenly than a Gaussian kernel assumes.
-        distance = np.sqrt(squares * (5 / max(a.shape[1], 1))) / self._length
+        distance = np.sqrt(_squares(a, b) * (5 / max(a.shape[1], 1))) / self._length
         alike = (1 + distance + distance**2 / 3) * np.exp(-distance)
         near = self._near[np.ix_(of_a, of_b)]
         return np.asarray(self._variance * alike * (_SHARE + (1 - _SHARE) * near))

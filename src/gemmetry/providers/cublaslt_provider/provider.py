@@ -123,8 +123,7 @@ def fp8_reason(who: str, operation: Operation, target: Target) -> str | None:
     """Why cuBLASLt's product of fp8 operands, called `who` in messages, or hipBLASLt's, does not
     compute `operation` on a GPU, or None."""
     s = operation.signature
-    number = compute_capability(target.architecture)
-    if target.kind is TargetKind.CUDA and number < _FIRST_FP8_CUDA:
+    if target.kind is TargetKind.CUDA and compute_capability(target.architecture) < _FIRST_FP8_CUDA:
         return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
     if s.lhs is s.rhs and s.lhs.name.startswith("e5m2"):
         return "cuBLASLt does not multiply two e5m2 matrices"

@@ -236,7 +236,6 @@ def _why_not_variant(product: Product, variant: DecodeVariant) -> str | None:
 
 def _macros(product: Product, variant: DecodeVariant) -> Macros:
     s = product.operation.signature
-    scaling = 3 if s.blocks else (Scaling.NONE, Scaling.TENSOR, Scaling.ROW).index(s.scaling)
     return macros_of(
         A_FORMAT=_FORMATS[s.lhs],
         B_FORMAT=_FORMATS[s.rhs],
@@ -250,7 +249,7 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
         DIRECT=int(variant.direct),
         NARROW=int(variant.direct and not product.is_aligned),
         TURNED=int(product.weights_turned and not variant.direct),
-        SCALING=scaling,
+        SCALING=3 if s.blocks else (Scaling.NONE, Scaling.TENSOR, Scaling.ROW).index(s.scaling),
         SCALE_COLUMNS=s.blocks.columns if s.blocks else 1,
         **result_macros(product.operation),
         **epilogue_macros(product.operation),

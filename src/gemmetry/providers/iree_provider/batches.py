@@ -189,12 +189,11 @@ def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix:
 
 
 def _library(name: str, matchers: Mapping[str, str], left_out: Sequence[str] = ()) -> str:
-    pairs = ", ".join(f"@{label} -> @annotate" for label in matchers)
     return _LIBRARY.format(
         name=name,
         left_out="".join(f"// Left out: {reason}\n" for reason in left_out),
         matchers="\n".join(matchers.values()),
-        pairs=pairs,
+        pairs=", ".join(f"@{label} -> @annotate" for label in matchers),
     )
 
 

@@ -200,7 +200,6 @@ class IreeCompiler:
 def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | None, str, str]:
     """Run a tool on `text`. Returns its exit status, its output, and the reason if there is no
     status."""
-    program = Path(command[0]).name
     try:
         done = subprocess.run(
             command,
@@ -212,7 +211,7 @@ def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | No
         )
     except subprocess.TimeoutExpired as error:
         printed = (error.stdout or b"").decode(errors="replace")
-        return None, printed, f"{program} did not end within {deadline:.0f} s"
+        return None, printed, f"{Path(command[0]).name} did not end within {deadline:.0f} s"
     except OSError as error:
         return None, "", f"cannot start {command[0]}: {error}"
     return done.returncode, done.stdout.decode(errors="replace"), ""

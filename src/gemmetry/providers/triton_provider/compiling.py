@@ -157,8 +157,7 @@ def _read_facts(
         registers, spilled = parse_resource_usage(printed or "")
         if cubin is not None and printed is not None:
             log = f"$ cuobjdump -res-usage {cubin.name}\n{printed}".encode()
-            file = (f"{stem}.log", log)
-            paths |= written_files(dispatch, generated, {"tool_output_path": file})
+            paths |= written_files(dispatch, generated, {"tool_output_path": (f"{stem}.log", log)})
     paths.pop("ttgir", None)
     return BuildFacts(
         registers=registers,

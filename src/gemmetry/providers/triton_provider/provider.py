@@ -177,16 +177,13 @@ def _all(operation: Operation, architecture: Architecture) -> Iterator[TritonTil
     steps = [size * 8 // s.lhs.storage_bits for size in _STEPS_BYTES]
     sizes = product(_ROWS, _COLUMNS, steps, _WARPS, _STAGES)
     if s.blocks is not None:
-        methods = block_scaled.methods(s, architecture)
-        for (m, n, k, warps, stages), name in product(sizes, methods):
-            depth = block_scaled.step(s.blocks, name, k)
-            yield TritonTile(m, n, depth, warps, stages, method=name)
+        for (m, n, k, warps, stages), name in product(sizes, block_scaled.methods(s, architecture)):
+            yield TritonTile(m, n, block_scaled.step(s.blocks, name, k), warps, stages, method=name)
         return
     for row in sizes:
         tile = TritonTile(*row)
         yield tile
-        parts = 1 if tile.block_n <= _WHOLE else 2
-        yield replace(tile, method=descriptors.PERSISTENT, parts=parts)
+        yield replace(tile, method=descriptors.PERSISTENT, parts=1 if tile.block_n <= _WHOLE else 2)
 
 
 def _suits(tile: TritonTile, m: int, n: int, architecture: Architecture) -> bool:

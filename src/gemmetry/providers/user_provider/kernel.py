@@ -445,8 +445,7 @@ def _ask(request: bytes, texts: Sequence[str]) -> list[dict[str, Any]]:
     try:
         document = json.loads(answer)
     except ValueError:
-        ending = _ending(process.returncode)
-        raise _failure(texts, f"ended the process {ending}", printed) from None
+        raise _failure(texts, f"ended the process {_ending(process.returncode)}", printed) from None
     if "message" in document:
         raise RequestError(document["message"], hint=document["hint"])
     kernels: list[dict[str, Any]] = document["kernels"]

@@ -256,12 +256,11 @@ def _entries(results: ResultSet, is_verified: _IsVerified) -> list[TunedShape]:
     for problem, bests, rival in shapes:
         comparison = None if rival is None else verdicts.get(record_id(rival))
         is_faster = comparison is not None and comparison.verdict is Difference.FASTER
-        choice = candidate_name(rival) if rival and is_faster else CUBLAS
         found.append(
             TunedShape(
                 signature=problem.signature,
                 shape=problem.shape,
-                choice=choice,
+                choice=candidate_name(rival) if rival and is_faster else CUBLAS,
                 verdict="" if comparison is None else str(comparison.verdict),
                 ratio=None if comparison is None else comparison.ratio,
                 times_ns={name: median_ns(record) for name, record in sorted(bests.items())},
@@ -379,8 +378,7 @@ def wanted_proofs(
         if record.measurement is None or record.verdict.checks.get(_TAILS)
     }
     found, certified = [], table.certified
-    promising = near.keys() - _wrong(result_sets)
-    for key in sorted(promising, key=lambda key: min(near[key].values())):
+    for key in sorted(near.keys() - _wrong(result_sets), key=lambda key: min(near[key].values())):
         name = key[1]
         own, known = table.configuration(name), certified.get(key)
         needed = {tail_class(one, own) for one in near[key]}

@@ -14,7 +14,7 @@ import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.resources import files
@@ -82,7 +82,12 @@ class MatmulProblem(NamedTuple):
 
     def distance(self, other: MatmulProblem) -> float:
         """Euclidean distance in octaves of M, N and K."""
-        return math.hypot(*(math.log2(a / b) for a, b in zip(self.shape, other.shape, strict=True)))
+        return octaves(self.shape, other.shape)
+
+
+def octaves(one: Sequence[int], other: Sequence[int]) -> float:
+    """Euclidean distance of two shapes in octaves."""
+    return math.hypot(*(math.log2(a / b) for a, b in zip(one, other, strict=True)))
 
 
 def problem_of(operation: Operation) -> MatmulProblem:
@@ -210,7 +215,7 @@ class DispatchTable:
 
     def configuration(self, candidate: str) -> Configuration:
         """The configuration of a candidate."""
-        return Configuration(candidate.partition(":")[2], self.parameters.get(candidate, {}))
+        return Configuration(parts_of(candidate)[1], self.parameters.get(candidate, {}))
 
     @property
     def certified(self) -> dict[tuple[str, str], Certificate]:
