@@ -106,6 +106,14 @@ class BaseProvider(ABC):
     def targets(self) -> Sequence[Target]:
         return (Target(TargetKind.CPU),)
 
+    def gpus(self) -> list[Target]:
+        """The GPUs of torch, for providers that require it; none where it is missing."""
+        if self.missing() is not None:
+            return []
+        from gemmetry.hardware.torch_device import gpu_targets
+
+        return gpu_targets()
+
     def prepare(self, target: Target) -> None:
         return
 

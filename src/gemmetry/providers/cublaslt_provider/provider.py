@@ -232,11 +232,7 @@ class CublasLtProvider(BaseProvider):
         return missing
 
     def targets(self) -> Sequence[Target]:
-        if self.missing() is not None:
-            return ()
-        from gemmetry.hardware.torch_device import gpu_targets
-
-        return [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
+        return [target for target in self.gpus() if target.kind is TargetKind.CUDA]
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         return reason_against(operation, target)
@@ -289,7 +285,7 @@ class CublasLtProvider(BaseProvider):
         return found
 
     def doctor_notes(self) -> Sequence[str]:
-        if self.missing() is not None or not self.targets():
+        if not self.targets():
             return ()
         from gemmetry.providers.cublaslt_provider import bindings
 

@@ -59,10 +59,9 @@ def kernels() -> tuple[CudaKernel, ...]:
     is the order in which ``default`` chooses."""
     found: list[CudaKernel] = []
     for module in pkgutil.iter_modules(cuda_provider.__path__):
-        if module.name in _OTHERS:
-            continue
-        family = importlib.import_module(f"{cuda_provider.__name__}.{module.name}")
-        found += getattr(family, "KERNELS", ())
+        if module.name not in _OTHERS:
+            family = importlib.import_module(f"{cuda_provider.__name__}.{module.name}")
+            found += getattr(family, "KERNELS", ())
     return tuple(sorted(found, key=lambda kernel: (kernel.rung is not None, -(kernel.rung or 0))))
 
 
@@ -162,14 +161,13 @@ class CheckedVariant:
         """What is wrong with the machine code; (): nothing."""
         if self.usage is None:
             return (self.error,)
-        found = []
-        if self.usage.spill_bytes:
-            found.append(f"spills {self.usage.spill_bytes} bytes of registers")
-        if self.usage.local_bytes:
-            found.append(f"uses {self.usage.local_bytes} bytes of local memory")
-        if self.missing:
-            found.append(f"lacks {', '.join(self.missing)}")
-        return (*found, *self.notes)
+        spilled, local, missing = self.usage.spill_bytes, self.usage.local_bytes, self.missing
+        found = (
+            f"spills {spilled} bytes of registers" if spilled else "",
+            f"uses {local} bytes of local memory" if local else "",
+            f"lacks {', '.join(missing)}" if missing else "",
+        )
+        return (*filter(None, found), *self.notes)
 
 
 def variants_of(kernel: CudaKernel) -> list[KernelVariant]:
@@ -227,12 +225,11 @@ def _check_some(kept_in: Path | None, variants: Sequence[KernelVariant]) -> list
                 found[number] = _checked(variant, *known)
         except CompileError as error:
             found[number] = CheckedVariant(variant=variant, error=error.message)
-    expecting = [number for number in compiled if variants[number].expected]
+    codes = {number: one.code for number, one in compiled.items() if variants[number].expected}
     names: dict[int, frozenset[str]] = {}
     unchecked = ""
     try:
-        codes = [compiled[number].code for number in expecting]
-        names = dict(zip(expecting, cuda_tools.instructions_of_each(codes), strict=True))
+        names = dict(zip(codes, cuda_tools.instructions_of_each([*codes.values()]), strict=True))
     except NoDisassemblerError as error:
         unchecked = str(error)
     for number, cubin in compiled.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -48,26 +49,21 @@ class CudaProvider(GpuProvider):
         if self.available() is not None:
             return ()
         from gemmetry.hardware.cuda_compiler import nvrtc_version
-        from gemmetry.hardware.torch_device import gpu_targets
 
         notes = []
         try:
             nvrtc_version()
         except CompileError as error:
             notes.append(f"{error.message}. {error.hint}")
-        found = [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
-        if found and not any(catalogue.is_hopper(target) for target in found):
+        found = [target for target in self.gpus() if target.kind is TargetKind.CUDA]
+        if found and not any(map(catalogue.is_hopper, found)):
             names = ", ".join(f"{target.device} is {target.architecture}" for target in found)
             notes.append(f"Its kernels run on Hopper (sm_90) only: {names}.")
         return notes
 
     def targets(self) -> Sequence[Target]:
         cross = Target(TargetKind.CUDA, TARGET_ARCHITECTURE, None)
-        if self.available() is not None:
-            return [cross]
-        from gemmetry.hardware.torch_device import gpu_targets
-
-        return [*filter(catalogue.is_hopper, gpu_targets()), cross]
+        return [*filter(catalogue.is_hopper, self.gpus()), cross]
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         return catalogue.reason_against(operation, target)
@@ -101,16 +97,13 @@ class CudaProvider(GpuProvider):
         from gemmetry.providers.cuda_provider.executable import load
 
         device = open_device(dispatch.target)
-        plan, compiled = self._compile(
-            dispatch, replace(workspace, force=False), device.multiprocessors
-        )
-        return load(dispatch, plan, compiled, device)
+        kept = replace(workspace, force=False)
+        return load(dispatch, *self._compile(dispatch, kept, device.multiprocessors), device)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
         kernel = catalogue.kernel_of(dispatch.configuration.name)
-        if kernel is None or kernel.seconds_per_launch is None:
-            return None
-        return kernel.seconds_per_launch(dispatch.operation)
+        predict = kernel.seconds_per_launch if kernel else None
+        return predict(dispatch.operation) if predict else None
 
     def versions(self) -> Mapping[str, str]:
         if self.available() is not None:
@@ -119,11 +112,10 @@ class CudaProvider(GpuProvider):
 
         from gemmetry.hardware.cuda_compiler import nvrtc_version
 
-        try:
-            compiler = {"nvrtc": ".".join(map(str, nvrtc_version()))}
-        except CompileError:
-            compiler = {}
-        return {"cuda-bindings": version("cuda-bindings"), **compiler}
+        found = {"cuda-bindings": version("cuda-bindings")}
+        with suppress(CompileError):
+            found["nvrtc"] = ".".join(map(str, nvrtc_version()))
+        return found
 
     def _compile(
         self, dispatch: Dispatch, workspace: Workspace, processors: int

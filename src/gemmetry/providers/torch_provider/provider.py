@@ -183,12 +183,7 @@ class TorchProvider(BaseProvider):
             yield Configuration("cublaslt", {"library": "cublaslt"}, is_proposed=False)
 
     def targets(self) -> Sequence[Target]:
-        found = [Target(TargetKind.CPU)]
-        if self.available() is None:
-            from gemmetry.hardware.torch_device import gpu_targets
-
-            found += gpu_targets()
-        return found
+        return [Target(TargetKind.CPU), *self.gpus()]
 
     def prepare(self, target: Target) -> None:
         self._device(target)

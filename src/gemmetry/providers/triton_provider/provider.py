@@ -215,11 +215,7 @@ class TritonProvider(GpuProvider):
     def targets(self) -> Sequence[Target]:
         if self.interprets:
             return [Target(TargetKind.CPU)]
-        if self.available() is not None:
-            return cross_targets()
-        from gemmetry.hardware.torch_device import gpu_targets
-
-        return [*gpu_targets(), *cross_targets()]
+        return [*self.gpus(), *cross_targets()]
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         return reason_against(operation, target, interprets=self.interprets)
