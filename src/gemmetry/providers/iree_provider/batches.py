@@ -648,9 +648,8 @@ def main(arguments: Sequence[str]) -> int:
     if not 2 <= len(arguments) <= 4:
         sys.stderr.write(f"{__doc__}\n")
         return 2
-    name, folder, *rest = arguments
-    seed = rest[0] if rest else str(RunSettings().seed)
-    distribution = rest[1] if len(rest) > 1 else RunSettings().distribution
+    usual = (str(RunSettings().seed), RunSettings().distribution)
+    name, folder, seed, distribution = (*arguments, *usual[len(arguments) - 2 :])
     if not seed.isdecimal():
         sys.stderr.write(f"error: the seed {seed!r} is not a whole number\n")
         return 2

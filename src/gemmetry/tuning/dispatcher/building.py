@@ -97,11 +97,10 @@ def candidate_name(record: Record) -> str:
     configuration that the provider chose, where that is known, as the choice is another one for
     another shape."""
     chosen = record.facts.default_configuration or ""
-    is_choice = (
-        record.configuration == DEFAULT_CONFIGURATION or record.facts.algorithms_tried is not None
-    )
+    own = record.configuration
+    is_choice = own == DEFAULT_CONFIGURATION or record.facts.algorithms_tried is not None
     is_alias = is_choice and _CONFIGURATION.fullmatch(chosen)
-    return candidate_of(record.provider, chosen if is_alias else record.configuration)
+    return candidate_of(record.provider, chosen if is_alias else own)
 
 
 def is_usable(record: Record) -> bool:
@@ -295,26 +294,16 @@ def _certificates(
     """One for each signature and candidate of which a verification passed, and none failed."""
     from gemmetry.verification.protocol import missing_checks
 
-    classes: dict[tuple[str, str], set[str]] = {}
-    first: dict[tuple[str, str], tuple[Record, ResultSet]] = {}
-    wrong = _wrong(result_sets)
-    for results in result_sets:
-        for record in results.records:
-            if not is_usable(record) or missing_checks(record.verdict, LEVEL):
-                continue
-            candidate = candidate_name(record)
-            problem = problem_of(parse_operation(record.operation))
-            key = (problem.signature, candidate)
-            first.setdefault(key, (record, results))
-            covered = classes.setdefault(key, set())
-            # At other shapes, a choice of the provider is another kernel.
-            is_named = candidate == candidate_of(record.provider, record.configuration)
-            if is_named and record.verdict.checks.get(_TAILS) == _PASSED:
-                covered.add(ANY_CLASS)
-            own = Configuration(parts_of(candidate)[1], parameters.get(candidate, {}))
-            covered.add(tail_class(problem, own))
-    found, notes = [], []
-    for (signature, candidate), (record, results) in first.items():
+    verified = (
+        (record, results)
+        for results in result_sets
+        for record in results.records
+        if is_usable(record) and not missing_checks(record.verdict, LEVEL)
+    )
+    groups = grouped(verified, lambda one: _key(one[0]))
+    found, notes, wrong = [], [], _wrong(result_sets)
+    for (signature, candidate), group in groups.items():
+        record, results = group[0]
         if candidate == CUBLAS:
             continue
         if (signature, candidate) in wrong:
@@ -329,12 +318,14 @@ def _certificates(
             notes.append(f"{candidate} of {signature} is not certified: {error.message}")
             continue
         environment = results.environments.get(record.environment_id, Environment())
+        own = Configuration(parts_of(candidate)[1], parameters.get(candidate, {}))
+        classes = {name for one, _ in group for name in _classes(one, own)}
         found.append(
             Certificate(
                 signature=signature,
                 candidate=candidate,
                 level=LEVEL,
-                classes=tuple(sorted(classes[signature, candidate])),
+                classes=tuple(sorted(classes)),
                 operation=record.operation,
                 digest=digest,
                 versions=dict(environment.packages),
@@ -345,14 +336,28 @@ def _certificates(
     return sorted(found, key=lambda one: (one.signature, one.candidate)), notes
 
 
+def _key(record: Record) -> tuple[str, str]:
+    """Signature and candidate of a matmul."""
+    return problem_of(parse_operation(record.operation)).signature, candidate_name(record)
+
+
+def _classes(record: Record, own: Configuration) -> Iterator[str]:
+    """The classes of tails that a verification covers, of a candidate's own configuration."""
+    # At other shapes, a choice of the provider is another kernel.
+    is_named = own.name == record.configuration
+    if is_named and record.verdict.checks.get(_TAILS) == _PASSED:
+        yield ANY_CLASS
+    yield tail_class(problem_of(parse_operation(record.operation)), own)
+
+
 def _wrong(result_sets: Iterable[ResultSet]) -> set[tuple[str, str]]:
     """Signature and candidate of what was wrong at any shape."""
     return {
-        (problem_of(operation).signature, candidate_name(record))
+        _key(record)
         for results in result_sets
         for record in results.records
         if record.verdict.status is Verification.FAILED
-        and (operation := parse_operation(record.operation)).kind is OperationKind.MATMUL
+        and parse_operation(record.operation).kind is OperationKind.MATMUL
     }
 
 

@@ -419,19 +419,16 @@ class Dispatcher:
             return False
         key = (problem.signature, candidate)
         if key not in self._fresh:
-            self._fresh[key] = self._is_fresh(*key)
+            assert self.chooser is not None
+            certificate = self.chooser.table.certified[key]
+            reason = why_refused(certificate, self.target.name, provider_of)
+            self._fresh[key] = not reason
+            if reason:
+                _warn(
+                    f"{candidate} is not what the dispatcher's table verified ({reason}) and is "
+                    "not used. Verify it again with `gemmetry dispatcher tune`."
+                )
         return self._fresh[key]
-
-    def _is_fresh(self, signature: str, candidate: str) -> bool:
-        assert self.chooser is not None
-        certificate = self.chooser.table.certified[signature, candidate]
-        reason = why_refused(certificate, self.target.name, provider_of)
-        if reason:
-            _warn(
-                f"{candidate} is not what the dispatcher's table verified ({reason}) and is not "
-                "used. Verify it again with `gemmetry dispatcher tune`."
-            )
-        return not reason
 
 
 def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: str) -> Function:
