@@ -191,9 +191,10 @@ def _planned(
         ),
         arguments=arguments,
     )
+    copies = {one.buffer: one.rows * one.row_bytes for one in problem.packed}
     return LaunchPlan(
-        launches=(*problem.packings, launch),
-        workspaces={**problem.workspaces, **(workspaces or {})},
+        launches=(*(one.packing() for one in problem.packed), launch),
+        workspaces={**copies, **(workspaces or {})},
     )
 
 
@@ -404,11 +405,6 @@ def _why_not_fp8(operation: Operation, configuration: Configuration) -> str | No
     return f"{configuration.name} is no tiling" if tiling is None else _why_not_fp8_tiling(tiling)
 
 
-def _fp8_configurations(operation: Operation) -> Iterable[Configuration]:
-    m, n, k, _ = operation.matmul_shape
-    return [one.configuration("fp8", _DEPTH) for one in ranked(_FP8_TILINGS, m, n, k)[:10]]
-
-
 def _plan_fp8(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
     problem, tiling = problem_of(operation), tiling_of(configuration.name)
     assert tiling is not None, configuration.name
@@ -532,7 +528,10 @@ KERNELS = (
         ),
         why_not=_why_not_fp8,
         plan=_plan_fp8,
-        configurations=_fp8_configurations,
+        configurations=lambda operation: [
+            one.configuration("fp8", _DEPTH)
+            for one in ranked(_FP8_TILINGS, *operation.matmul_shape[:3])[:10]
+        ],
         everything=lambda operation: [one.configuration("fp8", _DEPTH) for one in _FP8_TILINGS],
         parse=parser("fp8", _DEPTH),
     ),

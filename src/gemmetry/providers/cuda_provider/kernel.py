@@ -271,14 +271,9 @@ class StoredProduct:
         return (self.n, self.m) if self.is_swapped else (self.m, self.n)
 
     @property
-    def packings(self) -> tuple[KernelLaunch, ...]:
-        return tuple(one.packing() for one in (self.a, self.b) if one.needs_packing)
-
-    @property
-    def workspaces(self) -> dict[str, int]:
-        """Bytes of the packed copies."""
-        packed = (one for one in (self.a, self.b) if one.needs_packing)
-        return {one.buffer: one.rows * one.row_bytes for one in packed}
+    def packed(self) -> list[Operand]:
+        """The operands of which a packed copy is made."""
+        return [one for one in (self.a, self.b) if one.needs_packing]
 
     def result_tiles(self, box_rows: int, box_columns: int) -> Tiles:
         """Boxes of C as it is stored, in the swizzle of a row of the box."""

@@ -88,7 +88,9 @@ def why_not(
     try:
         for condition in kernel.requires:
             if not condition.value(names):
-                return f"{kernel} requires {_with_values(condition, names)}"
+                mentioned = (f"{name} = {names[name]}" for name in sorted(condition.names))
+                lead = ", and " if condition.names else ""
+                return f"{kernel} requires {condition.text}{lead}{', '.join(mentioned)}"
         (launch,) = plan_of(kernel, operation, values).launches
     except ValueError as error:
         return f"{kernel}: {error}"
@@ -99,11 +101,6 @@ def why_not(
 @cache
 def _has_bindings() -> bool:
     return is_installed("cuda.bindings")
-
-
-def _with_values(condition: Expression, names: Mapping[str, int]) -> str:
-    values = ", ".join(f"{name} = {names[name]}" for name in sorted(condition.names))
-    return f"{condition.text}, and {values}" if values else condition.text
 
 
 def _grid_problem(grid: Grid, architecture: str, machine_code: CubinKernel | None) -> str | None:
