@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, TargetKind
 from gemmetry.domain.operation import (
     BF16,
     F16,
@@ -61,20 +61,6 @@ class MathMode:
         if self.library != str(torch.backends.cuda.preferred_blas_library()).split(".")[-1].lower():
             torch.backends.cuda.preferred_blas_library(self.library)
         self._applied[:] = [self]
-
-
-def math_mode(operation: Operation, library: str = "cublas") -> MathMode:
-    """The switches that give `operation` the arithmetic promised by its name."""
-    s = operation.signature
-    return MathMode(s.lhs is TF32, s.accumulator is F16, library)
-
-
-def declared(operation: Operation) -> tuple[Trait, ...]:
-    """How the calls of :func:`make_product` differ from a single kernel: there is no scaled product
-    that also adds C."""
-    s = operation.signature
-    adds_later = s.lhs.is_fp8 and s.beta != 0 and s.kind is not OperationKind.MATMUL_SPLITK
-    return (Trait.ROUNDS_BEFORE_ADDING,) if adds_later else ()
 
 
 def make_product(operation: Operation, device: torch.device) -> Product:
@@ -275,22 +261,26 @@ def _conv2d(operation: Operation) -> Product:
     return run
 
 
-def executable(
-    dispatch: Dispatch, device: TorchDevice, product: Product, mode: MathMode | None
-) -> TorchLaunch:
-    """A product of torch that is prepared for one device."""
+def executable(dispatch: Dispatch, device: TorchDevice, library: str) -> TorchLaunch:
+    """The calls that compute a dispatch, with `library` as torch's preferred one on CUDA."""
+    operation, s = dispatch.operation, dispatch.operation.signature
+    with device.errors(f"preparing {dispatch.name}"):
+        product = make_product(operation, device.torch_device)
+    # The switches that give the operation the arithmetic promised by its name.
+    mode = MathMode(s.lhs is TF32, s.accumulator is F16, library)
 
     def launch(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-        if mode is not None:
-            mode.apply()
+        mode.apply()
         return product(inputs, output)
 
+    # There is no scaled product that also adds C.
+    adds_later = s.lhs.is_fp8 and s.beta != 0 and s.kind is not OperationKind.MATMUL_SPLITK
     return TorchLaunch(
         dispatch.name,
         device,
-        BuildFacts(declared=declared(dispatch.operation)),
-        product if mode is None else launch,
+        BuildFacts(declared=(Trait.ROUNDS_BEFORE_ADDING,) if adds_later else ()),
+        launch if dispatch.target.kind is TargetKind.CUDA else product,
         # torch has no ``out=`` for convolutions, which return a new tensor.
-        writes_output=dispatch.operation.kind is not OperationKind.CONV2D,
+        writes_output=operation.kind is not OperationKind.CONV2D,
         workspace_bytes=None,
     )

@@ -189,17 +189,12 @@ class TorchProvider(BaseProvider):
         self._device(target)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        from gemmetry.providers.torch_provider.products import executable, make_product, math_mode
+        from gemmetry.providers.torch_provider.products import executable
 
-        operation, target = dispatch.operation, dispatch.target
-        if reason := self.supports(operation, target):
+        if reason := self.supports(dispatch.operation, dispatch.target):
             raise UnsupportedError(reason)
-        device = self._device(target)
-        with device.errors(f"preparing {dispatch.name}"):
-            product = make_product(operation, device.torch_device)
-        library = _LIBRARIES[dispatch.configuration.name]
-        mode = math_mode(operation, library) if target.kind is TargetKind.CUDA else None
-        return executable(dispatch, device, product, mode)
+        device = self._device(dispatch.target)
+        return executable(dispatch, device, _LIBRARIES[dispatch.configuration.name])
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
         """Prediction from smaller products (:mod:`gemmetry.providers.launch_model`); CPU only.

@@ -27,12 +27,7 @@ from gemmetry.hardware.cuda_plans import (
     NoDisassemblerError,
     instructions_of,
 )
-from gemmetry.providers.base import (
-    SHARED_BYTES,
-    compute_capability,
-    is_installed,
-    written_files,
-)
+from gemmetry.providers.base import SHARED_BYTES, compute_capability, is_installed, written_files
 from gemmetry.providers.user_provider.cuda_manifest import (
     MACHINE_CODE,
     SIZES,
