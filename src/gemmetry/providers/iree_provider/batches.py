@@ -513,17 +513,6 @@ class BatchCompiler:
             for result in results:
                 yield from self._keep(by_name, result)
 
-    def binary_path(self, dispatch: Dispatch) -> Path:
-        """The path of the binary of a compiled dispatch.
-
-        Raises:
-            CompileError: it was not compiled.
-        """
-        artefact = self._find(dispatch)
-        if artefact is None:
-            raise CompileError(f"{dispatch.name} has no compiled binary")
-        return self._stem(dispatch).parent / artefact.binary
-
     def _flags(self, dispatch: Dispatch) -> tuple[str, ...]:
         """All flags of ``iree-compile`` except input and output."""
         base = support.target_flags(dispatch.target, dispatch.operation, self.options)

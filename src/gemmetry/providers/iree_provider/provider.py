@@ -132,7 +132,7 @@ class IreeProvider(BaseProvider):
         if compiled.error is not None:
             raise compiled.error
         device = open_device(dispatch.target, int(self.options.get("threads", 0)))
-        path = self._batches(workspace).binary_path(dispatch)
+        path = workspace.generated.parent / str(compiled.facts.binary_path)
         key = (dispatch.target.device, str(path))
         module = self._modules.get(key) or LoadedModule(device, path)
         self._modules[key] = module
