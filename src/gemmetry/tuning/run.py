@@ -142,11 +142,9 @@ class PreparedTuning:
         return self._plan(names, verification_level=_LEVEL, profiling_enabled=False, shard="")
 
     def _plan(self, names: Iterable[NamedDispatch], **values: object) -> Plan:
-        """The plan of the request with `values`, without a baseline and with the tuned provider
-        alone unless these say otherwise, and with the dispatches `names` in place of its own."""
+        """As :func:`named_plan`, with the tuned provider alone unless `values` say otherwise."""
         own = tuple(one for one in self.spec.providers if one.name == self.provider)
-        usual = {"providers": own, "benchmark_repetitions": None, "baseline": None}
-        return named_plan(self.spec, names, **{**usual, **values})
+        return named_plan(self.spec, names, **{"providers": own, **values})
 
     def proofs(self, space: SearchSpace, candidate: int) -> list[NamedDispatch]:
         """What is verified of a configuration of a space at level standard: the same kernel at
@@ -178,8 +176,10 @@ class PreparedTuning:
 
 
 def named_plan(spec: ProfileSpec, names: Iterable[NamedDispatch], **values: object) -> Plan:
-    """The plan of a request with `values`, with the dispatches `names` in place of its own."""
-    plan = prepare(spec.model_copy(update=values)).plan
+    """The plan of a request with `values`, without a baseline and numbers of samples unless these
+    have them, with the dispatches `names` in place of its own."""
+    usual = {"benchmark_repetitions": None, "baseline": None}
+    plan = prepare(spec.model_copy(update={**usual, **values})).plan
     named = tuple(dict.fromkeys(names))
     listed = [f"{one.provider}:{one.operation}_{one.configuration}" for one in named]
     return replace(

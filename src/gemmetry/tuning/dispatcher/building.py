@@ -528,8 +528,7 @@ def tune_table(
     runner = PlanRunner(listener, command=command, fresh=fresh)
 
     def run(names: Iterable[NamedDispatch], folder: Path, share: float, **values: object) -> None:
-        usual = {"benchmark_repetitions": None, "baseline": None}
-        plan = named_plan(prepared.spec, names, **{**usual, **values})
+        plan = named_plan(prepared.spec, names, **values)
         end = began + share * prepared.seconds
         if failure := runner.run(plan, folder, lambda: time.monotonic() > end):
             raise EnvironmentFailure(failure, hint="The same command continues.")
