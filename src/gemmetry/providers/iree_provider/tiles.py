@@ -300,15 +300,25 @@ _Instruction = tuple[str, int, int, int]
 """A matrix instruction: its name for IREE, and the rows, columns and K that it multiplies."""
 
 
-class _MatrixTile(IreeTile):
-    """A block's tile of C and K step, shared by a grid of warps with matrix instructions."""
+@dataclass(frozen=True, slots=True)
+class _GpuTile(IreeTile):
+    """A block's tile of C and K step."""
+
+    m: int
+    n: int
+    k: int
+
+    def remainder(self, operation: Operation) -> str | None:
+        """Why it does not divide the emitted product, or None."""
+        return _remainder(loop_sizes(operation), (self.m, self.n, self.k))
+
+
+class _MatrixTile(_GpuTile):
+    """A tile that is shared by a grid of warps with matrix instructions."""
 
     lanes: ClassVar[int]
     what: ClassVar[str]
     """The kind of instruction, for messages."""
-    m: int
-    n: int
-    k: int
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -369,9 +379,6 @@ class MmaTile(_MatrixTile):
     form: ClassVar[str] = "tile_config_{m}x{n}x{k}_warps{warps_m}x{warps_n}_mma"
     lanes: ClassVar[int] = WARP
     what: ClassVar[str] = "tensor-core"
-    m: int
-    n: int
-    k: int
     warps_m: int
     warps_n: int
 
@@ -381,10 +388,9 @@ class MmaTile(_MatrixTile):
     def lowering(self, operation: Operation) -> Lowering:
         name, rows, columns, depth = self.instruction(operation) or ("", 16, 8, 1)
         mma = f"mma_kind = #iree_gpu.mma_layout<{name}>, "
-        tile = (self.m, self.n, self.k)
-        if _remainder(loop_sizes(operation), tile) is not None:
+        if self.remainder(operation) is not None:
             # Without padding to whole tiles the compiler rejects shapes that leave a remainder.
-            mma += f"padding = {_level(operation, 1, *tile)}, "
+            mma += f"padding = {_level(operation, 1, self.m, self.n, self.k)}, "
         inner = (self.m // (self.warps_m * rows), self.n // (self.warps_n * columns))
         subgroup = f"subgroup = {_level(operation, 0, *inner, 0)}"
         tile = (self.m, self.n, self.k // depth)
@@ -392,13 +398,10 @@ class MmaTile(_MatrixTile):
 
 
 @dataclass(frozen=True, slots=True)
-class SimtTile(IreeTile):
+class SimtTile(_GpuTile):
     """A CUDA block's tile of C and K step, and the part that each thread computes."""
 
     form: ClassVar[str] = "tile_config_{m}x{n}x{k}_threads{thread_m}x{thread_n}_simt"
-    m: int
-    n: int
-    k: int
     thread_m: int
     thread_n: int
 
@@ -441,9 +444,6 @@ class MfmaTile(_MatrixTile):
     form: ClassVar[str] = "tile_config_{m}x{n}x{k}_waves{waves_m}x{waves_n}_mfma{mfma_rows}"
     lanes: ClassVar[int] = WAVE
     what: ClassVar[str] = "MFMA"
-    m: int
-    n: int
-    k: int
     waves_m: int
     waves_n: int
     mfma_rows: int
@@ -454,9 +454,7 @@ class MfmaTile(_MatrixTile):
         return _intrinsic("MFMA", operation, rows, rows, _MFMA_DEPTHS.get(rows, {}))
 
     def problem(self, operation: Operation) -> str | None:
-        return _MatrixTile.problem(self, operation) or _remainder(
-            loop_sizes(operation), (self.m, self.n, self.k)
-        )
+        return _MatrixTile.problem(self, operation) or self.remainder(operation)
 
     def lowering(self, operation: Operation) -> Lowering:
         name, *_ = self.instruction(operation) or ("",)
@@ -481,7 +479,7 @@ _WARPS = {(256, 128): (4, 2), (128, 256): (2, 4)}
 
 
 @dataclass(frozen=True, slots=True)
-class LegacyTile(IreeTile):
+class LegacyTile(_GpuTile):
     """A configuration of IREE's dispatch profiler of 2023.
 
     Its name stated a block's tile, its K step and the depth of an asynchronous copy pipeline, for
@@ -492,9 +490,6 @@ class LegacyTile(IreeTile):
     """
 
     form: ClassVar[str] = "tile_config_{m}x{n}_{k}x{stages}_tensorcore_mmasync"
-    m: int
-    n: int
-    k: int
     stages: int
 
     def _translated(self, operation: Operation) -> MmaTile | SimtTile:
@@ -511,7 +506,7 @@ class LegacyTile(IreeTile):
         tile = self._translated(operation)
         if (problem := tile.problem(operation)) or isinstance(tile, MmaTile):
             return problem
-        return _remainder(loop_sizes(operation), (self.m, self.n, self.k))
+        return self.remainder(operation)
 
     def old_problem(self, operation: Operation, architecture: str = "sm_80") -> str | None:
         """The old profiler's filter: the tile divides the shape (K of the whole product) and all
