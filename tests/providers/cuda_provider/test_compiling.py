@@ -26,11 +26,11 @@ PLAN = catalogue.kernel_of("r01").plan(WANTED.operation, WANTED.configuration, 1
 
 def test_files_and_facts_of_a_kernel(tmp_path: Path) -> None:
     generated = tmp_path / "generated"
-    compiled = compile_plan(PLAN, WANTED, generated, force=False, notes=("slow",))
+    compiled = compile_plan(PLAN, WANTED, generated, force=False)
     facts = compiled.facts
     assert facts.registers and facts.spill_bytes == 0 and facts.shared_memory_bytes == 0
     assert (facts.matrix_instruction, facts.compiled_for) == ("none", "sm_90a")
-    assert facts.notes == ("slow",)
+    assert facts.notes == ()
     for path in (facts.binary_path, facts.assembly_path, facts.tool_output_path):
         assert path and path.startswith("generated/cuda/matmul/matmul_64x48x32")
     assert (tmp_path / str(facts.binary_path)).read_bytes().startswith(b"\x7fELF")

@@ -41,12 +41,7 @@ class CompiledPlan:
 
 
 def compile_plan(
-    plan: LaunchPlan,
-    dispatch: Dispatch,
-    generated: Path,
-    *,
-    force: bool,
-    notes: tuple[str, ...] = (),
+    plan: LaunchPlan, dispatch: Dispatch, generated: Path, *, force: bool
 ) -> CompiledPlan:
     """Compile `plan`, and write sources, PTX, machine code and the compiler's output of the
     kernel itself below `generated`.
@@ -69,7 +64,7 @@ def compile_plan(
     head = f"// NVRTC, {ARCHITECTURE}, {main.source}.cu {macros}\n"
     files = {"source_path": (f"{Path(main.source).name}.cu", source)}
     facts = facts_of(plan, code, main, ARCHITECTURE, dispatch, generated, files, head)
-    return CompiledPlan(code, replace(facts, compile_ns=elapsed_ns, notes=(*notes, *facts.notes)))
+    return CompiledPlan(code, replace(facts, compile_ns=elapsed_ns))
 
 
 def facts_of(

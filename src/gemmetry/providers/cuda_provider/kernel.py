@@ -90,8 +90,6 @@ class CudaKernel:
     """The configuration of a name that need not be listed; None: only listed ones exist."""
     seconds_per_launch: Callable[[Operation], float] | None = None
     """A prediction for kernels that can take long, so that a run tries one launch first."""
-    notes: tuple[str, ...] = ()
-    """What a reader of its times has to know."""
 
     @property
     def key(self) -> str:

@@ -22,12 +22,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.cuda_plans import KernelLaunch, LaunchPlan
 from gemmetry.providers.base import GpuProvider, Requirement, output_folder, write_atomically
 from gemmetry.providers.cuda_provider import catalogue
-from gemmetry.providers.cuda_provider.kernel import (
-    PROCESSORS,
-    TARGET_ARCHITECTURE,
-    CudaKernel,
-    sources_of,
-)
+from gemmetry.providers.cuda_provider.kernel import PROCESSORS, TARGET_ARCHITECTURE, sources_of
 
 if TYPE_CHECKING:
     from gemmetry.providers.cuda_provider.executable import CompiledPlan
@@ -84,7 +79,7 @@ class CudaProvider(GpuProvider):
         written: dict[Path, bytes] = {}
         for dispatch in dispatches:
             folder = output_folder(workspace.generated, dispatch)
-            plan = _prepared(dispatch, PROCESSORS)[1]
+            plan, _ = _prepared(dispatch, PROCESSORS)
             written |= {folder / name: data for name, data in sources_of(plan).items()}
         return [write_atomically(path, data) for path, data in written.items()]
 
@@ -122,21 +117,18 @@ class CudaProvider(GpuProvider):
     ) -> tuple[LaunchPlan, CompiledPlan]:
         from gemmetry.providers.cuda_provider.executable import compile_plan
 
-        kernel, plan, chosen = _prepared(dispatch, processors)
+        plan, chosen = _prepared(dispatch, processors)
         if self.options.get("bounded_waits", False):
             plan = _with_bounded_waits(plan)
-        compiled = compile_plan(
-            plan, dispatch, workspace.generated, force=workspace.force, notes=kernel.notes
-        )
+        compiled = compile_plan(plan, dispatch, workspace.generated, force=workspace.force)
         if dispatch.configuration.name == DEFAULT_CONFIGURATION:
             facts = replace(compiled.facts, default_configuration=chosen.name)
             compiled = replace(compiled, facts=facts)
         return plan, compiled
 
 
-def _prepared(dispatch: Dispatch, processors: int) -> tuple[CudaKernel, LaunchPlan, Configuration]:
-    """The kernel of a dispatch, its launches, and its configuration (for ``default``, the chosen
-    one).
+def _prepared(dispatch: Dispatch, processors: int) -> tuple[LaunchPlan, Configuration]:
+    """The launches of a dispatch, and its configuration (for ``default``, the chosen one).
 
     Raises:
         UnsupportedError: the configuration does not compute the operation.
@@ -151,7 +143,7 @@ def _prepared(dispatch: Dispatch, processors: int) -> tuple[CudaKernel, LaunchPl
         raise UnsupportedError(f"{dispatch}: no CUDA kernel has a configuration {chosen.name}")
     if reason := kernel.why_not(operation, chosen):
         raise UnsupportedError(f"{dispatch}: {reason}")
-    return kernel, kernel.plan(operation, chosen, processors), chosen
+    return kernel.plan(operation, chosen, processors), chosen
 
 
 def _with_bounded_waits(plan: LaunchPlan) -> LaunchPlan:

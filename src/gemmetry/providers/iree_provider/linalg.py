@@ -44,7 +44,7 @@ def storage_type(spec: TensorSpec) -> str:
     return tensor_type(spec.storage_shape, spec.dtype)
 
 
-def function_text(operation: Operation, name: str, compilation_info: str | None = None) -> str:
+def function_text(operation: Operation, name: str, compilation_info: str | None) -> str:
     """One ``func.func`` that computes `operation`; it ends with a line that is just ``}``.
 
     Args:
