@@ -232,7 +232,7 @@ class CublasLtProvider(BaseProvider):
         return missing
 
     def targets(self) -> Sequence[Target]:
-        return [target for target in self.gpus() if target.kind is TargetKind.CUDA]
+        return tuple(target for target in self.gpus() if target.kind is TargetKind.CUDA)
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         return reason_against(operation, target)
