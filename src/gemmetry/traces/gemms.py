@@ -221,8 +221,7 @@ def _only_shape(group: Int64, shape: Int64) -> Int64:
     most = np.full(count, NONE, np.int64)
     np.minimum.at(least, group[known], shape[known])
     np.maximum.at(most, group[known], shape[known])
-    result: Int64 = np.where(least == most, most, NONE)[group]
-    return result
+    return np.where(least == most, most, NONE)[group]
 
 
 def _backward_shapes(

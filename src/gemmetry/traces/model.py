@@ -348,8 +348,7 @@ class Trace:
     @cached_property
     def _used_names(self) -> list[int]:
         """Indices of its kernels' names."""
-        found: list[int] = np.flatnonzero(np.bincount(self.rows.gpu.name[self.is_kernel])).tolist()
-        return found
+        return np.flatnonzero(np.bincount(self.rows.gpu.name[self.is_kernel])).tolist()
 
     @property
     def has_gpu_work(self) -> bool:
@@ -366,8 +365,7 @@ class Trace:
     def is_gemm(self) -> Bools:
         """Which rows are kernels of a matrix multiplication, including its helper passes: kernels
         with such a name that no convolution operator is known to have launched."""
-        result: Bools = self._is_named_gemm & ~self.is_gemm_of_convolution
-        return result
+        return self._is_named_gemm & ~self.is_gemm_of_convolution
 
     @cached_property
     def is_gemm_of_convolution(self) -> Bools:
@@ -448,8 +446,7 @@ class Trace:
         wanted = np.zeros(len(self.rows.names) + 1, bool)
         for index in self._used_names:
             wanted[index] = is_wanted(self.rows.names[index])
-        result: Bools = wanted[self.rows.gpu.name] & self.is_kernel
-        return result
+        return wanted[self.rows.gpu.name] & self.is_kernel
 
 
 @contextmanager

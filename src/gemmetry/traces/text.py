@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_memory, noun_for
 from gemmetry.results.texts import cut, elide, printable
 from gemmetry.traces.names import KernelKind, classify
@@ -137,9 +139,7 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
     heads = ("window", "busy", "comp.", "comm.", "exposed", "idle", "GEMMs")
     _print_cells(console, widths, "", *heads, style="dim")
     _print_cells(console, widths, "", "ms", *["%"] * 5, style="dim")
-    groups: dict[str, list[Summary]] = {}
-    for one in summaries:
-        groups.setdefault(str(_place(one).parent), []).append(one)
+    groups = grouped(summaries, lambda one: str(_place(one).parent))
     for group, members in groups.items():
         if len(groups) > 1:
             print_line(console, printable(group), style="bold")
@@ -310,15 +310,13 @@ def outside_text(outside: Outside) -> str:
 def phases(steps: Iterable[StepSummary]) -> list[str]:
     """The steps of each phase that marks state, the most frequent first: their number, median
     window and median number of kernels."""
-    found: dict[str, list[StepSummary]] = {}
-    for one in steps:
-        if one.phase:
-            found.setdefault(one.phase, []).append(one)
+    found = grouped(steps, lambda one: str(one.phase or ""))
     return [
         f"{phase}: {counted(len(ones), 'step')}, median window "
         f"{milliseconds(statistics.median(one.window_ns for one in ones))} ms, "
         f"{statistics.median(one.kernels for one in ones):,.0f} kernels"
         for phase, ones in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+        if phase
     ]
 
 
@@ -462,16 +460,19 @@ def _kinds(found: JobCollectives) -> Table:
 
 def _kernels(kernels: Sequence[Collective]) -> Table:
     """The table of a single rank, without bandwidths, as durations include waits for others."""
-    # One trace has none of these; a summary of it should not load them.
-    from gemmetry.traces.collectives.summary import kernel_durations
-
     table = _table("operation", "type", "size", "", "total\nms", "min\nµs", "median\nµs")
-    for one in kernel_durations(kernels):
+    kinds = grouped(kernels, attrgetter("op", "dtype", "bytes"))
+    for what, ones in sorted(kinds.items(), key=lambda kind: -_total_ns(kind[1])):
+        times = [one.duration_ns for one in ones]
         table.add_row(
-            *_what(one.op, one.dtype, one.bytes), f"x{one.count}", f"{one.sum_ns / 1e6:.3f}",
-            f"{one.min_ns / 1e3:.1f}", f"{one.median_ns / 1e3:.1f}",
+            *_what(*what), f"x{len(ones)}", f"{_total_ns(ones) / 1e6:.3f}",
+            f"{min(times) / 1e3:.1f}", f"{statistics.median(times) / 1e3:.1f}",
         )  # fmt: skip
     return table
+
+
+def _total_ns(ones: Iterable[Collective]) -> int:
+    return sum(one.duration_ns for one in ones)
 
 
 def _ranks(found: JobCollectives) -> Table:

@@ -231,5 +231,4 @@ def _joined(start: Int64, duration: Int64, kind: Int64, gap: int) -> Int64:
     long = duration > gap
     begins |= long
     begins[1:] |= long[:-1]
-    result: Int64 = np.flatnonzero(begins)
-    return result
+    return np.flatnonzero(begins)

@@ -4,9 +4,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from gemmetry.domain.units import format_memory
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.collectives.summary import kernel_durations
 from gemmetry.traces.report import collectives_document, kernels_table
+from gemmetry.traces.text import _kernels
 
 PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
 
@@ -61,7 +62,8 @@ def test_the_page_names_every_key_of_the_document(kernels, trace, found):
 def test_durations_of_a_rank_alone_are_grouped_by_kind(kernels):
     small = kernels(0, (2000, 6000, 4000))
     large = [replace(one, elements=10**6, dtype=None) for one in kernels(0, (50_000,))]
-    first, second = kernel_durations([*small, *large])
-    assert (first.dtype, first.count, first.sum_ns, first.min_ns) == (None, 1, 50_000, 50_000)
-    assert (second.op, second.dtype, second.bytes) == ("all_reduce", "Half", 2000)
-    assert (second.count, second.sum_ns, second.min_ns, second.median_ns) == (3, 12_000, 2000, 4000)
+    table = _kernels([*small, *large])
+    cells = (one.cells for one in table.columns)
+    first, second = ([*map(str, row)] for row in zip(*cells, strict=True))
+    assert first[1:] == ["-", "-", "x1", "0.050", "50.0", "50.0"]
+    assert second == ["all_reduce", "Half", format_memory(2000), "x3", "0.012", "2.0", "4.0"]

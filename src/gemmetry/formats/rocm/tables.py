@@ -231,8 +231,7 @@ class Tables(ABC):
 
     def name(self, key: Any) -> str:
         """The text of a key in the column ``Name``."""
-        text: str = key
-        return text
+        return str(key)
 
     def devices(self, numbers: Int32) -> Int32:
         """The numbers of the GPUs in the column ``Device``."""

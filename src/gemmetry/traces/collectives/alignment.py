@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,6 +38,7 @@ from gemmetry.traces.collectives.summary import (
     bus_factor,
     exchanged_elements,
     gigabytes_per_second,
+    message_bytes,
 )
 from gemmetry.traces.jobs import TraceJob
 
@@ -169,8 +170,7 @@ def _offset(left: Entries, right: Entries, far: float) -> float:
 def _few(indices: Int64) -> Int64:
     """A few hundred at most of many neighbouring positions, including the first and the last."""
     places = np.linspace(0, len(indices) - 1, min(len(indices), 512)).astype(np.int64)
-    found: Int64 = indices[np.unique(places)]
-    return found
+    return indices[np.unique(places)]
 
 
 def _anchors(left: Entries, right: Entries, offset: float, far: float) -> tuple[Int64, Int64]:
@@ -195,8 +195,7 @@ def _nearest(moments: npt.NDArray[np.floating[Any]], ends: Int64) -> Int64:
     after = np.clip(np.searchsorted(ascending, moments), 0, len(ends) - 1)
     before = np.maximum(after - 1, 0)
     is_before = np.abs(ascending[before] - moments) < np.abs(ascending[after] - moments)
-    found: Int64 = order[np.where(is_before, before, after)]
-    return found
+    return order[np.where(is_before, before, after)]
 
 
 def _filled(
@@ -210,8 +209,7 @@ def _filled(
         begin, other_begin = int(starts_left[place]), int(starts_right[place])
         part = left[begin : int(ends_left[place])]
         other = right[other_begin : int(ends_right[place])]
-        found = _cheapest(part, other, times)
-        pairs.append(found + np.array([begin, other_begin]))
+        pairs.append(_cheapest(part, other, times) + np.array([begin, other_begin]))
     every = np.concatenate(pairs)
     every = every[np.argsort(every[:, 0], kind="stable")]
     return every[:, 0], every[:, 1]
@@ -327,12 +325,7 @@ class Matched(Row):
         links = [one.link_gbps for _, one in self.members if one.link_gbps is not None]
         return bool(links) and (self.bus_bandwidth or 0.0) > min(links)
 
-    @derived("size of the message", "B")
-    def bytes(self) -> int | None:
-        """Size of the whole message."""
-        size = ELEMENT_BYTES.get(self.dtype or "")
-        return None if size is None or self.elements is None else size * self.elements
-
+    bytes = derived("size of the message", "B")(message_bytes)
     matched_latency_ns = _several("from the last start to the last end", "µs", key="latency_us")(
         attrgetter("latency_ns")
     )
@@ -447,8 +440,8 @@ class Matched(Row):
         ), 0.0)  # fmt: skip
 
 
-def _clock_fact(text: str, name: str) -> Any:
-    return fact(text, "µs", column=f"clock_{name}_us")
+def _clock_fact(text: str, name: str, default: int | None = None) -> Any:
+    return fact(text, "µs", column=f"clock_{name}_us", default=default)
 
 
 LEAST_NS = 5_000
@@ -467,18 +460,18 @@ class ClockOffset(Row):
     node: int = fact("node of the rank")
     """From 0; ranks of one node have the same clock."""
     offset_ns: int = _clock_fact(
-        "offset that turns times of the rank into times of the first rank", "offset"
+        "offset that turns times of the rank into times of the first rank", "offset", 0
     )
-    scatter_ns: int = _clock_fact("scatter of the offsets of single collectives", "scatter")
+    scatter_ns: int = _clock_fact("scatter of the offsets of single collectives", "scatter", 0)
     lower_ns: int | None = _clock_fact("lower bound of the offset", "lower")
     """No smaller offset is possible: with it a rank would have ended before another had begun. None
     where no collective provides a bound, or where no offset satisfies all collectives."""
     upper_ns: int | None = _clock_fact("upper bound of the offset", "upper")
     collectives: int = fact(
-        "collectives from which the offset is computed", column="clock_collectives"
+        "collectives from which the offset is computed", column="clock_collectives", default=0
     )
     """With 0, the offset is taken as 0."""
-    applied_ns: int = _clock_fact("offset that is added to the rank's times", "applied")
+    applied_ns: int = _clock_fact("offset that is added to the rank's times", "applied", 0)
     """The node's offset, or 0 on the first rank's node unless the bounds exclude 0."""
     corrected_last_count: int | None = fact(
         "collectives that the rank began last, on one clock", default=None
@@ -487,33 +480,30 @@ class ClockOffset(Row):
         "time that the rank waited for others, on one clock", "µs", default=None
     )
 
+    @property
+    def excludes_0(self) -> bool:
+        """Whether the clocks cannot be the same."""
+        lower, upper = self.lower_ns, self.upper_ns
+        return lower is not None and upper is not None and not lower <= 0 <= upper
+
 
 def clock_offsets(job: TraceJob, matched: Sequence[Matched]) -> list[ClockOffset]:
     """The clock offset of each rank of `job`, by rank."""
-    ranks = sorted(job.by_rank)
-    nodes = node_numbers(job)
     pairs = _pairs(matched)
-    estimates = {ranks[0]: _Estimate(0, 0, 0, 0, 0)} if ranks else {}
-    reached = list(estimates)
+    found = {rank: ClockOffset(rank=rank, node=node) for rank, node in node_numbers(job).items()}
+    reached = sorted(found)[:1]
+    known = {rank: replace(found[rank], lower_ns=0, upper_ns=0) for rank in reached}
     # From rank to rank, as not all ranks share a group with the first one.
     while reached:
-        known = reached.pop(0)
-        for rank in ranks:
-            ones = pairs.get((known, rank), [])
-            if rank not in estimates and ones:
-                estimates[rank] = _estimate(ones, estimates[known])
+        other = known[reached.pop(0)]
+        for rank in sorted(found.keys() - known):
+            if ones := pairs.get((other.rank, rank)):
+                known[rank] = _estimated(found[rank], ones, other)
                 reached.append(rank)
-    applied = _applied(ranks, nodes, estimates)
-    unknown = _Estimate(0, 0, None, None, 0)
     return [
-        ClockOffset(
-            rank=rank, node=nodes[rank], offset_ns=one.offset, scatter_ns=one.scatter,
-            lower_ns=one.lower, upper_ns=one.upper, collectives=one.count,
-            applied_ns=applied[rank],
-        )
-        for rank in ranks
-        for one in (estimates.get(rank, unknown),)
-    ]  # fmt: skip
+        replace(known[rank], applied_ns=_applied(known[rank], known)) if rank in known else one
+        for rank, one in sorted(found.items())
+    ]
 
 
 def node_numbers(job: TraceJob) -> dict[int, int]:
@@ -535,24 +525,6 @@ def node_numbers(job: TraceJob) -> dict[int, int]:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Estimate:
-    offset: int
-    scatter: int
-    lower: int | None
-    upper: int | None
-    count: int
-
-    @property
-    def excludes_0(self) -> bool:
-        """Whether the clocks cannot be the same."""
-        return (
-            self.lower is not None
-            and self.upper is not None
-            and not (self.lower <= 0 <= self.upper)
-        )
-
-
 def _pairs(matched: Sequence[Matched]) -> Mapping[tuple[int, int], list[tuple[Collective, ...]]]:
     """Both kernels of each synchronising collective, by pair of ranks in both orders."""
     result: dict[tuple[int, int], list[tuple[Collective, ...]]] = defaultdict(list)
@@ -565,35 +537,28 @@ def _pairs(matched: Sequence[Matched]) -> Mapping[tuple[int, int], list[tuple[Co
     return result
 
 
-def _estimate(ones: Sequence[tuple[Collective, ...]], known: _Estimate) -> _Estimate:
+def _estimated(
+    own: ClockOffset, ones: Sequence[tuple[Collective, ...]], known: ClockOffset
+) -> ClockOffset:
+    """`own` with the offset that follows from pairs of kernels of a `known` rank and of its own."""
     ends = np.array([left.end_ns - right.end_ns for left, right in ones], np.int64)
     middle = round(float(np.median(ends)))
     scatter = round(float(np.median(np.abs(ends - middle))))
-    lower: int | None = max(left.start_ns - right.end_ns for left, right in ones)
-    upper: int | None = min(left.end_ns - right.start_ns for left, right in ones)
-    assert lower is not None and upper is not None
-    if lower > upper or known.lower is None or known.upper is None:
-        lower = upper = None
-    else:
-        lower, upper = lower + known.lower, upper + known.upper
-    return _Estimate(middle + known.offset, scatter + known.scatter, lower, upper, len(ones))
+    lower = max(left.start_ns - right.end_ns for left, right in ones)
+    upper = min(left.end_ns - right.start_ns for left, right in ones)
+    if lower <= upper and known.lower_ns is not None and known.upper_ns is not None:
+        own = replace(own, lower_ns=lower + known.lower_ns, upper_ns=upper + known.upper_ns)
+    return replace(
+        own, offset_ns=middle + known.offset_ns, scatter_ns=scatter + known.scatter_ns,
+        collectives=len(ones),
+    )  # fmt: skip
 
 
-def _applied(
-    ranks: Sequence[int], nodes: Mapping[int, int], estimates: Mapping[int, _Estimate]
-) -> dict[int, int]:
-    result = {}
-    for rank in ranks:
-        own = estimates.get(rank)
-        peers = [estimates[r] for r in ranks if nodes[r] == nodes[rank] and r in estimates]
-        if own is None:
-            result[rank] = 0
-        elif nodes[rank] == nodes[ranks[0]]:
-            result[rank] = own.offset if own.excludes_0 else 0
-        else:
-            offset = round(float(np.median([one.offset for one in peers])))
-            scatter = float(np.median([one.scatter for one in peers]))
-            is_large = abs(offset) > max(LEAST_NS, SCATTERS * scatter)
-            is_sure = is_large or any(one.excludes_0 for one in peers)
-            result[rank] = offset if is_sure else 0
-    return result
+def _applied(own: ClockOffset, known: Mapping[int, ClockOffset]) -> int:
+    if own.node == known[min(known)].node:
+        return own.offset_ns if own.excludes_0 else 0
+    peers = [one for one in known.values() if one.node == own.node]
+    offset = round(float(np.median([one.offset_ns for one in peers])))
+    scatter = float(np.median([one.scatter_ns for one in peers]))
+    is_large = abs(offset) > max(LEAST_NS, SCATTERS * scatter)
+    return offset if is_large or any(one.excludes_0 for one in peers) else 0

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
 
 from gemmetry.domain.rows import Row, derived, fact
-from gemmetry.domain.units import counted, format_numbers
+from gemmetry.domain.tables import grouped
+from gemmetry.domain.units import counted, format_numbers, noun_for
 from gemmetry.formats.events import MISSING
 from gemmetry.traces.collectives.alignment import (
     Alignment,
@@ -91,20 +92,18 @@ def match(job: TraceJob) -> Matching:
     for key, sequences in groups.items():
         expected = streams.ranks(key, sequences)
         present = [rank for rank in sorted(expected) if rank in job.by_rank]
+        if len(present) < 2:
+            continue
         slots = _merged({rank: ones for rank, ones in sequences.items() if rank in expected})
-        complete = [
-            slot for slot in slots if len(present) > 1 and set(present) <= set(slot.members)
-        ]
-        label = streams.label(key)
-        if len(present) > 1:
-            mismatches += _differences(slots, present, label)
-        missing = tuple(sorted(set(expected) - set(job.by_rank)))
-        for slot in complete:
-            members = tuple(sorted(slot.members.items()))
-            group, is_complete = _group(job, members, expected, missing)
-            matched.append(Matched(
-                group=group, members=members, missing=missing, is_complete=is_complete
-            ))  # fmt: skip
+        mismatches += _differences(slots, present, streams.label(key))
+        missing = tuple(sorted(expected - set(job.by_rank)))
+        for slot in slots:
+            if set(present) <= set(slot.members):
+                members = tuple(sorted(slot.members.items()))
+                group, is_complete = _group(job, members, expected, missing)
+                matched.append(Matched(
+                    group=group, members=members, missing=missing, is_complete=is_complete
+                ))  # fmt: skip
     matched.sort(key=lambda one: (one.start_ns, one.members[0][0]))
     unmatched = {rank: len(trace.collectives) - alone[rank] for rank, trace in job.by_rank.items()}
     for whole in matched:
@@ -124,7 +123,9 @@ def _group(
     Where no trace records a group's ranks or size, a collective in which all ranks of a complete
     job take part counts as one of all ranks.
     """
-    group = _widest(one.group for _, one in members)
+    groups = (one.group for _, one in members if one.group is not None)
+    # The most informative one.
+    group = max(groups, key=lambda group: (len(group.ranks), group.size or 0), default=None)
     if members[0][1].op in POINT_TO_POINT:
         return group, len(expected) == 2 and not missing
     if group is None or not (group.ranks or group.size):
@@ -209,12 +210,6 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"[{shown}, ... {ranks[-1]}]" if len(ranks) > 8 else f"[{shown}]"
 
 
-def _widest(groups: Iterable[Group | None]) -> Group | None:
-    """The most informative one."""
-    recorded = [group for group in groups if group is not None]
-    return max(recorded, key=lambda group: (len(group.ranks), group.size or 0), default=None)
-
-
 def _merged(sequences: Mapping[int, Sequence[Collective]]) -> list[_Slot]:
     """Combine the sequences of all ranks into one, the longest first."""
     codes: dict[Hashable, int] = {}
@@ -295,15 +290,13 @@ def _differences(slots: Sequence[_Slot], present: Sequence[int], label: str) -> 
 
 
 def _difference(run: Sequence[_Slot], present: Sequence[int], *, at_edge: bool) -> str:
-    by_rank: dict[int, list[Collective]] = defaultdict(list)
-    for slot in run:
-        for rank, one in slot.members.items():
-            by_rank[rank].append(one)
+    by_rank = grouped((pair for slot in run for pair in slot.members.items()), itemgetter(0))
     sides = sorted((set(slot.members) for slot in run), key=len)
     # Each rank has an entry that the other lacks.
     if any(not less <= more for less, more in itertools.pairwise(sides)):
         return "; ".join(
-            f"rank {rank}: {describe(ones[0])}" + (f" and {len(ones) - 1} more" if ones[1:] else "")
+            f"rank {rank}: {describe(ones[0][1])}"
+            + (f" and {len(ones) - 1} more" if ones[1:] else "")
             for rank, ones in sorted(by_rank.items())
         )
     if at_edge:
@@ -479,12 +472,9 @@ class JobCollectives:
     def kinds(self) -> list[JobKind]:
         """Collectives grouped by what they do, those with the most time first."""
         facts = ("op", "dtype", "elements", "bytes", "group_size")
-        found: dict[tuple[Any, ...], list[Matched]] = defaultdict(list)
-        for one in self.listed:
-            found[attrgetter(*facts)(one)].append(one)
         kinds = [
             JobKind(**dict(zip(facts, key, strict=True)), ones=tuple(ones))
-            for key, ones in found.items()
+            for key, ones in grouped(self.listed, attrgetter(*facts)).items()
         ]
         return sorted(kinds, key=lambda kind: -sum(one.latency_ns for one in kind.ones))
 
@@ -526,9 +516,9 @@ def _notes_on_ranks(found: JobCollectives) -> Iterator[str]:
     job, mismatches = found.job, found.matching.mismatches
     if job.missing:
         size = job.world_size or len(job.ranks) + len(job.missing)
-        ranks, have = ("rank", "has") if len(job.missing) == 1 else ("ranks", "have")
-        which = format_numbers(job.missing)
-        yield f"{ranks} {which} of {size} {have} no file: times are those of the other ranks"
+        which = f"{noun_for(len(job.missing), 'rank')} {format_numbers(job.missing)} of {size}"
+        have = noun_for(len(job.missing), "has", "have")
+        yield f"{which} {have} no file: times are those of the other ranks"
     for one in mismatches[:_MOST_SHOWN]:
         group = f"group {one.group!r}, " if one.group else ""
         yield f"{group}after {one.after} matched: {one.what}"

@@ -16,12 +16,11 @@ functions of ``src/*.cu``; for all-to-alls with unequal parts facebookresearch/p
 from __future__ import annotations
 
 import re
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -54,26 +53,21 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
     "ComplexHalf": (4, "complex<half>;complex<c10::half>;complex32"),
     "ComplexFloat": (8, "complex<float>;complex64;c64"),
     "ComplexDouble": (16, "complex<double>;complex128;c128"),
-    "Bool": (1, "bool"),
-    "QInt8": (1, "qint8"),
-    "QUInt8": (1, "quint8"),
     "QInt32": (4, "qint32"),
-    "QUInt4x2": (1, "quint4x2"),
-    "QUInt2x4": (1, "quint2x4"),
-    "Bits1x8": (1, "bits1x8"),
-    "Bits2x4": (1, "bits2x4"),
-    "Bits4x2": (1, "bits4x2"),
-    "Bits8": (1, "bits8"),
     "Bits16": (2, "bits16"),
-    "Float8_e5m2": (1, "float8_e5m2;e5m2"),
-    "Float8_e4m3fn": (1, "float8_e4m3fn;e4m3"),
-    "Float8_e5m2fnuz": (1, "float8_e5m2fnuz;e5m2fnuz"),
-    "Float8_e4m3fnuz": (1, "float8_e4m3fnuz;e4m3fnuz"),
-    "Float8_e8m0fnu": (1, "float8_e8m0fnu;e8m0"),
-    "Float4_e2m1fn_x2": (1, "float4_e2m1fn_x2;e2m1"),
-}
-"""PyTorch's name of an element type (``c10/core/ScalarType.h``) -> bytes and other spellings: those
-of C++ types in "Input type", and of ``domain/operation.py``."""
+    "Float8_e5m2": (1, "e5m2"),
+    "Float8_e4m3fn": (1, "e4m3"),
+    "Float8_e5m2fnuz": (1, "e5m2fnuz"),
+    "Float8_e4m3fnuz": (1, "e4m3fnuz"),
+    "Float8_e8m0fnu": (1, "e8m0"),
+    "Float4_e2m1fn_x2": (1, "e2m1"),
+} | {
+    name: (1, name.lower())
+    for name in ("Bool", "QInt8", "QUInt8", "QUInt4x2", "QUInt2x4", "Bits1x8", "Bits2x4",
+                 "Bits4x2", "Bits8")
+}  # fmt: skip
+"""PyTorch's name of an element type (``c10/core/ScalarType.h``) -> bytes and other spellings than
+its small letters: those of C++ types in "Input type", and of ``domain/operation.py``."""
 
 
 ELEMENT_BYTES: dict[str, int] = {name: size for name, (size, _) in _SPELLINGS.items()}
@@ -115,6 +109,12 @@ def message_elements(
     return part * group_size if part is not None and group_size else None
 
 
+def message_bytes(one: Any) -> int | None:
+    """Size of the whole message of a collective."""
+    size = ELEMENT_BYTES.get(one.dtype or "")
+    return None if size is None or one.elements is None else one.elements * size
+
+
 def bus_factor(op: str | None, group_size: int | None) -> float | None:
     """The factor from algbw to busbw; None where the operation or the group size is not known.
 
@@ -123,11 +123,8 @@ def bus_factor(op: str | None, group_size: int | None) -> float | None:
     """
     if op in _ONCE:
         return 1.0
-    if not group_size or op is None:
-        return None
-    if op == "all_reduce":
-        return 2 * (group_size - 1) / group_size
-    return (group_size - 1) / group_size if op in _PER_RANK_SHARE else None
+    times = 2 if op == "all_reduce" else int(op in _PER_RANK_SHARE)
+    return times * (group_size - 1) / group_size if times and group_size else None
 
 
 def exchanged_elements(
@@ -157,23 +154,14 @@ SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter")
 have begun. (An all-to-all may have empty parts.)"""
 
 
-_OPERATIONS = (
-    ("reduce_?scatter", "reduce_scatter"),
-    # PyTorch's barrier is an all-reduce of one element.
-    ("all_?reduce|barrier", "all_reduce"),
-    ("all_?gather", "all_gather"),
-    ("all_?to_?all", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("reduce", "reduce"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("send_?recv", "send_recv"),
-    ("send", "send"),
-    ("recv", "recv"),
+# PyTorch's barrier is an all-reduce of one element.
+_OPERATION = re.compile(
+    r"(?P<reduce_scatter>reduce_?scatter)|(?P<all_reduce>all_?reduce|barrier)"
+    r"|(?P<all_gather>all_?gather)|(?P<all_to_all>all_?to_?all)|(?P<broadcast>broadcast)"
+    r"|(?P<reduce>reduce)|(?P<gather>gather)|(?P<scatter>scatter)|(?P<send_recv>send_?recv)"
+    r"|(?P<send>send)|(?P<recv>recv)",
+    re.IGNORECASE,
 )
-
-
-_OPERATION = re.compile("|".join(f"({words})" for words, _ in _OPERATIONS), re.IGNORECASE)
 
 
 _HEAD = 256
@@ -239,12 +227,7 @@ class Collective(Row):
     elements: int | None = fact("elements of the message")
     dtype: str | None = fact("element type, as PyTorch names it")
 
-    @derived("size of the message", "B")
-    def bytes(self) -> int | None:
-        """Size of the whole message."""
-        size = self.element_bytes
-        return None if size is None or self.elements is None else self.elements * size
-
+    bytes = derived("size of the message", "B")(message_bytes)
     group_name = derived("name of the process group", key="group", type=str | None)(
         lambda one: one.group and one.group.name
     )
@@ -287,7 +270,7 @@ def operation_name(text: str | None) -> str | None:
     """nccl-tests' name for an operation in any spelling (``_allgather_base``, ``nccl:all_to_all``,
     ``reduce_scatter_tensor_coalesced`` ...); None for other texts."""
     found = _OPERATION.search(text or "")
-    return _OPERATIONS[found.lastindex - 1][1] if found and found.lastindex else None
+    return found.lastgroup if found else None
 
 
 def collectives_of(trace: Trace) -> list[Collective]:
@@ -308,11 +291,11 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
     rows, gpu = trace.rows, trace.rows.gpu
     name = trace.kernel_names[int(gpu.name[row])]
     call, source, size_source = _metadata(trace, row)
-    operation = call.operation if source == "kernel" else None
-    op = operation_name(call.operation)
+    op, operation = operation_name(call.operation), None
+    if source == "kernel":
+        operation = call.operation
     if op is None:
         op, source = name.collective, "name"
-    dtype = element_type(call.dtype) or element_type(name.dtype)
     size = _natural(call.group_size, MOST_RANKS) or len(call.group_ranks) or None
     ins, outs = _natural(call.in_elements), _natural(call.out_elements)
     algorithm, protocol = _algorithm(rows.names[gpu.name[row]], name)
@@ -321,7 +304,7 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
         row=row,
         operation=operation,
         op=op,
-        dtype=dtype,
+        dtype=element_type(call.dtype or name.dtype),
         elements=message_elements(op, ins, outs, size),
         in_elements=ins,
         out_elements=outs,
@@ -346,9 +329,8 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
 @cache
 def link_gbps(product: str) -> float | None:
     """The links of a GPU, as :attr:`Collective.link_gbps`, by its product name."""
-    spec = find_device(product) if product else None
-    link = None if spec is None else spec.link_bytes_per_s
-    return None if link is None else link / 1e9
+    spec = find_device(product)
+    return None if spec is None or spec.link_bytes_per_s is None else spec.link_bytes_per_s / 1e9
 
 
 def _natural(value: int | None, most: int = MOST_ELEMENTS) -> int | None:
@@ -440,28 +422,3 @@ def _with_groups(found: list[Collective]) -> list[Collective]:
             elements = message_elements(one.op, one.in_elements, one.out_elements, group.size)
             found[place] = replace(one, group=group, group_inferred=True, elements=elements)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class KernelDurations:
-    """Communication kernels of one operation, type and size; None where it is not recorded."""
-
-    op: str | None
-    dtype: str | None
-    bytes: int | None
-    count: int
-    sum_ns: int
-    min_ns: int
-    median_ns: float
-
-
-def kernel_durations(kernels: Iterable[Collective]) -> list[KernelDurations]:
-    """Durations of `kernels` by kind, those with the most time first."""
-    groups: dict[tuple[str | None, str | None, int | None], list[int]] = defaultdict(list)
-    for one in kernels:
-        groups[one.op, one.dtype, one.bytes].append(one.duration_ns)
-    kinds = [
-        KernelDurations(*key, len(times), sum(times), min(times), statistics.median(times))
-        for key, times in groups.items()
-    ]
-    return sorted(kinds, key=lambda kind: -kind.sum_ns)

@@ -334,8 +334,7 @@ def _ranks(code: Int64, span: int) -> Int64:
     if span <= _DENSE * len(code):
         present = np.zeros(span, bool)
         present[code] = True
-        found: Int64 = (np.cumsum(present) - 1)[code]
-        return found
+        return (np.cumsum(present) - 1)[code]
     order = np.argsort(code, kind="stable")
     ordered = code[order]
     begins = np.append(False, ordered[1:] != ordered[:-1])[: len(code)]

@@ -256,8 +256,7 @@ def _arguments_alike(trace: Trace) -> Int64:
     # The last entry is for operators without arguments, whose index is -1.
     alike = [first.setdefault((e.shapes, e.dtypes), i) for i, e in enumerate(entries)]
     alike.append(first.get(("", ""), NONE))
-    result: Int64 = np.array(alike, np.int64)[trace.rows.operators.arguments]
-    return result
+    return np.array(alike, np.int64)[trace.rows.operators.arguments]
 
 
 def _row(file: Path | None, key: _Key, parts: list[Int64], self_ns: int) -> HostOperator:
