@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -143,37 +144,22 @@ class _Times(msgspec.Struct):
     kernel_events: list[_Channel] = []
 
 
-class _Collective(msgspec.Struct):
-    coll: str
-    coll_msg_size_bytes: int
-    coll_exec_time_us: float
-    coll_sn: int | None = None
-    coll_timing_source: str = ""
-    coll_algobw_gbs: float | None = None
-    coll_busbw_gbs: float | None = None
-    event_trace_ts: _Times | None = None
+def _operation_kind(lead: str, *more: Any) -> Any:
+    """The record of an operation, whose keys begin with `lead`."""
+    fields = [
+        ("operation", str, msgspec.field(name=lead)), ("msg_size_bytes", int),
+        ("exec_time_us", float), ("sn", int | None, None), *more, ("timing_source", str, ""),
+        ("algobw_gbs", float | None, None), ("busbw_gbs", float | None, None),
+        ("times", _Times | None, msgspec.field(name="event_trace_ts", default=None)),
+    ]  # fmt: skip
+    return msgspec.defstruct(lead, fields, rename=lambda name: f"{lead}_{name}")
 
 
-class _PointToPoint(msgspec.Struct):
-    p2p: str
-    p2p_msg_size_bytes: int
-    p2p_exec_time_us: float
-    p2p_sn: int | None = None
-    p2p_peer: int | None = None
-    p2p_timing_source: str = ""
-    p2p_algobw_gbs: float | None = None
-    p2p_busbw_gbs: float | None = None
-    event_trace_ts: _Times | None = None
-
-
-class _Line(msgspec.Struct):
-    header: _Header
-    metadata: _Process
-    coll_perf: _Collective | None = None
-    p2p_perf: _PointToPoint | None = None
-
-
-_LINE = msgspec.json.Decoder(_Line)
+_LINE = msgspec.json.Decoder(msgspec.defstruct("_Line", [
+    ("header", _Header), ("metadata", _Process),
+    ("coll_perf", _operation_kind("coll") | None, None),
+    ("p2p_perf", _operation_kind("p2p", ("peer", int | None, None)) | None, None),
+]))  # fmt: skip
 
 
 @lru_cache(maxsize=64)
@@ -182,25 +168,18 @@ def _operation(name: str) -> str:
     return _WORDS.sub("_", name).lower()
 
 
-def _record(line: _Line) -> InspectorRecord:
+def _record(line: Any) -> InspectorRecord:
     """The record in a line.
 
     Raises:
         ValueError: it has neither a collective nor a send or receive.
     """
     header, process = line.header, line.metadata
-    if (one := line.coll_perf) is not None:
-        operation, size, duration = one.coll, one.coll_msg_size_bytes, one.coll_exec_time_us
-        sequence, timing, peer = one.coll_sn, one.coll_timing_source, None
-        bandwidths, times = (one.coll_algobw_gbs, one.coll_busbw_gbs), one.event_trace_ts
-    elif (other := line.p2p_perf) is not None:
-        operation, size, duration = other.p2p, other.p2p_msg_size_bytes, other.p2p_exec_time_us
-        sequence, timing, peer = other.p2p_sn, other.p2p_timing_source, other.p2p_peer
-        bandwidths, times = (other.p2p_algobw_gbs, other.p2p_busbw_gbs), other.event_trace_ts
-    else:
+    one = line.coll_perf or line.p2p_perf
+    if one is None:
         raise ValueError("no operation")
-    operation = _operation(operation)
-    events = times.kernel_events if times is not None else []
+    operation = _operation(one.operation)
+    events = one.times.kernel_events if one.times is not None else []
     return InspectorRecord(
         communicator=header.id,
         name=header.comm_name if header.comm_name != "unknown" else "",
@@ -210,13 +189,13 @@ def _record(line: _Line) -> InspectorRecord:
         host=process.hostname,
         pid=process.pid,
         operation=operation,
-        sequence=sequence,
-        bytes=size * (header.n_ranks if operation in _OF_EVERY_RANK else 1),
-        duration_us=duration,
-        timing=timing,
-        algorithm_bandwidth=bandwidths[0],
-        bus_bandwidth=bandwidths[1],
-        peer=peer,
+        sequence=one.sn,
+        bytes=one.msg_size_bytes * (header.n_ranks if operation in _OF_EVERY_RANK else 1),
+        duration_us=one.exec_time_us,
+        timing=one.timing_source,
+        algorithm_bandwidth=one.algobw_gbs,
+        bus_bandwidth=one.busbw_gbs,
+        peer=getattr(one, "peer", None),
         channels=len(events) or None,
         start_us=min((one.kernel_start_ts for one in events if one.kernel_start_ts), default=None),
         end_us=max((one.kernel_stop_ts for one in events if one.kernel_stop_ts), default=None),
@@ -270,21 +249,15 @@ class TunerLine:
         return ",".join(map(str, values))
 
 
-@dataclass(frozen=True, slots=True)
-class TunerEntry:
-    """A setting with the evidence for it, or evidence without one."""
+def tuner_config(title: str, entries: Iterable[tuple[str, TunerLine | None]]) -> str:
+    """The content of the file, with `title` and the evidence of each setting as comments.
 
-    comment: str
-    line: TunerLine | None = None
-
-
-def tuner_config(title: str, entries: Iterable[TunerEntry]) -> str:
-    """The content of the file, with `title` and the evidence of each setting as comments."""
+    Args:
+        entries: the evidence for a setting with it, or evidence without one.
+    """
     found = [*_comment(title), f"# {','.join(COLUMNS)}"]
-    for entry in entries:
-        found += ["", *_comment(entry.comment)]
-        if entry.line is not None:
-            found.append(entry.line.text)
+    for comment, line in entries:
+        found += ["", *_comment(comment), *([] if line is None else [line.text])]
     return "\n".join(found) + "\n"
 
 

@@ -16,7 +16,7 @@ import msgspec
 from gemmetry.dispatches.terminal import print_table
 from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import counted, format_memory
-from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerEntry, TunerLine, tuner_config
+from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerLine, tuner_config
 from gemmetry.sweeps.collectives import CollectiveKey, kind_of
 from gemmetry.sweeps.nccl_settings import collective_kinds, possible_executions, run_of_point
 from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis, find_best
@@ -248,8 +248,7 @@ def tuner_text(sweep: str, tuned: Sequence[TunedCollective]) -> str:
         f"Settings of collectives from the sweep {sweep}. Each line is the fastest way to run one "
         "collective; whether steps are shorter with it is for another run to show."
     )
-    lines = zip(tuned, tuner_lines(tuned), strict=True)
-    return tuner_config(title, [TunerEntry(evidence(one), line) for one, line in lines])
+    return tuner_config(title, zip(map(evidence, tuned), tuner_lines(tuned), strict=True))
 
 
 def evidence(one: TunedCollective) -> str:

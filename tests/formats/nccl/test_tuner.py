@@ -8,7 +8,6 @@ from gemmetry.formats.nccl import (
     ALGORITHMS,
     COLLECTIVES,
     PROTOCOLS,
-    TunerEntry,
     TunerLine,
     tuner_config,
 )
@@ -34,7 +33,7 @@ def parsed(text):
 def test_the_plugin_reads_the_settings_alone():
     assert LINE.text == "allgather,1000,4000,ring,simple,16,1,8,-1,-1"
     long = "a comment, with commas " * 40
-    text = tuner_config(long, [TunerEntry(long, LINE), TunerEntry("no setting\nat all")])
+    text = tuner_config(long, [(long, LINE), ("no setting\nat all", None)])
     assert parsed(text) == [LINE.text.split(",")]
     assert max(map(len, text.split("\n"))) < 255
     assert text.endswith("\n")
@@ -42,7 +41,7 @@ def test_the_plugin_reads_the_settings_alone():
 
 @pytest.mark.parametrize("word", ["x" * 600, "a,b,c\nd,e,f"])
 def test_no_comment_becomes_a_setting(word):
-    assert parsed(tuner_config(word, [TunerEntry(word)])) == []
+    assert parsed(tuner_config(word, [(word, None)])) == []
 
 
 def test_names_are_those_of_the_plugin():
