@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -217,28 +217,19 @@ _MOST_THREADS = 1024
 """Most threads of a workgroup or block, on all GPUs of AMD and NVIDIA."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LaunchGrids:
-    """Sizes recorded with calls."""
-
-    correlation: Int64
-    grid: Int32
-    block: Int32
-
-
 def workgroups(
-    gpu: GpuRows, launches: LaunchGrids, names: Sequence[str], calls: Iterable[CallRows]
+    gpu: GpuRows, launches: Int64, names: Sequence[str], calls: Iterable[CallRows]
 ) -> GpuRows:
     """`gpu` with grids in workgroups.
 
     Args:
         gpu: rows as recorded in the file.
-        launches: sizes recorded with calls.
+        launches: (calls, 7) correlation, grid and block recorded with calls.
         names: of calls and kernels.
         calls: all calls, in pieces.
     """
     wanted = [names.index(name) for name in _IN_WORK_ITEMS if name in names]
-    if not wanted and not len(launches.correlation) and not _is_swapped(gpu.grid, gpu.block):
+    if not wanted and not len(launches) and not _is_swapped(gpu.grid, gpu.block):
         return gpu
     grid, block = _filled(gpu, launches)
     if _is_swapped(grid, block):
@@ -251,19 +242,18 @@ def workgroups(
     return dataclasses.replace(gpu, grid=grid, block=block)
 
 
-def _filled(gpu: GpuRows, launches: LaunchGrids) -> tuple[Int32, Int32]:
+def _filled(gpu: GpuRows, launches: Int64) -> tuple[Int32, Int32]:
     """Sizes, taken from the launches where the kernels have none."""
     empty = (gpu.grid == 0).all(axis=1) & (gpu.kind == GpuKind.KERNEL) & (gpu.correlation >= 0)
     rows = np.flatnonzero(empty)
-    if not len(rows) or not len(launches.correlation):
+    if not len(rows) or not len(launches):
         return gpu.grid, gpu.block
-    order = np.argsort(launches.correlation, kind="stable")
-    place = np.searchsorted(launches.correlation, gpu.correlation[rows], sorter=order)
-    found = order[np.minimum(place, len(order) - 1)]
-    fits = launches.correlation[found] == gpu.correlation[rows]
+    order = np.argsort(launches[:, 0], kind="stable")
+    place = np.searchsorted(launches[:, 0], gpu.correlation[rows], sorter=order)
+    found = launches[order[np.minimum(place, len(order) - 1)]]
+    fits = found[:, 0] == gpu.correlation[rows]
     grid, block = gpu.grid.copy(), gpu.block.copy()
-    grid[rows[fits]] = launches.grid[found[fits]]
-    block[rows[fits]] = launches.block[found[fits]]
+    grid[rows[fits]], block[rows[fits]] = found[fits, 1:4], found[fits, 4:]
     return grid, block
 
 
@@ -278,8 +268,7 @@ def _is_swapped(grid: Int32, block: Int32) -> bool:
 
 
 def _rounded_up(items: Int32, size: Int32) -> Int32:
-    result: Int32 = np.where(size > 0, -(-items // np.maximum(size, 1)), 0).astype(np.int32)
-    return result
+    return np.where(size > 0, -(-items // np.maximum(size, 1)), 0).astype(np.int32)
 
 
 _WHOLE = re.compile(r"(.*)", re.DOTALL)
@@ -403,10 +392,11 @@ _LOSS = re.compile(
 """Keys of a document that count what its recorder could not keep."""
 
 _TABLE_OF = {
-    **dict.fromkeys(_GPU, "gpu"), **dict.fromkeys(_CALLS, "calls"),
-    **dict.fromkeys(_OPERATORS, "operators"), **dict.fromkeys(_ANNOTATIONS, "annotations"),
-}  # fmt: skip
-"""Category -> the table of its events."""
+    category: table
+    for table, categories in enumerate((_GPU, _CALLS, _OPERATORS, _ANNOTATIONS))
+    for category in categories
+}
+"""Category -> the table of its events: 0 for work on GPUs, then calls, operators, annotations."""
 
 _DECODERS = {
     kind: record_decoders(kind, "event") for kind in (Event, GpuArgs, CallArgs, OperatorArgs)
@@ -434,17 +424,7 @@ def read_kineto(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows 
     builder = _KinetoBuilder()
     for events in reader:
         builder.add(events)
-    if not reader.found:
-        return None
-    return builder.rows(reader)
-
-
-class _Fault(NamedTuple):
-    """The first event with this fault."""
-
-    place: int
-    """Index of the event among those that could be read, from 0."""
-    name: str
+    return builder.rows(reader) if reader.found else None
 
 
 class _KinetoBuilder:
@@ -463,28 +443,25 @@ class _KinetoBuilder:
         self._calls = Spool(CallRows)
         self._operators = Spool(OperatorRows)
         self._annotations = Spool(AnnotationRows)
-        self._launched: list[LaunchGrids] = []
+        self._launched: list[Int64] = [np.zeros((0, 7), np.int64)]
         self._of_graphs: list[Int64] = [np.zeros((0, 3), np.int64)]
         """Process, graph and correlation of the kernels of graphs."""
-        self._faults: dict[str, tuple[_Fault, int]] = {}
-        self._adders = {
-            "gpu": self._add_gpu,
-            "calls": self._add_calls,
-            "operators": self._add_operators,
-            "annotations": self._add_annotations,
-        }
+        self._faults: dict[str, tuple[tuple[int, str], int]] = {}
+        """Fault -> the first event with it, as its index among those that could be read and its
+        name, and the number of such events."""
 
     def add(self, events: Sequence[Event]) -> None:
         """Add one piece."""
         self._piece = events
-        groups: dict[str, list[Event]] = {name: [] for name in self._adders}
+        adders = (self._add_gpu, self._add_calls, self._add_operators, self._add_annotations)
+        groups: list[list[Event]] = [[] for _ in adders]
         tables = map(_TABLE_OF.get, map(_CATEGORY, events))
         for table, event in zip(tables, events, strict=True):
             if table is not None and event.ph == "X":
                 groups[table].append(event)
-        for table, group in groups.items():
+        for add, group in zip(adders, groups, strict=True):
             if group:
-                self._adders[table](group)
+                add(group)
         self._events += len(events)
 
     def _timed(self, events: list[Event]) -> tuple[list[Event], dict[str, Any]]:
@@ -506,11 +483,11 @@ class _KinetoBuilder:
         """Record the first event with a fault and the number of such events."""
         event = events[int(np.flatnonzero(where)[0])]
         place = self._events + next(i for i, one in enumerate(self._piece) if one is event)
-        name = short_name(str(event.name), 60)
-        first, count = self._faults.get(what, (_Fault(place, name), 0))
+        found = (place, short_name(str(event.name), 60))
+        first, count = self._faults.get(what, (found, 0))
         # Kinds of events are processed one after the other, so a fault found later may come earlier
         # in the file.
-        self._faults[what] = (min(first, _Fault(place, name)), count + int(where.sum()))
+        self._faults[what] = (min(first, found), count + int(where.sum()))
 
     def _name_ids(self, events: list[Event]) -> Any:
         found: list[Any] = [event.name for event in events]
@@ -519,10 +496,8 @@ class _KinetoBuilder:
         return np.array(list(map(self._names.__getitem__, found)), np.int32)
 
     def _thread_ids(self, events: list[Event]) -> Any:
-        pids, tids = texts([e.pid for e in events]), texts([e.tid for e in events])
-        return np.array(
-            list(map(self._threads.__getitem__, zip(pids, tids, strict=True))), np.int32
-        )
+        ids = zip(texts([e.pid for e in events]), texts([e.tid for e in events]), strict=True)
+        return np.array(list(map(self._threads.__getitem__, ids)), np.int32)
 
     def _collective_ids(self, args: Sequence[GpuArgs | OperatorArgs]) -> Any:
         ids = np.full(len(args), MISSING, np.int32)
@@ -554,7 +529,7 @@ class _KinetoBuilder:
                 duration_ns=duration,
                 name=self._name_ids(events),
                 kind=np.array([_GPU[e.cat or ""] for e in events], np.int8),
-                device=_small([a.device for a in args]),
+                device=np.clip(_wholes([a.device for a in args]), -1, 2**31 - 1).astype(np.int32),
                 stream=_wholes([a.stream for a in args]),
                 correlation=_wholes([a.correlation for a in args]),
                 external_id=_external_ids(args),
@@ -570,26 +545,21 @@ class _KinetoBuilder:
         events, columns = self._timed(events)
         args = _decode_args(events, CallArgs)
         correlation = _wholes([a.correlation for a in args])
-        recorded = np.array([i for i, a in enumerate(args) if a.grid is not None], np.intp)
-        if len(recorded):
-            grid, block = (_triples([getattr(args[i], size) for i in recorded])
-                           for size in ("grid", "block"))  # fmt: skip
-            self._launched.append(LaunchGrids(correlation[recorded], grid, block))
+        recorded = [i for i, a in enumerate(args) if a.grid is not None]
+        if recorded:
+            sizes = (_triples([getattr(args[i], size) for i in recorded])
+                     for size in ("grid", "block"))  # fmt: skip
+            self._launched.append(np.column_stack([correlation[recorded], *sizes]))
         self._calls.add(
-            CallRows(
-                **columns,
-                correlation=correlation,
-                external_id=_external_ids(args),
-            )
+            CallRows(**columns, correlation=correlation, external_id=_external_ids(args))
         )
 
     def _add_operators(self, events: list[Event]) -> None:
         events, columns = self._timed(events)
         args = _decode_args(events, OperatorArgs)
-        number = self._arguments
-        recorded_of = (
+        recorded = zip(
             texts([a.shapes for a in args]), texts([a.dtypes for a in args]),
-            texts([a.strides for a in args]), texts([a.values for a in args]),
+            texts([a.strides for a in args]), texts([a.values for a in args]), strict=True,
         )  # fmt: skip
         self._operators.add(
             OperatorRows(
@@ -597,9 +567,7 @@ class _KinetoBuilder:
                 external_id=_wholes([a.external for a in args]),
                 sequence=_wholes([a.sequence for a in args]),
                 forward_thread=_wholes([a.forward_thread for a in args]),
-                arguments=np.array(
-                    [number[recorded] for recorded in zip(*recorded_of, strict=True)], np.int32
-                ),
+                arguments=np.array(list(map(self._arguments.__getitem__, recorded)), np.int32),
                 collective=self._collective_ids(args),
             )
         )
@@ -611,12 +579,8 @@ class _KinetoBuilder:
         if collectives:
             self._add_operators(collectives)
         events, columns = self._timed(events)
-        self._annotations.add(
-            AnnotationRows(
-                **columns,
-                on_gpu=np.array([_ANNOTATIONS[e.cat or ""] for e in events], np.int8),
-            )
-        )
+        on_gpu = np.array([_ANNOTATIONS[e.cat or ""] for e in events], np.int8)
+        self._annotations.add(AnnotationRows(**columns, on_gpu=on_gpu))
 
     def rows(self, reader: ArrayReader[Event]) -> TraceRows:
         """All collected rows, with the information from the document's other keys."""
@@ -628,17 +592,10 @@ class _KinetoBuilder:
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)
-        launches = LaunchGrids(*(
-            np.concatenate([empty, *(getattr(one, name) for one in self._launched)])
-            for name, empty in (
-                ("correlation", np.zeros(0, np.int64)), ("grid", np.zeros((0, 3), np.int32)),
-                ("block", np.zeros((0, 3), np.int32)),
-            )
-        ))  # fmt: skip
         threads = [(_process_name(pid), _process_name(tid)) for pid, tid in self._threads]
         lanes = list(map(_process_name, self._lanes))
         gpu, parts = with_parts(self._gpu.all(), lanes, threads, self._calls, self._operators)
-        gpu = workgroups(gpu, launches, names, self._calls.pieces())
+        gpu = workgroups(gpu, np.concatenate(self._launched), names, self._calls.pieces())
         calls, operators, left_out = host_rows(gpu, self._calls, self._operators, names)
         return TraceRows(
             format="kineto",
@@ -692,9 +649,9 @@ class _KinetoBuilder:
 
     def _problems(self) -> list[TraceProblem]:
         found = []
-        for what, (first, count) in sorted(self._faults.items(), key=lambda item: item[1]):
+        for what, ((place, name), count) in sorted(self._faults.items(), key=lambda item: item[1]):
             more = f" (so have {count - 1} more)" if count > 1 else ""
-            where = f"event {first.place} ({first.name!r})"
+            where = f"event {place} ({name!r})"
             found.append(TraceProblem(where, f"has {what}{more}", ProblemKind.DAMAGED, count))
         return found
 
@@ -732,10 +689,6 @@ def _triples(values: Sequence[Any]) -> Int32:
         if set(map(type, sizes)) == {int} and min(sizes) >= 0 and max(sizes) < 2**31:
             return np.array(sizes, np.int32).reshape(-1, 3)
     return np.array([triple(one) for one in values], np.int32).reshape(-1, 3)
-
-
-def _small(values: Sequence[Number]) -> Any:
-    return np.clip(_wholes(values), -1, 2**31 - 1).astype(np.int32)
 
 
 def _stated_losses(*texts: bytes) -> list[TraceProblem]:
