@@ -30,7 +30,7 @@ import mmap
 import re
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import IntEnum, StrEnum
@@ -262,13 +262,14 @@ def process_of(thread: str) -> str:
 Rows = TypeVar("Rows", GpuRows, CallRows, OperatorRows, AnnotationRows)
 
 
-def _columns(rows: Any) -> list[Array]:
+def columns_of(rows: Any) -> list[Array]:
+    """The columns of a table, in order."""
     return [getattr(rows, column.name) for column in dataclasses.fields(rows)]
 
 
 def chosen(rows: Rows, wanted: Bools) -> Rows:
     """The rows that are `wanted` (one entry per row)."""
-    columns: list[Any] = [array[wanted] for array in _columns(rows)]
+    columns: list[Any] = [array[wanted] for array in columns_of(rows)]
     return type(rows)(*columns)
 
 
@@ -305,7 +306,7 @@ def _files(rows: TraceRows) -> set[mmap.mmap]:
     found: set[mmap.mmap] = set()
     for table in (rows.gpu, rows.calls, rows.operators, rows.annotations):
         holder: Any
-        for holder in _columns(table):
+        for holder in columns_of(table):
             while isinstance(holder, np.ndarray):
                 holder = holder.base
             if isinstance(holder, memoryview):
@@ -331,7 +332,7 @@ class Spool(Generic[Rows]):
         self._files: list[IO[bytes]] = []
         self._written: list[int] = []
         """Numbers of rows of the pieces in the files."""
-        self._empty: list[Array] = _columns(concatenate(kind, []))
+        self._empty: list[Array] = columns_of(concatenate(kind, []))
         self.bytes = self.rows = 0
 
     def add(self, rows: Rows) -> None:
@@ -340,7 +341,7 @@ class Spool(Generic[Rows]):
         Raises:
             OSError: a temporary file cannot be written.
         """
-        size = sum(array.nbytes for array in _columns(rows))
+        size = sum(array.nbytes for array in columns_of(rows))
         self.rows += len(rows.start_ns)
         self._parts.append(rows)
         self._part_bytes += size
@@ -375,12 +376,10 @@ class Spool(Generic[Rows]):
             for piece, mask in zip(self.pieces(), wanted, strict=True):
                 few.add(chosen(piece, mask))
             return few.all()
-        found: Rows
-        if not self._files:
-            found = concatenate(self._kind, self._parts)
-        else:
+        if self._files:
             self._spill()
-            found = self._kind(*map(_mapped, self._files, self._empty))
+        found: Rows = (self._kind(*map(_mapped, self._files, self._empty)) if self._files
+                       else concatenate(self._kind, self._parts))  # fmt: skip
         return found
 
     def _spill(self) -> None:
@@ -389,17 +388,14 @@ class Spool(Generic[Rows]):
         if not len(merged.start_ns):
             return
         if not self._files:
-            weakref.finalize(self, _close, self._files)
-            self._files += (tempfile.TemporaryFile() for _ in self._empty)  # noqa: SIM115
-        for file, array in zip(self._files, _columns(merged), strict=True):
+            opened = contextlib.ExitStack()
+            weakref.finalize(self, opened.close)
+            self._files += (opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+                            for _ in self._empty)  # fmt: skip
+        for file, array in zip(self._files, columns_of(merged), strict=True):
             file.seek(0, 2)
             file.write(array.reshape(-1).view(np.uint8).data)
         self._written.append(len(merged.start_ns))
-
-
-def _close(files: Iterable[IO[bytes]]) -> None:
-    for file in files:
-        file.close()
 
 
 def _mapped(file: IO[bytes], model: Array) -> Array:
@@ -547,9 +543,7 @@ def _have_three_decimals(joined: bytes, count: int) -> bool:
 def _one(text: bytes) -> int | None:
     try:
         number = Decimal(text.strip(b'" ').decode("ascii")) * 1000
-        if not number.is_finite() or abs(number) > LARGEST_NS:
-            return None
-        return round(number)
+        return round(number) if number.is_finite() and abs(number) <= LARGEST_NS else None
     except (InvalidOperation, UnicodeDecodeError, ValueError):
         return None
 
@@ -634,5 +628,4 @@ def _impossible(start: Int64, duration: Int64, base_ns: int) -> Bools | None:
     earliest, latest = EARLIEST_NS, LATEST_NS - base_ns
     if duration.max() <= longest and start.min() >= earliest and start.max() <= latest:
         return None
-    bad: Bools = (duration > longest) | (start < earliest) | (start > latest)
-    return bad
+    return (duration > longest) | (start < earliest) | (start > latest)

@@ -13,7 +13,7 @@ the same version of the reader and its checksum is correct; otherwise it is recr
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import math
 import mmap
 import os
 import re
@@ -35,6 +35,7 @@ from gemmetry.formats.events import (
     GpuRows,
     OperatorRows,
     TraceRows,
+    columns_of,
     concatenate,
     let_go,
     plausible,
@@ -77,17 +78,17 @@ _TABLES: dict[str, type[Any]] = {
 }
 
 
-_Column = tuple[str, str, str, tuple[int, ...], int, int]
-"""Of a table: its name and that of the column, its type and shape, where it begins, and bytes."""
 _OF_ROWS = {name: kind for name, kind in get_type_hints(TraceRows).items() if name not in _TABLES}
 """What a cache holds of :class:`TraceRows` apart from the columns of its tables."""
 
 
 _Head = msgspec.defstruct(
     "_Head",
-    [("key", str), ("columns", tuple[_Column, ...]), ("checksum", int), *_OF_ROWS.items()],
+    [("key", str), ("counts", tuple[int, ...]), ("checksum", int), *_OF_ROWS.items()],
     frozen=True,
 )
+"""What precedes the columns, which follow each other by table, each from a multiple of 64 bytes;
+`counts` are the rows of the tables."""
 
 
 def cache_key(files: Sequence[Path]) -> str | None:
@@ -207,21 +208,15 @@ def _note(place: Path) -> None:
 
 
 def _write(place: Path, key: str, rows: TraceRows, *, is_next_to_trace: bool) -> None:
-    columns: list[_Column] = []
-    arrays: list[memoryview | bytes] = []
-    offset = checksum = 0
-    for table, kind in _TABLES.items():
-        for column in dataclasses.fields(kind):
-            array = np.ascontiguousarray(getattr(getattr(rows, table), column.name))
-            size = array.nbytes
-            columns.append((table, column.name, array.dtype.str, array.shape, offset, size))
-            arrays.append(array.data if size else b"")
-            checksum = zlib.crc32(arrays[-1], checksum)
-            offset += size + -size % _ALIGNMENT
+    tables = [getattr(rows, table) for table in _TABLES]
+    found = [np.ascontiguousarray(array) for table in tables for array in columns_of(table)]
+    arrays = [array.data if array.nbytes else b"" for array in found]
+    checksum = 0
+    for content in arrays:
+        checksum = zlib.crc32(content, checksum)
+    counts = tuple(len(table.start_ns) for table in tables)
     values = {name: getattr(rows, name) for name in _OF_ROWS}
-    head = msgspec.msgpack.encode(
-        _Head(key=key, columns=tuple(columns), checksum=checksum, **values)
-    )
+    head = msgspec.msgpack.encode(_Head(key=key, counts=counts, checksum=checksum, **values))
     prefix = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(8, "little")
     with completed(place, end=CACHE_SUFFIX) as temporary:
         # Others may not read what a user's trace contains.
@@ -251,21 +246,21 @@ def _load(place: Path, key: str) -> TraceRows | None:
         if head.key != key:
             return None
         start = file.tell() + -file.tell() % _ALIGNMENT
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    tables: dict[str, dict[str, Any]] = {table: {} for table in _TABLES}
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    tables = {}
     checksum = 0
-    view = memoryview(mapped)
-    for table, name, dtype, shape, offset, size in head.columns:
-        part = view[start + offset : start + offset + size]
-        checksum = zlib.crc32(part, checksum)
-        tables.setdefault(table, {})[name] = np.frombuffer(part, np.dtype(dtype)).reshape(shape)
-    if checksum != head.checksum or tables.keys() != _TABLES.keys():
-        return None
-    rows = TraceRows(
-        **{name: getattr(head, name) for name in _OF_ROWS},
-        **{table: kind(**tables[table]) for table, kind in _TABLES.items()},
-    )
-    return rows if _is_sound(rows) else None
+    for (table, kind), count in zip(_TABLES.items(), head.counts, strict=True):
+        columns = []
+        for model in columns_of(concatenate(kind, [])):
+            shape = (count, *model.shape[1:])
+            size = model.itemsize * math.prod(shape)
+            part = view[start : start + size]
+            checksum = zlib.crc32(part, checksum)
+            columns.append(np.frombuffer(part, model.dtype).reshape(shape))
+            start += size + -size % _ALIGNMENT
+        tables[table] = kind(*columns)
+    rows = TraceRows(**{name: getattr(head, name) for name in _OF_ROWS}, **tables)
+    return rows if checksum == head.checksum and _is_sound(rows) else None
 
 
 _INDICES = {
@@ -278,19 +273,12 @@ _INDICES = {
 def _is_sound(rows: TraceRows) -> bool:
     """Whether the rows are valid. A checksum detects damage, but not a forged file placed next to a
     trace."""
-    for table, kind in _TABLES.items():
-        empty, filled = concatenate(kind, []), getattr(rows, table)
-        for column in dataclasses.fields(kind):
-            model, array = getattr(empty, column.name), getattr(filled, column.name)
-            if array.dtype != model.dtype or array.shape != (
-                len(filled.start_ns), *model.shape[1:],
-            ):  # fmt: skip
+    for table in (getattr(rows, name) for name in _TABLES):
+        for name, (part, least) in _INDICES.items():
+            array, count = getattr(table, name, np.zeros(0)), len(getattr(rows, part))
+            if array.min(initial=least) < least or array.max(initial=-1) >= count:
                 return False
-            if column.name in _INDICES and len(array):
-                part, least = _INDICES[column.name]
-                if array.min() < least or array.max() >= len(getattr(rows, part)):
-                    return False
-        if len(filled.start_ns) and filled.duration_ns.min() < 0:
+        if table.duration_ns.min(initial=0) < 0:
             return False
     threads = [thread for part in rows.parts for thread in part.threads]
     if threads and not 0 <= min(threads) <= max(threads) < len(rows.threads):
