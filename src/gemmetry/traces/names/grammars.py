@@ -19,8 +19,9 @@ Sources: names in real traces, and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 from gemmetry.traces.names.symbols import HEAD_CHARACTERS, Symbol, cut
 from gemmetry.traces.names.words import (
@@ -39,6 +40,7 @@ from gemmetry.traces.names.words import (
 )
 
 _GEMM, _COMMUNICATES = KernelKind.GEMM, KernelKind.COLLECTIVE
+_Fact = TypeVar("_Fact", bound=str)
 
 
 def _facts(
@@ -84,8 +86,7 @@ def transfer(symbol: Symbol) -> KernelName | None:
         return None
     is_fill = (found["memory"] or found["rocclr"] or "").lower() in ("set", "fill")
     kind = KernelKind.FILL if is_fill else KernelKind.COPY
-    family = "rocclr" if found["rocclr"] else ""
-    return _facts(symbol, kind, family, short=cut(symbol.text))
+    return _facts(symbol, kind, "rocclr" if found["rocclr"] else "", short=cut(symbol.text))
 
 
 _T = r"(?:F8B8N|B8F8N|F8B8|B8F8|F8N|B8N|F8|B8|F6|B6|F4|I8|I64|4xi8|S|D|C|Z|H|I|B|X)"
@@ -209,7 +210,7 @@ def _nccl(symbol: Symbol) -> KernelName | None:
     found = _NCCL.search(text)
     if not found:
         family = "rccl" if "rccl" in symbol.lower else "nccl"
-        return _communicates(symbol, family, _spelled_operation(symbol.lower))
+        return _communicates(symbol, family, _first_of(_SPELLED_OPERATIONS, symbol.lower))
     known, rest = OPERATIONS.get(found["operation"].lower()), found["rest"]
     named, written, given = _ALGORITHM.search(rest), _PROTOCOL.search(rest), _TYPE.search(rest)
     # NCCL before 2.18 writes RING, Sum and int8_t even where they have no meaning.
@@ -229,21 +230,23 @@ def _msccl(symbol: Symbol) -> KernelName | None:
     found = _MSCCL.search(symbol.function[:200])
     return _facts(
         symbol, _COMMUNICATES, "mscclpp" if "mscclpp" in symbol.lower else "msccl", found,
-        collective=_spelled_operation(symbol.lower),
+        collective=_first_of(_SPELLED_OPERATIONS, symbol.lower),
         protocol=found["p"].lower() if found else None,
     )  # fmt: skip
+
+
+_EXPERT_FAMILIES = (
+    ("deepep", pattern(r"deep_ep::")),
+    ("mori", pattern(r"mori::|\bep(?:dispatch|combine)")),
+    ("moe_all_to_all", pattern(r"(?:^|_|::)(?:moe_?)?a2a|pplx")),
+)
 
 
 def _expert_parallel(symbol: Symbol) -> KernelName | None:
     """DeepEP, MoRI and similar: tokens sent to the experts of other ranks and back."""
     lower = symbol.lower
-    if "deep_ep::" in lower:
-        family = "deepep"
-    elif "mori::" in lower or re.search(r"\bep(?:dispatch|combine)", lower):
-        family = "mori"
-    elif re.search(r"(?:^|_|::)(?:moe_?)?a2a|pplx", lower):
-        family = "moe_all_to_all"
-    else:
+    family = _first_of(_EXPERT_FAMILIES, lower)
+    if family is None:
         return None
     if re.search(r"get_dispatch_layout|clean_low_latency", lower):
         return _facts(symbol, KernelKind.OTHER, family)
@@ -295,18 +298,14 @@ _SPELLED = pattern(
     r"|userbuffers|nvshmem|rocshmem|oneRankReduce"
 )
 _SPELLED_OPERATIONS = (
-    ("cross_device_reduce", "all_reduce"),
-    ("reduce_?scatter", "reduce_scatter"),
-    ("all_?reduce|userbuffers_\\w*sum", "all_reduce"),
-    ("all_?gather|fcollect", "all_gather"),
-    ("all_?to_?all", "all_to_all"),
-    ("send_?recv", "send_recv"),
-    ("broadcast", "broadcast"),
+    ("all_reduce", pattern(r"cross_device_reduce")),
+    ("reduce_scatter", pattern(r"reduce_?scatter")),
+    ("all_reduce", pattern(r"all_?reduce|userbuffers_\w*sum")),
+    ("all_gather", pattern(r"all_?gather|fcollect")),
+    ("all_to_all", pattern(r"all_?to_?all")),
+    ("send_recv", pattern(r"send_?recv")),
+    ("broadcast", pattern(r"broadcast")),
 )
-
-
-def _spelled_operation(lower: str) -> str | None:
-    return next((name for words, name in _SPELLED_OPERATIONS if re.search(words, lower)), None)
 
 
 def _spelled(symbol: Symbol) -> KernelName | None:
@@ -322,14 +321,17 @@ def _spelled(symbol: Symbol) -> KernelName | None:
         algorithm = "multimem"
     elif shots:
         algorithm = "one_shot" if shots[1] in ("one", "1") else "two_shot"
-    protocol, operation = "ll" if "lamport" in lower else None, _spelled_operation(lower)
+    protocol, operation = (
+        "ll" if "lamport" in lower else None,
+        _first_of(_SPELLED_OPERATIONS, lower),
+    )
     if "onerankreduce" in lower:
         family, operation = "nccl", None
     elif "mscclpp::" in symbol.head:
         # Its kernels are identified by their channel arguments: allreduce7<...>(..., mscclpp::...).
         family = "mscclpp"
     else:
-        family = next((name for name, words in _FAMILIES if words.search(lower)), "")
+        family = _first_of(_FAMILIES, lower) or ""
     return _communicates(symbol, family, operation, algorithm=algorithm, protocol=protocol)
 
 
@@ -421,23 +423,18 @@ _LEGACY = pattern(
 _STAGES = pattern(r"_stages_(?P<k>\d+)x(?P<stages>\d+)")
 
 
-def legacy_cublas(symbol: Symbol) -> KernelName | None:
-    """``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn``, ``volta_sgemm_128x64_nn``."""
-    return _legacy(symbol, "gemm")
-
-
-def legacy_cudnn(symbol: Symbol) -> KernelName | None:
-    """``volta_fp16_s884cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1``: cuDNN's
-    convolutions, with the same words."""
-    return _legacy(symbol, "cudnn")
-
-
 def _legacy(symbol: Symbol, library: str) -> KernelName | None:
+    """``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn``, ``volta_sgemm_128x64_nn``;
+    with the same words cuDNN's convolutions,
+    ``volta_fp16_s884cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1``."""
     found = _LEGACY.search(symbol.head) if f"{library}_" in symbol.head else None
     if not found or found["library"] != library:
         return None
     return _lettered(symbol, found, found["input"], "cudnn" if library == "cudnn" else "cublas",
                      _STAGES.search(found["rest"]), is_convolution=library == "cudnn")  # fmt: skip
+
+
+legacy_cublas, legacy_cudnn = (partial(_legacy, library=name) for name in ("gemm", "cudnn"))
 
 
 def _lettered(
@@ -553,12 +550,17 @@ def thunder_kittens(symbol: Symbol) -> KernelName | None:
     if _KITTENS_GEMM.match(symbol.text[:600]):
         kind = _GEMM
     elif symbol.function.startswith("kittens::"):
-        kind = _kind_of(_KITTENS, symbol.text[len(symbol.function) : 400])
+        kind = _first_of(_KITTENS, symbol.text[len(symbol.function) : 400])
     return _facts(symbol, kind, "thunderkittens") if kind else None
 
 
 _CONTAINERS = pattern(
     r"(?:device_kernel|Kernel2?|kentry|kentry_kernel|kernel|launch_kernel|global_kernel)\Z"
+)
+_ATTENTION_FAMILIES = (
+    ("flash_attention", pattern(r"flash::|flash_(?:fwd|bwd)|flashattn")),
+    ("xformers", pattern(r"pytorchmemeffattention|\Afmha_cutlass")),
+    ("aotriton", pattern(r"\A(?:attn_fwd|bwd_kernel_|bwd_preprocess)")),
 )
 _PYTORCH_CONVOLUTION = pattern(r"conv_depthwise|slow_conv|im2col|col2im|vol2col")
 _IGEMM = pattern(
@@ -577,21 +579,11 @@ def attention_or_convolution(symbol: Symbol) -> KernelName | None:
     if lower.startswith("at::native::") and not _PYTORCH_CONVOLUTION.search(lower):
         return None
     if ATTENTION.search(lower):
-        return _facts(symbol, KernelKind.ATTENTION, _attention_family(symbol))
+        family = _first_of(_ATTENTION_FAMILIES, symbol.text[:4096].lower()) or family_of(symbol)
+        return _facts(symbol, KernelKind.ATTENTION, family)
     if not CONVOLUTION.search(lower):
         return None
     return _facts(symbol, KernelKind.CONVOLUTION, family_of(symbol), _IGEMM.search(symbol.head))
-
-
-def _attention_family(symbol: Symbol) -> str:
-    lower = symbol.text[:4096].lower()
-    if re.search(r"flash::|flash_(?:fwd|bwd)|flashattn", lower):
-        return "flash_attention"
-    if "pytorchmemeffattention" in lower or lower.startswith("fmha_cutlass"):
-        return "xformers"
-    if re.match(r"attn_fwd|bwd_kernel_|bwd_preprocess", lower):
-        return "aotriton"
-    return family_of(symbol)
 
 
 _CONTAINER = pattern(r"cutlass\w*::(?:device_kernel|Kernel2?)\Z")
@@ -780,19 +772,20 @@ def trtllm_weight_only(symbol: Symbol) -> KernelName | None:
     return _facts(symbol, _GEMM, "trtllm", given, short="weight_only::kernel")
 
 
+_ROCBLAS = (
+    (KernelKind.GEMV, pattern(r"gemv|dot")),
+    (KernelKind.GEMM_REDUCTION, pattern(r"gemm_scale|scal")),
+    (_GEMM, pattern(r"gemm|trmm|syrk|symm")),
+)
+
+
 def rocblas(symbol: Symbol) -> KernelName | None:
     """rocBLAS's own kernels: ``rocblas_gemvt_kernel<...>``, ``rocblas_gemm_batched_kernel``."""
-    if "rocblas" not in symbol.lower:
+    kind = _first_of(_ROCBLAS, symbol.base) if "rocblas" in symbol.lower else None
+    if not kind:
         return None
-    dtype = _first(format_arguments(symbol.text[len(symbol.function) : 600]))
-    for words, kind in (
-        ("gemv|dot", KernelKind.GEMV),
-        ("gemm_scale|scal", KernelKind.GEMM_REDUCTION),
-        ("gemm|trmm|syrk|symm", _GEMM),
-    ):
-        if re.search(words, symbol.base):
-            return _facts(symbol, kind, "rocblas", dtype=dtype)
-    return None
+    formats = format_arguments(symbol.text[len(symbol.function) : 600])
+    return _facts(symbol, kind, "rocblas", dtype=_first(formats))
 
 
 _CUBLAS_FUNCTIONS = pattern(
@@ -899,13 +892,14 @@ def by_words(symbol: Symbol) -> KernelName:
     are containers (``ck_tile::kentry``, ``rocprim::...::trampoline_kernel``).
     """
     if DRIVERS.search(symbol.lower):
-        kind = _kind_of(APPLIED, symbol.text[:600].lower()) or KernelKind.ELEMENTWISE
+        kind = _first_of(APPLIED, symbol.text[:600].lower()) or KernelKind.ELEMENTWISE
     else:
         inside = symbol.text[len(symbol.function) : 1000].lower()
-        found = _kind_of(FUNCTIONS, symbol.lower) or _kind_of(FUNCTIONS[:-1], inside)
+        found = _first_of(FUNCTIONS, symbol.lower) or _first_of(FUNCTIONS[:-1], inside)
         kind = found or KernelKind.OTHER
     return _facts(symbol, kind, family_of(symbol))
 
 
-def _kind_of(table: tuple[tuple[KernelKind, re.Pattern[str]], ...], text: str) -> KernelKind | None:
-    return next((kind for kind, words in table if words.search(text)), None)
+def _first_of(table: Iterable[tuple[_Fact, re.Pattern[str]]], text: str) -> _Fact | None:
+    """The first fact in a table whose words occur in `text`."""
+    return next((fact for fact, words in table if words.search(text)), None)

@@ -173,7 +173,8 @@ def read_symbol(name: str) -> Symbol:
         plain = _without_marks(readable(text))
         # A function whose own name looks mangled is left unchanged.
         text = text if plain.startswith("_Z") else plain
-    text = _without(_ANONYMOUS, text)
+    while (shorter := _ANONYMOUS.sub("", text)) != text:
+        text = shorter
     function = function_of(text)
     return Symbol(
         text=text,
@@ -239,12 +240,6 @@ def _one_line(text: str) -> str:
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)
     return " ".join(text.split())
-
-
-def _without(pattern: re.Pattern[str], text: str) -> str:
-    while (shorter := pattern.sub("", text)) != text:
-        text = shorter
-    return text
 
 
 def _without_marks(text: str) -> str:
