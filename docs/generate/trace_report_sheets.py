@@ -12,7 +12,7 @@ from gemmetry.documents.tracelens import NOTES, SHEETS
 from gemmetry.documents.tracelens_workbooks import OUR_SHEETS
 from gemmetry.domain.tables import Column
 from gemmetry.results.tables import escape_markdown as escape
-from gemmetry.traces.report import kernels_table, own_tables
+from gemmetry.traces.report import TraceReport, kernels_table, own_tables
 
 _HEAD = """\
 # Sheets of a trace report
@@ -51,7 +51,7 @@ sheets of jobs begin with a column `job`.
 def sheets_page() -> str:
     """The whole page as Markdown."""
     notes = "".join(f"- **{escape(about)}**: {escape(note)}\n" for about, note in NOTES)
-    own = [*own_tables(), kernels_table(())]
+    own = [*own_tables(TraceReport()), kernels_table(())]
     ours = "\n".join(_section(t.name, _WHAT[t.name], t.columns) for t in own)
     theirs = "\n".join(_section(sheet.name, sheet.what, sheet.columns) for sheet in SHEETS)
     return f"{_HEAD}{notes}\n{_OURS}{ours}\n## Sheets with TraceLens' names\n\n{_THEIRS}{theirs}"

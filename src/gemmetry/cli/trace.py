@@ -39,7 +39,9 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
-    from gemmetry.traces.api import Summaries, Traces, Workbooks
+    from types import ModuleType
+
+    from gemmetry.traces.api import Summaries, Traces
 
 
 _THREADS = "OPENBLAS_NUM_THREADS"
@@ -90,7 +92,7 @@ class ReadsWorkbooks(Reads):
     )
 
     @staticmethod
-    def workbooks() -> Workbooks:
+    def workbooks() -> ModuleType:
         """What reads the reports."""
         from gemmetry.documents import tracelens_workbooks
 

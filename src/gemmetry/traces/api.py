@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.rows import Rows
@@ -18,6 +18,8 @@ from gemmetry.traces.model import Trace, problem_texts, stage
 from gemmetry.traces.reading import all_failed, read_all
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import polars
 
     from gemmetry.formats.events import TraceProblem
@@ -40,10 +42,11 @@ class Summaries(NamedTuple):
         """The rows of the document, with those of `steps`."""
         from gemmetry.traces.summary import Outside, StepSummary, Summary
 
-        of_steps = {
-            "steps": Rows(StepSummary, self.steps), "outside_steps": Rows(Outside, self.outside)
-        }  # fmt: skip
-        return {"files": Rows(Summary, self.files)} | (of_steps if steps else {})
+        found = {"files": Rows(Summary, self.files)}
+        if steps:
+            found["steps"] = Rows(StepSummary, self.steps)
+            found["outside_steps"] = Rows(Outside, self.outside)
+        return found
 
     def no_steps_note(self) -> str:
         """A sentence about the files that have no steps; "" if all have some."""
@@ -60,16 +63,6 @@ class Summaries(NamedTuple):
         )
 
 
-class Workbooks(Protocol):
-    """Reads what remains of traces: the rows of TraceLens' workbooks."""
-
-    def workbook_summaries(self, report: TraceLensReport) -> list[Summary]:
-        """A summary for each trace."""
-
-    def workbook_gemms(self, report: TraceLensReport) -> list[GemmRow]:
-        """A row for each operator with its sizes, and kernel."""
-
-
 class Traces(Sequence[Trace]):
     """Traces of one or more files, and tables of them; a sequence of ``Trace``.
 
@@ -77,6 +70,10 @@ class Traces(Sequence[Trace]):
     files again, one by one, and keeps none of them, so call only one method.
 
     ``errors`` lists the files that could not be read, with the reason.
+
+    Args:
+        workbooks: loads the module whose ``workbook_summaries`` and ``workbook_gemms`` return the
+            rows of a report of TraceLens; None: such a report is an error.
     """
 
     def __init__(
@@ -84,7 +81,7 @@ class Traces(Sequence[Trace]):
         files: Iterable[Path],
         *,
         use_cache: bool = True,
-        workbooks: Callable[[], Workbooks] | None = None,
+        workbooks: Callable[[], ModuleType] | None = None,
     ) -> None:
         self._files = tuple(files)
         self._use_cache = use_cache
@@ -193,9 +190,8 @@ class Traces(Sequence[Trace]):
         with self.stage("gemms"):
             for found in self._read(workbooks=self._workbooks is not None):
                 if not isinstance(found, Trace):
-                    known = len(self.names)
                     of_workbooks += self._of_workbook(found, "workbook_gemms")
-                    has_gpu_times |= len(self.names) > known
+                    has_gpu_times |= str(found.path) not in self.errors
                     continue
                 kernels.add(found)
                 has_gpu_times |= found.has_gpu_work
@@ -341,11 +337,11 @@ class Traces(Sequence[Trace]):
         """The kernels that have the name of a GEMM and are not in the table of GEMMs, or ""."""
         if not self._of_convolutions:
             return ""
-        kernels = counted(self._of_convolutions, "kernel")
         are = noun_for(self._of_convolutions, "is", "are")
         return (
-            f"{kernels} with the name of a GEMM, {self._of_convolutions_ns / 1e6:,.3f} ms, "
-            f"ran in convolution operators and {are} left out"
+            f"{counted(self._of_convolutions, 'kernel')} with the name of a GEMM, "
+            f"{self._of_convolutions_ns / 1e6:,.3f} ms, ran in convolution operators and {are} "
+            "left out"
         )
 
     @overload

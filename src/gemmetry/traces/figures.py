@@ -6,13 +6,16 @@ Every text from a trace is escaped here; nothing in a picture is a script or a l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, format_gflops, format_memory, format_ns
 from gemmetry.results.texts import MOST_CHARACTERS, cut, printable
 from gemmetry.traces.collectives.alignment import Matched
@@ -78,13 +81,13 @@ def window_parts(summary: Summary) -> dict[str, int]:
     """The window of a trace in ns by what fills it: GEMM, other computing, exposed communication,
     exposed copies, nothing. The part of GEMMs is at most the time of all computing, because
     kernels that run at the same time count once there, and several times in their sum."""
-    gemm = min(summary.gemm_kernel_ns, summary.compute_union_ns)
-    copies = summary.busy_ns - summary.compute_union_ns - summary.exposed_comm_ns
+    computing, exposed = summary.compute_union_ns, summary.exposed_comm_ns
+    gemm = min(summary.gemm_kernel_ns, computing)
     return {
         "gemm": gemm,
-        "other": summary.compute_union_ns - gemm,
-        "communication": summary.exposed_comm_ns,
-        "copy": max(0, copies),
+        "other": computing - gemm,
+        "communication": exposed,
+        "copy": max(0, summary.busy_ns - computing - exposed),
         "idle": summary.idle_ns,
     }
 
@@ -107,10 +110,9 @@ def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
 
 def short_paths(paths: Sequence[Path]) -> dict[Path, str]:
     """Paths without the folders and the suffixes that all of them share."""
-    depths = {len(path.parts) for path in paths}
     suffixes = {"".join(path.suffixes) for path in paths}
     shared = suffixes.pop() if len(suffixes) == 1 else ""
-    same_depth = len(depths) == 1
+    same_depth = len({len(path.parts) for path in paths}) == 1
     columns = zip(*(path.parts for path in paths), strict=True) if same_depth else ()
     differ = [place for place, parts in enumerate(columns) if len(set(parts)) > 1]
     result = {}
@@ -143,16 +145,13 @@ _COLOURS = {"gemm": "GEMM", "attention": "attention", "other": "other kernels",
 
 def host_bars(report: TraceReport) -> list[Bar]:
     """Bars of self time by the operator's name."""
-    sums: dict[str, list[int]] = {}
-    for row in report.host_operators:
-        found = sums.setdefault(row.name, [0, 0])
-        found[0] += row.self_ns
-        found[1] += row.count
-    ordered = sorted(sums.items(), key=lambda item: -item[1][0])[:_MOST_BARS]
+    by_name = grouped(report.host_operators, attrgetter("name")).items()
+    sums = [(sum(row.self_ns for row in rows), sum(row.count for row in rows), name)
+            for name, rows in by_name]  # fmt: skip
     return [
         Bar(name, ((operator_kind(name), ns),), format_ns(ns, even=True),
             f"{name[:MOST_CHARACTERS]}: {count:,} ×")
-        for name, (ns, count) in ordered
+        for ns, count, name in sorted(sums, key=lambda one: -one[0])[:_MOST_BARS]
     ]  # fmt: skip
 
 
@@ -302,16 +301,14 @@ def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
     """A group of lanes for each job, on one time axis: its :data:`MOST_LANES` lanes with the most
     work. The lanes of every rank are in the same order: by device, and streams with the most work
     over all ranks first."""
-    by_file: dict[str, list[TimelineLane]] = {}
-    for lane in report.lanes:
-        by_file.setdefault(lane.file, []).append(lane)
-    names = {job.job.name: Path(job.job.name) for job in report.jobs}
-    labels = short_paths(list(names.values())) if len(names) > 1 else {}
+    by_file = grouped(report.lanes, attrgetter("file"))
+    names = list(dict.fromkeys(Path(job.job.name) for job in report.jobs))
+    labels = short_paths(names) if len(names) > 1 else {}
     found = []
     for job in report.jobs:
         lanes = [lane for one in job.job.ranks for lane in by_file.get(str(one.file), ())]
         if lanes:
-            label = labels.get(names[job.job.name], job.job.name)
+            label = labels.get(Path(job.job.name), job.job.name)
             found.append(_group(report, job, label, lanes))
     return found
 
@@ -320,10 +317,9 @@ def _group(
     report: TraceReport, job: JobCollectives, label: str, lanes: Sequence[TimelineLane]
 ) -> dict[str, Any]:
     shown = sorted(lanes, key=lambda lane: -int(lane.duration_ns.sum()))[:MOST_LANES]
-    spent: dict[tuple[int, str], int] = {}
+    spent = Counter[tuple[int, str]]()
     for lane in lanes:
-        key = (lane.stream, lane.thread)
-        spent[key] = spent.get(key, 0) + int(lane.duration_ns.sum())
+        spent[lane.stream, lane.thread] += int(lane.duration_ns.sum())
     shown.sort(key=lambda one: (one.device, -spent[one.stream, one.thread], one.stream, one.thread))
     base = min(int(lane.start_ns.min()) for lane in shown)
     end = max(int((lane.start_ns + lane.duration_ns).max()) for lane in shown)
@@ -388,16 +384,15 @@ def _messages(job: JobCollectives, rank: int | None) -> dict[int, tuple[str, flo
     for one in next((one.collectives for one in job.job.ranks if one.rank == rank), ()):
         whole = matched.get(one.row)
         speed = whole.bus_bandwidth if whole and whole.is_complete else None
-        found[one.row] = (_sent(one, whole), speed)
+        found[one.row] = (_sent(one, whole or one), speed)
     return found
 
 
-def _sent(one: Collective, whole: Matched | None) -> str:
-    size = whole.bytes if whole else one.bytes
-    ranks = whole.group_size if whole else one.group_size
-    amount = "" if size is None else format_memory(size)
-    parts = (one.op, " ".join(filter(None, (amount, one.dtype))))
-    return " · ".join(filter(None, (*parts, counted(ranks, "rank") if ranks else "")))
+def _sent(one: Collective, whole: Matched | Collective) -> str:
+    amount = "" if whole.bytes is None else format_memory(whole.bytes)
+    ranks = counted(whole.group_size, "rank") if whole.group_size else ""
+    parts = (one.op, " ".join(filter(None, (amount, one.dtype))), ranks)
+    return " · ".join(filter(None, parts))
 
 
 def _lane(

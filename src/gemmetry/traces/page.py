@@ -8,6 +8,7 @@ them, and the script inserts them as text.
 from __future__ import annotations
 
 import math
+import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -93,8 +94,7 @@ _SHOWN = (
 
 _HEADINGS = {
     "short_name": "kernel", "dtype": "type", "count": "calls", "sum_us": "total, µs",
-    "total_us": "total, µs", "self_us": "self, µs", "median_us": "median, µs", "mad_us": "MAD, µs",
-    "min_us": "min, µs", "max_us": "max, µs", "tflops": "speed", "peak_fraction": "of peak",
+    "mad_us": "MAD, µs", "tflops": "speed", "peak_fraction": "of peak",
     "overlapped_share": "overlap with communication", "operators": "operator", "name": "operator",
     "self_share": "share", "Count": "calls", "total_direct_kernel_time_ms": "kernel time, ms",
     "Percentage (%)": "share, %", "Kernel name": "kernel", "Parent cpu_op": "launched by",
@@ -105,12 +105,11 @@ _HEADINGS = {
     "start_skew_us_median": "start skew, µs", "duration_us_median": "duration, µs",
     "algbw_gbps_median": "algorithm bandwidth, 10⁹ B/s",
     "busbw_gbps_median": "bus bandwidth, 10⁹ B/s", "last_count": "came last",
-    "last_share": "share last", "waited_us": "waited, µs", "mark_us": "mark, µs",
-    "window_us": "window, µs", "busy_us": "busy, µs", "compute_union_us": "computing, µs",
+    "last_share": "share last", "compute_union_us": "computing, µs",
     "exposed_comm_us": "exposed communication, µs", "others_us": "only other work, µs",
-    "idle_us": "idle, µs", "gemm_kernel_us": "GEMM kernels, µs",
+    "gemm_kernel_us": "GEMM kernels, µs",
 }  # fmt: skip
-"""Columns of sheets -> their names on the page; the others keep their names."""
+"""Columns of sheets -> their names on the page; the others keep their names, but for the unit."""
 
 _OVER_FILES = (
     "gemms", "host_products", "host_operators", "ops_summary", "ops_summary_by_category",
@@ -143,9 +142,7 @@ def page_tables(report: TraceReport, form: str = "html") -> Iterable[dict[str, A
             rows = sorted(rows, key=itemgetter(shown.index(by)), reverse=True)
         meanings = {column.name: column.meaning for column in table.columns}
         most = _MOST_ROWS_OF.get(name, _MOST_ROWS) if form == "html" else _MOST_IN_MARKDOWN
-        decimals = [
-            _decimals([row[place] for row in rows], column) for place, column in enumerate(shown)
-        ]
+        decimals = [_decimals(table.values(column), column) for column in shown]
         cells = [
             [_shown(*cell[:2], labels, cell[2]) for cell in zip(row, shown, decimals, strict=True)]
             for row in rows[:most]
@@ -161,7 +158,7 @@ def page_tables(report: TraceReport, form: str = "html") -> Iterable[dict[str, A
             "about": " ".join(about),
             "headings": [
                 {
-                    "text": _HEADINGS.get(column, column),
+                    "text": _HEADINGS.get(column, re.sub("_us$", ", µs", column)),
                     "column": column,
                     "title": f"{column}: {meanings[column]}" if meanings[column] else column,
                     "number": any(row[place]["number"] for row in cells),
@@ -251,9 +248,7 @@ def _number(value: float, column: str, decimals: int) -> str:
         return format_gflops(value * 1000, even=True)
     if column.endswith(("_fraction", "_share")):
         return f"{value:.1%}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.{decimals}f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{decimals}f}"
 
 
 _MOST_TRACES = 40
@@ -289,7 +284,6 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         command: the command that created the report, as it was typed.
         created: the time at which it was created.
     """
-    hidden = max(0, len(report.summaries) - _MOST_TRACES)
     windows = time_bars(report.summaries[:_MOST_TRACES])
     of_categories, of_host = category_bars(report), host_bars(report)
     in_lanes = {KINDS[kind] for lane in report.lanes for kind in np.unique(lane.kind).tolist()}
@@ -308,7 +302,7 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         time_legend=_legend(colours_of(windows), _OF_WINDOWS),
         timeline_legend=_legend({*in_lanes, "idle"},
                                 _OF_TIMELINE if report.has_gpu_work else _OF_HOST),
-        hidden_traces=hidden,
+        hidden_traces=max(0, len(report.summaries) - _MOST_TRACES),
         gemm_bars=Markup(bars_html(gemm_bars(report.gemms, report.only_on),
                                   "GEMM time by kernel and shape")),
         gemm_legend=_legend(
@@ -347,12 +341,10 @@ def _title(report: TraceReport) -> str:
 
 def _identity(report: TraceReport, created: str) -> list[str]:
     """The folder of the traces, what they cover, and the version that created the page."""
-    files = [summary.file for summary in report.summaries]
-    folder = str(common_folder(files))
+    folder = str(common_folder(summary.file for summary in report.summaries))
     parts = [f"in {cut(folder)}"] if folder not in ("", ".") else []
-    ranks = sum(len(job.job.ranks) for job in report.jobs)
-    if ranks > len(report.jobs):
-        jobs = len(report.jobs)
+    ranks, jobs = sum(len(job.job.ranks) for job in report.jobs), len(report.jobs)
+    if ranks > jobs:
         parts.append(f"{ranks} ranks" if jobs == 1 else f"{jobs} jobs, {ranks} ranks")
     parts += map(cut, report.devices)
     parts.append(f"gemmetry {version('gemmetry')}")

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact, inline, table
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, derived, fact, inline, table
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted, format_ns, noun_for
@@ -67,31 +66,24 @@ _CATEGORIES = {
 Event = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Row):
     """An interval of a trace."""
 
-    what: str
-    """``longest step``, ``longest exposed communication`` or ``longest idle time``."""
-    detail: str
     file: Path
-    start_ns: int
-    """In the trace's own time."""
-    length_ns: int
-    content: bytes = field(repr=False)
+    content: bytes
     """The events around it: JSON, compressed by gzip."""
+
+    what: str = fact()
+    """``longest step``, ``longest exposed communication`` or ``longest idle time``."""
+    detail: str = fact()
+    source = derived(key="file", type=str)(lambda one: str(one.file))
+    start_ns: int = fact("in the trace's own time", "µs")
+    length_ns: int = fact(unit="µs")
 
     @property
     def name(self) -> str:
         """Name of a file for the content."""
         return f"{self.what.replace(' ', '_')}.trace.json.gz"
-
-    def record(self) -> dict[str, Any]:
-        """What it is, and where; times in µs."""
-        return {
-            "what": self.what, "detail": self.detail, "file": str(self.file),
-            "start_us": self.start_ns / 1000, "length_us": self.length_ns / 1000,
-        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -110,9 +102,13 @@ class Moments:
                 left_out = f", {counted(total - len(events), 'event')} left out"
                 detail = f"{about}{format_ns(end - start)}"
                 detail += left_out if total > len(events) else ""
+                mark = _event(
+                    {"cat": "gemmetry", "pid": "gemmetry", "tid": what}, f"{what}: {detail}", start,
+                    end - start,
+                )  # fmt: skip
                 self._longest[what] = Moment(
-                    what, detail, trace.file, start, end - start,
-                    _content(trace, [_mark(what, detail, start, end), *events]),
+                    what=what, detail=detail, file=trace.file, start_ns=start,
+                    length_ns=end - start, content=_content(trace, [mark, *events]),
                 )  # fmt: skip
 
     def found(self) -> list[Moment]:
@@ -160,11 +156,6 @@ def _events(trace: Trace, start: int, end: int) -> tuple[list[Event], int]:
 def _event(about: Event, name: str, start: Any, duration: Any) -> Event:
     times = {"ts": Decimal(int(start)).scaleb(-3), "dur": Decimal(int(duration)).scaleb(-3)}
     return {"ph": "X", "name": name, **about, **times}
-
-
-def _mark(what: str, detail: str, start: int, end: int) -> Event:
-    about = {"cat": "gemmetry", "pid": "gemmetry", "tid": what}
-    return _event(about, f"{what}: {detail}", start, end - start)
 
 
 def _known(**values: int) -> Event:
@@ -452,31 +443,31 @@ _OF_GEMMS = ("short_name", "m", "n", "k", "dtype", "count", "sum_us", "share", "
 """Facts of a brief document."""
 
 
-def _chosen(row: Row, *names: str) -> dict[str, Any]:
-    record = row.record()
-    return {name: record.get(name) for name in names}
+def _chosen(rows: Iterable[Row], *names: str) -> list[dict[str, Any]]:
+    """The facts `names` of each row."""
+    return [{name: record.get(name) for name in names} for record in map(Row.record, rows)]
 
 
 @dataclass(frozen=True)
 class TraceReport:
     """The contents of a report of traces."""
 
-    tables: list[Table]
+    tables: list[Table] = field(default_factory=list)
     """In the order of the workbook."""
-    summaries: list[Summary]
-    steps: list[StepSummary]
-    gemms: list[GemmRow]
-    host_operators: list[HostOperator]
+    summaries: list[Summary] = field(default_factory=list)
+    steps: list[StepSummary] = field(default_factory=list)
+    gemms: list[GemmRow] = field(default_factory=list)
+    host_operators: list[HostOperator] = field(default_factory=list)
     """Operators of all traces without work on a GPU."""
-    host_products: list[GemmRow]
+    host_products: list[GemmRow] = field(default_factory=list)
     """Matrix products among them, with operators in place of kernels."""
-    without_gpu: list[Path]
-    jobs: list[JobCollectives]
-    devices: list[str]
+    without_gpu: list[Path] = field(default_factory=list)
+    jobs: list[JobCollectives] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
     """Product names of the GPUs that worked, as far as the traces record them."""
-    lanes: list[TimelineLane]
+    lanes: list[TimelineLane] = field(default_factory=list)
     """Lanes of the timeline; [] unless it was requested."""
-    errors: dict[str, str]
+    errors: dict[str, str] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     """What is worth a look in another viewer; [] unless the timeline was requested."""
 
@@ -493,10 +484,10 @@ class TraceReport:
         stragglers.sort(key=lambda found: -found[1].last_share)
         parts: dict[str, list[dict[str, Any]]] = {
             "moments": [one.record() for one in self.moments],
-            "traces": [_chosen(one, "file", *_DIVISION) for one in summaries],
-            "steps": [_chosen(one, "file", "step", *_DIVISION) for one in steps],
+            "traces": _chosen(summaries, "file", *_DIVISION),
+            "steps": _chosen(steps, "file", "step", *_DIVISION),
             "stragglers": [{"job": name, **one.record()} for name, one in stragglers],
-            "gemms": [_chosen(one, *_OF_GEMMS) for one in with_shares(self.gemms)],
+            "gemms": _chosen(with_shares(self.gemms), *_OF_GEMMS),
             "host_operators": [one.record() for one in self.host_operators],
         }
         parts = {name: rows for name, rows in parts.items() if rows}
@@ -600,78 +591,52 @@ def build_report(
         RequestError: a rank occurs twice in one job.
     """
     times = times if times is not None else {}
-    summaries, steps, without_gpu = list[Summary](), list[StepSummary](), list[Path]()
-    lanes, ranks, moments = list[TimelineLane](), list[RankTrace](), Moments()
-    gemms, host, host_rows, devices = Gemms(), HostOperators(), list[HostOperator](), set[str]()
+    report, ranks, devices, moments = TraceReport(), list[RankTrace](), set[str](), Moments()
+    gemms, host, host_rows = Gemms(), HostOperators(), list[HostOperator]()
     with stage(times, "tables"):
         for trace in traces:
             with stage(times, "join"):
                 _ = trace.launches
-            summaries.append(summarize(trace))
-            of_trace = summarize_steps(trace)
-            steps += of_trace
+            report.summaries.append(summarize(trace))
+            steps = summarize_steps(trace)
+            report.steps.extend(steps)
             ranks.append(rank_trace(trace))
             if sheets is not None:
-                sheets.add(trace, summaries[-1], ranks[-1])
+                sheets.add(trace, report.summaries[-1], ranks[-1])
             devices |= set(map(trace.device_name, set(trace.rows.gpu.device.tolist())))
             gemms.add(trace)
             if not trace.has_gpu_work:
-                without_gpu.append(trace.file)
+                report.without_gpu.append(trace.file)
                 host_rows += host.add(trace)
             if with_lanes:
                 with stage(times, "timeline"):
-                    lanes += trace_lanes(trace, ranks[-1].rank)
-                    moments.add(trace, of_trace)
-        report = TraceReport(
-            tables=[],
-            summaries=summaries,
-            steps=steps,
-            gemms=gemms.rows(),
-            host_operators=host.rows(),
-            host_products=host.products(),
-            without_gpu=without_gpu,
-            jobs=analyse_jobs(ranks),
-            devices=sorted(filter(None, devices)),
-            lanes=lanes,
-            errors={file: error.message for file, error in errors.items()},
-            moments=moments.found(),
-        )
+                    report.lanes.extend(trace_lanes(trace, ranks[-1].rank))
+                    moments.add(trace, steps)
+        report = replace(
+            report, gemms=gemms.rows(), host_operators=host.rows(), host_products=host.products(),
+            jobs=analyse_jobs(ranks), devices=sorted(filter(None, devices)),
+            errors={file: error.message for file, error in errors.items()}, moments=moments.found(),
+        )  # fmt: skip
         if sheets is not None:
             report.tables.extend(sheets.tables(report.jobs))
-        own = own_tables(
-            summaries=summaries,
-            steps=steps,
-            gemms=report.gemms,
-            load=workload(report.gemms if report.has_gpu_work else report.host_products),
-            host_rows=host_rows,
-            jobs=report.jobs,
-            failed=report.errors,
-        )
-        report.tables.extend(table for table in own if table.rows)
+        report.tables.extend(table for table in own_tables(report, host_rows) if table.rows)
     return report
 
 
-def own_tables(
-    *,
-    summaries: Sequence[Summary] = (),
-    steps: Sequence[StepSummary] = (),
-    gemms: Sequence[GemmRow] = (),
-    load: Workload | None = None,
-    host_rows: Sequence[HostOperator] = (),
-    jobs: Sequence[JobCollectives] = (),
-    failed: Mapping[str, str] = MappingProxyType({}),
-) -> list[Table]:
-    """Gemmetry's own sheets, the empty ones too."""
+def own_tables(report: TraceReport, host_rows: Sequence[HostOperator] = ()) -> list[Table]:
+    """Gemmetry's own sheets, the empty ones too; `host_rows` are the operators by file."""
     problems = [
         Problem(file=file, where="", what=why, kind="not_read", count=1)
-        for file, why in failed.items()
+        for file, why in report.errors.items()
     ]
-    problems += [row for one in summaries for row in problem_rows(one.file, one.problems)]
+    problems += [row for one in report.summaries for row in problem_rows(one.file, one.problems)]
+    load = workload(report.gemms if report.has_gpu_work else report.host_products)
+    jobs = report.jobs
     found = {
-        "summary": summary_table(summaries),
-        "steps": step_table(steps),
-        "gemms": gemms_table(gemms),
-        "shapes": _with_texts(shapes_table(load or workload(()))),
+        "summary": summary_table(report.summaries),
+        "steps": step_table(report.steps),
+        "gemms": gemms_table(report.gemms),
+        "shapes": _with_texts(shapes_table(load)),
         "host_operators": host_operators_table(host_rows),
         "collectives": kinds_table(jobs),
         "matched": matched_table(jobs),
