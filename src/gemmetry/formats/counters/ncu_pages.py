@@ -25,7 +25,6 @@ from functools import cache, lru_cache
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -120,35 +119,26 @@ _odd_number = lru_cache(maxsize=4096)(number)
 """Of columns whose cells are mostly the same text, or empty."""
 
 
-def read_raw_page(
-    header: Sequence[str],
-    lines: Iterable[tuple[int, str]],
-    metrics: Collection[str] | None,
-) -> LaunchTable:
-    """The launches of a raw page.
+class _Page:
+    """Reads a page line by line.
 
     Args:
         header: the names of the columns.
-        lines: what follows the header, with the number of each line.
         metrics: ids of those to read, for less memory; None for all.
-
-    Raises:
-        RequestError: numbers have a decimal comma.
     """
-    page = _RawPage(header, metrics)
-    page.read(lines)
-    return page.table()
 
-
-class _Page:
-    """Reads a page line by line."""
-
-    def __init__(self) -> None:
+    def __init__(self, header: Sequence[str], metrics: Collection[str] | None) -> None:
+        self._header = list(header)
+        self._metrics = metrics
         self._problems: list[str] = []
         self._is_over = False
 
-    def read(self, lines: Iterable[tuple[int, str]]) -> None:
-        """Add the lines of the file."""
+    def read(self, lines: Iterable[tuple[int, str]]) -> LaunchTable:
+        """The launches in the lines after the header, each with its number.
+
+        Raises:
+            RequestError: numbers have a decimal comma.
+        """
         for at, line in lines:
             line = line.rstrip("\r\n")
             if self._is_over or not line or line.startswith("=="):  # Nsight Compute's own messages
@@ -159,11 +149,15 @@ class _Page:
                 self._note(f"line {at} is damaged or cut ({error}): left out")
                 continue
             self._row(at, cells)
+        return self._table()
 
     def _cells(self, line: str) -> list[str]:
         return next(csv.reader([line], strict=True), [])
 
     def _row(self, line_number: int, cells: list[str]) -> None:
+        raise NotImplementedError
+
+    def _table(self) -> LaunchTable:
         raise NotImplementedError
 
     def _note(self, problem: str) -> None:
@@ -175,8 +169,7 @@ class _RawPage(_Page):
     """Gathers the rows of a raw page in one matrix, which grows in place."""
 
     def __init__(self, header: Sequence[str], metrics: Collection[str] | None) -> None:
-        super().__init__()
-        self._header: Final = list(header)
+        super().__init__(header, metrics)
         self._at = {name: index for index, name in reversed(list(enumerate(header)))}
         repeated = sorted({name for i, name in enumerate(header) if self._at[name] != i})
         if repeated:
@@ -199,8 +192,7 @@ class _RawPage(_Page):
     def _set_plain(self, columns: Sequence[int]) -> None:
         """Have only `columns` converted as a whole."""
         self._plain = list(columns)
-        plain = set(columns)
-        self._odd = [column for column in self._columns if column not in plain]
+        self._odd = sorted(set(self._columns).difference(columns))
         self._pick = itemgetter(*columns, 0, 0)  # A tuple, whatever the number of columns.
         self._plain_places = np.array([self._place[column] for column in columns], np.intp)
 
@@ -246,8 +238,7 @@ class _RawPage(_Page):
         try:
             values[self._plain_places] = self._numbers(cells)
         except ValueError:
-            odd = [one for one in self._plain if number(cells[one]) is None]
-            self._set_plain([one for one in self._plain if one not in set(odd)])
+            self._set_plain([one for one in self._plain if number(cells[one]) is not None])
             values[self._plain_places] = [number(cells[one]) for one in self._plain]
         for column in self._odd:
             found = _odd_number(cells[column])
@@ -276,7 +267,7 @@ class _RawPage(_Page):
             joined = joined.replace(",", "")
         return list(map(float, joined.split("\t"))) if joined else []
 
-    def table(self) -> LaunchTable:
+    def _table(self) -> LaunchTable:
         """All launches that were added."""
         count = len(self._infos)
         if self._units is None and count:
@@ -327,28 +318,6 @@ _SECTIONS = {
 """A section's name in rows of metrics -> its identifier."""
 
 
-def read_details_page(
-    header: Sequence[str],
-    lines: Iterable[tuple[int, str]],
-    metrics: Collection[str] | None,
-) -> LaunchTable:
-    """The launches of a table with a row per metric.
-
-    A label that stands for no known metric is kept as ``Section/Label``.
-
-    Args:
-        header: the names of the columns.
-        lines: what follows the header, with the number of each line.
-        metrics: ids of those to read; None for all.
-
-    Raises:
-        RequestError: numbers have a decimal comma.
-    """
-    page = _DetailsPage(header)
-    page.read(lines)
-    return page.table(metrics)
-
-
 @dataclass(slots=True)
 class _DetailedLaunch:
     cells: dict[str, str]
@@ -365,8 +334,11 @@ class _DetailedLaunch:
 
 
 class _DetailsPage(_Page):
-    def __init__(self, header: Sequence[str]) -> None:
-        super().__init__()
+    """Gathers the rows of a table with a row per metric. A label that stands for no known metric is
+    kept as ``Section/Label``."""
+
+    def __init__(self, header: Sequence[str], metrics: Collection[str] | None) -> None:
+        super().__init__(header, metrics)
         self._tables = 0
         self._begin(header)
         self._launches: dict[tuple[int, str, str, str], _DetailedLaunch] = {}
@@ -406,9 +378,9 @@ class _DetailsPage(_Page):
             # A label that several metrics of a section have in common keeps the first.
             launch.values.setdefault(metric, (row["Metric Value"], row.get("Metric Unit", "")))
 
-    def table(self, metrics: Collection[str] | None) -> LaunchTable:
+    def _table(self) -> LaunchTable:
         """All launches that were added."""
-        columns = Columns(len(self._launches), metrics)
+        columns = Columns(len(self._launches), self._metrics)
         for row, launch in enumerate(self._launches.values()):
             for metric, (cell, unit) in launch.values.items():
                 self._put(columns, row, metric, cell, unit)
@@ -440,10 +412,8 @@ class _DetailsPage(_Page):
 
 
 def _metric(section: str, label: str) -> str:
-    found = _labels().get((section, label))
-    if found is not None:
-        return found
-    return label if _ID.fullmatch(label) or not section else f"{section}/{label}"
+    unknown = label if _ID.fullmatch(label) or not section else f"{section}/{label}"
+    return _labels().get((section, label), unknown)
 
 
 @cache
@@ -500,9 +470,9 @@ def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTa
             raise RequestError(f"{path}: {problems[0]}", hint="Copy the file again.")
         if header is None:
             return None
-        read = read_details_page if set(header) >= _LONG else read_raw_page
+        page = _DetailsPage if set(header) >= _LONG else _RawPage
         try:
-            table = read(header, _rows(lines), metrics)
+            table = page(header, metrics).read(_rows(lines))
         except RequestError as error:
             raise RequestError(f"{path}: {error.message}", hint=error.hint) from error
     table.source = path

@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -175,8 +176,7 @@ class _Action:
                 continue
             addresses = metric.correlation_ids()
             for index in range(metric.num_instances()):
-                count = metric.as_uint64(index)
-                if count:
+                if count := metric.as_uint64(index):
                     counts[addresses.as_uint64(index)][sampled[1]] = count
         for address, by_reason in sorted(counts.items()):
             yield StallSamples(address, self._action.sass_by_pc(address).strip(), by_reason)
@@ -187,25 +187,23 @@ class LazySamples(Sequence[StallSamples]):
 
     def __init__(self, read: Callable[[], Iterator[StallSamples]]) -> None:
         self._read = read
-        self._found: tuple[StallSamples, ...] | None = None
 
+    @cached_property
     def _all(self) -> tuple[StallSamples, ...]:
-        if self._found is None:
-            self._found = tuple(self._read())
-        return self._found
+        return tuple(self._read())
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._all)
 
     @overload
     def __getitem__(self, index: int) -> StallSamples: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[StallSamples]: ...
     def __getitem__(self, index: int | slice) -> StallSamples | Sequence[StallSamples]:
-        return self._all()[index]
+        return self._all[index]
 
     def __reduce__(self) -> tuple[type, tuple[tuple[StallSamples, ...]]]:
-        return tuple, (self._all(),)
+        return tuple, (self._all,)
 
 
 def _rule(found: dict[str, Any]) -> RuleResult:
