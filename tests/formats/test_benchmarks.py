@@ -104,7 +104,7 @@ def _line(status="PASSED", definition="gemm_n512_k128", **changes):
 
 @pytest.fixture
 def read(tmp_path):
-    tables._find_definition.cache_clear()
+    tables._definition.cache_clear()
 
     def run(*lines, operation="", definition=DEFINITION):
         if definition is not None:

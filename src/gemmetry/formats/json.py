@@ -201,9 +201,11 @@ class Text:
         self.offset += count
 
     def note(
-        self, offset: int, what: str, kind: ProblemKind = ProblemKind.DAMAGED, count: int = 1
-    ) -> None:
-        """Record a problem at a byte of the (decompressed) file."""
+        self, offset: int, what: str, kind: ProblemKind = ProblemKind.DAMAGED, count: int = 1,
+        *, partial: bool = False,
+    ) -> None:  # fmt: skip
+        """Record a problem at a byte of the (decompressed) file, which may make it partial."""
+        self.is_partial |= partial
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(TraceProblem(f"byte {offset}", what, kind, count))
         else:
@@ -212,8 +214,7 @@ class Text:
     def lose(self, offset: int, what: str) -> None:
         """Record an object at a byte of the file that cannot be used: the file is partial."""
         self.left_out += 1
-        self.is_partial = True
-        self.note(offset, what)
+        self.note(offset, what, partial=True)
 
     def all_problems(self) -> tuple[TraceProblem, ...]:
         """The problems kept, before them how many objects are lost, and after them the number of
@@ -234,17 +235,16 @@ class Text:
             return
         at = offset + len(rest) - len(strange)
         if strange[:1] not in (b"{", b"["):
-            self.is_partial |= b'"ph"' in strange
             size = counted(len(strange), "byte")
-            self.note(at, f"{size} after the end of the document are not read: {_shown(strange)}")
+            what = f"{size} after the end of the document are not read: {_shown(strange)}"
+            self.note(at, what, partial=b'"ph"' in strange)
             return
         structure = Structure()
         structure.feed(strange)
         count = len(structure.spans) + (structure.depth > 0)
         more = f", and {counted(count - 1, 'more document')} after it" if count > 1 else ""
         what = f"a second trace begins here{more}: not read; give each trace a file of its own"
-        self.is_partial = True
-        self.note(at, what, ProblemKind.SECOND_DOCUMENT, max(count, 1))
+        self.note(at, what, ProblemKind.SECOND_DOCUMENT, max(count, 1), partial=True)
 
 
 class Objects(Generic[T]):
@@ -329,8 +329,8 @@ class Objects(Generic[T]):
                 return objects, True
             closes = text.buffer[structure.end : structure.end + 1] == b"]"
             if not closes:
-                text.note(text.offset + structure.end, "a brace is closed that was never opened")
-                text.is_partial = True
+                what = "a brace is closed that was never opened"
+                text.note(text.offset + structure.end, what, partial=True)
             text.advance(structure.end + 1)
             return objects, closes
         if structure.spans:
@@ -401,9 +401,8 @@ class Objects(Generic[T]):
         """Handle text between objects where only a comma belongs."""
         text = self._text
         between = text.buffer[begin:end].lstrip(_SPACE + b",")
-        strange = between.rstrip(_SPACE + b",")
-        if strange and not self._ends_at(strange, text.offset + end - len(between)):
-            at = text.offset + end - len(between)
+        strange, at = between.rstrip(_SPACE + b","), text.offset + end - len(between)
+        if strange and not self._ends_at(strange, at):
             text.lose(at, f"left out because it is not an event: {_shown(strange)}")
 
     def _skip_damage(self) -> bool:
@@ -528,8 +527,9 @@ class ArrayReader(Generic[T]):
         again = self._keys.whole.search(self.tail)
         if again:
             what = "a second trace begins before this byte, and the first is cut short: not read"
-            text.note(text.offset + again.start(), what, ProblemKind.SECOND_DOCUMENT)
-            text.is_partial, self.tail = True, b""
+            place = text.offset + again.start()
+            text.note(place, what, ProblemKind.SECOND_DOCUMENT, partial=True)
+            self.tail = b""
 
 
 class Keys:
@@ -611,8 +611,7 @@ def _first_key(text: bytes, at: int) -> bytes:
 
 
 def _shown(text: bytes) -> str:
-    shown = text[:40].decode("utf-8", "replace")
-    return repr(shown) + (" ..." if len(text) > 40 else "")
+    return repr(text[:40].decode("utf-8", "replace")) + (" ..." if len(text) > 40 else "")
 
 
 def repaired(text: bytes, decode: Callable[[bytes], T]) -> T | str:
@@ -695,8 +694,7 @@ class SectionReader:
             if match is None:
                 if len(self.frame) + len(text.buffer) > MOST_HEAD_BYTES + text.chunk_bytes:
                     what = "too much text between the records; the rest is not read"
-                    text.note(text.offset, what)
-                    text.is_partial = True
+                    text.note(text.offset, what, partial=True)
                     break
                 if text.at_end:
                     break
@@ -725,8 +723,7 @@ class SectionReader:
             return False
         place = self.text.offset - len(self.frame) + found[1].start()
         what = "a second document begins before this byte, and the first is cut short: not read"
-        self.text.note(place, what, ProblemKind.SECOND_DOCUMENT)
-        self.text.is_partial = True
+        self.text.note(place, what, ProblemKind.SECOND_DOCUMENT, partial=True)
         self.frame = self.frame[: found[1].start()]
         self.text.advance(len(self.text.buffer))
         return True

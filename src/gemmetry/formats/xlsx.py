@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TypeAlias
 from xml.parsers import expat
@@ -60,7 +60,6 @@ class Workbook:
             raise WorkbookError(f"it is no whole zip archive ({error})") from error
         self._parts = set(self._archive.namelist())
         self._paths = self._sheet_paths()
-        self._texts: list[str] | None = None
         self._cells = 0
 
     @property
@@ -74,8 +73,6 @@ class Workbook:
         Raises:
             WorkbookError: the sheet cannot be read.
         """
-        if self._texts is None:
-            self._texts = self._shared_texts()
         cells = _Cells(self._texts, name, self._cells)
         self._parse(self._paths[name], cells.begin, cells.end, cells.text)
         self._cells = cells.count
@@ -102,7 +99,8 @@ class Workbook:
         self._parse("xl/workbook.xml", sheet)
         return sheets
 
-    def _shared_texts(self) -> list[str]:
+    @cached_property
+    def _texts(self) -> list[str]:
         part = "xl/sharedStrings.xml"
         texts: list[str] = []
         pieces: list[str] = []

@@ -112,7 +112,7 @@ def _flashinfer_result(
 def _operation(
     path: Path, name: str, axes: Mapping[str, Any], stated: StatedOperation
 ) -> Operation:
-    definition = _definition(path, name)
+    definition = _definition(path.resolve().parent, name)
     if definition is None:
         match = _NAME.fullmatch(name)
         if match is None:
@@ -138,15 +138,11 @@ def _tensor_layout(tensor: Mapping[str, Any], logical: str) -> Layout:
     return Layout.ROW if shape == logical else Layout.COLUMN
 
 
-def _definition(path: Path, name: str) -> Mapping[str, Any] | None:
-    """The document of the definition, from the data set that the file belongs to."""
+@cache
+def _definition(folder: Path, name: str) -> Mapping[str, Any] | None:
+    """The document of the definition, from the data set that the folder belongs to."""
     if re.fullmatch(r"[\w.-]+", name) is None:
         raise RowError(f"{name!r} is not the name of a definition")
-    return _find_definition(path.resolve().parent, name)
-
-
-@cache
-def _find_definition(folder: Path, name: str) -> Mapping[str, Any] | None:
     for parent in (folder, *folder.parents):
         for file in (parent / "definitions").glob(f"**/{name}.json"):
             try:
@@ -204,7 +200,6 @@ def _tuner_result(
     if not isinstance(samples, list):
         raise RowError(f"its times are {samples!r}, not a list")
     failed = isinstance(time, str) and not time.replace(".", "", 1).isdigit()
-    outcome = _FAILURES.get(time, Outcome.LAUNCH_ERROR) if failed else Outcome.OK
     return ForeignResult(
         operation=stated.whole(),
         configuration=plain_name("_".join(f"{name}{value}" for name, value in parameters.items())),
@@ -212,7 +207,7 @@ def _tuner_result(
         time_ns=None if failed or samples else milliseconds(time, "time"),
         statistic="mean",
         samples_ns=() if failed else tuple(milliseconds(one, "a time") for one in samples),
-        outcome=outcome,
+        outcome=_FAILURES.get(time, Outcome.LAUNCH_ERROR) if failed else Outcome.OK,
         reason=f"kernel_tuner: {time}" if failed else "",
         device=str(document.get("device_name") or ""),
     )
@@ -306,12 +301,9 @@ def _cutlass_operation(row: dict[str, str]) -> Operation:
     result = row.get("D") or row["C"]
     if beta and result.partition(":")[0] != row["C"].partition(":")[0]:
         raise RowError(f"C is {row['C']} and D {result}: they are of one format here")
-    tensors = [_tensor(text) for text in (row["A"], row["B"], result)]
-    (a, of_a), (b, of_b), (c, of_c) = tensors
-    return product(
-        (m, n, k, batch), (a, b, c), (of_a, of_b, of_c), row.get("accum", ""), alpha=alpha,
-        beta=beta,
-    )  # fmt: skip
+    formats, layouts = zip(*map(_tensor, (row["A"], row["B"], result)), strict=True)
+    accumulator = row.get("accum", "")
+    return product((m, n, k, batch), formats, layouts, accumulator, alpha=alpha, beta=beta)
 
 
 def _tensor(text: str) -> tuple[str, Layout]:
@@ -461,11 +453,8 @@ def _triton_result(
     *batch, m, n, k = map(int, match[1].split(","))
     operation = stated.at(m, n, k, *batch)
     cell = _SPREAD.sub("", cells[place].strip())
-    own = {
-        name.rpartition("-")[2]: one
-        for name, one in written.items()
-        if name.rpartition("-")[0] == kernel
-    }
+    metrics = ((*name.rpartition("-"), one) for name, one in written.items())
+    own = {metric: one for name, _, metric, one in metrics if name == kernel}
     is_wrong = own.pop("accuracy", "") in _FALSE
     # A message takes the place of the kernel's first metric, and its others are empty.
     messages = [one for one in own.values() if one and not _is_number(_SPREAD.sub("", one))]

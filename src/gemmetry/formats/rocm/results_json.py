@@ -235,10 +235,9 @@ class JsonTables(Tables):
 
     def _of_kernels(self, records: Sequence[_Record], process: int) -> dict[str, Sequence[Any]]:
         infos = [one.dispatch_info or _DispatchInfo() for one in records]
-        devices = self._devices
         return {
             "Name": [("kernel", process, info.kernel_id) for info in infos],
-            "Device": [devices[process, _handle_of(info.agent_id)] for info in infos],
+            "Device": [self._devices[process, _handle_of(info.agent_id)] for info in infos],
             "Stream_Id": [_handle_of(one.stream_id or info.queue_id)
                           for one, info in zip(records, infos, strict=True)],
             **_by_axis("Grid_Size", [info.grid_size or _Extent() for info in infos]),
@@ -270,8 +269,7 @@ class JsonTables(Tables):
         """The columns of dispatches that only counters need."""
         infos = [one.dispatch_info or _DispatchInfo() for one in records]
         symbols = [self._symbols.get((process, info.kernel_id), _Symbol()) for info in infos]
-        of_counters = counted or [_Counted()] * len(records)
-        found = list(zip(infos, symbols, of_counters, strict=True))
+        found = list(zip(infos, symbols, counted or [_Counted()] * len(records), strict=True))
         return {
             "Key": range(len(records)),
             "Dispatch_Id": [info.dispatch_id for info in infos],

@@ -90,8 +90,7 @@ class RocpdTables(Tables):
             try:
                 self._describe(suffix, process)
                 yield from self._kernels(suffix, process)
-                more = self._values if self.counters else self._others
-                yield from more(suffix, process)
+                yield from (self._values if self.counters else self._others)(suffix, process)
             except _ERRORS as error:
                 where = f"tables {suffix.lstrip('_') or 'of the process'}"
                 self.problems.append(TraceProblem(where, f"cannot be read any further: {error}"))
@@ -139,8 +138,7 @@ class RocpdTables(Tables):
     def _values(self, suffix: str, process: int) -> Iterator[Block]:
         """Yield the values of counters, one row for each instance."""
         names = dict(self._rows(f"rocpd_info_pmc{suffix}", "id", "name"))
-        rows = self._rows(f"rocpd_pmc_event{suffix}", "event_id", "pmc_id", "value")
-        if rows:
+        if rows := self._rows(f"rocpd_pmc_event{suffix}", "event_id", "pmc_id", "value"):
             keys, counters, values = zip(*rows, strict=True)
             named = [str(names.get(one, f"counter {one}")) for one in counters]
             columns = {"Key": keys, "Counter_Name": named, "Counter_Value": values}
@@ -175,8 +173,7 @@ class RocpdTables(Tables):
             found["Process_Id"] = [f"{lead}{pid}" for pid in found["pid"]]
             kinds = [_kind(categories.get(one, "")) for one in found.pop("category")]
             for kind in dict.fromkeys(HOST.values()):
-                rows = [row for row, one in enumerate(kinds) if one is kind]
-                if rows:
+                if rows := [row for row, one in enumerate(kinds) if one is kind]:
                     yield Block(kind, found, process).at(rows)
 
     def _blocks(

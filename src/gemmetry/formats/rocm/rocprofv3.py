@@ -136,8 +136,7 @@ def trace_rows(tables: Tables) -> TraceRows:
         tables.problems.append(TraceProblem(tables.untimed, what))
     texts: Numbers[str] = Numbers()
     of_name = np.array([texts[tables.name(key)] for key in names], np.int32)
-    environments = [one.environment for one in tables.processes]
-    rank, world = rank_of(environments)
+    rank, world = rank_of([one.environment for one in tables.processes])
     gpu_rows = gpu.all()
     return TraceRows(
         format=tables.format,
@@ -206,8 +205,7 @@ def _by_axis(block: Block, name: str) -> Int64:
 
 def _renamed(rows: Rows, name: Int32) -> Rows:
     """`rows` with names renumbered, where keys of several rows have the same text."""
-    is_same = (name == np.arange(len(name))).all()
-    return rows if is_same else replace(rows, name=name[rows.name])
+    return rows if (name == np.arange(len(name))).all() else replace(rows, name=name[rows.name])
 
 
 def _parts(processes: Sequence[Process], of_thread: Sequence[int]) -> tuple[TracePart, ...]:
@@ -349,11 +347,10 @@ def _counted(tables: Tables, place: str) -> list[CountedProcess]:
             pid=one.pid, host=one.host, gpus=tables.agents.gpus.get(number, {}),
             dispatches=dispatches[number],
         )  # fmt: skip
-        argument = _RANK_ARGUMENT.search(one.command)
         process.rank, _ = rank_of([one.environment])
         if process.rank is not None:
             process.rank_source = "environment"
-        elif argument:
+        elif argument := _RANK_ARGUMENT.search(one.command):
             process.rank, process.rank_source = int(argument[1]), "command line"
         _join_replays(process)
         processes.append(process)
@@ -451,8 +448,7 @@ def grid_and_block(
         return (), ()
     if min(work_items) < 0:
         return (), sizes
-    grid = tuple(-(-items // size) for items, size in zip(work_items, sizes, strict=True))
-    return grid, sizes
+    return tuple(-(-items // size) for items, size in zip(work_items, sizes, strict=True)), sizes
 
 
 _PASS = re.compile(r"(?:pass|pmc)_(\d+)")

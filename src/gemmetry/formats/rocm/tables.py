@@ -173,7 +173,7 @@ class Agents:
             number = index
         self._numbers[key] = number
         self.products.setdefault(number, str(value("product_name") or value("name") or ""))
-        facts = [_positive(value(name)) for name in GPU_FACTS]
+        facts = whole_numbers([value(name) for name in GPU_FACTS])
         if min(facts) > 0:
             units, simds, xccs, waves = facts
             self.gpus.setdefault(process, {})[number] = CountedGpu(
@@ -184,13 +184,6 @@ class Agents:
     def numbers(self, keys: Iterable[Hashable]) -> Int32:
         """The device number of each key; ``MISSING`` where the key is not that of a listed GPU."""
         return np.array([self._numbers.get(key, MISSING) for key in keys], np.int32)
-
-
-def _positive(value: object) -> int:
-    try:
-        return int(str(value))
-    except ValueError:
-        return 0
 
 
 @dataclass(slots=True)
