@@ -38,10 +38,11 @@ from gemmetry.domain.operation import (
     operation_name,
 )
 from gemmetry.domain.rows import Derived, Row, derived, fact
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.formats.events import Bools, Int64, TraceRows
 from gemmetry.hardware.devices import find_device, rate_class
-from gemmetry.traces.joins import NONE, JoinedLaunches, covered, enclosing_operator
+from gemmetry.traces.joins import NONE, covered, enclosing_operator
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName, classify
 from gemmetry.traces.operators.gemms import (
@@ -81,13 +82,14 @@ def link_gemms(trace: Trace) -> GemmLinks:
     shapes, shape_of = operator_shapes(rows)
     innermost = np.where(launches.from_graph[row], NONE, launches.operator[row])
     operator = enclosing_operator(innermost, launches.parent, shape_of)
-    shape = np.where(operator == NONE, NONE, shape_of[operator]) if len(shape_of) else operator
+    shape = np.append(shape_of, NONE)[operator]
     helper = [i for i, n in trace.kernel_names.items() if n.kind is KernelKind.GEMM_REDUCTION]
     main = ~np.isin(rows.gpu.name[row], np.array(helper, np.int64))
 
     inferred = np.zeros(len(row), bool)
-    gradients = _backward_shapes(rows, launches, shape_of, shapes, innermost, shape, main)
+    unknown = (shape == NONE) & (innermost != NONE) & main
     numbers = {known: number for number, known in enumerate(shapes)}
+    gradients = _backward_shapes(trace, shapes, shape_of, innermost, unknown)
     for index, found in gradients.items():
         shape[index] = numbers.setdefault(found, len(numbers))
         inferred[index] = True
@@ -225,33 +227,29 @@ def _only_shape(group: Int64, shape: Int64) -> Int64:
 
 
 def _backward_shapes(
-    rows: TraceRows,
-    launches: JoinedLaunches,
-    shape_of: Int64,
-    shapes: Sequence[GemmShape],
-    innermost: Int64,
-    shape: Int64,
-    main: Bools,
+    trace: Trace, shapes: Sequence[GemmShape], shape_of: Int64, innermost: Int64, unknown: Bools
 ) -> dict[int, GemmShape]:
     """Shapes of kernels in backward operators without a shape, from their forward operator, which
     has the same sequence number.
 
     A product has two gradients, A's and then B's (the order of PyTorch's ``derivatives.yaml``);
     where a backward operator launched another number of GEMMs, they cannot be assigned.
+
+    Args:
+        innermost: of each GEMM kernel, the operator that launched it.
+        unknown: which of them are multiplications in such operators.
     """
-    operators = rows.operators
-    open_rows = np.flatnonzero((shape == NONE) & (innermost != NONE) & main)
-    if not len(open_rows):
+    rows, operators = trace.rows, trace.rows.operators
+    if not unknown.any():
         return {}
     forward: dict[int, set[int]] = defaultdict(set)
-    forward_rows = np.flatnonzero((shape_of != NONE) & (operators.sequence >= 0))
-    for one in forward_rows.tolist():
+    for one in np.flatnonzero((shape_of != NONE) & (operators.sequence >= 0)).tolist():
         if not _BACKWARD.search(rows.names[operators.name[one]]):
             forward[int(operators.sequence[one])].add(int(shape_of[one]))
-    members: dict[int, list[int]] = defaultdict(list)
-    for index in open_rows.tolist() if forward else ():
-        sequence = _backward_sequence(rows, launches.parent, int(innermost[index]))
-        members[sequence].append(index)
+    members = grouped(
+        np.flatnonzero(unknown).tolist() if forward else (),
+        lambda index: _backward_sequence(rows, trace.launches.parent, int(innermost[index])),
+    )
     found: dict[int, GemmShape] = {}
     for sequence, indices in members.items():
         candidates = forward.get(sequence, set())
@@ -406,9 +404,7 @@ class Gemms:
             return
         duration = gpu.duration_ns[row]
         overlap = covered(gpu.start_ns[row], duration, trace.communication)
-        operator = np.full(len(row), NONE, np.int64)
-        known = links.operator != NONE
-        operator[known] = rows.operators.name[links.operator[known]]
+        operator = np.append(rows.operators.name, NONE)[links.operator]
         distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
         for members, (device, name, place) in zip(
             members_of(which, len(distinct)), distinct.tolist(), strict=True
@@ -443,11 +439,9 @@ def _row(key: _Key, group: _GemmGroup) -> GemmRow:
     overlaps = np.concatenate(group.overlaps)
     median = quantile_of_sorted(durations, 0.5)
     dtype = gemm_dtype(shape, facts)
-    tflops = None
+    tflops = peak = most = None
     if shape is not None and group.is_alone and median > 0:
         tflops = shape.flops / median / 1000
-    peak = most = None
-    if tflops:
         peak = peak_flops_per_s(device, _rate_format(shape, facts, device))
         # f32 may be rounded to tf32, whose peak then bounds it.
         most = peak or peak_flops_per_s(device, "tf32" if dtype == "f32" else None)
@@ -503,17 +497,14 @@ def quantile_of_sorted(samples: npt.NDArray[np.generic], share: float) -> float:
     1996) of samples in order, without sorting again."""
     place = (len(samples) - 1) * share
     below = int(place)
-    above = min(below + 1, len(samples) - 1)
-    low, high = float(samples[below]), float(samples[above])
+    low, high = float(samples[below]), float(samples[min(below + 1, len(samples) - 1)])
     return low + (high - low) * (place - below)
 
 
 def peak_flops_per_s(device: str, dtype: str | None) -> float | None:
     """Dense peak of a device, by its product name, at a format; None where either is unknown."""
-    spec = find_device(device) if device else None
-    if spec is None or dtype not in DTYPES:
-        return None
-    return spec.peaks.get(rate_class(DTYPES[dtype]))
+    spec = find_device(device)
+    return spec.peaks.get(rate_class(DTYPES[dtype])) if spec and dtype in DTYPES else None
 
 
 def gemm_dtype(shape: GemmShape | None, facts: KernelName) -> str | None:
@@ -528,17 +519,15 @@ def _rate_format(shape: GemmShape | None, facts: KernelName, device: str) -> str
     if facts.dtype is not None:
         return facts.dtype
     dtype = None if shape is None or shape.dtype is None else shape.dtype.partition(":")[0]
-    spec = find_device(device) if device else None
-    if dtype == "f32" and spec is not None and "tf32" in spec.peaks:
-        return None  # f32 may be rounded to tf32, at another rate; unknown.
-    return dtype
+    spec = find_device(device)
+    # f32 may be rounded to tf32, at another rate; unknown.
+    return None if dtype == "f32" and spec is not None and "tf32" in spec.peaks else dtype
 
 
 def gemm_layout(shape: GemmShape | None, facts: KernelName) -> str | None:
     """Layouts of A and B, as :attr:`GemmRow.layout`."""
-    if shape is not None and shape.layout is not None:
-        return shape.layout
-    return row_major_layout(facts.layout) if facts.layout else None
+    recorded = shape.layout if shape is not None else None
+    return recorded or row_major_layout(facts.layout or "")
 
 
 def row_major_layout(blas: str) -> str | None:
@@ -680,10 +669,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
         RequestError: no GEMM has a shape that gemmetry supports.
     """
     chosen = load.gemms[:top] if top else load.gemms
-    dispatches: dict[str, list[WorkloadGemm]] = {}
-    for gemm in chosen:
-        if gemm.operation is not None:
-            dispatches.setdefault(gemm.operation, []).append(gemm)
+    dispatches = grouped((gemm for gemm in chosen if gemm.operation), attrgetter("operation"))
     if not dispatches:
         raise no_shape(sources, load)
     covered = sum(gemm.sum_ns for gemms in dispatches.values() for gemm in gemms)
@@ -726,8 +712,7 @@ def _source_list(sources: Sequence[str]) -> str:
 def common_folder(paths: Iterable[PurePath]) -> PurePath:
     """The deepest folder that holds all of `paths`; an empty path if none does."""
     levels = zip(*(path.parent.parts for path in paths), strict=False)
-    shared = takewhile(lambda level: len(set(level)) == 1, levels)
-    return PurePath(*(level[0] for level in shared))
+    return PurePath(*(one[0] for one in takewhile(lambda level: len(set(level)) == 1, levels)))
 
 
 def _plain(text: str) -> str:

@@ -120,11 +120,10 @@ def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
         else:
             key = ("folder", _folder(one.file), one.world_size)
         groups.setdefault(key, []).append(one)
-    jobs = []
+    jobs: list[TraceJob] = []
     for key, members in groups.items():
         _refuse_twice(members)
-        parts = [members] if key[0] == "job" else _by_time(members)
-        jobs += [_job(part) for part in parts]
+        jobs += map(_job, [members] if key[0] == "job" else _by_time(members))
     return _with_distinct_names(jobs)
 
 
@@ -155,12 +154,11 @@ def _refuse_twice(traces: Sequence[RankTrace]) -> None:
 def _by_time(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     """Parts that are more than an hour apart; traces without GPU work belong to the first."""
     parts: list[list[RankTrace]] = [[]]
-    reached: int | None = None
+    reached = 0
     for one in sorted((one for one in traces if one.span != (0, 0)), key=lambda one: one.span):
-        if reached is not None and one.span[0] - reached > APART_NS:
+        if parts[-1] and one.span[0] - reached > APART_NS:
             parts.append([])
-            reached = None
-        reached = one.span[1] if reached is None else max(reached, one.span[1])
+        reached = max(reached, one.span[1]) if parts[-1] else one.span[1]
         parts[-1].append(one)
     parts[0] += [one for one in traces if one.span == (0, 0)]
     return parts
@@ -183,17 +181,13 @@ def _job(traces: Sequence[RankTrace]) -> TraceJob:
         for one in ranks
         if one.partial
     ]
-    expected = set(range(sizes[-1])) if sizes else set()
-    for one in ranks:
-        for collective in one.collectives:
-            if collective.group:
-                expected.update(collective.group.ranks)
-    present = {one.rank for one in ranks}
+    groups = {kernel.group.ranks for one in ranks for kernel in one.collectives if kernel.group}
+    expected = set(range(max(sizes, default=0))).union(*groups)
     return TraceJob(
         name=_name(ranks),
         ranks=tuple(ranks),
-        world_size=sizes[-1] if sizes else None,
-        missing=tuple(sorted(expected - present)),
+        world_size=max(sizes, default=None),
+        missing=tuple(sorted(expected - {one.rank for one in ranks})),
         notes=tuple(notes),
     )
 
@@ -204,9 +198,8 @@ def _name(ranks: Sequence[RankTrace]) -> str:
         return str(ranks[0].file)
     if ranks[0].container is not None:
         return str(ranks[0].container)
-    folders = {_folder(one.file) for one in ranks}
     first = ranks[0].file.parent
-    if len(folders) > 1:
+    if len({_folder(one.file) for one in ranks}) > 1:
         return ranks[0].job or str(first)
     is_given = all(one.file.parent == first for one in ranks)
     return str(first if is_given else Path(_RANK.sub("rank*", str(first))))

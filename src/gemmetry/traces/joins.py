@@ -12,7 +12,7 @@ intervals vanish. Everything is integer, so lengths add up to the nanosecond.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -69,8 +69,7 @@ def join_launches(rows: TraceRows) -> JoinedLaunches:
     external[unlinked] = rows.calls.external_id[of_call[unlinked]]
     operator[lost] = _by_external_id(rows.operators, external, rows.threads)
     is_graph = np.array(["graphlaunch" in name.lower() for name in rows.names], bool)
-    from_graph = np.zeros(len(call), bool)
-    from_graph[has_call] = is_graph[rows.calls.name[call[has_call]]]
+    from_graph = np.append(is_graph[rows.calls.name], False)[call]
     return JoinedLaunches(call, operator, parent, from_graph)
 
 
@@ -121,8 +120,7 @@ def _of_several(thread: Int32, threads: Sequence[str], first: Int64, last: Int64
         return np.zeros(len(first), bool)
     process = np.array(numbers, np.int64)[thread]
     changes = np.cumsum(np.append(False, process[1:] != process[:-1]))
-    result: Bools = changes[last - 1] > changes[first]
-    return result
+    return changes[last - 1] > changes[first]
 
 
 def _not_after(pairs: tuple[Int64, Int64], limits: tuple[Int64, Int64]) -> Int64:
@@ -240,9 +238,8 @@ def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
 
 def _is_shape(sizes: Any) -> bool:
     """Whether these are the sizes of a tensor."""
-    if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in sizes):
-        return False
-    return math.prod(sizes) <= MOST_ELEMENTS
+    is_list = isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in sizes)
+    return is_list and math.prod(sizes) <= MOST_ELEMENTS
 
 
 def decoded_list(text: str) -> list[Any]:
@@ -279,21 +276,16 @@ def union(start: Int64, duration: Int64) -> Intervals:
     start = start[chosen]
     reached = start + duration[chosen]
     np.maximum.accumulate(reached, out=reached)
-    opens = np.ones(len(start), bool)
-    opens[1:] = start[1:] > reached[:-1]
-    first = np.flatnonzero(opens)
-    last = np.append(first[1:], len(start)) - 1
-    return Intervals(start[first], reached[last])
-
-
-def intersect(left: Intervals, right: Intervals) -> Intervals:
-    """Time in both sets."""
-    return _select(left, right, lambda in_left, in_right: in_left & in_right)
+    first = np.flatnonzero(np.append(True, start[1:] > reached[:-1]))
+    return Intervals(start[first], reached[np.append(first[1:], len(start)) - 1])
 
 
 def subtract(left: Intervals, right: Intervals) -> Intervals:
     """Time in `left` and not in `right`."""
-    return _select(left, right, lambda in_left, in_right: in_left & ~in_right)
+    edges = np.sort(np.concatenate([left.start, left.end, right.start, right.end]))
+    begins = edges[:-1]
+    chosen = _contains(left, begins) & ~_contains(right, begins)
+    return union(begins[chosen], np.diff(edges)[chosen])
 
 
 def within(intervals: Intervals, start: int, end: int) -> Intervals:
@@ -320,20 +312,7 @@ def _before(moment: Int64, by: Intervals) -> Int64:
     # The interval that began last may still be open at the moment.
     previous = np.maximum(index - 1, 0)
     over = np.where(index > 0, np.maximum(by.end[previous] - moment, 0), 0)
-    result: Int64 = whole[index] - over
-    return result
-
-
-def _select(left: Intervals, right: Intervals, keep: Callable[[Bools, Bools], Bools]) -> Intervals:
-    edges = np.concatenate([left.start, left.end, right.start, right.end])
-    edges.sort()
-    # Equivalent to np.unique, which would import numpy's masked arrays.
-    moments = edges[np.append(True, edges[1:] != edges[:-1])] if len(edges) else edges
-    if len(moments) < 2:
-        return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    begins = moments[:-1]
-    chosen = keep(_contains(left, begins), _contains(right, begins))
-    return union(begins[chosen], np.diff(moments)[chosen])
+    return whole[index] - over
 
 
 def _contains(intervals: Intervals, moments: Int64) -> Bools:
@@ -364,8 +343,5 @@ def enclosing_among(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
     Returns:
         The numbers; -1 where no enclosing operator is chosen.
     """
-    at = enclosing_operator(operator, parent, chosen)
-    result = np.full(len(at), NONE, np.int64)
-    found = at != NONE
-    result[found] = chosen[at[found]]
-    return result
+    # NONE, the last index, stands for itself.
+    return np.append(chosen, NONE)[enclosing_operator(operator, parent, chosen)]

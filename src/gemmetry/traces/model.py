@@ -78,14 +78,13 @@ def split(rows: TraceRows) -> list[tuple[str, TraceRows]]:
         return [("", rows)]
     world = max(rows.world_size or 0, len(rows.parts), *(1 + (p.rank or 0) for p in rows.parts))
     ranked = all(part.rank is not None for part in rows.parts)
-    found = []
-    for index, part in enumerate(rows.parts):
-        problems = tuple(one for one in rows.problems if one.part in (None, index))
-        found.append((part.name, dataclasses.replace(
+    return [
+        (part.name, dataclasses.replace(
             _part(rows, index, part), rank=part.rank, world_size=world if ranked else None,
-            problems=problems,
-        )))  # fmt: skip
-    return found
+            problems=tuple(one for one in rows.problems if one.part in (None, index)),
+        ))
+        for index, part in enumerate(rows.parts)
+    ]  # fmt: skip
 
 
 def checked(rows: TraceRows) -> TraceRows:
@@ -93,13 +92,11 @@ def checked(rows: TraceRows) -> TraceRows:
     left out and what else is missing."""
     kept = np.ones(len(rows.gpu.start_ns), bool)
     problems: list[TraceProblem] = []
-    for index, part in enumerate(rows.parts) if rows.parts else [(None, None)]:
-        if index is None or part is None:
-            mask, check = np.ones(len(kept), bool), _Check(rows)
-        else:
-            mask, check = rows.gpu.part == index, _Check(_part(rows, index, part))
-        kept[mask] &= check.run()
-        problems += [dataclasses.replace(one, part=index) for one in check.problems]
+    for index, part in enumerate(rows.parts or [None]):
+        check = _Check(_part(rows, index, part) if part else rows)
+        kept[rows.gpu.part == index if part else slice(None)] &= check.run()
+        own = index if part else None
+        problems += [dataclasses.replace(one, part=own) for one in check.problems]
     if not problems:
         return rows
     gpu = rows.gpu if kept.all() else chosen(rows.gpu, kept)
@@ -222,8 +219,7 @@ class _Check:
     def _note(self, kind: ProblemKind, what: str, work: Int64) -> None:
         name = short_name(self.rows.names[int(self.rows.gpu.name[int(work[0])])], 60)
         more = f" (and {len(work) - 1:,} more)" if len(work) > 1 else ""
-        where = f"work on a GPU {name!r}{more}"
-        self.problems.append(TraceProblem(where, what, kind, len(work)))
+        self.problems.append(TraceProblem(f"work on a GPU {name!r}{more}", what, kind, len(work)))
 
     def _note_lost_launches(self, call: Int64) -> None:
         calls = self.rows.calls
@@ -254,9 +250,8 @@ class _Check:
 
     def _away_from_launches(self, gpu: GpuRows) -> Bools:
         result = np.zeros(len(gpu.start_ns), bool)
-        call = self.call
-        linked = np.flatnonzero(call != NONE)
-        delay = gpu.start_ns[linked] - self.rows.calls.start_ns[call[linked]]
+        linked = np.flatnonzero(self.call != NONE)
+        delay = gpu.start_ns[linked] - self.rows.calls.start_ns[self.call[linked]]
         strange = (delay < -BEFORE_NS) | (delay > APART_NS)
         # If most are, it is the host's clock that differs.
         if strange.any() and 2 * strange.sum() <= len(strange):
@@ -306,14 +301,10 @@ class _Check:
         order = kept[np.argsort(gpu.start_ns[kept], kind="stable")]
         start = gpu.start_ns[order]
         reached = np.maximum.accumulate(start + gpu.duration_ns[order])
-        gap = np.flatnonzero(start[1:] - reached[:-1] > APART_NS) + 1
-        if not len(gap):
-            return
-        groups = np.split(order, gap)
+        groups = np.split(order, np.flatnonzero(start[1:] - reached[:-1] > APART_NS) + 1)
         most = max(groups, key=len)
-        at = int(gpu.start_ns[most[0]])
         for group in [one for one in groups if one is not most][:_MOST_GROUPS]:
-            away = int(gpu.start_ns[group[0]]) - at
+            away = int(gpu.start_ns[group[0]] - gpu.start_ns[most[0]])
             unit, factor = ("days", 24 * 3600e9) if abs(away) >= 24 * 3600e9 else ("hours", 3600e9)
             side = f"{abs(away) / factor:,.1f} {unit} {'after' if away > 0 else 'before'}"
             what = (f"begins {side} the rest: another time base, or nothing "

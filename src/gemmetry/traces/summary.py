@@ -42,9 +42,9 @@ device add up to at most those of the trace.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -64,10 +64,11 @@ from gemmetry.formats.events import (
     ProblemKind,
     TraceProblem,
 )
-from gemmetry.traces.joins import NONE, Intervals, intersect, subtract, within
+from gemmetry.traces.joins import NONE, Intervals, covered, within
 from gemmetry.traces.model import Trace
+from gemmetry.traces.names.words import pattern
 
-_KINDS = (
+_KINDS = tuple(map(pattern, (
     r"ProfilerStep#(?P<number>\d{1,18})",
     # SGLang: step[DECODE bs=64], step[EXTEND bs=2 toks=2048].
     r"step\[(?P<phase>[A-Za-z_]+)[^\]]*\]",
@@ -80,14 +81,8 @@ _KINDS = (
     # Ranges of users: train_step_3, iteration 12, prefill step: 0.
     r"(?i:(?:(?P<phase>[a-z]{4,12})[ _./-])?(?:step|iter|iteration|batch)[ _#:=-]{0,2}\[?"
     r"(?P<number>\d{1,18})\]?)",
-)  # fmt: skip
+)))  # fmt: skip
 """Kinds of marks, in order of precedence."""
-
-
-@cache
-def _kinds() -> tuple[re.Pattern[str], ...]:
-    """The patterns, compiled when steps are looked for."""
-    return tuple(map(re.compile, _KINDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +123,19 @@ def find_steps(trace: Trace) -> list[Step]:
     return _found(trace)[0]
 
 
-def steps_without_work(trace: Trace) -> int:
-    """Number of marks of steps none of whose launches has work in the file, although there are
-    launches in them."""
-    return _found(trace)[1]
-
-
 def _found(trace: Trace) -> tuple[list[Step], int]:
+    """The steps, and the number of marks of steps none of whose launches has work in the file,
+    although there are launches in them."""
     marks = _marks(trace)
     of_row = _by_launches(trace, marks)
     source = "launches"
     if of_row is None:
         marks, source = _marks(trace, on_gpu=True), "gpu"
         of_row = _by_starts(trace, marks)
-    spans = {mark.number: mark for mark in _spans(marks)}
     lost = trace.rows.calls.start_ns[trace.lost_launches]
-    lost_in = _containing(marks, lost) if source == "launches" else lost[:0]
-    numbers, counts = np.unique(lost_in[lost_in != NONE], return_counts=True)
-    lost_of = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    lost_of = Counter(_containing(marks, lost).tolist() if source == "launches" else ())
+    del lost_of[NONE]
+    spans = _spans(marks)
     steps = [
         _step(trace, rows, source, spans[number], lost_of.pop(number, 0))
         for number, rows in _grouped(of_row)
@@ -156,8 +146,7 @@ def _found(trace: Trace) -> tuple[list[Step], int]:
 def host_marks(trace: Trace) -> list[tuple[int, int, int]]:
     """Number, start and end in ns of the profiler's marks on the host, by number: the steps of a
     trace without work on a GPU."""
-    marks = sorted(_spans(_marks(trace)), key=lambda mark: mark.number)
-    return [(mark.number, mark.start_ns, mark.end_ns) for mark in marks]
+    return sorted(mark[:3] for mark in _spans(_marks(trace)).values())
 
 
 def _grouped(of_row: Int64 | Int32) -> list[tuple[int, Int64]]:
@@ -188,8 +177,8 @@ def _marks(trace: Trace, *, on_gpu: bool = False) -> list[_Mark]:
     1.8 writes them as operators."""
     matches: dict[int, tuple[int, re.Match[str]]] = {}
     for index, name in enumerate(trace.rows.names):
-        for kind, pattern in enumerate(_kinds()):
-            if match := pattern.fullmatch(name):
+        for kind, mark in enumerate(_KINDS):
+            if match := mark.fullmatch(name):
                 matches.setdefault(index, (kind, match))
     is_mark = np.zeros(len(trace.rows.names), bool)
     is_mark[list(matches)] = True
@@ -226,10 +215,9 @@ def _phase(parts: Mapping[str, str | None]) -> str:
 def _numbered(marks: Sequence[_Mark]) -> list[_Mark]:
     """`marks` with the numbers in them, or numbered by time where numbers are missing or occur
     again. Marks that are alike and overlap, as on several streams, have one number."""
-    ordered = sorted(marks, key=lambda mark: (mark.start_ns, -mark.end_ns))
     groups: list[list[_Mark]] = []
     reached: dict[tuple[int, str], tuple[int, list[_Mark]]] = {}
-    for mark in ordered:
+    for mark in sorted(marks, key=lambda mark: (mark.start_ns, -mark.end_ns)):
         key = (mark.number, mark.phase)
         end, group = reached.get(key, (mark.start_ns, []))
         if end <= mark.start_ns:
@@ -247,7 +235,7 @@ def _numbered(marks: Sequence[_Mark]) -> list[_Mark]:
     ]
 
 
-def _spans(marks: Sequence[_Mark]) -> list[_Mark]:
+def _spans(marks: Sequence[_Mark]) -> dict[int, _Mark]:
     """One mark per number, from the first start to the last end of its marks."""
     spans: dict[int, _Mark] = {}
     for mark in marks:
@@ -257,7 +245,7 @@ def _spans(marks: Sequence[_Mark]) -> list[_Mark]:
             end_ns=max(known.end_ns, mark.end_ns),
             thread="",
         )
-    return list(spans.values())
+    return spans
 
 
 def _by_launches(trace: Trace, marks: Sequence[_Mark]) -> Int64 | None:
@@ -275,7 +263,7 @@ def _by_launches(trace: Trace, marks: Sequence[_Mark]) -> Int64 | None:
 def _by_starts(trace: Trace, marks: Sequence[_Mark]) -> Int64:
     """Number of the step in whose marks on the GPU each row starts."""
     gpu = trace.rows.gpu
-    of_row = _containing(_spans(marks), gpu.start_ns)
+    of_row = _containing(_spans(marks).values(), gpu.start_ns)
     for thread in {mark.thread for mark in marks}:
         device, _, stream = thread.partition("/")
         own = np.flatnonzero((gpu.device == _number(device)) & (gpu.stream == _number(stream)))
@@ -288,7 +276,7 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 18 else MISSING
 
 
-def _containing(marks: Sequence[_Mark], moments: Int64) -> Int64:
+def _containing(marks: Iterable[_Mark], moments: Int64) -> Int64:
     """Number of the mark [start, end) that contains each of `moments`, of several the one that
     began last; -1: none."""
     result = np.full(len(moments), NONE, np.int64)
@@ -376,11 +364,9 @@ class Activity(Row):
     def is_incomplete(self) -> bool:
         """Whether work is missing, so that the GPU was busy for at least the time shown, and idle
         for at most the time shown."""
-        if self.partial or self.launches_without_work:
-            return True
         # Launches without work are known by step.
         kinds = {problem.kind for problem in self.problems} - {ProblemKind.NO_WORK}
-        return not kinds.isdisjoint(INCOMPLETE)
+        return bool(self.partial or self.launches_without_work or kinds.intersection(INCOMPLETE))
 
 
 class _OfTrace(_Place):
@@ -479,7 +465,8 @@ def outside_steps(trace: Trace) -> Outside:
     """The kernels that belong to no step of `trace`; together with those in steps, these are all
     kernels."""
     outside = trace.is_kernel.copy()
-    for step in find_steps(trace):
+    steps, empty = _found(trace)
+    for step in steps:
         outside[step.rows] = False
     return Outside(
         file=trace.file,
@@ -487,7 +474,7 @@ def outside_steps(trace: Trace) -> Outside:
         gemm_kernels=int((outside & trace.is_gemm).sum()),
         comm_kernels=int((outside & trace.is_communication).sum()),
         unlinked=int((outside & (trace.launches.call == NONE)).sum()),
-        empty_steps=steps_without_work(trace),
+        empty_steps=empty,
     )
 
 
@@ -528,7 +515,8 @@ def _activity(
     the times of all work in the `window`."""
     gpu = trace.rows.gpu
     length, comm = window[1] - window[0], own.comm
-    exposed = subtract(comm, on_device.compute).length if len(comm) else 0
+    overlaps = [int(covered(comm.start, comm.end - comm.start, by).sum())
+                for by in (on_device.compute, on_device.gemms)]  # fmt: skip
     gemms, comms = counted[trace.is_gemm[counted]], counted[trace.is_communication[counted]]
     return {
         "label": trace.label,
@@ -543,9 +531,9 @@ def _activity(
         "compute_union_ns": own.compute.length,
         "comm_union_ns": comm.length,
         "memcpy_union_ns": own.copies.length,
-        "comm_compute_overlap_ns": comm.length - exposed,
-        "exposed_comm_ns": exposed,
-        "gemm_comm_overlap_ns": intersect(on_device.gemms, comm).length if len(comm) else 0,
+        "comm_compute_overlap_ns": overlaps[0],
+        "exposed_comm_ns": comm.length - overlaps[0],
+        "gemm_comm_overlap_ns": overlaps[1],
         "idle_ns": length - on_device.any.length,
         "partial": trace.rows.partial,
         "problems": trace.rows.problems,
@@ -553,21 +541,19 @@ def _activity(
 
 
 def _top_gemms(trace: Trace, gemms: Int64) -> tuple[TopGemm, ...]:
-    found = []
-    for name, rows in _grouped(trace.rows.gpu.name[gemms]):
-        part = trace.rows.gpu.duration_ns[gemms[rows]]
-        found.append(TopGemm(
-            name=trace.rows.names[name], count=len(part), sum_ns=int(part.sum()),
-            min_ns=int(part.min()), max_ns=int(part.max()),
-        ))  # fmt: skip
+    duration = trace.rows.gpu.duration_ns[gemms]
+    groups = ((name, duration[rows]) for name, rows in _grouped(trace.rows.gpu.name[gemms]))
+    found = [
+        TopGemm(name=trace.rows.names[name], count=len(part), sum_ns=int(part.sum()),
+                min_ns=int(part.min()), max_ns=int(part.max()))
+        for name, part in groups
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda gemm: (-gemm.sum_ns, gemm.name))[:TOP_GEMMS])
 
 
 def bound_of(summary: Activity, time: str) -> str:
     """``≥`` or ``≤`` where the field `time` of an incomplete summary is only a bound, else ""."""
-    if not summary.is_incomplete:
-        return ""
-    return {"busy_ns": "≥", "idle_ns": "≤"}.get(time, "")
+    return {"busy_ns": "≥", "idle_ns": "≤"}.get(time, "") if summary.is_incomplete else ""
 
 
 ABOUT_INCOMPLETE = (

@@ -142,8 +142,7 @@ def _of_streams(trace: Trace) -> _Pieces:
     operator[links.row] = np.where(links.operator == NONE, operator[links.row], links.operator)
     about = np.full((len(gpu.name), 5), NONE, np.int64)
     about[:, 0] = gpu.name
-    launched = operator != NONE
-    about[launched, 1] = operators.name[operator[launched]]
+    about[:, 1] = np.append(operators.name, NONE)[operator]
     about[links.row, 2] = links.shape
     about[links.row, 3] = links.inferred
     about[links.row, 4] = links.is_alone
@@ -168,9 +167,8 @@ def _of_threads(trace: Trace) -> _Pieces:
     nowhere = np.full(len(name), NONE)
     return _Pieces(
         device=nowhere, stream=nowhere, thread=operators.thread[found.operator],
-        start_ns=found.start_ns, duration_ns=found.duration_ns,
-        kind=of_name[name] if len(name) else name, row=nowhere, about=about, shapes=shapes,
-        short={},
+        start_ns=found.start_ns, duration_ns=found.duration_ns, kind=of_name[name], row=nowhere,
+        about=about, shapes=shapes, short={},
     )  # fmt: skip
 
 

@@ -149,8 +149,7 @@ def _offset(left: Entries, right: Entries, far: float) -> float:
     """The most frequent difference of ends of entries that agree and are near in order; the
     smallest of several that are about equally frequent."""
     most = MOST_SHIFT + abs(len(right) - len(left))
-    step = max(1, len(left) * (2 * most + 1) // _MOST_DIFFERENCES)
-    chosen = np.arange(0, len(left), step)
+    chosen = np.arange(0, len(left), max(1, len(left) * (2 * most + 1) // _MOST_DIFFERENCES))
     found = []
     for shift in range(-min(most, len(left) - 1), min(most, len(right) - 1) + 1):
         i = chosen[(chosen + shift >= 0) & (chosen + shift < len(right))]
@@ -163,14 +162,10 @@ def _offset(left: Entries, right: Entries, far: float) -> float:
     last = np.searchsorted(differences, differences + width, "right")
     counts = last - np.arange(len(differences))
     frequent = np.flatnonzero(counts >= _AS_MANY * counts.max())
-    middles = np.array([np.median(differences[i : last[i]]) for i in _few(frequent)])
-    return float(middles[np.argmin(np.abs(middles))])
-
-
-def _few(indices: Int64) -> Int64:
-    """A few hundred at most of many neighbouring positions, including the first and the last."""
-    places = np.linspace(0, len(indices) - 1, min(len(indices), 512)).astype(np.int64)
-    return indices[np.unique(places)]
+    # A few hundred at most of many neighbouring positions, including the first and the last.
+    few = np.linspace(0, len(frequent) - 1, min(len(frequent), 512)).astype(np.int64)
+    chosen = frequent[np.unique(few)]
+    return float(min((np.median(differences[i : last[i]]) for i in chosen), key=abs))
 
 
 def _anchors(left: Entries, right: Entries, offset: float, far: float) -> tuple[Int64, Int64]:
@@ -418,13 +413,12 @@ class Matched(Row):
     def waits_ns(self, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
         """Latest start minus own start, by rank."""
         starts, _ = self._moments(offsets)
-        ranks = (rank for rank, _ in self.members)
-        return {rank: max(starts) - start for rank, start in zip(ranks, starts, strict=True)}
+        pairs = zip(self.members, starts, strict=True)
+        return {rank: max(starts) - start for (rank, _), start in pairs}
 
     def _moments(self, offsets: Mapping[int, int] | None) -> tuple[list[int], list[int]]:
         """The starts and the ends."""
-        given = offsets or {}
-        starts = [one.start_ns + given.get(rank, 0) for rank, one in self.members]
+        starts = [one.start_ns + (offsets or {}).get(rank, 0) for rank, one in self.members]
         pairs = zip(starts, self.members, strict=True)
         return starts, [start + one.duration_ns for start, (_, one) in pairs]
 

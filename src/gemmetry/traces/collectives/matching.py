@@ -192,9 +192,7 @@ class _Streams:
         assert isinstance(key, tuple)
         if key[0] == "pair":
             return {rank for rank in key[3:5] if rank is not None}
-        if key[0] == "group" and key[2]:
-            return set(key[2])
-        return set(sequences)
+        return set(key[2] if key[0] == "group" and key[2] else sequences)
 
     def label(self, key: Hashable) -> str:
         """The sequence's name in messages."""
@@ -418,12 +416,11 @@ class JobCollectives:
         """Time from the first start to the last end of work on any rank in ns, with clocks
         corrected; 0 without work. None where ranks do not overlap in time, because their clocks or
         the times of their recordings differ."""
-        offsets = self.offsets_ns
         spans = sorted(
             (one.span[0] + shift, one.span[1] + shift)
             for one in self.job.ranks
             if one.span != (0, 0)
-            for shift in (offsets.get(one.rank or 0, 0),)
+            for shift in (self.offsets_ns.get(one.rank or 0, 0),)
         )
         if not spans:
             return 0
@@ -525,8 +522,7 @@ def _notes_on_ranks(found: JobCollectives) -> Iterator[str]:
     more = len(mismatches) - _MOST_SHOWN
     if more > 0:
         yield f"and {counted(more, 'more mismatch', 'more mismatches')}"
-    count = sum(one.is_group_inferred for one in found.matching.matched)
-    if count:
+    if count := sum(one.is_group_inferred for one in found.matching.matched):
         which = counted(count, "matched collective")
         yield f"the traces name no group for {which}, assumed to be of all {len(job.ranks)} ranks"
 
@@ -540,12 +536,10 @@ def _notes_on_values(found: JobCollectives) -> Iterator[str]:
         yield (f"clocks differ from rank {found.clocks[0].rank}'s: {', '.join(ranks)}{more}; "
                "corrected values are next to the recorded ones")  # fmt: skip
     # The last rank began after the first one had ended.
-    apart = sum(one.skews_ns(offsets)[0] > 0 and one.is_apart(offsets) for one in matched)
-    if apart:
+    if apart := sum(one.is_apart(offsets) for one in matched):
         yield (f"{apart} of {len(matched)} matched collectives did not run at the same time on all "
                "ranks: clocks differ, or a recording lacks some of them")  # fmt: skip
-    above = [one for one in matched if one.is_above_link]
-    if above:
+    if above := [one for one in matched if one.is_above_link]:
         link = min(k.link_gbps for one in above for _, k in one.members if k.link_gbps is not None)
         which = counted(len(above), "collective")
         yield (f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "

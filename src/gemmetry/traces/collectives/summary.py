@@ -83,9 +83,7 @@ _NAMES: dict[str, str] = {
 def element_type(spelling: str | None) -> str | None:
     """PyTorch's name of an element type in any spelling; unknown names are returned unchanged, None
     and "" as None."""
-    if not spelling:
-        return None
-    return _NAMES.get(spelling.removeprefix("c10::").lower(), spelling)
+    return _NAMES.get(spelling.removeprefix("c10::").lower(), spelling) if spelling else None
 
 
 def message_elements(

@@ -178,7 +178,8 @@ def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
         if batch > MOST_ELEMENTS:
             return None
     layout = "".join(_letter(one) or "" for one in (left, right))
-    return GemmShape(m, n, k, batch, _dtypes(a, b), layout if len(layout) == 2 else None)
+    dtype = ":".join(dict.fromkeys(filter(None, (a.dtype, b.dtype))))
+    return GemmShape(m, n, k, batch, dtype or None, layout if len(layout) == 2 else None)
 
 
 def _packed(name: str, a: _Tensor, b: _Tensor) -> tuple[_Tensor, _Tensor]:
@@ -237,13 +238,7 @@ def _letter(tensor: _Tensor) -> str | None:
     row_stride, column_stride = tensor.strides[-2:]
     if column_stride == 1 and (row_stride >= columns or rows == 1):
         return "t"
-    if row_stride == 1 and (column_stride >= rows or columns == 1):
-        return "n"
-    return None
-
-
-def _dtypes(a: _Tensor, b: _Tensor) -> str | None:
-    return ":".join(dict.fromkeys(filter(None, (a.dtype, b.dtype)))) or None
+    return "n" if row_stride == 1 and (column_stride >= rows or columns == 1) else None
 
 
 def _transposed(tensor: _Tensor) -> _Tensor:
@@ -260,16 +255,14 @@ def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
     tensors = []
     for shape, dtype, stride in zip_longest(shapes, dtypes, strides):
         sizes = _sizes(shape)
-        if math.prod(sizes) > MOST_ELEMENTS:
-            sizes = ()
+        sizes = sizes if math.prod(sizes) <= MOST_ELEMENTS else ()
         tensors.append(_Tensor(sizes, _sizes(stride), tensor_format(dtype), packed_in(dtype)))
     return tensors[: len(shapes)]
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(size) is int for size in value):
-        return ()
-    return tuple(value)
+    is_whole = isinstance(value, list) and all(type(size) is int for size in value)
+    return tuple(value) if is_whole else ()
 
 
 def tensor_format(spelling: Any) -> str | None:
@@ -365,7 +358,4 @@ def launched_by_convolution(rows: TraceRows, launches: JoinedLaunches) -> Bools:
     stops = np.array([is_gemm_operator(name) for name in rows.names], bool)[names] | is_convolution
     start = np.where(launches.from_graph, NONE, launches.operator)
     at = enclosing_operator(start, launches.parent, np.where(stops, 0, NONE))
-    result = np.zeros(len(at), bool)
-    known = at != NONE
-    result[known] = is_convolution[at[known]]
-    return result
+    return np.append(is_convolution, False)[at]

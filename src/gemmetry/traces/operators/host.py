@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ from gemmetry.traces.gemms import (
     quantile_of_sorted,
     shape_facts,
 )
-from gemmetry.traces.joins import NONE, decoded_list, enclosing_among
+from gemmetry.traces.joins import NONE, decoded_list, enclosing_operator
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName
 from gemmetry.traces.operators.gemms import (
@@ -56,20 +55,14 @@ class HostOperator(Row):
     file: Path | None
     """None for the calls of all files together."""
     files: int
-    input_dims: str
-    """JSON as in the trace; "" where it is missing."""
-    input_types: str
     product: GemmShape | None
     """The matrix product that each call computes."""
 
     source = derived("the trace", key="file", type=str)(lambda row: str(row.file))
     name: str = fact("operator")
-    dims = derived("sizes of its inputs", key="input_dims", type=str | None)(
-        attrgetter("input_dims")
-    )
-    types = derived("types of its inputs", key="input_types", type=str | None)(
-        attrgetter("input_types")
-    )
+    input_dims: str | None = fact("sizes of its inputs")
+    """JSON as in the trace; "" where it is missing, as for the types."""
+    input_types: str | None = fact("types of its inputs")
     count: int = fact("calls")
     total_ns: int = fact("total time with nested operators", "µs")
     self_ns: int = fact("total time without nested operators", "µs")
@@ -89,17 +82,16 @@ class HostOperator(Row):
     @property
     def inputs(self) -> str:
         """The inputs for display: ``256x256 f32, 256x256 f32``."""
-        dims, types = decoded_list(self.input_dims), decoded_list(self.input_types)
+        dims, types = (decoded_list(text or "") for text in (self.input_dims, self.input_types))
         found = []
         for size, spelling in zip_longest(dims[:_MOST_INPUTS], types[:_MOST_INPUTS]):
-            is_tensor = isinstance(size, list) and bool(size)
-            sizes = "x".join(map(str, size)) if is_tensor else ""
+            sizes = "x".join(map(str, size)) if isinstance(size, list) else ""
             name = spelling if isinstance(spelling, str) else ""
             # Sizes are as recorded, so they count the elements of a packed type.
             shown = name if packed_in(name) > 1 else tensor_format(name) or name
             found.append(" ".join(filter(None, (sizes, shown))))
         more = max(len(dims), len(types)) - len(found)
-        return ", ".join([*filter(None, found), *([f"and {more} more"] if more else [])])
+        return ", ".join([*filter(None, found), *[f"and {more} more"] * (more > 0)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +172,10 @@ def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
     is_scaled = np.isin(trace.rows.operators.name, np.array(scaled, np.int64))
     within = np.flatnonzero((shape_of != NONE) & ~is_scaled)
     is_outer = np.where(is_scaled & (shape_of != NONE), 0, NONE)
-    around = enclosing_among(parent[within], parent, is_outer)
+    around = enclosing_operator(parent[within], parent, is_outer)
     shape_of[within[around != NONE]] = NONE
     product = np.flatnonzero(shape_of != NONE)
-    number = np.full(len(shape_of), NONE, np.int64)
-    number[product] = product
-    around = enclosing_among(parent[product], parent, number)
+    around = enclosing_operator(parent[product], parent, shape_of)
     shape_of[around[around != NONE]] = NONE
     return shapes, shape_of
 
@@ -252,9 +242,9 @@ def without_gpu_text(files: Sequence[Path], count: int) -> str:
 def _arguments_alike(trace: Trace) -> Int64:
     """The first entry of ``TraceRows.arguments`` with the sizes and types of each operator."""
     first: dict[tuple[str, str], int] = {}
-    entries = trace.rows.arguments
+    recorded = enumerate(trace.rows.arguments)
     # The last entry is for operators without arguments, whose index is -1.
-    alike = [first.setdefault((e.shapes, e.dtypes), i) for i, e in enumerate(entries)]
+    alike = [first.setdefault((one.shapes, one.dtypes), index) for index, one in recorded]
     alike.append(first.get(("", ""), NONE))
     return np.array(alike, np.int64)[trace.rows.operators.arguments]
 
