@@ -18,7 +18,6 @@ from gemmetry.domain.tables import grouped
 from gemmetry.formats.rocm.rocprofv3 import (
     CountedDispatch,
     CountedProcess,
-    PassOfProcess,
     read_counter_folder,
 )
 from gemmetry.formats.rocm.tables import CountedGpu
@@ -66,14 +65,14 @@ class _OwnerPasses:
 
     rank: int | None
     rank_source: str
-    passes: list[PassOfProcess] = field(default_factory=list)
+    passes: list[CountedProcess] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """``rank 3``, else the process."""
         if self.rank is not None:
             return f"rank {self.rank}"
-        pid = self.passes[0].process.pid
+        pid = self.passes[0].pid
         return f"process {pid}" if pid is not None else "a process"
 
 
@@ -85,7 +84,7 @@ def read_point_rocprof(
     Args:
         traces: the processes of the point's traces, whose ranks are known.
     """
-    passes: list[PassOfProcess] = []
+    passes: list[CountedProcess] = []
     problems: list[str] = []
     for folder in folders:
         found, failed = read_counter_folder(folder)
@@ -103,10 +102,9 @@ def _order(one: RocprofKernel) -> tuple[bool, int, str, int, float]:
 
 
 def _groups(
-    passes: Sequence[PassOfProcess], traces: Sequence[TraceProcess], problems: list[str]
+    passes: Sequence[CountedProcess], traces: Sequence[TraceProcess], problems: list[str]
 ) -> list[_OwnerPasses]:
-    for one in passes:
-        process = one.process
+    for process in passes:
         ranks = {
             trace.rank
             for trace in traces
@@ -118,24 +116,21 @@ def _groups(
     # The GPUs that each rank used, for processes that only another pass numbers.
     of_gpu: dict[tuple[str, int], set[int]] = defaultdict(set)
     for one in passes:
-        if one.process.rank is not None:
-            for device in _devices(one.process):
-                of_gpu[one.process.host, device].add(one.process.rank)
-    sharing = Counter(
-        (one.number, one.process.host, d) for one in passes for d in _devices(one.process)
-    )
+        if one.rank is not None:
+            for device in _devices(one):
+                of_gpu[one.host, device].add(one.rank)
+    sharing = Counter((one.number, one.host, d) for one in passes for d in _devices(one))
     groups: dict[_Owner, _OwnerPasses] = {}
     unknown = set()
-    for one in passes:
-        process = one.process
+    for process in passes:
         rank, source = process.rank, process.rank_source
         if rank is None:
             ranks = {r for device in _devices(process) for r in of_gpu[process.host, device]}
             rank, source = (ranks.pop(), "gpu") if len(ranks) == 1 else (None, "")
         if rank is None:
             unknown.add(process.pid)
-        owner = ("rank", rank, 0) if rank is not None else _place(one, sharing)
-        groups.setdefault(owner, _OwnerPasses(rank, source)).passes.append(one)
+        owner = ("rank", rank, 0) if rank is not None else _place(process, sharing)
+        groups.setdefault(owner, _OwnerPasses(rank, source)).passes.append(process)
     if unknown:
         listed = ", ".join(str(pid) for pid in sorted(unknown, key=str))
         problems.append(
@@ -150,14 +145,14 @@ def _groups(
 def _keep_one_process_a_pass(group: _OwnerPasses, problems: list[str]) -> None:
     """Files of an earlier attempt may lie next to those of the last."""
     by_number = grouped(group.passes, lambda one: one.number)
-    group.passes = [max(same, key=lambda one: len(one.process.dispatches))
+    group.passes = [max(same, key=lambda one: len(one.dispatches))
                     for same in by_number.values()]  # fmt: skip
     for kept, same in zip(group.passes, by_number.values(), strict=True):
         if len(same) > 1:
-            pids = ", ".join(str(one.process.pid) for one in same)
+            pids = ", ".join(str(one.pid) for one in same)
             problems.append(
                 f"{group.name} has files of several processes ({pids}); those of process "
-                f"{kept.process.pid}, which has the most dispatches, are used"
+                f"{kept.pid}, which has the most dispatches, are used"
             )
 
 
@@ -165,11 +160,10 @@ def _devices(process: CountedProcess) -> set[int]:
     return {one.device for one in process.dispatches if one.device >= 0}
 
 
-def _place(one: PassOfProcess, sharing: Mapping[tuple[int, str, int], int]) -> _Owner:
+def _place(process: CountedProcess, sharing: Mapping[tuple[int, str, int], int]) -> _Owner:
     """The GPU that the process has to itself, else the process."""
-    process = one.process
     devices = sorted(_devices(process))
-    if len(devices) == 1 and sharing[one.number, process.host, devices[0]] == 1:
+    if len(devices) == 1 and sharing[process.number, process.host, devices[0]] == 1:
         return ("gpu", process.host, devices[0])
     return ("process", process.host, process.pid or 0)
 
@@ -178,7 +172,7 @@ def _rows(group: _OwnerPasses, problems: list[str]) -> list[RocprofKernel]:
     """One row for each kernel and grid."""
     by_key: dict[_Key, dict[int, list[CountedDispatch]]] = {}
     for place, one in enumerate(group.passes):
-        for dispatch in sorted(one.process.dispatches, key=lambda d: d.number):
+        for dispatch in sorted(one.dispatches, key=lambda d: d.number):
             key = (dispatch.kernel, dispatch.workgroups, dispatch.workgroup_size)
             by_key.setdefault(key, {}).setdefault(place, []).append(dispatch)
     rows = []
@@ -200,12 +194,12 @@ def _rows(group: _OwnerPasses, problems: list[str]) -> list[RocprofKernel]:
 def _row(
     group: _OwnerPasses,
     key: _Key,
-    having: Sequence[tuple[PassOfProcess, Sequence[CountedDispatch]]],
+    having: Sequence[tuple[CountedProcess, Sequence[CountedDispatch]]],
     problems: list[str],
 ) -> RocprofKernel:
     first, dispatches = having[0]
     sample = dispatches[0]
-    gpu = first.process.gpus.get(sample.device)
+    gpu = first.gpus.get(sample.device)
     per_pass = [[one.values for one in found] for _, found in having]
     # The counters of a dispatch in all passes; of those in several, the first.
     joined = [dict(ChainMap(*map(dict, values))) for values in zip(*per_pass, strict=False)]
@@ -215,8 +209,8 @@ def _row(
     return RocprofKernel(
         rank=group.rank,
         rank_source=group.rank_source,
-        pids=tuple(dict.fromkeys(p for one, _ in having if (p := one.process.pid) is not None)),
-        host=first.process.host,
+        pids=tuple(dict.fromkeys(p for one, _ in having if (p := one.pid) is not None)),
+        host=first.host,
         device=_known(sample.device),
         chip=gpu.chip if gpu is not None else "",
         kernel=key[0],
@@ -225,7 +219,7 @@ def _row(
         count=len(joined),
         passes=len(having),
         median_us=median(times) / 1e3 if times else None,
-        is_serialised=any(one.process.has_counters for one, _ in having),
+        is_serialised=any(one.has_counters for one, _ in having),
         lds_bytes=_most("lds_block_size", dispatches),
         scratch_bytes=_most("scratch_size", dispatches),
         vgprs=_most("vgpr_count", dispatches),

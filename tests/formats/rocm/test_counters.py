@@ -98,8 +98,8 @@ def test_a_database_with_values_of_unknown_events_and_counters(rocprofv3, tmp_pa
 def test_layouts_of_folders(place, number, host, rocprofv3, tmp_path):
     rocprofv3.write_csv(tmp_path / place, "41", 41, COUNTERS)
     [found], problems = read_counter_folder(tmp_path)
-    assert (found.number, found.process.host, found.process.pid) == (number, host, 41)
-    assert (found.process.rank, problems) == (None, [])
+    assert (found.number, found.host, found.pid) == (number, host, 41)
+    assert (found.rank, problems) == (None, [])
 
 
 def test_a_folder_with_names_by_rank_other_files_and_empty_tables(rocprofv3, tmp_path):
@@ -110,7 +110,7 @@ def test_a_folder_with_names_by_rank_other_files_and_empty_tables(rocprofv3, tmp
     assert read_counter_folder(tmp_path) == ([], [])
     rocprofv3.write_csv(tmp_path, "rank3_51", 51, COUNTERS)
     rocprofv3.write_csv(tmp_path, "rank_52", 52, ())  # A process outside of torchrun's ranks.
-    first, second = (one.process for one in read_counter_folder(tmp_path)[0])
+    first, second = read_counter_folder(tmp_path)[0]
     assert (first.rank, first.rank_source, first.pid) == (3, "file name", 51)
     assert (second.rank, second.pid) == (None, 52)
 
@@ -119,5 +119,5 @@ def test_csv_takes_what_only_json_states(rocprofv3, tmp_path):
     rocprofv3.write_csv(tmp_path, "41", 41, COUNTERS)
     rocprofv3.write_json(tmp_path / "41_results.json", rocprofv3.results_json(41, (), rank=6))
     [found], _ = read_counter_folder(tmp_path)
-    assert (found.process.rank, found.process.rank_source) == (6, "environment")
-    assert len(found.process.dispatches) == 3  # Those of the CSV file.
+    assert (found.rank, found.rank_source) == (6, "environment")
+    assert len(found.dispatches) == 3  # Those of the CSV file.

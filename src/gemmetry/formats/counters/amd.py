@@ -37,7 +37,6 @@ from gemmetry.formats.readers import TraceFormat
 from gemmetry.formats.rocm.rocprofv3 import (
     CountedDispatch,
     CountedProcess,
-    PassOfProcess,
     disagreement,
     grid_and_block,
     joined_values,
@@ -71,7 +70,7 @@ def read_rocprofv3_file(
     """
     processes = form.counters(path)
     problems = [problem for one in processes for problem in one.problems]
-    found = [PassOfProcess(0, one) for one in processes if one.dispatches]
+    found = [one for one in processes if one.dispatches]
     return _table(found, problems, path, metrics) if found else None
 
 
@@ -94,7 +93,7 @@ def read_rocprofv3_folder(
 
 
 def _table(
-    passes: Sequence[PassOfProcess],
+    passes: Sequence[CountedProcess],
     problems: list[str],
     source: Path,
     metrics: Collection[str] | None,
@@ -126,7 +125,7 @@ def _table(
     return columns.table(tool, infos, version=version, source=source, problems=problems)
 
 
-def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Launch]:
+def _joined(passes: Sequence[CountedProcess], problems: list[str]) -> list[_Launch]:
     """The launches of each process over its passes, with the counters of all of them."""
     by_owner: dict[object, dict[_Key, _Launch]] = defaultdict(dict)
     counts: dict[object, set[int]] = defaultdict(set)
@@ -134,13 +133,13 @@ def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Launc
     for one in passes:
         owner = _owner(one, passes)
         launches = by_owner[owner]
-        counts[owner].add(len(one.process.dispatches))
+        counts[owner].add(len(one.dispatches))
         before: Counter[tuple[str, tuple[int, ...], tuple[int, ...]]] = Counter()
-        for dispatch in sorted(one.process.dispatches, key=lambda found: found.number):
+        for dispatch in sorted(one.dispatches, key=lambda found: found.number):
             same = dispatch.kernel, dispatch.grid, dispatch.block
             key = (*same, before[same])
             before[same] += 1
-            process, first = launches.get(key, (one.process, replace(dispatch, values={})))
+            process, first = launches.get(key, (one, replace(dispatch, values={})))
             first.values = joined_values(first.values, dispatch.values, differing)
             launches[key] = process, first
     if any(len(numbers) > 1 for numbers in counts.values()):
@@ -150,15 +149,14 @@ def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Launc
     return [launch for launches in by_owner.values() for launch in launches.values()]
 
 
-def _owner(one: PassOfProcess, passes: Sequence[PassOfProcess]) -> object:
+def _owner(process: CountedProcess, passes: Sequence[CountedProcess]) -> object:
     """What the processes of all passes have in common: those of different passes belong together by
     their rank, or if a pass has one only."""
-    process = one.process
-    others = [other.process for other in passes if other.number == one.number]
-    if one.number and len(others) == 1:
+    others = [other for other in passes if other.number == process.number]
+    if process.number and len(others) == 1:
         return "alone"
     of_rank = [other for other in others if other.rank == process.rank]
-    if one.number and process.rank is not None and len(of_rank) == 1:
+    if process.number and process.rank is not None and len(of_rank) == 1:
         return "rank", process.rank
     return "file", id(process)
 
@@ -212,9 +210,10 @@ def read_rocprof_compute(path: Path, metrics: Collection[str] | None = None) -> 
             pid = integer(row.get("PID", ""))
             process = processes.setdefault(pid, CountedProcess(pid=pid, gpus=gpus))
             process.dispatches.append(_dispatch(row, counters))
-    passes = [PassOfProcess(0, one) for one in processes.values()]
     version = system.get("version", "")
-    return _table(passes, problems, path, metrics, tool="rocprof-compute", version=version)
+    return _table(
+        list(processes.values()), problems, path, metrics, tool="rocprof-compute", version=version
+    )
 
 
 def _rows(text: Iterator[str], problems: list[str]) -> Iterator[list[str]]:

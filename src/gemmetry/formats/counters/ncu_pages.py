@@ -483,8 +483,7 @@ def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTa
 def _numbered(text: Iterator[str], problems: list[str]) -> Iterator[tuple[int, str]]:
     number = 0
     try:
-        for line in text:
-            number += 1
+        for number, line in enumerate(text, 1):
             yield number, line
     except OSError as error:
         problems.append(f"the file cannot be read beyond line {number}: {error}")

@@ -292,8 +292,10 @@ class CountedDispatch:
 
 @dataclass(slots=True, kw_only=True)
 class CountedProcess:
-    """The dispatches of one process."""
+    """The dispatches of one process in one pass."""
 
+    number: int = 0
+    """Of the pass, from 1; 0 where the layout has no passes."""
     pid: int | None = None
     rank: int | None = None
     rank_source: str = ""
@@ -457,16 +459,7 @@ _RANKED = re.compile(r"rank(\d+)_(\d+)")
 _PID = re.compile(r"(?:.*_)?(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class PassOfProcess:
-    """What one process recorded in one pass."""
-
-    number: int
-    """Of the pass, from 1; 0 where the layout has no passes."""
-    process: CountedProcess
-
-
-def read_counter_folder(folder: Path) -> tuple[list[PassOfProcess], list[str]]:
+def read_counter_folder(folder: Path) -> tuple[list[CountedProcess], list[str]]:
     """What rocprofv3 wrote into `folder`, and what could not be read of it, one sentence each.
 
     Where a process has the same in several formats, CSV is read, else JSON, else the database. A
@@ -480,7 +473,7 @@ def read_counter_folder(folder: Path) -> tuple[list[PassOfProcess], list[str]]:
             grouped[path.parent, table[0]]["csv"] = path
         elif results is not None:
             grouped[path.parent, results["prefix"]][results["kind"]] = path
-    found: list[PassOfProcess] = []
+    found: list[CountedProcess] = []
     problems: list[str] = []
     for (parent, prefix), files in grouped.items():
         try:
@@ -495,12 +488,11 @@ def read_counter_folder(folder: Path) -> tuple[list[PassOfProcess], list[str]]:
             else:
                 host = part
         for process in processes:
-            process.host = process.host or host
+            process.number, process.host = number, process.host or host
             _name(process, prefix)
             problems += process.problems
-            if process.dispatches:
-                found.append(PassOfProcess(number, process))
-    return sorted(found, key=lambda one: (one.number, one.process.pid or 0)), problems
+        found += (process for process in processes if process.dispatches)
+    return sorted(found, key=lambda one: (one.number, one.pid or 0)), problems
 
 
 def _processes(files: Mapping[str, Path]) -> list[CountedProcess]:
