@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -53,44 +53,34 @@ _UNBROKEN = 32
 """Characters of a cell that is kept on one line."""
 
 
-class _Shown(NamedTuple):
-    """A sheet that is shown: the column to sort by over all files, and whether only a page or only
-    Markdown has it."""
-
-    name: str
-    heading: str
-    columns: str
-    """Separated by ``, ``."""
-    by: str = ""
-    only: str = ""
-
-
 _SHOWN = (
-    _Shown("summary", "Time", "file, kernels, window_us, busy_us, compute_union_us, "
-           "exposed_comm_us, idle_us, gemm_kernel_us", only="md"),
-    _Shown("gemms", "GEMM kernels by kernel and shape", "short_name, m, n, k, batch, dtype, "
-           "layout, count, sum_us, median_us, mad_us, tflops, peak_fraction, overlapped_share, "
-           + ONLY_ON),
-    _Shown("host_products", "Matrix products of operators", "operators, m, n, k, batch, dtype, "
-           "layout, count, sum_us, median_us, mad_us, min_us, max_us, tflops"),
-    _Shown("host_operators", "Operators on the host", "name, inputs, layout, count, self_us, "
-           "self_share, total_us, median_us, min_us, max_us"),
-    _Shown("ops_summary_by_category", "Operators by what they do", "op category, Count, "
-           "total_direct_kernel_time_ms, Percentage (%)", only="md"),
-    _Shown("ops_summary", "Operators", "file, name, Count, total_direct_kernel_time_ms, "
-           "Percentage (%), " + ONLY_ON, "total_direct_kernel_time_ms", "html"),
-    _Shown("kernel_summary", "Kernels", "file, Kernel name, Parent cpu_op, Kernel stream, "
-           "Kernel duration (µs)_sum, Kernel duration (µs)_count, Kernel duration (µs)_mean, "
-           "Percent of kernels time (%), " + ONLY_ON, "Kernel duration (µs)_sum", "html"),
-    _Shown("collectives", "Collectives by kind", "job, op, dtype, bytes, group_size, count, "
-           "latency_us_median, start_skew_us_median, duration_us_median, algbw_gbps_median, "
-           "busbw_gbps_median"),
-    _Shown("ranks", "Ranks: who came last, who waited",
-           "job, rank, last_count, last_share, waited_us, unmatched"),
-    _Shown("steps", "Steps", "file, step, phase, kernels, mark_us, window_us, busy_us, "
-           "exposed_comm_us, others_us, idle_us"),
-    _Shown("problems", "What could not be read or is missing", "file, where, what, count"),
+    ("summary", "Time", "file, kernels, window_us, busy_us, compute_union_us, exposed_comm_us, "
+     "idle_us, gemm_kernel_us", "", "md"),
+    ("gemms", "GEMM kernels by kernel and shape", "short_name, m, n, k, batch, dtype, layout, "
+     "count, sum_us, median_us, mad_us, tflops, peak_fraction, overlapped_share, " + ONLY_ON,
+     "", ""),
+    ("host_products", "Matrix products of operators", "operators, m, n, k, batch, dtype, layout, "
+     "count, sum_us, median_us, mad_us, min_us, max_us, tflops", "", ""),
+    ("host_operators", "Operators on the host", "name, inputs, layout, count, self_us, self_share, "
+     "total_us, median_us, min_us, max_us", "", ""),
+    ("ops_summary_by_category", "Operators by what they do", "op category, Count, "
+     "total_direct_kernel_time_ms, Percentage (%)", "", "md"),
+    ("ops_summary", "Operators", "file, name, Count, total_direct_kernel_time_ms, "
+     "Percentage (%), " + ONLY_ON, "total_direct_kernel_time_ms", "html"),
+    ("kernel_summary", "Kernels", "file, Kernel name, Parent cpu_op, Kernel stream, "
+     "Kernel duration (µs)_sum, Kernel duration (µs)_count, Kernel duration (µs)_mean, "
+     "Percent of kernels time (%), " + ONLY_ON, "Kernel duration (µs)_sum", "html"),
+    ("collectives", "Collectives by kind", "job, op, dtype, bytes, group_size, count, "
+     "latency_us_median, start_skew_us_median, duration_us_median, algbw_gbps_median, "
+     "busbw_gbps_median", "", ""),
+    ("ranks", "Ranks: who came last, who waited",
+     "job, rank, last_count, last_share, waited_us, unmatched", "", ""),
+    ("steps", "Steps", "file, step, phase, kernels, mark_us, window_us, busy_us, exposed_comm_us, "
+     "others_us, idle_us", "", ""),
+    ("problems", "What could not be read or is missing", "file, where, what, count", "", ""),
 )  # fmt: skip
+"""Sheets that are shown: name, heading, columns, the column to sort by over all files, and whether
+only a page or only Markdown has it."""
 
 _HEADINGS = {
     "short_name": "kernel", "dtype": "type", "count": "calls", "sum_us": "total, µs",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -86,35 +86,26 @@ class Moment(Row):
         return f"{self.what.replace(' ', '_')}.trace.json.gz"
 
 
-@dataclass(slots=True)
-class Moments:
-    """The longest moments of each kind among traces, which are added one by one and not kept."""
+def _add_moments(longest: dict[str, Moment], trace: Trace, steps: Sequence[StepSummary]) -> None:
+    """Look for moments that are longer than those known so far in a trace that has `steps`."""
+    for what, about, start, end in _candidates(trace, steps):
+        length = end - start
+        if what not in longest or length > longest[what].length_ns:
+            margin = 0 if about else length // MARGIN
+            events, total = _events(trace, start - margin, end + margin)
+            left_out = f", {counted(total - len(events), 'event')} left out"
+            detail = f"{about}{format_ns(length)}{left_out if total > len(events) else ''}"
+            mark = _event({"cat": "gemmetry", "pid": "gemmetry", "tid": what},
+                          f"{what}: {detail}", start, length)  # fmt: skip
+            longest[what] = Moment(
+                what=what, detail=detail, file=trace.file, start_ns=start, length_ns=length,
+                content=_content(trace, [mark, *events]),
+            )  # fmt: skip
 
-    _longest: dict[str, Moment] = field(default_factory=dict)
 
-    def add(self, trace: Trace, steps: Sequence[StepSummary]) -> None:
-        """Look for moments in a trace that has `steps`."""
-        for what, about, start, end in _candidates(trace, steps):
-            known = self._longest.get(what)
-            if known is None or end - start > known.length_ns:
-                margin = 0 if about else (end - start) // MARGIN
-                events, total = _events(trace, start - margin, end + margin)
-                left_out = f", {counted(total - len(events), 'event')} left out"
-                detail = f"{about}{format_ns(end - start)}"
-                detail += left_out if total > len(events) else ""
-                mark = _event(
-                    {"cat": "gemmetry", "pid": "gemmetry", "tid": what}, f"{what}: {detail}", start,
-                    end - start,
-                )  # fmt: skip
-                self._longest[what] = Moment(
-                    what=what, detail=detail, file=trace.file, start_ns=start,
-                    length_ns=end - start, content=_content(trace, [mark, *events]),
-                )  # fmt: skip
-
-    def found(self) -> list[Moment]:
-        """Steps first, then the longest."""
-        order = sorted(self._longest.values(), key=lambda one: -one.length_ns)
-        return sorted(order, key=lambda one: "step" not in one.what)
+def _steps_first(one: Moment) -> tuple[bool, int]:
+    """The order of moments: steps, then the longest."""
+    return "step" not in one.what, -one.length_ns
 
 
 def _candidates(trace: Trace, steps: Sequence[StepSummary]) -> Iterator[tuple[str, str, int, int]]:
@@ -349,34 +340,20 @@ def _job_body(found: JobCollectives) -> dict[str, Any]:
     }
 
 
-class _SummedColumns(NamedTuple):
-    """How rows of several files are combined into one."""
-
-    keys: tuple[str, ...]
-    """Columns that identify a row; columns that are not named here or below are left out."""
-    calls: str
-    spent: str
-    """The column of times by which rows are ordered."""
-    percent: str
-    """The column with the percentage of the sum of `spent`."""
-    mean: str = ""
-    """`spent` over `calls`."""
-
-
 _DIRECT = ("Count", "total_direct_kernel_time_ms", "Percentage (%)")
 
 
-_SUMMED = {
-    "ops_summary": _SummedColumns(("name",), *_DIRECT),
-    "ops_summary_by_category": _SummedColumns(("op category",), *_DIRECT),
-    "kernel_summary": _SummedColumns(
+_SUMMED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "ops_summary": (("name",), _DIRECT),
+    "ops_summary_by_category": (("op category",), _DIRECT),
+    "kernel_summary": (
         ("Parent op category", "Parent cpu_op", "Kernel name"),
-        "Kernel duration (µs)_count",
-        "Kernel duration (µs)_sum",
-        "Percent of kernels time (%)",
-        "Kernel duration (µs)_mean",
+        ("Kernel duration (µs)_count", "Kernel duration (µs)_sum", "Percent of kernels time (%)",
+         "Kernel duration (µs)_mean"),
     ),
-}
+}  # fmt: skip
+"""Sheet -> the columns that identify a row of several files, and those with its calls, its time,
+the percentage of the time of all, and the time of a call; other columns are left out."""
 
 
 ONLY_ON = "only on"
@@ -393,25 +370,25 @@ def sum_over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _:
         only_on: the text for a row that only these files have, "" for none; the column
             :data:`ONLY_ON` exists if any row has a text.
     """
-    how = _SUMMED.get(table.name)
-    if how is None or "file" not in table.names:
+    if table.name not in _SUMMED or "file" not in table.names:
         return table
-    kept = (*how.keys, how.calls, how.spent, how.percent, *filter(None, (how.mean,)))
+    by, figures = _SUMMED[table.name]
     sums: dict[tuple[Any, ...], list[Any]] = {}
-    for file, calls, spent, *keys in table.select(("file", how.calls, how.spent, *how.keys)).rows:
+    for file, calls, spent, *keys in table.select(("file", *figures[:2], *by)).rows:
         found = sums.setdefault(tuple(keys), [0, 0.0, set()])
         found[0] += calls
         found[1] += spent
         found[2].add(Path(file))
     whole = sum(spent for _, spent, _ in sums.values())
     ordered = sorted(sums.items(), key=lambda item: -item[1][1])
+    columns = table.select((*by, *figures)).columns
     rows = [
-        (*key, count, spent, 100 * spent / whole if whole else 0.0,
-         *((spent / count,) if how.mean else ()))
+        (*key, count, spent, 100 * spent / whole if whole else 0.0, spent / max(count, 1))
         for key, (count, spent, _) in ordered
-    ]  # fmt: skip
+    ]
     alone = [only_on(files) for _, (_, _, files) in ordered]
-    return with_only_on(Table(table.name, table.select(kept).columns, rows), alone)
+    rows = [row[: len(columns)] for row in rows]
+    return with_only_on(Table(table.name, columns, rows), alone)
 
 
 def with_only_on(table: Table, texts: Sequence[str]) -> Table:
@@ -591,7 +568,8 @@ def build_report(
         RequestError: a rank occurs twice in one job.
     """
     times = times if times is not None else {}
-    report, ranks, devices, moments = TraceReport(), list[RankTrace](), set[str](), Moments()
+    report, ranks, devices = TraceReport(), list[RankTrace](), set[str]()
+    moments: dict[str, Moment] = {}
     gemms, host, host_rows = Gemms(), HostOperators(), list[HostOperator]()
     with stage(times, "tables"):
         for trace in traces:
@@ -611,11 +589,12 @@ def build_report(
             if with_lanes:
                 with stage(times, "timeline"):
                     report.lanes.extend(trace_lanes(trace, ranks[-1].rank))
-                    moments.add(trace, steps)
+                    _add_moments(moments, trace, steps)
         report = replace(
             report, gemms=gemms.rows(), host_operators=host.rows(), host_products=host.products(),
             jobs=analyse_jobs(ranks), devices=sorted(filter(None, devices)),
-            errors={file: error.message for file, error in errors.items()}, moments=moments.found(),
+            errors={file: error.message for file, error in errors.items()},
+            moments=sorted(moments.values(), key=_steps_first),
         )  # fmt: skip
         if sheets is not None:
             report.tables.extend(sheets.tables(report.jobs))

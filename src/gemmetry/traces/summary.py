@@ -442,12 +442,9 @@ def summarize_steps(trace: Trace) -> list[StepSummary]:
     return found
 
 
-class Outside(Row):
+class Outside(_Place):
     """Kernels of a trace that no step launched."""
 
-    file: Path
-
-    source = derived("the trace", key="file", type=str)(lambda self: str(self.file))
     kernels: int = fact("kernels in no step")
     gemm_kernels: int = fact("GEMM kernels among them")
     comm_kernels: int = fact("kernels among them that communicate")

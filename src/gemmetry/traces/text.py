@@ -296,9 +296,8 @@ def outside_text(outside: Outside) -> str:
     if outside.kernels:
         texts.append(f"{counted(outside.kernels, 'kernel')} in no step")
     if outside.kernels and outside.unlinked:
-        whose = "their launches" if outside.unlinked == outside.kernels else (
-            f"the launches of {outside.unlinked:,}"
-        )  # fmt: skip
+        some = f"the launches of {outside.unlinked:,}"
+        whose = "their launches" if outside.unlinked == outside.kernels else some
         texts.append(f"{whose} are not in the file")
     if outside.empty_steps:
         have = noun_for(outside.empty_steps, "has", "have")
@@ -410,11 +409,10 @@ def print_jobs(jobs: Sequence[JobCollectives], console: Console) -> None:
     for number, found in enumerate(jobs):
         if number:
             console.print()
-        print_job(found, console)
+        _print_job(found, console)
 
 
-def print_job(found: JobCollectives, console: Console) -> None:
-    """Print one job."""
+def _print_job(found: JobCollectives, console: Console) -> None:
     from rich.text import Text
 
     job, matching = found.job, found.matching
