@@ -535,8 +535,7 @@ def _have_three_decimals(joined: bytes, count: int) -> bool:
     points, ends = np.flatnonzero(characters == _POINT), np.flatnonzero(characters == _SPACE)
     if len(points) != count or len(ends) != count or (ends - points != 4).any():
         return False
-    begins = np.append(0, ends[:-1] + 1)
-    digits = points - begins
+    digits = points - np.append(0, ends[:-1] + 1)
     return bool(digits.min() >= 1 and digits.max() <= _MOST_DIGITS)
 
 

@@ -476,8 +476,11 @@ class _KinetoBuilder:
         if duration.size and duration.min() < 0:
             self._fault("a negative duration: taken as 0", events, duration < 0)
             duration = np.maximum(duration, 0)
-        columns = {"start_ns": start, "duration_ns": duration, "name": self._name_ids(events)}
-        return events, {**columns, "thread": self._thread_ids(events)}
+        names = self._name_ids(events)
+        ids = zip(texts([e.pid for e in events]), texts([e.tid for e in events]), strict=True)
+        threads = np.array(list(map(self._threads.__getitem__, ids)), np.int32)
+        columns = {"start_ns": start, "duration_ns": duration, "name": names, "thread": threads}
+        return events, columns
 
     def _fault(self, what: str, events: Sequence[Event], where: Any) -> None:
         """Record the first event with a fault and the number of such events."""
@@ -494,10 +497,6 @@ class _KinetoBuilder:
         if set(map(type, found)) != {str}:
             found = ["" if name is None else str(name) for name in found]
         return np.array(list(map(self._names.__getitem__, found)), np.int32)
-
-    def _thread_ids(self, events: list[Event]) -> Any:
-        ids = zip(texts([e.pid for e in events]), texts([e.tid for e in events]), strict=True)
-        return np.array(list(map(self._threads.__getitem__, ids)), np.int32)
 
     def _collective_ids(self, args: Sequence[GpuArgs | OperatorArgs]) -> Any:
         ids = np.full(len(args), MISSING, np.int32)
@@ -521,8 +520,7 @@ class _KinetoBuilder:
             for lane, a in zip(lanes, args, strict=True)
             if a.graph is not None
         ]
-        if of_graphs:
-            self._of_graphs.append(np.array(of_graphs, np.int64))
+        self._of_graphs.append(np.array(of_graphs, np.int64).reshape(-1, 3))
         self._gpu.add(
             GpuRows(
                 start_ns=start,
@@ -591,6 +589,9 @@ class _KinetoBuilder:
         stated = _stated_losses(reader.head, reader.tail)
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
+        versions = {key: str(outer[key]) for key in _VERSIONS if key in outer}
+        if nccl := _text(distributed.get("nccl_version")):
+            versions["nccl_version"] = nccl
         names = tuple(self._names)
         threads = [(_process_name(pid), _process_name(tid)) for pid, tid in self._threads]
         lanes = list(map(_process_name, self._lanes))
@@ -617,7 +618,7 @@ class _KinetoBuilder:
             host=_text(outer.get("host_name")),
             job=_text(outer.get("trace_id")),
             devices=_devices(outer.get("deviceProperties")),
-            versions=_versions(outer, distributed),
+            versions=versions,
             problems=(
                 *stated,
                 *reader.text.all_problems(),
@@ -708,12 +709,6 @@ def _process_name(text: bytes) -> str:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _versions(outer: dict[str, Any], distributed: dict[str, Any]) -> dict[str, str]:
-    found = {key: str(outer[key]) for key in _VERSIONS if key in outer}
-    nccl = _text(distributed.get("nccl_version"))
-    return found if nccl is None else {**found, "nccl_version": nccl}
 
 
 def _devices(properties: object) -> dict[int, str]:

@@ -262,8 +262,8 @@ def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
     ranks, size = len(job.job.ranks), job.job.world_size or 0
     of = f"{ranks} of {size} ranks" if size > ranks else counted(ranks, "rank")
     if job.span_ns is None:
-        what = "their recordings do not overlap"
-        return _tile("longest rank", value, f"{of}, {kernels}; {what}")
+        of = f"{of}, {kernels}; their recordings do not overlap"
+        return _tile("longest rank", value, of)
     return _tile("time of the job", value, f"{of}, {kernels}")
 
 
@@ -308,8 +308,8 @@ def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
     for job in report.jobs:
         lanes = [lane for one in job.job.ranks for lane in by_file.get(str(one.file), ())]
         if lanes:
-            label = labels.get(Path(job.job.name), job.job.name)
-            found.append(_group(report, job, label, lanes))
+            name = job.job.name
+            found.append(_group(report, job, labels.get(Path(name), name), lanes))
     return found
 
 
@@ -322,7 +322,6 @@ def _group(
         spent[lane.stream, lane.thread] += int(lane.duration_ns.sum())
     shown.sort(key=lambda one: (one.device, -spent[one.stream, one.thread], one.stream, one.thread))
     base = min(int(lane.start_ns.min()) for lane in shown)
-    end = max(int((lane.start_ns + lane.duration_ns).max()) for lane in shown)
     files = {lane.file for lane in lanes}
     ranks = [one for one in job.job.ranks if str(one.file) in files]
     text = _labels(ranks, shown)
@@ -343,7 +342,7 @@ def _group(
         drawn += [_lane(lane, text(one.rank, lane), base, works, messages) for lane in own]
     return {
         "label": cut(label),
-        "window": end - base,
+        "window": max(int((one.start_ns + one.duration_ns).max()) for one in shown) - base,
         "left_out": len(lanes) - len(shown),
         "lanes": drawn,
         "works": list(works),

@@ -98,8 +98,7 @@ def link_gemms(trace: Trace) -> GemmLinks:
     known = operator != NONE
     counts = np.bincount(operator[known & main], minlength=int(operator.max(initial=0)) + 1)
     is_alone = main & known & (counts[np.where(known, operator, 0)] == 1)
-    lost = (shape == NONE) & (innermost == NONE)
-    guess = _of_other_instances(trace, row, shape, lost)
+    guess = _of_other_instances(trace, row, shape, (shape == NONE) & (innermost == NONE))
     guess = _without_open_operators(trace, row, guess, shape_of, operator[main])
     inferred |= guess != NONE
     shape = np.where(guess != NONE, guess, shape)

@@ -69,8 +69,9 @@ def join_launches(rows: TraceRows) -> JoinedLaunches:
     external[unlinked] = rows.calls.external_id[of_call[unlinked]]
     operator[lost] = _by_external_id(rows.operators, external, rows.threads)
     is_graph = np.array(["graphlaunch" in name.lower() for name in rows.names], bool)
-    from_graph = np.append(is_graph[rows.calls.name], False)[call]
-    return JoinedLaunches(call, operator, parent, from_graph)
+    return JoinedLaunches(
+        call, operator, parent, from_graph=np.append(is_graph[rows.calls.name], False)[call]
+    )
 
 
 def calls_of(rows: TraceRows) -> tuple[Int64, Int64]:
@@ -310,8 +311,7 @@ def _before(moment: Int64, by: Intervals) -> Int64:
     whole = np.concatenate([[0], np.cumsum(by.end - by.start)])
     index = np.searchsorted(by.start, moment, side="right")
     # The interval that began last may still be open at the moment.
-    previous = np.maximum(index - 1, 0)
-    over = np.where(index > 0, np.maximum(by.end[previous] - moment, 0), 0)
+    over = np.where(index > 0, np.maximum(by.end[index - 1] - moment, 0), 0)
     return whole[index] - over
 
 

@@ -244,8 +244,7 @@ class _Check:
     def _without_duration(self, gpu: GpuRows) -> Bools:
         zero: Bools = (gpu.duration_ns == 0) & (gpu.kind == GpuKind.KERNEL)
         if zero.any() and not (gpu.duration_ns % 1000).any():
-            usual = _usual_durations(gpu, ~zero, np.flatnonzero(zero))
-            zero[zero] = usual >= _ROUNDED_NS
+            zero[zero] = _usual_durations(gpu, ~zero, np.flatnonzero(zero)) >= _ROUNDED_NS
         return zero
 
     def _away_from_launches(self, gpu: GpuRows) -> Bools:

@@ -138,8 +138,7 @@ def _events(trace: Trace, start: int, end: int) -> tuple[list[Event], int]:
         total += len(places)
         longest = places[np.argsort(-some.duration_ns[places], kind="stable")]
         for place in np.sort(longest[: MOST_EVENTS - len(found)]).tolist():
-            about = event(trace, some, place)
-            found.append(_event(about, rows.names[some.name[place]],
+            found.append(_event(event(trace, some, place), rows.names[some.name[place]],
                                 some.start_ns[place], some.duration_ns[place]))  # fmt: skip
     return found, total
 
@@ -506,8 +505,7 @@ class TraceReport:
             if len(ranks) == len(files) < len(members):
                 text = f"{len(ranks)} of {len(members)} ranks"
                 if len(ranks) <= _MOST_RANKS:
-                    numbers = ", ".join(map(str, ranks))
-                    text = f"{noun_for(len(ranks), 'rank')} {numbers}"
+                    text = f"{noun_for(len(ranks), 'rank')} {', '.join(map(str, ranks))}"
                 return text if len(jobs) == 1 else f"{text} of {job.job.name}"
         return ""
 

@@ -281,9 +281,8 @@ def _containing(marks: Iterable[_Mark], moments: Int64) -> Int64:
     began last; -1: none."""
     result = np.full(len(moments), NONE, np.int64)
     order = np.argsort(moments, kind="stable")
-    ascending = moments[order]
     for mark in sorted(marks, key=lambda mark: (mark.start_ns, -mark.end_ns)):
-        first, last = np.searchsorted(ascending, [mark.start_ns, mark.end_ns])
+        first, last = np.searchsorted(moments, [mark.start_ns, mark.end_ns], sorter=order)
         result[order[first:last]] = mark.number
     return result
 

@@ -53,8 +53,7 @@ def _print_cells(
 ) -> None:
     """Print the texts in columns of `widths`, the first left-aligned, the others right-aligned."""
     cells = [f"{text:>{width}}" for text, width in zip(texts, widths[1:], strict=False)]
-    line = f"{first:<{widths[0]}}{''.join(cells)}{more}"
-    print_line(console, line.rstrip(), style=style)
+    print_line(console, f"{first:<{widths[0]}}{''.join(cells)}{more}".rstrip(), style=style)
 
 
 def milliseconds(ns: float) -> str:

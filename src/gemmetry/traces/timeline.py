@@ -223,10 +223,8 @@ def _joined(start: Int64, duration: Int64, kind: Int64, gap: int) -> Int64:
     if gap < 0:
         return np.arange(len(start))
     reached = np.maximum.accumulate(start + duration)
-    begins = np.ones(len(start), bool)
-    begins[1:] = (kind[1:] != kind[:-1]) | (start[1:] - reached[:-1] > gap)
     # A piece longer than the gap is never joined.
-    long = duration > gap
-    begins |= long
-    begins[1:] |= long[:-1]
+    begins = duration > gap
+    begins[1:] |= begins[:-1].copy() | (kind[1:] != kind[:-1]) | (start[1:] - reached[:-1] > gap)
+    begins[:1] = True
     return np.flatnonzero(begins)

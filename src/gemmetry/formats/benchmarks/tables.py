@@ -302,8 +302,8 @@ def _cutlass_operation(row: dict[str, str]) -> Operation:
     if beta and result.partition(":")[0] != row["C"].partition(":")[0]:
         raise RowError(f"C is {row['C']} and D {result}: they are of one format here")
     formats, layouts = zip(*map(_tensor, (row["A"], row["B"], result)), strict=True)
-    accumulator = row.get("accum", "")
-    return product((m, n, k, batch), formats, layouts, accumulator, alpha=alpha, beta=beta)
+    sizes = (m, n, k, batch)
+    return product(sizes, formats, layouts, row.get("accum", ""), alpha=alpha, beta=beta)
 
 
 def _tensor(text: str) -> tuple[str, Layout]:
@@ -449,19 +449,18 @@ def _triton_result(
     match = _SHAPE.fullmatch(cells[0].strip())
     if match is None:
         raise RowError(f"{cells[0]!r} is not a shape (M, N, K)")
-    written = table_row(header, cells)
+    metrics = ((*name.rpartition("-"), one) for name, one in table_row(header, cells).items())
     *batch, m, n, k = map(int, match[1].split(","))
     operation = stated.at(m, n, k, *batch)
     cell = _SPREAD.sub("", cells[place].strip())
-    metrics = ((*name.rpartition("-"), one) for name, one in written.items())
     own = {metric: one for name, _, metric, one in metrics if name == kernel}
     is_wrong = own.pop("accuracy", "") in _FALSE
     # A message takes the place of the kernel's first metric, and its others are empty.
     messages = [one for one in own.values() if one and not _is_number(_SPREAD.sub("", one))]
     time_ns, outcome, reason = None, Outcome.OK, ""
     if messages and (not cell or cell in messages):
-        is_oom = "OOM" in messages[0].upper()
-        outcome = Outcome.OUT_OF_MEMORY if is_oom else Outcome.LAUNCH_ERROR
+        oom, failed = Outcome.OUT_OF_MEMORY, Outcome.LAUNCH_ERROR
+        outcome = oom if "OOM" in messages[0].upper() else failed
         reason = f"tritonbench: {messages[0]}"
     elif is_wrong:
         outcome, reason = Outcome.WRONG, "tritonbench: the accuracy is False"

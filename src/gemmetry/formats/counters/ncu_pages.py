@@ -296,7 +296,7 @@ class _RawPage(_Page):
                 del values[name], units[name]
         return LaunchTable(
             tool="ncu", infos=self._infos, values=values, units=units, texts=texts,
-            problems=[*self._problems, *unknown.problems()],
+            problems=self._problems + unknown.problems(),
         )  # fmt: skip
 
 
@@ -385,8 +385,7 @@ class _DetailsPage(_Page):
             for metric, (cell, unit) in launch.values.items():
                 self._put(columns, row, metric, cell, unit)
         infos = [launch.info() for launch in self._launches.values()]
-        problems = [*self._problems, *self._unknown.problems()]
-        table = columns.table("ncu", infos, problems=problems)
+        table = columns.table("ncu", infos, problems=self._problems + self._unknown.problems())
         table.sections = frozenset(self._sections)
         return table
 

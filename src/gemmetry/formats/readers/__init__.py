@@ -140,8 +140,7 @@ def format_of(path: Path) -> TraceFormat | Content:
             text = file.read(FIRST_BYTES)
             start = text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
             if start == b"{":
-                keys = _keys()
-                while not keys.search(text) and len(text) < MOST_BYTES:
+                while not _keys().search(text) and len(text) < MOST_BYTES:
                     if not (more := file.read(len(text))):
                         break
                     text += more

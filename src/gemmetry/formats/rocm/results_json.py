@@ -317,8 +317,7 @@ class JsonTables(Tables):
         (operation,) = rest
         with contextlib.suppress(IndexError, TypeError, KeyError):
             if number >= 0 and operation >= 0:
-                recorded = self._operations[process][number]["operations"]
-                return short_name(str(recorded[operation]))
+                return short_name(str(self._operations[process][number]["operations"][operation]))
         return f"kind {number} operation {operation}"
 
     def devices(self, numbers: Int32) -> Int32:

@@ -182,8 +182,7 @@ class _Streams:
             peer = one.peer
             if peer is None and len(ranks) == 2 and rank in ranks:
                 peer = ranks[1 - ranks.index(rank)]
-            ends = (rank, peer) if one.op == "send" else (peer, rank)
-            return ("pair", name, ranks, *ends)
+            return ("pair", name, ranks, *((rank, peer) if one.op == "send" else (peer, rank)))
         size = one.group.size if one.group is not None and not ranks else None
         return ("group", name, ranks, size)
 
@@ -264,10 +263,9 @@ def _property_codes(one: Collective, codes: dict[Hashable, int]) -> list[int]:
     """Numbers for the properties that must agree between ranks."""
     op = "send_recv" if one.op in POINT_TO_POINT else one.op
     elements = None if op is None or one.op in _UNEQUAL else one.elements
-    values = (op, one.dtype, elements, one.sequence)
     return [
         MISSING if value is None else codes.setdefault((place, value), len(codes))
-        for place, value in enumerate(values)
+        for place, value in enumerate((op, one.dtype, elements, one.sequence))
     ]
 
 

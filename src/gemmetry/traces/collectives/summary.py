@@ -289,9 +289,8 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
     rows, gpu = trace.rows, trace.rows.gpu
     name = trace.kernel_names[int(gpu.name[row])]
     call, source, size_source = _metadata(trace, row)
-    op, operation = operation_name(call.operation), None
-    if source == "kernel":
-        operation = call.operation
+    operation = call.operation if source == "kernel" else None
+    op = operation_name(call.operation)
     if op is None:
         op, source = name.collective, "name"
     size = _natural(call.group_size, MOST_RANKS) or len(call.group_ranks) or None

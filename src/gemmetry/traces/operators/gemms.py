@@ -201,8 +201,8 @@ def _packed(name: str, a: _Tensor, b: _Tensor) -> tuple[_Tensor, _Tensor]:
         if (several == 8 and narrow) or (several in (4, 8, 16) and "gptq" in name):
             return a, b._replace(dtype=narrow or f"s{32 // several}", packed=several)
         if several == 1 and narrow:
-            strides = b.strides
-            return a, _Tensor((*b.shape[:-1], 8 * columns), strides and (8 * columns, 1), narrow)
+            wide = 8 * columns
+            return a, _Tensor((*b.shape[:-1], wide), b.strides and (wide, 1), narrow)
         return a, b._replace(shape=())
     if b.dtype not in _BYTES:
         return a, b
@@ -330,8 +330,7 @@ def _ranks(code: Int64, span: int) -> Int64:
         return (np.cumsum(present) - 1)[code]
     order = np.argsort(code, kind="stable")
     ordered = code[order]
-    begins = np.append(False, ordered[1:] != ordered[:-1])[: len(code)]
-    code[order] = np.cumsum(begins)
+    code[order] = np.cumsum(np.append(False, ordered[1:] != ordered[:-1])[: len(code)])
     return code
 
 

@@ -195,11 +195,11 @@ class HostOperators:
         rows, operators = trace.rows, trace.rows.operators
         if not len(operators.name):
             return []
-        nesting = find_nesting(operators, trace.launches.parent)
+        self_ns = find_nesting(operators, trace.launches.parent).self_ns
         shapes, shape_of = innermost_products(trace)
         distinct, which = distinct_rows(operators.name, _arguments_alike(trace), shape_of)
         own = np.zeros(len(distinct), np.int64)
-        np.add.at(own, which, nesting.self_ns)
+        np.add.at(own, which, self_ns)
         found = []
         for members, spent, (name, arguments, shape) in zip(
             members_of(which, len(distinct)), own.tolist(), distinct.tolist(), strict=True
