@@ -46,7 +46,7 @@ PRODUCT = "def f(a, b):\n    return a @ b\n"
 
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch) -> None:
-    """Fewer than are needed to tell small differences apart."""
+    """Small differences need more."""
     monkeypatch.setattr("gemmetry.judge.judging.ROUNDS", 5)
 
 

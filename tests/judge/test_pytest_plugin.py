@@ -30,7 +30,7 @@ TESTS = """
 def run(pytester):
     def run_with(size: int, *options: str):
         pytester.makepyfile(test_kernels=TESTS.replace("SIZE", str(size)))
-        # Plugins that may be installed beside and change the order.
+        # An installed plugin may change the order.
         without = [part for name in ("cacheprovider", "xdist", "randomly")
                    for part in ("-p", f"no:{name}")]  # fmt: skip
         return pytester.runpytest_subprocess(
