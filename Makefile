@@ -3,6 +3,7 @@
 #   PYTHON    interpreter for the virtual environment, 3.11 or newer
 #   VENV      folder of the virtual environment
 #   PIP_ARGS  more arguments for pip: --find-links FOLDER, --index-url URL, --extra-index-url URL ...
+#   PROCESSES  processes of the test suite: one more than processors, as tests also wait
 #   CONSTRAINTS  file of the versions that are installed; empty for the newest
 #
 # torch is the one large dependency. Which build pip installs (CPU only or with CUDA or ROCm) depends
@@ -11,6 +12,7 @@
 VENV ?= .venv
 PIP_ARGS ?=
 CONSTRAINTS ?= constraints.txt
+PROCESSES ?= 3
 
 FIND_PYTHON = for python in python3.11 python3.12 python3; do \
   if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -70,7 +72,7 @@ demo: $(VENV)/.demo-installed
 	@echo "Open $(DEMO_SWEEP)/comparison.html: that sweep and one with larger buckets."
 
 test: $(VENV)/.test-installed lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
 
 test-gpu: $(VENV)/.test-installed
 	$(BIN)/python -m pytest tests/gpu -m "not alone" -n 6
@@ -86,10 +88,10 @@ constraints:
 
 # The suite as on another machine: docs/testing.md.
 test-masked: $(VENV)/.test-installed
-	$(BIN)/python tests/elsewhere.py --masked -- -n 2 --dist loadfile
+	$(BIN)/python tests/elsewhere.py --masked -- -n $(PROCESSES) --dist loadfile
 
 test-loaded: $(VENV)/.test-installed
-	$(BIN)/python tests/elsewhere.py --busy 4 -- -n 2 --dist loadfile
+	$(BIN)/python tests/elsewhere.py --busy 4 -- -n $(PROCESSES) --dist loadfile
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

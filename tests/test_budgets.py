@@ -19,27 +19,27 @@ BUDGETS = {
     "cli": 2720,
     "counters": 4500,
     "dispatches": 3820,
-    "documents": 2820,
+    "documents": 2810,
     "domain": 4720,
-    "engine": 6540,
-    "formats": 4740,
+    "engine": 6160,
+    "formats": 4610,
     "hardware": 3350,
-    "history": 1790,
+    "history": 1740,
     "judge": 3340,
-    "measurement": 1980,
+    "measurement": 1860,
     "numerics": 1300,
-    "providers": 9220,
+    "providers": 8840,
     "results": 890,
     "selftest": 3730,
     "statistics": 1150,
-    "sweeps": 7150,
-    "traces": 6390,
-    "tuning": 3350,
+    "sweeps": 6840,
+    "traces": 6100,
+    "tuning": 3240,
     "verification": 5760,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 53_590
+TESTS = 53_610
 FILES = 330
 
 

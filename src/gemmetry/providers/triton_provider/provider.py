@@ -15,7 +15,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmetry.domain.contracts import Compiled, Executable, Workspace
 from gemmetry.domain.dispatch import (
@@ -125,7 +125,8 @@ def _size_reason(operation: Operation) -> str | None:
 
 
 def require_interpreter() -> None:
-    """Have Triton interpret its functions, which it determines when it is imported.
+    """Have Triton interpret its functions, which it determines when it is imported. Like compiled
+    code, they do not look for overflows of 32-bit integers, which would double the time.
 
     Raises:
         UnsupportedError: it is already imported as a compiler.
@@ -136,6 +137,9 @@ def require_interpreter() -> None:
             hint="Set TRITON_INTERPRET=1 before starting.",
         )
     os.environ["TRITON_INTERPRET"] = "1"
+    builder: Any = getattr(import_module("triton.runtime.interpreter"), "interpreter_builder", None)
+    if getattr(getattr(builder, "options", None), "sanitize_overflow", False):
+        builder.options = replace(builder.options, sanitize_overflow=False)
 
 
 _ROWS = (16, 32, 64, 128, 256)
