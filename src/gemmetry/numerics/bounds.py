@@ -158,11 +158,10 @@ def accumulation_error(
     warn = probabilistic_error(count, unit, block)
     fail = gamma(count, 2 * unit)
     if s.lhs.is_fp8 or s.rhs.is_fp8:
-        stays_narrow = Trait.FP8_FAST_ACCUMULATION in declared
-        warn += fp8_unpromoted_error(count) if stays_narrow else fp8_promoted_error(count)
-        fail += (
-            fp8_unpromoted_error(count) if stays_narrow else FP8_DOUBT * fp8_promoted_error(count)
-        )
+        narrow, doubt = fp8_promoted_error(count), FP8_DOUBT
+        if Trait.FP8_FAST_ACCUMULATION in declared:
+            narrow, doubt = fp8_unpromoted_error(count), 1.0
+        warn, fail = warn + narrow, fail + doubt * narrow
     if rounds_to_tf32(operation, declared):
         inputs = tf32_input_error(operation.matmul_shape.k)
         warn, fail = warn + inputs.warn, fail + inputs.fail
@@ -261,10 +260,8 @@ def normwise_error(operation: Operation) -> AccumulationError:
     Convolutions by Winograd's minimal filtering have the same allowance; F(2×2, 3×3) amplifies by
     at most 9 (row sums of its transforms: 3²·1.5²·2² = 81 for nine products), less than 4.5^L.
     """
-    unit = operation.signature.accumulator.unit_roundoff
-    count = rounding_count(operation)
-    growth = 4.5**FAST_LEVELS
-    extra = 6 * 9**FAST_LEVELS
+    unit, count = operation.signature.accumulator.unit_roundoff, rounding_count(operation)
+    growth, extra = 4.5**FAST_LEVELS, 6 * 9**FAST_LEVELS
     fail = min((growth * count + extra) * 2 * unit, MEANINGLESS)
     warn = growth * probabilistic_error(count, unit) + probabilistic_error(extra, unit)
     return AccumulationError(min(warn, fail), fail)
@@ -420,10 +417,9 @@ def _underflow(dtype: DType, *, flushed: bool) -> float:
 def _flush_cost(operation: Operation, reference: Reference) -> float:
     """Flushed sums and results, and K products that each lost a subnormal factor."""
     s = operation.signature
-    k = operation.matmul_shape.k
-    sizes = reference.sizes or OperandSizes(0.0, 0.0, 1.0)
-    lost = smallest_normal(s.lhs) * sizes.rhs + smallest_normal(s.rhs) * sizes.lhs
-    products = k * (smallest_normal(s.accumulator) + lost) * sizes.scale
+    lhs, rhs, scale = reference.sizes or OperandSizes(0.0, 0.0, 1.0)
+    lost = smallest_normal(s.lhs) * rhs + smallest_normal(s.rhs) * lhs
+    products = operation.matmul_shape.k * (smallest_normal(s.accumulator) + lost) * scale
     return float(products + smallest_normal(s.result))
 
 
@@ -481,12 +477,9 @@ def accuracy_class(operation: Operation, largest_error: float) -> str:
     """
     if operation.signature.lhs.is_integer:
         return EXACT if largest_error == 0 else NO_CLASS
-    if math.isnan(largest_error):
-        return NO_CLASS
-    return next(
-        (name for name, bound in class_errors(operation).items() if largest_error <= bound),
-        NO_CLASS,
-    )
+    # Not a number is below no bound.
+    classes = class_errors(operation).items()
+    return next((name for name, bound in classes if largest_error <= bound), NO_CLASS)
 
 
 class ErrorSums(NamedTuple):

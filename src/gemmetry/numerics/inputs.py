@@ -53,7 +53,6 @@ from gemmetry.domain.operation import (
     Conv2dShape,
     DType,
     Layout,
-    MatmulShape,
     Operation,
     TensorSpec,
 )
@@ -202,20 +201,20 @@ def _fill(
     draw = _draw_integers if dtype.is_integer else _draw_floats
     for start in range(0, flat.size, _CHUNK):
         piece = flat[start : start + _CHUNK]
-        piece[...] = draw(rng, piece.size, dtype, distribution, limit)
+        if distribution == "zeros":
+            piece[...] = 0
+        else:
+            piece[...] = quantize(draw(rng, piece.size, dtype, distribution, limit), dtype)
 
 
 def _draw_floats(
     rng: np.random.Generator, count: int, dtype: DType, distribution: str, limit: int
-) -> Array:
-    if distribution == "zeros":
-        return np.zeros(count, dtype=numpy_dtype(dtype))
+) -> Floats:
     drawn = np.float64 if dtype is F64 else np.float32
     if distribution == "integers":
-        return quantize(_signed_integers(rng, count, limit).astype(drawn), dtype)
+        return _signed_integers(rng, count, limit).astype(drawn)
     if distribution == "normal":
-        values = rng.standard_normal(count, dtype=drawn)
-        return quantize(_without_zeros(values, dtype), dtype)
+        return _without_zeros(rng.standard_normal(count, dtype=drawn), dtype)
     values = rng.random(count, dtype=drawn)
     if distribution == "offset_uniform":
         values += drawn(0.1)
@@ -224,7 +223,7 @@ def _draw_floats(
         values *= drawn(2)
         values -= drawn(1 - 2.0 ** (-53 if dtype is F64 else -24))
         values = _without_zeros(values, dtype)
-    return quantize(values, dtype)
+    return values
 
 
 def _without_zeros(values: Floats, dtype: DType) -> Floats:
@@ -235,17 +234,14 @@ def _without_zeros(values: Floats, dtype: DType) -> Floats:
 
 
 def _draw_integers(
-    rng: np.random.Generator, count: int, dtype: DType, distribution: str, limit: int
+    rng: np.random.Generator, count: int, _: DType, distribution: str, limit: int
 ) -> Array:
-    storage = numpy_dtype(dtype)
-    if distribution == "zeros":
-        return np.zeros(count, dtype=storage)
     if distribution == "uniform":
-        return rng.integers(0, limit, count, dtype=np.int8, endpoint=True).astype(storage)
+        return rng.integers(0, limit, count, dtype=np.int8, endpoint=True)
     if distribution == "normal":
         values = np.rint(rng.standard_normal(count, dtype=np.float32) * (limit / 4))
-        return cast(Array, np.clip(values, -limit, limit).astype(storage))
-    return _signed_integers(rng, count, limit).astype(storage)
+        return np.asarray(np.clip(values, -limit, limit))
+    return _signed_integers(rng, count, limit)
 
 
 def _signed_integers(rng: np.random.Generator, count: int, limit: int) -> Array:
@@ -383,11 +379,10 @@ def edits(operation: Operation, change: InputChange) -> list[Edit]:
 
 def undoing(operation: Operation, inputs: Sequence[Array], change: InputChange) -> list[Edit]:
     """The edits that restore `inputs`."""
-    if not change.lines:
-        return [Edit(change.place, (slice(None),), inputs[change.place])]
-    spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
-    before = lines_of(to_logical(inputs[change.place], spec), change.lines, axis)
-    return _line_edits(spec, axis, change.place, change.lines, before)
+    before = inputs[change.place]
+    if change.lines:
+        before = take_lines(operation, to_logical(before, operation.inputs[change.place]), change)
+    return edits(operation, replace(change, contents=before))
 
 
 def result_edits(operation: Operation, change: InputChange, lines: Array) -> list[Edit]:
@@ -419,35 +414,26 @@ def part_with_lines(
     """
     place, axis = changes[0].place, line_axis(operation, changes[0].place)
     lines = [line for change in changes for line in change.lines]
-    shape = operation.shape
-    if isinstance(shape, Conv2dShape):
-        shape = shape._replace(f=len(lines)) if axis == -1 else shape._replace(n=len(lines))
-    else:
-        assert isinstance(shape, MatmulShape)
-        shape = shape._replace(n=len(lines)) if axis == -1 else shape._replace(m=len(lines))
-    followers = _BY_COLUMN if axis == -1 else _BY_ROW
+    row, column = ("n", "f") if isinstance(operation.shape, Conv2dShape) else ("m", "n")
+    size, side, followers = (
+        (column, "columns", _BY_COLUMN) if axis == -1 else (row, "rows", _BY_ROW)
+    )
     signature, per_factor = operation.signature, 1
     if signature.blocks is not None:
         # A factor that several lines share becomes one of each line.
-        blocks = signature.blocks
-        per_factor = blocks.columns if axis == -1 else blocks.rows
-        blocks = replace(blocks, columns=1) if axis == -1 else replace(blocks, rows=1)
-        signature = replace(signature, scaling=blocks)
-    part = Operation(signature, shape)
-    taken = []
-    for i, (spec, small, array) in enumerate(
-        zip(operation.inputs, part.inputs, inputs, strict=True)
-    ):
+        per_factor = getattr(signature.blocks, side)
+        single: dict[str, Any] = {side: 1}
+        signature = replace(signature, scaling=replace(signature.blocks, **single))
+    part = Operation(signature, operation.shape._replace(**{size: len(lines)}))
+    taken = list(inputs)
+    for i, (spec, small) in enumerate(zip(operation.inputs, part.inputs, strict=True)):
+        is_shared = spec.role in _SINGLE and per_factor > 1
         if i == place:
             contents = np.concatenate([change.contents for change in changes], axis)
-            taken.append(to_storage(contents, small))
-        elif spec.role in followers and spec.role in _SINGLE and per_factor > 1:
-            shared = [line // per_factor for line in lines]
-            taken.append(to_storage(lines_of(to_logical(array, spec), shared, axis), small))
-        elif spec.role in followers and _has_lines(spec, operation.output, axis):
-            taken.append(to_storage(lines_of(to_logical(array, spec), lines, axis), small))
-        else:
-            taken.append(array)
+            taken[i] = to_storage(contents, small)
+        elif spec.role in followers and (is_shared or _has_lines(spec, operation.output, axis)):
+            own = [line // per_factor for line in lines] if is_shared else lines
+            taken[i] = to_storage(lines_of(to_logical(inputs[i], spec), own, axis), small)
     return part, tuple(taken)
 
 
@@ -473,15 +459,12 @@ def reference_with_lines(
     operation: Operation, reference: Reference, change: InputChange, lines: Reference
 ) -> Reference:
     """A copy of `reference` with `lines` where `change` affects it."""
-    extra = reference.extra_rounding
-    if extra is not None and lines.extra_rounding is not None:
-        extra = with_lines(operation, extra, change, lines.extra_rounding)
-    return replace(
-        reference,
-        value=with_lines(operation, reference.value, change, lines.value),
-        magnitude=with_lines(operation, reference.magnitude, change, lines.magnitude),
-        extra_rounding=extra,
-    )
+    changed: dict[str, Any] = {
+        name: with_lines(operation, getattr(reference, name), change, getattr(lines, name))
+        for name in ("value", "magnitude", "extra_rounding")
+        if getattr(reference, name) is not None and getattr(lines, name) is not None
+    }
+    return replace(reference, **changed)
 
 
 def with_lines(
@@ -534,13 +517,11 @@ def _has_lines(spec: TensorSpec, output: TensorSpec, axis: int) -> bool:
 def _line_edits(
     spec: TensorSpec, axis: int, place: int, lines: Sequence[int], contents: Array
 ) -> list[Edit]:
-    stored_axis = axis
-    if spec.layout is Layout.COLUMN and axis in (-1, -2):
-        stored_axis = -3 - axis
+    is_turned = spec.layout is Layout.COLUMN and axis in (-1, -2)
     found = []
     for number, line in enumerate(lines):
         index = [slice(None)] * len(spec.shape)
-        index[stored_axis] = slice(line, line + 1)
+        index[-3 - axis if is_turned else axis] = slice(line, line + 1)
         part = contents[_along(axis, slice(number, number + 1))]
         found.append(Edit(place, tuple(index), to_storage(part, spec)))
     return found
@@ -588,12 +569,10 @@ def draw_change(
     first = int(rng.integers(lines.shape[0]))
     line = np.array(lines[first])
     flat = line.reshape(-1)
-    if kind is ChangeKind.ELEMENTS_SWAPPED and flat.size > 1:
-        one, other = _unequal_pair(flat, rng)
-        flat[[one, other]] = flat[[other, one]]
-    else:
-        kind = ChangeKind.NEGATED
-        line = negative(line)
+    if kind is not ChangeKind.ELEMENTS_SWAPPED or flat.size == 1:
+        return _change(operation, ChangeKind.NEGATED, place, (first,), negative(line)[np.newaxis])
+    one, other = _unequal_pair(flat, rng)
+    flat[[one, other]] = flat[[other, one]]
     return _change(operation, kind, place, (first,), line[np.newaxis])
 
 
@@ -647,7 +626,8 @@ def draw_exchange(
     else:
         row = int(rng.integers(crossing.shape[1]))
         at = slice(row, row + 1)
-        ones = np.array([_largest_of_a_few(crossing[0, row], rng)])
+        places = rng.integers(size, size=_TRIES)
+        ones = places[[np.argmax(np.abs(to_float64(crossing[0, row, places])))]]
         others = (ones + rng.integers(1, size)) % size
     values = crossing[0, at][:, ones]
     made = []
@@ -696,11 +676,6 @@ def _far_element(lines: Array, rng: np.random.Generator) -> list[int]:
     return [int(i) for i in places[np.lexsort((numbers, is_far))[-1]]]
 
 
-def _largest_of_a_few(flat: Array, rng: np.random.Generator) -> int:
-    places = rng.integers(flat.size, size=_TRIES)
-    return int(places[int(np.argmax(np.abs(to_float64(flat[places]))))])
-
-
 def _unequal_pair(flat: Array, rng: np.random.Generator) -> tuple[int, int]:
     one = int(rng.integers(flat.size))
     others = (one + rng.integers(1, flat.size, size=_TRIES)) % flat.size
@@ -722,19 +697,15 @@ def prepared_edits(
     """A function that applies `edits` to `buffers` (in the order of `specs`), one after the other:
     see :class:`gemmetry.domain.contracts.EditableDevice`. For other devices it reads the whole
     buffer, changes it and writes it back."""
-    return [_prepared(device, specs[e.place], buffers[e.place], e) for e in edits]
-
-
-def _prepared(device: Device, spec: TensorSpec, buffer: Buffer, edit: Edit) -> Callable[[], None]:
     if _is_editable(device):
-        return device.prepared_edit(buffer, edit.index, edit.contents)
+        return [device.prepared_edit(buffers[e.place], e.index, e.contents) for e in edits]
 
-    def rewrite() -> None:
-        whole = np.array(device.download(buffer, spec))
+    def rewrite(edit: Edit) -> None:
+        whole = np.array(device.download(buffers[edit.place], specs[edit.place]))
         whole[edit.index] = edit.contents
-        device.write(buffer, whole, spec)
+        device.write(buffers[edit.place], whole, specs[edit.place])
 
-    return rewrite
+    return [partial(rewrite, edit) for edit in edits]
 
 
 def _is_editable(device: Device) -> TypeGuard[EditableDevice]:

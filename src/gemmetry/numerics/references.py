@@ -116,6 +116,8 @@ _SCALES = ("scale_a", "scale_b")
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
+HostArray = np.ndarray[Any, np.dtype[Any]]
+
 Matmul = Callable[[Array, Array], Array]
 """A (…, M, K) times B (…, K, N), host arrays of any format, in float64; or np.matmul itself, which
 receives arrays of the format to multiply in."""
@@ -195,21 +197,15 @@ def compute_reference(
             numpy's BLAS, whose own error, at most γ_K(2⁻⁵³)·|A||B|,
             :mod:`gemmetry.numerics.bounds` accounts for.
     """
-    tensors = logical_tensors(operation, inputs)
-    lhs, rhs = factors_of_product(operation, tensors)
-    if matmul is None:
-        product = to_float64(_contract(operation, to_float64(lhs), to_float64(rhs), np.matmul))
-    else:
-        product = to_float64(_contract(operation, lhs, rhs, matmul))
-    s = operation.signature
+    s, tensors = operation.signature, logical_tensors(operation, inputs)
+    matmul = np.matmul if matmul is None else matmul
+    product = _contract(operation, *factors_of_product(operation, tensors), matmul)
     if s.lhs.is_integer:
         value = apply_epilogue(operation, product, tensors)
         return Reference(np.rint(value).astype(np.int64), np.abs(value))
-    ranges = finite_range(tensors["lhs"]), finite_range(tensors["rhs"])
-    sizes = _sizes(s, tensors, *ranges)
-    scales = [finite_range(tensors[role]) for role in _SCALES if role in tensors]
-    is_nonnegative = min(low for low, _ in (*ranges, *scales)) >= 0
-    if s.alpha > 0 and s.beta == 0 and not s.epilogue and is_nonnegative:
+    ranges = _ranges(tensors)
+    sizes = _sizes(s, ranges)
+    if s.alpha > 0 and s.beta == 0 and not s.epilogue and min(low for low, _ in ranges) >= 0:
         value = apply_epilogue(operation, product, tensors)
         return Reference(value, value, sizes=sizes)
     magnitude = _magnitude_product(operation, tensors, matmul)
@@ -253,12 +249,12 @@ def exact_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul)
     """A·B in float64, with the factors of blocks, for inputs on which no sum rounds in the
     operation's accumulator. np.matmul receives float32 arrays where that accumulator is a float of
     at most 24 bits, which is twice as fast and also exact."""
-    lhs, rhs = factors_of_product(operation, logical_tensors(operation, inputs))
-    if matmul is np.matmul and operation.signature.blocks is None:
-        narrow = operation.signature.accumulator.significand_bits in range(1, 25)
-        widen = to_float32 if narrow else to_float64
-        lhs, rhs = widen(lhs), widen(rhs)
-    return to_float64(_contract(operation, lhs, rhs, matmul))
+    s, factors = (
+        operation.signature,
+        factors_of_product(operation, logical_tensors(operation, inputs)),
+    )
+    is_narrow = s.blocks is None and s.accumulator.significand_bits in range(1, 25)
+    return _contract(operation, *factors, matmul, to_float32 if is_narrow else to_float64)
 
 
 def apply_epilogue(
@@ -286,13 +282,14 @@ def _scaled(
 
 
 def _apply_step(
-    step: EpilogueStep, value: Float64Array, tensors: Mapping[str, Array]
-) -> Float64Array:
+    step: EpilogueStep, value: HostArray, tensors: Mapping[str, Array], out: HostArray | None = None
+) -> HostArray:
+    """The step in the dtype of `value`; gelu in float64."""
     if step is EpilogueStep.RELU:
-        return np.maximum(value, 0.0)
+        return np.asarray(np.maximum(value, 0, out=out))
     if step is EpilogueStep.GELU:
-        return gelu(value)
-    return value + to_float64(tensors[str(step)])
+        return gelu(to_float64(value))
+    return np.asarray(np.add(value, widen(tensors[str(step)], value.dtype), out=out))
 
 
 def with_epilogue(
@@ -326,52 +323,53 @@ def with_epilogue(
 
 
 def _magnitude_product(
-    operation: Operation, tensors: Mapping[str, Array], matmul: Matmul | None
+    operation: Operation, tensors: Mapping[str, Array], matmul: Matmul
 ) -> Float64Array:
     """|A||B|. On the host it is computed in float32, which is accurate enough for a scale of
     bounds; the factor compensates for rounding, γ_K(2⁻²⁴) < 2⁻⁶ for K up to 2¹⁸."""
-    lhs, rhs = factors_of_product(operation, tensors)
-    if matmul is not None:
-        return to_float64(_contract(operation, absolute(lhs), absolute(rhs), matmul))
+    lhs, rhs = map(absolute, factors_of_product(operation, tensors))
     # Factors of blocks may exceed the range of float32.
-    if lhs.dtype == np.float64 or rhs.dtype == np.float64:
-        lhs64, rhs64 = np.abs(to_float64(lhs)), np.abs(to_float64(rhs))
-        return to_float64(_contract(operation, lhs64, rhs64, np.matmul))
-    lhs32, rhs32 = np.abs(to_float32(lhs)), np.abs(to_float32(rhs))
-    product = to_float64(_contract(operation, lhs32, rhs32, np.matmul))
-    product *= 1.0 + 2.0**-24 * operation.matmul_shape.k
+    is_wide = lhs.dtype == np.float64 or rhs.dtype == np.float64
+    product = _contract(operation, lhs, rhs, matmul, to_float64 if is_wide else to_float32)
+    if matmul is np.matmul and not is_wide:
+        product *= 1.0 + 2.0**-24 * operation.matmul_shape.k
     return product
 
 
 def operand_sizes(operation: Operation, inputs: Sequence[Array]) -> OperandSizes:
     """The operand sizes in the reference of `inputs` (in storage shapes)."""
-    tensors = logical_tensors(operation, inputs)
-    ranges = finite_range(tensors["lhs"]), finite_range(tensors["rhs"])
-    return _sizes(operation.signature, tensors, *ranges)
+    return _sizes(operation.signature, _ranges(logical_tensors(operation, inputs)))
 
 
-def _sizes(
-    signature: Signature,
-    tensors: Mapping[str, Array],
-    lhs: tuple[float, float],
-    rhs: tuple[float, float],
-) -> OperandSizes:
-    scale = abs(signature.alpha)
-    for role in _SCALES:
-        if role in tensors:
-            scale *= max(abs(end) for end in finite_range(tensors[role]))
+def _ranges(tensors: Mapping[str, Array]) -> list[tuple[float, float]]:
+    """The ranges of A, of B and of the scale factors."""
+    return [finite_range(tensors[role]) for role in ("lhs", "rhs", *_SCALES) if role in tensors]
+
+
+def _sizes(signature: Signature, ranges: Sequence[tuple[float, float]]) -> OperandSizes:
+    lhs, rhs, *scales = (max(map(abs, ends)) for ends in ranges)
+    scale = math.prod(scales, start=abs(signature.alpha))
     if EpilogueStep.GELU in signature.epilogue:
         scale *= GELU_LIPSCHITZ
-    return OperandSizes(max(map(abs, lhs)), max(map(abs, rhs)), scale)
+    return OperandSizes(lhs, rhs, scale)
 
 
-def _contract(operation: Operation, lhs: Array, rhs: Array, multiply: Matmul) -> Array:
+def _contract(
+    operation: Operation,
+    lhs: Array,
+    rhs: Array,
+    multiply: Matmul,
+    wide: Callable[[Array], Array] = to_float64,
+) -> Float64Array:
+    """A·B in float64; np.matmul multiplies in the format that `wide` returns."""
+    if multiply is np.matmul:
+        lhs, rhs = wide(lhs), wide(rhs)
     shape = operation.shape
     if isinstance(shape, Conv2dShape):
-        return _convolve(shape, lhs, rhs, multiply)
+        return to_float64(_convolve(shape, lhs, rhs, multiply))
     # A BLAS computes with what lies beyond small operands too, and leaves the processor's flag.
     with np.errstate(invalid="ignore"):
-        return multiply(lhs, rhs)
+        return to_float64(multiply(lhs, rhs))
 
 
 def _convolve(shape: Conv2dShape, lhs: Array, rhs: Array, multiply: Matmul) -> Array:
@@ -393,8 +391,6 @@ def _convolve(shape: Conv2dShape, lhs: Array, rhs: Array, multiply: Matmul) -> A
     assert result is not None
     return result.reshape(shape.n, shape.p, shape.q, shape.f)
 
-
-HostArray = np.ndarray[Any, np.dtype[Any]]
 
 _BLAS_DTYPES = {np.dtype(np.float32), np.dtype(np.float64)}
 
@@ -518,13 +514,7 @@ def _apply_epilogue(operation: Operation, product: HostArray, views: dict[str, H
     if signature.beta != 0:
         product += dtype.type(signature.beta) * widen(views["addend"], dtype)
     for step in signature.epilogue:
-        match step:
-            case EpilogueStep.BIAS | EpilogueStep.RESIDUAL:
-                product += widen(views[step.value], dtype)
-            case EpilogueStep.RELU:
-                np.maximum(product, 0, out=product)
-            case EpilogueStep.GELU:
-                product[...] = gelu(to_float64(product))
+        product[...] = _apply_step(step, product, views, out=product)
 
 
 def _round_into(operation: Operation, values: HostArray, output: HostArray) -> None:

@@ -62,23 +62,6 @@ _STORAGE: dict[DType, np.dtype[np.generic]] = {
     S32: np.dtype(np.int32),
 }
 
-_SMALLEST_NORMAL_EXPONENT = {
-    F64: -1022,
-    F32: -126,
-    TF32: -126,
-    BF16: -126,
-    F16: -14,
-    E4M3: -6,
-    E5M2: -14,
-    E4M3FNUZ: -7,
-    E5M2FNUZ: -15,
-    E2M1: 0,
-    E8M0: -127,
-}
-"""IEEE 754-2019 table 3.5 (f16, f32, f64); "FP8 Formats for Deep Learning", arXiv 2209.05433,
-table 1 (e4m3, e5m2); the fnuz formats have a bias larger by one (LLVM's APFloat semantics); OCP MX
-1.0, sections 5.3.3 and 5.4.1 (e2m1, e8m0)."""
-
 _ONE_ZERO = frozenset({_STORAGE[E4M3FNUZ], _STORAGE[E5M2FNUZ]})
 _NO_SIGN_BIT = _ONE_ZERO | {_STORAGE[E2M1], _STORAGE[E8M0]}
 """Formats whose highest bit is not simply a sign: NaN, unused, or of the exponent."""
@@ -94,9 +77,12 @@ def numpy_dtype(dtype: DType) -> np.dtype[np.generic]:
     return _STORAGE[dtype]
 
 
+@cache
 def smallest_normal(dtype: DType) -> float:
-    """The smallest positive normal number of a floating-point format."""
-    return float(2.0 ** _SMALLEST_NORMAL_EXPONENT[dtype])
+    """The smallest positive normal number of a floating-point format. Sources: IEEE 754-2019 table
+    3.5 (f16, f32, f64); "FP8 Formats for Deep Learning", arXiv 2209.05433, table 1 (e4m3, e5m2);
+    LLVM's APFloat semantics (fnuz); OCP MX 1.0, sections 5.3.3 and 5.4.1 (e2m1, e8m0)."""
+    return float(ml_dtypes.finfo(numpy_dtype(dtype)).smallest_normal)
 
 
 def smallest_subnormal(dtype: DType) -> float:
@@ -126,7 +112,7 @@ def round_to_tf32(values: Float32Array) -> Float32Array:
     return np.where(np.isfinite(values), result, values)
 
 
-def quantize(values: Floats, dtype: DType) -> Array:
+def quantize(values: npt.NDArray[Any], dtype: DType) -> Array:
     """`values` in the storage format of `dtype`, rounded once, to nearest even; for integer formats
     the values must already be integers."""
     if dtype is TF32:
@@ -184,9 +170,13 @@ def absolute(array: Array) -> Array:
     formats whose highest bit is not simply a sign."""
     if array.dtype.kind in "iu" or array.dtype in _NO_SIGN_BIT:
         return cast(Array, np.abs(array))
-    unsigned = np.dtype(f"u{array.dtype.itemsize}")
-    mask = unsigned.type((1 << (8 * unsigned.itemsize - 1)) - 1)
-    return cast(Array, (array.view(unsigned) & mask).view(array.dtype))
+    return cast(Array, magnitude_bits(array).view(array.dtype))
+
+
+def magnitude_bits(values: Array) -> npt.NDArray[Any]:
+    """The bits of |values| as unsigned integers, in the same shape."""
+    bits = values.view(f"u{values.dtype.itemsize}")
+    return cast(Array, bits & bits.dtype.type(2 ** (8 * bits.itemsize - 1) - 1))
 
 
 def finite_range(array: Array) -> tuple[float, float]:
@@ -207,17 +197,14 @@ def finite_range(array: Array) -> tuple[float, float]:
 
 def count_zeros(array: Array) -> int:
     """Zeros of either sign in `array`, exactly, by their bits."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if flat.dtype.kind in "iu":
-        return int(flat.size - np.count_nonzero(flat))
-    if flat.dtype in _NO_SIGN_BIT - _ONE_ZERO:
-        return int(np.count_nonzero(to_float32(flat) == 0))
-    unsigned = flat.view(np.dtype(f"u{flat.dtype.itemsize}"))
-    zeros = unsigned.size - np.count_nonzero(unsigned)
-    if flat.dtype in _ONE_ZERO:
-        return int(zeros)  # There is only one zero; the bit pattern of "-0" is NaN.
-    negative_zero = 1 << (8 * flat.dtype.itemsize - 1)
-    return int(zeros + np.count_nonzero(unsigned == negative_zero))
+    if array.dtype in _NO_SIGN_BIT - _ONE_ZERO:
+        return int(np.count_nonzero(to_float32(array) == 0))
+    bits = as_bits(array)
+    zeros = bits.size - np.count_nonzero(bits)
+    # Where there is only one zero, the bit pattern of "-0" is NaN.
+    if array.dtype.kind not in "iu" and array.dtype not in _ONE_ZERO:
+        zeros += np.count_nonzero(bits == 1 << (8 * bits.itemsize - 1))
+    return int(zeros)
 
 
 def same_bytes(left: Array, right: Array) -> bool:
@@ -230,12 +217,7 @@ def same_bytes(left: Array, right: Array) -> bool:
 def as_bits(array: Array) -> Array:
     """The elements as unsigned integers of their size, flat."""
     flat = np.asarray(array).reshape(-1)
-    return flat.view(_unsigned(flat.dtype.itemsize))
-
-
-@cache
-def _unsigned(itemsize: int) -> np.dtype[Any]:
-    return np.dtype(f"u{itemsize}")
+    return flat.view(f"u{flat.dtype.itemsize}")
 
 
 LARGEST_E8M0 = 127
@@ -255,18 +237,18 @@ class Quantized(NamedTuple):
     """The second level of NVFP4; an operation's alpha holds the product of both operands' ones."""
 
 
-def spread(factors: Array, shape: tuple[int, int], *, lines: int, depth: int) -> Float64Array:
-    """The factor of each element of a matrix whose last two axes are `shape`, in float64."""
-    rows, k = shape
+def spread(factors: Array, shape: tuple[int, ...], *, lines: int, depth: int) -> Float64Array:
+    """The factor of each element of a matrix whose last two axes are those of `shape`, in
+    float64."""
+    *_, rows, k = shape
     wide = np.repeat(to_float64(factors), depth, axis=-1)[..., :k]
     return wide if lines == 1 else np.repeat(wide, lines, axis=-2)[..., :rows, :]
 
 
 def dequantize(elements: Array, factors: Array, *, lines: int, depth: int) -> Float64Array:
     """elements · factors in float64, which is exact: significands have at most 4 + 24 bits."""
-    rows, k = elements.shape[-2:]
     with np.errstate(invalid="ignore"):
-        return to_float64(elements) * spread(factors, (rows, k), lines=lines, depth=depth)
+        return to_float64(elements) * spread(factors, elements.shape, lines=lines, depth=depth)
 
 
 def dequantized(
@@ -314,8 +296,7 @@ def quantize_blocks(
         finite = largest[np.isfinite(largest)]
         tensor_factor = float(finite.max(initial=0.0)) / (E4M3.maximum * dtype.maximum) or 1.0
     chosen = _factors(largest / tensor_factor, dtype, factors)
-    size = wide.shape[-2], wide.shape[-1]
-    divisor = spread(chosen, size, lines=lines, depth=depth) * tensor_factor
+    divisor = spread(chosen, wide.shape, lines=lines, depth=depth) * tensor_factor
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scaled = wide / divisor
     clean = np.where(np.isfinite(divisor) & (divisor != 0), scaled, 0.0)
