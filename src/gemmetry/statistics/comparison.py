@@ -231,16 +231,9 @@ def _undecided(
     a: Samples, b: Samples, count: int, pairing: Pairing, confidence: float, **known: Any
 ) -> Comparison:
     """What is known of two sides before any test."""
-    return Comparison(
-        ratio=median(b) / median(a),
-        interval=None,
-        confidence=confidence,
-        effect_size=cliffs_delta(a, b),
-        verdict=Difference.UNDECIDED,
-        pairing=pairing,
-        observations=count,
-        **known,
-    )
+    ratio, effect = median(b) / median(a), cliffs_delta(a, b)
+    known |= {"pairing": pairing, "observations": count}
+    return Comparison(ratio, None, confidence, effect, Difference.UNDECIDED, **known)
 
 
 def _by_shift(bare: Comparison, shift: Shift, share: float) -> Comparison:
@@ -301,19 +294,14 @@ def compare_medians(
         note = _too_few(fewest, "sample", needed, family)
         return dataclasses.replace(comparison, note=note)
     ratios, chances = _ratios_of_medians(left, right)
-    below = np.cumsum(chances)
-    above = np.cumsum(chances[::-1])
+    below, above = np.cumsum(chances), np.cumsum(chances[::-1])
     tail = (1 - each) / 2 * (1 + 1e-9)
-    low = int(np.searchsorted(below, tail, side="right"))
-    high = ratios.size - 1 - int(np.searchsorted(above, tail, side="right"))
-    low, high = min(low, ratios.size - 1), max(high, 0)
+    low = min(int(np.searchsorted(below, tail, side="right")), ratios.size - 1)
+    high = max(ratios.size - 1 - int(np.searchsorted(above, tail, side="right")), 0)
     interval = float(ratios[min(low, high)]), float(ratios[max(low, high)])
     # The interval is the inverse of this test.
-    not_slower = (
-        below[np.searchsorted(ratios, 1 + relevant, side="right") - 1]
-        if (ratios[0] <= 1 + relevant)
-        else 0.0
-    )
+    last = int(np.searchsorted(ratios, 1 + relevant, side="right"))
+    not_slower = below[last - 1] if last else 0.0
     first = int(np.searchsorted(ratios, 1 / (1 + relevant), side="left"))
     not_faster = above[ratios.size - 1 - first] if first < ratios.size else 0.0
     least = 2 / math.comb(left.size + right.size, left.size)
@@ -334,33 +322,26 @@ def widened(comparison: Comparison, ratio: float, note: str) -> Comparison:
     if comparison.interval is None:
         return comparison
     low, high = comparison.interval
-    interval = min(low, ratio), max(high, ratio)
-    verdict = verdict_of(interval, comparison.relevant)
+    found = dataclasses.replace(comparison, interval=(min(low, ratio), max(high, ratio)))
+    verdict = verdict_of(found.interval, comparison.relevant)
     if verdict is comparison.verdict:
-        return dataclasses.replace(comparison, interval=interval)
-    return dataclasses.replace(
-        comparison,
-        interval=interval,
-        verdict=verdict,
-        p_value=None,
-        note="; ".join(filter(None, (comparison.note, note))),
-    )
+        return found
+    notes = "; ".join(filter(None, (comparison.note, note)))
+    return dataclasses.replace(found, verdict=verdict, p_value=None, note=notes)
 
 
 def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Comparison:
-    verdict, notes = verdict_of(interval, comparison.relevant), []
+    relevant, notes = comparison.relevant, []
+    verdict = verdict_of(interval, relevant)
     if verdict in (Difference.NONE_SHOWN, Difference.UNDECIDED):
         if p_value <= 1 - comparison.confidence + 1e-12:
             family = comparison.family
             notes.append(f"a difference is shown by itself, but not as one of {family} comparisons")
-        elif comparison.relevant and not interval[0] <= 1 <= interval[1]:
-            notes.append(f"differs, but not demonstrably by more than {comparison.relevant:.3g}")
-    if verdict is Difference.UNDECIDED and comparison.relevant:
-        notes.append(
-            f"the interval does not exclude a difference of "
-            f"{format_percent(GROSS * comparison.relevant)}: measure more rounds, on a quieter "
-            "machine"
-        )
+        elif relevant and not interval[0] <= 1 <= interval[1]:
+            notes.append(f"differs, but not demonstrably by more than {relevant:.3g}")
+    if verdict is Difference.UNDECIDED and relevant:
+        gross = f"the interval does not exclude a difference of {format_percent(GROSS * relevant)}"
+        notes.append(f"{gross}: measure more rounds, on a quieter machine")
     return dataclasses.replace(
         comparison, interval=interval, verdict=verdict, p_value=p_value, note="; ".join(notes)
     )
@@ -440,9 +421,8 @@ def _median_chances(count: int) -> tuple[int, npt.NDArray[np.float64]]:
     total = np.zeros(shares.size)
     for middle in {(count + 1) // 2, count // 2 + 1}:
         draws = np.arange(middle, min(count, middle + 2 * reach) + 1)
-        choose = math.lgamma(count + 1) - np.array(
-            [math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in draws.tolist()]
-        )
+        ways = [math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in draws.tolist()]
+        choose = math.lgamma(count + 1) - np.array(ways)
         with np.errstate(invalid="ignore"):
             exponents = choose + np.outer(logs[0], draws) + np.outer(logs[1], count - draws)
         # With a share of 1 all draws are among the first, where 0 times infinity is not a number.
@@ -505,29 +485,32 @@ def compare_runs(
     if not a or not b:
         raise ValueError("a setting without runs cannot be compared")
     shift = sum(map(math.log, b)) / len(b) - sum(map(math.log, a)) / len(a)
-    interval, note = None, ""
+    reach, note = None, ""
     if spread.degrees:
         tail = (1 - confidence) / family / 2
         reach = student_quantile(1 - tail, spread.degrees) * spread.deviation
         reach *= math.sqrt(1 / len(a) + 1 / len(b))
-        interval = math.exp(shift - reach), math.exp(shift + reach)
     else:
         note = "no point was run twice, so the spread between runs is not known; repeat the runs"
-    verdict = verdict_of(interval, relevant)
-    if interval is not None and verdict is Difference.UNDECIDED:
+    found = _by_reach(shift, reach, cliffs_delta(a, b), min(len(a), len(b)), confidence, relevant)
+    if found.interval is not None and found.verdict is Difference.UNDECIDED:
         note = "runs of one point differ too much for a verdict; repeat them more often"
-    return Comparison(
-        ratio=math.exp(shift),
-        interval=interval,
-        confidence=confidence,
-        effect_size=cliffs_delta(a, b),
-        verdict=verdict,
-        note=note,
-        pairing=Pairing.RUNS,
-        observations=min(len(a), len(b)),
-        relevant=relevant,
-        family=family,
-    )
+    return dataclasses.replace(found, note=note, family=family)
+
+
+def _by_reach(
+    shift: float,
+    reach: float | None,
+    effect: float,
+    observations: int,
+    confidence: float,
+    relevant: float,
+) -> Comparison:
+    """The comparison of runs whose logarithms differ by `shift` on average, known to ± `reach`."""
+    interval = None if reach is None else (math.exp(shift - reach), math.exp(shift + reach))
+    ratio, verdict = math.exp(shift), verdict_of(interval, relevant)
+    known: dict[str, Any] = {"observations": observations, "relevant": relevant}
+    return Comparison(ratio, interval, confidence, effect, verdict, pairing=Pairing.RUNS, **known)
 
 
 def compare_pairs(
@@ -548,22 +531,14 @@ def compare_pairs(
         raise ValueError("pairs need as many durations on both sides, and at least one")
     logs = [math.log(right / left) for left, right in zip(a, b, strict=True)]
     shift, count = sum(logs) / len(logs), len(logs)
-    interval = None
+    reach, note = None, f"{counted(count, 'pair')}: at least {LEAST_PAIRS} are needed"
     if count >= LEAST_PAIRS:
         deviation = math.sqrt(sum((one - shift) ** 2 for one in logs) / (count - 1))
         reach = student_quantile((1 + confidence) / 2, count - 1) * deviation / math.sqrt(count)
-        interval = math.exp(shift - reach), math.exp(shift + reach)
-    return Comparison(
-        ratio=math.exp(shift),
-        interval=interval,
-        confidence=confidence,
-        effect_size=sum((one < 0) - (one > 0) for one in logs) / count,
-        verdict=verdict_of(interval, relevant),
-        note="" if interval else f"{counted(count, 'pair')}: at least {LEAST_PAIRS} are needed",
-        pairing=Pairing.RUNS,
-        observations=count,
-        relevant=relevant,
-    )
+        note = ""
+    effect = sum((one < 0) - (one > 0) for one in logs) / count
+    found = _by_reach(shift, reach, effect, count, confidence, relevant)
+    return dataclasses.replace(found, note=note)
 
 
 MOST_OF_A_GROUP = 300
@@ -605,8 +580,7 @@ def compare_groups(
         ratio = median(both[0][1]) / median(both[0][0])
     interval = None
     if found is not None:
-        low, high = map(math.exp, found)
-        interval = min(low, ratio), max(high, ratio)
+        interval = min(math.exp(found[0]), ratio), max(math.exp(found[1]), ratio)
     weights = [len(a) * len(b) for a, b in both]
     effect = np.average([cliffs_delta(a, b) for a, b in both], weights=weights)
     return Comparison(

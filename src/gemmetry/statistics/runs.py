@@ -14,13 +14,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.tables import grouped
 from gemmetry.statistics.intervals import Interval
 
 Values = npt.NDArray[np.float64]
+Variance = TypeVar("Variance", float, Values)
 
 STEPS = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 20)
 """Numbers of latest runs that are compared with the runs before them."""
@@ -94,10 +97,8 @@ class NoiseTail:
         normal = 2 * NormalDist().cdf(-size)
         if size <= self.threshold:
             return normal
-        excess = (size - self.threshold) / self.scale
-        tail = (
-            math.exp(-excess) if not self.shape else (1 + self.shape * excess) ** (-1 / self.shape)
-        )
+        excess, shape = (size - self.threshold) / self.scale, self.shape
+        tail = (1 + shape * excess) ** (-1 / shape) if shape else math.exp(-excess)
         return max(normal, _TAIL * tail)
 
     def score(self, p_value: float) -> float:
@@ -120,13 +121,11 @@ class RunNoise:
     """Degrees of freedom that it is worth next to a series' own; 0: nothing is known in common."""
     tail: NoiseTail = NoiseTail()
 
-    def shrunk(self, variance: float, degrees: float) -> tuple[float, float]:
+    def shrunk(self, variance: Variance, degrees: float) -> tuple[Variance, float]:
         """A series' own variance shrunk towards the common one, and its degrees of freedom."""
         total = min(self.degrees + degrees, _MOST_DEGREES)
-        if not total:
-            return 0.0, 0.0
         common = self.degrees / (self.degrees + degrees)
-        return max(common * self.variance + (1 - common) * variance, _SMALLEST), total
+        return np.maximum(common * self.variance + (1 - common) * variance, _SMALLEST), total
 
     def interval(self, before: Values, after: Values, confidence: float) -> Interval | None:
         """Interval for the mean of `after` less that of `before`; None where nothing is known of
@@ -150,14 +149,12 @@ class RunNoise:
         distribution; Johnson & Welch, Biometrika 31, 1940)."""
         variance, degrees = self.shrunk(variance, before + after - 2)
         unit = math.sqrt(variance * (1 / before + 1 / after))
-        needed = max(
-            student_of_score(self.tail.score(p_value), degrees),
-            student_of_score(self.tail.score(1 - confidence), degrees) + margin / unit,
+        significant, sure = (
+            student_of_score(self.tail.score(one), degrees) for one in (p_value, 1 - confidence)
         )
-        centre = needed * (1 - 1 / (4 * degrees))
-        return NormalDist().cdf(
-            (abs(shift) / unit - centre) / math.sqrt(1 + needed**2 / (2 * degrees))
-        )
+        needed = max(significant, sure + margin / unit)
+        beyond = abs(shift) / unit - needed * (1 - 1 / (4 * degrees))
+        return NormalDist().cdf(beyond / math.sqrt(1 + needed**2 / (2 * degrees)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +183,7 @@ def latest_steps(series: Sequence[Values], inflations: Sequence[float]) -> list[
         inflations: of each, the factor by which the variance of means is larger than that of
             independent runs.
     """
-    sizes: dict[int, list[int]] = {}
-    for number, values in enumerate(series):
-        sizes.setdefault(values.size, []).append(number)
-    blocks = {size: np.array([series[n] for n in members]) for size, members in sizes.items()}
+    sizes, blocks = _by_size(series)
     found = [LatestStep(1.0, 0)] * len(series)
     tests = {size: sum(size - after >= LEAST_BEFORE for after in STEPS) for size in sizes}
     for after in STEPS:
@@ -207,12 +201,14 @@ def latest_steps(series: Sequence[Values], inflations: Sequence[float]) -> list[
 
 def run_noise(series: Sequence[Values]) -> RunNoise:
     """The noise of runs around the levels of `series`, each of which has one level."""
-    sizes: dict[int, list[int]] = {}
-    for number, values in enumerate(series):
-        if values.size > LEAST_BEFORE:
-            sizes.setdefault(values.size, []).append(number)
-    blocks = {size: np.array([series[n] for n in members]) for size, members in sizes.items()}
+    sizes, blocks = _by_size([values for values in series if values.size > LEAST_BEFORE])
     return _noise_of(blocks, sizes, [1.0] * len(series), 1)[0]
+
+
+def _by_size(series: Sequence[Values]) -> tuple[dict[int, list[int]], dict[int, Values]]:
+    """The numbers of the series of each length, and their values."""
+    sizes = grouped(range(len(series)), lambda number: series[number].size)
+    return sizes, {size: np.array([series[n] for n in own]) for size, own in sizes.items()}
 
 
 def _noise_of(
@@ -267,10 +263,7 @@ def _window_sides(rows: Values, width: int) -> tuple[Values, Values]:
 
 def _scores(common: RunNoise, gaps: Values, variances: Values, after: int, before: int) -> Values:
     """Normal scores of Student's statistics with shrunk variances."""
-    own = after + before - 2
-    total = min(common.degrees + own, _MOST_DEGREES)
-    share = common.degrees / (common.degrees + own)
-    shrunk = np.maximum(share * common.variance + (1 - share) * variances, _SMALLEST)
+    shrunk, total = common.shrunk(variances, after + before - 2)
     statistics = gaps / np.sqrt(shrunk * (1 / after + 1 / before))
     return np.asarray(np.sign(gaps) * _wallace(total) * np.sqrt(
         total * np.log1p(statistics**2 / total)
@@ -323,9 +316,8 @@ def _common_variance(variances: Sequence[tuple[Values, float]]) -> RunNoise:
     count = logs.size
     if count < 2:
         return RunNoise()
-    lowest = (
-        1 - 2 / (9 * (count - 1)) + NormalDist().inv_cdf(_TRUST) * math.sqrt(2 / (9 * (count - 1)))
-    )
+    part = 2 / (9 * (count - 1))
+    lowest = 1 - part + NormalDist().inv_cdf(_TRUST) * math.sqrt(part)
     # Wilson & Hilferty's quantile of chi-square gives the upper limit of the dispersion.
     dispersion = float(logs.var(ddof=1)) / max(lowest, 0.05) ** 3 - expected / count
     degrees = 2 * _trigamma_inverse(dispersion) if dispersion > 0 else math.inf
@@ -341,12 +333,8 @@ def _digamma(value: float) -> float:
         shift -= 1 / value
         value += 1
     square = 1 / value**2
-    return (
-        shift
-        + math.log(value)
-        - 0.5 / value
-        - square * (1 / 12 - square * (1 / 120 - square / 252))
-    )
+    series = square * (1 / 12 - square * (1 / 120 - square / 252))
+    return shift + math.log(value) - 0.5 / value - series
 
 
 def _trigamma(value: float) -> float:
@@ -356,9 +344,8 @@ def _trigamma(value: float) -> float:
         shift += 1 / value**2
         value += 1
     square = 1 / value**2
-    return (
-        shift + 1 / value + square / 2 + square / value * (1 / 6 - square * (1 / 30 - square / 42))
-    )
+    series = square / value * (1 / 6 - square * (1 / 30 - square / 42))
+    return shift + 1 / value + square / 2 + series
 
 
 def _trigamma_inverse(value: float) -> float:
