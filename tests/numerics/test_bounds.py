@@ -88,7 +88,7 @@ def test_unfused_epilogues_may_underflow_before_each_step():
 
 def test_exact_sums_leave_only_the_final_rounding():
     operation = parse_operation("matmul_8x8x4096_bf16t_bf16t_bf16t")
-    bounds = error_bounds(operation, scalar_reference(1.0, 50.0), exact_sums=True)
+    bounds = error_bounds(operation, scalar_reference(1.0, 50.0), folded_terms=0)
     assert bounds.warn[0, 0] == pytest.approx(2.0**-8, rel=1e-6)
 
 
@@ -165,7 +165,7 @@ class TestDeclared:
 
     def test_exact_sums_leave_no_room_for_tf32(self):
         reference = scalar_reference(1.0, 50.0)
-        bounds = error_bounds(self.f32, reference, exact_sums=True, declared=(Trait.TF32,))
+        bounds = error_bounds(self.f32, reference, folded_terms=0, declared=(Trait.TF32,))
         assert bounds.fail[0, 0] == pytest.approx(2.0**-24, rel=1e-6)
 
 

@@ -133,24 +133,23 @@ class AccumulationError(NamedTuple):
 def accumulation_error(
     operation: Operation,
     *,
-    exact_sums: bool = False,
-    folded_terms: int = 0,
+    folded_terms: int | None = None,
     declared: Collection[Trait] = (),
 ) -> AccumulationError:
     """E of both tiers for `operation`, as defined in the module's docstring.
 
     Args:
-        exact_sums: the inputs are chosen so that neither they nor any sum is rounded; only the
-            epilogue and the final rounding may err.
-        folded_terms: with `exact_sums`, terms of a sum that is exact for the product alone, and
-            rounds where a kernel folds factors into it (:func:`folded_error`).
+        folded_terms: the inputs are chosen so that neither they nor any sum is rounded, and only
+            the epilogue and the final rounding may err; except for sums of so many terms, which are
+            exact for the product alone, and round where a kernel folds factors into it
+            (:func:`folded_error`). None: sums are rounded.
         declared: ``TF32`` adds the rounding of the inputs, ``FP8_FAST_ACCUMULATION`` the drift of
             sums that are never promoted; the other traits change no E.
     """
     s = operation.signature
     unit = s.accumulator.unit_roundoff
     after = _epilogue_roundings(operation) * 2 * unit
-    if exact_sums:
+    if folded_terms is not None:
         after += folded_error(folded_terms, unit)
         return AccumulationError(after, after)
     count = rounding_count(operation)
@@ -335,20 +334,17 @@ def bound_rule(
     operation: Operation,
     reference: Reference,
     *,
-    exact_sums: bool = False,
-    folded_terms: int = 0,
+    folded_terms: int | None = None,
     declared: Collection[Trait] = (),
 ) -> BoundRule:
     """The rule for `operation` (on floats) and all of `reference`.
 
     Args:
-        exact_sums: the inputs are chosen so that neither they nor any sum is rounded; only the
-            epilogue and the final rounding may err.
-        folded_terms: see :func:`~.accumulation.accumulation_error`.
+        folded_terms: see :func:`accumulation_error`.
         declared: the executable's declarations about its arithmetic.
     """
     s = operation.signature
-    is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
+    is_stochastic, has_exact_sums = Trait.STOCHASTIC_ROUNDING in declared, folded_terms is not None
     warn = underflow_cost(operation, flushed=False)
     fail = underflow_cost(operation, flushed=True)
     if reference.extra_rounding is not None:
@@ -356,16 +352,14 @@ def bound_rule(
         # steps.
         kept = (len(s.epilogue) + (s.beta != 0)) * GELU_LIPSCHITZ
         fail += kept * _underflow(s.result, flushed=True)
-        warn += kept * _underflow(s.result, flushed=False) if exact_sums else 0.0
+        warn += kept * _underflow(s.result, flushed=False) if has_exact_sums else 0.0
     if Trait.FLUSHES_SUBNORMALS in declared:
         warn = fail = _flush_cost(operation, reference)
     if Trait.NORMWISE in declared:
         norm = _norm(operation, reference)
         fast = normwise_error(operation)
         warn, fail = warn + fast.warn * norm, fail + fast.fail * norm
-    relative = accumulation_error(
-        operation, exact_sums=exact_sums, folded_terms=folded_terms, declared=declared
-    )
+    relative = accumulation_error(operation, folded_terms=folded_terms, declared=declared)
     if Trait.ROUNDS_BEFORE_ADDING in declared and s.beta != 0:
         once = s.result.unit_roundoff
         relative = AccumulationError(relative.warn + once, relative.fail + once)
@@ -373,7 +367,7 @@ def bound_rule(
         relative=relative,
         absolute=AccumulationError(warn, fail),
         rounding=s.result.unit_roundoff * (2 if is_stochastic else 1),
-        warns_extra=exact_sums,
+        warns_extra=has_exact_sums,
         extra=s.result.unit_roundoff,
     )
 
@@ -383,8 +377,14 @@ def rounds_once(operation: Operation) -> bool:
     every bit of the result is known: no sum follows the product, and alpha is zero or ± a power of
     two."""
     s = operation.signature
-    sums = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL, EpilogueStep.GELU}.intersection(s.epilogue)
-    return s.beta == 0 and not sums and is_power_of_two_or_zero(s.alpha)
+    has_sum = adds_operand(operation) or EpilogueStep.GELU in s.epilogue
+    return not has_sum and is_power_of_two_or_zero(s.alpha)
+
+
+def adds_operand(operation: Operation) -> bool:
+    """Whether C, a bias or a residual is added to the product."""
+    s = operation.signature
+    return s.beta != 0 or not {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.isdisjoint(s.epilogue)
 
 
 def is_power_of_two_or_zero(value: float) -> bool:
@@ -448,8 +448,7 @@ def class_errors(operation: Operation) -> dict[str, float]:
     of both inputs to 11 bits, 2·2⁻¹¹. Only a result in f64 can show ``fp64``. The bounds are the
     warn tier's of :mod:`gemmetry.numerics.bounds`.
     """
-    s = operation.signature
-    k = operation.matmul_shape.k
+    s, k = operation.signature, operation.matmul_shape.k
     narrow = max(s.lhs.significand_bits, s.rhs.significand_bits) <= TF32.significand_bits
     block = TF32_BLOCK if TF32 in (s.lhs, s.rhs) else BLOCK
     float32 = probabilistic_error(k, F32.unit_roundoff, block)

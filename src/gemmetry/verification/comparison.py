@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -152,11 +152,9 @@ class RoundingBias:
         granted = self.drift + math.sqrt(self.squared_scatter) + LAMBDA * math.sqrt(self.count) / 2
         for total, way in ((self.outward, "away from zero"), (self.upward, "upward")):
             if abs(total) > granted:
-                mean = total / self.count
-                return (
-                    f"stochastic rounding is declared, but errors average {mean:+.2g} ulp {way}; "
-                    f"without bias it is within ±{granted / self.count:.2g}"
-                )
+                mean = f"errors average {total / self.count:+.2g} ulp {way}"
+                limit = f"without bias it is within ±{granted / self.count:.2g}"
+                return f"stochastic rounding is declared, but {mean}; {limit}"
         return ""
 
 
@@ -171,27 +169,21 @@ def in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> Itera
     return threads.in_order(function, items, usable_cores() if len(items) > 1 else 1)
 
 
-class StandingThreads:
+class StandingThreads(ExitStack):
     """Threads that live until the end of the ``with`` block, and run what they are given."""
 
     def __init__(self, enter: Callable[[], None] = lambda: None) -> None:
         """`enter` is called first in each thread."""
+        super().__init__()
         self._enter = enter
         self._pools: list[ThreadPoolExecutor] = []
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
     def run(self, number: int, call: Callable[[], Result]) -> Result:
         """Run `call` in the thread with this number, wait for it, and return its result or raise
         its exception. A thread starts when it is first used."""
         while len(self._pools) <= number:
             pool = ThreadPoolExecutor(1, thread_name_prefix="gemmetry-launch")
-            self._pools.append(self._stack.enter_context(pool))
+            self._pools.append(self.enter_context(pool))
             pool.submit(self._enter).result()
         return self._pools[number].submit(call).result()
 
@@ -209,8 +201,6 @@ def on_one_processor(call: Callable[[], Result], enter: Callable[[], None]) -> R
     with StandingThreads(enter) as threads:
         return threads.run(0, restricted)
 
-
-__all__ = ["ErrorStatistics", "Mask", "compare", "compare_exactly", "outside_bound"]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -257,8 +247,6 @@ class _Block:
             if found.any() or accepted.any():
                 found &= ~accepted
                 bad = found if found.any() else None
-                statistics.nan_count += int(np.isnan(values[found]).sum())
-                statistics.infinite_count += int(np.isinf(values[found]).sum())
                 # Magnitudes of errors are reported for finite numbers only.
                 left_out = accepted | ~np.isfinite(values)
                 values = np.where(left_out, expected, values)
@@ -297,9 +285,10 @@ class _Block:
         if np.array_equal(got, piece.value):
             return None
         error = np.abs(to_float64(got) - to_float64(piece.value))
+        largest = float(error.max())
         # Integers have no values in between, so an error below one half is no error.
-        statistics.max_ratio = max(statistics.max_ratio, 2.0 * float(error.max()))
-        statistics.largest_error = max(statistics.largest_error, float(error.max()))
+        statistics.max_ratio = max(statistics.max_ratio, 2.0 * largest)
+        statistics.largest_error = max(statistics.largest_error, largest)
         statistics.squared_error += float(np.square(error).sum())
         return error > 0
 
@@ -317,15 +306,11 @@ class _Block:
         errors = (values - expected) / ulps
         relative = self.rule.relative.warn
         bias = self.statistics.rounding = self.statistics.rounding or RoundingBias()
-        bias.add(
-            RoundingBias(
-                count=errors.size,
-                upward=float(errors.sum()),
-                outward=float(np.vdot(errors, np.sign(expected))),
-                drift=float((relative * np.abs(expected) / ulps).sum()),
-                squared_scatter=float(np.square(relative * magnitude / ulps).sum()),
-            )
-        )
+        bias.count += errors.size
+        bias.upward += float(errors.sum())
+        bias.outward += float(np.vdot(errors, np.sign(expected)))
+        bias.drift += float((relative * np.abs(expected) / ulps).sum())
+        bias.squared_scatter += float(np.square(relative * magnitude / ulps).sum())
 
     def note(self, first: int, bad: Mask, *compared: Float64Array) -> None:
         """Add rows of a block with bad elements; `compared` holds values, expectations and
@@ -340,6 +325,8 @@ class _Block:
             self.statistics.first_bad = f"{index}: got {value:.9g}, expected {due}"
         self.bad.append((slice(start, start + bad.shape[0]), bad))
         self.statistics.bad_count += int(bad.sum())
+        self.statistics.nan_count += int(np.isnan(compared[0][bad]).sum())
+        self.statistics.infinite_count += int(np.isinf(compared[0][bad]).sum())
 
 
 def compare(
@@ -347,8 +334,7 @@ def compare(
     result: Array,
     reference: Reference,
     *,
-    exact_sums: bool = False,
-    folded_terms: int = 0,
+    folded_terms: int | None = None,
     declared: Collection[Trait] = (),
 ) -> ErrorStatistics:
     """Compare `result` (host array in storage shape) with its reference by the bounds of
@@ -358,20 +344,12 @@ def compare(
     where the reference, within its bound, overflows the result format.
 
     Args:
-        exact_sums: the inputs are chosen so that neither they nor any sum is rounded, except for
-            `folded_terms` terms where a kernel folds factors into the sum.
+        folded_terms: as of :func:`gemmetry.numerics.bounds.accumulation_error`.
         declared: the executable's declarations about its arithmetic, which widen the bounds.
     """
-    got = _rows(operation, result)
-    rule: BoundRule | None = None
+    got, rule = _rows(operation, result), None
     if not operation.signature.lhs.is_integer:
-        rule = bound_rule(
-            operation,
-            reference,
-            exact_sums=exact_sums,
-            folded_terms=folded_terms,
-            declared=declared,
-        )
+        rule = bound_rule(operation, reference, folded_terms=folded_terms, declared=declared)
     is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
     whole = reference.flat()
 
@@ -410,8 +388,6 @@ def compare_exactly(operation: Operation, result: Array, expected: Array) -> Err
         beyond = np.where(np.isnan(wanted), np.copysign(np.inf, wanted), wanted)
         bad &= ~_overflows_rightly(operation, values, beyond, np.zeros(()))
         if bad.any():
-            block.statistics.nan_count += int(np.isnan(values[bad]).sum())
-            block.statistics.infinite_count += int(np.isinf(values[bad]).sum())
             block.note(0, bad, values, wanted, np.zeros(bad.shape))
         return block
 
@@ -430,11 +406,9 @@ def outside_bound(
     fail bound; in logical order, (-1, last axis)."""
     marked = np.ascontiguousarray(_rows(operation, where))
     got = _rows(operation, result)[marked][np.newaxis]
-    whole = reference.flat()
-    piece = whole.of(lambda array: array[marked][np.newaxis])
-    rule = None
-    if not operation.signature.lhs.is_integer:
-        rule = bound_rule(operation, reference, declared=declared)
+    piece = reference.flat().of(lambda array: array[marked][np.newaxis])
+    is_integer = operation.signature.lhs.is_integer
+    rule = None if is_integer else bound_rule(operation, reference, declared=declared)
     bad = _Block(operation, rule).compare(got, piece)
     outside: Mask = np.zeros(marked.shape, dtype=np.bool_)
     if bad is not None:
@@ -478,13 +452,11 @@ def _overflows_rightly(
     return cast(Mask, beyond & accepted)
 
 
-StoredArray: TypeAlias = Any
-StoredMask: TypeAlias = Any
-
 ARRAYS_NAME = "arrays.npz"
 
 _OUR_DTYPES = ml_dtypes.__name__
 _HEADER = "header"
+_RESULTS = ("output", "expected", "bad")
 
 
 @dataclass(frozen=True)
@@ -496,33 +468,26 @@ class Evidence:
 
     check: str
     operation: Operation
-    inputs: tuple[StoredArray, ...]
+    inputs: tuple[Array, ...]
     """In the order of ``operation.inputs``, storage shapes, each in its dtype."""
-    output: StoredArray
+    output: Array
     """The dispatch's output, of ``operation.output.storage_shape`` unless the shape itself is
     wrong."""
-    expected: StoredArray | None
+    expected: Array | None
     """The exact or float64 expectation; None where only its checksums are known (Freivalds)."""
-    bad: StoredMask | None
+    bad: Mask | None
     """True where an element is wrong; None where the check does not identify single elements."""
 
     @property
     def nbytes(self) -> int:
         """Total bytes of all arrays."""
-        return sum(int(array.nbytes) for array in self._named().values())
+        return sum(array.nbytes for array in self._named().values())
 
-    def _named(self) -> dict[str, StoredArray]:
-        roles = [spec.role for spec in self.operation.inputs]
-        named = {
-            f"input_{role}": np.asarray(array)
-            for role, array in zip(roles, self.inputs, strict=True)
-        }
-        named["output"] = np.asarray(self.output)
-        if self.expected is not None:
-            named["expected"] = np.asarray(self.expected)
-        if self.bad is not None:
-            named["bad"] = np.asarray(self.bad)
-        return named
+    def _named(self) -> dict[str, Array]:
+        roles = [*(f"input_{spec.role}" for spec in self.operation.inputs), *_RESULTS]
+        arrays = (*self.inputs, self.output, self.expected, self.bad)
+        pairs = zip(roles, arrays, strict=True)
+        return {role: np.asarray(array) for role, array in pairs if array is not None}
 
 
 def save(folder: Path, evidence: Evidence) -> Path:
@@ -560,31 +525,20 @@ def load(folder: Path) -> Evidence:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             header = json.loads(str(stored[_HEADER]))
-            arrays = {
-                name: _restored(stored[name], dtype) for name, dtype in header["dtypes"].items()
-            }
+            dtypes = header["dtypes"].items()
+            arrays = {name: stored[name].view(np.dtype(dtype)) for name, dtype in dtypes}
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise StorageError(
             f"{path} cannot be read: {error}", hint="Run the dispatch again to create it."
         ) from error
     operation = parse_operation(header["operation"])
-    return Evidence(
-        check=header["check"],
-        operation=operation,
-        inputs=tuple(arrays[f"input_{spec.role}"] for spec in operation.inputs),
-        output=arrays["output"],
-        expected=arrays.get("expected"),
-        bad=arrays.get("bad"),
-    )
+    inputs = tuple(arrays[f"input_{spec.role}"] for spec in operation.inputs)
+    results = arrays["output"], arrays.get("expected"), arrays.get("bad")
+    return Evidence(header["check"], operation, inputs, *results)
 
 
-def _storable(array: StoredArray) -> StoredArray:
+def _storable(array: Array) -> Array:
     """`array`, or its bits in the same shape where the file format does not support its dtype."""
     if array.dtype.type.__module__ == _OUR_DTYPES or array.dtype.kind == "V":
         return as_bits(array).reshape(array.shape)
     return array
-
-
-def _restored(array: StoredArray, dtype: str) -> StoredArray:
-    wanted = np.dtype(dtype)
-    return array if array.dtype == wanted else array.view(wanted)

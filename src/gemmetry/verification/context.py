@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from gemmetry.domain.contracts import Buffer, Executable
 from gemmetry.domain.files import completed
 from gemmetry.domain.operation import F32, TF32, Operation, operation_name
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.bounds import bound_rule
+from gemmetry.numerics.bounds import bound_rule, rounds_to_tf32
 from gemmetry.numerics.inputs import GENERATOR_VERSION
 from gemmetry.numerics.references import (
     REFERENCE_VERSION,
@@ -145,8 +144,7 @@ def _read(path: Path, header: str, shape: tuple[int, ...]) -> Reference | None:
     except _DAMAGE:
         # Missing, truncated or damaged: zip members have a CRC that reading checks.
         return None
-    parts = [value, magnitude, *([] if extra is None else [extra])]
-    if any(part.shape != shape for part in parts):
+    if any(part is not None and part.shape != shape for part in (value, magnitude, extra)):
         return None
     return Reference(value, magnitude, extra, sizes)
 
@@ -181,9 +179,7 @@ def checked(product: Matmul) -> Matmul:
 
     def multiply(lhs: Array, rhs: Array) -> Array:
         found = product(lhs, rhs)
-        if not is_product(lhs, rhs, found):
-            found = to_float64(lhs) @ to_float64(rhs)
-        return found
+        return found if is_product(lhs, rhs, found) else to_float64(lhs) @ to_float64(rhs)
 
     return multiply
 
@@ -201,8 +197,7 @@ def is_product(lhs: Array, rhs: Array, found: Array) -> bool:
     depth, columns = rhs.shape
     signs = np.random.default_rng().integers(0, 2, (columns, VECTORS)) * 2.0 - 1.0
     expected = _times(lhs, _times(rhs, signs))
-    ones = np.ones((columns, 1))
-    magnitude = _times(absolute(lhs), _times(absolute(rhs), ones))
+    magnitude = _times(absolute(lhs), _times(absolute(rhs), np.ones((columns, 1))))
     tolerance = (3 * depth + 2 * columns) * _ROUNDOFF * magnitude
     with np.errstate(invalid="ignore"):
         differs = ~(np.abs(_times(found, signs) - expected) <= tolerance)
@@ -211,8 +206,7 @@ def is_product(lhs: Array, rhs: Array, found: Array) -> bool:
 
 def _times(matrix: Array, x: Vectors) -> Float64Array:
     with np.errstate(invalid="ignore", over="ignore"):
-        right: Float64Array = scan(matrix, x=x).right
-    return right
+        return np.asarray(scan(matrix, x=x).right)
 
 
 HOST_PRODUCT_FLOPS = 1e10
@@ -327,16 +321,11 @@ class Context:
     def second(self) -> Launch:
         """The same launch again, into another output with the other sentinel."""
         launcher, first = self.launcher, self.first
-        output = None
-        if not launcher.has_room(self.operation.output.bytes):
-            # From here on the first result is used on the host.
-            output = first.result if first.output.size else None
-        launch = launcher.launch(
-            self.main,
-            sentinel=launcher.sentinels[1],
-            output=launcher.new_output() if output is None else output,
-            check_inputs=True,
-        )
+        # Where memory is short, the first result is used on the host from here on.
+        has_room = launcher.has_room(self.operation.output.bytes) or not first.output.size
+        output = launcher.new_output() if has_room else first.result
+        sentinel = launcher.sentinels[1]
+        launch = launcher.launch(self.main, sentinel=sentinel, output=output, check_inputs=True)
         self._keep(launch, "the second launch")
         return launch
 
@@ -355,8 +344,7 @@ class Context:
             return False
         if not launcher.has_room(GUESS_LAUNCHES * self.operation.output.bytes):
             return False
-        queued = launcher.queue(self.main, GUESS_LAUNCHES, sentinel=launcher.sentinels[0])
-        model, *others = list(queued)
+        model, *others = launcher.queue(self.main, GUESS_LAUNCHES, sentinel=launcher.sentinels[0])
         return not all(launch.same_as(model) for launch in others)
 
     def put(self, inputs: Sequence[Array]) -> Placed:
@@ -405,28 +393,25 @@ class Context:
             on_device = self.executable.device.float64_matmul()
             if on_device is not None:
                 return checked(on_device)
-        return cast(Matmul, np.matmul)
+        return np.matmul
 
     def reference_of(self, inputs: Sequence[Array]) -> Reference | None:
         """The reference of other inputs; None where that of the main inputs was too expensive."""
         if self.reference is None:
             return None
-        matmul = None if self.matmul is np.matmul else self.matmul
-        return compute_reference(self.operation, inputs, matmul=matmul)
+        return compute_reference(self.operation, inputs, matmul=self.matmul)
 
     def compare(self, launch: Launch, reference: Reference) -> ErrorStatistics:
         """Like :func:`gemmetry.verification.comparison.compare`, with the executable's
         declarations; on the device if it can, and all elements are within their warn bounds."""
-        operation = self.operation
+        operation, found = self.operation, None
         is_plain = Trait.STOCHASTIC_ROUNDING not in self.declared
         if is_plain and not operation.signature.lhs.is_integer and not launch.returned_type:
             rule = bound_rule(operation, reference, declared=self.declared)
             found = self.on_device.statistics(
                 self.launcher.device, launch.result, operation.output, reference, rule
             )
-            if found is not None:
-                return found
-        return compare(operation, launch.output, reference, declared=self.declared)
+        return found or compare(operation, launch.output, reference, declared=self.declared)
 
     def freivalds(self, launch: Launch) -> FreivaldsResult:
         """Like :func:`gemmetry.verification.freivalds.freivalds`, with the executable's
@@ -448,20 +433,16 @@ class Context:
             found = make(operation, self.seed, self.matmul, self._rounds_once)
             return None if found is None else self._normwise(operation, found)
 
-        if not keep:
-            return fresh()
         key = (name, self.seed, self._rounds_once, Trait.NORMWISE in self.declared)
-        return _CASES.get(operation, key, fresh)
+        return _CASES.get(operation, key, fresh) if keep else fresh()
 
     def case_of(
         self, operation: Operation, inputs: tuple[Array, ...], *, signs_are_random: bool = True
     ) -> ExactCase:
         """The exact case of other inputs on which no sum rounds, for a small operation with the
         signature of this one."""
-        operation, matmul = self.counted(operation), cast(Matmul, np.matmul)
-        found = case_of(
-            operation, inputs, matmul, self._rounds_once, signs_are_random=signs_are_random
-        )
+        operation, once = self.counted(operation), self._rounds_once
+        found = case_of(operation, inputs, np.matmul, once, signs_are_random=signs_are_random)
         return self._normwise(operation, found)
 
     @property
@@ -472,7 +453,7 @@ class Context:
         """`operation` with the input formats whose bits count: tf32 for f32 where that is
         declared."""
         s = operation.signature
-        if Trait.TF32 not in self.declared or F32 not in (s.lhs, s.rhs):
+        if not rounds_to_tf32(operation, self.declared):
             return operation
         lhs, rhs = (TF32 if dtype is F32 else dtype for dtype in (s.lhs, s.rhs))
         return Operation(replace(s, lhs=lhs, rhs=rhs), operation.shape)
@@ -480,8 +461,7 @@ class Context:
     def _normwise(self, operation: Operation, case: ExactCase) -> ExactCase:
         if Trait.NORMWISE not in self.declared:
             return case
-        matmul = None if self.matmul is np.matmul else self.matmul
-        reference = compute_reference(operation, case.inputs, matmul=matmul)
+        reference = compute_reference(operation, case.inputs, matmul=self.matmul)
         return ExactCase(case.inputs, None, reference)
 
     def exact(self, name: str, make: ExactInputs) -> ExactRun | None:
@@ -495,12 +475,11 @@ class Context:
 
     def run_exact(self, name: str, case: ExactCase, placed: Placed | None = None) -> ExactRun:
         """Launch on `case` in the other buffers, or in those of `placed`."""
-        placed = self.put(case.inputs) if placed is None else placed
+        placed = placed or self.put(case.inputs)
         sentinel, output = PLAUSIBLE[name == "selects_rhs"], None
         if name == INTEGERS:
             sentinel, output = self.launcher.sentinels[1], self.launcher.new_output()
-        launch = self.launcher.launch(placed, sentinel=sentinel, output=output)
-        return self.judged(case, launch)
+        return self.judged(case, self.launcher.launch(placed, sentinel=sentinel, output=output))
 
     def judged(self, case: ExactCase, launch: Launch) -> ExactRun:
         """`launch`, made on the inputs of `case`, with its errors."""
@@ -513,13 +492,9 @@ class Context:
         if case.reference is None:
             assert case.expected is not None
             return compare_exactly(self.operation, output, case.expected)
+        terms = None if Trait.NORMWISE in self.declared else case.folded_terms
         return compare(
-            self.operation,
-            output,
-            case.reference,
-            exact_sums=Trait.NORMWISE not in self.declared,
-            folded_terms=case.folded_terms,
-            declared=self.declared,
+            self.operation, output, case.reference, folded_terms=terms, declared=self.declared
         )
 
     def verdict_of_exact(self, run: ExactRun, *, guess: bool = True) -> CheckResult:
@@ -569,21 +544,18 @@ class Context:
             return f"kept: it is the result of {source}, remembered by address, shape or a part"
         tile = self.companions.tile if self.companions is not None else None
         differs = self.differs_between_launches
-        return guess_bug(
-            self.operation, launch.output, expected, bad, tile=tile,
-            differs_between_launches=differs,
-        )  # fmt: skip
+        return guess_bug(self.operation, launch.output, expected, bad, tile=tile, differs=differs)
 
     def _kept_from(self, launch: Launch) -> str:
         """Which earlier, correct launch on other inputs gave exactly this result; "" if none."""
-        earlier = [
-            (f"the inputs of {name}", run.launch)
+        earlier = {
+            f"the inputs of {name}": run.launch
             for name, run in self._exact.items()
             if run is not None and run.is_right
-        ]
+        }
         if not self.first_errors.bad_count:
-            earlier.append(("the first launch's inputs", self.first))
-        for source, one in reversed(earlier):
+            earlier["the first launch's inputs"] = self.first
+        for source, one in reversed(earlier.items()):
             differs = one is not launch and one.inputs is not launch.inputs
             if differs and same_bytes(one.output, launch.output):
                 return source
@@ -603,10 +575,9 @@ class Context:
         problem = self.launcher.form_problem(launch)
         if problem:
             return failed(problem)
-        if reference is not None:
-            errors = self.compare(launch, reference)
-            return self.judge(launch, reference.value, errors)
-        return self.judge_sums(launch, self.freivalds(launch))
+        if reference is None:
+            return self.judge_sums(launch, self.freivalds(launch))
+        return self.judge(launch, reference.value, self.compare(launch, reference))
 
     def judge_sums(self, launch: Launch, found: FreivaldsResult) -> CheckResult:
         """The result of a check from Freivalds' test."""
@@ -618,14 +589,10 @@ class Context:
 
     def keep_evidence(self, launch: Launch, expected: Array | None, bad: Mask | None) -> None:
         """Keep the arrays of a failure for saving."""
-        width = self.operation.output.shape[-1]
+        if bad is not None:
+            bad = bad.reshape(-1, self.operation.output.shape[-1])
         self.evidence[self.check] = Evidence(
-            check=self.check,
-            operation=self.operation,
-            inputs=tuple(launch.inputs),
-            output=launch.output,
-            expected=expected,
-            bad=None if bad is None else bad.reshape(-1, width),
+            self.check, self.operation, tuple(launch.inputs), launch.output, expected, bad
         )
 
 

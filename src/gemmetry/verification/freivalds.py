@@ -209,11 +209,11 @@ class ElementSampler:
         found = compare(operation, got, reference, declared=self.declared)
         self._note_lines(lines, got, reference, found, axis)
         if found.bad is not None:
-            row, column = (int(i) for i in np.unravel_index(found.bad.argmax(), found.bad.shape))
+            row, column = np.unravel_index(found.bad.argmax(), found.bad.shape)
             # The matrix's own row, numbered consecutively over the batch.
-            line = lines[row if axis == 1 else 0]
-            start = line.member * self.operation.matmul_shape.m
-            place = line.index if axis == 1 else start + int(rows[row])
+            place = lines[0].member * self.operation.matmul_shape.m + int(rows[row])
+            if axis == 1:
+                place = lines[row].index
             lead = np.unravel_index(place, self.operation.output.shape[:-1])
             index = [*map(int, lead), int(columns[column])]
             found.first_bad = f"{index}{found.first_bad.partition(']')[2]}"
@@ -223,9 +223,8 @@ class ElementSampler:
     def _note_lines(
         self, lines: list[Line], got: Array, reference: Reference, found: ErrorStatistics, axis: int
     ) -> None:
-        signature, right = self.operation.signature, np.ones(got.shape, np.bool_)
-        if found.bad is not None:
-            right = ~found.bad
+        signature = self.operation.signature
+        right = np.ones(got.shape, np.bool_) if found.bad is None else ~found.bad
         for index in np.flatnonzero(~right.all(axis=axis)):
             lines[index].is_bad = True
         if signature.lhs.is_integer:
@@ -234,11 +233,11 @@ class ElementSampler:
         with np.errstate(invalid="ignore"):
             error = values - to_float64(reference.value)
         right = right & np.isfinite(error)
-        ulps: Float64Array = half_ulp(values, signature.result)
-        for name, part in (("squared_error", error), ("squared_half_ulp", ulps)):
-            sums = np.square(np.where(right, part, 0.0)).sum(axis=axis)
-            for line, more in zip(lines, sums, strict=True):
-                setattr(line, name, getattr(line, name) + float(more))
+        parts = (error, half_ulp(values, signature.result))
+        errors, ulps = (np.square(np.where(right, part, 0.0)).sum(axis=axis) for part in parts)
+        for line, more, ulp in zip(lines, errors, ulps, strict=True):
+            line.squared_error += float(more)
+            line.squared_half_ulp += float(ulp)
 
     def _pixels(self, shape: Conv2dShape, also: Sequence[int]) -> ElementSample:
         """Compare pixels of a convolution's result with all their channels, as rows of its implicit
@@ -247,10 +246,9 @@ class ElementSampler:
         chosen = {*map(int, spread(count, 2 * LINES, self.rng)), *also}
         pixels = np.array(sorted(chosen), dtype=np.intp)
         image, p, q = np.unravel_index(pixels, (shape.n, shape.p, shape.q))
-        y = (p * shape.stride_h - shape.pad_h)[:, np.newaxis, np.newaxis] + np.arange(shape.r)[
-            :, np.newaxis
-        ]
-        x = (q * shape.stride_w - shape.pad_w)[:, np.newaxis, np.newaxis] + np.arange(shape.s)
+        top, left = p * shape.stride_h - shape.pad_h, q * shape.stride_w - shape.pad_w
+        y = top[:, np.newaxis, np.newaxis] + np.arange(shape.r)[:, np.newaxis]
+        x = left[:, np.newaxis, np.newaxis] + np.arange(shape.s)
         y, x = np.broadcast_arrays(y, x)
         inside = (y >= 0) & (y < shape.h) & (x >= 0) & (x < shape.w)
         source = self.tensors["lhs"]
@@ -261,24 +259,22 @@ class ElementSampler:
             role: array.reshape(-1, array.shape[-1]) if array.ndim > 2 else array
             for role, array in self.tensors.items()
         }
-        everything = np.arange(pixels.size)
         tensors["lhs"] = patches.reshape(pixels.size, -1)
         for role in ("residual", "result"):
             if role in tensors:
                 tensors[role] = tensors[role][pixels]
-        sample = ElementSample(ErrorStatistics(elements=0))
-        sample.lines = [Line(int(pixel), 0) for pixel in pixels]
-        self._compare(sample, sample.lines, tensors, everything, np.arange(shape.f), axis=1)
+        lines = [Line(int(pixel), 0) for pixel in pixels]
+        sample = ElementSample(ErrorStatistics(elements=0), lines)
+        rows, channels = np.arange(pixels.size), np.arange(shape.f)
+        self._compare(sample, lines, tensors, rows, channels, axis=1)
         return sample
 
 
 def _of_member(operation: Operation, tensors: Mapping[str, Array], member: int) -> dict[str, Array]:
     """The operands of one matrix of the batch; operands shared by the batch are unchanged."""
-    is_batched = operation.kind is OperationKind.BATCH_MATMUL
-    return {
-        role: array[member] if is_batched and array.ndim == 3 else array
-        for role, array in tensors.items()
-    }
+    has_own = 3 if operation.kind is OperationKind.BATCH_MATMUL else None
+    pairs = tensors.items()
+    return {role: array[member] if array.ndim == has_own else array for role, array in pairs}
 
 
 def spread(size: int, count: int, rng: np.random.Generator) -> Indices:
@@ -348,16 +344,13 @@ def scan(
 
     def one(start: int) -> Scan:
         rows = slice(start, start + step)
-        wide: npt.NDArray[Any] = (
-            matrix[rows].astype(np.int64) if modulo else to_float64(matrix[rows])
-        )
-        part = Scan()
+        part, wide = Scan(), matrix[rows].astype(np.int64) if modulo else to_float64(matrix[rows])
         if x is not None:
             part.right = wide @ x
         if y is not None:
             part.left = wide.T @ y[rows]
         if half_ulps_of is not None:
-            wide = half_ulp(np.ascontiguousarray(cast(Float64Array, wide)), half_ulps_of)
+            wide = half_ulp(np.ascontiguousarray(wide), half_ulps_of)
         if squares or half_ulps_of is not None:
             powers = np.square(wide)
             part.row_squares, part.column_squares = powers.sum(axis=1), powers.sum(axis=0)
@@ -412,10 +405,10 @@ class FreivaldsResult:
         parts, statistics = [], self.statistics
         if statistics.bad_count:
             parts.append(f"{statistics.bad_count} of {statistics.elements} sampled elements")
-        lines = (("row", self.bad_rows), ("column", self.bad_columns))
-        for (name, found), size in zip(lines, self.shape, strict=True):
-            if found:
-                parts.append(f"{len(found)} of {size} {name}s ({_ranges(found)})")
+        lines = zip(("row", "column"), (self.bad_rows, self.bad_columns), self.shape, strict=True)
+        parts += [
+            f"{len(bad)} of {size} {name}s ({_ranges(bad)})" for name, bad, size in lines if bad
+        ]
         deviation = self.largest_deviation
         if parts:
             sums = f"; sums deviate by up to {deviation:.3g} times their noise" if deviation else ""
@@ -434,12 +427,10 @@ class FreivaldsResult:
         """Where the result may be wrong, as (-1, last axis): the crossings of bad rows and columns
         (all of a row where no column is known to be bad, and the reverse)."""
         mask = np.zeros(self.shape, dtype=np.bool_)
-        if self.bad_rows and self.bad_columns:
-            mask[np.ix_(self.bad_rows, self.bad_columns)] = True
-        elif self.bad_rows:
-            mask[list(self.bad_rows)] = True
-        elif self.bad_columns:
-            mask[:, list(self.bad_columns)] = True
+        if self.bad_rows or self.bad_columns:
+            bad = (self.bad_rows, self.bad_columns)
+            lines = [found or range(size) for found, size in zip(bad, self.shape, strict=True)]
+            mask[np.ix_(*lines)] = True
         return mask
 
 
@@ -479,16 +470,9 @@ def freivalds(
     reason, deviation = _inapplicable(operation, overflowing), 0.0
     bad: list[set[int]] = [*(sample.bad for sample in samples), set()][:2]
     if not reason:
-        sums = _ProjectedSums(sampler, seed, vectors)
-        deviation = sums.judge(samples, *bad)
-    return FreivaldsResult(
-        bad_rows=tuple(sorted(bad[0])),
-        bad_columns=tuple(sorted(bad[1])),
-        statistics=statistics,
-        inapplicable=reason,
-        largest_deviation=deviation,
-        shape=shape,
-    )
+        deviation = _ProjectedSums(sampler, seed, vectors).judge(samples, *bad)
+    bad_rows, bad_columns = (tuple(sorted(found)) for found in bad)
+    return FreivaldsResult(bad_rows, bad_columns, statistics, reason, deviation, shape)
 
 
 def _overflowing_rows(operation: Operation, output: Array) -> Indices:

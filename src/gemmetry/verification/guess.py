@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gemmetry.domain.operation import EpilogueStep, Operation
 from gemmetry.domain.units import noun_for
-from gemmetry.numerics.bounds import LAMBDA, accumulation_error, half_ulp
+from gemmetry.numerics.bounds import LAMBDA, accumulation_error, adds_operand, half_ulp
 from gemmetry.numerics.references import gelu, to_logical
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
 from gemmetry.verification.comparison import Mask
@@ -59,8 +59,7 @@ def error_map(
         text = f"{many} {tile[0]} × {tile[1]}"
     caption = f"each character is {text}; the result is {m} × {n}"
     if batch > 1:
-        caption += f"; member {wrong[0]} of the batch, {wrong.size} of {batch}"
-        caption += " have wrong elements"
+        caption += f"; member {wrong[0]} of the batch, {wrong.size} of {batch} have wrong elements"
     shares = tile_shares(members[int(wrong[0])], cell)
     digits = np.clip(np.floor(shares * 10 + 1e-9), 1, 9).astype(int).astype(str)
     drawn = np.where(shares == 0, RIGHT, np.where(shares == 1, WRONG, digits))
@@ -77,24 +76,7 @@ def tile_shares(bad: Mask, cell: tuple[int, int]) -> npt.NDArray[np.float64]:
     counts = np.add.reduceat(down, columns, axis=1, dtype=np.int64)
     heights = np.diff(np.append(rows, bad.shape[0]))
     widths = np.diff(np.append(columns, bad.shape[1]))
-    shares: npt.NDArray[np.float64] = counts / np.outer(heights, widths)
-    return shares
-
-
-def _caption(
-    cell: tuple[int, int],
-    tiles: tuple[int, int],
-    tile: tuple[int, int, int] | None,
-    shape: tuple[int, int],
-) -> str:
-    size = f"{cell[0]} × {cell[1]}"
-    if tile is None:
-        text = "one element" if cell == (1, 1) else f"{size} elements"
-    elif tiles == (1, 1):
-        text = f"a tile of {size}"
-    else:
-        text = f"{tiles[0]} × {tiles[1]} tiles of {tile[0]} × {tile[1]}"
-    return f"each character is {text}; the result is {shape[0]} × {shape[1]}"
+    return np.asarray(counts / np.outer(heights, widths))
 
 
 Indices = npt.NDArray[np.intp]
@@ -177,10 +159,8 @@ def _tail(bad: Mask, rows: Indices, columns: Indices, tile: tuple[int, int] | No
     if length > 1 and first == start:
         part = bad[first:] if name == "row" else bad[:, first:]
         exactly = "exactly" if part.mean() >= _MOSTLY else "only"
-        return (
-            f"tail: wrong {exactly} in the {kind} tile {name} "
-            f"({name}s {first}–{size - 1}; tiles have {length})"
-        )
+        where = f"({name}s {first}–{size - 1}; tiles have {length})"
+        return f"tail: wrong {exactly} in the {kind} tile {name} {where}"
     return f"tail: only {name}s from {first} on are wrong"
 
 
@@ -190,8 +170,7 @@ def _tiles(bad: Mask, tile: tuple[int, int]) -> str:
     wrong = shares >= _MOSTLY
     if not wrong.any() or wrong.all() or (shares[~wrong] > 0).any() or shares.size < 2:
         return ""
-    places = np.argwhere(wrong)
-    numbers = np.flatnonzero(wrong)
+    places, numbers = np.argwhere(wrong), np.flatnonzero(wrong)
     size = f"{tile[0]} × {tile[1]}"
     if numbers.size == 1:
         last = ", the last" if numbers[0] == shares.size - 1 else ""
@@ -341,31 +320,6 @@ def rank_of_errors(
     return int((values > 3 * noise).sum())
 
 
-def is_small(wrong: Float64Array, right: Float64Array) -> bool:
-    """Whether errors could come from rounding to any format: a few percent of the expected
-    values."""
-    scale = np.maximum(np.abs(right), float(np.median(np.abs(right))))
-    errors = np.abs(wrong - right)
-    return bool(scale.any()) and float(np.median(errors)) <= _SMALL * float(np.median(scale))
-
-
-def member_taken_from(got: Array, want: Array, member: int) -> int | None:
-    """The matrix of a batch whose result appears in place of that of `member`; None if there is
-    none.
-
-    Args:
-        got, want: (batch, M, N).
-    """
-    mine = np.asarray(got[member], np.float64)
-    scale = float(np.median(np.abs(np.asarray(want[member], np.float64))))
-    for other in range(want.shape[0]):
-        if other != member:
-            apart = np.median(np.abs(mine - np.asarray(want[other], np.float64)))
-            if float(apart) <= 2.0**-8 * scale:
-                return other
-    return None
-
-
 _EXPLAINED = 0.99
 """Share of elements that a factor must explain, up to rounding, to be named."""
 
@@ -414,7 +368,7 @@ def guess_bug(
     bad: Mask,
     *,
     tile: tuple[int, int, int] | None = None,
-    differs_between_launches: bool = False,
+    differs: bool = False,
 ) -> str:
     """One phrase naming the likely class of bug, for the elements marked in `bad`.
 
@@ -422,7 +376,7 @@ def guess_bug(
         result: host array in storage shape. expected: logical shape.
         bad: (-1, last axis); has at least one True.
         tile: sizes along M, N and K of one thread block's tile, where they are known.
-        differs_between_launches: whether another launch on the same inputs gave different bits.
+        differs: whether another launch on the same inputs gave different bits.
     """
     m, _, _, batch = operation.matmul_shape
     got = to_logical(result, operation.output).reshape(bad.shape)
@@ -434,7 +388,7 @@ def guess_bug(
     text = other or _phrase(operation, got[first], want[first], bad[first], place)
     if 0 < members.size < batch:
         text += f", in {members.size} of {batch} members of the batch (first {members[0]})"
-    if differs_between_launches:
+    if differs:
         text = f"race or kept state: the result differs between launches; {text}"
     return text
 
@@ -444,22 +398,22 @@ def _other_member(operation: Operation, got: Array, want: Array, member: int) ->
     m, n, _, batch = operation.matmul_shape
     if batch == 1 or m * n < _FEWEST_OF_MEMBER:
         return ""
-    shape = (batch, m, n)
     lines = np.ix_(np.arange(batch), _some(np.arange(m), _COMPARED), _some(np.arange(n), _COMPARED))
-    some = [to_float64(array.reshape(shape)[lines]) for array in (got, want)]
-    other = member_taken_from(some[0], some[1], member)
-    return "" if other is None else f"index: member {member} of the batch holds member {other}"
+    here, due = (to_float64(array.reshape(batch, m, n)[lines]) for array in (got, want))
+    near = 2.0**-8 * float(np.median(np.abs(due[member])))
+    for other in range(batch):
+        if other != member and float(np.median(np.abs(here[member] - due[other]))) <= near:
+            return f"index: member {member} of the batch holds member {other}"
+    return ""
 
 
 def _phrase(operation: Operation, got: Array, want: Array, bad: Mask, place: str) -> str:
     wrong = to_float64(got[bad])
     where = f", {place}" if place else ""
-    not_numbers = int(np.isnan(wrong).sum())
-    if not_numbers:
-        return f"NaN: {not_numbers} of the wrong elements are NaN{where}"
-    infinities = int(np.isinf(wrong).sum())
-    if infinities:
-        return f"overflow: {infinities} of the wrong elements are infinite{where}"
+    if np.isnan(wrong).any():
+        return f"NaN: {np.isnan(wrong).sum()} of the wrong elements are NaN{where}"
+    if np.isinf(wrong).any():
+        return f"overflow: {np.isinf(wrong).sum()} of the wrong elements are infinite{where}"
     if not wrong.any():
         return f"zeros: every wrong element is 0{where}"
     due = to_float64(want[bad])
@@ -480,9 +434,8 @@ def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: s
     marked, results, references = bad[block], to_float64(got[block]), to_float64(want[block])
     wrong, right = results[marked], references[marked]
     if not marked.any():
-        places = np.argwhere(bad)[:_LINES]
-        wrong = to_float64(got[places[:, 0], places[:, 1]])
-        right = to_float64(want[places[:, 0], places[:, 1]])
+        places = tuple(np.argwhere(bad)[:_LINES].T)
+        wrong, right = to_float64(got[places]), to_float64(want[places])
     if not np.isfinite(right).all():
         return "overflow: finite where the result overflows"
     if _is_truncated(operation, results, references):
@@ -499,13 +452,8 @@ def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: s
         return "a few scattered elements: a race or an index"
     term = terms_of(operation, results, references, marked)
     if term:
-        return f"epilogue: {term}" if _adds_operand(operation) else f"added: {term}"
+        return f"epilogue: {term}" if adds_operand(operation) else f"added: {term}"
     return part or _by_spread(operation, wrong, right)
-
-
-def _adds_operand(operation: Operation) -> bool:
-    s = operation.signature
-    return s.beta != 0 or not {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.isdisjoint(s.epilogue)
 
 
 def _if_of_rank(
@@ -520,7 +468,7 @@ def _if_of_rank(
     rank = rank_of_errors(operation, errors, want, product)
     if rank is None:
         other = "small numbers that are treated as zero"
-        other += ", or an operand of the epilogue" if _adds_operand(operation) else ""
+        other += ", or an operand of the epilogue" if adds_operand(operation) else ""
         return f"{part}; or {other}"
     return part if rank <= 3 * count + 2 else ""
 
@@ -528,28 +476,25 @@ def _if_of_rank(
 def _by_spread(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
     """What the size of the errors alone shows: whether they may come from rounding. Which of
     several causes they have, it does not show."""
-    if not is_small(wrong, right):
-        where = "whose cause does not show here"
-        if _adds_operand(operation):
-            where = "in products or in an operand of the epilogue"
+    errors, sizes = np.abs(wrong - right), np.abs(right)
+    error = float(np.median(errors))
+    scale = np.maximum(sizes, float(np.median(sizes)))
+    # Rounding to any format causes errors of a few percent of the expected values.
+    if not scale.any() or not error <= _SMALL * float(np.median(scale)):
+        where = "in products or in an operand of the epilogue"
+        where = where if adds_operand(operation) else "whose cause does not show here"
         return f"other numbers: errors too large for rounding, {where}"
     middle, spread = abs(float(np.mean(right))), float(np.std(right))
-    error = float(np.median(np.abs(wrong - right)))
+    small = "small errors everywhere: a narrower format"
     if spread < _ALIKE_RESULTS * middle and error > _INDEX_ERROR / 4 * spread > 0:
         return (
-            "small errors everywhere: a narrower format, or other products or operands, as the "
-            "results of such inputs hardly differ"
+            f"{small}, or other products or operands, as the results of such inputs hardly differ"
         )
-    if _adds_operand(operation):
-        return (
-            "small errors everywhere: a narrower format, a few lost products or an operand of the "
-            "epilogue"
-        )
-    if (np.abs(wrong) < np.abs(right)).all() and (wrong * right >= 0).all():
-        return (
-            "precision: every wrong element is too small, as if inputs or sums were cut off or "
-            "small numbers flushed to zero"
-        )
+    if adds_operand(operation):
+        return f"{small}, a few lost products or an operand of the epilogue"
+    if (np.abs(wrong) < sizes).all() and (wrong * right >= 0).all():
+        what = "every wrong element is too small, as if inputs or sums were cut off"
+        return f"precision: {what} or small numbers flushed to zero"
     return "precision: small errors everywhere, as from a narrower format or a few lost products"
 
 
@@ -560,13 +505,11 @@ def _scale(operation: Operation, got: Float64Array, want: Float64Array) -> str:
     squares = float(np.vdot(want, want))
     if got.size < 4 or squares == 0:
         return ""
-    factor = float(np.vdot(got, want)) / squares
-    left = np.abs(got - factor * want)
-    granted = half_ulp(factor * want, operation.output.dtype)
-    granted += accumulation_error(operation).warn * np.abs(factor * want)
-    if factor == 0 or float((left <= 1.02 * granted).mean()) < _EXPLAINED:
-        return ""
-    if abs(factor - 1) < max(5e-5, 0.05 * operation.output.dtype.unit_roundoff):
+    factor, dtype = float(np.vdot(got, want)) / squares, operation.output.dtype
+    due = factor * want
+    granted = half_ulp(due, dtype) + accumulation_error(operation).warn * np.abs(due)
+    is_explained = (np.abs(got - due) <= 1.02 * granted).mean() >= _EXPLAINED
+    if factor == 0 or not is_explained or abs(factor - 1) < max(5e-5, 0.05 * dtype.unit_roundoff):
         return ""
     return f"scale: the result is {factor:.5g} times the reference"
 
@@ -588,31 +531,25 @@ def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -
     k = operation.matmul_shape.k
     errors = wrong - right
     typical, whole = float(np.median(errors)), float(np.median(right))
-    is_one_sign = bool((errors * np.sign(typical) > 0).all() and (right * np.sign(whole) > 0).all())
+    is_one_sign = (errors * np.sign(typical) > 0).all() and (right * np.sign(whole) > 0).all()
     spread = float(np.median(np.abs(errors - typical)))
     products = k * typical / whole if whole else 0.0
     # If most of K is missing, it is not a part of K that is missing, but the product itself.
-    is_part = 0.5 <= abs(products) <= k / 2
-    if not (is_one_sign and is_part):
+    if not is_one_sign or not 0.5 <= abs(products) <= k / 2:
         return ""
     rounding = float(np.median(half_ulp(right, operation.output.dtype)))
-    least, most = (
-        share * abs(typical) / max(1.0, abs(products)) ** 0.5 for share in _PRODUCT_SPREAD
-    )
+    one = max(1.0, abs(products)) ** 0.5
+    least, most = (share * abs(typical) / one for share in _PRODUCT_SPREAD)
     # Sums over the same k for all elements correlate, so that many of them vary by less.
     if not (least / 2 <= spread + rounding and spread <= most + rounding):
         return ""
-    direction = "short" if products < 0 else "over"
-    return (
-        "part of K missing or counted twice: every wrong element is "
-        f"{direction} by about {abs(products):.0f} of {k} products"
-    )
+    how = f"{'short' if products < 0 else 'over'} by about {abs(products):.0f} of {k} products"
+    return f"part of K missing or counted twice: every wrong element is {how}"
 
 
 def _is_transposed(got: Array, want: Array) -> bool:
     some = _some(np.arange(got.shape[0]))
-    block = np.ix_(some, some)
-    left, right = to_float64(got[block]), to_float64(want[block])
+    left, right = (to_float64(array[np.ix_(some, some)]) for array in (got, want))
     usable = np.isfinite(left) & np.isfinite(left.T) & np.isfinite(right)
     if not usable.any():
         return False
@@ -643,7 +580,7 @@ def _taken_from(operation: Operation, got: Array, want: Array, bad: Mask) -> str
         offsets = columns - columns[0]
         starts = np.arange(line.size - int(offsets[-1]))
         for start in starts[np.abs(line[starts] - values[0]) <= near]:
-            is_same = bool((np.abs(line[start + offsets] - values) <= near).all())
+            is_same = (np.abs(line[start + offsets] - values) <= near).all()
             if is_same and start != columns[0]:
                 return f"columns from {columns[0]} on hold what belongs to columns from {start} on"
     return ""

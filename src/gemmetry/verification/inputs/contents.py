@@ -34,7 +34,7 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.numerics.bounds import rounds_once
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
-from gemmetry.numerics.references import logical_tensors, to_logical, to_storage
+from gemmetry.numerics.references import Scalar, logical_tensors, to_logical, to_storage
 from gemmetry.numerics.storage import (
     FORMATS_WITHOUT_INFINITY,
     Array,
@@ -104,13 +104,12 @@ def _mirrored(sign: float) -> _Draw:
     return draw
 
 
-def _paired(base: Float64Array, axis: int) -> Float64Array:
-    """Neighbours along `axis` that add up to zero; what is left over is zero."""
-    lines = np.moveaxis(base.copy(), axis, 0)
-    half = len(lines) // 2
-    lines[1 : 2 * half : 2] = -lines[: 2 * half : 2]
-    lines[2 * half :] = 0
-    return np.moveaxis(lines, 0, axis)
+def _paired(base: Float64Array) -> Float64Array:
+    """Neighbouring rows that add up to zero; what is left over is zero."""
+    rows, even = base.copy(), len(base) // 2 * 2
+    rows[1:even:2] = -rows[:even:2]
+    rows[even:] = 0
+    return rows
 
 
 def _selected(base: Float64Array, rng: np.random.Generator) -> Float64Array:
@@ -120,15 +119,17 @@ def _selected(base: Float64Array, rng: np.random.Generator) -> Float64Array:
     return whole
 
 
-def _two_of_four(base: Float64Array, axis: int) -> Float64Array:
-    lines = np.moveaxis(base.copy(), axis, 0)
-    lines[np.arange(len(lines)) % 4 >= 2] = 0
-    return np.moveaxis(lines, 0, axis)
+def _two_of_four(base: Float64Array) -> Float64Array:
+    return np.where(np.arange(len(base))[:, np.newaxis] % 4 < 2, base, 0.0)
 
 
-def _resized(base: Float64Array, columns: int) -> Float64Array:
-    """The first columns of `base`, again and again."""
-    return base[:, np.arange(base.shape[1]) % columns]
+def _first_half(base: Float64Array) -> Float64Array:
+    return np.where(np.arange(len(base))[:, np.newaxis] < len(base) // 2, base, 0.0)
+
+
+def _repeated(base: Float64Array, rows: int) -> Float64Array:
+    """The first rows of `base`, again and again."""
+    return base[np.arange(len(base)) % rows]
 
 
 STRUCTURES: Mapping[str, _Draw] = {
@@ -148,27 +149,23 @@ STRUCTURES: Mapping[str, _Draw] = {
     "equal columns": lambda base, _: np.repeat(base[:, :1], base.shape[1], 1),
     "pairs of equal rows": lambda base, _: np.repeat(base[::2], 2, 0)[: len(base)],
     "pairs of equal columns": lambda base, _: np.repeat(base[:, ::2], 2, 1)[:, : base.shape[1]],
-    "rows that repeat after sixteen": lambda base, _: np.resize(base[:16], base.shape),
-    "columns that repeat after sixteen": lambda base, _: _resized(base, 16),
+    "rows that repeat after sixteen": lambda base, _: _repeated(base, 16),
+    "columns that repeat after sixteen": lambda base, _: _repeated(base.T, 16).T,
     "of rank one": lambda base, _: np.outer(np.sign(base[:, 0]), base[0]),
-    "rows that add up to zero": lambda base, _: _paired(base, 1),
-    "columns that add up to zero": lambda base, _: _paired(base, 0),
+    "rows that add up to zero": lambda base, _: _paired(base.T).T,
+    "columns that add up to zero": lambda base, _: _paired(base),
     "rows and columns that add up to one": lambda base, _: (
-        _paired(_paired(base, 0), 1) + np.eye(*base.shape)
+        _paired(_paired(base).T).T + np.eye(*base.shape)
     ),
-    "two of four in a column": lambda base, _: _two_of_four(base, 0),
-    "two of four in a row": lambda base, _: _two_of_four(base, 1),
-    "zero in the second half of rows": lambda base, _: np.where(
-        np.arange(len(base))[:, np.newaxis] < len(base) // 2, base, 0.0
+    "two of four in a column": lambda base, _: _two_of_four(base),
+    "two of four in a row": lambda base, _: _two_of_four(base.T).T,
+    "zero in the second half of rows": lambda base, _: _first_half(base),
+    "zero in the second half of columns": lambda base, _: _first_half(base.T).T,
+    "a half that is equal to the other in a row": lambda base, _: (
+        _repeated(base.T, base.shape[1] // 2 or 1).T
     ),
-    "zero in the second half of columns": lambda base, _: np.where(
-        np.arange(base.shape[1]) < base.shape[1] // 2, base, 0.0
-    ),
-    "a half that is equal to the other in a row": lambda base, _: _resized(
-        base, base.shape[1] // 2 or 1
-    ),
-    "a half that is equal to the other in a column": lambda base, _: np.resize(
-        base[: len(base) // 2 or 1], base.shape
+    "a half that is equal to the other in a column": lambda base, _: _repeated(
+        base, len(base) // 2 or 1
     ),
     "zero in places": lambda base, rng: base * (rng.random(base.shape) < 0.5),
     "zero or positive": lambda base, rng: np.abs(base) * (rng.random(base.shape) < 0.5),
@@ -214,7 +211,7 @@ def structures(
     base = _integers(operation, limit, np.random.default_rng(stream))
     for at, spec in enumerate(operation.inputs):
         values = to_float64(to_logical(base[at], spec))
-        if not spec.role.startswith("scale_") and max(_matrices(values)[0].shape) < _FEWEST_LINES:
+        if not spec.role.startswith("scale_") and max(matrices_of(values)[0].shape) < _FEWEST_LINES:
             continue
         names = list(STRUCTURES if at < 2 else _OF_OTHERS)
         if parity is not None:
@@ -223,7 +220,7 @@ def structures(
             names.append(_EQUAL)
         if spec.role.startswith("scale_"):
             names = ["ones"]
-        first = _matrices(values)[0].copy()
+        first = matrices_of(values)[0].copy()
         for number, (name, variant) in enumerate(product(names, variants)):
             draw = STRUCTURES.get(name, lambda _, rng, first=first: first)
             made = partial(_structured, spec, values, draw, variant, limit, [*stream, at, number])
@@ -245,14 +242,13 @@ def _with(base: Inputs, at: int, made: Callable[[], Array]) -> Inputs:
 def structure_limit(operation: Operation) -> int:
     """The largest magnitude of the whole numbers, of which all K products of one sign are exact and
     finite; 0: there is none."""
-    s, k = operation.signature, operation.matmul_shape.k
-    limit = exact_integer_limit(operation)
-    if not s.lhs.is_integer:
-        room = 2.0**s.accumulator.significand_bits
-        if s.blocks is None:
-            room = min(room, s.result.maximum / max(1.0, abs(s.alpha)) / 4)
-        limit = min(limit, math.isqrt(int(room / k)))
-    return limit
+    s, limit = operation.signature, exact_integer_limit(operation)
+    if s.lhs.is_integer:
+        return limit
+    room = 2.0**s.accumulator.significand_bits
+    if s.blocks is None:
+        room = min(room, s.result.maximum / max(1.0, abs(s.alpha)) / 4)
+    return min(limit, math.isqrt(int(room / operation.matmul_shape.k)))
 
 
 def _integers(operation: Operation, limit: int, rng: np.random.Generator) -> Inputs:
@@ -273,7 +269,7 @@ def _stored(values: Float64Array, spec: TensorSpec) -> Array:
     return to_storage(quantize(values, spec.dtype), spec)
 
 
-def _matrices(values: Float64Array) -> Float64Array:
+def matrices_of(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """`values` as one or more matrices: a vector as a row, an image or a filter as one matrix."""
     if values.ndim == 4:
         return values.reshape(1, -1, values.shape[-1])
@@ -290,7 +286,7 @@ def _structured(
 ) -> Array:
     """The operand `base` with a structure in all of its matrices, as it is stored."""
     rng, values = np.random.default_rng(stream), np.array(base)
-    for matrix in _matrices(values):
+    for matrix in matrices_of(values):
         if spec.role.startswith("scale_"):
             other = np.where(rng.random(matrix.shape) < 0.5, 2.0, 0.5)
         else:
@@ -303,18 +299,15 @@ def _varied(
     whole: Float64Array, other: Float64Array, variant: str, rng: np.random.Generator
 ) -> Float64Array:
     """`whole`, or `other` in a part of it."""
-    rows, columns = whole.shape
     changed: Mask = np.zeros(whole.shape, dtype=np.bool_)
     row, column = (int(rng.integers(size // 3, size)) for size in whole.shape)
     if variant == "but for one element":
         changed[row, column] = True
     elif variant == "but for one line":
-        if rows > 1 and rng.random() < 0.5:
-            changed[row] = True
-        else:
-            changed[:, column] = True
+        is_row = len(whole) > 1 and rng.random() < 0.5
+        changed[row if is_row else (slice(None), column)] = True
     elif variant == "where one would look":
-        changed = _unseen(rows, columns)
+        changed = _unseen(*whole.shape)
     # Where both agree nothing would change.
     return np.where(changed, np.where(other == whole, -other, other), whole)
 
@@ -464,10 +457,10 @@ def one_of_many(operation: Operation, seed: int, codes: str) -> Contents | None:
     numbers[where > 7 / 8] = -top
     ones = np.zeros(other.shape)
     lines = np.swapaxes(ones, -1, -2) if codes == "lhs" else ones
-    for matrix in _matrices(lines):
-        k = matrix.shape[1]
-        places = (np.arange(len(matrix)) * k // len(matrix) + rng.integers(k)) % k
-        matrix[np.arange(len(matrix)), places] = rng.choice((-1.0, 1.0), len(matrix))
+    for matrix in matrices_of(lines):
+        rows, k = np.arange(len(matrix)), matrix.shape[1]
+        places = (rows * k // len(matrix) + rng.integers(k)) % k
+        matrix[rows, places] = rng.choice((-1.0, 1.0), len(matrix))
     at = 0 if codes == "lhs" else 1
     base[at], base[1 - at] = _stored(numbers, spec), _stored(ones, other)
     return Contents(f"{codes} of every bit, and a single one along K", tuple(base))
@@ -512,17 +505,16 @@ def specials(operation: Operation, seed: int) -> Iterator[Contents]:
     if not limit or operation.signature.lhs.is_integer:
         return
     base = _integers(operation, limit, rng)
-    specs, blocks = operation.inputs, operation.signature.blocks
+    blocks = operation.signature.blocks
     is_convolution = isinstance(operation.shape, Conv2dShape)
     for is_infinite in (False, True):
         made: list[tuple[int, Contents]] = []
-        for at, spec in enumerate(specs):
-            if spec.role in ("lhs", "rhs") and (is_convolution or spec.dtype is E2M1):
-                continue
+        for at, spec in enumerate(operation.inputs):
             is_block_factor = spec.role.startswith("scale_") and blocks is not None
-            if is_infinite and (spec.dtype in FORMATS_WITHOUT_INFINITY or is_block_factor):
-                continue
-            for first in (0, 1):
+            has_none = spec.role in ("lhs", "rhs") and (is_convolution or spec.dtype is E2M1)
+            if is_infinite:
+                has_none |= spec.dtype in FORMATS_WITHOUT_INFINITY or is_block_factor
+            for first in () if has_none else (0, 1):
                 made.append((at, _spoiled(operation, base, at, first, is_infinite, rng)))
                 yield made[-1][1]
         if len(made) > 2:
@@ -589,8 +581,8 @@ def nan_codes(dtype: DType, count: int) -> Array:
     storage = numpy_dtype(dtype)
     unsigned = np.dtype(f"u{storage.itemsize}")
     whole = (1 << 8 * storage.itemsize) - 1
-    exponent = int(np.array([np.inf]).astype(storage).view(unsigned)[0])
-    candidates = [int(np.array([np.nan]).astype(storage).view(unsigned)[0]), whole, whole >> 1]
+    exponent, nan = map(int, np.array([np.inf, np.nan]).astype(storage).view(unsigned))
+    candidates = [nan, whole, whole >> 1]
     quiet = 1 << max(0, dtype.significand_bits - 2)
     candidates += [exponent | 1, exponent | quiet | 1, (whole >> 1) ^ 1]
     codes = np.array(candidates, dtype=unsigned).view(storage)
@@ -599,8 +591,7 @@ def nan_codes(dtype: DType, count: int) -> Array:
 
 def affected_by(operation: Operation, spec: TensorSpec, where: Mask) -> Mask:
     """Elements of the result that depend on the elements `where` of the operand `spec`."""
-    shape = operation.output.shape
-    blocks = operation.signature.blocks
+    shape, blocks = operation.output.shape, operation.signature.blocks
     if spec.role == "lhs":
         found = where.any(axis=-1, keepdims=True)
     elif spec.role == "rhs":
@@ -608,8 +599,7 @@ def affected_by(operation: Operation, spec: TensorSpec, where: Mask) -> Mask:
     elif spec.role == "scale_a" and blocks is not None:
         found = np.repeat(where.any(axis=-1, keepdims=True), blocks.rows, -2)[..., : shape[-2], :]
     elif spec.role == "scale_b" and blocks is not None:
-        lines = np.repeat(where.any(axis=-2, keepdims=True), blocks.columns, -1)
-        found = lines[..., : shape[-1]]
+        found = np.repeat(where.any(axis=-2, keepdims=True), blocks.columns, -1)[..., : shape[-1]]
     else:
         found = where
     return np.array(np.broadcast_to(found, shape))
@@ -625,11 +615,10 @@ def _signs(
     s = operation.signature
     marked = np.where(where, np.sign(tensors[spec.role]), 0.0)
     if spec.role in ("lhs", "rhs"):
-        parts = (marked, np.sign(tensors["rhs"]))
-        if spec.role == "rhs":
-            parts = (np.sign(tensors["lhs"]), marked)
-        total = parts[0] @ parts[1] * np.sign(s.alpha)
-        count = np.abs(parts[0]) @ np.abs(parts[1])
+        lhs = marked if spec.role == "lhs" else np.sign(tensors["lhs"])
+        rhs = marked if spec.role == "rhs" else np.sign(tensors["rhs"])
+        total = lhs @ rhs * np.sign(s.alpha)
+        count = np.abs(lhs) @ np.abs(rhs)
         if s.scaling is not Scaling.NONE and s.blocks is None:
             total = total * np.sign(tensors["scale_a"]) * np.sign(tensors["scale_b"])
         agreed = np.where(np.abs(total) == count, np.sign(total), 0.0)

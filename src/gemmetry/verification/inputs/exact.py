@@ -109,9 +109,8 @@ class ExactCase:
 
     @property
     def nbytes(self) -> int:
-        kept = sum(array.nbytes for array in self.inputs)
-        kept += 0 if self.expected is None else self.expected.nbytes
-        return kept + (0 if self.reference is None else self.reference.nbytes)
+        kept = (*self.inputs, self.expected, self.reference)
+        return sum(one.nbytes for one in kept if one is not None)
 
 
 ExactInputs = Callable[[Operation, int, Matmul, bool], ExactCase | None]
@@ -164,11 +163,8 @@ def integers_up_to(
     """Like :func:`integers` with A and B in ±[1, limit]; None where that is not exact."""
     if limit > exact_integer_limit(operation):
         return None
-    arrays = other_operands(operation, seed)
-    for spec in operation.inputs[:2]:
-        arrays[spec.role] = random_integers(spec, limit, seed)
-    inputs = tuple(arrays[spec.role] for spec in operation.inputs)
-    return case_of(operation, inputs, matmul, round_once)
+    lhs, rhs = (random_integers(spec, limit, seed) for spec in operation.inputs[:2])
+    return case_of(operation, with_others(operation, seed, lhs, rhs), matmul, round_once)
 
 
 def promoted(
@@ -177,9 +173,7 @@ def promoted(
     """Positive fp8 numbers whose whole sum needs more than the 14 bits that Hopper's fp8 sums keep,
     while sums of 128 products, after which a kernel must move them to the accumulator, need no more
     (sources in :mod:`gemmetry.numerics.bounds`). None where they do not apply."""
-    s = operation.signature
-    low, high = PROMOTED
-    k = operation.matmul_shape.k
+    s, k, (low, high) = operation.signature, operation.matmul_shape.k, PROMOTED
     # Sums of blocks, which have factors from 1/16 to 4, are exact in 24 bits of that range.
     largest = high**2 * k * max(1.0, abs(s.alpha)) * (1 if s.blocks is None else _SPAN_OF_BLOCKS)
     if not (s.lhs.is_fp8 and s.rhs.is_fp8) or s.accumulator.significand_bits < 24:
@@ -187,13 +181,12 @@ def promoted(
     typical = ((low + high) / 2) ** 2 * k
     if typical < 2**15 or largest > min(s.result.maximum, 2**24):
         return None
-    arrays = other_operands(operation, seed)
+    drawn = []
     for spec in operation.inputs[:2]:
-        entropy = [seed % 2**64, spec.role == "lhs", *spec.shape]
-        rng = np.random.default_rng(entropy)
+        rng = np.random.default_rng([seed % 2**64, spec.role == "lhs", *spec.shape])
         values = rng.integers(low, high, spec.storage_shape, dtype=np.int32, endpoint=True)
-        arrays[spec.role] = quantize(values.astype(np.float32), spec.dtype)
-    inputs = tuple(arrays[spec.role] for spec in operation.inputs)
+        drawn.append(quantize(values.astype(np.float32), spec.dtype))
+    inputs = with_others(operation, seed, *drawn)
     return exact_case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
 
 
@@ -236,8 +229,7 @@ def exact_case(
         largest_partial: the largest partial sum of `product`; None: no partial sum exceeds it.
         terms: number of terms of such a sum; 0: K.
     """
-    tensors = logical_tensors(operation, inputs)
-    s = operation.signature
+    s, tensors = operation.signature, logical_tensors(operation, inputs)
     if s.lhs.is_integer or (round_once and rounds_once(operation)):
         if s.alpha == 1 and s.accumulator.significand_bits in range(1, 25):
             # One rounding from float32 is several times faster than from float64.
@@ -266,23 +258,20 @@ def _folds_exactly(operation: Operation, tensors: Mapping[str, Array]) -> bool:
     multiplied into A or B, and where they begin with beta·C: factors are powers of two, and beta·C
     is a small multiple of the sum's unit."""
     s = operation.signature
-    for role in ("scale_a", "scale_b"):
-        if role in tensors and (np.frexp(np.abs(to_float64(tensors[role])))[0] != 0.5).any():
-            return False
+    scales = (np.abs(to_float64(tensors[role])) for role in tensors if role.startswith("scale_"))
+    if any((np.frexp(scale)[0] != 0.5).any() for scale in scales):
+        return False
     if not is_power_of_two_or_zero(s.alpha):
         return False
-    if s.alpha == 0 or s.beta == 0:
-        return True
-    steps = s.beta / s.alpha
+    steps = s.beta / s.alpha if s.alpha else 0.0
     return steps.is_integer() and abs(steps) <= _MOST_STEPS
 
 
-def other_operands(operation: Operation, seed: int) -> dict[str, Array]:
-    """Integers for the operands other than A and B, by role."""
+def with_others(operation: Operation, seed: int, lhs: Array, rhs: Array) -> tuple[Array, ...]:
+    """A and B, and integers for the other operands."""
     if len(operation.inputs) == 2:
-        return {}
-    made = make_inputs(operation, distribution="integers", seed=seed)
-    return {spec.role: array for spec, array in zip(operation.inputs, made, strict=True)}
+        return lhs, rhs
+    return lhs, rhs, *make_inputs(operation, distribution="integers", seed=seed)[2:]
 
 
 def random_integers(
@@ -296,7 +285,8 @@ def random_integers(
     stored = None if scales is None else to_logical(np.broadcast_to(scales, spec.shape), spec)
     result = np.empty(spec.storage_shape, numpy_dtype(spec.dtype))
 
-    def finish(rows: slice) -> None:
+    def finish(start: int) -> None:
+        rows = slice(start, start + step)
         part = values[rows]
         part += part >= 0
         codes: Floats = part.astype(wide)
@@ -305,8 +295,7 @@ def random_integers(
         result[rows] = quantize(codes, spec.dtype)
 
     step = max(1, _BLOCK * values.shape[0] // max(1, values.size))
-    starts = range(0, values.shape[0], step)
-    deque(in_order(finish, [slice(start, start + step) for start in starts]), maxlen=0)
+    deque(in_order(finish, range(0, values.shape[0], step)), maxlen=0)
     return result
 
 
@@ -374,8 +363,6 @@ class CaseCache:
 def _case_bytes(case: ExactCase | None) -> int:
     return 0 if case is None else case.nbytes
 
-
-_ORDER = tuple(ChangeKind)
 
 _FACTORS = (0, 1)
 """Positions of A and B, whose elements each affect a whole line of the result."""
@@ -453,7 +440,7 @@ def draw_steps(
             current[place] = change.contents
             continue
         current[place] = np.array(current[place])
-        kinds = sorted({kind for kind, of in wanted if of == place}, key=_ORDER.index)
+        kinds = [kind for kind in ChangeKind if (kind, place) in wanted]
         everywhere = place not in _FACTORS
         for kind in kinds:
             drawn: tuple[InputChange, ...] = ()
@@ -472,10 +459,10 @@ def draw_steps(
 def _exchanges(operation: Operation, place: int) -> tuple[ChangeKind, ...]:
     if has_crossings(operation, place) and not _is_images(operation, place):
         return ChangeKind.CROSSED, ChangeKind.EXCHANGED
-    spec = operation.inputs[place]
-    if np.prod(spec.shape) > _line_count(operation, place):
+    count = _line_count(operation, place)
+    if operation.inputs[place].elements > count:
         return (ChangeKind.ELEMENTS_SWAPPED,)
-    return (ChangeKind.SWAPPED,) if _line_count(operation, place) > 1 else ()
+    return (ChangeKind.SWAPPED,) if count > 1 else ()
 
 
 def _is_worth_it(operation: Operation, kind: ChangeKind, place: int) -> bool:

@@ -42,11 +42,10 @@ from gemmetry.domain.operation import (
     Scaling,
     TensorSpec,
 )
-from gemmetry.numerics.bounds import rounds_once
+from gemmetry.numerics.bounds import adds_operand, rounds_once
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
 from gemmetry.numerics.references import (
     Matmul,
-    Reference,
     exact_product,
     factors_of_product,
     logical_tensors,
@@ -61,6 +60,7 @@ from gemmetry.numerics.storage import (
     Floats,
     absolute,
     finite_range,
+    magnitude_bits,
     numpy_dtype,
     quantize,
     smallest_normal,
@@ -68,13 +68,14 @@ from gemmetry.numerics.storage import (
     to_float32,
     to_float64,
 )
+from gemmetry.verification.inputs.contents import matrices_of
 from gemmetry.verification.inputs.exact import (
     ExactCase,
     case_of,
     exact_case,
     line_axis,
-    other_operands,
     random_integers,
+    with_others,
 )
 
 SPREAD = (17, -20)
@@ -155,23 +156,21 @@ def selecting_inputs(
         limit = min(limit, int(min(s.result.maximum, 2.0**53) / ones))
     if limit < 1:
         return None
-    arrays = other_operands(operation, seed + 1)
-    specs = {spec.role: spec for spec in operation.inputs}
-    selecting = "rhs" if codes == "lhs" else "lhs"
+    lhs, rhs = operation.inputs[:2]
+    spec, selecting = (lhs, rhs) if codes == "lhs" else (rhs, lhs)
     if nudged_by is not None:
-        close = _close_codes(operation, specs[codes], limit, seed, nudged_by)
-        if close is None:
+        numbers = _close_codes(operation, spec, limit, seed, nudged_by)
+        if numbers is None:
             return None
-        arrays[codes] = close
     else:
-        scales = _line_scales(operation, specs[codes], limit, ones)
-        arrays[codes] = random_integers(specs[codes], limit, seed, scales)
-        lines = np.moveaxis(to_logical(arrays[codes], specs[codes]), line_axis(specs[codes]), 0)
+        numbers = random_integers(spec, limit, seed, _line_scales(operation, spec, limit, ones))
+        lines = np.moveaxis(to_logical(numbers, spec), line_axis(spec), 0)
         is_images = isinstance(operation.shape, Conv2dShape) and codes == "lhs"
         if not is_images and len(lines) >= _FEWEST_LINES:
             lines[len(lines) // 2] = 0
-    arrays[selecting] = _ones(operation, specs[selecting])
-    return tuple(arrays[spec.role] for spec in operation.inputs), ones
+    chosen = _ones(operation, selecting)
+    factors = (numbers, chosen) if codes == "lhs" else (chosen, numbers)
+    return with_others(operation, seed + 1, *factors), ones
 
 
 def selected(
@@ -233,10 +232,7 @@ def _line_scales(
         limit: the largest code. ones: number of codes per sum.
     """
     s = operation.signature
-    is_line_of_a = spec.role == "lhs"
-    is_added_to = s.beta != 0 or not {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.isdisjoint(
-        s.epilogue
-    )
+    is_line_of_a, is_added_to = spec.role == "lhs", adds_operand(operation)
     if isinstance(operation.shape, Conv2dShape) and is_line_of_a:
         return None
     if _WIDE_EXPONENTS.issuperset((spec.dtype, s.result, s.accumulator)):
@@ -250,9 +246,8 @@ def _line_scales(
         # Headroom of a result for alpha, scales and addends.
         factor = max(1.0, abs(s.alpha)) * (1 if s.scaling is Scaling.NONE else _LARGEST_SCALE)
         factor *= 1 + is_added_to
-        room = min(
-            spec.dtype.maximum, s.accumulator.maximum / ones, s.result.maximum / ones / factor
-        )
+        sums = min(s.accumulator.maximum / ones, s.result.maximum / ones / factor)
+        room = min(spec.dtype.maximum, sums)
         smallest = max(smallest_normal(dtype) for dtype in (spec.dtype, s.accumulator, s.result))
         up = max(0, min(SPREAD[0], math.floor(math.log2(room / limit))))
         down = max(SPREAD[1], round(math.log2(smallest))) if is_plain else 0
@@ -270,24 +265,16 @@ def _ones(operation: Operation, spec: TensorSpec) -> Array:
         pixels = np.indices(spec.shape[:-1]).sum(axis=0)
         np.put_along_axis(logical, (pixels % spec.shape[-1])[..., np.newaxis], one, axis=-1)
     else:
-        matrices = logical.reshape(-1, *_matrix_shape(spec))
+        matrices = matrices_of(logical)
         rows, columns = matrices.shape[1:]
         steps = np.arange(max(rows, columns))
         # The shift by the matrix's index distinguishes the matrices of a batch.
         shifts = np.arange(matrices.shape[0])[:, np.newaxis]
-        along_k = steps + shifts
-        if spec.role == "rhs":
-            matrices[shifts, along_k % rows, steps % columns] = one
-        else:
-            matrices[shifts, steps % rows, along_k % columns] = one
+        along_m, along_n = (
+            (steps + shifts, steps) if spec.role == "rhs" else (steps, steps + shifts)
+        )
+        matrices[shifts, along_m % rows, along_n % columns] = one
     return to_storage(logical, spec)
-
-
-def _matrix_shape(spec: TensorSpec) -> tuple[int, int]:
-    """(K, N) of a filter in its implicit GEMM, else the last two axes."""
-    if len(spec.shape) == 4:
-        return math.prod(spec.shape[:-1]), spec.shape[-1]
-    return spec.shape[-2], spec.shape[-1]
 
 
 def _gathered(shape: MatmulShape, codes: Floats, role: str, ones: Floats | None = None) -> Floats:
@@ -382,9 +369,9 @@ def _room(values: Array, dtype: DType, *, axis: int) -> tuple[Powers, Powers]:
     """The smallest and the largest power of two for each k, so that no number becomes subnormal or
     too large; ``axis`` is that of k."""
     mantissa = _MANTISSA_BITS[dtype]
-    bits = _magnitude_bits(values)
+    bits = magnitude_bits(values)
     others = tuple(i for i in range(values.ndim) if i != values.ndim + axis)
-    top = int(_magnitude_bits(np.array([dtype.maximum], numpy_dtype(dtype)))[0]) >> mantissa
+    top = int(magnitude_bits(np.array([dtype.maximum], numpy_dtype(dtype)))[0]) >> mantissa
     # A carry into the top field of e4m3 could meet its NaN.
     top -= dtype is E4M3
     largest = bits.max(axis=others) >> mantissa
@@ -392,13 +379,6 @@ def _room(values: Array, dtype: DType, *, axis: int) -> tuple[Powers, Powers]:
     least, most = (1 - smallest.astype(np.int64)), (top - largest.astype(np.int64))
     fixed = (smallest == 0) | (most < 0)
     return np.where(fixed, 0, np.minimum(least, 0)), np.where(fixed, 0, most)
-
-
-def _magnitude_bits(values: Array) -> npt.NDArray[np.unsignedinteger]:
-    """The bits of |values| as unsigned integers, in the same shape."""
-    unsigned = np.dtype(f"u{values.dtype.itemsize}")
-    mask = unsigned.type((1 << (8 * unsigned.itemsize - 1)) - 1)
-    return cast("npt.NDArray[np.unsignedinteger]", values.view(unsigned) & mask)
 
 
 def _spread(low: Powers, high: Powers) -> Powers:
@@ -410,11 +390,9 @@ def _spread(low: Powers, high: Powers) -> Powers:
 
 def _times_power(values: Array, powers: Powers, dtype: DType) -> Array:
     """`values` · 2**`powers`, by their exponent fields; zeros stay."""
-    unsigned = np.dtype(f"u{values.dtype.itemsize}")
-    bits = values.view(unsigned)
-    added = (powers << _MANTISSA_BITS[dtype]).astype(unsigned)  # Modulo 2**bits: also negative.
-    changed = np.where(_magnitude_bits(values) == 0, bits, bits + added)
-    return cast(Array, changed.view(values.dtype))
+    bits = values.view(f"u{values.dtype.itemsize}")
+    added = (powers << _MANTISSA_BITS[dtype]).astype(bits.dtype)  # Modulo 2**bits: also negative.
+    return np.where(magnitude_bits(values) == 0, bits, bits + added).view(values.dtype)
 
 
 def is_homogeneous(operation: Operation) -> bool:
@@ -487,15 +465,11 @@ def overflowing(operation: Operation, case: ExactCase) -> ExactCase | None:
     a = _scaled(case.inputs[0], lhs, powers, axis=-2)
     b = _scaled(case.inputs[1], rhs, np.array([for_b]), axis=-1)
     shifted = _shifted(operation, case, (a, b, *case.inputs[2:]), rows + np.float64(for_b))
-    return shifted if _overflows(s.result, shifted) else None
-
-
-def _overflows(dtype: DType, case: ExactCase) -> bool:
-    if not _is_finite(case):
-        return True
-    if case.reference is None:
-        return False
-    return bool((np.abs(to_float64(case.reference.value)) > 2 * dtype.maximum).any())
+    is_beyond = not _is_finite(shifted)
+    if shifted.reference is not None:
+        values = np.abs(to_float64(shifted.reference.value))
+        is_beyond = bool((values > 2 * s.result.maximum).any())
+    return shifted if is_beyond else None
 
 
 def _scaled(array: Array, spec: TensorSpec, powers: Powers, *, axis: int) -> Array:
@@ -519,14 +493,8 @@ def _shifted(
     if case.expected is not None:
         wide = to_float64(case.expected) * factor
         return replace(case, inputs=inputs, expected=quantize(wide, operation.signature.result))
-    reference = case.reference
-    assert reference is not None
-    extra = reference.extra_rounding
-    scaled = Reference(
-        to_float64(reference.value) * factor,
-        reference.magnitude * factor,
-        None if extra is None else extra * factor,
-    )
+    assert case.reference is not None
+    scaled = replace(case.reference.of(lambda array: to_float64(array) * factor), sizes=None)
     return replace(case, inputs=inputs, reference=scaled)
 
 
@@ -581,7 +549,7 @@ def _scaled_blocks(operation: Operation, seed: int, matmul: Matmul) -> ExactCase
             inputs[i] = _factors(operation, spec, product, seed)
     product, magnitude = (
         to_float64(selected(operation, given, matmul, codes="lhs", rounds=True))
-        for given in (inputs, list(map(absolute, inputs)))
+        for given in (inputs, [absolute(array) for array in inputs])
     )
     reference = with_epilogue(operation, product, magnitude, logical_tensors(operation, inputs))
     m, n, k, _ = operation.matmul_shape
@@ -611,11 +579,9 @@ def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int)
 def _factors_room(result: DType, product: Floats, alpha: float) -> tuple[int, int]:
     """The smallest and the largest power of two of a product of two factors, each below 2, so that
     `product` stays normal and finite in the format of the result; finiteness has priority."""
-    sizes = np.abs(product)
-    largest = float(sizes.max(initial=1.0)) * alpha * 4
-    high = math.floor(math.log2(result.maximum / largest))
+    largest = float(np.abs(product).max(initial=1.0)) * alpha * 4
+    high = min(math.floor(math.log2(result.maximum / largest)), WIDEST_PRODUCT)
     low = math.ceil(math.log2(smallest_normal(result)))
-    high = min(high, WIDEST_PRODUCT)
     return min(max(low, -WIDEST_PRODUCT), high), high
 
 
@@ -633,10 +599,9 @@ def cancelled(
         return None
     inputs = list(make_inputs(operation, distribution="integers", seed=seed))
     due = _scaled_product(operation, inputs, matmul)
-    (place,) = (i for i, spec in enumerate(operation.inputs) if spec.role == "addend")
-    spec = operation.inputs[place]
-    addend = _rounded(-due / s.beta, spec.dtype)
-    inputs[place] = to_storage(addend, spec)
+    # C follows A and B.
+    addend = _rounded(-due / s.beta, s.result)
+    inputs[2] = to_storage(addend, operation.inputs[2])
     if not np.any(due + s.beta * to_float64(addend)):
         return None
     case = case_of(operation, tuple(inputs), matmul, False)
