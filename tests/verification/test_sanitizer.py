@@ -9,7 +9,6 @@ import pytest
 from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.protocol import (
     ERROR_EXIT_STATUS,
-    SanitizedRun,
     find_sanitizer,
     sanitizer_command,
     sanitizer_result,
@@ -24,9 +23,7 @@ CLEAN, MEMCHECK = OUTPUTS["clean"], OUTPUTS["memcheck"]
 
 def result(tool, output, status=0, launched=None):
     is_launched = "gemmetry: launching" in output if launched is None else launched
-    return sanitizer_result(
-        SanitizedRun(tool=tool, output=output, status=status, launched=is_launched, seconds=9)
-    )
+    return sanitizer_result(tool, output, status, launched=is_launched, seconds=9)
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "synccheck", "initcheck"])

@@ -37,7 +37,6 @@ from gemmetry.verification.companions import Companions, tail_operations
 from gemmetry.verification.launching import FLOAT_SENTINELS
 from gemmetry.verification.protocol import (
     PROGRAM,
-    SanitizedRun,
     find_sanitizer,
     sanitizer_command,
     sanitizer_result,
@@ -160,9 +159,7 @@ def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:
         printed, _ = process.communicate()
     output = printed[-MAX_OUTPUT_BYTES:].decode(errors="replace")
     launched = LAUNCHING in output
-    return sanitizer_result(
-        SanitizedRun(tool=tool, output=output, status=status, launched=launched, seconds=seconds)
-    )
+    return sanitizer_result(tool, output, status, launched=launched, seconds=seconds)
 
 
 def _operations(dispatch: Dispatch) -> Iterator[Operation]:

@@ -35,7 +35,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -133,12 +133,7 @@ CHECKS: tuple[Check, ...] = (
     Check("paranoid", memory.check_wide_range, 1),
     Check("paranoid", memory.check_cancellation, 1),
     Check("paranoid", calls.check_many_repeats, calls.REPEATS),
-    Check(
-        "standard",
-        calls.check_under_load,
-        fewest=calls.FEWEST_CALLS,
-        more_at_paranoid=calls.CALLS_UNDER_LOAD,
-    ),
+    Check("standard", calls.check_under_load, 0, calls.FEWEST_CALLS, calls.CALLS_UNDER_LOAD),
     Check("standard", calls.check_results_stay),
 )
 """The checks in the order in which they run; the first failure determines the reason. ``form``
@@ -147,8 +142,8 @@ comes before all of them, and ends the verification if it fails."""
 
 def checks_of(level: str) -> list[Check]:
     """The checks that run at `level`."""
-    wanted = LEVELS.index(level)
-    return [check for check in CHECKS if LEVELS.index(check.level) <= wanted]
+    wanted = LEVELS[: LEVELS.index(level) + 1]
+    return [check for check in CHECKS if check.level in wanted]
 
 
 _WITH_REASON = (CheckOutcome.NOT_APPLICABLE, CheckOutcome.INCOMPLETE, CheckOutcome.PROPERTY)
@@ -249,63 +244,39 @@ def verify(
     verdict = replace(verdict, zero_share=zero_share(inputs), refused_shapes=refused)
     if judge_rivals and reference is not None:
         verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))
-    if not results[0].is_failure:
-        verdict = _with_errors(verdict, context)
+    if not results[0].is_failure and context.first_errors.has_finite_errors:
+        errors = context.first_errors
+        verdict = replace(
+            verdict,
+            max_error_ratio=errors.max_ratio,
+            relative_frobenius_error=errors.relative_frobenius,
+            signed_bias=errors.signed_bias,
+            accuracy_class=accuracy_class(operation, errors.largest_error),
+        )
     if on_right is not None and verdict.status is not Verification.FAILED:
         on_right(context.first_digest)
-    return _with_evidence(verdict, results, context, on_failure)
-
-
-def _with_errors(verdict: Verdict, context: Context) -> Verdict:
-    errors = context.first_errors
-    if not errors.has_finite_errors:
-        return verdict
-    return replace(
-        verdict,
-        max_error_ratio=errors.max_ratio,
-        relative_frobenius_error=errors.relative_frobenius,
-        signed_bias=errors.signed_bias,
-        accuracy_class=accuracy_class(context.operation, errors.largest_error),
-    )
-
-
-def _with_evidence(
-    verdict: Verdict,
-    results: Sequence[CheckResult],
-    context: Context,
-    on_failure: Callable[[Evidence], str | None] | None,
-) -> Verdict:
     kept = (context.evidence.get(result.name) for result in results if result.is_failure)
-    evidence = next((found for found in kept if found is not None), None)
-    if evidence is None:
-        return verdict
-    if evidence.bad is not None:
-        tile = context.companions.tile if context.companions is not None else None
+    evidence = next(filter(None, kept), None)
+    if evidence is not None and evidence.bad is not None:
         drawn = error_map(evidence.operation, evidence.bad, tile=tile)
         verdict = replace(verdict, error_map=drawn)
-    path = on_failure(evidence) if on_failure is not None else None
-    return replace(verdict, evidence_path=path)
+    if evidence is not None and on_failure is not None:
+        verdict = replace(verdict, evidence_path=on_failure(evidence))
+    return verdict
 
 
 def with_check(verdict: Verdict, result: CheckResult) -> Verdict:
     """`verdict` with one more check; a failed check makes it failed, a warning makes a passed one
     warned, and either is the reason then."""
     updated = replace(verdict, checks={**verdict.checks, result.name: result.text})
-    if result.outcome is CheckOutcome.WARNED and verdict.status is Verification.PASSED:
-        return replace(updated, status=Verification.WARNED, reason=_reason(result))
-    if result.outcome is not CheckOutcome.FAILED or verdict.status is Verification.FAILED:
-        return updated
-    return replace(
-        updated,
-        status=Verification.FAILED,
-        reason=_reason(result),
-        first_bad=result.first_bad or None,
-    )
-
-
-def _reason(result: CheckResult) -> str:
     where = f"; first at {result.first_bad}" if result.first_bad else ""
-    return f"{result.name}: {result.detail}{where}"
+    reason = f"{result.name}: {result.detail}{where}"
+    if result.outcome is CheckOutcome.WARNED and verdict.status is Verification.PASSED:
+        return replace(updated, status=Verification.WARNED, reason=reason)
+    if not result.is_failure or verdict.status is Verification.FAILED:
+        return updated
+    first_bad = result.first_bad or None
+    return replace(updated, status=Verification.FAILED, reason=reason, first_bad=first_bad)
 
 
 PROGRAM = "compute-sanitizer"
@@ -325,21 +296,6 @@ _REFUSED = re.compile(r"device not supported|not supported on this|Initializatio
 _NOT_A_FINDING = re.compile(r"^(COMPUTE-SANITIZER|Program hit |Target application returned|$)")
 _DETAILS = ("at ", "and ", "by thread", "Address ", "Access at ")
 _MAX_FINDING = 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SanitizedRun:
-    """One launch under a tool, as it ended."""
-
-    tool: str
-    output: str
-    """Standard output and error together."""
-    status: int | None
-    """Exit status; None: the launch was stopped because its time limit was reached."""
-    launched: bool
-    """Whether the program got as far as launching the dispatch."""
-    seconds: float = 0.0
-    """The time limit in seconds, where it was reached."""
 
 
 def find_sanitizer(environment: Mapping[str, str]) -> Path | None:
@@ -363,32 +319,36 @@ def sanitizer_command(program: Path, tool: str, command: Sequence[str]) -> list[
     ]  # fmt: skip
 
 
-def sanitizer_result(run: SanitizedRun) -> CheckResult:
-    """The tool's findings as the result of the check with its name.
+def sanitizer_result(
+    name: str, output: str, status: int | None, *, launched: bool, seconds: float
+) -> CheckResult:
+    """The findings of one launch under the tool `name`, as the result of the check with its name.
 
     Only findings fail the check. If the tool could not do its work (unsupported device, time limit
     reached, launch failed for another reason), the check does not apply.
+
+    Args:
+        output: standard output and error together.
+        status: exit status; None: the launch was stopped when it had taken `seconds`.
+        launched: whether the program got as far as launching the dispatch.
     """
-    name = run.tool
-    if run.status is None:
-        return not_applicable(f"it did not end within {run.seconds:g} s", name)
-    lines = [line.rstrip() for line in run.output.splitlines()]
+    if status is None:
+        return not_applicable(f"it did not end within {seconds:g} s", name)
+    lines = [line.rstrip() for line in output.splitlines()]
     reported = [line for line in lines if line.startswith(_PREFIX)]
     refusal = next((line for line in reported if _REFUSED.search(line)), "")
     if refusal:
         return not_applicable(f"the tool failed: {_strip(refusal)}", name)
     summary = next((match for line in reported if (match := _SUMMARY.match(line))), None)
-    if summary is None or not run.launched:
-        return not_applicable(
-            f"no launch under the tool: {_why(reported, lines, run.status)}", name
-        )
+    if summary is None or not launched:
+        return not_applicable(f"no launch under the tool: {_why(reported, lines, status)}", name)
     count = int(summary["count"])
     if count == 0:
-        if run.status not in (0, ERROR_EXIT_STATUS):
-            return not_applicable(f"the launch failed: {_why([], lines, run.status)}", name)
+        if status not in (0, ERROR_EXIT_STATUS):
+            return not_applicable(f"the launch failed: {_why([], lines, status)}", name)
         return passed(name=name)
     finding = f"{count} found, first: {_first_finding(reported)}"
-    if summary["errors"] is not None and int(summary["errors"]) == 0:
+    if int(summary["errors"] or count) == 0:
         return warned(finding, name)
     return failed(finding, name=name)
 
@@ -398,14 +358,11 @@ def _first_finding(reported: Sequence[str]) -> str:
     parts: list[str] = []
     for line in reported:
         text = _strip(line)
-        if _SUMMARY.match(line) or _NOT_A_FINDING.match(text):
-            if parts:
-                break
-            continue
-        if not parts or text.startswith(_DETAILS):
-            parts.append(text)
-        else:
+        is_finding = not _SUMMARY.match(line) and not _NOT_A_FINDING.match(text)
+        if parts and not (is_finding and text.startswith(_DETAILS)):
             break
+        if is_finding:
+            parts.append(text)
     return " ".join(parts)[:_MAX_FINDING] or "it printed no details"
 
 
@@ -456,8 +413,13 @@ def with_accumulator_hint(
     is_tried = verdict.status is Verification.FAILED and verdict.accuracy_class in _CLASSES
     if not is_tried or companions is None:
         return verdict
-    own = replace(companions, known={})
-    for narrow in _narrower(operation):
+    own, s = replace(companions, known={}), operation.signature
+    narrower = [one for one in (F16, BF16) if one.significand_bits < s.accumulator.significand_bits]
+    # Each 16-bit format among the tensors that is narrower than the accumulator.
+    for accumulator in dict.fromkeys((s.result, s.lhs, s.rhs)):
+        if accumulator not in narrower:
+            continue
+        narrow = Operation(replace(s, accumulator=accumulator), operation.shape)
         with suppress(DispatchError), companions.built(narrow) as executable:
             if executable is None:
                 continue
@@ -465,16 +427,6 @@ def with_accumulator_hint(
                 executable, narrow, inputs, reference, level=level, seed=seed, companions=own
             )
             if found.status is not Verification.FAILED:
-                accumulator = narrow.signature.accumulator
                 hint = f"it is correct as a kernel that accumulates in {accumulator}: --accumulator"
                 return replace(verdict, reason=f"{verdict.reason}; {hint} {accumulator}")
     return verdict
-
-
-def _narrower(operation: Operation) -> Iterator[Operation]:
-    """`operation` with each 16-bit format among its tensors as the accumulator, where that is
-    narrower than its own."""
-    s = operation.signature
-    for dtype in dict.fromkeys((s.result, s.lhs, s.rhs)):
-        if dtype in (F16, BF16) and dtype.significand_bits < s.accumulator.significand_bits:
-            yield Operation(replace(s, accumulator=dtype), operation.shape)
