@@ -69,7 +69,6 @@ NO_OFFSET = Offset()
 class Placed:
     """The inputs and the output of a launch, in separate buffers."""
 
-    specs: tuple[TensorSpec, ...]
     arrays: tuple[Array, ...]
     """Contents of the inputs, on the host."""
     buffers: tuple[Buffer, ...]
@@ -162,16 +161,14 @@ class Launcher:
             offset: offset of the buffers, where the device supports it.
             keep_copies: see :meth:`keep_copies`.
         """
-        specs = self._inputs
         buffers = []
-        for spec, array in zip(specs, inputs, strict=True):
+        for spec, array in zip(self._inputs, inputs, strict=True):
             if self._zoned_device is not None:
-                buffer = self._allocate(spec, offset)
-                self.device.write(buffer, array, spec)
+                buffers.append(self._allocate(spec, offset))
+                self.device.write(buffers[-1], array, spec)
             else:
-                buffer = self.device.upload(array, spec)
-            buffers.append(buffer)
-        placed = Placed(specs, tuple(inputs), tuple(buffers), offset=offset)
+                buffers.append(self.device.upload(array, spec))
+        placed = Placed(tuple(inputs), tuple(buffers), offset=offset)
         if keep_copies:
             self.keep_copies(placed)
         return placed
@@ -179,12 +176,12 @@ class Launcher:
     def keep_copies(self, placed: Placed) -> None:
         """Copy the current inputs, so that :meth:`changed_inputs` needs no download; skipped where
         memory is short."""
-        if placed.copies is None and self.has_room(sum(spec.bytes for spec in placed.specs)):
+        if placed.copies is None and self.has_room(sum(spec.bytes for spec in self._inputs)):
             placed.copies = tuple(self.device.clone(buffer) for buffer in placed.buffers)
 
     def rewrite(self, placed: Placed, inputs: Sequence[Array]) -> None:
         """Write other contents to the same buffers."""
-        for spec, buffer, array in zip(placed.specs, placed.buffers, inputs, strict=True):
+        for spec, buffer, array in zip(self._inputs, placed.buffers, inputs, strict=True):
             self.device.write(buffer, array, spec)
         placed.arrays, placed.copies = tuple(inputs), None
 
@@ -230,7 +227,8 @@ class Launcher:
         self.device.synchronize()
         result = self._timed(placed, output, within)
         launch = self._launch(placed, output, result, sentinel)
-        launch.changed_inputs = self.changed_inputs(placed) if check_inputs else ()
+        if check_inputs:
+            launch.changed_inputs = self.changed_inputs(placed)
         return launch
 
     def launch_again(self, placed: Placed, output: Buffer) -> Launch:
@@ -241,7 +239,7 @@ class Launcher:
         """
         result = self._timed(placed, output)
         launch = self._returned(placed, output, result)
-        launch.returned_input = _shared(placed, result)
+        launch.returned_input = self._shared(placed, result)
         return launch
 
     def burst(self, placed: Placed, outputs: Sequence[Buffer]) -> list[Launch]:
@@ -295,8 +293,7 @@ class Launcher:
             ends = (1, len(pairs))
             while pairs:
                 input_zones = len(pairs) in ends
-                output, result = pairs.pop(0)
-                yield self._launch(placed, output, result, input_zones=input_zones)
+                yield self._launch(placed, *pairs.pop(0), input_zones=input_zones)
 
     def queue_changes(
         self, placed: Placed, changes: Sequence[ChangeStep]
@@ -315,7 +312,7 @@ class Launcher:
         output = self.output_of(placed)
 
         def prepared(edits: Sequence[Edit]) -> list[Callable[[], None]]:
-            return prepared_edits(self.device, placed.specs, placed.buffers, edits)
+            return prepared_edits(self.device, self._inputs, placed.buffers, edits)
 
         undo = [prepared(change.undoing) for change in changes]
         plan = [prepared(change.edits) for change in changes]
@@ -335,15 +332,15 @@ class Launcher:
         room = [device.clone(output) for _ in plan]
         del room
         device.synchronize()
-        results, copies = [], []
+        results = []
         with self._watching(len(plan)):
             for make in plan:
                 _call_all(make)
                 result = self._run(placed, output)
-                results.append(result)
-                copies.append(device.clone(result) if type(result) is type(output) else result)
+                is_buffer = type(result) is type(output)
+                results.append((result, device.clone(result) if is_buffer else result))
             device.synchronize()
-        for result, copy in zip(results, copies, strict=True):
+        for result, copy in results:
             returned = None if self.executable.writes_output else result
             yield self._returned(placed, output, copy), returned
 
@@ -372,7 +369,7 @@ class Launcher:
     def changed_inputs(self, placed: Placed) -> tuple[str, ...]:
         """Roles of inputs whose contents differ from the uploaded data."""
         device, changed = self.device, []
-        for i, (spec, buffer) in enumerate(zip(placed.specs, placed.buffers, strict=True)):
+        for i, (spec, buffer) in enumerate(zip(self._inputs, placed.buffers, strict=True)):
             if placed.copies is not None:
                 is_same = device.same_bytes(buffer, placed.copies[i])
             else:
@@ -385,9 +382,8 @@ class Launcher:
         """What is wrong with the type, dtype, shape or memory of a result; "" if nothing."""
         if launch.returned_type:
             return f"the result is a {launch.returned_type}, not a buffer of the device"
-        spec = self._output
+        spec, output = self._output, launch.output
         wanted = numpy_dtype(spec.dtype)
-        output = launch.output
         if output.dtype != wanted:
             return f"the result is {output.dtype}, not {wanted}"
         if output.shape != spec.storage_shape:
@@ -424,11 +420,11 @@ class Launcher:
         *,
         input_zones: bool = True,
     ) -> Launch:
-        pairs = list(zip(placed.specs, placed.buffers, strict=True))
         launch = self._returned(placed, output, result, sentinel)
-        launch.returned_input = _shared(placed, result)
+        launch.returned_input = self._shared(placed, result)
         if self._zoned_device is not None:
-            zoned = [*(pairs if input_zones else ()), (self._output, output)]
+            inputs = zip(self._inputs, placed.buffers, strict=True)
+            zoned = [*(inputs if input_zones else ()), (self._output, output)]
             intact = self._zoned_device.red_zones_intact
             launch.broken_zones = tuple(spec.role for spec, buffer in zoned if not intact(buffer))
         return launch
@@ -441,16 +437,15 @@ class Launcher:
         begin = offset.bytes_of(spec)
         return self._zoned_device.allocate_with_red_zones(spec, zone_bytes=zone, offset_bytes=begin)
 
+    def _shared(self, placed: Placed, result: Buffer) -> str:
+        """Role of the input in whose memory the result is; "" if in none."""
+        pairs = zip(self._inputs, placed.buffers, strict=True)
+        return next((spec.role for spec, buffer in pairs if _same(buffer, result)), "")
+
 
 def _call_all(calls: Sequence[Callable[[], None]]) -> None:
     for call in calls:
         call()
-
-
-def _shared(placed: Placed, result: Buffer) -> str:
-    """Role of the input in whose memory the result is; "" if in none."""
-    pairs = zip(placed.specs, placed.buffers, strict=True)
-    return next((spec.role for spec, buffer in pairs if _same(buffer, result)), "")
 
 
 def _same(left: Buffer, right: Buffer) -> bool:
