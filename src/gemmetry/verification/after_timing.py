@@ -141,19 +141,16 @@ class _Judge:
         if self.was_known:
             return "", ""
         if self.reference is None:
-            now = self.inputs
-            if change is not None:
-                now = changed_inputs(self.operation, self.inputs, change)
-            found = freivalds(self.operation, now, output, seed=self.seed, declared=self.declared)
+            operation, inputs = self.operation, self.inputs
+            now = inputs if change is None else changed_inputs(operation, inputs, change)
+            found = freivalds(operation, now, output, seed=self.seed, declared=self.declared)
             return ("" if found.is_right else found.detail), found.statistics.first_bad
         if change is None:
             found_here = self._compared(output, self.reference)
             self.right = self.right if found_here[0] else output
             return found_here
         problem = self._lines_problem(output, self.reference, change)
-        if problem:
-            return problem, ""
-        return self._rest_problem(output, self.reference, change)
+        return (problem, "") if problem else self._rest_problem(output, self.reference, change)
 
     def _is_known(self, output: Array, change: InputChange | None) -> bool:
         """Whether `output` equals a verified one except for the sign of a line that was negated."""
@@ -190,14 +187,10 @@ class _Judge:
             return ""
         before = reference.of(lambda array: take_lines(self.operation, array, change))
         if compare(part, lines, before, declared=self.declared).bad is None:
-            return (
-                "it is the result for the previous inputs: launches did not compute, or returned "
-                "a kept result"
-            )
-        return (
-            f"{errors.bad_count} of {errors.elements} elements of that line are wrong "
-            f"(its first: {errors.first_bad})"
-        )
+            what = "it is the result for the previous inputs"
+            return f"{what}: launches did not compute, or returned a kept result"
+        count = f"{errors.bad_count} of {errors.elements} elements"
+        return f"{count} of that line are wrong (its first: {errors.first_bad})"
 
     def _rest_problem(
         self, output: Array, reference: Reference, change: InputChange
@@ -205,17 +198,18 @@ class _Judge:
         """Compare everything else: equal to a verified output, or within the bound."""
         operation, spec = self.operation, self.operation.output
         logical = to_logical(output, spec)
+
+        def filled(known: Array) -> Array:
+            return to_storage(with_lines(operation, logical, change, known), spec)
+
         if self.right is not None:
             known = take_lines(operation, to_logical(self.right, spec), change)
-            if same_bytes(
-                to_storage(with_lines(operation, logical, change, known), spec), self.right
-            ):
+            if same_bytes(filled(known), self.right):
                 return "", ""
         known = take_lines(operation, reference.value, change)
         if not spec.dtype.is_integer:
             known = quantize(to_float64(known), spec.dtype)
-        filled = with_lines(operation, logical, change, known.astype(output.dtype))
-        return self._compared(to_storage(filled, spec), reference)
+        return self._compared(filled(known.astype(output.dtype)), reference)
 
 
 @runtime_checkable
@@ -240,11 +234,10 @@ class ComparingDevice(Protocol):
 def digest_of(launch: Launch) -> str:
     """The digest of a launch's result, by which timed launches are recognised as right; by the
     device where it can compute one."""
+    found = None
     if isinstance(launch.device, DigestingDevice) and not launch.returned_type:
         found = launch.device.digest(launch.result)
-        if found is not None:
-            return found
-    return digest(launch.output)
+    return digest(launch.output) if found is None else found
 
 
 class ReferenceOnDevice:
@@ -278,9 +271,7 @@ class ReferenceOnDevice:
         except OutOfMemoryError:
             self.clear()
             return None
-        if sums is None:
-            return None
-        return ErrorStatistics(elements=reference.value.size, **sums._asdict())
+        return sums and ErrorStatistics(elements=reference.value.size, **sums._asdict())
 
     def clear(self) -> None:
         """Release the device's memory."""
@@ -309,9 +300,8 @@ def judge(operation: Operation, output: Array, reference: Reference) -> dict[str
     if output.shape != spec.storage_shape or output.dtype != numpy_dtype(spec.dtype):
         return dict.fromkeys(RIVALS, False)
     got = to_logical(output, spec)
-    width = got.shape[-1]
-    got = got.reshape(-1, width)
-    wanted = reference.value.reshape(-1, width)
+    got = got.reshape(-1, got.shape[-1])
+    wanted = reference.value.reshape(got.shape)
     sums = np.zeros(2)
     is_close = is_near = True
     with np.errstate(invalid="ignore", over="ignore"):
@@ -332,10 +322,8 @@ def allclose(got: Float64Array, wanted: Float64Array) -> bool:
     """KernelBench (src/eval.py, ``get_tolerance_for_precision`` for bf16 and fp16, passed to
     ``torch.allclose``): |got - wanted| ≤ 1e-2 + 1e-2·|wanted| everywhere; NaN is close to nothing,
     infinity only to itself. Applied here to every format."""
-    close = np.abs(got - wanted) <= 1e-2 + 1e-2 * np.abs(wanted)
-    close &= np.isfinite(wanted)
-    close |= got == wanted
-    return bool(close.all())
+    close = (np.abs(got - wanted) <= 1e-2 + 1e-2 * np.abs(wanted)) & np.isfinite(wanted)
+    return bool((close | (got == wanted)).all())
 
 
 def normalised_difference(twice_product: float, squares: float) -> bool:

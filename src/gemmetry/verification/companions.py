@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -143,14 +143,13 @@ def tail_operations(
             longer list along K, and as many tiles as a large GPU has processors, instead of a
             handful that covers each of these once.
     """
-    bm, bn, bk = companions.tile or DEFAULT_TILE
+    tile = Sizes(*(companions.tile or DEFAULT_TILE))
     stages = companions.stages or DEFAULT_STAGES
-    tile = Sizes(bm, bn, bk)
     listed = _thorough(tile, stages) if thorough else _few(tile, stages)
     seen: set[Operation] = set()
     for number, sizes in enumerate(listed):
         options = _options(operation, sizes, number)
-        if options and options[0] not in seen:
+        if not seen.issuperset(options[:1]):
             seen.add(options[0])
             yield options
 
@@ -218,16 +217,13 @@ def _remainders(rng: np.random.Generator) -> Iterator[Sizes]:
     """64 shapes, in random order: the remainders of M and N modulo eight are all pairs, that of K
     is a Latin square over them which also has every three remainders modulo four."""
     shifts = rng.integers(0, 8, 3)
-    eighths = [np.resize(rng.permutation(4), 8) for _ in range(3 * 8)]
-    used = [[0] * 8 for _ in range(3)]
+    eighths = [cycle(rng.permutation(4)) for _ in range(3 * 8)]
     for number in map(int, rng.permutation(64)):
         i, j = divmod(number, 8)
         k = (i + j + 2 * (i // 4) + j // 4) % 4 + 4 * ((i // 4 + j // 4) % 2)
         sizes = []
         for axis, remainder in enumerate((i, j, k)):
-            times = used[axis][remainder]
-            used[axis][remainder] += 1
-            part = int(eighths[8 * axis + remainder][times])
+            part = int(next(eighths[8 * axis + remainder]))
             shifted = (remainder + int(shifts[axis])) % 8
             sizes.append(1 + shifted + 8 * part + REMAINDERS * int(rng.integers(3)))
         yield Sizes(*sizes)
@@ -257,8 +253,8 @@ def _other_filter(like: Conv2dShape, rng: np.random.Generator) -> Conv2dShape:
 def whole_tile(operation: Operation, companions: Companions, tiles: int = 1) -> Operation | None:
     """The operation with the signature of `operation` that consists of one tile and one step, or of
     so many along each axis; None where its kind has no such shape."""
-    m, n, k = companions.tile or DEFAULT_TILE
-    return _operation(operation, Sizes(tiles * m, tiles * n, tiles * k), _ALONE, _ROUNDINGS[0])
+    sizes = Sizes(*(tiles * size for size in companions.tile or DEFAULT_TILE))
+    return _operation(operation, sizes, _ALONE, _ROUNDINGS[0])
 
 
 def rounded_options(
@@ -307,12 +303,9 @@ def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:
 def _more_than_a_wave(operation: Operation, tile: Sizes, processors: int | None) -> Iterator[Sizes]:
     """A grid with at least one tile more than a full wave, if `operation` itself has no more
     tiles; half of them are hardly filled, so that the result is small."""
-    bm, bn, bk = tile
     m, n, _, batch = operation.matmul_shape
-    if processors is None or batch * -(-m // bm) * -(-n // bn) > processors:
-        return
-    rows = -(-(processors + 1) // 2)
-    yield Sizes(rows * bm, bn + 1, bk)
+    if processors is not None and batch * -(-m // tile.m) * -(-n // tile.n) <= processors:
+        yield Sizes(-(-(processors + 1) // 2) * tile.m, tile.n + 1, tile.k)
 
 
 def _thorough(tile: Sizes, stages: int) -> Iterator[Sizes]:
@@ -349,12 +342,11 @@ def _operation(
     m, n, k = (-(-max(size, 1) // multiple) * multiple for size, multiple in pairs)
     slices = operation.signature.split_k_slices
     k = -(-k // slices) * slices
-    shape: Shape
+    is_batched = operation.kind is OperationKind.BATCH_MATMUL
+    batch = _BATCHES[number % len(_BATCHES)] if is_batched else 1
+    shape: Shape = MatmulShape(m, n, k, batch)
     if isinstance(operation.shape, Conv2dShape):
         shape = _conv_shape(operation.shape, m, n, k, images=1 + number % 2)
-    else:
-        is_batched = operation.kind is OperationKind.BATCH_MATMUL
-        shape = MatmulShape(m, n, k, batch=_BATCHES[number % len(_BATCHES)] if is_batched else 1)
     try:
         check_shape(operation.signature, shape)
     except RequestError:
@@ -366,14 +358,9 @@ def _conv_shape(like: Conv2dShape, m: int, n: int, k: int, *, images: int) -> Co
     """A convolution with the filter, strides and padding of `like` whose implicit GEMM has about
     `m` rows, `n` columns and `k` products."""
     width = 7 if m >= 14 else 1
-    height = -(-m // (width * images))
-    return like._replace(
-        n=images,
-        h=_extent(height, like.r, like.stride_h, like.pad_h),
-        w=_extent(width, like.s, like.stride_w, like.pad_w),
-        c=-(-k // (like.r * like.s)),
-        f=n,
-    )
+    h = _extent(-(-m // (width * images)), like.r, like.stride_h, like.pad_h)
+    w = _extent(width, like.s, like.stride_w, like.pad_w)
+    return like._replace(n=images, h=h, w=w, c=-(-k // (like.r * like.s)), f=n)
 
 
 def _extent(outputs: int, taps: int, stride: int, padding: int) -> int:

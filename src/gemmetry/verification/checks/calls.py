@@ -21,7 +21,7 @@ import numpy as np
 from gemmetry.domain.contracts import Buffer, Device, OrderedDevice, StressDevice, ThreadDevice
 from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.storage import Array, to_float64
+from gemmetry.numerics.storage import to_float64
 from gemmetry.verification.checks import (
     BUGS,
     CheckOutcome,
@@ -128,17 +128,12 @@ def judge_calls(
     count = calls(context.fastest_s, most)
     placed = context.main if run is None else context.put(run.case.inputs)
     launcher.keep_copies(placed)
-    model = context.first if run is None else run.launch
     launches = launcher.queue(placed, count, within=within)
     for number, launch in enumerate(launches, start=1):
         problem = launch.returned_type or zone_problem(launch)
-        if problem:
-            return failed(f"call {number} of {count}: {problem}")
-        if launch.same_as(model) and (run is None or run.is_right):
-            continue
-        result = _judge_call(context, run, launch)
+        result = failed(problem) if problem else _judge_unless_same(context, run, launch)
         if result.is_failure:
-            return failed(f"call {number} of {count}: {result.detail}", result.first_bad)
+            return result.because(f"call {number} of {count}", ": ")
     changed = launcher.changed_inputs(placed)
     if changed:
         return failed(f"the launches changed {', '.join(changed)}")
@@ -150,6 +145,13 @@ def made(count: int, wanted: int, fastest_s: float) -> CheckResult:
     if count >= wanted:
         return passed()
     return incomplete(f"{count} of {wanted} launches, as one takes {fastest_s:.2g} s")
+
+
+def _judge_unless_same(context: Context, run: ExactRun | None, launch: Launch) -> CheckResult:
+    model = context.first if run is None else run.launch
+    if launch.same_as(model) and (run is None or run.is_right):
+        return passed()
+    return _judge_call(context, run, launch)
 
 
 def _judge_call(context: Context, run: ExactRun | None, launch: Launch) -> CheckResult:
@@ -192,27 +194,22 @@ def check_other_thread(context: Context) -> CheckResult:
         return not_applicable("launches from other threads cannot be tested on this device")
     run = context.exact(INTEGERS, exact_inputs.integers)
     placed = context.main if run is None else context.put(run.case.inputs)
-    model = context.first if run is None else run.launch
 
     def call() -> Launch:
         return launcher.launch(placed)
 
     try:
         with StandingThreads(device.enter_thread) as threads:
+            in_first = partial(threads.run, 0, call)
+            alone = partial(on_one_processor, call, device.enter_thread)
             places: list[tuple[str, Callable[[], Launch]]] = [
-                ("another thread than the one that built it", partial(threads.run, 0, call)),
+                ("another thread than the one that built it", in_first),
                 ("a third thread", partial(threads.run, 1, call)),
-                ("another thread that launches again", partial(threads.run, 0, call)),
-                (
-                    "a thread that is allowed on one processor only",
-                    partial(on_one_processor, call, device.enter_thread),
-                ),
+                ("another thread that launches again", in_first),
+                ("a thread that is allowed on one processor only", alone),
             ]
             for place, launch_there in places:
-                launch = launch_there()
-                if launch.same_as(model) and (run is None or run.is_right):
-                    continue
-                result = _judge_call(context, run, launch)
+                result = _judge_unless_same(context, run, launch_there())
                 if result.is_failure:
                     if not _judge_call(context, run, launch_there()).is_failure:
                         why = "one launch was wrong and the same one right the next time"
@@ -245,15 +242,11 @@ def check_results_stay(context: Context) -> CheckResult:
 def _undetermined(context: Context, other: Launch) -> CheckResult:
     if context.may_differ:
         return passed("launches differ in their bits, as declared")
-    difference = _difference(context.first.output, other.output)
-    return warned(difference) if difference else passed()
-
-
-def _difference(first: Array, other: Array) -> str:
-    if first.shape != other.shape or first.dtype != other.dtype:
-        return "another launch returned another shape or dtype"
-    count = int((to_float64(first) != to_float64(other)).sum())
-    return f"not deterministic: {count} of {first.size} elements differ between launches"
+    first, again = context.first.output, other.output
+    if first.shape != again.shape or first.dtype != again.dtype:
+        return warned("another launch returned another shape or dtype")
+    count = int((to_float64(first) != to_float64(again)).sum())
+    return warned(f"not deterministic: {count} of {first.size} elements differ between launches")
 
 
 NAME = "many_calls"
@@ -278,12 +271,7 @@ THREADS = 3
 ELSEWHERE = 0.3
 """Share of the launches that one of these threads makes."""
 
-_SETS: tuple[tuple[str, ...], ...] = (
-    ("first",),
-    ("second",),
-    ("lhs", "lhs nudged"),
-    ("rhs", "rhs nudged"),
-)
+_SETS = (("first",), ("second",), ("lhs", "lhs nudged"), ("rhs", "rhs nudged"))
 """A sequence of inputs: fixed sets in random order."""
 
 
@@ -304,11 +292,10 @@ def _calls(context: Context) -> CheckResult:
     placed = launcher.place(cases["first"].inputs, keep_copies=False)
     output = launcher.output_of(placed)
     right: dict[str, Buffer] = {}
-    limit_s = LONGEST_S[context.thorough]
     with _Threads(launcher, rng) as threads:
         for number, name in enumerate(_order(list(cases), count, rng), start=1):
             # Counted again each time: a busy machine may delay many launches, but not all.
-            if number > launcher.affordable(count, limit_s, TRIED):
+            if number > launcher.affordable(count, LONGEST_S[context.thorough], TRIED):
                 return made(number - 1, count, launcher.fastest_s)
             case = cases[name]
             launcher.rewrite(placed, case.inputs)
@@ -325,10 +312,8 @@ def _calls(context: Context) -> CheckResult:
                     how += "bits"
                 same = launcher.device.same_bytes
                 if any(same(launch.result, other) for other in right.values()):
-                    how += (
-                        ", holds the result for an earlier call's inputs: something is kept, and "
-                        "found again by the number of calls or by similar inputs"
-                    )
+                    how += ", holds the result for an earlier call's inputs: something is kept, "
+                    how += "and found again by the number of calls or by similar inputs"
                 return result.because(how, ": ")
             right[name] = launcher.device.clone(launch.result)
     return passed(f"{count} calls")
@@ -347,10 +332,7 @@ class _Threads(StandingThreads):
 
     def launch_somewhere(self, placed: Placed, output: Buffer) -> tuple[Launch, str]:
         """A launch, and where it was made."""
-
-        def launch() -> Launch:
-            return self._launcher.launch_again(placed, output)
-
+        launch = partial(self._launcher.launch_again, placed, output)
         if not self._others or self._rng.random() > ELSEWHERE:
             return launch(), ""
         number = int(self._rng.integers(THREADS))
@@ -425,8 +407,7 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
     if not isinstance(device, StressDevice):
         return not_applicable("this device cannot overwrite the memory that a launch finds")
     assert context.first is not None  # it is made before memory is overwritten
-    specs = (*context.operation.inputs, context.operation.output)
-    size = max(spec.bytes for spec in specs)
+    size = max(spec.bytes for spec in (*context.operation.inputs, context.operation.output))
     launch = launcher.launch(context.main, within=device.spoiled_scratch(size))
     how = (
         "launches differ even if memory is left as it is: a race, or state that is kept between "
@@ -446,10 +427,9 @@ def check_under_load(context: Context) -> CheckResult:
         return not_applicable("on a CPU only paranoid keeps the device busy")
     result = judge_calls(context, CALLS_UNDER_LOAD, device.load)
     if result.is_failure:
-        return failed(f"while the device was busy: {result.detail}", result.first_bad)
-    if result.outcome is CheckOutcome.INCOMPLETE:
-        return result
-    return passed(device.stress_limits())
+        return result.because("while the device was busy", ": ")
+    is_passed = result.outcome is CheckOutcome.PASSED
+    return passed(device.stress_limits()) if is_passed else result
 
 
 def check_rare_launches(context: Context) -> CheckResult:
@@ -493,8 +473,7 @@ def _rare_launches(context: Context) -> CheckResult:
                 continue
             result = context.verdict_of_exact(context.judged(case, launch), guess=False)
             if result.is_failure:
-                how = f"launch {number} of {operation} on the same inputs"
-                return result.because(how, ": ")
+                return result.because(f"launch {number} of {operation} on the same inputs", ": ")
             if right is None:
                 right = device.clone(launch.result)  # Outputs are written again.
     if number < wanted:

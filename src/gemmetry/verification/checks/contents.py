@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ def check_structures(context: Context) -> CheckResult:
     """Results are exact where an operand is zero, the identity, symmetric, sparse, of equal lines
     ..., wholly, but for an element or a line, or only where a kernel might look for it."""
     looked_at = partial(contents.structures, variants=contents.VARIANTS[-1:])
-    square, *others = _sizes(context).structures
+    square, *others = contents_sizes(context.companions, context.seed).structures
     tried: list[tuple[Sizes, _Cases]] = [(square, contents.structures)]
     halves = [partial(looked_at, parity=parity) for parity in (0, 1)]
     tried += zip(others, halves, strict=False)
@@ -85,7 +85,7 @@ def check_ends_of_formats(context: Context) -> CheckResult:
     factors of blocks can hold, and where a long sum is one number that uses every bit."""
     tried: list[tuple[Sizes, _Cases]] = []
     by_norm = Trait.NORMWISE in context.declared
-    for sizes in _sizes(context).ends:
+    for sizes in contents_sizes(context.companions, context.seed).ends:
         codes = "lhs" if sizes.m < sizes.n else "rhs"
         is_short = sizes.k < _LONG[1][0]
         tried.append((sizes, partial(_at_the_ends, codes, is_short, by_norm)))
@@ -98,7 +98,8 @@ def check_special_numbers(context: Context) -> CheckResult:
     reason = objection("nan_spreads", context.operation, context.declared)
     if reason:
         return not_applicable(reason)
-    tried = [(sizes, contents.specials) for sizes in _sizes(context).specials]
+    sizes = contents_sizes(context.companions, context.seed).specials
+    tried = [(one, contents.specials) for one in sizes]
     return shapes.shared(context, "special_numbers", partial(_try_all, context, tried))
 
 
@@ -134,10 +135,6 @@ def contents_sizes(companions: Companions | None, seed: int) -> ContentsSizes:
     other = np.random.default_rng([seed % 2**64, *tile, stages or 0])
     drawn = (*short, *long)[other.integers(_WITH_SPECIALS)]
     return ContentsSizes((square,), (drawn,), (drawn,))
-
-
-def _sizes(context: Context) -> ContentsSizes:
-    return contents_sizes(context.companions, context.seed)
 
 
 def _at_the_ends(
@@ -219,7 +216,7 @@ def check_inputs(
         timed.add((time.perf_counter() - began) / launcher.shared_by)
         result = _judged(context, case, launch)
         if result.is_failure:
-            return replace(result, detail=f"{case.label}: {result.detail}")
+            return result.because(case.label, ": ")
     timed.left_out += affordable.left_out if affordable.is_cut_short else 0
     return passed()
 
@@ -229,10 +226,10 @@ def _judged(context: Context, case: Contents, launch: Launch) -> CheckResult:
     problem = context.launcher.form_problem(launch)
     if problem:
         return failed(problem)
-    if case.affected is None:
-        exact = context.case_of(operation, case.inputs, signs_are_random=False)
-        return context.verdict_of_exact(context.judged(exact, launch))
-    return _judged_specials(context, case, launch)
+    if case.affected is not None:
+        return _judged_specials(context, case, launch)
+    exact = context.case_of(operation, case.inputs, signs_are_random=False)
+    return context.verdict_of_exact(context.judged(exact, launch))
 
 
 def _judged_specials(context: Context, case: Contents, launch: Launch) -> CheckResult:
@@ -260,18 +257,15 @@ def _judged_specials(context: Context, case: Contents, launch: Launch) -> CheckR
         cleaned = np.where(affected, exact.value.astype(got.dtype), got)
     errors = context.judge_exact(exact, to_storage(cleaned, operation.output))
     result = context.verdict_of_exact(ExactRun(exact, launch, "", errors), guess=False)
-    if not result.is_failure:
-        return result
-    return failed(f"elements that do not depend on one: {result.detail}", result.first_bad)
+    return (
+        result.because("elements that do not depend on one", ": ") if result.is_failure else result
+    )
 
 
 def _without_specials(array: Array) -> Array:
     """`array` with ones in place of NaN and infinities."""
-    wide = to_float64(array)
-    if np.isfinite(wide).all():
-        return array
     changed = np.array(array)
-    changed[~np.isfinite(wide)] = 1
+    changed[~np.isfinite(to_float64(array))] = 1
     return changed
 
 
@@ -346,6 +340,6 @@ def _first_rows(
     """The inputs of `fewer`: those of `operation` without the last rows."""
     found = []
     for spec, new, array in zip(operation.inputs, fewer.inputs, inputs, strict=True):
-        part = tuple(slice(0, size) for size in new.shape)
-        found.append(to_storage(np.ascontiguousarray(to_logical(array, spec)[part]), new))
+        part = tuple(slice(size) for size in new.shape)
+        found.append(to_storage(to_logical(array, spec)[part], new))
     return tuple(found)

@@ -28,7 +28,7 @@ from gemmetry.verification.checks import (
     warned,
 )
 from gemmetry.verification.checks import memory as values
-from gemmetry.verification.context import INTEGERS, Context
+from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import scaled as factor_inputs
 from gemmetry.verification.inputs import special as special_inputs
@@ -52,7 +52,8 @@ def check_integers(context: Context) -> CheckResult:
         return result
     if run.launch.same_as(context.first):
         return result
-    largest = max((q for q in LADDER if _rung(context, q) is True), default=0)
+    rungs = {limit: _rung(context, limit) for limit in LADDER}
+    largest = max((q for q, rung in rungs.items() if rung is not None and rung.is_right), default=0)
     if not largest:
         return result
     bits = math.floor(math.log2(context.operation.matmul_shape.k * largest**2))
@@ -75,24 +76,17 @@ def check_unknown_seed(context: Context) -> CheckResult:
         inputs = make_inputs(context.operation, distribution="offset_uniform", seed=UNKNOWN_SEED)
         launch = context.launch_on(inputs)
         result = context.judge_by_bound(launch, context.reference_of(inputs))
-    if result.is_failure:
-        return failed(f"{note}: {result.detail}", result.first_bad)
-    return passed(note)
+    return result.because(note, ": ") if result.is_failure else passed(note)
 
 
 def check_integer_ladder(context: Context) -> CheckResult:
     """Further integers up to ±1, ±3 and ±16, as far as their sums are exact."""
     tried = 0
     for limit in LADDER:
-        is_right = _rung(context, limit)
-        if is_right is None:
-            continue
-        tried += 1
-        if not is_right:
-            run = context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
-            assert run is not None
-            result = context.verdict_of_exact(run)
-            return failed(f"with ±{limit}: {result.detail}", result.first_bad)
+        run = _rung(context, limit)
+        if run is not None and not run.is_right:
+            return context.verdict_of_exact(run).because(f"with ±{limit}", ": ")
+        tried += run is not None
     return passed() if tried else _not_exact(context)
 
 
@@ -165,31 +159,27 @@ def check_in_place_change(context: Context) -> CheckResult:
     in new buffers: if it is correct there, the kernel has remembered something by pointer.
     """
     makers = {"selects_lhs": factor_inputs.selects_lhs, "selects_rhs": factor_inputs.selects_rhs}
-    runs = {key: context.exact(key, make) for key, make in makers.items()}
-    if all(run is None for run in runs.values()):
+    made = {key: context.exact(key, make) for key, make in makers.items()}
+    runs = {key: run for key, run in made.items() if run is not None}
+    if not runs:
         return _negated_in_place(context)
     for key, run in runs.items():
-        if run is None or run.is_right:
+        if run.is_right:
             continue
         fresh = context.launcher.place(run.case.inputs, keep_copies=False)
         if context.run_exact(key, run.case, fresh).is_right:
-            return failed(
-                "inputs changed in place give a wrong result, but a correct one in new buffers: "
-                "something is remembered by pointer",
-                "" if run.errors is None else run.errors.first_bad,
-            )
+            why = "inputs changed in place give a wrong result, but a correct one in new buffers"
+            first_bad = "" if run.errors is None else run.errors.first_bad
+            return failed(f"{why}: something is remembered by pointer", first_bad)
     return passed()
 
 
 def _negated_in_place(context: Context) -> CheckResult:
     """For operations without exact inputs: A is negated in place, and the result compared with that
     in new buffers."""
-    inputs = tuple(
-        np.negative(array) if spec.role == "lhs" else array
-        for spec, array in zip(context.operation.inputs, context.inputs, strict=True)
-    )
+    lhs, *others = context.inputs
     context.launch_on(context.inputs)
-    changed = context.launch_on(inputs)
+    changed = context.launch_on((np.negative(lhs), *others))
     if changed.same_as(context.first) and context.first.output.astype(bool).any():
         return failed("the result for the contents before the change was returned again")
     return passed()
@@ -200,13 +190,12 @@ def _on_exact(context: Context, name: str, make: ExactInputs) -> CheckResult:
     return _not_exact(context) if run is None else context.verdict_of_exact(run)
 
 
-def _rung(context: Context, limit: int) -> bool | None:
-    """Whether integers up to ±`limit` give exact results; None where they cannot."""
+def _rung(context: Context, limit: int) -> ExactRun | None:
+    """The launch on integers up to ±`limit`; None where no further ones are exact."""
     operation = context.operation
     if operation.signature.lhs.is_integer or limit >= exact_integer_limit(operation):
         return None
-    run = context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
-    return None if run is None else run.is_right
+    return context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
 
 
 def _not_exact(context: Context) -> CheckResult:
@@ -226,19 +215,14 @@ def check_scaled_along_k(context: Context) -> CheckResult:
     if reason:
         return not_applicable(reason)
     base = context.exact(INTEGERS, exact_inputs.integers)
-    if base is None:
-        return _within_bound(context)
-    case = _derived(context, name, _scaled_case)
-    if case is None:
-        return not_applicable(_NO_ROOM)
-    run = context.run_exact(name, case)
-    was_wrong = bool(context.first_errors.bad_count)
-    result = context.verdict_of_exact(run, guess=was_wrong)
-    return _explained(context, result, run.launch, base.case.inputs)
-
-
-def _within_bound(context: Context) -> CheckResult:
-    """Used where no sums are exact: the caller's inputs, scaled, and compared by their bounds."""
+    if base is not None:
+        case = _derived(context, name, _scaled_case)
+        if case is None:
+            return not_applicable(_NO_ROOM)
+        run = context.run_exact(name, case)
+        was_wrong = bool(context.first_errors.bad_count)
+        result = context.verdict_of_exact(run, guess=was_wrong)
+        return _explained(context, result, run.launch, base.case.inputs)
     inputs = scaled_along_k(context.operation, context.inputs)
     if inputs is None:
         return not_applicable(_NO_ROOM)
@@ -285,16 +269,15 @@ def _is_of_scale(context: Context, wrong: Launch, unscaled: Sequence[Array]) -> 
     if unscaled is not context.inputs:
         reference = context.reference_of(unscaled)
 
-    def is_wrong(inputs: Sequence[Array]) -> tuple[bool, Launch]:
-        launch = context.launch_on(inputs)
-        return context.judge_by_bound(launch, reference).is_failure, launch
+    def is_wrong(launch: Launch) -> bool:
+        return context.judge_by_bound(launch, reference).is_failure
 
     output = wrong.output
-    still_wrong, again = is_wrong(wrong.inputs)
-    if not still_wrong or not same_bytes(output, again.output):
+    again = context.launch_on(wrong.inputs)
+    if not is_wrong(again) or not same_bytes(output, again.output):
         return False
     narrow = [scaled_along_k(context.operation, unscaled, end=end) for end in (0, 1)]
-    return not any(inputs is None or is_wrong(inputs)[0] for inputs in narrow)
+    return not any(one is None or is_wrong(context.launch_on(one)) for one in narrow)
 
 
 def check_subnormals(context: Context) -> CheckResult:

@@ -183,8 +183,8 @@ def check_tail_shapes(context: Context) -> CheckResult:
 
 def steps(operation: Operation, companions: Companions) -> int:
     """Total number of steps along K over all tiles."""
-    m, n, k, batch = operation.matmul_shape
-    return batch * _steps(Sizes(m, n, k), companions.tile or DEFAULT_TILE)
+    *sizes, batch = operation.matmul_shape
+    return batch * _steps(sizes, companions.tile or DEFAULT_TILE)
 
 
 class Affordable:
@@ -294,9 +294,7 @@ def _with_factors(
 ) -> Iterator[tuple[Operation, ...]]:
     """The first tail shape with each pair of factors, where the kind accepts them."""
     shapes = next(tail_operations(operation, companions, thorough=False))
-    if operation.kind is OperationKind.CONV2D:
-        return
-    for alpha, beta in pairs:
+    for alpha, beta in pairs if operation.kind is not OperationKind.CONV2D else ():
         try:
             signature = replace(operation.signature, alpha=alpha, beta=beta)
         except RequestError:
@@ -319,8 +317,7 @@ def _try_all(
         is_late = spent.seconds > LONGEST_S[context.thorough] * shared_by
         if is_late or builds_s > LONGEST_BUILDS_S[context.thorough] * shared_by:
             late = f"stopped after {tried} of them, as they take long"
-            stopped = _passed(shapes, refused, late)
-            return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
+            return replace(_passed(shapes, refused, late), outcome=CheckOutcome.INCOMPLETE)
         checks = only or (_FIRST if context.thorough or not shapes else _EACH)
         seed = context.seed + shapes if only else None
         tried_last = first_accepted(context, candidates, checks, seed=seed)
@@ -332,8 +329,7 @@ def _try_all(
         shapes += 1
         tried += not tried_last.refusal
     if not tried:
-        why = refused[0] if refused else "there are none"
-        none = not_applicable(f"it refuses all of them ({why})")
+        none = not_applicable(f"it refuses all of them ({[*refused, 'there are none'][0]})")
         return replace(none, refused=len(refused))
     return _passed(shapes, refused)
 
@@ -469,16 +465,14 @@ def long_sizes(tile: tuple[int, int, int], *, thorough: bool = False) -> Iterato
 
 def _long_axes_try_all(context: Context, companions: Companions) -> CheckResult:
     tile = companions.tile or DEFAULT_TILE
-    own = context.operation.matmul_shape
-    seconds = context.fastest_s / (own.batch * _steps(Sizes(*own[:3]), tile))
+    seconds = context.fastest_s / steps(context.operation, companions)
     tried, refused, too_long = 0, [], []
     for sizes in long_sizes(tile, thorough=context.thorough):
         predicted_s = seconds * _steps(sizes, tile)
         if predicted_s > LONG_AXES_S[context.thorough]:
             predicted_s = min(predicted_s, _by_shorter_s(context, sizes))
         if predicted_s > LONG_AXES_S[context.thorough]:
-            text = "x".join(map(str, sizes))
-            too_long.append(f"{text}, which would take {predicted_s:.1f} s")
+            too_long.append(f"{'x'.join(map(str, sizes))}, which would take {predicted_s:.1f} s")
             continue
         options = rounded_options(context.operation, sizes)
         if not options:
@@ -489,8 +483,7 @@ def _long_axes_try_all(context: Context, companions: Companions) -> CheckResult:
         if found.refusal:
             refused.append(f"{found.operation}: {found.refusal}")
         tried += not found.refusal
-    left_out = [*too_long, *refused]
-    detail = f"left out: {'; '.join(left_out)}" if left_out else ""
+    detail = f"left out: {'; '.join([*too_long, *refused])}" if too_long or refused else ""
     if too_long:
         return incomplete(detail)
     return passed(detail) if tried else not_applicable(detail or "there are none")
@@ -516,6 +509,6 @@ def _by_shorter_s(context: Context, sizes: Sizes) -> float:
     return SHORTER * seconds
 
 
-def _steps(sizes: Sizes, tile: tuple[int, int, int]) -> int:
-    """Total number of steps along K over all tiles."""
+def _steps(sizes: Sequence[int], tile: tuple[int, int, int]) -> int:
+    """Total number of steps along K over all tiles of a matrix."""
     return math.prod(-(-size // step) for size, step in zip(sizes, tile, strict=True))

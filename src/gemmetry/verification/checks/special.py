@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.operation import EpilogueStep, Operation
+from gemmetry.domain.operation import EpilogueStep, Operation, TensorSpec
 from gemmetry.numerics.references import to_logical, to_storage
 from gemmetry.numerics.storage import Array, as_bits, to_float64
 from gemmetry.verification.checks import (
@@ -55,19 +55,15 @@ def check_inf_spreads(context: Context) -> CheckResult:
     -∞. After relu the check is repeated with the signs exchanged, and where ∞ resulted in an
     infinity, -∞ must not result in NaN.
     """
-    name = "inf_spreads"
-    found = _check(context, name, math.inf)
+    found = _check(context, "inf_spreads", math.inf)
     has_relu = EpilogueStep.RELU in context.operation.signature.epilogue
     if found[0].outcome is not CheckOutcome.PASSED or not has_relu:
         return found[0]
-    other = _check(context, name, -math.inf)
+    other = _check(context, "inf_spreads", -math.inf)
     if other[0].outcome is not CheckOutcome.PASSED:
         return other[0]
-    for one, opposite in ((found, other), (other, found)):
-        result = _clamped(context, one, opposite)
-        if result.is_failure:
-            return result
-    return found[0]
+    clamped = (_clamped(context, *pair) for pair in ((found, other), (other, found)))
+    return next((result for result in clamped if result.is_failure), found[0])
 
 
 _Found = tuple[CheckResult, Launch | None, Spread | None]
@@ -106,24 +102,19 @@ def _check(context: Context, name: str, value: float) -> _Found:
     context.launcher.keep_copies(placed)
     launch = context.launcher.launch(placed, check_inputs=True)
     problem = context.launcher.form_problem(launch)
-    what = _what(value)
+    what = "NaN" if math.isnan(value) else "infinity"
     if not problem and launch.changed_inputs and not context.first.changed_inputs:
         problem = f"the launch changed {', '.join(launch.changed_inputs)}, which contained {what}"
     if problem:
         return failed(problem), None, None
-    return _judge(context, launch, case, value), launch, case
+    return _judge(context, launch, case, what), launch, case
 
 
-def _what(value: float) -> str:
-    return "NaN" if math.isnan(value) else "infinity"
-
-
-def _judge(context: Context, launch: Launch, case: Spread, value: float) -> CheckResult:
+def _judge(context: Context, launch: Launch, case: Spread, what: str) -> CheckResult:
     got, before = launch.output.reshape(-1), context.first.output.reshape(-1)
-    what = _what(value)
-    steps = context.operation.signature.epilogue
+    steps, is_infinite = context.operation.signature.epilogue, what == "infinity"
     shows, is_turned = shown(
-        context.operation, got[case.must], steps, case.signs, is_infinite=math.isinf(value)
+        context.operation, got[case.must], steps, case.signs, is_infinite=is_infinite
     )
     # Bits may differ between launches, but there must be no new NaN or infinity.
     others = _without(_different(got, before), case.may)
@@ -146,26 +137,27 @@ def _others_right(context: Context, launch: Launch, others: Positions, what: str
     reference = context.reference
     if not others.size or reference is None or context.first_errors.bad_count:
         return passed()
-    spec = context.operation.output
-    where = np.zeros(spec.storage_shape, dtype=np.bool_)
-    where.reshape(-1)[others] = True
-    bad = outside_bound(
-        context.operation, launch.output, reference, where, declared=context.declared
-    )
+    operation = context.operation
+    where = _marked(operation.output, others)
+    bad = outside_bound(operation, launch.output, reference, where, declared=context.declared)
     if not bad.any():
         return passed()
-    stored = to_storage(bad.reshape(spec.shape), spec)
-    count = int(bad.sum())
-    detail = f"{count} elements that do not depend on the {what} among the inputs are wrong"
+    stored = to_storage(bad.reshape(operation.output.shape), operation.output)
+    detail = f"{bad.sum()} elements that do not depend on the {what} among the inputs are wrong"
     return _failed(context, launch, np.flatnonzero(stored), detail)
+
+
+def _marked(spec: TensorSpec, positions: Positions) -> Mask:
+    """`positions` in the flattened stored result, as a mask in its shape."""
+    stored: Mask = np.zeros(spec.storage_shape, dtype=np.bool_)
+    stored.reshape(-1)[positions] = True
+    return stored
 
 
 def _failed(context: Context, launch: Launch, positions: Positions, detail: str) -> CheckResult:
     """`positions` in the flattened stored result are wrong."""
     spec = context.operation.output
-    stored = np.zeros(spec.storage_shape, dtype=np.bool_)
-    stored.reshape(-1)[positions] = True
-    bad = to_logical(stored, spec)
+    bad = to_logical(_marked(spec, positions), spec)
     context.keep_evidence(launch, None, bad)
     index = np.unravel_index(int(bad.argmax()), bad.shape)
     value = to_float64(to_logical(launch.output, spec)[index].reshape(1))[0]
@@ -175,10 +167,8 @@ def _failed(context: Context, launch: Launch, positions: Positions, detail: str)
 def _different(left: Array, right: Array) -> Positions:
     """Positions where two flat arrays differ in their bits, found in pieces that stay in cache."""
     left, right = as_bits(left), as_bits(right)
-    found = [
-        start + np.flatnonzero(left[start : start + _PIECE] != right[start : start + _PIECE])
-        for start in range(0, left.size, _PIECE)
-    ]
+    pieces = [slice(start, start + _PIECE) for start in range(0, left.size, _PIECE)]
+    found = [one.start + np.flatnonzero(left[one] != right[one]) for one in pieces]
     return np.concatenate(found)
 
 
