@@ -360,16 +360,11 @@ def bound_rule(
         fast = normwise_error(operation)
         warn, fail = warn + fast.warn * norm, fail + fast.fail * norm
     relative = accumulation_error(operation, folded_terms=folded_terms, declared=declared)
+    once = s.result.unit_roundoff
     if Trait.ROUNDS_BEFORE_ADDING in declared and s.beta != 0:
-        once = s.result.unit_roundoff
         relative = AccumulationError(relative.warn + once, relative.fail + once)
-    return BoundRule(
-        relative=relative,
-        absolute=AccumulationError(warn, fail),
-        rounding=s.result.unit_roundoff * (2 if is_stochastic else 1),
-        warns_extra=has_exact_sums,
-        extra=s.result.unit_roundoff,
-    )
+    rounding = once * (2 if is_stochastic else 1)
+    return BoundRule(relative, AccumulationError(warn, fail), rounding, has_exact_sums, once)
 
 
 def rounds_once(operation: Operation) -> bool:

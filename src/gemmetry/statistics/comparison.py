@@ -583,16 +583,10 @@ def compare_groups(
         interval = min(math.exp(found[0]), ratio), max(math.exp(found[1]), ratio)
     weights = [len(a) * len(b) for a, b in both]
     effect = np.average([cliffs_delta(a, b) for a, b in both], weights=weights)
-    return Comparison(
-        ratio=ratio,
-        interval=interval,
-        confidence=confidence,
-        effect_size=float(effect),
-        verdict=verdict_of(interval, relevant),
-        observations=min(sum(len(a) for a, _ in both), sum(len(b) for _, b in both)),
-        relevant=relevant,
-        family=family,
-    )
+    count = min(sum(len(a) for a, _ in both), sum(len(b) for _, b in both))
+    known: dict[str, Any] = {"observations": count, "relevant": relevant, "family": family}
+    verdict = verdict_of(interval, relevant)
+    return Comparison(ratio, interval, confidence, float(effect), verdict, **known)
 
 
 def _thinned(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

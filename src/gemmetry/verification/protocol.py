@@ -222,17 +222,10 @@ def verify(
     if level not in LEVELS:
         raise UnknownNameError("verification level", level, LEVELS)
     tile = companions.tile if companions is not None else None
-    context = Context(
-        Launcher(executable, operation, tile),
-        operation,
-        tuple(inputs),
-        reference,
-        seed,
-        companions,
-        thorough=level == LEVELS[-1],
-        on_device=on_device or ReferenceOnDevice(),
-        wants_digest=on_right is not None,
-    )
+    launcher, is_thorough = Launcher(executable, operation, tile), level == LEVELS[-1]
+    context = Context(launcher, operation, tuple(inputs), reference, seed, companions, is_thorough)
+    context.on_device = on_device or context.on_device
+    context.wants_digest = on_right is not None
     results = [run_check(context, memory.check_form)]
     if not results[0].is_failure:
         results += [run_check(context, check.run) for check in checks_of(level)]

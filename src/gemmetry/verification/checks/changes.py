@@ -152,8 +152,7 @@ def _exact_lines(
         of_place = [step for step in steps if step.change.place == place]
         expected = lines_of(of_place).expected if of_place else None
         if expected is not None:
-            seen = [step.seen for step in of_place]
-            parts = split_lines(operation, seen, expected)
+            parts = split_lines(operation, [step.seen for step in of_place], expected)
             for step, (_, lines) in zip(of_place, parts, strict=True):
                 found[step.change] = _known(lines)
     return found
@@ -189,8 +188,7 @@ class _Answer:
             return context.verdict_of_exact(context.judged(_known(expected), launch))
         assert self._reference is not None
         launch.inputs = self._inputs(number)
-        operation = context.operation
-        whole = self._reference
+        operation, whole = context.operation, self._reference
         if not step.change.lines:
             result = to_float64(to_logical(launch.output, operation.output))
             whole = Reference(result, whole.magnitude, whole.extra_rounding)
@@ -256,8 +254,6 @@ def _explained(
             for one in (launch, before)
         )
         if same_bytes(got, kept):
-            how += (
-                ", that line of the result is unchanged: something is kept between launches and "
-                "found again by what did not change"
-            )
+            how += ", that line of the result is unchanged: something is kept between launches and "
+            how += "found again by what did not change"
     return result.because(how, ": ")

@@ -524,12 +524,18 @@ def scaled(
         return _scaled_blocks(operation, seed, matmul)
     if operation.signature.scaling is Scaling.NONE or exact_integer_limit(operation) == 0:
         return None
-    inputs = list(make_inputs(operation, distribution="integers", seed=seed))
+    inputs = make_inputs(operation, distribution="integers", seed=seed)
     product = exact_product(operation, inputs, matmul)
-    for i, spec in enumerate(operation.inputs):
-        if spec.role.startswith("scale_"):
-            inputs[i] = _factors(operation, spec, product, seed)
-    return case_of(operation, tuple(inputs), matmul, False)
+    return case_of(operation, _with_factors(operation, inputs, product, seed), matmul, False)
+
+
+def _with_factors(
+    operation: Operation, inputs: Sequence[Array], product: Floats, seed: int
+) -> tuple[Array, ...]:
+    return tuple(
+        _factors(operation, spec, product, seed) if spec.role.startswith("scale_") else array
+        for spec, array in zip(operation.inputs, inputs, strict=True)
+    )
 
 
 def _scaled_blocks(operation: Operation, seed: int, matmul: Matmul) -> ExactCase | None:
@@ -538,22 +544,19 @@ def _scaled_blocks(operation: Operation, seed: int, matmul: Matmul) -> ExactCase
     found = selecting_inputs(operation, seed, codes="lhs")
     if found is None:
         return None
-    inputs = list(found[0])
     unscaled = [
         np.ones_like(array) if spec.role.startswith("scale_") else absolute(array)
-        for spec, array in zip(operation.inputs, inputs, strict=True)
+        for spec, array in zip(operation.inputs, found[0], strict=True)
     ]
     product = selected(operation, unscaled, matmul, codes="lhs")
-    for i, spec in enumerate(operation.inputs):
-        if spec.role.startswith("scale_"):
-            inputs[i] = _factors(operation, spec, product, seed)
+    inputs = _with_factors(operation, found[0], product, seed)
     product, magnitude = (
         to_float64(selected(operation, given, matmul, codes="lhs", rounds=True))
         for given in (inputs, [absolute(array) for array in inputs])
     )
     reference = with_epilogue(operation, product, magnitude, logical_tensors(operation, inputs))
     m, n, k, _ = operation.matmul_shape
-    return ExactCase(tuple(inputs), None, reference, 4 + -(-k // min(m, n)))
+    return ExactCase(inputs, None, reference, 4 + -(-k // min(m, n)))
 
 
 def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int) -> Array:
