@@ -187,12 +187,9 @@ def read_request(source: Source, **defaults: Any) -> ProfileSpec:
 
 def warn_of_idle_patterns(prepared: Prepared) -> None:
     """Warn of patterns that selected nothing while others did, after the plan was enumerated."""
-    from gemmetry.domain.specs.generated import WithoutReused
     from gemmetry.domain.specs.selection import PatternSelection
 
     selection = prepared.plan.selection
-    if isinstance(selection, WithoutReused):
-        selection = selection.inner
     if not isinstance(selection, PatternSelection):
         return
     for text in selection.idle_patterns():

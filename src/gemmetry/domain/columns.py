@@ -140,13 +140,9 @@ def row(record: Record, columns: Iterable[RecordColumn] = COLUMNS) -> dict[str, 
 
 
 _JSON_TYPES = {
-    ColumnType.TEXT: "string",
-    ColumnType.INTEGER: "integer",
-    ColumnType.NUMBER: "number",
-    ColumnType.BOOLEAN: "boolean",
-    ColumnType.TEXTS: "array",
-    ColumnType.MAPPING: "object",
-}
+    ColumnType.TEXT: "string", ColumnType.TEXTS: "array", ColumnType.MAPPING: "object",
+}  # fmt: skip
+"""Types of JSON that have another name."""
 
 
 def result_schema() -> dict[str, Any]:
@@ -170,7 +166,7 @@ def result_schema() -> dict[str, Any]:
 
 
 def _property(column: Column) -> dict[str, Any]:
-    kind = _JSON_TYPES[column.type]
+    kind = _JSON_TYPES.get(column.type, str(column.type))
     schema: dict[str, Any] = {"type": kind if column.required else [kind, "null"]}
     if column.type is ColumnType.TEXTS:
         schema["items"] = {"type": "string"}

@@ -106,20 +106,6 @@ def parse_target(text: str) -> Target:
     )
 
 
-def check_device_names(names: Iterable[str]) -> None:
-    """Check that none of the names of devices is their number.
-
-    Raises:
-        RequestError: one is.
-    """
-    for name in names:
-        if name.isdigit():
-            raise RequestError(
-                f"--devices {name}: a number names no device",
-                hint="Name the devices, as in --devices cuda:0,cuda:1.",
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One of several parts of a plan, each the work of a command of its own."""
@@ -313,12 +299,7 @@ _RANK = {
 }  # fmt: skip
 _REPEATED = ("block", "step")
 """Modifiers that may follow one of their kind: blocks of B, fused steps."""
-_SIZE_FORMS = {
-    OperationKind.MATMUL: "MxNxK",
-    OperationKind.MATMUL_SPLITK: "MxNxK",
-    OperationKind.BATCH_MATMUL: "BxMxNxK",
-    OperationKind.CONV2D: "NxHxWxC_RxSxF",
-}
+_SIZE_FORMS = {OperationKind.BATCH_MATMUL: "BxMxNxK", OperationKind.CONV2D: "NxHxWxC_RxSxF"}
 
 
 def parse_number(text: str) -> float:
@@ -413,7 +394,8 @@ def _parse_shape(
 def _parsed_sizes(name: str, kind: OperationKind, text: str, rank: int) -> list[int]:
     fields = text.split("x")
     if len(fields) != rank or not all(f.isascii() and f.isdigit() for f in fields):
-        raise _syntax(name, f"{text!r} is not of the form {_SIZE_FORMS[kind]} for {kind}")
+        form = _SIZE_FORMS.get(kind, "MxNxK")
+        raise _syntax(name, f"{text!r} is not of the form {form} for {kind}")
     if any(len(f) > 12 for f in fields):
         raise _syntax(name, f"a size in {text!r} has more than 12 digits")
     return [int(f) for f in fields]

@@ -563,29 +563,14 @@ def _suffix(signature: Signature) -> str:
 def operation_namer(signature: Signature) -> Callable[[MatmulShape | Conv2dShape], str]:
     """A function from shape to name for one signature; fast enough to enumerate millions of
     names."""
-    prefix, suffix = f"{signature.kind}_", _suffix(signature)
-    if signature.kind is OperationKind.CONV2D:
-
-        def name_conv(shape: MatmulShape | Conv2dShape) -> str:
-            n, h, w, c, r, s, f, stride_h, stride_w, pad_h, pad_w = Conv2dShape(*shape)
-            return (
-                f"{prefix}{n}x{h}x{w}x{c}_{r}x{s}x{f}"
-                f"_stride{stride_h}x{stride_w}_pad{pad_h}x{pad_w}{suffix}"
-            )
-
-        return name_conv
-    if signature.kind is OperationKind.BATCH_MATMUL:
-
-        def name_batch(shape: MatmulShape | Conv2dShape) -> str:
-            m, n, k, batch = shape[:4]
-            return f"{prefix}{batch}x{m}x{n}x{k}{suffix}"
-
-        return name_batch
-
-    def name_matmul(shape: MatmulShape | Conv2dShape) -> str:
-        return f"{prefix}{shape[0]}x{shape[1]}x{shape[2]}{suffix}"
-
-    return name_matmul
+    kind, suffix = signature.kind, _suffix(signature)
+    if kind is OperationKind.CONV2D:
+        form = f"{kind}_%sx%sx%sx%s_%sx%sx%s_stride%sx%s_pad%sx%s{suffix}"
+        return lambda shape: form % shape
+    if kind is OperationKind.BATCH_MATMUL:
+        form = f"{kind}_%sx%sx%sx%s{suffix}"
+        return lambda shape: form % (shape[3], *shape[:3])
+    return lambda shape: f"{kind}_{shape[0]}x{shape[1]}x{shape[2]}{suffix}"
 
 
 def operation_name(operation: Operation) -> str:

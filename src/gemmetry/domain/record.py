@@ -409,14 +409,6 @@ def shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _no_samples(_record: Record) -> Sequence[float]:
-    return ()
-
-
-def _no_rounds(_record: Record) -> Mapping[int, Sequence[float]]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultSet:
     """One experiment's results, loaded; a report is a pure function of these."""
@@ -424,9 +416,9 @@ class ResultSet:
     title: str
     records: Sequence[Record]
     environments: Mapping[str, Environment] = field(default_factory=dict)
-    samples: Callable[[Record], Sequence[float]] = _no_samples
+    samples: Callable[[Record], Sequence[float]] = lambda _record: ()
     """Raw samples of a record in ns per launch, in the order they were taken."""
-    rounds: Callable[[Record], Mapping[int, Sequence[float]]] = _no_rounds
+    rounds: Callable[[Record], Mapping[int, Sequence[float]]] = lambda _record: {}
     """The same samples by turn, i.e. by interleaved round: dispatches that share a turn were
     sampled in it one after the other. Empty where turns were not stored."""
     command: str = ""

@@ -347,9 +347,6 @@ def table(
     return Table(name, tuple(one.column for one in places), cells)
 
 
-_JSON = {int: "integer", float: "number", bool: "boolean"}
-
-
 def schema(kind: type[Row]) -> dict[str, Any]:
     """The JSON schema of a record of this kind; values that are not known are null."""
     properties: dict[str, Any] = {}
@@ -368,7 +365,7 @@ def _schema(one: Member) -> dict[str, Any]:
         return {"type": "array", **({"items": schema(one.row)} if one.row else {})}
     if one.row is not None:
         return {"anyOf": [schema(one.row), {"type": "null"}]}
-    name = "object" if _is_mapping(one.type) else _JSON.get(one.type, "string")
+    name = "object" if _is_mapping(one.type) else str(_TYPES.get(one.type, "string"))
     return {"type": [name, "null"]}
 
 

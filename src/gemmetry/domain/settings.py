@@ -207,10 +207,6 @@ def declarations(owner: Any) -> dict[str, Key]:
     return {f.name: f.metadata[_KEY] for f in fields(owner) if _KEY in f.metadata}
 
 
-def _default_deadlines() -> dict[Stage, float]:
-    return dict.fromkeys(Stage, 120.0) | {Stage.GENERATE: 60.0, Stage.COMPILE: 300.0}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSchedule:
     """The schedule of a profiler; the defaults are those of the grid tracing document."""
@@ -313,7 +309,8 @@ class RunSettings:
         resume=_LIMITS)
     """It is measured by a single trial launch, made because of a high prediction."""
     deadlines_s: Mapping[Stage, float] = setting(
-        _default_deadlines, "Seconds that a stage may take, as in {compile: 300}.",
+        lambda: dict.fromkeys(Stage, 120.0) | {Stage.GENERATE: 60.0, Stage.COMPILE: 300.0},
+        "Seconds that a stage may take, as in {compile: 300}.",
         key="deadlines", metavar="TIME", form=Form.SPEC_ONLY, resume=_LIMITS)
     regime: str = setting(
         "burst", "Thermal regime: burst, or sustained, which first warms the device up under load.",

@@ -27,12 +27,7 @@ def format_ns(value: float | None, *, even: bool = False) -> str:
 
     `even` keeps trailing zeros (``62.0 µs``), so that all cells of a column show three digits.
     """
-    if value is None:
-        return "–"
-    for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(value) >= factor:
-            return f"{_three_digits(value / factor, even)} {unit}"
-    return f"{_three_digits(value, even)} ns"
+    return _scaled(value, "ns", (("s", 1e9), ("ms", 1e6), ("µs", 1e3)), even)
 
 
 def column_decimals(values: Iterable[float], most: int = 3) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -161,32 +161,6 @@ class Reused:
             "generated": found,
             "operations": [operation_name(operation) for operation in self.operations],
         }
-
-
-@dataclass(frozen=True)
-class WithoutReused:
-    """A selection that leaves out the dispatches that `reused` names."""
-
-    reused: Reused
-    inner: Selection
-    _operations: frozenset[Operation] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_operations", frozenset(self.reused.operations))
-
-    @property
-    def everything(self) -> bool:
-        return False
-
-    @property
-    def include(self) -> Any:
-        """The patterns, for messages."""
-        return getattr(self.inner, "include", ())
-
-    def matches(self, provider: str, name: str, operation: Operation) -> bool:
-        if provider in self.reused.providers and operation in self._operations:
-            return False
-        return self.inner.matches(provider, name, operation)
 
 
 def reuse(

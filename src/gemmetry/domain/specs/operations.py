@@ -116,26 +116,12 @@ class Operations:
         return sum(len(block) for block in self.blocks) + len(self.singles)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SignatureAxes:
-    """Everything but kind and shape; empty axes take their default."""
-
-    dtypes: tuple[str, ...]
-    """``f32`` or ``lhs:rhs`` or ``lhs:rhs:result``."""
-    results: tuple[str, ...] = ()
-    accumulators: tuple[str, ...] = ()
-    layouts: tuple[str, ...] = ()
-    result_layout: str = "t"
-    epilogues: tuple[str, ...] = ()
-    alpha: float = 1.0
-    beta: float = 0.0
-    scaling: str = "none"
-
-
 def make_signatures(
-    kind: OperationKind, axes: SignatureAxes, slices: Sequence[int] = (1,)
+    kind: OperationKind, axes: ProfileSpec, slices: Sequence[int] = (1,)
 ) -> tuple[tuple[Signature, ...], tuple[str, ...]]:
-    """The valid signatures of the axes' product, and one note for each kind of invalid one.
+    """The valid signatures of the product of a spec's axes, and one note for each kind of invalid
+    one. Its own keys count (:func:`signature_axes`); empty axes but that of formats take their
+    default.
 
     Raises:
         RequestError: no combination is valid; the reason of the first is given.
@@ -145,7 +131,7 @@ def make_signatures(
     signatures: dict[Signature, None] = {}
     refused: dict[str, RequestError] = {}
     for dtypes, result, accumulator, layout, epilogue, count in itertools.product(
-        axes.dtypes, axes.results or ("",), axes.accumulators or ("",), layouts,
+        axes.dtypes, axes.result_dtype or ("",), axes.accumulator or ("",), layouts,
         axes.epilogues or ("none",), slices,
     ):  # fmt: skip
         formats = [DTYPES[name] for name in dtypes.split(":")]
@@ -245,9 +231,9 @@ def grid_shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
     return tuple(shape._replace(batch=batch) for batch in batches for shape in shapes)
 
 
-def signature_axes(spec: ProfileSpec) -> SignatureAxes:
-    """The axes that `spec` gives by its own keys, or by the settings of a grid and the options of
-    block-scaled products."""
+def signature_axes(spec: ProfileSpec) -> ProfileSpec:
+    """`spec` with formats, layouts and scaling also where the settings of a grid or the options of
+    block-scaled products give them."""
     precisions = spec.precisions
     if not precisions and spec.enable_precision_search:
         precisions = DEFAULT_PRECISIONS
@@ -263,17 +249,8 @@ def signature_axes(spec: ProfileSpec) -> SignatureAxes:
         layouts = (f"{'n' if spec.transpose_a else 't'}{'n' if spec.transpose_b else 't'}",)
     elif not layouts and isinstance(parse_scaling(scaling), BlockScaling):
         layouts = ("tn",)  # Blocks are contiguous along K.
-    return SignatureAxes(
-        dtypes=tuple(dict.fromkeys((*spec.dtypes, *precisions))),
-        results=spec.result_dtype,
-        accumulators=spec.accumulator,
-        layouts=layouts,
-        result_layout=spec.result_layout,
-        epilogues=spec.epilogues,
-        alpha=spec.alpha,
-        beta=spec.beta,
-        scaling=scaling,
-    )
+    dtypes = tuple(dict.fromkeys((*spec.dtypes, *precisions)))
+    return spec.model_copy(update={"dtypes": dtypes, "layouts": layouts, "scaling": scaling})
 
 
 DEFAULT_BATCH = 16
@@ -297,13 +274,14 @@ class Defaults:
     device: str | None = None
     """The device when none is given; None: the best one here."""
     dispatches: tuple[str, ...] = ()
-    """Patterns when neither shapes nor patterns are given."""
-    dispatches_for: TargetKind = TargetKind.CUDA
-    """The devices whose configurations `dispatches` names; on others all configurations are
-    used."""
+    """Patterns when neither shapes nor patterns are given. They name configurations on CUDA; on
+    other devices all configurations are used."""
 
 
-def _first_run(preset: str, dtype: str) -> Defaults:
+def first_run(kind: TargetKind) -> Defaults:
+    """Defaults for measuring on a device of `kind`."""
+    is_gpu = kind in (TargetKind.CUDA, TargetKind.HIP)
+    preset, dtype = ("first_gpu", "bf16") if is_gpu else ("first", "f32")
     return Defaults(
         kinds=(_MATMUL,),
         shapes={
@@ -314,10 +292,6 @@ def _first_run(preset: str, dtype: str) -> Defaults:
         },
         dtypes=dict.fromkeys(OperationKind, (dtype,)),
     )
-
-
-FIRST_RUN_CPU = _first_run("first", "f32")
-FIRST_RUN_GPU = _first_run("first_gpu", "bf16")
 
 
 def legacy(provider: str) -> Defaults:
@@ -343,11 +317,6 @@ def legacy(provider: str) -> Defaults:
         device="cuda-sm_80",
         dispatches=("configuration=tile_config_*_tensorcore_mmasync",),
     )
-
-
-def first_run(kind: TargetKind) -> Defaults:
-    """Defaults for measuring on a device of `kind`."""
-    return FIRST_RUN_GPU if kind in (TargetKind.CUDA, TargetKind.HIP) else FIRST_RUN_CPU
 
 
 _KINDS = tuple(OperationKind)
@@ -403,7 +372,7 @@ def expand(
     blocks: list[OperationBlock] = []
     notes: list[str] = []
     for kind in kinds:
-        own = axes if axes.dtypes else replace(axes, dtypes=defaults.dtypes[kind])
+        own = axes.model_copy(update={"dtypes": axes.dtypes or defaults.dtypes[kind]})
         is_split = kind is _SPLIT_K
         signatures, refused = make_signatures(
             kind, own, (slices or defaults.slices) if is_split else (1,)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,10 +18,8 @@ from gemmetry.domain.contracts import ProviderTraits
 from gemmetry.domain.dispatch import (
     Plan,
     ProviderRequest,
-    Selection,
     Target,
     TargetKind,
-    check_device_names,
     parse_shard,
     parse_target,
 )
@@ -31,7 +30,6 @@ from gemmetry.domain.specs.fields import setting_values
 from gemmetry.domain.specs.generated import (
     Generated,
     Reused,
-    WithoutReused,
     names_a_problem,
     nothing_left,
     read_generated,
@@ -87,7 +85,12 @@ def resolve_targets(
         # ``--devices`` alone makes the first device the target, which the others join, or
         # architectures, which have no device to distribute anything over.
         serving = list(getattr(spec, "devices", ()))  # a key of a run, which has no static type
-        check_device_names(serving)
+        for name in serving:
+            if name.isdigit():
+                raise RequestError(
+                    f"--devices {name}: a number names no device",
+                    hint="Name the devices, as in --devices cuda:0,cuda:1.",
+                )
         is_ahead = any(one != "all" and parse_target(one).index is None for one in serving)
         names = serving if is_ahead else [name for name in serving[:1] if name != "all"]
     chosen = []
@@ -306,15 +309,13 @@ def make_plan(
     }
     is_free = spec.configurations == "all" or spec.default_config or selection.include
     proposed = frozenset(request.name for request in requests) - selection.configurations.keys()
-    chosen: Selection | None = None if selection.everything else selection
-    if reused.operations and reused.providers:
-        chosen = WithoutReused(reused, selection)
+    selection = replace(selection, without=frozenset(product(reused.providers, reused.operations)))
     plan = Plan(
         name=spec.name,
         operations=expansion.operations,
         providers=tuple(requests),
         targets=tuple(targets),
-        selection=chosen,
+        selection=None if selection.everything else selection,
         named=(*reused.named, *named),
         default_configurations_only=spec.default_config,
         proposed_only=frozenset() if is_free or not settings.measure else proposed,
@@ -401,7 +402,7 @@ def _selection(
         # They name configurations of one provider on one kind of device; those of other devices
         # have other names.
         others = any(provider.name != defaults.provider for provider in spec.providers)
-        if not others and all(target.kind is defaults.dispatches_for for target in targets):
+        if not others and all(target.kind is TargetKind.CUDA for target in targets):
             patterns = defaults.dispatches
     only = {
         provider.name: tuple(item for item in provider.configurations if isinstance(item, str))

@@ -81,10 +81,7 @@ class Pattern:
     """One term of a selection, as written and as a test."""
 
     text: str
-    test: _Test
-
-    def matches(self, provider: str, name: str, operation: Operation) -> bool:
-        return self.test(provider, name, operation)
+    matches: _Test
 
 
 def parse_pattern(text: str) -> Pattern:
@@ -179,19 +176,23 @@ class PatternSelection:
     """Dispatches that match an `include` pattern (all, if there is none) and no `exclude` one.
 
     `configurations` limits a provider to configurations whose names match one of its globs.
+    `without` are dispatches that are selected by name: those of a provider of an operation.
     """
 
     include: tuple[Pattern, ...] = ()
     exclude: tuple[Pattern, ...] = ()
     configurations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    without: frozenset[tuple[str, Operation]] = frozenset()
     _found: set[str] = field(default_factory=set, compare=False, repr=False)
     """What :meth:`idle_patterns` leaves out: patterns that selected a dispatch."""
 
     @property
     def everything(self) -> bool:
-        return not (self.include or self.exclude or self.configurations)
+        return not (self.include or self.exclude or self.configurations or self.without)
 
     def matches(self, provider: str, name: str, operation: Operation) -> bool:
+        if self.without and (provider, operation) in self.without:
+            return False
         if any(pattern.matches(provider, name, operation) for pattern in self.exclude):
             return False
         globs = self.configurations.get(provider)
