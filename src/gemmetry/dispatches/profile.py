@@ -82,7 +82,8 @@ def read_spec(
 
 def known_names() -> Known:
     """Providers and columns that a spec may name."""
-    return Known(InstalledCatalogue().provider_names(), (*COLUMNS_BY_NAME, *COLUMN_PRESETS))
+    return {"providers": InstalledCatalogue().provider_names(),
+            "columns": (*COLUMNS_BY_NAME, *COLUMN_PRESETS)}  # fmt: skip
 
 
 COLUMN_PRESETS = ("gemmetry", "all", "summary", "dispatch-profiler")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -30,13 +30,10 @@ _EMPTY_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The names that a spec may use; None where the caller does not know them."""
+Known = Mapping[str, Collection[str]]
+"""``providers`` and ``columns`` that a spec may name, where the caller knows them."""
 
-    providers: Collection[str] | None = None
-    columns: Sequence[str] | None = None
-
+_NOTHING: Known = MappingProxyType({})
 
 Place = Callable[[tuple[str | int, ...], bool], str]
 """Location of a mistake, and whether it is about the key -> a readable place."""
@@ -66,7 +63,7 @@ def key_place(location: tuple[str | int, ...], _of_key: bool) -> str:
 def load_spec(
     path: Path,
     *,
-    known: Known = Known(),
+    known: Known = _NOTHING,
     overrides: Mapping[str, Any] | None = None,
     override_place: Place = flag_place,
     may_be_empty: bool = False,
@@ -105,7 +102,7 @@ def load_spec(
 
 
 def make_spec(
-    values: Mapping[str, Any], *, known: Known = Known(), place: Place = flag_place
+    values: Mapping[str, Any], *, known: Known = _NOTHING, place: Place = flag_place
 ) -> ProfileSpec:
     """A spec from `values`, whose keys are as in a file; `place` gives the place of a mistake.
 
@@ -146,9 +143,8 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 def _validate(
     values: Mapping[str, Any], known: Known, place: Place, mistakes: Sequence[str]
 ) -> ProfileSpec:
-    context = {"providers": known.providers, "columns": known.columns}
     try:
-        spec = ProfileSpec.model_validate(dict(values), context=context)
+        spec = ProfileSpec.model_validate(dict(values), context=dict(known))
     except ValidationError as error:
         lines = [*mistakes, *mistake_lines(error, place, ProfileSpec)]
         are_options = all(text.startswith("--") and not text.startswith("--set ") for text in lines)

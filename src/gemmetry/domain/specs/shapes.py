@@ -150,8 +150,6 @@ _CALL = re.compile(r"-\s*\{.*?\b(?:rocblas_)?function:\s*(?P<function>[^,}]+),(?
 """Calls of a profile (hipBLASLt: ``HIPBLASLT_LOG_MASK=64``; rocBLAS: ``ROCBLAS_LAYER=4``)."""
 _NAMED = re.compile(r"\b(M|N|K|batch_count):\s*([^\s,}]+)")
 _PRODUCT = re.compile("gemm|matmul")
-_VALIDATOR = "Validator"
-_TUNABLE = "TunableOp"
 _PARAMETERS = re.compile(
     r"[nt]{2}_(?P<m>\d+)_(?P<n>\d+)_(?P<k>\d+)(?:_b_(?P<batch>\d+))?(?:_.*)?", re.ASCII
 )
@@ -164,16 +162,8 @@ _OPTIONS = {
 """Options of hipblaslt-bench and rocblas-bench."""
 
 
-def is_tunable_op(cells: Sequence[str]) -> bool:
-    """Whether a row of a CSV file is one that TunableOp writes."""
-    return cells[0] == _VALIDATOR or _TUNABLE in cells[0]
-
-
-def tunable_op_row(cells: Sequence[str]) -> str | Mapping[str, str] | None:
-    """The sizes in a row of TunableOp's file, by name; the text itself where there are none, and
-    None for a row about versions."""
-    if cells[0] == _VALIDATOR:
-        return None
+def tunable_op_row(cells: Sequence[str]) -> str | Mapping[str, str]:
+    """The sizes in a row of TunableOp's file, by name; the text itself where there are none."""
     text = cells[1] if len(cells) > 1 else ""
     match = _PARAMETERS.fullmatch(text.lower())
     return _row_major(match.groupdict()) if match else text or cells[0]
@@ -401,11 +391,11 @@ def _csv_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
         except csv.Error as error:  # a cell beyond the reader's limit, as of a file without lines
             where = f"{path}:{reader.line_num}:1"
             raise SpecError([f"{where}: not CSV: {error}"], hint=_HINT) from error
-        if not any(cells) or cells[0].startswith("#"):
+        # TunableOp's rows with this word are about versions.
+        if not any(cells) or cells[0].startswith("#") or cells[0] == "Validator":
             continue
-        if is_tunable_op(cells):
-            if (row := tunable_op_row(cells)) is not None:
-                rows.append((reader.line_num, row))
+        if "TunableOp" in cells[0]:
+            rows.append((reader.line_num, tunable_op_row(cells)))
             continue
         if not rows and not header and not cells[0][:1].isdigit():
             header = [cell.lower() for cell in cells]

@@ -152,14 +152,14 @@ def _values_of(node: yaml.Node, file: str, known: dict[int, int]) -> int:
         for value in values:
             count += _values_of(value, file, known)
             if count > MAX_NODES:
-                _refuse(file, value, f"with its aliases it has more than {MAX_NODES:,} values, or "
-                        "an alias refers to itself")  # fmt: skip
+                _refuse(file, value.start_mark, f"with its aliases it has more than {MAX_NODES:,} "
+                        "values, or an alias refers to itself")  # fmt: skip
         known[id(node)] = count
     return known[id(node)]
 
 
-def _refuse(file: str, found: yaml.Node | yaml.Event, problem: str) -> NoReturn:
-    raise SpecError([f"{file}:{_position(found)}: {problem}"], hint="Write plain values.")
+def _refuse(file: str, mark: yaml.Mark | None, problem: str) -> NoReturn:
+    raise SpecError([f"{file}:{_position(mark)}: {problem}"], hint="Write plain values.")
 
 
 @contextmanager
@@ -167,8 +167,7 @@ def _mistakes_in(file: str) -> Iterator[None]:
     try:
         yield
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        place = _position(error.problem_mark or error.context_mark)
         problem = " ".join(part for part in (error.context, error.problem) if part)
         raise SpecError(
             [f"{file}:{place}: not YAML: {problem}"],
@@ -194,7 +193,7 @@ def _check_events(text: str, file: str) -> None:
             if depth > MAX_DEPTH:
                 break
             if number > 4 * MAX_NODES:
-                _refuse(file, event, f"it has more than {MAX_NODES:,} values")
+                _refuse(file, mark, f"it has more than {MAX_NODES:,} values")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # Brackets that follow each other are read before the first of them is an event.
@@ -203,14 +202,10 @@ def _check_events(text: str, file: str) -> None:
     except yaml.YAMLError:
         return  # composing it reports the same
     if depth > MAX_DEPTH:
-        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else f"{file}:1:1")
+        _refuse(file, mark, _TOO_DEEP)
 
 
-def _too_deep(place: str) -> SpecError:
-    return SpecError(
-        [f"{place}: it is nested more than {MAX_DEPTH} deep, or an alias refers to itself"],
-        hint="Write plain values.",
-    )
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep, or an alias refers to itself"
 
 
 def _walk(
@@ -220,11 +215,11 @@ def _walk(
     document: YamlDocument,
     canonical: Callable[[str], str],
 ) -> Any:
-    document.values[path] = _position(node)
+    document.values[path] = _position(node.start_mark)
     if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
-        _refuse(document.file, node, f"the tag {node.tag} is not supported here")
+        _refuse(document.file, node.start_mark, f"the tag {node.tag} is not supported here")
     if len(path) > MAX_DEPTH:
-        raise _too_deep(f"{document.file}:{_position(node)}")
+        _refuse(document.file, node.start_mark, _TOO_DEEP)
     if isinstance(node, yaml.SequenceNode):
         return [_walk(loader, n, (*path, i), document, canonical) for i, n in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
@@ -233,19 +228,18 @@ def _walk(
     for key_node, value_node in node.value:
         written = str(key_node.value)
         key = canonical(written) if not path else written
-        place = (*path, key)
+        place, position = (*path, key), _position(key_node.start_mark)
         if key in mapping:
             also = f" (or {key})" if key != written else ""
             document.mistakes.append(
-                f"{document.file}:{_position(key_node)}: the key {written!r}{also} appears "
+                f"{document.file}:{position}: the key {written!r}{also} appears "
                 f"twice; it is first at {document.keys[place]}"
             )
             continue
-        document.keys[place] = _position(key_node)
+        document.keys[place] = position
         mapping[key] = _walk(loader, value_node, place, document, canonical)
     return mapping
 
 
-def _position(node: yaml.Node | yaml.Event) -> str:
-    assert node.start_mark is not None
-    return f"{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+def _position(mark: yaml.Mark | None) -> str:
+    return f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
