@@ -77,4 +77,4 @@ def test_embedded_json_cannot_leave_its_element(value):
 def test_templates_escape_what_they_are_given():
     templates = page_templates()
     assert templates.from_string("{{ x }}").render(x="<b>") == "&lt;b&gt;"
-    assert "{{" not in template_text(templates, "timeline.js").replace("${", "")
+    assert "{{" not in template_text("timeline.js").replace("${", "")

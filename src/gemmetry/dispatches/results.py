@@ -30,7 +30,7 @@ from gemmetry.results import emit
 from gemmetry.results.emit import Case, junit
 from gemmetry.results.json_text import json_value
 from gemmetry.results.tables import (
-    Look,
+    Looks,
     cell_text,
     csv_text,
     frame,
@@ -274,8 +274,7 @@ def _runtime_ms(record: Record) -> str:
     if not record.median_ns:
         return ""
     ms = record.median_ns / 1e6
-    decimals = max(3, 3 - math.floor(math.log10(ms)))
-    whole, _, fraction = f"{ms:.{decimals}f}".partition(".")
+    whole, _, fraction = f"{ms:.{max(3, 3 - math.floor(math.log10(ms)))}f}".partition(".")
     return f"{whole}.{fraction.rstrip('0') or '0'}"
 
 
@@ -517,17 +516,14 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
 
 _FAILURES = ("target", "provider", "dispatch", "outcome", "stage", "reason", "reproduce")
 
-_LOOKS = {
-    "outcome": Look(good=str(Outcome.OK)),
-    "gflops\n[10⁹ FLOP/s]": Look(has_bar=True),
-    **{
-        name: Look(width=width)
-        for name, width in {
-            "dispatch": 60, "operation": 40, "configuration": 34, "reason": 50, "reproduce": 50,
-            "environment_id": 30, "field": 30, "value": 80, "column": 28, "meaning": 80,
-        }.items()
+_LOOKS = Looks(
+    widths={
+        "dispatch": 60, "operation": 40, "configuration": 34, "reason": 50, "reproduce": 50,
+        "environment_id": 30, "field": 30, "value": 80, "column": 28, "meaning": 80,
     },
-}  # fmt: skip
+    good={"outcome": str(Outcome.OK)},
+    bars=("gflops\n[10⁹ FLOP/s]",),
+)  # fmt: skip
 
 
 def to_workbook(result_set: ResultSet, columns: Sequence[str] | None = None) -> bytes:

@@ -41,7 +41,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.formats.xlsx import Cell, TraceLensReport, read_tracelens_report
 from gemmetry.results.emit import write_atomically
-from gemmetry.results.tables import Look, check_installed, csv_text, workbook
+from gemmetry.results.tables import Looks, check_installed, csv_text, workbook
 from gemmetry.sweeps.folder import (
     ANALYSIS_FOLDERS,
     Point,
@@ -199,11 +199,10 @@ def _summary(report: TraceLensReport) -> Table:
     return Table(SOURCE, columns, [[row.get(c.name) for c in columns] for row in sheet.rows()])
 
 
-_LOOKS = {
-    "full_config": Look(width=22), "type": Look(width=22), "meaning": Look(width=80),
-    "source_file": Look(width=26), "reason": Look(width=40), "operation_name": Look(width=18),
-    "Collective name": Look(width=22),
-}  # fmt: skip
+_LOOKS = Looks(widths={
+    "full_config": 22, "type": 22, "meaning": 80, "source_file": 26, "reason": 40,
+    "operation_name": 18, "Collective name": 22,
+})  # fmt: skip
 
 
 def rank_workbooks(folder: Path, sweep: Sweep, point: Point) -> str:

@@ -28,7 +28,7 @@ from gemmetry.domain.tables import Column, Table
 from gemmetry.formats.events import LONGEST_NS, MOST_ELEMENTS, OperatorArguments
 from gemmetry.formats.xlsx import Cell, TraceLensReport
 from gemmetry.results.emit import check_writable, is_folder, write_atomically, written_together
-from gemmetry.results.tables import Look, check_installed, left_out, workbook
+from gemmetry.results.tables import Looks, check_installed, left_out, workbook
 from gemmetry.traces.collectives.matching import JobCollectives
 from gemmetry.traces.gemms import GemmRow
 from gemmetry.traces.jobs import RankTrace
@@ -174,18 +174,10 @@ def report_json(report: TraceReport) -> bytes:
     )
 
 
-_LOOKS = {
-    name: Look(width=width)
-    for width, names in (
-        (22, ("type",)),
-        (26, ("name", "Parent cpu_op")),
-        (30, ("file", "job")),
-        (50, ("kernel", "Kernel name")),
-        (80, ("what", "meaning")),
-        (110, ("note",)),
-    )
-    for name in names
-}
+_LOOKS = Looks(widths={
+    "type": 22, "name": 26, "Parent cpu_op": 26, "file": 30, "job": 30, "kernel": 50,
+    "Kernel name": 50, "what": 80, "meaning": 80, "note": 110,
+})  # fmt: skip
 
 
 OUR_SHEETS = {

@@ -69,8 +69,7 @@ def _breaks(text: str, width: int, indent: int, fold: bool) -> list[int]:
             used, room = indent, cell_len(word[2])
         if fold and used + room > width:
             *pieces, last = chop_cells(word[2], max(1, width - indent))
-            ends = accumulate(map(len, pieces), initial=word.start(2))
-            breaks += list(ends)[1:]
+            breaks += list(accumulate(map(len, pieces), initial=word.start(2)))[1:]
             used, room = indent, cell_len(last)
         used += room
     return breaks

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape as escaped
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment as TemplateEnvironment
@@ -45,8 +46,7 @@ _ACTIVE = re.compile(rf"[<>&]|{CONTROL.pattern}")
 def embed_json(value: Any) -> str:
     """JSON for a ``<script type="application/json">``: no character in it can end the element or
     start another; control and bidirectional characters are escaped."""
-    text = encoded(value).decode()
-    return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded(value).decode())
 
 
 def render_page(
@@ -70,13 +70,15 @@ def render_page(
         RequestError: plotly is not installed.
     """
     library = [require("plotly.offline", extra="plot").get_plotlyjs()] if draws else []
-    templates = page_templates()
-    texts = [template_text(templates, name) for name in scripts]
-    return templates.get_template(template).render(
-        style=Markup("\n".join(template_text(templates, name) for name in styles)),
-        scripts=[Markup(text) for text in (*library, *texts)],
-        data=Markup(embed_json(data)),
-        **values,
+    return (
+        page_templates()
+        .get_template(template)
+        .render(
+            style=Markup("\n".join(map(template_text, styles))),
+            scripts=[Markup(text) for text in (*library, *map(template_text, scripts))],
+            data=Markup(embed_json(data)),
+            **values,
+        )
     )
 
 
@@ -98,11 +100,9 @@ def _cleaned(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def template_text(templates: TemplateEnvironment, name: str) -> str:
+def template_text(name: str) -> str:
     """A file of the templates' folder, unrendered: styles and scripts are not templates."""
-    if templates.loader is None:
-        raise TypeError("the environment has no loader")
-    return templates.loader.get_source(templates, name)[0]
+    return (Path(__file__).with_name("templates") / name).read_text("utf-8")
 
 
 def breakable(text: str) -> Markup:

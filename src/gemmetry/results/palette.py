@@ -83,8 +83,7 @@ _FEWEST_TICKS = 4
 def set_log_scales(axes: Any) -> None:
     """Make both axes logarithmic, with plain numbers at round values."""
     ticker = require("matplotlib.ticker", extra="plot")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(ticker.FixedLocator(log_ticks(*axis.get_view_interval())))
         axis.set_minor_locator(ticker.NullLocator())

@@ -21,8 +21,8 @@ import importlib.util
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,10 +217,9 @@ def _table(table: Table) -> str:
     titles = (f' title="{escape(one.meaning)}"' if one.meaning else "" for one in table.columns)
     heads = "".join(f"<th{title}>{escape(printable(one.label))}</th>"
                     for title, one in zip(titles, table.columns, strict=True))  # fmt: skip
-    rows = (zip(table.columns, row, strict=True) for row in table.rows)
     body = "\n".join(
         f"<tr>{''.join(f'<td>{escape(printable(c.text(v)))}</td>' for c, v in row)}</tr>"
-        for row in rows
+        for row in (zip(table.columns, values, strict=True) for values in table.rows)
     )
     return f"<table><tr>{heads}</tr>\n{body}</table>\n"
 
@@ -282,22 +281,20 @@ MOST_CELLS_IN_MEMORY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """How a column looks where it differs from the default."""
+class Looks:
+    """How columns look where they differ from the default, by their names."""
 
-    width: int = 0
-    """Characters; 0 for the width of the heading."""
-    good: str = ""
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """In characters; without one, a column has the width of its heading."""
+    good: Mapping[str, str] = field(default_factory=dict)
     """The text that is green; all others are red."""
-    has_bar: bool = False
-    """Whether each cell shows a bar whose length is proportional to its number."""
+    bars: Collection[str] = ()
+    """Columns in which each cell shows a bar whose length is proportional to its number."""
 
 
-def workbook(tables: Sequence[Table], looks: Mapping[str, Look] | None = None) -> bytes:
-    """The workbook; `looks` maps a column's name to its look.
-
-    Texts are stored as text. Of a table with more than :data:`MOST_ROWS` rows, only the first are
-    written; :func:`left_out` describes the rest.
+def workbook(tables: Sequence[Table], looks: Looks = Looks()) -> bytes:
+    """The workbook. Texts are stored as text. Of a table with more than :data:`MOST_ROWS` rows,
+    only the first are written; :func:`left_out` describes the rest.
 
     Raises:
         RequestError: XlsxWriter is not installed.
@@ -305,7 +302,7 @@ def workbook(tables: Sequence[Table], looks: Mapping[str, Look] | None = None) -
     """
     xlsxwriter = require("xlsxwriter", extra="analysis")
     try:
-        return _workbook(xlsxwriter, tables, looks or {})
+        return _workbook(xlsxwriter, tables, looks)
     except (OSError, xlsxwriter.exceptions.XlsxFileError) as error:
         raise StorageError(
             f"this workbook is large and needs temporary files, which cannot be written: {error}",
@@ -315,12 +312,9 @@ def workbook(tables: Sequence[Table], looks: Mapping[str, Look] | None = None) -
 
 def left_out(tables: Sequence[Table]) -> list[str]:
     """A line for each of `tables` that has more rows than fit on a sheet."""
-    more = {table.name: len(table.rows) - MOST_ROWS for table in tables}
-    return [
-        f"{name}: rows left out because they do not fit on a sheet: {count}"
-        for name, count in more.items()
-        if count > 0
-    ]
+    lead = "rows left out because they do not fit on a sheet"
+    return [f"{one.name}: {lead}: {count}" for one in tables
+            if (count := len(one.rows) - MOST_ROWS) > 0]  # fmt: skip
 
 
 class _Buffer(io.BytesIO):
@@ -330,7 +324,7 @@ class _Buffer(io.BytesIO):
         """Do nothing."""
 
 
-def _workbook(xlsxwriter: Any, tables: Sequence[Table], looks: Mapping[str, Look]) -> bytes:
+def _workbook(xlsxwriter: Any, tables: Sequence[Table], looks: Looks) -> bytes:
     buffer = _Buffer()
     is_large = sum(len(t.rows) * len(t.columns) for t in tables) > MOST_CELLS_IN_MEMORY
     options = {
@@ -368,13 +362,12 @@ class _Styles:
         return self.small, self.decimal
 
 
-def _write_sheet(book: Any, styles: _Styles, table: Table, looks: Mapping[str, Look]) -> None:
+def _write_sheet(book: Any, styles: _Styles, table: Table, looks: Looks) -> None:
     sheet = book.add_worksheet(table.name[:_MAXIMUM_SHEET_NAME])
     sheet.freeze_panes(1, 0)
     for index, column in enumerate(table.columns):
-        look = looks.get(column.name, Look())
-        width = look.width or max(10, min(24, len(column.name) + 3))
-        sheet.set_column(index, index, width)
+        usual = max(10, min(24, len(column.name) + 3))
+        sheet.set_column(index, index, looks.widths.get(column.name, usual))
         sheet.write_string(0, index, cell_fit(column.name), styles.heading)
         if column.meaning:
             sheet.write_comment(0, index, cell_fit(column.meaning), {"x_scale": 2})
@@ -410,17 +403,12 @@ def _write_rows(
                 write_string(number, index, cell_fit(text), text_style)
 
 
-def _colour(sheet: Any, styles: _Styles, table: Table, looks: Mapping[str, Look]) -> None:
-    last = len(table.rows[:MOST_ROWS])
-    for index, column in enumerate(table.columns):
-        look = looks.get(column.name, Look())
-        if look.good:
-            for criterion, style in (("==", styles.good), ("!=", styles.bad)):
-                sheet.conditional_format(1, index, last, index, {
-                    "type": "cell", "criteria": criterion, "value": f'"{look.good}"',
-                    "format": style,
-                })  # fmt: skip
-        if look.has_bar:
-            sheet.conditional_format(1, index, last, index, {
-                "type": "data_bar", "bar_color": "#9DC3E6", "bar_solid": True,
-            })  # fmt: skip
+def _colour(sheet: Any, styles: _Styles, table: Table, looks: Looks) -> None:
+    bar = {"type": "data_bar", "bar_color": "#9DC3E6", "bar_solid": True}
+    for index, name in enumerate(table.names):
+        rules = [bar] if name in looks.bars else []
+        if good := looks.good.get(name):
+            rules += [{"type": "cell", "criteria": sign, "value": f'"{good}"', "format": style}
+                      for sign, style in (("==", styles.good), ("!=", styles.bad))]  # fmt: skip
+        for rule in rules:
+            sheet.conditional_format(1, index, len(table.rows[:MOST_ROWS]), index, rule)
