@@ -77,8 +77,7 @@ def relative_half_width(measurement: Measurement) -> float | None:
     """Half the width of the median's interval divided by the median, which sampling narrows and
     which the mark ``noisy`` reports; None without an interval."""
     low, high = measurement.ci_low_ns, measurement.ci_high_ns
-    interval = None if low is None or high is None else (low, high)
-    return half_width(interval, measurement.median_ns)
+    return half_width(None if low is None or high is None else (low, high), measurement.median_ns)
 
 
 _READINGS: Mapping[str, Callable[[Measurement], float | None]] = {
@@ -451,9 +450,8 @@ def evidence_of(
     """The stored data of two measured dispatches: their rounds, in pairs where they were
     interleaved, or their samples where rounds are not known; None where a side has no samples."""
     old, new = first.rounds(before), second.rounds(after)
-    is_interleaved = not old.keys().isdisjoint(new.keys())
     if threshold is None:
-        usual = default_threshold(after, is_interleaved=is_interleaved)
+        usual = default_threshold(after, is_interleaved=not old.keys().isdisjoint(new.keys()))
         # The spread of one dispatch between processes may also appear between two dispatches.
         sides = [one.measurement for one in (before, after) if one.measurement is not None]
         threshold = max([usual, *(side.process_spread for side in sides)])
@@ -477,18 +475,16 @@ def _with_the_medians(
     apart than the difference that counts as none, or the shorter median is the slower one."""
     if found.interval is None or before is None or after is None:
         return found
+    ratio = after.median_ns / before.median_ns
     opposite = {Difference.SLOWER: 1.0, Difference.FASTER: -1.0}.get(found.verdict, 0.0)
-    if opposite * math.log(after.median_ns / before.median_ns) < -math.log1p(found.relevant):
-        ratio = after.median_ns / before.median_ns
+    if opposite * math.log(ratio) < -math.log1p(found.relevant):
         return widened(found, ratio, f"the medians differ the other way (ratio {ratio:.3g})")
-    if found.verdict is not Difference.NONE_SHOWN:
-        return found
     low, high = sorted((before, after), key=lambda m: m.median_ns)
-    if low.ci_high_ns is None or high.ci_low_ns is None:
+    is_shown = found.verdict is not Difference.NONE_SHOWN
+    if is_shown or low.ci_high_ns is None or high.ci_low_ns is None:
         return found
     if high.ci_low_ns <= (1 + found.relevant) * low.ci_high_ns:
         return found
-    ratio = after.median_ns / before.median_ns
     why = f"the medians differ (ratio {ratio:.3g}), the rounds that were compared do not"
     found = widened(found, ratio, why)
     if found.verdict is Difference.NONE_SHOWN:

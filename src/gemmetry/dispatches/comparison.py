@@ -363,10 +363,9 @@ def compare_with_baseline(
         replace(change, is_regression=False) for change in judge_changes(changes, confidence)
     )
     thresholds = {c.comparison.relevant for c in judged if c.comparison is not None}
-    candidate = CandidateComparison(label="B", title=_title(result_set), changes=judged)
     return ExperimentComparison(
         title=f"{baseline_label(result_set.records, baseline)} of the same problem",
-        candidates=(candidate,),
+        candidates=(CandidateComparison(label="B", title=_title(result_set), changes=judged),),
         threshold=max(thresholds, default=threshold or 0.0),
         confidence=confidence,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ from gemmetry.dispatches.comparison import CandidateComparison, Change, Experime
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped
 from gemmetry.domain import units
 from gemmetry.domain.rows import SCHEMA_VERSION
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.results import emit
 from gemmetry.results.emit import Case, junit
 from gemmetry.results.json_text import json_value
@@ -35,38 +36,17 @@ class ItemColumn(Column):
 
 
 def column(
-    name: str,
-    type: ColumnType,
-    description: str,
-    value: str | Callable[[Any], Any] = "",
-    *,
-    unit: str = "",
-) -> ItemColumn:
+    type: ColumnType, name: str, description: str = "", value: str | Callable[[Any], Any] = "",
+    *, unit: str = "", direction: Direction = Direction.NONE,
+) -> ItemColumn:  # fmt: skip
     """A column; `value` is a function or the name of an attribute (default: `name`)."""
     take = value if callable(value) else attrgetter(value or name)
-    return ItemColumn(name, type, unit, description, value=take)
+    return ItemColumn(name, type, unit, description, direction, value=take)
 
 
-def text(name: str, description: str, value: str | Callable[[Any], Any] = "") -> ItemColumn:
-    """A column of texts."""
-    return column(name, ColumnType.TEXT, description, value)
-
-
-def integer(name: str, description: str, value: str | Callable[[Any], Any] = "") -> ItemColumn:
-    """A column of integers."""
-    return column(name, ColumnType.INTEGER, description, value)
-
-
-def number(
-    name: str, description: str, value: str | Callable[[Any], Any] = "", *, unit: str = ""
-) -> ItemColumn:
-    """A column of numbers."""
-    return column(name, ColumnType.NUMBER, description, value, unit=unit)
-
-
-def record(columns: Sequence[ItemColumn], item: Any) -> dict[str, Any]:
-    """The row of `item` by the names of the columns."""
-    return {column.name: column.value(item) for column in columns}
+text = partial(column, ColumnType.TEXT)
+integer = partial(column, ColumnType.INTEGER)
+number = partial(column, ColumnType.NUMBER)
 
 
 def table(name: str, columns: Sequence[ItemColumn], items: Iterable[Any]) -> Table:
@@ -146,7 +126,7 @@ _CHANGES = (
     integer("observations", "", _of_comparison("observations")),
     number("relevant_difference", "", _of_comparison("relevant")),
     text("verdict", ""),
-    column("is_regression", ColumnType.BOOLEAN, ""),
+    column(ColumnType.BOOLEAN, "is_regression"),
     text("note", "", lambda change: change.note or None),
 )
 """Columns of a change, in files and in JSON."""
@@ -365,7 +345,7 @@ def _candidate_document(candidate: CandidateComparison) -> dict[str, Any]:
 
 
 def _change_document(change: Change) -> dict[str, Any]:
-    return {name: json_value(value) for name, value in record(_CHANGES, change).items()}
+    return {one.name: json_value(one.value(change)) for one in _CHANGES}
 
 
 def _brief_document(comparison: ExperimentComparison) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def roofline_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
     their quotients by the intensity, so that the roof is exact at every point.
     """
     figures = []
-    for (target, dtypes), group in _by_dtypes(records).items():
+    for (target, dtypes), group in by_dtypes(records).items():
         if thinned := len(group) > _ROOFLINE_POINTS:
             group = [best for records in group_by_problem(group).values()
                      for best in fastest_per_provider(records).values()]  # fmt: skip
@@ -157,7 +157,7 @@ def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict
     ``provider:configuration``)."""
     figures = []
     marks = find_run_marks(records)
-    for (target, dtypes), group in _by_dtypes(records).items():
+    for (target, dtypes), group in by_dtypes(records).items():
         ordered = _labelled_problems(group)
         providers = sorted({record.provider for record in group})
         bests = [fastest_per_provider(records) for _, records in ordered]
@@ -242,7 +242,7 @@ def grid_figures(records: Sequence[Record], *, width: int = _PICTURE_WIDTH) -> l
     no two alike. Combinations with a single configuration have no figure.
     """
     figures = []
-    for (target, dtypes), group in _by_dtypes(records).items():
+    for (target, dtypes), group in by_dtypes(records).items():
         ordered = _labelled_problems(group)
         for start in range(0, len(ordered), _GRID_COLUMNS):
             part = ordered[start : start + _GRID_COLUMNS]
@@ -338,7 +338,7 @@ def sample_figures(
     return figures
 
 
-def _by_dtypes(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+def by_dtypes(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
     """Measured records by target and label of the dtypes."""
     return grouped(
         (record for record in records if record.gflops is not None),
@@ -462,8 +462,7 @@ class _Painter:
                              color=self._colour(provider), marker=self._marker(provider),
                              s=28, alpha=0.8)  # fmt: skip
         set_log_scales(axes)
-        axes.set_xlabel("FLOP / byte")
-        axes.set_ylabel("GFLOP/s")
+        axes.set(xlabel="FLOP / byte", ylabel="GFLOP/s")
         axes.set_title(f"Roofline: {figure['label']}", loc="left", fontsize=10)
         axes.grid(visible=True, which="major", alpha=0.3)
         axes.legend(fontsize=8)
@@ -502,8 +501,7 @@ class _Painter:
                     bar={"label": "GFLOP/s"})  # fmt: skip
         axes.set_xticks(range(len(figure["n"])), figure["n"])
         axes.set_yticks(range(len(figure["m"])), figure["m"])
-        axes.set_xlabel("N")
-        axes.set_ylabel("M")
+        axes.set(xlabel="N", ylabel="M")
         axes.set_title(f"Best speed: {figure['label']}", loc="left", fontsize=10)
 
     def _cells(

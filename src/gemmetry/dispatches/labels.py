@@ -89,34 +89,24 @@ def ran_and_failed(record: Record) -> bool:
     return record.outcome not in (Outcome.OK, *NOT_RUN)
 
 
-_OF_THE_OPERATION = (
+UNAPPLIED = "not applicable"
+
+_OF_THE_OPERATION = tuple(f"{UNAPPLIED}: {why}" for why in (
     "the operation ", "the inputs ", "these formats ", "sums of ", "no exact sums ",
     "algorithms like ", "there is nothing ", "integers have ",
-)  # fmt: skip
+))  # fmt: skip
 """Beginnings of reasons that lie in the operation itself, so that the check applies nowhere."""
 
 
-def unapplied_checks(records: Iterable[Record]) -> dict[str, int]:
-    """Checks that the provider, the device or the machine made impossible -> the number of
-    dispatches, largest first."""
-    counts = Counter(
-        check
-        for record in records
-        for check, text in record.verdict.checks.items()
-        if (parts := text.partition(": "))[0] == "not applicable"
-        and not parts[2].startswith(_OF_THE_OPERATION)
-    )
-    return dict(counts.most_common())
-
-
 def noted_checks(records: Iterable[Record], outcome: str) -> dict[str, int]:
-    """Checks with this outcome (``incomplete``, ``property``) -> the number of dispatches, largest
+    """Checks with this outcome (``incomplete``, ``property``, or :data:`UNAPPLIED`: those that the
+    provider, the device or the machine made impossible) -> the number of dispatches, largest
     first."""
     counts = Counter(
         check
         for record in records
         for check, text in record.verdict.checks.items()
-        if text.partition(": ")[0] == outcome
+        if text.partition(": ")[0] == outcome and not text.startswith(_OF_THE_OPERATION)
     )
     return dict(counts.most_common())
 

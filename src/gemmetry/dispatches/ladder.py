@@ -436,10 +436,9 @@ def _rungs() -> list[CudaKernel]:
 def _named(
     operation: Operation, size: int, wanted: frozenset[int] | None, configurations: int
 ) -> Iterator[NamedDispatch]:
-    is_small = size <= _SMALL
     for kernel in _rungs():
         number = kernel.rung or 0
-        runs = number <= _SLOW + 1 if is_small else number > _SLOW
+        runs = number <= _SLOW + 1 if size <= _SMALL else number > _SLOW
         legal = kernel.legal(operation) if runs and (wanted is None or number in wanted) else ()
         for one in legal[:configurations]:
             yield NamedDispatch(operation=operation, configuration=one.name,

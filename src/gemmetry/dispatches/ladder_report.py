@@ -45,8 +45,7 @@ def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
     Raises:
         RequestError: no rung was measured, or matplotlib is not installed.
     """
-    measured = [one for one in ladder.rungs if one.tflops is not None]
-    if not measured:
+    if all(one.tflops is None for one in ladder.rungs):
         raise RequestError(
             "there is nothing to draw: no rung was measured",
             hint="Without -o, the command prints what became of each.",
@@ -80,14 +79,11 @@ def _draw(axes: Any, ladder: Ladder) -> None:
                     [numbers[0], numbers[-1]], [library.gflops / 1e3] * 2, color=colour,
                     linestyle=style, linewidth=1, label=f"{library_label(library)}, {title}",
                 )  # fmt: skip
-    axes.set_yscale("log")
+    axes.set(yscale="log", ylabel="TFLOP/s")
     ticker = require("matplotlib.ticker", extra="plot")
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylabel("TFLOP/s")
-    ordered = sorted(names)
-    axes.set_xticks(ordered)
-    labels = [f"{number} {names[number].replace('_', ' ')}" for number in ordered]
-    axes.set_xticklabels(labels, rotation=30, ha="right")
+    labels = [f"{number} {names[number].replace('_', ' ')}" for number in sorted(names)]
+    axes.set_xticks(sorted(names), labels, rotation=30, ha="right")
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(fontsize=8, loc="lower right")
     axes.set_title("Speed of each rung, with the 95 % interval of its median", fontsize=11)
@@ -102,7 +98,7 @@ def _gained(
         return lambda rung: None if (gain := getattr(rung, of)) is None else take(gain)
 
     return (
-        replace(number(name, texts[0], part(lambda gain: gain.ratio)), direction=_HIGHER),
+        number(name, texts[0], part(lambda gain: gain.ratio), direction=_HIGHER),
         number(f"{name}_low", "lower end of its interval", part(lambda gain: _ends(gain)[0])),
         number(f"{name}_high", "upper end", part(lambda gain: _ends(gain)[1])),
         text(over, texts[1], part(lambda gain: gain.over)),
@@ -130,7 +126,7 @@ _RUNGS = (
     text("outcome", "", lambda rung: str(rung.record.outcome)),
     text("reason", "why it has no time", lambda rung: rung.record.reason or None),
     text("verification", "", lambda rung: str(rung.record.verdict.status)),
-    replace(number("tflops", "speed at the median", unit="TFLOP/s"), direction=_HIGHER),
+    number("tflops", "speed at the median", unit="TFLOP/s", direction=_HIGHER),
     number("tflops_low", "lower end of the median's 95 % interval",
            lambda rung: (rung.tflops_interval or (None,))[0], unit="TFLOP/s"),
     number("tflops_high", "upper end", lambda rung: (rung.tflops_interval or (None,))[-1],
@@ -143,18 +139,16 @@ _RUNGS = (
     *_gained("of_best", "of_best", "best", "best_verdict",
              ("speed over that of the fastest of the library's algorithms",
               "that dispatch, and how many algorithms were timed")),
-    replace(number("roofline_fraction", "share of the roof", "record.roofline_fraction"),
-            direction=_HIGHER),
+    number("roofline_fraction", "share of the roof", "record.roofline_fraction", direction=_HIGHER),
     number("sm_clock_hz", "clock during sampling", _state_of("sm_clock_hz"), unit="Hz"),
     number("power_w", "power during sampling", _state_of("power_w"), unit="W"),
     text("accuracy_class", "the strictest class whose bound its errors meet",
          "record.verdict.accuracy_class"),
     integer("registers", "of a thread", "record.facts.registers"),
-    replace(integer("spill_bytes", "spilled registers of a thread", "record.facts.spill_bytes"),
+    integer("spill_bytes", "spilled registers of a thread", "record.facts.spill_bytes", unit="B"),
+    integer("shared_memory_bytes", "shared memory of a block", "record.facts.shared_memory_bytes",
             unit="B"),
-    replace(integer("shared_memory_bytes", "shared memory of a block",
-                    "record.facts.shared_memory_bytes"), unit="B"),
-    column("marks", ColumnType.TEXTS, "reasons to trust the time less",
+    column(ColumnType.TEXTS, "marks", "reasons to trust the time less",
            lambda rung: list(rung.record.measurement.marks) if rung.record.measurement else []),
 )  # fmt: skip
 
@@ -196,8 +190,7 @@ def print_ladder(ladder: Ladder, console: Console) -> None:
     """Print the rungs of each problem: their speeds, then what they use. The planned phases follow,
     next to what was measured."""
     for operation, rungs in groupby(ladder.rungs, key=lambda one: one.record.operation):
-        found = list(rungs)
-        _print_problem(operation, found, ladder, console)
+        _print_problem(operation, list(rungs), ladder, console)
         console.print()
     if ladder.phases:
         console.print(Text("Planned gains and what was measured", "bold"))
@@ -212,8 +205,7 @@ def print_ladder(ladder: Ladder, console: Console) -> None:
 
 
 def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, console: Console) -> None:
-    title = operation_title(parse_operation(operation))
-    console.print(Text(title, "bold"))
+    console.print(Text(operation_title(parse_operation(operation)), "bold"))
     for library in (ladder.libraries.get(operation), ladder.bests.get(operation)):
         if library is not None and library.measurement is not None:
             speed = _three((library.gflops or 0.0) / 1e3)

@@ -36,8 +36,8 @@ def write_notebook_kernel(function: Callable[..., Any], folder: Path | None) -> 
     """
     text = kernel_source(function)
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-    place = (folder or DEFAULT_FOLDER) / "kernels"
-    path = (place / f"{function.__name__}_{digest}.py").resolve()
+    name = f"kernels/{function.__name__}_{digest}.py"
+    path = ((folder or DEFAULT_FOLDER) / name).resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -249,12 +249,11 @@ def _run(
     chosen = [*(configurations or ()), *(dict(zip(axes, one, strict=True)) for one in product)]
     if chosen:
         user["configurations"] = chosen
-    others = [{"name": name} for name in _baselines(against)]
     request = {
         "name": function.__name__,
         **values,
         "kernel": [kernel_text(function, how.get("experiment"))],
-        "providers": [user, *others],
+        "providers": [user, *({"name": name} for name in _baselines(against))],
     }
     return profile(request, **how)
 

@@ -24,9 +24,10 @@ from gemmetry.dispatches.analysis import (
     rank,
     relative_half_width,
 )
-from gemmetry.dispatches.figures import figures_of, provider_places
+from gemmetry.dispatches.figures import by_dtypes, figures_of, provider_places
 from gemmetry.dispatches.labels import (
     NOT_RUN,
+    UNAPPLIED,
     VERIFICATION_MARKS,
     Overview,
     difference_legend,
@@ -40,7 +41,6 @@ from gemmetry.dispatches.labels import (
     outcome_counts,
     ran_and_failed,
     shape_label,
-    unapplied_checks,
 )
 from gemmetry.dispatches.labels import half_width_label as format_half_width
 from gemmetry.dispatches.results import record_table
@@ -50,7 +50,6 @@ from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import Record, ResultSet
-from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import format_gflops
 from gemmetry.results.json_text import json_value
 from gemmetry.results.pages import page_templates, render_page
@@ -69,14 +68,11 @@ def cards(records: Sequence[Record], baseline: str) -> list[dict[str, Any]]:
     Speeds are relative to `baseline` if it measured all of these operations, otherwise to the
     fastest provider.
     """
-    groups = grouped(
-        (record for record in records if record.gflops is not None),
-        lambda one: (dtype_label(parse_operation(one.operation).signature), one.target),
-    )
-    several = len({target for _, target in groups}) > 1
+    groups = by_dtypes(records)
+    several = len({target for target, _ in groups}) > 1
     return [
         _card(dtypes + (f" · {target}" if several else ""), group, baseline)
-        for (dtypes, target), group in groups.items()
+        for (target, dtypes), group in groups.items()
     ]
 
 
@@ -166,7 +162,7 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         run_states=overview.run_states,
         noisy=sum(bool(overview.marks.of(record)) for record in records),
         noisy_kinds=[f"{n} {printable(kind)}" for kind, n in overview.kinds.items()],
-        unapplied=unapplied_checks(records),
+        unapplied=noted_checks(records, UNAPPLIED),
         incomplete=noted_checks(records, "incomplete"),
         properties=noted_checks(records, "property"),
         difference_legend=difference_legend(relative.verdicts.values() if relative else ()),

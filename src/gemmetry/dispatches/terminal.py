@@ -21,6 +21,7 @@ from gemmetry.dispatches.analysis import fastest, group_by_problem, rank
 from gemmetry.dispatches.labels import (
     DIFFERENCE_SIGNS,
     NOT_RUN,
+    UNAPPLIED,
     VERIFICATION_LEGEND,
     VERIFICATION_MARKS,
     Overview,
@@ -34,7 +35,6 @@ from gemmetry.dispatches.labels import (
     ran_and_failed,
     reason_line,
     shorten_configurations,
-    unapplied_checks,
 )
 from gemmetry.dispatches.results import record_table
 from gemmetry.domain import units
@@ -212,8 +212,7 @@ def print_grouped(
     if has_room:
         heads = [name.rjust(widths[name]) if name in signed else name for name in headings]
         console.print(_table(headings, widths, right, heads))
-    groups = grouped(rows, attrgetter("operation", "place"))
-    for (operation, place), group in groups.items():
+    for (operation, place), group in grouped(rows, attrgetter("operation", "place")).items():
         title = Text(printable(_title(operation)), "bold", no_wrap=True, overflow="ellipsis")
         console.print(title.append(f"  {place}" if place else "", "dim"))
         names = [row.configuration for row in group]
@@ -385,7 +384,7 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
     if classes:
         text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
         console.print(Text(f"Accuracy: {text}"))
-    if checks := unapplied_checks(records):
+    if checks := noted_checks(records, UNAPPLIED):
         up_to = "up to " if len(set(checks.values())) > 1 else ""
         where = f"on {up_to}{max(checks.values())} of {len(records)} dispatches"
         console.print(Text(f"Not possible here: {counted(len(checks), 'check')} {where}"))
