@@ -202,9 +202,8 @@ def _provider_rows() -> list[tuple[Any, ...]]:
                      f"compiles for {', '.join(ahead)}" if ahead else "",
                      ", ".join(f"{k} {v}" for k, v in provider.versions().items()),
                      *provider.doctor_notes()]  # fmt: skip
-        detail = "; ".join(filter(None, parts))
         # What a provider lacks is a sentence that ends with what to do.
-        rows.append((f"provider {name}", reason is None, detail, None))
+        rows.append((f"provider {name}", reason is None, "; ".join(filter(None, parts)), None))
     return rows
 
 
@@ -306,8 +305,7 @@ def clear(options: Clear) -> None:
             if not path.exists():
                 raise RequestError(f"{path} does not exist", hint=hint)
         except OSError as error:
-            what = f"{path} cannot be read: {error.strerror}"
-            raise RequestError(what, hint=hint) from error
+            raise RequestError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     removed = clear_cache(options.paths), clear_user_cache("kernels")
     count, size = map(sum, zip(*removed, strict=True))
     text = f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB"
@@ -358,14 +356,12 @@ def _print_checks(table: Table) -> None:
     console = stdout_console()
     for _, rows in groupby(table.records(), key=lambda row: row["name"]):
         found = list(rows)
-        is_ok = all(row["status"] == "ok" for row in found)
-        style = "" if is_ok else "red"
+        style = "" if all(row["status"] == "ok" for row in found) else "red"
         for line in _summary(found):
             console.print(Text(line, style), soft_wrap=True)
         for row in found:
             for problem in row["problems"]:
-                names = ", ".join(row["configurations"])
-                console.print(Text(f"    {names}: {problem}", "red"))
+                console.print(Text(f"    {', '.join(row['configurations'])}: {problem}", "red"))
     if reasons := {reason for reason in table.values("not_disassembled") if reason}:
         console.print(Text(f"Instructions were not checked: {reasons.pop()}", "yellow"))
 

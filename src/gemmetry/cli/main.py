@@ -168,18 +168,16 @@ class LazyGroup(PlainHelp, TyperGroup):
             raise RequestError("there is no command agent any more", hint=WITHOUT_AGENTS)
         if name in self.summaries and name not in self.commands:
             self.commands[name] = self.load(name)
-        is_known = name in self.members or name.startswith("-")
-        if not is_known and not ctx.resilient_parsing:
+        if name not in self.members and not (name.startswith("-") or ctx.resilient_parsing):
             raise UnknownNameError("command", name, self.members, where=ctx.command_path)
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write options, then every command with its description, uncut."""
         super().format_options(ctx, formatter)
-        found = [(name, self.get_command(ctx, name)) for name in self.members]
         records = [
-            (name, " ".join((command.help or "").split("\n\n")[0].split()))
-            for name, command in found
+            (name, " ".join((self.get_command(ctx, name).help or "").split("\n\n")[0].split()))
+            for name in self.members
         ]
         with formatter.section("Commands"):
             _write_records(records, formatter)

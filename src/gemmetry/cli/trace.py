@@ -359,8 +359,7 @@ def report(options: Report) -> int:
     with_lanes = is_brief or any(
         path.name.lower().endswith((HTML, MOMENT)) for path in options.output
     )
-    sheets = TraceLensSheets(options.short_kernel_us)
-    found = traces.report(sheets=sheets, with_lanes=with_lanes)
+    found = traces.report(sheets=TraceLensSheets(options.short_kernel_us), with_lanes=with_lanes)
     with traces.stage("write"):
         for path in options.output:
             write_report(found, path, command=command_line())

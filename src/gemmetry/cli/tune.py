@@ -309,8 +309,7 @@ def tune_table(options: TuneTable) -> None:
     from gemmetry.results.emit import check_writable
     from gemmetry.tuning.dispatcher import building as making
 
-    spec = read_request(options.source)
-    prepared = making.prepare_table(spec, 60 * options.minutes)
+    prepared = making.prepare_table(read_request(options.source), 60 * options.minutes)
     output = options.output or prepared.experiment / "table.json"
     if options.output:
         check_writable(options.output)

@@ -38,12 +38,6 @@ class RecordColumn(Column):
     """Takes the value from a record and its parsed operation; None where it does not apply."""
 
 
-def _accuracy_class(record: Record) -> str | None:
-    """None for a wrong result, whose errors do not come from rounding."""
-    is_right = record.verdict.status in (Verification.PASSED, Verification.WARNED)
-    return record.verdict.accuracy_class if is_right else None
-
-
 def _checks(*outcomes: str) -> Callable[[Record], list[str]]:
     """The checks whose text begins with one of `outcomes`; passed checks are listed by name only,
     warned ones with their whole text, and others with the reason, as the column's name states the
@@ -62,7 +56,9 @@ def _checks(*outcomes: str) -> Callable[[Record], list[str]]:
 
 
 _DERIVED: dict[str, Callable[[Record], Any]] = {
-    "accuracy_class": _accuracy_class,
+    # Errors of a wrong result do not come from rounding.
+    "accuracy_class": lambda record: record.verdict.accuracy_class
+    if record.verdict.status in (Verification.PASSED, Verification.WARNED) else None,
     "checks_passed": _checks("passed"),
     "checks_failed": _checks("failed", "warned"),
     "checks_not_applicable": _checks("not applicable"),

@@ -98,12 +98,8 @@ def parse_target(text: str) -> Target:
             hint=f"Write one of {', '.join(TargetKind)}, cuda:1 for a device, "
             "or cuda-sm_80 to compile only.",
         )
-    compile_only = match["arch"] is not None and match["index"] is None
-    return Target(
-        TargetKind(match["kind"]),
-        match["arch"] or "",
-        None if compile_only else int(match["index"] or 0),
-    )
+    index = int(match["index"] or 0) if match["index"] or not match["arch"] else None
+    return Target(TargetKind(match["kind"]), match["arch"] or "", index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +324,9 @@ def split_dispatch_name(name: str) -> tuple[Operation, str]:
     """
     kind = next((kind for kind in _KINDS if name.startswith(f"{kind}_")), None)
     if kind is None:
-        known = ", ".join(OperationKind)
-        raise _syntax(name, f"it does not start with an operation kind ({known})")
+        raise _syntax(
+            name, f"it does not start with an operation kind ({', '.join(OperationKind)})"
+        )
     parts = name[len(kind) + 1 :].split("_")
     shape, used = _parse_shape(name, kind, parts)
     operands: list[tuple[DType, Layout]] = []
@@ -340,8 +337,7 @@ def split_dispatch_name(name: str) -> tuple[Operation, str]:
         operands.append((DTYPES[match[1]], Layout(match[2])))
     if len(operands) < 3:
         raise _syntax(name, "it needs three operands: A, B and C, as in f16t_f16t_f32t")
-    used += 3
-    modifiers, used = _parse_modifiers(name, parts, used)
+    modifiers, used = _parse_modifiers(name, parts, used + 3)
     try:
         signature = _signature(kind, tuple(operands), modifiers)
         check_shape(signature, shape)
@@ -377,9 +373,8 @@ def _parse_shape(
 ) -> tuple[MatmulShape | Conv2dShape, int]:
     if kind is not OperationKind.CONV2D:
         rank = 4 if kind is OperationKind.BATCH_MATMUL else 3
-        sizes = _parsed_sizes(name, kind, parts[0], rank)
-        m, n, k = sizes[-3:]
-        return MatmulShape(m, n, k, batch=sizes[0] if rank == 4 else 1), 1
+        *batch, m, n, k = _parsed_sizes(name, kind, parts[0], rank)
+        return MatmulShape(m, n, k, *batch), 1
     image = _parsed_sizes(name, kind, parts[0], 4)
     filters = _parsed_sizes(name, kind, parts[1] if len(parts) > 1 else "", 3)
     used, geometry = 2, list[int]()

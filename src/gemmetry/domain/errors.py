@@ -75,10 +75,8 @@ class UnknownNameError(RequestError):
         """`more`: a sentence for the end of the hint."""
         names = sorted(set(known))
         near = nearest(name, names)
-        if near:
-            hint = did_you_mean(near)
-        else:
-            hint = f"Known: {listed(names, _LISTED)}" if names else "None is known here."
+        all_of_them = f"Known: {listed(names, _LISTED)}" if names else "None is known here."
+        hint = did_you_mean(near) or all_of_them
         place = f" in {where}" if where else ""
         if more:
             hint = f"{hint.removesuffix('.')}{'' if near else '.'} {more}"

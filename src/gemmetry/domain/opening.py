@@ -193,9 +193,8 @@ def read_json(path: Path, what: str = "", *, hint: str = "", most: int = MOST_BY
     Raises:
         RequestError: it cannot be read as :func:`read_whole` does, or it is not JSON.
     """
-    content = read_whole(path, what, hint=hint, most=most)
     try:
-        return parsed_json(content)
+        return parsed_json(read_whole(path, what, hint=hint, most=most))
     except ValueError as error:
         raise RequestError(f"{what} {path} is damaged: {error}".lstrip(), hint=hint) from error
 
@@ -332,10 +331,7 @@ class _Gunzip(_Readable):
         """At most `size` bytes, fewer at the end of a block of input; b"" at the end."""
         parts: list[bytes] = []
         missing = size if size >= 0 else 1 << 62
-        while missing > 0 and not self._failure:
-            part = self._next(missing)
-            if part is None:
-                break
+        while missing > 0 and not self._failure and (part := self._next(missing)) is not None:
             parts.append(part)
             missing -= len(part)
         got = b"".join(parts)

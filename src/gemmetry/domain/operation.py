@@ -450,7 +450,6 @@ class Operation:
                 TensorSpec("lhs", (c.n, c.h, c.w, c.c), s.lhs, Layout.NHWC),
                 TensorSpec("rhs", (c.r, c.s, c.c, c.f), s.rhs, Layout.HWCF),
             ]
-            channels = c.f
         else:
             m, n, k, _ = self.shape
             lead = self._lead
@@ -458,13 +457,12 @@ class Operation:
                 TensorSpec("lhs", (*lead, m, k), s.lhs, s.lhs_layout),
                 TensorSpec("rhs", (*lead, k, n), s.rhs, s.rhs_layout),
             ]
-            channels = n
             if s.beta != 0:
                 tensors.append(TensorSpec("addend", self.output.shape, s.result, s.result_layout))
             if s.scaling is not Scaling.NONE:
                 tensors += self._factors(m, n, k)
         if EpilogueStep.BIAS in s.epilogue:
-            tensors.append(TensorSpec("bias", (channels,), s.result))
+            tensors.append(TensorSpec("bias", self.output.shape[-1:], s.result))
         if EpilogueStep.RESIDUAL in s.epilogue:
             tensors.append(TensorSpec("residual", self.output.shape, s.result, s.result_layout))
         return tuple(tensors)
@@ -499,8 +497,7 @@ class Operation:
 
     @property
     def _lead(self) -> tuple[int, ...]:
-        is_batched = self.kind is OperationKind.BATCH_MATMUL
-        return (self.matmul_shape.batch,) if is_batched else ()
+        return (self.matmul_shape.batch,) if self.kind is OperationKind.BATCH_MATMUL else ()
 
     def __str__(self) -> str:
         return operation_name(self)
@@ -542,22 +539,18 @@ def print_number(value: float) -> str:
 @lru_cache(maxsize=4096)
 def _suffix(signature: Signature) -> str:
     s = signature
-    parts = [f"{s.lhs}{s.lhs_layout}", f"{s.rhs}{s.rhs_layout}", f"{s.result}{s.result_layout}"]
-    if s.split_k_slices > 1:
-        parts.append(f"slices{s.split_k_slices}")
-    plain = Signature(OperationKind.MATMUL, s.lhs, s.rhs, s.result)
-    if s.accumulator is not plain.accumulator:
-        parts.append(f"acc{s.accumulator}")
-    if s.blocks is not None:
-        parts.append(str(s.blocks))
-    elif s.scaling is not Scaling.NONE:
-        parts.append(f"scale{s.scaling}")
-    if s.alpha != 1:
-        parts.append(f"alpha{print_number(s.alpha)}")
-    if s.beta != 0:
-        parts.append(f"beta{print_number(s.beta)}")
-    parts.extend(s.epilogue)
-    return "_" + "_".join(parts)
+    scale = "" if s.scaling is Scaling.NONE else f"scale{s.scaling}"
+    has_own_accumulator = s.accumulator is not default_accumulator(s.lhs, s.rhs, s.result)
+    parts = (
+        f"_{s.lhs}{s.lhs_layout}_{s.rhs}{s.rhs_layout}_{s.result}{s.result_layout}",
+        f"slices{s.split_k_slices}" if s.split_k_slices > 1 else "",
+        f"acc{s.accumulator}" if has_own_accumulator else "",
+        scale if s.blocks is None else str(s.blocks),
+        "" if s.alpha == 1 else f"alpha{print_number(s.alpha)}",
+        "" if s.beta == 0 else f"beta{print_number(s.beta)}",
+        *s.epilogue,
+    )
+    return "_".join(filter(None, parts))
 
 
 def operation_namer(signature: Signature) -> Callable[[MatmulShape | Conv2dShape], str]:

@@ -287,9 +287,8 @@ class Record:
     def __repr__(self) -> str:
         """One line, as lists of records are printed in interactive sessions."""
         what = f"{self.provider}:{self.dispatch} on {self.device or self.target}"
-        if self.measurement is None:
-            return f"<Record {what}: {self.outcome}>"
-        return f"<Record {what}: {self.outcome}, {format_ns(self.measurement.median_ns)}>"
+        time = "" if self.measurement is None else f", {format_ns(self.measurement.median_ns)}"
+        return f"<Record {what}: {self.outcome}{time}>"
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -363,10 +362,8 @@ class Environment:
     def id(self) -> str:
         """Short hash over all fields; equal ids mean comparable results. Limits that are not known
         do not count, so that environments stored before they were read keep their ids."""
-        fields = asdict(self)
-        fields = {name: value for name, value in fields.items() if value or name not in _LIMITS}
-        text = json.dumps(fields, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        known = {name: one for name, one in asdict(self).items() if one or name not in _LIMITS}
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
     def agrees_with(self, other: Environment) -> bool:
         """Whether the only differences are packages and limits of GPUs that just one of the two

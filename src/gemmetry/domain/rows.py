@@ -326,10 +326,9 @@ def _column(one: Member, page: bool) -> Column:
     if not page:
         return Column(one.fact.column or one.key, kind, one.fact.unit, one.fact.text,
                       format=one.fact.format)  # fmt: skip
-    absent = "–" if kind.is_numeric else ""
     # Headings of pages and what they show contain the unit.
     return Column(one.fact.page, kind, description=one.fact.text, format=one.fact.show,
-                  absent=absent)  # fmt: skip
+                  absent="–" if kind.is_numeric else "")  # fmt: skip
 
 
 def columns(kind: type[Row], *, page: bool = False) -> tuple[Column, ...]:

@@ -76,10 +76,8 @@ class Column:
     def label(self) -> str:
         """The heading for cells formatted by :meth:`text`. Those cells carry their own unit, so the
         heading of ``median_ns`` is ``median``."""
-        if self.heading:
-            return self.heading
         has_unit = self.format is not None and self.unit
-        return _UNIT_SUFFIX.sub("", self.name) if has_unit else self.name
+        return self.heading or (_UNIT_SUFFIX.sub("", self.name) if has_unit else self.name)
 
     @property
     def meaning(self) -> str:

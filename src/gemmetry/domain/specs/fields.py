@@ -277,8 +277,7 @@ def _any_of(*kinds: str) -> WithJsonSchema:
 
 def _list_of(*items: dict[str, Any]) -> WithJsonSchema:
     """A text, or a list whose items have one of these schemas."""
-    array = {"type": "array", "items": {"anyOf": list(items)}}
-    return WithJsonSchema({"anyOf": [_TEXT, array]})
+    return WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": {"anyOf": list(items)}}]})
 
 
 _TEXT = {"type": "string"}
@@ -398,9 +397,9 @@ def _type_of(key: Key, hint: Any) -> Any:
     is_optional = key.is_optional or NoneType in get_args(hint)
     match get_origin(hint):
         case origin if origin is Mapping:
-            timed = dict.__class_getitem__((parts[0], Duration))
-            named = {"TIME": timed, "NAME=VALUE": Options}
-            return named.get(key.metavar, Tags)
+            if key.metavar == "TIME":
+                return dict.__class_getitem__((parts[0], Duration))
+            return Options if key.metavar == "NAME=VALUE" else Tags
         case origin if origin is tuple:
             return known_names(key.name.removesuffix("s"), key.names)
     kind: Any = _NOTATIONS.get(key.metavar, parts[0] if is_optional and parts else hint)

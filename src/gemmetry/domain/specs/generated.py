@@ -80,8 +80,7 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
     if not path.exists():
         return ()
     try:
-        entries = read_json(path)["dispatches"]
-        found = [_entry(item) for item in entries]
+        found = [_entry(item) for item in read_json(path)["dispatches"]]
     except (OSError, ValueError, KeyError, TypeError, RequestError) as error:
         raise RequestError(
             f"cannot read {path}, the list of what was generated: {why_unreadable(error)}",

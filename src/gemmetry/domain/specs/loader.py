@@ -148,8 +148,7 @@ def _validate(
     except ValidationError as error:
         lines = [*mistakes, *mistake_lines(error, place, ProfileSpec)]
         are_options = all(text.startswith("--") and not text.startswith("--set ") for text in lines)
-        hint = _FLAG_HINT if are_options else _HINT
-        raise SpecError(in_order(lines), hint=hint) from None
+        raise SpecError(in_order(lines), hint=_FLAG_HINT if are_options else _HINT) from None
     if mistakes:
         raise SpecError(mistakes, hint=_HINT)
     return spec

@@ -61,8 +61,7 @@ class SizeGrid:
     batch: tuple[int, ...] = (1,)
 
     def __iter__(self) -> Iterator[MatmulShape]:
-        sizes = itertools.product(self.m, self.n, self.k, self.batch)
-        return map(MatmulShape._make, sizes)
+        return map(MatmulShape._make, itertools.product(self.m, self.n, self.k, self.batch))
 
     def __len__(self) -> int:
         return len(self.m) * len(self.n) * len(self.k) * len(self.batch)
@@ -383,8 +382,7 @@ def expand(
                                 else ([OperationBlock(signatures, shapes)], ()))  # fmt: skip
             blocks += found
             notes += undivided
-    document = _document(blocks, singles)
-    return Expansion(Operations(blocks, singles), document, given.any, notes)
+    return Expansion(Operations(blocks, singles), _document(blocks, singles), given.any, notes)
 
 
 def _given_shapes(

@@ -143,8 +143,7 @@ def _named_targets(
     targets: dict[Target, None] = {}
     for name in names:
         wanted = parse_target(name)
-        is_cuda = wanted.kind is TargetKind.CUDA and wanted.index is not None
-        if spec.cuda_arch and is_cuda:
+        if spec.cuda_arch and wanted.kind is TargetKind.CUDA and wanted.index is not None:
             has_device = any(t.kind is TargetKind.CUDA and t.index is not None for t in known)
             if compiles_only or not has_device:
                 wanted = Target(TargetKind.CUDA, spec.cuda_arch, None)
@@ -229,12 +228,11 @@ def provider_options(spec: ProfileSpec, name: str, catalogue: Catalogue) -> dict
 def _serves(name: str, targets: Sequence[Target], catalogue: Catalogue) -> bool:
     if name not in catalogue.provider_names() or catalogue.unavailable(name, {}) is not None:
         return False
-    offered = catalogue.targets(name, {})
     return any(
         target.kind is other.kind
         and (target.index is None or (other.index is not None and target.index == other.index))
+        for other in catalogue.targets(name, {})
         for target in targets
-        for other in offered
     )
 
 
