@@ -284,10 +284,10 @@ def first_run(kind: TargetKind) -> Defaults:
     return Defaults(
         kinds=(_MATMUL,),
         shapes={
-            _MATMUL: PRESETS[preset].shapes,
+            _MATMUL: PRESETS[preset],
             _BATCH: ("4x256x256x256",),
             _SPLIT_K: ("128x128x4096",),
-            _CONV: PRESETS["conv"].shapes,
+            _CONV: PRESETS["conv"],
         },
         dtypes=dict.fromkeys(OperationKind, (dtype,)),
     )
@@ -300,10 +300,10 @@ def legacy(provider: str) -> Defaults:
     return Defaults(
         kinds=(_MATMUL, _SPLIT_K, _BATCH),
         shapes={
-            _MATMUL: PRESETS["legacy"].shapes,
+            _MATMUL: PRESETS["legacy"],
             _SPLIT_K: (LEGACY_SPLIT_K_SHAPE,),
             _BATCH: (LEGACY_BATCH_SHAPE,),
-            _CONV: PRESETS["conv"].shapes,
+            _CONV: PRESETS["conv"],
         },
         dtypes={
             _MATMUL: ("f16", "f32", "f16:f16:f32"),
