@@ -36,7 +36,7 @@ from gemmetry.cli.options import (
     request,
 )
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.settings import TraceSchedule
+from gemmetry.domain.settings import RECORDED
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -274,20 +274,13 @@ def collectives(options: Collectives) -> int:
     return finish(traces, options.timings)
 
 
-_SCHEDULE = TraceSchedule()
-
 DEFAULTS = {
-    "name": "traces",
+    **RECORDED,
     "providers": "torch",
     "default_config": True,
     "shapes": "none",
     "dtypes": "none",
     "layouts": "all four",
-    "verification_level": "quick",
-    "warmup_iterations": _SCHEDULE.warmup_steps,
-    "wait_steps": _SCHEDULE.wait_steps,
-    "active_steps": _SCHEDULE.active_steps,
-    "benchmark_repetitions": _SCHEDULE.repeats,
     "matrix_sizes": "512, 1024, 2048; on a CPU 64, 128, 256",
     "precisions": "fp32, fp16, bf16, int8",
     "batch_sizes": "1, 4, 16",

@@ -19,7 +19,7 @@ from gemmetry.domain.columns import COLUMNS_BY_NAME
 from gemmetry.domain.dispatch import Plan, parse_target
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.record import Listener, ignore_events
-from gemmetry.domain.settings import TraceSchedule
+from gemmetry.domain.settings import RECORDED, TraceSchedule
 from gemmetry.domain.specs.loader import Known, Place, key_place, load_spec, make_spec
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec, spec_text
 from gemmetry.domain.specs.operations import CPU_SQUARES, DEFAULT_SQUARES, Defaults
@@ -228,16 +228,7 @@ def with_defaults(spec: ProfileSpec) -> ProfileSpec:
     names operations or dispatches, only these are recorded. Results are verified at the level
     ``quick``.
     """
-    schedule = TraceSchedule()
-    defaults: dict[str, Any] = {
-        "name": "traces",
-        "wait_steps": schedule.wait_steps,
-        "warmup_iterations": schedule.warmup_steps,
-        "active_steps": schedule.active_steps,
-        "benchmark_repetitions": schedule.repeats,
-        "verification_level": "quick",
-        "columns": COLUMNS,
-    }
+    defaults: dict[str, Any] = {**RECORDED, "columns": COLUMNS}
     given = spec.model_fields_set
     if not spec.kernel:
         defaults["providers"] = (ProviderSpec(name=recording_provider()),)

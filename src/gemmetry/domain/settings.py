@@ -229,6 +229,15 @@ class TraceSchedule:
         return self.repeats * (self.wait_steps + self.warmup_steps + self.active_steps)
 
 
+_SCHEDULE = TraceSchedule()
+
+RECORDED = {
+    "name": "traces", "verification_level": "quick", "wait_steps": _SCHEDULE.wait_steps,
+    "warmup_iterations": _SCHEDULE.warmup_steps, "active_steps": _SCHEDULE.active_steps,
+    "benchmark_repetitions": _SCHEDULE.repeats,
+}  # fmt: skip
+"""Keys of a spec -> their values in a request to record that leaves them out."""
+
 _TIMING, _NOTHING = Effect.TIMING, Effect.NOTHING
 _MORE, _LIMITS, _SAME = Resume.MORE_SAMPLES, Resume.OTHER_LIMITS, Resume.SAME_PLAN
 

@@ -25,6 +25,17 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
     return groups
 
 
+def cell_text(value: Any, separator: str = "; ") -> Any:
+    """Lists and mappings as one text, booleans as ``yes`` or ``no``, all others unchanged."""
+    if isinstance(value, Mapping):
+        value = [f"{key}={item}" for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return separator.join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value
+
+
 class ColumnType(StrEnum):
     """Type of the values of a column; any value may also be None."""
 
@@ -90,15 +101,7 @@ class Column:
         """`value` formatted for display: as text, ``yes``/``no``, or the items of a list."""
         if value is None:
             return self.absent
-        if self.format is not None:
-            return self.format(value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, Mapping):
-            return ", ".join(f"{key}={item}" for key, item in value.items())
-        if isinstance(value, (list, tuple)):
-            return ", ".join(str(item) for item in value)
-        return str(value)
+        return str(cell_text(value, ", ")) if self.format is None else self.format(value)
 
 
 def plain_columns(text: str) -> tuple[Column, ...]:

@@ -30,22 +30,11 @@ from typing import TYPE_CHECKING, Any
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import encodable
 from gemmetry.domain.opening import why_unreadable
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, cell_text
 from gemmetry.results.texts import cell_fit, printable
 
 if TYPE_CHECKING:
     import polars
-
-
-def cell_text(value: Any) -> Any:
-    """Lists and mappings as one text, booleans as ``yes`` or ``no``, all others unchanged."""
-    if isinstance(value, Mapping):
-        return "; ".join(f"{key}={item}" for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return "; ".join(str(item) for item in value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value
 
 
 _FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
