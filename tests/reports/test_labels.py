@@ -37,8 +37,7 @@ STATES = (
 
 
 def _marks(common, device="cpu"):
-    state = RunState(target=device, device=device, measured=63, common=common,
-                     usual_half_width=0.11)  # fmt: skip
+    state = RunState(measured=63, common=common, usual_half_width=0.11)
     return RunMarks({(device, device): state})
 
 

@@ -97,7 +97,7 @@ def test_lines_above_the_live_view_break_between_words(make_record, width):
     reason = "values: " + " ".join(f"element{number} is wrong" for number in range(12))
     wrong = make_record(SQUARE, outcome=Outcome.WRONG, reason=reason)
     events = (Message(f"It was not run: {reason}", level="warning"), DispatchFinished(wrong))
-    text = _printed(*events, terminal=True, width=width, live=True)
+    text = _printed(*events, terminal=True, width=width)
     assert len(text.splitlines()) > 6
     assert all(len(line) <= width for line in text.splitlines())
     assert " ".join(text.split()) == (
@@ -106,7 +106,7 @@ def test_lines_above_the_live_view_break_between_words(make_record, width):
 
 
 def test_progress_goes_to_stderr(capsys):
-    with ProgressListener(live=False) as listener:
+    with ProgressListener() as listener:
         listener(PlanReady(1, 0, 0, "x"))
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
@@ -160,7 +160,7 @@ def test_counted_work_has_a_bar_or_a_line_for_each_item(is_terminal):
 def test_long_work_without_a_live_view_says_what_it_does(monkeypatch):
     monkeypatch.setattr(progress_module, "QUIET_S", 0.05)
     console = _console()
-    with ProgressListener(console, live=False) as listener:
+    with ProgressListener(console) as listener:
         listener(Doing("verifying torch:slow"))
         until = time.monotonic() + 60
         while "torch:slow, for" not in console.file.getvalue() and time.monotonic() < until:

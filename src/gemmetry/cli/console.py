@@ -407,9 +407,10 @@ class HasExperiment(Protocol):
 
 
 def print_failure(failure: str) -> None:
-    """Print why a run ended early, in the form of all errors."""
-    note(f"error: {failure}")
-    note("hint: The same command continues where this one stopped.")
+    """Print why a run ended early, in the form of all errors; "": it did not."""
+    if failure:
+        note(f"error: {failure}")
+        note("hint: The same command continues where this one stopped.")
 
 
 def watched(
@@ -508,6 +509,5 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     if any(record.trace is not None for record in results.records):
         folder = shlex.quote(str(prepared.experiment))
         note("read the traces:", command=f"gemmetry trace report {folder} -o report.html")
-    if summary.failure:
-        print_failure(summary.failure)
+    print_failure(summary.failure)
     return summary.exit_status

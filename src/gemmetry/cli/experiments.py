@@ -256,10 +256,8 @@ def self_test(options: SelfTestOptions) -> int:
     files = kill_matrix_files(matrix, _facts(prepared, options.level))
     options.deliver(files, lambda console: print_kill_matrix(matrix, console))
     note(f"experiment: {prepared.experiment}")
-    if summary.failure:
-        print_failure(summary.failure)
-        return summary.exit_status
-    return int(not matrix.is_perfect)
+    print_failure(summary.failure)
+    return summary.exit_status if summary.failure else int(not matrix.is_perfect)
 
 
 def _facts(prepared: SelfTest, level: str) -> dict[str, Any]:

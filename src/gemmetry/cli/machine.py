@@ -440,8 +440,7 @@ def ladder(options: LadderOptions) -> int:
         summary = watched(run_ladder, prepared, fresh=options.fresh)
         folder, status = prepared.experiment, summary.exit_status
         note(f"experiment: {folder}")
-        if summary.failure:
-            print_failure(summary.failure)
+        print_failure(summary.failure)
     with Experiment.open(folder) as stored:
         found = ladder_of(stored.result_set())
         options.deliver(ladder_files(found), lambda console: print_ladder(found, console))

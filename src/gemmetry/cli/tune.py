@@ -165,8 +165,7 @@ def tune(options: Tune) -> int:
             refused.append(error)
     if refused:
         raise refused[0]
-    if done.failure:
-        print_failure(done.failure)
+    print_failure(done.failure)
     return done.exit_status
 
 

@@ -99,8 +99,6 @@ rows have wide intervals, no limit would separate the widest."""
 class RunState:
     """What most measurements of one device have in common."""
 
-    target: str
-    device: str
     measured: int
     common: Mapping[str, int]
     """Kind of mark -> number of measured rows that have it, the most frequent first."""
@@ -141,10 +139,10 @@ def find_run_marks(records: Iterable[Record]) -> RunMarks:
     for record in records:
         if record.measurement is not None:
             groups.setdefault((record.target, record.device), []).append(record.measurement)
-    return RunMarks({place: _state(*place, group) for place, group in groups.items()})
+    return RunMarks({place: _state(group) for place, group in groups.items()})
 
 
-def _state(target: str, device: str, measured: list[Measurement]) -> RunState:
+def _state(measured: list[Measurement]) -> RunState:
     kinds, rows = [{mark_kind(mark) for mark in m.marks} for m in measured], len(measured)
     is_disturbed = sum(bool(found & DISTURBED) for found in kinds) > COMMON_SHARE * rows
     common = {
@@ -161,8 +159,7 @@ def _state(target: str, device: str, measured: list[Measurement]) -> RunState:
         if kind in _READINGS and (readings := _known(_READINGS[kind], measured))
     }
     usual = quantile(widths, 0.5) if widths else None
-    return RunState(target=target, device=device, measured=rows, common=common,
-                    usual_half_width=usual, fences=fences)  # fmt: skip
+    return RunState(measured=rows, common=common, usual_half_width=usual, fences=fences)
 
 
 def _stands_out(measurement: Measurement, kind: str, state: RunState | None) -> bool:

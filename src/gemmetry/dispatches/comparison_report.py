@@ -181,7 +181,6 @@ def _print_changes(candidate: CandidateComparison, console: Console) -> None:
         names = {"provider": after.provider, "configuration": after.configuration}
         rows.append(GroupedRow(
             operation=after.operation,
-            configuration=after.configuration,
             cells=names | dict(zip(headings, _cells(change)[1:], strict=True)),
             style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
         ))  # fmt: skip

@@ -366,12 +366,12 @@ def run_state_lines(marks: RunMarks, remarks: Sequence[str] = ()) -> list[str]:
     """The `remarks` on what is missing, and one line for each device whose rows share marks, with
     these marks and the usual interval."""
     lines = [printable(remark) for remark in remarks]
-    for state in marks.states.values():
+    for (target, device), state in marks.states.items():
         if not state.common:
             continue
         (first, count), *others = state.common.items()
         kinds = "".join(f", {number} {kind}" for kind, number in others)
-        place = f" on {state.device or state.target}" if len(marks.states) > 1 else ""
+        place = f" on {device or target}" if len(marks.states) > 1 else ""
         width = state.usual_half_width
         usual = "" if width is None else f"; usual interval {format_half_width(width)}"
         lines.append(printable(

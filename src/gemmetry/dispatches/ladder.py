@@ -57,12 +57,6 @@ class LadderStep:
     key: str
     """What the names of its configurations begin with, before the first ``_``."""
 
-    def is_of(self, record: Record) -> bool:
-        """Whether a record is of this rung."""
-        return (
-            record.provider == self.provider and record.configuration.partition("_")[0] == self.key
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class LadderPhase:
@@ -229,7 +223,8 @@ def _best_of(
     group: Sequence[Record], steps: Sequence[LadderStep]
 ) -> Iterator[tuple[LadderStep, Record]]:
     for step in steps:
-        own = [record for record in group if step.is_of(record)]
+        own = [record for record in group if record.provider == step.provider
+               and record.configuration.partition("_")[0] == step.key]  # fmt: skip
         if own:
             yield step, fastest(filter(_is_measured, own)) or own[0]
 

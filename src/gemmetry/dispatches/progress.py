@@ -150,24 +150,16 @@ class ProgressListener(LiveLines):
     dispatch gets one line.
     """
 
-    def __init__(
-        self,
-        console: Console | None = None,
-        *,
-        live: bool | None = None,
-        verbose: bool = False,
-    ) -> None:
+    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
         """Create the listener.
 
         Args:
             console: where to print (default: stderr).
-            live: force the live view on or off. By default it is on if the console is a terminal
-                and `verbose` is off.
             verbose: print every stage, and for every dispatch what its compiler chose and the
-                commands that reproduce it.
+                commands that reproduce it, also on a terminal without a live view.
         """
         super().__init__(console, per_second=8)
-        self._is_live = self._console.is_terminal and not verbose if live is None else live
+        self._is_live = self._console.is_terminal and not verbose
         self._is_verbose = verbose
         self._total = 0
         self._done = 0

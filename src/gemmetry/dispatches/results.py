@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -23,7 +23,7 @@ from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Verification
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.record import Record, ResultSet
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, cell_text
 from gemmetry.domain.units import counted
 from gemmetry.providers.base import traits_of
 from gemmetry.results import emit
@@ -31,7 +31,6 @@ from gemmetry.results.emit import Case, junit
 from gemmetry.results.json_text import json_value
 from gemmetry.results.tables import (
     Looks,
-    cell_text,
     csv_text,
     frame,
     require,
@@ -100,8 +99,7 @@ class Results(Sequence[Record]):
             RequestError: polars is not installed (extra ``analysis``).
             UnknownNameError: no such column.
         """
-        made: polars.DataFrame = frame(record_table(self.records, columns))
-        return made
+        return frame(record_table(self.records, columns))
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """One row per record.
@@ -178,16 +176,6 @@ _KINDS = {
     OperationKind.CONV2D: "OperationKind.Conv2d",
 }
 
-CSV_HEADER = (
-    "Provider", "op_kind", "Operation", "bytes", "flops", "batch_count", "m", "n", "k", "lhs",
-    "rhs", "result", "split_k_mode", "split_k_slices", "Tile config", "Core class",
-    "Instruction class", "Verification", "Runtime(ms)", "GFLOPs",
-)  # fmt: skip
-"""The tool's columns; tags precede them."""
-
-INTEGERS = frozenset(("bytes", "flops", "batch_count", "m", "n", "k"))
-"""Columns that hold an integer for every operation; the others hold text."""
-
 
 def format_block(records: Iterable[Record]) -> str:
     """The console block of every record, one after the other, ending in a newline.
@@ -199,11 +187,11 @@ def format_block(records: Iterable[Record]) -> str:
 
 def _block(record: Record) -> str:
     operation = parse_operation(record.operation)
-    arguments = " ".join(f"--{key}={value}" for key, value in _arguments(operation).items())
+    arguments = " ".join(f"--{key}={take(record, operation)}" for key, take in _ARGUMENTS.items())
     wrapped = textwrap.fill(arguments, width=80, subsequent_indent=" " * 16, break_on_hyphens=False)
     fields = {
         "Dispatch": record.dispatch,
-        "Provider": traits_of(record.provider).legacy_label or record.provider,
+        "Provider": _provider(record),
         "OpKind": _KINDS[operation.kind],
         "Operation": record.operation,
         "Configuration": record.configuration,
@@ -218,49 +206,18 @@ def _block(record: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
-def csv_row(record: Record) -> dict[str, str | int]:
-    """One row under :data:`CSV_HEADER`."""
-    operation = parse_operation(record.operation)
-    return {
-        "Provider": traits_of(record.provider).legacy_label or record.provider,
-        "op_kind": str(operation.kind),
-        "Operation": operation_name(operation),
-        "bytes": record.bytes,
-        "flops": record.flops,
-        **_arguments(operation),
-        **_tile_columns(record.configuration),
-        "Verification": _verification(record),
-        "Runtime(ms)": _runtime_ms(record),
-        "GFLOPs": _gflops(record) or "Not run",
-    }
+def _provider(record: Record) -> str:
+    return traits_of(record.provider).legacy_label or record.provider
 
 
-def _arguments(operation: Operation) -> Mapping[str, str | int]:
-    s, shape = operation.signature, operation.matmul_shape
-    is_split = s.split_k_slices > 1
-    return {
-        "batch_count": shape.batch,
-        "m": shape.m,
-        "n": shape.n,
-        "k": shape.k,
-        "lhs": f"{s.lhs}{s.lhs_layout}",
-        "rhs": f"{s.rhs}{s.rhs_layout}",
-        "result": f"{s.result}{s.result_layout}",
-        "split_k_mode": "parallel" if is_split else "N/A",
-        "split_k_slices": s.split_k_slices if is_split else "N/A",
-    }
-
-
-def _tile_columns(configuration: str) -> dict[str, str]:
+def _tile_columns(configuration: str) -> list[str]:
     """``tile_config_128x128_32x5_tensorcore_mmasync`` -> tile, core and instruction class."""
     parts = configuration.removeprefix("tile_config_").split("_")
     if configuration in ("default", "tile_config_default"):
-        values = ["Default", "Default", "Default"]
-    elif configuration.startswith("tile_config_") and len(parts) >= 4:
-        values = ["_".join(parts[:2]), parts[2], "_".join(parts[3:])]
-    else:
-        values = [configuration, "N/A", "N/A"]
-    return dict(zip(("Tile config", "Core class", "Instruction class"), values, strict=True))
+        return ["Default", "Default", "Default"]
+    if configuration.startswith("tile_config_") and len(parts) >= 4:
+        return ["_".join(parts[:2]), parts[2], "_".join(parts[3:])]
+    return [configuration, "N/A", "N/A"]
 
 
 def _verification(record: Record) -> str:
@@ -282,6 +239,39 @@ def _gflops(record: Record) -> str:
     return "" if record.gflops is None else str(round(record.gflops, 2))
 
 
+_Take = Callable[[Record, Operation], str | int]
+
+_ARGUMENTS: dict[str, _Take] = {
+    "batch_count": lambda _, one: one.matmul_shape.batch,
+    "m": lambda _, one: one.matmul_shape.m,
+    "n": lambda _, one: one.matmul_shape.n,
+    "k": lambda _, one: one.matmul_shape.k,
+    "lhs": lambda _, one: f"{one.signature.lhs}{one.signature.lhs_layout}",
+    "rhs": lambda _, one: f"{one.signature.rhs}{one.signature.rhs_layout}",
+    "result": lambda _, one: f"{one.signature.result}{one.signature.result_layout}",
+    "split_k_mode": lambda _, one: "parallel" if one.signature.split_k_slices > 1 else "N/A",
+    "split_k_slices": lambda _, one: n if (n := one.signature.split_k_slices) > 1 else "N/A",
+}
+
+_OF_THE_TOOL: dict[str, _Take] = {
+    "Provider": lambda record, _: _provider(record),
+    "op_kind": lambda _, one: str(one.kind),
+    "Operation": lambda _, one: operation_name(one),
+    "bytes": lambda record, _: record.bytes,
+    "flops": lambda record, _: record.flops,
+    **_ARGUMENTS,
+    "Tile config": lambda record, _: _tile_columns(record.configuration)[0],
+    "Core class": lambda record, _: _tile_columns(record.configuration)[1],
+    "Instruction class": lambda record, _: _tile_columns(record.configuration)[2],
+    "Verification": lambda record, _: _verification(record),
+    "Runtime(ms)": lambda record, _: _runtime_ms(record),
+    "GFLOPs": lambda record, _: _gflops(record) or "Not run",
+}
+"""The tool's columns; tags precede them."""
+
+_INTEGERS = ("bytes", "flops", "batch_count", "m", "n", "k")
+"""Columns that hold an integer for every operation; the others hold text."""
+
 SUMMARY = (
     "provider", "operation", "configuration", "outcome", "verification", "median_ns",
     "ci_low_ns", "ci_high_ns", "gflops", "roofline_fraction",
@@ -289,23 +279,19 @@ SUMMARY = (
 
 PRESETS: dict[str, str] = {
     "gemmetry": "every column (gemmetry help columns)",
-    "summary": f"{', '.join(SUMMARY)}",
+    "summary": ", ".join(SUMMARY),
     "dispatch-profiler": "the columns of the IREE dispatch profiler's CSV, under its names",
 }
 """Preset -> the columns it holds, for people."""
-
-
-def _of_profiler(heading: str, record: Record, _operation: Operation) -> str | int:
-    return csv_row(record)[heading]
 
 
 _PRESETS: dict[str, tuple[RecordColumn, ...]] = {
     "gemmetry": COLUMNS,
     "summary": tuple(COLUMNS_BY_NAME[name] for name in SUMMARY),
     "dispatch-profiler": tuple(
-        RecordColumn(heading, ColumnType.INTEGER if heading in INTEGERS else ColumnType.TEXT,
-                     value=partial(_of_profiler, heading))
-        for heading in CSV_HEADER
+        RecordColumn(heading, ColumnType.INTEGER if heading in _INTEGERS else ColumnType.TEXT,
+                     value=take)
+        for heading, take in _OF_THE_TOOL.items()
     ),
 }  # fmt: skip
 

@@ -111,9 +111,8 @@ class GroupedRow:
     """One dispatch: the cells of its row, and a sentence under it."""
 
     operation: str
-    configuration: str
     cells: Mapping[str, str]
-    """Heading -> text; a cell ``configuration`` is shortened to the remaining width."""
+    """Heading -> text; the cell ``configuration`` is shortened to the remaining width."""
     below: str = ""
     style: str = ""
     place: str = ""
@@ -136,7 +135,6 @@ def print_table(table: Table, console: Console) -> None:
         values = (dict(zip(names, row, strict=True)) for row in rows)
         print_grouped([GroupedRow(
             operation=one["operation"],
-            configuration=one["configuration"],
             cells={key: text for key, text in one.items() if key not in ("operation", *_BELOW)},
             below="; ".join(one[key] for key in _BELOW if one.get(key, "") not in _NOTHING),
         ) for one in values], console, right=numbers)  # fmt: skip
@@ -205,7 +203,7 @@ def print_grouped(
     ]
     widths = _widths(headings, rows, console.width)
     is_too_wide = sum(widths.values()) + _GAP * (len(headings) - 1) > console.width
-    if is_too_wide and {row.configuration for row in rows} == {"default"}:
+    if is_too_wide and {row.cells["configuration"] for row in rows} == {"default"}:
         headings = [name for name in headings if name != "configuration"]
         widths = _widths(headings, rows, console.width)
     has_room = sum(widths.values()) + _GAP * (len(headings) - 1) <= console.width
@@ -215,7 +213,7 @@ def print_grouped(
     for (operation, place), group in grouped(rows, attrgetter("operation", "place")).items():
         title = Text(printable(_title(operation)), "bold", no_wrap=True, overflow="ellipsis")
         console.print(title.append(f"  {place}" if place else "", "dim"))
-        names = [row.configuration for row in group]
+        names = [row.cells["configuration"] for row in group]
         short = shorten_configurations(names, widths.get("configuration", len(max(names, key=len))))
         table = _table(headings, widths, right)
         alike = 0
@@ -225,7 +223,7 @@ def print_grouped(
                 values = {name.replace("_", " "): printable(row.cells[name]) for name in headings}
                 _print_values(values, console, indent=2, style=row.style)
             else:
-                cells = {**row.cells, "configuration": short[row.configuration]}
+                cells = {**row.cells, "configuration": short[names[number]]}
                 table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
             is_last = number + 1 == len(group)
             below = [without_numbers(one.below) for one in group[number : number + 2]]
@@ -367,8 +365,8 @@ def _dispatch_rows(overview: Overview) -> list[GroupedRow]:
                 " ": VERIFICATION_MARKS[record.verdict.status],
             }
             rows.append(GroupedRow(
-                operation=operation, configuration=record.configuration, cells=cells,
-                style="bold green" if record is best else "", place=", ".join(where),
+                operation=operation, cells=cells, place=", ".join(where),
+                style="bold green" if record is best else "",
             ))  # fmt: skip
     return rows
 

@@ -50,13 +50,13 @@ def test_tables_are_as_reviewed(console_text, golden):
 
 
 def test_columns_without_values_and_the_default_configuration_give_way(console_text):
-    row = GroupedRow(operation="no operation", configuration="default",
+    row = GroupedRow(operation="no operation",
                      cells={"configuration": "default", "A": "1", "none": "–"})  # fmt: skip
     text = console_text(lambda c: print_grouped([row], c, right=["A"]))
     assert text.splitlines() == ["configuration A", "no operation", "default       1"]
     rows = [
         GroupedRow(
-            operation=f"matmul_{size}x{size}x{size}_f32t_f32t_f32t", configuration="default",
+            operation=f"matmul_{size}x{size}x{size}_f32t_f32t_f32t",
             cells={"trace_folder": folder, "configuration": "default", "outcome": outcome,
                    "trace_operators": operators, "trace_kernels": "0", "verification": verified},
         )
