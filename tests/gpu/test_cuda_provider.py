@@ -137,15 +137,16 @@ def test_unaligned_buffers_are_refused_where_they_are_not_supported(
 
 def test_the_ladder_gains_where_it_must(tmp_path: Path, hopper: Target) -> None:
     """Three rungs on two sizes, verified and measured next to cuBLAS."""
-    from gemmetry.dispatches.ladder import ladder_of, prepare_ladder, run_ladder
+    from gemmetry.dispatches.ladder import ladder_of, prepare_ladder
     from gemmetry.dispatches.results import load
+    from gemmetry.engine import run
 
-    prepared = prepare_ladder(
+    plan, folder = prepare_ladder(
         sizes=(256, 1024), rungs=(1, 2, 4), configurations=1, device=hopper.device,
         regime="burst", experiment=tmp_path / "ladder",
     )  # fmt: skip
-    assert run_ladder(prepared).exit_status == 0
-    found = ladder_of(load(prepared.experiment).result_set)
+    assert run(plan, folder).exit_status == 0
+    found = ladder_of(load(folder).result_set)
     assert all(one.tflops and one.of_library for one in found.rungs)
     steps = {(one.step.number, one.gain.over): one.gain for one in found.rungs if one.gain}
     assert set(steps) == {(2, "r01_thread_per_output"), (4, "r02_shared_tiles")}

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -371,20 +372,6 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
     say(f"experiment: {prepared.experiment}")
 
 
-def check_baseline_provider(prepared: Prepared) -> None:
-    """Refuse a baseline whose provider is not in the plan.
-
-    Raises:
-        UnknownNameError: it is not.
-    """
-    from gemmetry.domain.errors import UnknownNameError
-
-    name = (prepared.spec.baseline or "").partition(":")[0]
-    known = [request.name for request in prepared.plan.providers]
-    if name and name not in known:
-        raise UnknownNameError("baseline provider", name, known)
-
-
 def default_html(experiment: Path) -> Path | None:
     """Where the HTML report goes when no place was given; None if it cannot be made here."""
     from gemmetry.domain.errors import RequestError
@@ -398,14 +385,6 @@ def default_html(experiment: Path) -> Path | None:
     return experiment / "report.html"
 
 
-class HasExperiment(Protocol):
-    """What was prepared to run."""
-
-    @property
-    def experiment(self) -> Path:
-        """The folder of its results."""
-
-
 def print_failure(failure: str) -> None:
     """Print why a run ended early, in the form of all errors; "": it did not."""
     if failure:
@@ -413,15 +392,9 @@ def print_failure(failure: str) -> None:
         note("hint: The same command continues where this one stopped.")
 
 
-def watched(
-    run: Callable[..., _R],
-    prepared: HasExperiment,
-    *folders: Path,
-    fresh: bool,
-    verbose: bool = False,
-) -> _R:
-    """`run` of what was prepared, with its progress on stderr; an interrupt becomes an error that
-    names what is stored in the one of its experiment and `folders` that was written last.
+def watched(run: Callable[..., _R], *folders: Path, fresh: bool, verbose: bool = False) -> _R:
+    """`run`, with its progress on stderr; an interrupt becomes an error that names what is stored
+    in the one of the `folders` of its results that was written last.
 
     `fresh`: the run begins anew, so that the same command would do so again.
 
@@ -433,9 +406,9 @@ def watched(
 
     try:
         with ProgressListener(stderr_console(), verbose=verbose) as listener:
-            return run(prepared, listener=listener, fresh=fresh, command=command_line())
+            return run(listener=listener, fresh=fresh, command=command_line())
     except KeyboardInterrupt:
-        message, hint = _kept((prepared.experiment, *folders), fresh)
+        message, hint = _kept(folders, fresh)
         raise InterruptedRunError(message, hint=hint) from None
 
 
@@ -489,16 +462,22 @@ def _show_code(experiment: Path, records: Iterable[Record]) -> None:
 def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
     """Run a plan, render its results, and return the exit status."""
     from gemmetry.dispatches.profile import run_prepared
+    from gemmetry.domain.errors import UnknownNameError
     from gemmetry.engine.experiment import Experiment
 
     rendering = rendering_of(prepared.spec, json=json)
     check_rendering(rendering, tags=prepared.plan.settings.tags)
-    check_baseline_provider(prepared)
+    baseline = (prepared.spec.baseline or "").partition(":")[0]
+    known = [request.name for request in prepared.plan.providers]
+    if baseline and baseline not in known:
+        raise UnknownNameError("baseline provider", baseline, known)
     settings = prepared.plan.settings
     if rendering.html is None and settings.trace is None:  # Without times it would be empty.
         # The user did not request it, so a missing library or folder is not a reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
-    summary = watched(run_prepared, prepared, fresh=fresh, verbose=verbose)
+    summary = watched(
+        partial(run_prepared, prepared), prepared.experiment, fresh=fresh, verbose=verbose
+    )
     warn_of_idle_patterns(prepared)
     with Experiment.open(prepared.experiment) as experiment:
         results = experiment.result_set()

@@ -8,6 +8,7 @@ import dataclasses
 import shlex
 from collections import defaultdict
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,6 @@ from gemmetry.domain.options import KEYS
 
 if TYPE_CHECKING:
     from gemmetry.dispatches.profile import Prepared
-    from gemmetry.engine.session import RunSummary
     from gemmetry.selftest.run import SelfTest
 
 
@@ -117,6 +117,7 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
     """
     from rich.text import Text
 
+    from gemmetry.dispatches.profile import generated_folder
     from gemmetry.domain.contracts import Workspace
     from gemmetry.domain.errors import RequestError, StorageError
     from gemmetry.domain.record import Event, Message
@@ -133,7 +134,7 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
             warnings.append(event.text)
             print_line(Text(printable(event.text), style="yellow"), console, indent=4)
 
-    folder = prepared.generated or Path("generated")
+    folder = generated_folder(prepared.spec) or Path("generated")
     workspace = Workspace(generated=folder, force=prepared.plan.settings.force_compile)
     try:
         paths = generate_sources(prepared.plan, workspace, listener=listen)
@@ -248,10 +249,9 @@ def self_test(options: SelfTestOptions) -> int:
         experiment=options.experiment,
     )
 
-    def run_plan(one: SelfTest, **how: Any) -> RunSummary:
-        return run(one.plan, one.experiment, **how)
-
-    summary = watched(run_plan, prepared, fresh=options.fresh)
+    summary = watched(
+        partial(run, prepared.plan, prepared.experiment), prepared.experiment, fresh=options.fresh
+    )
     matrix = matrix_of(prepared)
     files = kill_matrix_files(matrix, _facts(prepared, options.level))
     options.deliver(files, lambda console: print_kill_matrix(matrix, console))

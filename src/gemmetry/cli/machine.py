@@ -9,6 +9,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -418,17 +419,17 @@ def ladder(options: LadderOptions) -> int:
         ladder_of,
         parse_rungs,
         prepare_ladder,
-        run_ladder,
     )
     from gemmetry.dispatches.ladder_report import ladder_files, print_ladder
     from gemmetry.domain.specs.shapes import parse_sizes
+    from gemmetry.engine import run
     from gemmetry.engine.experiment import Experiment
     from gemmetry.results.emit import FORMATS, PICTURES
 
     options.check((*FORMATS, *PICTURES))
     folder, status = options.folder, 0
     if folder is None:
-        prepared = prepare_ladder(
+        plan, folder = prepare_ladder(
             sizes=parse_sizes(options.sizes) if options.sizes else SIZES,
             dtype=options.dtype,
             rungs=parse_rungs(options.rungs) if options.rungs else None,
@@ -437,8 +438,8 @@ def ladder(options: LadderOptions) -> int:
             regime=options.regime,
             experiment=options.experiment,
         )
-        summary = watched(run_ladder, prepared, fresh=options.fresh)
-        folder, status = prepared.experiment, summary.exit_status
+        summary = watched(partial(run, plan, folder), folder, fresh=options.fresh)
+        status = summary.exit_status
         note(f"experiment: {folder}")
         print_failure(summary.failure)
     with Experiment.open(folder) as stored:

@@ -4,6 +4,7 @@ about tables of fast kernels, ``gemmetry dispatcher``."""
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -148,7 +149,10 @@ def tune(options: Tune) -> int:
         _print_spaces(prepared, as_json=options.json)
         return 0
     searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
-    done = watched(run_tuning, prepared, prepared.proofs_folder, *searches, fresh=options.fresh)
+    done = watched(
+        partial(run_tuning, prepared), prepared.experiment, prepared.proofs_folder, *searches,
+        fresh=options.fresh,
+    )  # fmt: skip
     if options.json:
         from gemmetry.tuning.results import tuning_document
 
@@ -313,7 +317,10 @@ def tune_table(options: TuneTable) -> None:
     if options.output:
         check_writable(options.output)
     notes(prepared.notes, "")
-    built = watched(making.tune_table, prepared, *prepared.folders, fresh=options.fresh)
+    built = watched(
+        partial(making.tune_table, prepared), prepared.experiment, *prepared.folders,
+        fresh=options.fresh,
+    )  # fmt: skip
     _write_built(built, output, options)
 
 

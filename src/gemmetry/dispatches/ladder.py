@@ -11,7 +11,6 @@ from enum import StrEnum
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gemmetry.dispatches.analysis import (
     baseline_label,
@@ -30,7 +29,7 @@ from gemmetry.domain.errors import (
     UnknownNameError,
 )
 from gemmetry.domain.operation import BF16, F16, Operation
-from gemmetry.domain.record import Listener, Record, ResultSet, ignore_events
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.settings import REGIMES, RunSettings
 from gemmetry.engine.schema import DEFAULT_FOLDER
 from gemmetry.providers.base import baseline_names, best_baseline, builtin_names
@@ -41,9 +40,6 @@ from gemmetry.providers.registry import load_provider
 from gemmetry.statistics.comparison import Comparison, Difference
 from gemmetry.statistics.comparison import compare as judge_pairs
 from gemmetry.statistics.intervals import Interval
-
-if TYPE_CHECKING:
-    from gemmetry.engine import RunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,14 +283,6 @@ PHASES = (
 rungs that take the same steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class LadderRun:
-    """A ladder that is ready to run."""
-
-    plan: Plan
-    experiment: Path
-
-
 def ladder_steps() -> tuple[LadderStep, ...]:
     """The rungs of the ladder, the lowest first."""
     return tuple(
@@ -336,9 +324,9 @@ def prepare_ladder(
     device: str | None = None,
     regime: str = "burst",
     experiment: str | PathLike[str] | None = None,
-) -> LadderRun:
+) -> tuple[Plan, Path]:
     """The plan of a ladder with the vendor library next to it, and the fastest of the library's
-    algorithms where their provider works; nothing runs.
+    algorithms where their provider works; and the folder of its results. Nothing runs.
 
     Args:
         sizes: M = N = K; up to 512 for the slow rungs 0 and 1 and the first one above, larger for
@@ -385,25 +373,7 @@ def prepare_ladder(
     used = {one.provider for one in named}
     order = (library, best_library, PROVIDER.name)
     plan = _plan(named, [name for name in order if name in used], target, regime)
-    folder = Path(experiment) if experiment else DEFAULT_FOLDER / f"{plan.name}-{plan.hash}"
-    return LadderRun(plan, folder)
-
-
-def run_ladder(
-    prepared: LadderRun,
-    *,
-    listener: Listener = ignore_events,
-    fresh: bool = False,
-    command: str = "",
-) -> RunSummary:
-    """Verify and measure the ladder, resuming from the folder's contents.
-
-    Raises:
-        EnvironmentFailure: disk full, device lost ...; earlier results are kept.
-    """
-    from gemmetry.engine import run
-
-    return run(prepared.plan, prepared.experiment, listener=listener, fresh=fresh, command=command)
+    return plan, Path(experiment or DEFAULT_FOLDER / f"{plan.name}-{plan.hash}")
 
 
 def ladder_of(result_set: ResultSet) -> Ladder:

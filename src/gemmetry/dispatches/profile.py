@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.columns import COLUMNS_BY_NAME
@@ -47,11 +48,6 @@ class Prepared:
     notes: tuple[str, ...]
     """What was chosen or left out, one sentence each."""
 
-    @property
-    def generated(self) -> Path | None:
-        """Folder for sources; None: the experiment."""
-        return generated_folder(self.spec)
-
 
 def generated_folder(spec: ProfileSpec) -> Path | None:
     """Folder for sources that are kept outside the experiment; None: there is none."""
@@ -60,10 +56,9 @@ def generated_folder(spec: ProfileSpec) -> Path | None:
 
 def read_spec(
     source: ProfileSpec | str | PathLike[str] | Mapping[str, Any] | None = None,
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] = MappingProxyType({}),
     *,
-    known: Known | None = None,
-    place: Place | None = None,
+    place: Place = key_place,
 ) -> ProfileSpec:
     """A spec from a file, a mapping or nothing, with `values` on top; `place` gives the place of a
     mistake in a value.
@@ -71,8 +66,7 @@ def read_spec(
     Raises:
         SpecError: every mistake, each with its place. RequestError: the file cannot be read.
     """
-    known, place = known or known_names(), place or key_place
-    values = dict(values or {})
+    known = known_names()
     if isinstance(source, ProfileSpec):
         source = source.model_dump(exclude_unset=True)
     if source is None or isinstance(source, Mapping):
@@ -128,7 +122,7 @@ def run_prepared(
 
     try:
         summary = run(prepared.plan, prepared.experiment, listener=listener, fresh=fresh,
-                      command=command, generated=prepared.generated,
+                      command=command, generated=generated_folder(prepared.spec),
                       counters=prepared.spec.counters)  # fmt: skip
     except BaseException:
         with contextlib.suppress(StorageError):  # the error that ended the run is more informative

@@ -111,7 +111,7 @@ def test_files_are_tables_or_a_picture(cli, rungs, experiment, tmp_path):
 
 def test_rungs_and_configurations_can_be_chosen(rungs, monkeypatch):
     def names(**values):
-        plan = api.prepare_ladder(sizes=(16, 64), **values).plan
+        plan, _ = api.prepare_ladder(sizes=(16, 64), **values)
         return [(one.operation.matmul_shape.m, one.configuration) for one in plan.named]
 
     assert names(rungs=[0, 2]) == [
@@ -121,7 +121,7 @@ def test_rungs_and_configurations_can_be_chosen(rungs, monkeypatch):
     assert names(rungs=[4]) == [(64, "fast"), (64, "default"), (64, "fast")]
     monkeypatch.setattr(api, "best_baseline", lambda: "null:noisy_2")
     assert names(rungs=[4]) == [(64, "fast"), (64, "default"), (64, "fast"), (64, "noisy_2")]
-    first, second = (api.prepare_ladder(sizes=(16,), dtype=name).plan for name in ("bf16", "f16"))
+    first, second = (api.prepare_ladder(sizes=(16,), dtype=name)[0] for name in ("bf16", "f16"))
     assert first.hash != second.hash
     assert first.settings.verification_level == "standard"
     assert (first.settings.regime, first.settings.distribution) == ("burst", "normal")
