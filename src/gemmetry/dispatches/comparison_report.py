@@ -17,10 +17,10 @@ from gemmetry.dispatches.comparison import CandidateComparison, Change, Experime
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped
 from gemmetry.domain import units
 from gemmetry.domain.rows import SCHEMA_VERSION
+from gemmetry.domain.rows import value as json_value
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.results import emit
 from gemmetry.results.emit import Case, junit
-from gemmetry.results.json_text import json_value
 from gemmetry.results.lines import print_line
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import html_page, markdown_table

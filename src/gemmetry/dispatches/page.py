@@ -50,8 +50,8 @@ from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.rows import value as json_value
 from gemmetry.domain.units import format_gflops
-from gemmetry.results.json_text import json_value
 from gemmetry.results.pages import page_templates, render_page
 from gemmetry.results.palette import COLOURS, DARK_COLOURS, SCALE
 from gemmetry.results.texts import first_line, printable
@@ -214,7 +214,7 @@ def _data(
         "baseline": baseline,
         "palette": {"light": COLOURS, "dark": DARK_COLOURS, "scale": SCALE,
                     "places": provider_places(record.provider for record in records)},
-        "figures": json_value(figures_of(records, result_set.samples, baseline=baseline)),
+        "figures": json_value(figures_of(records, result_set.samples, baseline)),
     }  # fmt: skip
 
 

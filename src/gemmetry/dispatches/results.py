@@ -23,12 +23,12 @@ from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Verification
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.rows import value as json_value
 from gemmetry.domain.tables import Column, ColumnType, Table, cell_text
 from gemmetry.domain.units import counted
 from gemmetry.providers.base import traits_of
 from gemmetry.results import emit
 from gemmetry.results.emit import Case, junit
-from gemmetry.results.json_text import json_value
 from gemmetry.results.tables import (
     Looks,
     csv_text,

@@ -22,10 +22,8 @@ from typing import (
     Any,
     ClassVar,
     Self,
-    TypedDict,
     TypeVar,
     Union,
-    Unpack,
     dataclass_transform,
     get_args,
     get_origin,
@@ -57,17 +55,7 @@ class Fact:
     is_inline: bool = False
 
 
-class _More(TypedDict, total=False):
-    """What else a fact declares."""
-
-    key: str
-    column: str | None
-    page: str
-    show: Callable[[Any], str] | None
-    format: Callable[[Any], str] | None
-
-
-def fact(text: str = "", unit: str = "", *, default: Any = MISSING, **more: Unpack[_More]) -> Any:
+def fact(text: str = "", unit: str = "", *, default: Any = MISSING, **more: Any) -> Any:
     """A field that files contain.
 
     Args:
@@ -83,9 +71,9 @@ def fact(text: str = "", unit: str = "", *, default: Any = MISSING, **more: Unpa
     return field(default=default, metadata={_FACT: Fact(text=text, unit=unit, **more)})
 
 
-def inline(*, default: Any = MISSING) -> Any:
+def inline() -> Any:
     """A field that is itself a row: its facts stand in the place of the field."""
-    return field(default=default, metadata={_FACT: Fact(is_inline=True)})
+    return field(metadata={_FACT: Fact(is_inline=True)})
 
 
 T = TypeVar("T")
@@ -100,7 +88,7 @@ class Derived(cached_property[T]):
 
 
 def derived(
-    text: str = "", unit: str = "", *, type: Any = None, **more: Unpack[_More]
+    text: str = "", unit: str = "", *, type: Any = None, **more: Any
 ) -> Callable[[Callable[[Any], T]], Derived[T]]:
     """Declares a method without arguments as a fact, whose value is computed once.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import msgspec
@@ -76,17 +75,6 @@ def _shortened(value: Any, path: str, items: int, characters: int, left_out: dic
             for key, item in list(value.items())[:most]
         }
     return [_shortened(item, path, items, characters, left_out) for item in value[:most]]
-
-
-def json_value(value: Any) -> Any:
-    """`value` with tuples as lists, mappings as dicts, NaN and infinities as null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
-    return value
 
 
 def _base_value(value: Any) -> Any:

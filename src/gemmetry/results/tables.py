@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import encodable
 from gemmetry.domain.opening import why_unreadable
+from gemmetry.domain.rows import value as json_value
 from gemmetry.domain.tables import Column, ColumnType, Table, cell_text
 from gemmetry.results.texts import cell_fit, printable
 
@@ -181,8 +182,6 @@ def _series(polars: Any, column: Column, values: list[Any]) -> Any:
     dtype, convert = converters.get(column.type, (polars.String, _text))
     if column.type is ColumnType.INTEGER and any(abs(v or 0) >= _INTEGER_LIMIT for v in values):
         dtype, convert = polars.Float64, float
-    from gemmetry.results.json_text import json_value
-
     plain = [None if (v := json_value(value)) is None else convert(v) for value in values]
     return polars.Series(column.name, plain, dtype=dtype)
 

@@ -8,7 +8,8 @@ from enum import StrEnum
 import numpy as np
 import pytest
 
-from gemmetry.results.json_text import encoded, json_value
+from gemmetry.domain.rows import value as json_value
+from gemmetry.results.json_text import encoded
 from gemmetry.results.pages import embed_json
 
 
