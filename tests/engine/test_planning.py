@@ -45,8 +45,6 @@ def enumerated(plan):
 
 
 class Matching:
-    everything = False
-
     def __init__(self, *parts: str) -> None:
         self.include = parts
 

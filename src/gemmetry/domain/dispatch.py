@@ -224,10 +224,6 @@ class Selection(Protocol):
     def matches(self, provider: str, name: str, operation: Operation) -> bool:
         """True if the dispatch called `name` of `provider` is selected."""
 
-    @property
-    def everything(self) -> bool:
-        """True if nothing is filtered, so that callers may skip the test."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRequest:
@@ -259,6 +255,7 @@ class Plan:
     providers: tuple[ProviderRequest, ...]
     targets: tuple[Target, ...]
     selection: Selection | None = None
+    """None: all dispatches."""
     named: tuple[NamedDispatch, ...] = ()
     default_configurations_only: bool = False
     proposed_only: frozenset[str] = frozenset()

@@ -147,8 +147,7 @@ class _Rows:
         self._plan = plan
         self._lanes = lanes
         self._make_record = make_record
-        selection = plan.selection
-        self._matches = None if selection is None or selection.everything else selection.matches
+        self._matches = None if plan.selection is None else plan.selection.matches
         self._named_ids: dict[Operation, int] = {}
         self._named_keys: set[tuple[int, int, int]] = set()
         self._named = grouped(plan.named, lambda named: named.operation)

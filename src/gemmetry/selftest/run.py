@@ -58,10 +58,6 @@ class Chosen:
 
     configurations: frozenset[str]
 
-    @property
-    def everything(self) -> bool:
-        return False
-
     def matches(self, provider: str, name: str, operation: Operation) -> bool:
         return any(name.endswith(f"_{configuration}") for configuration in self.configurations)
 

@@ -301,7 +301,7 @@ def _spaces(plan: Plan, provider: Provider, name: str, target: Target) -> Iterab
         if shard is not None and not shard.takes(operation_name(operation)):
             continue
         space = space_of(provider, operation, target)
-        if wanted is None or wanted.everything:
+        if wanted is None:
             yield space
             continue
         lead = f"{operation_name(operation)}_"
