@@ -61,7 +61,6 @@ from gemmetry.domain.options import (
     split_files,
 )
 from gemmetry.domain.options import argument as argument
-from gemmetry.domain.options import complete_names as complete_names
 from gemmetry.domain.options import option as option
 from gemmetry.domain.settings import Form, Key
 

@@ -266,9 +266,8 @@ class Speedups:
     """Provider -> mean over the problems that it and the baseline computed. A provider that is the
     baseline is left out; the provider of a configuration that is the baseline is included."""
 
-    verdicts: Mapping[RecordId, Difference] = field(default_factory=dict)
-    """Record -> whether it was shown to differ from the baseline; empty if not requested (see
-    ``within.py``)."""
+    verdicts: Mapping[RecordId, Difference]
+    """Record -> whether it was shown to differ from the baseline."""
 
     def difference(self, record: Record) -> Difference | None:
         """The verdict on the record compared with the baseline; None if they were not compared."""
@@ -329,15 +328,11 @@ def check_baseline(records: Iterable[Record], baseline: str) -> None:
     raise UnknownNameError(f"baseline configuration of {provider}", configuration, known)
 
 
-def speedups(records: Iterable[Record], baseline: str) -> Speedups:
+def speedups(
+    records: Sequence[Record], baseline: str, verdicts: Mapping[RecordId, Difference]
+) -> Speedups:
     """Every measured record's speed relative to the provider `baseline`, or relative to the
-    configuration of ``provider:configuration``.
-
-    Raises:
-        UnknownNameError: no record is of that provider or configuration.
-    """
-    records = list(records)
-    check_baseline(records, baseline)
+    configuration of ``provider:configuration``; `verdicts` are those on them."""
     ratios: dict[RecordId, float] = {}
     bests: dict[str, list[float]] = {}
     marked: Counter[str] = Counter()
@@ -356,7 +351,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Speedups:
         for provider, values in bests.items()
         if (mean := geometric_mean(values)) is not None
     }
-    return Speedups(baseline=baseline, ratios=ratios, means=means)
+    return Speedups(baseline=baseline, ratios=ratios, means=means, verdicts=verdicts)
 
 
 DEFAULT_THRESHOLD = 0.02

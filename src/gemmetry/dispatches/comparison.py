@@ -38,6 +38,8 @@ from gemmetry.domain.tables import grouped
 from gemmetry.statistics.comparison import Comparison, Difference
 from gemmetry.statistics.comparison import compare as judge_pairs
 
+_CONFIDENCE = 0.95
+
 JoinKey = tuple[str, str, str, str]
 """(target, device, provider, dispatch); the device only where an experiment used several."""
 
@@ -153,7 +155,7 @@ def compare(
     *,
     allow_different_inputs: bool = False,
     threshold: float | None = None,
-    confidence: float = 0.95,
+    confidence: float = _CONFIDENCE,
 ) -> ExperimentComparison:
     """Compare experiments, the first being the one with which the others are compared.
 
@@ -304,16 +306,14 @@ def _environment_differences(
     first: ResultSet, candidate: ResultSet, pairs: Iterable[tuple[Record, Record]]
 ) -> list[str]:
     """One line per differing field, for every pair of environments in which joined records ran."""
-    found: dict[str, None] = {}
-    for old, new in {(b.environment_id, a.environment_id): None for b, a in pairs}:
+    found = []
+    for old, new in dict.fromkeys((b.environment_id, a.environment_id) for b, a in pairs):
         mine, theirs = first.environments.get(old), candidate.environments.get(new)
-        if old == new:
-            continue
-        if mine is None or theirs is None:
-            found["the environment of one side is not stored"] = None
-        else:
-            found.update(dict.fromkeys(mine.differences(theirs)))
-    return list(found)
+        if old != new and mine is not None and theirs is not None:
+            found += mine.differences(theirs)
+        elif old != new:
+            found.append("the environment of one side is not stored")
+    return list(dict.fromkeys(found))
 
 
 def _is_same(first: ResultSet, candidate: ResultSet) -> bool:
@@ -329,11 +329,7 @@ def _title(result_set: ResultSet) -> str:
 
 
 def compare_with_baseline(
-    result_set: ResultSet,
-    baseline: str,
-    *,
-    threshold: float | None = None,
-    confidence: float = 0.95,
+    result_set: ResultSet, baseline: str, *, threshold: float | None = None
 ) -> ExperimentComparison:
     """Every measured dispatch compared with the baseline's fastest one of the same problem.
 
@@ -360,14 +356,14 @@ def compare_with_baseline(
             if record is not base and record.measurement is not None
         ]
     judged = tuple(
-        replace(change, is_regression=False) for change in judge_changes(changes, confidence)
+        replace(change, is_regression=False) for change in judge_changes(changes, _CONFIDENCE)
     )
     thresholds = {c.comparison.relevant for c in judged if c.comparison is not None}
     return ExperimentComparison(
         title=f"{baseline_label(result_set.records, baseline)} of the same problem",
         candidates=(CandidateComparison(label="B", title=_title(result_set), changes=judged),),
         threshold=max(thresholds, default=threshold or 0.0),
-        confidence=confidence,
+        confidence=_CONFIDENCE,
     )
 
 
@@ -378,7 +374,7 @@ def judged_speedups(result_set: ResultSet, baseline: str) -> Speedups:
         UnknownNameError: no record is of the baseline.
     """
     verdicts = _verdicts(compare_with_baseline(result_set, baseline))
-    return replace(speedups(result_set.records, baseline), verdicts=verdicts)
+    return speedups(result_set.records, baseline, verdicts)
 
 
 def _verdicts(comparison: ExperimentComparison) -> dict[RecordId, Difference]:

@@ -28,7 +28,7 @@ from gemmetry.dispatches.analysis import (
 from gemmetry.dispatches.labels import (
     Overview,
     dtype_label,
-    format_ratio,
+    means_label,
     modifiers_label,
     operation_label,
     shape_label,
@@ -81,10 +81,7 @@ _Cells = dict[tuple[int, int], list[Record]]
 
 
 def figures_of(
-    records: Sequence[Record],
-    samples: Callable[[Record], Sequence[float]],
-    *,
-    baseline: str = "",
+    records: Sequence[Record], samples: Callable[[Record], Sequence[float]], baseline: str
 ) -> dict[str, Any]:
     """Every figure: ``roofline``, ``speed`` (with `baseline`), ``grid``, ``heat`` (where the sizes
     form a grid) and ``samples``."""
@@ -425,11 +422,7 @@ def render_picture(
 
 def _title(overview: Overview) -> str:
     means = overview.relative.means if overview.relative else {}
-    listed = ", ".join(
-        f"{name} {format_ratio(mean.ratio)} ({mean.problems}"
-        + (f", {mean.marked} based on marked measurements)" if mean.marked else ")")
-        for name, mean in means.items()
-    )
+    listed = means_label(means.items(), "marked measurements")
     about = f"geometric mean relative to {overview.baseline_label} (operations): {listed}"
     lines = [overview.results.title, about if listed else ""]
     return "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in lines if line)

@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from gemmetry.dispatches.analysis import (
     DISTURBED,
+    MeanSpeedup,
     RunMarks,
     Speedups,
     baseline_label,
@@ -182,6 +183,16 @@ def format_ratio(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.0f}×" if value >= 100 else f"{value:.2f}×"
+
+
+def means_label(means: Iterable[tuple[str, MeanSpeedup]], marked: str) -> str:
+    """``torch 1.42× (3), iree 0.80× (2, 1 based on rows marked !)``, where `marked` says on what
+    the ratios of the latter rest."""
+    return ", ".join(
+        f"{name} {format_ratio(mean.ratio)} ({mean.problems}"
+        + (f", {mean.marked} based on {marked})" if mean.marked else ")")
+        for name, mean in means
+    )
 
 
 def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:

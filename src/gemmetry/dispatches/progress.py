@@ -161,14 +161,11 @@ class ProgressListener(LiveLines):
         super().__init__(console, per_second=8)
         self._is_live = self._console.is_terminal and not verbose
         self._is_verbose = verbose
-        self._total = 0
-        self._done = 0
-        self._failures = 0
+        self._total = self._done = self._failures = self._kept = self._batch = 0
         self._stage = ""
         self._began_s = time.monotonic()
         self._ends_s: float | None = None
         """When the run began, and when the dispatches that are open are expected to end."""
-        self._kept = self._batch = 0
         self._best_ns: dict[str, float] = {}
         """Operation -> its shortest median; the records of a long run would not fit into memory."""
         self._latest_best: dict[str, Record] = {}

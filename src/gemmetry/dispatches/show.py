@@ -108,7 +108,7 @@ _SHOWN_IN_FULL = 3
 """Dispatches shown in full when a pattern matches several; more are listed by name."""
 
 _LISTED = 20
-_SOURCE_LINES = 24
+_MOST_LINES = 24
 _HISTOGRAM_ROWS = 10
 _HISTOGRAM_WIDTH = 40
 _FAR = 3.0
@@ -352,20 +352,19 @@ def _print_files(console: Console, folder: Path, record: Record) -> None:
              ("assembly", facts.assembly_path),
              ("printed by the tools", facts.tool_output_path))  # fmt: skip
     _section(console, "Files", [(name, str(folder / path)) for name, path in named if path])
-    excerpts: tuple[tuple[str, str | None, Callable[[str], tuple[int, list[str]]], int], ...] = (
-        ("source", facts.source_path,
-         lambda text: source_excerpt(text, record.dispatch), _SOURCE_LINES),
+    excerpts: tuple[tuple[str, str | None, Callable[[str], tuple[int, list[str]]]], ...] = (
+        ("source", facts.source_path, lambda text: source_excerpt(text, record.dispatch)),
         ("assembly", facts.assembly_path,
-         lambda text: machine_code_excerpt(text, facts.matrix_instruction), EXCERPT_LINES),
+         lambda text: machine_code_excerpt(text, facts.matrix_instruction)),
     )  # fmt: skip
-    for what, path, excerpt, most in excerpts:
+    for what, path, excerpt in excerpts:
         text = _read(folder, path, what, console)
         first, lines = excerpt(text) if text is not None else (0, [])
         if lines:
             console.print(Text(f"  {what}, from line {first + 1}:", style="dim"))
-            shown = "\n".join(line.expandtabs(4) for line in lines[:most])
+            shown = "\n".join(line.expandtabs(4) for line in lines[:_MOST_LINES])
             console.print(Text(_indented(shown), style="dim"), soft_wrap=True)
-        if len(lines) > most:
+        if len(lines) > _MOST_LINES:
             console.print(Text("    …", style="dim"))
 
 

@@ -29,6 +29,7 @@ from gemmetry.dispatches.labels import (
     difference_sign,
     format_ratio,
     half_width_label,
+    means_label,
     noted_checks,
     operation_title,
     outcome_counts,
@@ -404,11 +405,7 @@ def _print_footer(overview: Overview, console: Console) -> None:
     records, folder, relative = overview.results.records, overview.results.path, overview.relative
     console.print()
     if relative is not None and relative.means:
-        means = ", ".join(
-            f"{provider} {format_ratio(mean.ratio)} ({mean.problems}"
-            + (f", {mean.marked} based on rows marked !)" if mean.marked else ")")
-            for provider, mean in sorted(relative.means.items())
-        )
+        means = means_label(sorted(relative.means.items()), "rows marked !")
         best = "" if ":" in relative.baseline else "best "
         text = f"Speed relative to {best}{overview.baseline_label}, geometric mean (operations): "
         console.print(Text(text + means))

@@ -187,16 +187,16 @@ def read_text_file(path: Path, what: str, *, hint: str, standard_input: bool = F
         raise RequestError(f"cannot read {what} {name}: {why}", hint=hint) from error
 
 
-def read_json(path: Path, what: str = "", *, hint: str = "", most: int = MOST_BYTES) -> Any:
+def read_json(path: Path, *, hint: str = "") -> Any:
     """The document in a JSON file.
 
     Raises:
         RequestError: it cannot be read as :func:`read_whole` does, or it is not JSON.
     """
     try:
-        return parsed_json(read_whole(path, what, hint=hint, most=most))
+        return parsed_json(read_whole(path, hint=hint))
     except ValueError as error:
-        raise RequestError(f"{what} {path} is damaged: {error}".lstrip(), hint=hint) from error
+        raise RequestError(f"{path} is damaged: {error}", hint=hint) from error
 
 
 def parsed_json(content: bytes | str) -> Any:

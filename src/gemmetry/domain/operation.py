@@ -362,8 +362,7 @@ class Signature:
         return f"{self.lhs_layout}{joint}{self.rhs_layout}"
 
 
-def _check_signature(signature: Signature) -> None:
-    s = signature
+def _check_signature(s: Signature) -> None:
     problem = ""
     matrix = {Layout.ROW, Layout.COLUMN}
     is_conv = s.kind is OperationKind.CONV2D
@@ -537,8 +536,7 @@ def print_number(value: float) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _suffix(signature: Signature) -> str:
-    s = signature
+def _suffix(s: Signature) -> str:
     scale = "" if s.scaling is Scaling.NONE else f"scale{s.scaling}"
     has_own_accumulator = s.accumulator is not default_accumulator(s.lhs, s.rhs, s.result)
     parts = (

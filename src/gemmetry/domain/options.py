@@ -114,9 +114,9 @@ def complete_names(*names: str) -> Callable[[str], list[str]]:
 def _completer(
     complete: Callable[[str], list[str]] | tuple[str, ...],
 ) -> Callable[[str], list[str]] | None:
-    if isinstance(complete, tuple):
-        return complete_names(*complete) if complete else None
-    return complete
+    if not isinstance(complete, tuple):
+        return complete
+    return complete_names(*complete) if complete else None
 
 
 def struct_of(struct: type[Any], given: Mapping[str, Any]) -> Any:

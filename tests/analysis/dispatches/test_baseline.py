@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gemmetry.dispatches.analysis import (
     baseline_label,
+    check_baseline,
     default_baseline,
     fastest,
     fastest_per_provider,
@@ -29,7 +30,7 @@ def test_ratios_and_their_geometric_mean_over_what_both_solved(make_record):
     other = make_record(SQUARE, provider="iree", gflops=400.0)
     rest = [make_record(ODD, gflops=100.0), make_record(ODD, provider="iree", gflops=100.0),
             make_record("matmul_8x8x8_f32t_f32t_f32t", provider="iree", gflops=1.0)]  # fmt: skip
-    relative = speedups([slow, best, other, *rest], "torch")
+    relative = speedups([slow, best, other, *rest], "torch", {})
     assert [relative.of(one) for one in (slow, best, other)] == pytest.approx([0.5, 1.0, 4.0])
     mean = relative.means["iree"]
     assert (mean.ratio, mean.problems) == (pytest.approx(2.0), 2)
@@ -57,7 +58,7 @@ def test_a_dispatch_in_two_environments_has_two_ratios(make_record):
     base = make_record(SQUARE, provider="torch", gflops=100.0)
     old = make_record(SQUARE, provider="iree", gflops=50.0, environment_id="old")
     new = make_record(SQUARE, provider="iree", gflops=200.0, environment_id="new")
-    relative = speedups([base, old, new], "torch")
+    relative = speedups([base, old, new], "torch", {})
     assert relative.of(old) == pytest.approx(0.5)
     assert relative.of(new) == pytest.approx(2.0)
 
@@ -87,7 +88,7 @@ def test_a_configuration_as_baseline_is_compared_with_its_own_provider_too(make_
         make_record(SQUARE, provider="torch", gflops=300.0),
         make_record(ODD, "tile", provider="iree", gflops=1.0),
     ]
-    relative = speedups(records, "iree:default")
+    relative = speedups(records, "iree:default", {})
     assert relative.of(records[1]) == pytest.approx(1.5)
     assert relative.of(records[3]) is None
     assert relative.means["iree"].ratio == pytest.approx(1.5)
@@ -95,7 +96,7 @@ def test_a_configuration_as_baseline_is_compared_with_its_own_provider_too(make_
     assert (relative.means["torch"].problems, relative.means["torch"].marked) == (1, 1)
     for wrong in ("iree:defaut", "torhc"):
         with pytest.raises(UnknownNameError, match=r"default|torch"):
-            speedups(records, wrong)
+            check_baseline(records, wrong)
 
 
 def test_a_baseline_that_was_chosen_of_several_is_named_with_their_number(make_record):

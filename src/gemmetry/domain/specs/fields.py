@@ -395,13 +395,12 @@ def _type_of(key: Key, hint: Any) -> Any:
     """What a spec may hold for a setting whose values have the type `hint`."""
     parts = [part for part in get_args(hint) if part is not NoneType]
     is_optional = key.is_optional or NoneType in get_args(hint)
-    match get_origin(hint):
-        case origin if origin is Mapping:
-            if key.metavar == "TIME":
-                return dict.__class_getitem__((parts[0], Duration))
-            return Options if key.metavar == "NAME=VALUE" else Tags
-        case origin if origin is tuple:
-            return known_names(key.name.removesuffix("s"), key.names)
+    if get_origin(hint) is Mapping:
+        if key.metavar == "TIME":
+            return dict.__class_getitem__((parts[0], Duration))
+        return Options if key.metavar == "NAME=VALUE" else Tags
+    if get_origin(hint) is tuple:
+        return known_names(key.name.removesuffix("s"), key.names)
     kind: Any = _NOTATIONS.get(key.metavar, parts[0] if is_optional and parts else hint)
     if key.choices:
         kind = Literal[key.choices]

@@ -195,9 +195,8 @@ def reuse(
             for entry in fitting:
                 for configuration in entry.configurations:
                     name = f"{operation_name(entry.operation)}_{configuration}"
-                    if default_only and configuration != DEFAULT_CONFIGURATION:
-                        continue
-                    if selection.matches(provider, name, entry.operation):
+                    is_open = not default_only or configuration == DEFAULT_CONFIGURATION
+                    if is_open and selection.matches(provider, name, entry.operation):
                         named[NamedDispatch(
                             operation=entry.operation, configuration=configuration,
                             provider=entry.provider, target=target.name,

@@ -64,7 +64,7 @@ def load_spec(
     path: Path,
     *,
     known: Known = _NOTHING,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
     override_place: Place = flag_place,
     may_be_empty: bool = False,
 ) -> ProfileSpec:
@@ -91,7 +91,6 @@ def load_spec(
         raise SpecError([f"{name}:1:1: a spec is a mapping of keys to values"], hint=_HINT)
     if may_be_empty:  # An earlier version has stored it, whose agents are gone.
         values = {key: one for key, one in values.items() if not _is_of_agents(key)}
-    overrides = overrides or {}
 
     def place(location: tuple[str | int, ...], of_key: bool) -> str:
         if location and location[0] in overrides:

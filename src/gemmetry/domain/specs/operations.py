@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from gemmetry.domain.dispatch import TargetKind
 from gemmetry.domain.errors import EmptySelectionError, RequestError
@@ -77,6 +78,7 @@ class SizeGrid:
 
 
 Shapes = SizeGrid | tuple[Shape, ...]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,23 +223,23 @@ def grid_shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
     if spec.enable_size_search is False:
         shapes = shapes[:1]
     batches = parse_sizes(spec.batch_sizes) if spec.batch_sizes else ()
-    if not batches and spec.enable_batch_search:
-        batches = DEFAULT_BATCHES
-    if spec.enable_batch_search is False:
-        batches = batches[:1]
+    batches = _searched(batches, spec.enable_batch_search, DEFAULT_BATCHES)
     if not batches:
         return tuple(shapes)
     return tuple(shape._replace(batch=batch) for batch in batches for shape in shapes)
 
 
+def _searched(given: tuple[_T, ...], switch: bool | None, usual: tuple[_T, ...]) -> tuple[_T, ...]:
+    """The values of an axis: the `given` ones, `usual` ones where the `switch` of the search is on,
+    and the first alone where it is off."""
+    found = given or (usual if switch else ())
+    return found[:1] if switch is False else found
+
+
 def signature_axes(spec: ProfileSpec) -> ProfileSpec:
     """`spec` with formats, layouts and scaling also where the settings of a grid or the options of
     block-scaled products give them."""
-    precisions = spec.precisions
-    if not precisions and spec.enable_precision_search:
-        precisions = DEFAULT_PRECISIONS
-    if spec.enable_precision_search is False:
-        precisions = precisions[:1]
+    precisions = _searched(spec.precisions, spec.enable_precision_search, DEFAULT_PRECISIONS)
     scaling, layouts = spec.scaling, spec.layouts
     if spec.sf_dtype or spec.sf_vec_size:
         scaling = str(parse_scaling(f"vs{spec.sf_vec_size or 16}_{spec.sf_dtype or 'e8m0'}"))
@@ -316,9 +318,6 @@ def legacy(provider: str) -> Defaults:
         device="cuda-sm_80",
         dispatches=("configuration=tile_config_*_tensorcore_mmasync",),
     )
-
-
-_KINDS = tuple(OperationKind)
 
 
 @dataclass
@@ -425,21 +424,19 @@ def _kinds(
 ) -> tuple[OperationKind, ...]:
     kinds_given = spec.operation_kind
     if "all" in kinds_given:
-        return _KINDS
+        return tuple(OperationKind)
     if kinds_given:
         kinds = tuple(OperationKind(kind) for kind in kinds_given)
         _refuse_unused(kinds, given)
         return kinds
     if not given.any:
         return (OperationKind.MATMUL_SPLITK,) if slices else defaults.kinds
-    found = []
-    if given.batched or given.batches:
-        found.append(OperationKind.BATCH_MATMUL)
-    if given.plain or (given.sizes and not given.batches):
-        found.append(OperationKind.MATMUL_SPLITK if slices else OperationKind.MATMUL)
-    if given.convolved:
-        found.append(OperationKind.CONV2D)
-    return tuple(sorted(found, key=_KINDS.index))
+    wanted = {
+        _SPLIT_K if slices else _MATMUL: given.plain or (given.sizes and not given.batches),
+        _BATCH: given.batched or given.batches,
+        _CONV: given.convolved,
+    }
+    return tuple(kind for kind in OperationKind if wanted.get(kind))
 
 
 def _refuse_unused(kinds: tuple[OperationKind, ...], given: _GivenShapes) -> None:
