@@ -305,16 +305,14 @@ def _counter_facts(record: Record) -> Iterable[tuple[str, str]]:
     counters = record.counters
     if counters is None:
         return ()
-    verdict = counters.verdict
-    if counters.confidence:
-        verdict += f" ({counters.confidence} confidence)"
+    sure = f" ({counters.confidence} confidence)" if counters.confidence else ""
     collected = [f"the set {counters.metric_set}"]
     if counters.launches is not None:
         collected.append(units.counted(counters.launches, "kernel"))
     if counters.passes is not None:
         collected.append(f"{units.counted(counters.passes, 'pass', 'passes')} each")
     return [
-        ("verdict", ": ".join(filter(None, (verdict, counters.summary)))),
+        ("verdict", ": ".join(filter(None, (f"{counters.verdict}{sure}", counters.summary)))),
         ("collected", ", ".join(collected)),
         ("folder", counters.folder),
     ]

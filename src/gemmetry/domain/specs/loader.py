@@ -39,20 +39,19 @@ Place = Callable[[tuple[str | int, ...], bool], str]
 """Location of a mistake, and whether it is about the key -> a readable place."""
 
 
-def flag_place(location: tuple[str | int, ...], _of_key: bool) -> str:
-    """The place of a mistake on a command line: the option's name."""
-    return f"--{str(location[0]).replace('_', '-')}" if location else "the request"
+def command_place(settings: Collection[str] = ()) -> Place:
+    """The place of a mistake on a command line: the option's name, or ``--set`` with that of one of
+    the keys `settings`, which are given by it."""
 
-
-def command_place(settings: Collection[str]) -> Place:
-    """The place of a mistake on a command line that gives the keys `settings` with ``--set``."""
-
-    def place(location: tuple[str | int, ...], of_key: bool) -> str:
+    def place(location: tuple[str | int, ...], _of_key: bool) -> str:
         if location and location[0] in settings:
             return f"--set {'.'.join(map(str, location))}"
-        return flag_place(location, of_key)
+        return f"--{str(location[0]).replace('_', '-')}" if location else "the request"
 
     return place
+
+
+_FLAGS = command_place()
 
 
 def key_place(location: tuple[str | int, ...], _of_key: bool) -> str:
@@ -65,7 +64,7 @@ def load_spec(
     *,
     known: Known = _NOTHING,
     overrides: Mapping[str, Any] = MappingProxyType({}),
-    override_place: Place = flag_place,
+    override_place: Place = _FLAGS,
     may_be_empty: bool = False,
 ) -> ProfileSpec:
     """The spec in the YAML (or JSON) file `path`, or on standard input where it is ``-``, with
@@ -101,7 +100,7 @@ def load_spec(
 
 
 def make_spec(
-    values: Mapping[str, Any], *, known: Known = _NOTHING, place: Place = flag_place
+    values: Mapping[str, Any], *, known: Known = _NOTHING, place: Place = _FLAGS
 ) -> ProfileSpec:
     """A spec from `values`, whose keys are as in a file; `place` gives the place of a mistake.
 

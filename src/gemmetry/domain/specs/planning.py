@@ -347,9 +347,8 @@ def _requests(
     requests = []
     for provider in spec.providers:
         options = {**provider_options(spec, provider.name, catalogue), **provider.options}
-        values = [item for item in provider.configurations if isinstance(item, Mapping)]
-        if values:
-            options["configurations"] = [dict(item) for item in values]
+        if values := [dict(item) for item in provider.configurations if isinstance(item, Mapping)]:
+            options["configurations"] = values
         requests.append(ProviderRequest(name=provider.name, options=options))
     silent = [defaults.provider] if defaults is not None and defaults.provider else []
     if entries:
