@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.api import chip_here, plan_counters
+from gemmetry.counters.api import chip_here
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
-from gemmetry.counters.collector import collect, read_counters
+from gemmetry.counters.collector import collect, plan, read_counters
 from gemmetry.counters.gates import diagnose
 from gemmetry.counters.tools import CollectRequest
 from gemmetry.counters.work import gemm_work
@@ -56,10 +56,10 @@ def _ncu(gpu: Target) -> None:
 
 def collected(folder: Path, **settings: object) -> LaunchTable:
     request = CollectRequest(command=(sys.executable, "-c", PROGRAM), **settings)
-    plan = plan_counters(request, folder)
-    found = collect(plan, run_command)
-    assert "finished" in plan.files.application_log.read_text()
-    table = read_ncu_csv(plan.files.table)
+    planned = plan(request, folder)
+    found = collect(planned, run_command)
+    assert "finished" in planned.files.application_log.read_text()
+    table = read_ncu_csv(planned.files.table)
     assert table is not None and len(table) == found.launches
     return table
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gemmetry.counters.api import CounterReports
-    from gemmetry.counters.collector import Collected, Collection
+    from gemmetry.counters.collector import Collected
+    from gemmetry.counters.tools import Collection
     from gemmetry.domain.tables import Table
     from gemmetry.formats.counters.launches import ProfiledLaunch
 
@@ -133,15 +134,13 @@ def collect(options: Collect) -> None:
     Kernels run once per pass, one after the other, so that the command takes much longer and its
     own times mean nothing. Its output goes to a file.
     """
-    from gemmetry.counters.api import plan_counters
     from gemmetry.counters.collector import collect as run
+    from gemmetry.counters.collector import plan
     from gemmetry.counters.tools import CollectRequest
     from gemmetry.engine.opaque import run_command
 
     request = CollectRequest(**values(options, Wanted))
-    planned = plan_counters(
-        request, options.output, tool=options.tool, is_shown_only=options.dry_run
-    )
+    planned = plan(request, options.output, tool=options.tool, is_shown_only=options.dry_run)
     if options.dry_run:
         _show_plan(planned, as_json=options.json)
         return

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
@@ -16,7 +15,6 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
-from gemmetry.counters import collector
 from gemmetry.counters.catalogue import chip_of, concept_of, concepts, expression_on, flags_for
 from gemmetry.counters.collector import read_counters
 from gemmetry.counters.comparison import (
@@ -40,7 +38,6 @@ from gemmetry.counters.gates import diagnose as diagnose_launch
 from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.counters.text import DiagnosedLaunch, grid_text, operations_text
-from gemmetry.counters.tools import CollectRequest, ToolName
 from gemmetry.counters.work import OPERATIONS, GemmWork, gemm_work
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
@@ -108,24 +105,6 @@ def chip_here() -> str:
     raise RequestError(
         "this machine has no GPU whose chip could be the default", hint="Give one: --chip gh100"
     )
-
-
-def plan_counters(
-    request: CollectRequest, output: Path | None = None, *, tool: ToolName | None = None,
-    is_shown_only: bool = False,
-) -> collector.Collection:  # fmt: skip
-    """Plan a collection; see :func:`gemmetry.counters.collector.plan`.
-
-    Args:
-        output: None: a folder with the time in its name.
-        is_shown_only: the plan is not carried out: the profiler may be missing, which a note says.
-    """
-    place = output or Path(f"counters_{datetime.now():%Y%m%d_%H%M%S}")
-    if not is_shown_only:
-        return collector.plan(request, place, tool=tool)
-    found, notes = collector.find_tool_or_name(tool)
-    planned = collector.plan(request, place, tool=found)
-    return replace(planned, notes=(*notes, *planned.notes))
 
 
 MOST_GROUPS = 10

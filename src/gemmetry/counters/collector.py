@@ -28,13 +28,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gemmetry.counters.catalogue import chip_of
 from gemmetry.counters.tools import (
     CollectFiles,
+    Collection,
     CollectRequest,
     ProfilerEnd,
+    RocprofPlan,
     ToolName,
     amd_counters_of,
     export_arguments,
@@ -68,22 +68,6 @@ from gemmetry.hardware.doctor import Profiler, find_profiler, too_old, tool_path
 
 _COLLECTIVES = "nccl"
 """RCCL's kernels have NCCL's names."""
-
-
-@dataclass(frozen=True, slots=True)
-class RocprofPlan:
-    """How rocprofv3 is started: it runs the application once per pass."""
-
-    jobs: tuple[dict[str, Any], ...]
-
-    @property
-    def text(self) -> str:
-        """The input file."""
-        return yaml.safe_dump({"jobs": list(self.jobs)}, sort_keys=False, width=1 << 30)
-
-    def arguments(self, input_file: Path, folder: Path) -> tuple[str, ...]:
-        """Those between ``rocprofv3`` and ``--``. Its own default is a database since version 1."""
-        return ("-i", str(input_file), "-d", str(folder), "--output-format", "csv", "json")
 
 
 def plan_rocprof(request: CollectRequest, *, chip: str | None = None) -> RocprofPlan:
@@ -134,24 +118,7 @@ class Tool:
     gpu: GpuFacts | None
     sections: frozenset[str] | None
     """Of Nsight Compute; None where they are not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
-    """A planned collection."""
-
-    request: CollectRequest
-    files: CollectFiles
-    profiler: Profiler
-    argv: tuple[str, ...]
-    """The whole command line."""
-    chip: str | None
-    architecture: str = ""
-    """Of the GPU; "" if it is not known."""
     notes: tuple[str, ...] = ()
-    """What its user should know, one sentence each."""
-    input: RocprofPlan | None = None
-    """What rocprofv3 reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,41 +133,38 @@ class Collected:
     notes: tuple[str, ...] = ()
 
 
-def find_tool(name: ToolName | None = None) -> Tool:
+def find_tool(name: ToolName | None, *, is_shown_only: bool = False) -> Tool:
     """The profiler `name`; None: the one for this machine's GPU. It is started to find out its
     version and its sections.
+
+    Args:
+        is_shown_only: only the command line is needed: of a missing profiler, the name and a note.
 
     Raises:
         EnvironmentFailure: there is none.
     """
     chosen, gpu = _tool(name)
     profiler = find_profiler(chosen)
-    if profiler is None:
-        raise EnvironmentFailure(
-            f"{chosen} is not installed, or not on PATH", hint=_INSTALL[chosen]
-        )
-    return Tool(profiler, gpu, _sections(profiler.path) if chosen == "ncu" else None)
-
-
-def find_tool_or_name(name: ToolName | None = None) -> tuple[Tool, tuple[str, ...]]:
-    """:func:`find_tool`; where the profiler is missing, one that has its name only, for a command
-    line that can be shown, and a note that it is missing."""
-    try:
-        return find_tool(name), ()
-    except EnvironmentFailure as error:
-        chosen, gpu = _tool(name)
-        note = f"{error.message}: the command line is the one that would run. {error.hint}"
-        return Tool(Profiler(chosen, chosen, ""), gpu, None), (note,)
+    if profiler is not None:
+        return Tool(profiler, gpu, _sections(profiler.path) if chosen == "ncu" else None)
+    missing = f"{chosen} is not installed, or not on PATH"
+    if not is_shown_only:
+        raise EnvironmentFailure(missing, hint=_INSTALL[chosen])
+    note = f"{missing}: the command line is the one that would run. {_INSTALL[chosen]}"
+    return Tool(Profiler(chosen, chosen, ""), gpu, None, (note,))
 
 
 def plan(
-    request: CollectRequest, output: Path, *, tool: Tool | ToolName | None = None
-) -> Collection:
+    request: CollectRequest, output: Path | None = None, *, tool: Tool | ToolName | None = None,
+    is_shown_only: bool = False,
+) -> Collection:  # fmt: skip
     """Make the profiler's command line.
 
     Args:
-        output: a folder, or with Nsight Compute a file ``.ncu-rep``.
+        output: a folder, or with Nsight Compute a file ``.ncu-rep``; None: a folder with the time
+            in its name.
         tool: the profiler; by its name, or None, :func:`find_tool` finds it.
+        is_shown_only: the plan is not carried out: the profiler may be missing, which a note says.
 
     Raises:
         RequestError: an option or a name is wrong. EnvironmentFailure: there is no profiler.
@@ -214,23 +178,24 @@ def plan(
             f"there is no program {request.command[0]!r}",
             hint="Give its path, or add its folder to PATH.",
         )
-    tool = tool if isinstance(tool, Tool) else find_tool(tool)
+    if not isinstance(tool, Tool):
+        tool = find_tool(tool, is_shown_only=is_shown_only)
     profiler, gpu = tool.profiler, tool.gpu
-    files = CollectFiles.at(output)
-    chip, notes = _chip(gpu)
+    files = CollectFiles.at(output or Path(f"counters_{datetime.now():%Y%m%d_%H%M%S}"))
+    chip, unchecked = _chip(gpu)
+    notes = (*tool.notes, *unchecked)
     if profiler.name == "rocprofv3":
         return _plan_rocprof(request, files, profiler, chip, notes)
     architecture = gpu.architecture if gpu is not None else ""
-    planned = plan_ncu(request, files, chip=chip, sections=tool.sections)
-    if planned.missing_sections:
-        missing = ", ".join(planned.missing_sections)
-        notes += (f"Nsight Compute {profiler.version} has no section {missing}.",)
+    arguments, missing = plan_ncu(request, files, chip=chip, sections=tool.sections)
+    if missing:
+        notes += (f"Nsight Compute {profiler.version} has no section {', '.join(missing)}.",)
     if needed := too_old(profiler.version, architecture):
         notes += (f"Nsight Compute {profiler.version} is older than {needed}, the first for "
                   f"{architecture}.",)  # fmt: skip
     return Collection(
         request=request, files=files, profiler=profiler, chip=chip, architecture=architecture,
-        notes=notes, argv=(profiler.path, *planned.arguments, *request.command),
+        notes=notes, argv=(profiler.path, *arguments, *request.command),
     )  # fmt: skip
 
 
@@ -260,17 +225,14 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
         if table is None and has_result:
             remove(files.table, inside=files.table.parent)
             notes += (f"ncu could not print {files.report} as a table; the report is whole.",)
-        passes = _passes(table)
+        counts = [one.value(_PASSES) or 0 for one in table or ()]
+        passes = int(max(counts, default=0)) or None
     else:
         with suppress(RequestError):  # It may have written nothing that can be read.
             table = read_counters(files.folder, ())
         has_result = table is not None
     launches = len(table) if table is not None else None
-    problem = failure_of(ProfilerEnd(
-        request=collection.request, files=files, profiler=collection.profiler,
-        architecture=collection.architecture, status=status,
-        has_result=has_result and launches != 0,
-    ))  # fmt: skip
+    problem = failure_of(ProfilerEnd(collection, status, has_result and launches != 0))
     description = {
         "schema_version": SCHEMA_VERSION,
         "tool": collection.profiler.name,
@@ -312,10 +274,11 @@ def _plan_rocprof(
     planned = plan_rocprof(request, chip=chip)
     runs = counted(len(planned.jobs), "time")
     notes += (f"rocprofv3 runs the command {runs}, once per pass of counters.",)
-    arguments = planned.arguments(files.passes, files.folder)
     return Collection(
         request=request, files=files, profiler=profiler, chip=chip, notes=notes, input=planned,
-        argv=(profiler.path, *arguments, "--", *request.command),
+        # The default of its formats is a database since version 1.
+        argv=(profiler.path, "-i", str(files.passes), "-d", str(files.folder),
+              "--output-format", "csv", "json", "--", *request.command),
     )  # fmt: skip
 
 
@@ -384,11 +347,6 @@ def _exported(collection: Collection) -> LaunchTable | None:
     if done.returncode:
         return None
     return read_ncu_csv(collection.files.table, [_PASSES])
-
-
-def _passes(table: LaunchTable | None) -> int | None:
-    found = [] if table is None else [one.value(_PASSES) for one in table]
-    return int(max((value for value in found if value is not None), default=0)) or None
 
 
 @contextmanager

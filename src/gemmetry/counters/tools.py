@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import yaml
 
 from gemmetry.counters.catalogue import (
     AMD_FACTS,
@@ -208,6 +211,36 @@ class CollectFiles(NamedTuple):
         return self.report.parent
 
 
+@dataclass(frozen=True, slots=True)
+class RocprofPlan:
+    """How rocprofv3 is started: it runs the application once per pass."""
+
+    jobs: tuple[dict[str, Any], ...]
+
+    @property
+    def text(self) -> str:
+        """The input file."""
+        return yaml.safe_dump({"jobs": list(self.jobs)}, sort_keys=False, width=1 << 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """A planned collection."""
+
+    request: CollectRequest
+    files: CollectFiles
+    profiler: Profiler
+    argv: tuple[str, ...]
+    """The whole command line."""
+    chip: str | None
+    architecture: str = ""
+    """Of the GPU; "" if it is not known."""
+    notes: tuple[str, ...] = ()
+    """What its user should know, one sentence each."""
+    input: RocprofPlan | None = None
+    """What rocprofv3 reads."""
+
+
 NOT_NCCL = (
     "^([^n]|n(n|cn|ccn)*(cc[^nl]|c[^nc]|[^nc]))*(n(n|cn|ccn)*(c|cc)?)?$"
 )  # fmt: skip
@@ -216,24 +249,15 @@ expression of ncu's may have no negative lookahead: a name is read letter by let
 been read of ``nccl`` is the state."""
 
 
-@dataclass(frozen=True, slots=True)
-class NcuPlan:
-    """How ncu is started."""
-
-    arguments: tuple[str, ...]
-    """Those between ``ncu`` and the application."""
-    missing_sections: tuple[str, ...] = ()
-    """Sections that this version of ncu does not have."""
-
-
 def plan_ncu(
     request: CollectRequest,
     files: CollectFiles,
     *,
     chip: str | None = None,
-    sections: Collection[str] | None = None,
-) -> NcuPlan:
-    """The arguments that collect `request` into `files`.
+    sections: AbstractSet[str] | None = None,
+) -> tuple[list[str], list[str]]:
+    """The arguments between ``ncu`` and the application that collect `request` into `files`, and
+    the sections that are left out, as this version of ncu does not have them.
 
     Args:
         chip: of the GPU, whose metrics are checked by name; None where it is not known.
@@ -247,8 +271,8 @@ def plan_ncu(
         if chip is not None:
             check_metric(chip, metric)
     wanted = dict.fromkeys((*chosen.sections, *request.sections))
-    missing = tuple(one for one in wanted if sections is not None and one not in sections)
-    metrics = tuple(dict.fromkeys((*metrics_of(chosen, chip), *request.metrics)))
+    missing = [one for one in wanted if sections is not None and one not in sections]
+    metrics = dict.fromkeys((*metrics_of(chosen, chip), *request.metrics))
     arguments = ["--target-processes", request.target_processes]
     arguments += [*_kernels(request), *_ranges(request)]
     if chosen.ncu_set:
@@ -264,7 +288,7 @@ def plan_ncu(
         "--log-file", str(files.profiler_log),
         "-f", "-o", str(files.report.with_suffix("")),
     ]  # fmt: skip
-    return NcuPlan(tuple(arguments), missing)
+    return arguments, missing
 
 
 def export_arguments(files: CollectFiles) -> tuple[str, ...]:
@@ -322,14 +346,11 @@ _LISTED = re.compile(r"^\s*(?:==\w+==)?\s*\d+[.)]\s+(\S.*?)\s*$", re.MULTILINE)
 """A kernel of the list that newer versions print when none matched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProfilerEnd:
     """A profiler that has ended."""
 
-    request: CollectRequest
-    files: CollectFiles
-    profiler: Profiler
-    architecture: str
+    collection: Collection
     status: int
     has_result: bool
     """There is a report, with at least one launch where that is known."""
@@ -338,8 +359,9 @@ class ProfilerEnd:
     @property
     def log(self) -> str:
         """What the profiler printed: in its own file, or marked among the application's output."""
-        marked = _MARKED.findall(log_tail(self.files.application_log))
-        return "\n".join((log_tail(self.files.profiler_log), *marked))
+        files = self.collection.files
+        marked = _MARKED.findall(log_tail(files.application_log))
+        return "\n".join((log_tail(files.profiler_log), *marked))
 
 
 def failure_of(attempt: ProfilerEnd) -> GemmetryError | None:
@@ -351,7 +373,7 @@ def failure_of(attempt: ProfilerEnd) -> GemmetryError | None:
 
 def _causes(attempt: ProfilerEnd) -> Iterator[GemmetryError]:
     """Possible causes, from the certain to the general; the first is the answer."""
-    log, folder, root = attempt.log, attempt.files.folder, attempt.root
+    log, files, folder = attempt.log, attempt.collection.files, attempt.collection.files.folder
     free = shutil.disk_usage(folder).free
     if free < _LEAST_FREE_BYTES or (not attempt.has_result and _NO_SPACE.search(log)):
         yield StorageError(
@@ -359,17 +381,18 @@ def _causes(attempt: ProfilerEnd) -> Iterator[GemmetryError]:
             hint="Free some disk space, or give another place with --output.",
         )
     if not attempt.has_result:
-        yield from _refusals(attempt, log, root)
+        yield from _refusals(attempt, log)
         # Where the application failed, that is why no kernel was profiled.
-        crashed = _APPLICATION.search(log) or crash_in(attempt.files.application_log)
+        crashed = _APPLICATION.search(log) or crash_in(files.application_log)
         if attempt.status == 0 or (_NO_KERNEL.search(log) and not crashed):
-            yield _nothing_matched(attempt)
+            yield _nothing_matched(attempt.collection)
     yield _failed(attempt, log)
 
 
-def _refusals(attempt: ProfilerEnd, log: str, root: Path) -> Iterator[GemmetryError]:
+def _refusals(attempt: ProfilerEnd, log: str) -> Iterator[GemmetryError]:
     """Why the machine or the profiler itself refuses to collect."""
-    is_ncu = attempt.profiler.name == "ncu"
+    profiler, root = attempt.collection.profiler, attempt.root
+    architecture, is_ncu = attempt.collection.architecture, profiler.name == "ncu"
     if not is_ncu and can_use_kfd(root) is False:
         yield EnvironmentFailure(
             "this user may not open /dev/kfd, AMD's device",
@@ -389,30 +412,29 @@ def _refusals(attempt: ProfilerEnd, log: str, root: Path) -> Iterator[GemmetryEr
             hint="Pause DCGM's profiling (dcgmi profiling --pause), or stop the other profiler. On "
             "the host of a container it may run unseen.",
         )
-    needed = too_old(attempt.profiler.version, attempt.architecture)
-    if needed or (attempt.architecture and _UNSUPPORTED.search(log)):
+    needed = too_old(profiler.version, architecture)
+    if needed or (architecture and _UNSUPPORTED.search(log)):
         yield EnvironmentFailure(
-            f"Nsight Compute {attempt.profiler.version} cannot profile {attempt.architecture}",
+            f"Nsight Compute {profiler.version} cannot profile {architecture}",
             hint=f"Install Nsight Compute {needed or 'of a newer version'}"
             f"{' or newer' if needed else ''}, and a driver that supports it.",
         )
     if _BAD_REGEX.search(log):
         yield RequestError(
-            f"{attempt.profiler.name} does not accept the regular expression "
-            f"{attempt.request.kernel!r}", hint="Give a simpler one with --kernel.",
+            f"{profiler.name} does not accept the regular expression "
+            f"{attempt.collection.request.kernel!r}", hint="Give a simpler one with --kernel.",
         )  # fmt: skip
 
 
-def _nothing_matched(attempt: ProfilerEnd) -> GemmetryError:
-    request = attempt.request
-    filters = []
+def _nothing_matched(collection: Collection) -> GemmetryError:
+    request, filters = collection.request, []
     if request.kernel is not None:
         filters.append(f"a name that matches {request.kernel!r}")
     if request.nvtx:
         filters.append(f"the NVTX range {', '.join(map(repr, request.nvtx))}")
     if request.launch_skip:
         filters.append(f"{request.launch_skip} launches of that kind before it")
-    seen = list(dict.fromkeys(_LISTED.findall(log_tail(attempt.files.profiler_log))))
+    seen = list(dict.fromkeys(_LISTED.findall(log_tail(collection.files.profiler_log))))
     hints = [f"Kernels that were launched: {', '.join(seen[:_MOST_NAMES])}."] if seen else []
     if request.nvtx:
         hints.append("A range that is pushed is written 'name/', one that is started 'name'.")
@@ -431,13 +453,11 @@ def _nothing_matched(attempt: ProfilerEnd) -> GemmetryError:
 def _failed(attempt: ProfilerEnd, log: str) -> GemmetryError:
     """The command or the profiler ended without success, for a reason that only the logs have."""
     errors = [one for one in _ERROR_LINE.findall(log) if not _APPLICATION.search(one)]
-    output = attempt.files.application_log
-    last = crash_in(output) or last_line(output)
+    files = attempt.collection.files
     own = errors[-1].strip() if errors and not attempt.has_result else ""
-    what = attempt.profiler.name if own else "the command"
-    why = own or last
+    what = attempt.collection.profiler.name if own else "the command"
+    why = own or crash_in(files.application_log) or last_line(files.application_log)
     text = f"{what} ended with status {attempt.status}{f': {why}' if why else ''}"
-    logs = [path for path in (attempt.files.application_log, attempt.files.profiler_log)
-            if path.exists()]  # fmt: skip
-    hint = f"See {' and '.join(map(str, logs))}." if logs else ""
+    logs = [str(path) for path in (files.application_log, files.profiler_log) if path.exists()]
+    hint = f"See {' and '.join(logs)}." if logs else ""
     return EnvironmentFailure(text, hint=hint) if own else ProfiledCommandError(text, hint=hint)

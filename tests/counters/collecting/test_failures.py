@@ -5,7 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.counters.tools import CollectFiles, CollectRequest, ProfilerEnd, failure_of
+from gemmetry.counters.tools import (
+    CollectFiles,
+    Collection,
+    CollectRequest,
+    ProfilerEnd,
+    failure_of,
+)
 from gemmetry.domain.errors import (
     EnvironmentFailure,
     ProfiledCommandError,
@@ -69,11 +75,11 @@ def failure(tmp_path, ncu, monkeypatch):
         files = CollectFiles.at(tmp_path)
         files.profiler_log.write_text(ncu.TEXTS[text] if text else log)
         files.application_log.write_text(output)
-        return failure_of(ProfilerEnd(
-            request=CollectRequest(command=("app",), **settings), files=files,
-            profiler=Profiler(tool, "/bin/ncu", version), architecture="sm_90", status=status,
-            has_result=result, root=Path(tmp_path),
-        ))  # fmt: skip
+        collection = Collection(
+            request=CollectRequest(command=("app",), **settings), files=files, argv=(), chip=None,
+            profiler=Profiler(tool, "/bin/ncu", version), architecture="sm_90",
+        )  # fmt: skip
+        return failure_of(ProfilerEnd(collection, status, result, Path(tmp_path)))
 
     return of
 

@@ -23,7 +23,7 @@ def plan(available=None, chip="GH100", **settings):
     return plan_ncu(request, FILES, chip=chip, sections=available)
 
 
-def values(arguments: tuple[str, ...], option: str) -> list[str]:
+def values(arguments: list[str], option: str) -> list[str]:
     return [arguments[n + 1] for n, word in enumerate(arguments) if word == option]
 
 
@@ -64,7 +64,7 @@ QUICK = ["SpeedOfLight", "MemoryWorkloadAnalysis", "WarpStateStats", "Occupancy"
     ],
 )  # fmt: skip
 def test_arguments(settings, expected) -> None:
-    arguments = plan(**settings).arguments
+    arguments, _ = plan(**settings)
     assert {name: values(arguments, f"--{name}") for name in expected} == expected
     assert ("--nvtx" in arguments) == ("nvtx" in settings)
 
@@ -72,10 +72,10 @@ def test_arguments(settings, expected) -> None:
 def test_sections_and_metrics_that_are_not_there() -> None:
     """Sections that the version lacks are left out and named; metrics are checked by name where
     the chip is known."""
-    found = plan({"SpeedOfLight", "Occupancy"}, metric_set="quick")
-    assert values(found.arguments, "--section") == ["SpeedOfLight", "Occupancy"]
-    assert found.missing_sections == ("MemoryWorkloadAnalysis", "WarpStateStats")
-    (gemm,) = values(plan().arguments, "--metrics")
+    found, missing = plan({"SpeedOfLight", "Occupancy"}, metric_set="quick")
+    assert values(found, "--section") == ["SpeedOfLight", "Occupancy"]
+    assert missing == ["MemoryWorkloadAnalysis", "WarpStateStats"]
+    (gemm,) = values(plan()[0], "--metrics")
     assert "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum" in gemm.split(",")
     with pytest.raises(UnknownNameError, match="dram__bytes_reed"):
         plan(metrics=("dram__bytes_reed.sum",))

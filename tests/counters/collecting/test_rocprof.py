@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
+import sys
 
 import pytest
 import yaml
 
-from gemmetry.counters.collector import plan_rocprof
+from gemmetry.counters.collector import Tool, plan, plan_rocprof
 from gemmetry.counters.tools import CollectRequest
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import overfull
+from gemmetry.hardware.doctor import Profiler
 
 
 def planned(**settings):
@@ -30,9 +31,12 @@ def test_collectives_are_left_out_unless_a_kernel_is_named() -> None:
     assert "kernel_exclude_regex" not in named
 
 
-def test_formats_are_given_because_the_default_is_a_database() -> None:
-    arguments = planned().arguments(Path("in.yaml"), Path("out"))
-    assert arguments == ("-i", "in.yaml", "-d", "out", "--output-format", "csv", "json")
+def test_formats_are_given_because_the_default_is_a_database(tmp_path) -> None:
+    tool = Tool(Profiler("rocprofv3", "rocprofv3", "1.0"), None, None)
+    argv = plan(CollectRequest(command=(sys.executable,)), tmp_path, tool=tool).argv
+    passes = str(tmp_path / "counters.rocprofv3.yaml")
+    given = ("-i", passes, "-d", str(tmp_path), "--output-format", "csv", "json")
+    assert argv == ("rocprofv3", *given, "--", sys.executable)
 
 
 def test_further_counters_are_checked_by_name() -> None:
