@@ -64,29 +64,22 @@ class Call:
     shapes: list[Any]
     dtypes: list[Any]
     strides: list[Any]
-    values: list[str]
+    values: list[Any]
 
     @staticmethod
     def decoded(name: str, arguments: OperatorArguments) -> Call:
         """A call of the operator `name`."""
-        values = decoded_list(arguments.values)
-        return Call(
-            name,
-            decoded_list(arguments.shapes),
-            decoded_list(arguments.dtypes),
-            decoded_list(arguments.strides),
-            [value if isinstance(value, str) else "" for value in values],
-        )
+        texts = (arguments.shapes, arguments.dtypes, arguments.strides, arguments.values)
+        return Call(name, *map(decoded_list, texts))
 
     def has(self, place: int) -> bool:
         """Whether there is a tensor with dimensions at `place`."""
-        found = self.shapes[place] if place < len(self.shapes) else None
-        return isinstance(found, list) and found != []
+        return bool(_list_at(self.shapes, place))
 
     def shape(self, place: int) -> tuple[int, ...]:
         """Sizes of a tensor."""
-        found = self.shapes[place] if place < len(self.shapes) else None
-        if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
+        found = _list_at(self.shapes, place)
+        if found is None or len(found) > _MOST_DIMENSIONS:
             raise MissingArgumentError
         if not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in found):
             raise MissingArgumentError
@@ -94,16 +87,15 @@ class Call:
 
     def stride(self, place: int) -> tuple[int, ...] | None:
         """Strides of a tensor, in elements; None where they are missing."""
-        found = self.strides[place] if place < len(self.strides) else None
-        if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
+        found = _list_at(self.strides, place)
+        if found is None or len(found) > _MOST_DIMENSIONS:
             return None
         known = all(type(size) is int and abs(size) < 2**63 for size in found)
         return tuple(found) if known else None
 
     def dtype(self, place: int) -> str | None:
         """Type of a tensor, as spelled in the trace."""
-        found = self.dtypes[place] if place < len(self.dtypes) else None
-        return found if isinstance(found, str) and found else None
+        return _text_at(self.dtypes, place) or None
 
     def width(self, place: int) -> int | None:
         """Bytes of an element; None where the type is missing."""
@@ -114,7 +106,7 @@ class Call:
 
     def value(self, place: int) -> str:
         """A value that is not a tensor, as written in the trace; "" where it is missing."""
-        return self.values[place] if place < len(self.values) else ""
+        return _text_at(self.values, place)
 
     def number(self, place: int) -> int:
         """An integer."""
@@ -156,6 +148,16 @@ class Call:
         if len(found) != count:
             raise MissingArgumentError
         return found
+
+
+def _list_at(found: list[Any], place: int) -> list[Any] | None:
+    one = found[place] if place < len(found) else None
+    return one if isinstance(one, list) else None
+
+
+def _text_at(found: list[Any], place: int) -> str:
+    one = found[place] if place < len(found) else None
+    return one if isinstance(one, str) else ""
 
 
 def elements(shape: tuple[int, ...]) -> int:
@@ -209,69 +211,41 @@ _PLACES = {
 }
 
 
-class _Sizes(NamedTuple):
-    batch: int
-    n_q: int
-    h_q: int
-    n_kv: int
-    h_kv: int
-    d_qk: int
-    d_v: int
+def attention(call: Call, *, backward: bool = False) -> Amounts:
+    """Two products, of which half are computed where the mask is causal.
 
-
-def attention(call: Call) -> Amounts:
-    """Two products: half of them where the mask is causal."""
-    places, sizes = _sizes(call)
-    batch, n_q, h_q, n_kv, h_kv, d_qk, d_v = sizes
-    flops = 2 * batch * h_q * n_q * n_kv * (d_qk + d_v)
-    moved = batch * (n_q * h_q + n_kv * h_kv) * (d_qk + d_v)
-    return _amounts(call, places, sizes, flops, moved)
-
-
-def attention_backward(call: Call) -> Amounts:
-    """Four products, or five where the scores are recomputed (`flash_impl`); where several heads of
-    Q share one of K and V, their gradients are summed."""
-    places, sizes = _sizes(call)
-    batch, n_q, h_q, n_kv, h_kv, d_qk, d_v = sizes
-    pairs = 2 * batch * h_q * n_q * n_kv
-    shared = batch * n_kv * (h_q // h_kv - 1)
-    flops = pairs * (2 * d_v + (2 + places.flash) * d_qk) + shared * (d_qk + d_v)
-    # Read: Q, K, V and the gradient of the result; written: the gradients of Q, K and V.
-    moved = batch * (n_q * h_q * (2 * d_qk + d_v) + 2 * n_kv * h_kv * (d_qk + d_v))
-    return _amounts(call, places, sizes, flops, moved)
-
-
-def _sizes(call: Call) -> tuple[_AttentionPlaces, _Sizes]:
+    Backward, four products, or five where the scores are recomputed (`flash_impl`); where several
+    heads of Q share one of K and V, their gradients are summed.
+    """
     places = _PLACES[call.name]
     shapes = [call.shape(places.query + place) for place in range(3)]
     if any(len(shape) != 4 for shape in shapes):
         raise MissingArgumentError
     order = (0, places.heads, 3 - places.heads, 3)
-    (b, h_q, n_q, d_q), (b_k, h_k, n_k, d_k), (b_v, h_v, n_v, d_v) = (
+    (b, h_q, n_q, d_qk), (b_k, h_kv, n_kv, d_k), (b_v, h_v, n_v, d_v) = (
         tuple(shape[place] for place in order) for shape in shapes
     )
-    if not (b == b_k == b_v and h_k == h_v and n_k == n_v and d_q == d_k) or h_k < 1:
+    if not (b == b_k == b_v and h_kv == h_v and n_kv == n_v and d_qk == d_k) or h_kv < 1:
         raise MissingArgumentError
     for shape in shapes:
         elements(shape)
-    return places, _Sizes(b, n_q, h_q, n_k, h_k, d_q, d_v)
-
-
-def _amounts(
-    call: Call, places: _AttentionPlaces, sizes: _Sizes, flops: int, moved: int
-) -> Amounts:
     causal = call.flag(places.causal)
     # Libraries align a causal mask on unequal lengths differently.
-    if causal and sizes.n_q != sizes.n_kv:
+    if causal and n_q != n_kv:
         raise MissingArgumentError
+    flops = 2 * b * h_q * n_q * n_kv * (d_qk + d_v)
+    moved = b * (n_q * h_q + n_kv * h_kv) * (d_qk + d_v)
+    if backward:
+        flops += 2 * b * h_q * n_q * n_kv * (d_v + (1 + places.flash) * d_qk)
+        flops += b * n_kv * (h_q // h_kv - 1) * (d_qk + d_v)
+        # Read: Q, K, V and the gradient of the result; written: the gradients of Q, K and V.
+        moved += b * (n_q * h_q * d_qk + n_kv * h_kv * (d_qk + d_v))
     width, dtype = call.width(places.query), call.dtype(places.query)
     return Amounts(
         (
-            ("B", sizes.batch), ("N_Q", sizes.n_q), ("H_Q", sizes.h_q), ("N_KV", sizes.n_kv),
-            ("H_KV", sizes.h_kv), ("d_h_qk", sizes.d_qk), ("d_h_v", sizes.d_v),
-            ("dropout", call.real(places.dropout)), ("causal", causal),
-            ("flash_impl", places.flash),
-            ("dtype_A_B", (dtype, call.dtype(places.query + 1))),
+            ("B", b), ("N_Q", n_q), ("H_Q", h_q), ("N_KV", n_kv), ("H_KV", h_kv), ("d_h_qk", d_qk),
+            ("d_h_v", d_v), ("dropout", call.real(places.dropout)), ("causal", causal),
+            ("flash_impl", places.flash), ("dtype_A_B", (dtype, call.dtype(places.query + 1))),
         ),
         flops // 2 if causal else flops, None if width is None else moved * width, dtype,
     )  # fmt: skip
@@ -627,10 +601,10 @@ def _kept(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The sizes of the dimensions that the call does not reduce."""
     if call.name in ("aten::cumsum", "aten::cumprod"):
         return shape
-    lists = [value for value in call.values[1:] if value.startswith("[")]
+    lists = (n for n in range(1, len(call.values)) if call.value(n).startswith("["))
     dimensions: tuple[int, ...] = ()
-    if lists:
-        dimensions = call.list_of_numbers(call.values.index(lists[0], 1))
+    if (place := next(lists, None)) is not None:
+        dimensions = call.list_of_numbers(place)
     elif call.name in ("aten::max", "aten::min") and len(call.values) > 2:
         dimensions = (call.number(1),)
     if not dimensions:
@@ -656,6 +630,11 @@ _ATTENTION = (
 )  # fmt: skip
 
 
+_ATTENTION_BACKWARD = _ModelFamily(
+    "SDPA_bwd", "matrix", partial(attention, backward=True), ("flash_attn::_flash_attn_backward",)
+)
+
+
 _GEMMS = _aten("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
 
 
@@ -665,7 +644,7 @@ _REDUCTIONS = _aten("sum", "mean", "max", "min", "norm", "linalg_norm", "std", "
 
 FAMILIES = (
     _ModelFamily("SDPA_fwd", "matrix", attention, _ATTENTION),
-    _ModelFamily("SDPA_bwd", "matrix", attention_backward, ("flash_attn::_flash_attn_backward",)),
+    _ATTENTION_BACKWARD,
     _ModelFamily("CONV_fwd", "matrix", partial(_convolved, first=0), _aten("convolution")),
     _ModelFamily("CONV_bwd", "matrix", partial(_convolved, first=1),
                  _aten("convolution_backward")),
@@ -692,11 +671,8 @@ _OF: Mapping[str, _ModelFamily] = {name: family for family in FAMILIES for name 
 
 
 _OF_BACKWARD: Mapping[str, _ModelFamily] = {
-    family.sheet: backward
-    for family, backward in (
-        (FAMILIES[0], _ModelFamily("SDPA_bwd", "matrix", attention_backward, ())),
-        (FAMILIES[-1], _ModelFamily("Reduce_bwd", "vector", _reduce, ())),
-    )
+    "SDPA_fwd": _ATTENTION_BACKWARD,
+    "Reduce_fwd": _ModelFamily("Reduce_bwd", "vector", _reduce, ()),
 }
 """Models of the backward pass from the forward operator's arguments, by the forward operator's
 sheet."""
