@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gemmetry.documents.tracelens import BY_NAME, job_sheets
 from gemmetry.domain.rows import SCHEMA_VERSION, columns
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.formats.events import Bools
 from gemmetry.statistics.intervals import median
 from gemmetry.sweeps.comparison import WORKBOOKS
@@ -39,9 +39,6 @@ from gemmetry.sweeps.rows import (
 )
 from gemmetry.sweeps.workers import RankAnalysis, gemm_rows
 from gemmetry.traces.collectives.summary import operation_name
-
-_T = TypeVar("_T")
-_K = TypeVar("_K")
 
 Timeline = Mapping[str, tuple[float, float]]
 """Row of ``gpu_timeline`` -> its time in ms, and its share of the whole time in %."""
@@ -151,13 +148,6 @@ def comparable_gemms(point: ProductPoint) -> list[RankGemm]:
     known, unless the traces record no shape at all; helper passes are left out."""
     gemms = [gemm for gemm in point.gemms if not gemm.kind.is_helper]
     return [gemm for gemm in gemms if gemm.kind.m is not None] or gemms
-
-
-def _by(key: Callable[[_T], _K], found: Iterable[_T]) -> dict[_K, list[_T]]:
-    groups: dict[_K, list[_T]] = {}
-    for one in found:
-        groups.setdefault(key(one), []).append(one)
-    return groups
 
 
 def _named(number: int | None, word: str) -> str:
@@ -337,7 +327,7 @@ def _slowest(timelines: Iterable[Timeline]) -> Entry | None:
 
 
 def _gemms(one: ProductPoint) -> Iterable[Entry]:
-    for kind, gemms in _by(lambda gemm: gemm.kind, comparable_gemms(one)).items():
+    for kind, gemms in grouped(comparable_gemms(one), lambda gemm: gemm.kind).items():
         yield {
             **PooledRow.of(_keys(one) | kind.record()).record(),
             "ranks": sorted({gemm.rank for gemm in gemms if gemm.rank is not None}),
@@ -409,7 +399,7 @@ def sweep_samples(points: Sequence[ProductPoint]) -> SweepSamples:
     ranks = []
     for point, found in of_points:
         known = [one for one in found if one[0].kind in units]
-        for rank, ones in _by(lambda one: one[0].rank, known).items():
+        for rank, ones in grouped(known, lambda one: one[0].rank).items():
             multiples = np.concatenate([gemm.durations_us / units[gemm.kind] for gemm, _ in ones])
             together = np.concatenate([one for _, one in ones])
             ranks.append(RelativeDurations(point, rank, multiples[~together], multiples[together]))
@@ -431,7 +421,7 @@ def _units(found: Sequence[_Instances], *, only_alone: bool) -> dict[GemmKind, f
         kind: np.concatenate([
             gemm.durations_us[~together | (not only_alone)] for gemm, together in ones
         ])
-        for kind, ones in _by(lambda one: one[0].kind, found).items()
+        for kind, ones in grouped(found, lambda one: one[0].kind).items()
     }  # fmt: skip
     medians = {kind: median(one) for kind, one in joined.items() if len(one)}
     # Only damaged traces have durations of 0.
@@ -479,13 +469,11 @@ def timeline_tables(points: Sequence[ProductPoint], *, geometric: bool = False) 
     """
     mean = geometric_mean if geometric else fmean
     rows = [row for point in points for row in _rows(point, mean)]
-    summaries = [_summary(point, rows) for point in points]
     return [
         Table("All_Data", ALL_DATA, [[row.get(c.name) for c in ALL_DATA] for row in rows]),
         _pivot("Pivot_Time_ms", points, rows, TIME, "ms"),
         _pivot("Pivot_Percent", points, rows, PERCENT, "%"),
-        Table("Summary_By_Config", SUMMARY, [[row.get(c.name) for c in SUMMARY]
-                                             for row in summaries]),
+        Table("Summary_By_Config", SUMMARY, [_summary(point, rows) for point in points]),
     ]  # fmt: skip
 
 
@@ -534,19 +522,17 @@ def _pivot(
     return Table(name, tuple({column.name: column for column in columns}.values()), found)
 
 
-def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> list[Any]:
+    """The row of a point in the order of :data:`SUMMARY`."""
     own = {row["type"]: row for row in rows if row["full_config"] == point.full_config}
     compute = own.get("computation_time", {})
-    return {
-        **configuration_cells(point),
-        "num_ranks": len(point.timelines),
-        **{f"{name}_ms": own[name][TIME] for name in KEY_METRICS if name in own},
-        "outcome": point.outcome,
-        "reason": point.reason or None,
-        "slowest_rank": compute.get("max rank"),
-        "slowest_rank_computation_time_ms": compute.get("max ms"),
-        "computation_time_spread_ms": compute.get("spread ms"),
-    }
+    configuration = point.configuration
+    return [
+        point.full_config, configuration.threads, configuration.channels, len(point.timelines),
+        *(own.get(name, {}).get(TIME) for name in KEY_METRICS), point.axes_text, point.repeat,
+        point.outcome, point.reason or None,
+        *(compute.get(name) for name in ("max rank", "max ms", "spread ms")),
+    ]  # fmt: skip
 
 
 def product_sweep(analysis: SweepAnalysis) -> ProductSweep:
@@ -633,10 +619,10 @@ OPERATOR_PREFIX = "col_"
 
 _OF_GEMM = {column.name: column for column in columns(GemmStatistics)}
 _OF_KIND = ("m", "n", "k", "batch", "dtype", "layout")
-_ROBUST = ("p5_us", "p95_us", "mad_us", "cv")
+_ROBUST = ("p5_us", "p95_us", "mad_us", "cv", "first_step_ratio")
 ROBUST = (
     *AXES,
-    *(_OF_GEMM[name] for name in (*_OF_KIND, "count", "median_us", *_ROBUST)),
+    *(_OF_GEMM[name] for name in (*_OF_KIND, "count", "median_us", *_ROBUST[:-1])),
     number("first_step_ratio", "", "median of the first recorded step over that of later ones"),
 )
 TIMESTAMPS = (
@@ -674,7 +660,7 @@ def varying_gemms(points: Iterable[ProductPoint], top_k: int) -> list[VaryingGem
     of all first."""
     found = []
     for point in points:
-        for gemms in _by(lambda gemm: gemm.rank, comparable_gemms(point)).values():
+        for gemms in grouped(comparable_gemms(point), lambda gemm: gemm.rank).values():
             gemms.sort(key=lambda gemm: -gemm.spread_us)
             found += [VaryingGemm(point, gemm) for gemm in gemms[:top_k]]
     return sorted(found, key=lambda one: -one.gemm.spread_us)
@@ -692,12 +678,10 @@ the extremes, or also the collectives next to the longest instance."""
 def varying_table(end: str, rows: Sequence[VaryingGemm]) -> Table:
     """Which GEMMs vary by how much: one of :data:`VARYING`."""
     name, more = VARYING[end]
-    of_operator = sorted({key for one in rows for key in one.gemm.row})
-    operators = [Column(OPERATOR_PREFIX + key, _type(key, rows)) for key in of_operator]
-    columns = (*HEAD, *operators, *ROBUST, *more)
-    names = [column.name for column in columns]
-    records = [_record(*one, with_moments=bool(more)) for one in rows]
-    return Table(name, columns, [[record.get(key) for key in names] for record in records])
+    keys = sorted({key for one in rows for key in one.gemm.row})
+    operators = [Column(OPERATOR_PREFIX + key, _type(key, rows)) for key in keys]
+    cells = [_cells(*one, keys, len(more)) for one in rows]
+    return Table(name, (*HEAD, *operators, *ROBUST, *more), cells)
 
 
 def _type(key: str, rows: Sequence[VaryingGemm]) -> ColumnType:
@@ -707,57 +691,39 @@ def _type(key: str, rows: Sequence[VaryingGemm]) -> ColumnType:
     return kinds.get(type(value), ColumnType.TEXT)
 
 
-def _record(point: ProductPoint, gemm: RankGemm, *, with_moments: bool) -> dict[str, Any]:
-    kind = gemm.kind
-    record = {
-        "threads": point.configuration.threads,
-        "channel": point.configuration.channels,
-        "rank": gemm.rank,
-        "kernel_name": kind.kernel,
-        "kernel_time_min_us": gemm.min_us,
-        "kernel_time_max_us": gemm.max_us,
-        "time_diff_us": gemm.spread_us,
-        **{OPERATOR_PREFIX + key: value for key, value in gemm.row.items()},
-        "axes": point.axes_text,
-        "repeat": point.repeat,
-        **{key: getattr(kind, key) for key in _OF_KIND},
-        "count": gemm.count,
-        "median_us": gemm.median_us,
-    }
-    if gemm.traced is not None:
-        found = gemm.traced.statistics
-        record |= {name: getattr(found, name) for name in (*_ROBUST, "first_step_ratio")}
-        if with_moments:
-            record |= dict(_moments(gemm.traced))
-    return record
+def _cells(point: ProductPoint, gemm: RankGemm, keys: Sequence[str], more: int) -> list[Any]:
+    """A row: of :data:`HEAD`, the `keys` of the operator, :data:`ROBUST`, and `more` columns."""
+    kind, configuration, traced = gemm.kind, point.configuration, gemm.traced
+    robust: list[Any] = [None] * len(_ROBUST)
+    moments: list[Any] = [None] * more
+    if traced is not None:
+        robust = [getattr(traced.statistics, name) for name in _ROBUST]
+        moments = _moments(traced)[:more] if more else []
+    return [
+        configuration.threads, configuration.channels, gemm.rank, kind.kernel, gemm.min_us,
+        gemm.max_us, gemm.spread_us, *map(gemm.row.get, keys), point.axes_text, point.repeat,
+        *(getattr(kind, name) for name in _OF_KIND), gemm.count, gemm.median_us, *robust, *moments,
+    ]  # fmt: skip
 
 
-def _moments(traced: TracedGemm) -> Iterator[tuple[str, Any]]:
+def _moments(traced: TracedGemm) -> list[Any]:
+    """The cells of :data:`TIMESTAMPS` and :data:`OVERLAP`."""
     facts, cause = traced.facts, traced.statistics.cause
     gemms = facts.gemms
     chosen = np.flatnonzero(gemms.kind == traced.statistics.index)
     duration, pairs = gemms.duration_ns[chosen], gemms.overlapping
     shortest, longest = int(chosen[duration.argmin()]), int(chosen[duration.argmax()])
     starts = [(int(gemms.start_ns[one]) - facts.base_ns) / 1e6 for one in (shortest, longest)]
-    yield "min_duration_timestamp_ms", starts[0]
-    yield "max_duration_timestamp_ms", starts[1]
-    yield "time_between_min_max_ms", abs(starts[1] - starts[0])
-    yield "min_duration_found_us", int(gemms.duration_ns[shortest]) / 1000
-    yield "max_duration_found_us", int(gemms.duration_ns[longest]) / 1000
+    least, most = int(gemms.duration_ns[shortest]), int(gemms.duration_ns[longest])
     pairs = pairs[pairs[:, 0] == longest]
     names = [facts.communication[index].written for index in pairs[:, 1].tolist()]
-    yield "overlapping_collective_count", len(names)
-    yield "overlapping_collective_names", ";".join(names)
-    most = int(pairs[:, 2].argmax()) if names else 0
-    covered = int(pairs[most, 2]) if names else 0
-    yield "max_overlap_percentage", 100 * covered / max(int(gemms.duration_ns[longest]), 1)
-    yield "max_overlap_collective", names[most] if names else ""
-    yield "total_overlap_duration_ms", int(gemms.overlap_ns[longest]) / 1e6
-    yield "slowdown_ci_low", cause.low
-    yield "slowdown_ci_high", cause.high
-    yield "verdict", str(cause.verdict)
-    for name in (
-        "alone_count", "overlapped_count", "alone_median_us", "overlapped_median_us", "slowdown",
-        "cost_ms_per_step", "note",
-    ):  # fmt: skip
-        yield name, getattr(cause, name)
+    covering = int(pairs[:, 2].argmax()) if names else 0
+    covered = int(pairs[covering, 2]) if names else 0
+    return [
+        *starts, abs(starts[1] - starts[0]), least / 1000, most / 1000,
+        len(names), ";".join(names), 100 * covered / max(most, 1),
+        names[covering] if names else "", int(gemms.overlap_ns[longest]) / 1e6,
+        cause.alone_count, cause.overlapped_count, cause.alone_median_us,
+        cause.overlapped_median_us, cause.slowdown, cause.low, cause.high, str(cause.verdict),
+        cause.cost_ms_per_step, cause.note,
+    ]  # fmt: skip
