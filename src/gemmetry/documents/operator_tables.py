@@ -742,8 +742,13 @@ class _Maker:
         """``unified_perf_summary``: operators whose work is known represent everything that they
         launched."""
         calls = _Arguments(self.trace, find_launchers(self.trace, whole=is_reported))
-        by_name = self._models()
-        models = [by_name.get(n, {}).get(a) for n, a, _ in calls.distinct.tolist()]
+        operators, modelled = self.trace.rows.operators, self.modelled
+        names, arguments = operators.name[modelled.operator], operators.arguments[modelled.operator]
+        of_call = {
+            (name, argument): modelled.models[model][1]
+            for name, argument, model in distinct_rows(names, arguments, modelled.model)[0].tolist()
+        }
+        models = [of_call.get((n, a)) for n, a, _ in calls.distinct.tolist()]
         rates = speeds(models, calls.group, calls.launchers.subtree_ns[calls.counted])
         found: Rows = []
         for place, head, share, reached in calls.rows():
@@ -755,15 +760,6 @@ class _Maker:
                 share, reached,
             ))  # fmt: skip
         return BY_NAME["unified_perf_summary"].table(found)
-
-    def _models(self) -> dict[int, dict[int, OperatorModel]]:
-        """The work of operators, by name and arguments."""
-        operators, calls = self.trace.rows.operators, self.modelled
-        found: dict[int, dict[int, OperatorModel]] = {}
-        names, arguments = operators.name[calls.operator], operators.arguments[calls.operator]
-        for name, argument, model in distinct_rows(names, arguments, calls.model)[0].tolist():
-            found.setdefault(name, {})[argument] = calls.models[model][1]
-        return found
 
     def by_model(self) -> list[Table]:
         """``GEMM`` and the sheets of the other families."""

@@ -12,7 +12,7 @@ Writes the files of the sweep analysis document.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -34,11 +34,12 @@ from gemmetry.documents.sweep_files import (
 from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.documents.tracelens_workbooks import (
     TraceLensSheets,
+    columns_sheet,
     trace_workbook,
     workbook_gemm_rows,
 )
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.tables import Column, Table
+from gemmetry.domain.tables import Table
 from gemmetry.formats.xlsx import Cell, TraceLensReport, read_tracelens_report
 from gemmetry.results.emit import write_atomically
 from gemmetry.results.tables import Looks, check_installed, csv_text, workbook
@@ -73,10 +74,8 @@ def find_workbooks(sweep: Path, analysis_dir: str | None = None) -> Path | None:
     """The folder with workbooks: `analysis_dir` in the folder of the sweep if it is given, else
     that of its analysis, or the sweep itself; None if there are none."""
     names = ANALYSIS_FOLDERS if analysis_dir is None else (analysis_dir,)
-    for place in (*(sweep / name for name in names), sweep):
-        if next(_workbooks(place), None) is not None:
-            return place
-    return None
+    places = (*(sweep / name for name in names), sweep)
+    return next((one for one in places if next(_workbooks(one), None) is not None), None)
 
 
 def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
@@ -106,8 +105,8 @@ def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
             problems.append(error.message)
     if not timelines:
         raise _nothing_read(folder, problems)
-    points = {
-        key: ProductPoint(
+    points = [
+        ProductPoint(
             configuration=key.configuration,
             repeat=key.repeat,
             gemms=tuple(gemms.get(key, ())),
@@ -119,11 +118,10 @@ def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
             (_Key(*one) for one in whole_grid(timelines)),
             key=lambda key: (key.configuration.order, key.repeat or 0),
         )
-    }
-    by_name = {point.full_config: sheets.get(key, []) for key, point in points.items()}
+    ]
     return ProductSweep(
-        points=list(points.values()),
-        collectives=lambda point: by_name[point.full_config],
+        points=points,
+        collectives=lambda point: sheets.get(_Key(point.configuration, point.repeat), []),
         is_traced=False,
         problems=problems,
     )
@@ -227,18 +225,13 @@ def write_rank_workbook(trace: Trace, facts: RankFacts, start: str) -> Path:
     return path
 
 
-def write_workbook(path: Path, tables: Sequence[Table]) -> None:
-    """Write `tables`, and a sheet with the meanings of their columns.
+def _workbook(tables: Sequence[Table]) -> bytes:
+    """`tables`, and a sheet with the meanings of their columns.
 
     Raises:
-        RequestError: XlsxWriter is not installed. StorageError: not writable.
+        RequestError: XlsxWriter is not installed.
     """
-    write_atomically(path, workbook([*tables, _meanings(tables)], _LOOKS))
-
-
-def _meanings(tables: Iterable[Table]) -> Table:
-    rows = [(table.name, c.name, c.unit, c.description) for table in tables for c in table.columns]
-    return Table("columns", tuple(map(Column, ("sheet", "column", "unit", "meaning"))), rows)
+    return workbook([*tables, columns_sheet(tables)], _LOOKS)
 
 
 TOP_K = 5
@@ -256,100 +249,87 @@ class WrittenProducts:
     """Files that could not be made, each a sentence."""
 
 
+_Made = tuple[Path, bytes] | str
+"""A file with its content, or why one is not made."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Writer:
-    """Writes the files of one sweep."""
+class _Maker:
+    """Makes the files of one sweep."""
 
     sweep: ProductSweep
     folder: Path
     top_k: int
     is_geometric: bool
-    written: WrittenProducts
     plots_folder: Path
 
-    def plots(self) -> None:
+    def plots(self) -> Iterator[_Made]:
         from gemmetry.documents.sweep_plots import sweep_plots
 
         pictures = sweep_plots(self.sweep.points)
         for name, content in pictures.items():
-            self._write(self.plots_folder / name, content)
+            yield self.plots_folder / name, content
         if not pictures:
-            self.written.problems.append("no plots are drawn: no GEMM was recorded")
+            yield "no plots are drawn: no GEMM was recorded"
 
-    def timeline(self) -> None:
+    def timeline(self) -> Iterator[_Made]:
         if not any(point.timelines for point in self.sweep.points):
-            self.written.problems.append(
-                "no timeline is written: nothing ran on a GPU at any point"
-            )
+            yield "no timeline is written: nothing ran on a GPU at any point"
             return
         mean = "geomean" if self.is_geometric else "mean"
-        path = self.folder / f"gpu_timeline_all_configs_{mean}.xlsx"
-        write_workbook(path, timeline_tables(self.sweep.points, geometric=self.is_geometric))
-        self.written.paths.append(path)
+        tables = timeline_tables(self.sweep.points, geometric=self.is_geometric)
+        yield self.folder / f"gpu_timeline_all_configs_{mean}.xlsx", _workbook(tables)
 
-    def collectives(self) -> None:
+    def collectives(self) -> Iterator[_Made]:
         of_points = []
         for point in self.sweep.points:
             path = point.collective_report(self.folder)
             try:
                 sheets = self.sweep.collectives(point)
             except RequestError as error:
-                self.written.problems.append(f"{path.name} is not written: {error.message}")
+                yield f"{path.name} is not written: {error.message}"
                 continue
             if sheets and self.sweep.is_traced:
-                write_workbook(path, sheets)
-                self.written.paths.append(path)
+                yield path, _workbook(sheets)
             of_points += [(point, path.name, one) for one in sheets if one.name == SOURCE]
         if not of_points:
-            self.written.problems.append(
-                "no table of collectives is written: no point has collectives of several ranks"
-            )
+            yield "no table of collectives is written: no point has collectives of several ranks"
             return
         table = master_table(of_points)
         path = self.folder / "nccl_master_all_configs.xlsx"
-        write_workbook(path, [table])
-        self.written.paths.append(path)
-        self._write(path.with_suffix(".csv"), csv_text(table).encode())
+        yield path, _workbook([table])
+        yield path.with_suffix(".csv"), csv_text(table).encode()
 
-    def varying(self, suffix: str) -> None:
+    def varying(self, suffix: str) -> Iterator[_Made]:
         name = f"top{self.top_k}_gemm_kernels_time_variance{suffix}.csv"
         if suffix and not self.sweep.is_traced:
-            self.written.problems.append(
+            yield (
                 f"{name} is not written: workbooks do not show when single instances ran; it needs "
                 "the traces"
             )
             return
         rows = varying_gemms(self.sweep.points, self.top_k)
         if not rows:
-            self.written.problems.append(f"{name} is empty: no GEMM was recorded")
-        self._write(
-            self.folder / name, csv_text(varying_table(suffix, rows)).encode("utf-8", "replace")
-        )
-
-    def _write(self, path: Path, content: bytes) -> None:
-        write_atomically(path, content)
-        self.written.paths.append(path)
+            yield f"{name} is empty: no GEMM was recorded"
+        text = csv_text(varying_table(suffix, rows))
+        yield self.folder / name, text.encode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class ProductStep:
-    """A part of the analysis that can be written alone."""
-
-    write: Callable[[_Writer], None]
-    module: str = ""
-    """The library that it needs; "": none."""
-    extra: str = ""
-    """What installs the library."""
-
-
-STEPS = {
-    "variance": ProductStep(lambda writer: writer.varying("")),
-    "timestamps": ProductStep(lambda writer: writer.varying("_with_timestamps")),
-    "overlap": ProductStep(lambda writer: writer.varying("_with_collective_overlap")),
-    "plots": ProductStep(_Writer.plots, "matplotlib", "plot"),
-    "timeline": ProductStep(_Writer.timeline, "xlsxwriter", "analysis"),
-    "collectives": ProductStep(_Writer.collectives, "xlsxwriter", "analysis"),
+STEPS: dict[str, Callable[[_Maker], Iterator[_Made]]] = {
+    "variance": lambda maker: maker.varying(""),
+    "timestamps": lambda maker: maker.varying("_with_timestamps"),
+    "overlap": lambda maker: maker.varying("_with_collective_overlap"),
+    "plots": _Maker.plots,
+    "timeline": _Maker.timeline,
+    "collectives": _Maker.collectives,
 }
+"""The parts of the analysis, each of which can be written alone."""
+
+_LIBRARIES = {
+    "plots": ("matplotlib", "plot"), "timeline": ("xlsxwriter", "analysis"),
+    "collectives": ("xlsxwriter", "analysis"),
+}  # fmt: skip
+"""Step -> the library that it needs, and what installs that."""
 
 
 def check_steps(only: Collection[str]) -> None:
@@ -364,8 +344,9 @@ def check_steps(only: Collection[str]) -> None:
                 f"the analysis of a sweep has no step {name!r}",
                 hint=f"Use one or more of {', '.join(STEPS)}, separated by commas.",
             )
-        if STEPS[name].module:
-            check_installed(STEPS[name].module, extra=STEPS[name].extra)
+        if name in _LIBRARIES:
+            module, extra = _LIBRARIES[name]
+            check_installed(module, extra=extra)
 
 
 def write_products(
@@ -394,8 +375,8 @@ def write_products(
     """
     check_steps(only)
     written = WrittenProducts(problems=list(sweep.problems))
-    writer = _Writer(sweep, folder, top_k, geometric, written, plots or folder / PLOTS)
-    for name, step in STEPS.items():
+    maker = _Maker(sweep, folder, top_k, geometric, plots or folder / PLOTS)
+    for name, make in STEPS.items():
         if only and name not in only:
             continue
         try:
@@ -403,5 +384,10 @@ def write_products(
         except RequestError as error:
             written.problems.append(f"{name} is left out: {error.message}; {error.hint}")
             continue
-        step.write(writer)
+        for made in make(maker):
+            if isinstance(made, str):
+                written.problems.append(made)
+            else:
+                write_atomically(*made)
+                written.paths.append(made[0])
     return written

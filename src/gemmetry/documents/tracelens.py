@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.formats.events import Int64
 from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import JobCollectives
@@ -243,13 +244,12 @@ def _long(rank: RankTrace, numbers: Mapping[int, tuple[str, int]]) -> list[tuple
 
 def _numbers(rank: RankTrace) -> dict[int, tuple[str, int]]:
     """Identity and sequence number within its group of each kernel, by row; in order of starts."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     found = {}
     for one in rank.collectives:
         group = _group(one.group)[0]
-        number = counts.get(group, 0)
-        counts[group] = number + 1
-        found[one.row] = (f"{group}_{number}", number)
+        found[one.row] = (f"{group}_{counts[group]}", counts[group])
+        counts[group] += 1
     return found
 
 
@@ -295,12 +295,8 @@ def _gibibytes(bandwidth: float | None) -> float | None:
 
 
 def _by_kind(job: JobCollectives) -> list[tuple[Any, ...]]:
-    groups: dict[tuple[Any, ...], list[Matched]] = {}
-    for one in job.matching.matched:
-        kernel = one.members[0][1]
-        groups.setdefault((kernel.written, one.dtype, kernel.in_elements), []).append(one)
     rows = []
-    for key, ones in groups.items():
+    for key, ones in grouped(job.matching.matched, _kind).items():
         skews = [one.skews_ns() for one in ones]
         latencies = [one.latency_ns / 1000 for one in ones]
         rows.append((
@@ -314,6 +310,11 @@ def _by_kind(job: JobCollectives) -> list[tuple[Any, ...]]:
             len(ones), sum(latencies) / 1000,
         ))  # fmt: skip
     return sorted(rows, key=lambda row: -row[-1])
+
+
+def _kind(one: Matched) -> tuple[str | None, str | None, int | None]:
+    kernel = one.members[0][1]
+    return kernel.written, one.dtype, kernel.in_elements
 
 
 def _four(values: Sequence[float | None]) -> tuple[float | None, ...]:
@@ -347,20 +348,16 @@ def _wide(job: JobCollectives, numbers: Mapping[Path, Mapping[int, tuple[str, in
         group, members, _ = _group(one.group)
         start_skew, end_skew = one.skews_ns()
         waits, by_rank = one.waits_ns(), dict(one.members)
-        moments = [
-            moment
-            for found in map(by_rank.get, ranks)
-            for moment in (
-                (None, None) if found is None
-                else ((found.start_ns - base) / 1000, found.duration_ns / 1000)
-            )
-        ]  # fmt: skip
+        moments: list[float | None] = []
+        for found in map(by_rank.get, ranks):
+            times = (found.start_ns - base, found.duration_ns) if found is not None else ()
+            moments += [ns / 1000 for ns in times] or [None, None]
         rows.append((
             numbers[by_number[first].file][kernel.row][0],
             group, members, kernel.written, one.group_size, one.dtype,
             kernel.in_elements, kernel.out_elements, *_message(kernel), _mebibytes(one.bytes, 1),
             one.latency_ns / 1000, start_skew / 1000,
-            max(waits, key=lambda rank: (waits[rank], rank)),
+            _earliest(waits),
             sum(waits.values()) / len(waits) / 1000, end_skew / 1000,
             _gibibytes(one.algorithm_bandwidth), _gibibytes(one.bus_bandwidth),
             *moments, *(waits[rank] / 1000 if rank in waits else None for rank in ranks),
@@ -369,22 +366,23 @@ def _wide(job: JobCollectives, numbers: Mapping[Path, Mapping[int, tuple[str, in
     return Table(sheet.name, columns, rows)
 
 
+def _earliest(waits: Mapping[int, int]) -> int:
+    """The rank that waits longest, of several the last one."""
+    return max(waits, key=lambda rank: (waits[rank], rank))
+
+
 def _stragglers(job: JobCollectives) -> list[tuple[Any, ...]]:
     matched = job.matching.matched
     if not matched:
         return []
-    first: dict[int, int] = {}
-    for one in matched:
-        waits = one.waits_ns()
-        earliest = max(waits, key=lambda rank: (waits[rank], rank))
-        first[earliest] = first.get(earliest, 0) + 1
+    first = Counter(_earliest(one.waits_ns()) for one in matched)
     rows = []
     for rank in job.stragglers():
         trace = job.job.by_rank[rank.rank]
         rows.append((
             rank.rank, rank.waited_ns / 1000,
             rank.waited_ns / rank.collectives / 1000 if rank.collectives else None,
-            rank.last_count, first.get(rank.rank, 0), 100 * rank.last_count / len(matched),
+            rank.last_count, first[rank.rank], 100 * rank.last_count / len(matched),
             len(matched), sum(kernel.duration_ns for kernel in trace.collectives) / 1000,
             rank.rank // trace.devices if trace.devices else None,
         ))  # fmt: skip

@@ -204,7 +204,7 @@ def trace_workbook(report: TraceReport) -> bytes:
         RequestError: XlsxWriter is not installed.
         StorageError: it is large, and the temporary files for it cannot be written.
     """
-    return workbook([*report.tables, _notes(report), _columns(report)], _LOOKS)
+    return workbook([*report.tables, _notes(report), columns_sheet(report.tables)], _LOOKS)
 
 
 def _notes(report: TraceReport) -> Table:
@@ -212,10 +212,10 @@ def _notes(report: TraceReport) -> Table:
     return Table("notes", (Column("about"), Column("note")), [*own, *NOTES])
 
 
-def _columns(report: TraceReport) -> Table:
+def columns_sheet(tables: Iterable[Table]) -> Table:
     """The contents of gemmetry's own sheets, and the meanings of all columns."""
     rows: list[tuple[str, str, str, str]] = []
-    for table in report.tables:
+    for table in tables:
         if table.name in OUR_SHEETS:
             rows.append((table.name, "", "", OUR_SHEETS[table.name]))
         rows += [(table.name, c.name, c.unit, c.description) for c in table.columns]
@@ -334,13 +334,9 @@ def _summary(
 
 def _together(one: TopGemm, other: TopGemm) -> TopGemm:
     """Kernels of one name under two operators or on two streams."""
-    return TopGemm(
-        name=one.name,
-        count=one.count + other.count,
-        sum_ns=one.sum_ns + other.sum_ns,
-        min_ns=min(one.min_ns, other.min_ns),
-        max_ns=max(one.max_ns, other.max_ns),
-    )
+    low, high = min(one.min_ns, other.min_ns), max(one.max_ns, other.max_ns)
+    count, spent = one.count + other.count, one.sum_ns + other.sum_ns
+    return TopGemm(name=one.name, count=count, sum_ns=spent, min_ns=low, max_ns=high)
 
 
 def workbook_gemms(report: TraceLensReport) -> list[GemmRow]:
