@@ -187,7 +187,7 @@ class Watched:
         self.is_written = False
         self.seen = threading.Event()
 
-    def look(self):
+    def look(self, returned=None):
         found = self.is_written
         self.seen.set()
         return found
@@ -232,7 +232,7 @@ def test_a_thread_from_before_is_reported(is_over_at_once):
     worker = threading.Thread(target=watched.write)
     worker.start()
 
-    def look():
+    def look(returned):
         if watched.seen.is_set():
             worker.join()  # However busy the machine, it writes within the wait.
         found = watched.look()

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from gemmetry.documents.operator_tables import gemm_calls, performance_tables, transposes
+from gemmetry.documents.operator_tables import gemm_calls, performance_tables
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
 BF16 = "c10::BFloat16"
@@ -25,7 +25,7 @@ def test_a_call_with_a_fill_is_one_row_whose_first_kernel_multiplies(recording):
     trace = made.trace()
     calls = gemm_calls(trace)
     assert calls.busy_ns.tolist() == [500, 600, 700]
-    table = performance_tables(trace, calls, transposes(trace, calls))[0]
+    table = performance_tables(trace, calls)[0]
     assert table.name == "GEMM"
     (row,) = table.rows
     cells = dict(zip(table.names, row, strict=True))

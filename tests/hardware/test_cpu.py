@@ -41,11 +41,11 @@ def _facts(vendor, family, model, flags, **changes):
 def test_rates_of_known_families(facts, f32, bf16, s8):
     peak = core_peak(facts)
     assert peak is not None
-    assert peak.per_cycle["f32"] == f32
-    assert peak.per_cycle["f64"] == f32 // 2
-    assert peak.per_cycle.get("bf16") == bf16
-    assert peak.per_cycle.get("s8") == s8
-    assert set(peak.per_cycle) == set(peak.instructions)
+    per_cycle = {name: rate for name, (rate, _) in peak.items()}
+    assert per_cycle["f32"] == f32
+    assert per_cycle["f64"] == f32 // 2
+    assert per_cycle.get("bf16") == bf16
+    assert per_cycle.get("s8") == s8
 
 
 @pytest.mark.parametrize(

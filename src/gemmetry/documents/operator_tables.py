@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
@@ -499,15 +499,9 @@ def joined(parts: Sequence[ModelledCalls]) -> ModelledCalls:
     )
 
 
-def performance_tables(
-    trace: Trace, calls: ModelledCalls, more: Mapping[int, Mapping[str, Any]] | None = None
-) -> list[Table]:
+def performance_tables(trace: Trace, calls: ModelledCalls) -> list[Table]:
     """One table per TraceLens sheet, with one row per operator and parameters, those with the most
-    time first; includes tables without rows.
-
-    Args:
-        more: further parameters by model.
-    """
+    time first; includes tables without rows."""
     rows, operators = trace.rows, trace.rows.operators
     count = len(calls.models)
     lists = kernel_lists(trace, calls.model[calls.call], count, row=calls.row)
@@ -515,13 +509,14 @@ def performance_tables(
     first = np.full(count, NONE, np.int64)
     first[calls.model[::-1]] = calls.operator[::-1]
     rates = speeds([model for _, model in calls.models], calls.model, calls.busy_ns)
+    transposed = _transposes(trace, calls)
     found: dict[str, list[tuple[Any, ...]]] = {sheet.name: [] for sheet in PERFORMANCE_SHEETS}
     parameters = {sheet.name: _parameters(sheet) for sheet in PERFORMANCE_SHEETS}
     for place in np.lexsort((first, -times.sum)).tolist():
         name, model = calls.models[place]
         row = int(first[place])
         arguments = _recorded(trace, operators.arguments[row])
-        cells = {**model.cells, **(more or {}).get(place, {})}
+        cells = {**model.cells, "transpose": transposed.get(place)}
         found[model.sheet].append((
             name, *(cells.get(parameter) for parameter in parameters[model.sheet]),
             model.gflops, model.mebibytes, model.intensity,
@@ -599,15 +594,15 @@ def gemm_calls(trace: Trace) -> ModelledCalls:
     return ModelledCalls(called, models, tuple(numbers), busy, inside, of_row[inside])
 
 
-def transposes(trace: Trace, calls: ModelledCalls) -> dict[int, dict[str, Any]]:
+def _transposes(trace: Trace, calls: ModelledCalls) -> dict[int, str]:
     """The parameter ``transpose``, ``(True, False)``, by model, where kernel names specify it."""
-    result: dict[int, dict[str, Any]] = {}
+    result: dict[int, str] = {}
     chosen = trace.is_gemm[calls.row]
     row, model = calls.row[chosen], calls.model[calls.call[chosen]]
     for of, name in distinct_rows(model, trace.rows.gpu.name[row])[0].tolist():
         facts = trace.kernel_names[name]
         if facts.kind is KernelKind.GEMM and facts.layout and len(facts.layout) == 2:
-            result[of] = {"transpose": repr(tuple(letter == "t" for letter in facts.layout))}
+            result[of] = repr(tuple(letter == "t" for letter in facts.layout))
     return result
 
 
@@ -638,8 +633,7 @@ def trace_tables(
 
 def gemm_sheet(trace: Trace) -> Table | None:
     """The sheet ``GEMM`` alone; None without GEMMs of operators."""
-    calls = gemm_calls(trace)
-    return next(iter(performance_tables(trace, calls, transposes(trace, calls))), None)
+    return next(iter(performance_tables(trace, gemm_calls(trace))), None)
 
 
 def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
@@ -654,7 +648,7 @@ def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[
     # These do not need the data of the earlier tables.
     maker = _Maker(trace, summary)
     yield maker.with_speeds()
-    yield from maker.by_model()
+    yield from performance_tables(trace, joined([maker.modelled, backward_calls(trace)]))
 
 
 def _timeline(trace: Trace, summary: Summary) -> Rows:
@@ -760,11 +754,6 @@ class _Maker:
                 share, reached,
             ))  # fmt: skip
         return BY_NAME["unified_perf_summary"].table(found)
-
-    def by_model(self) -> list[Table]:
-        """``GEMM`` and the sheets of the other families."""
-        calls = joined([self.modelled, backward_calls(self.trace)])
-        return performance_tables(self.trace, calls, transposes(self.trace, calls))
 
     def kernels(self) -> Table:
         """``kernel_summary``."""

@@ -46,23 +46,18 @@ class _Request:
 
 
 @cache
-def compile_source(
-    name: str, macros: Macros, architecture: str, *, options: tuple[str, ...] = ()
-) -> Cubin:
-    """Compile ``kernels/<name>.cu``, with its own folder as include path; the process keeps the
-    machine code.
+def compile_source(name: str, macros: Macros, architecture: str) -> Cubin:
+    """Compile ``kernels/<name>.cu``; the process keeps the machine code.
 
     Args:
         name: including the folder: ``mutants/tiled_matmul``.
         macros: macros to define.
         architecture: ``sm_90a`` …
-        options: more options for NVRTC.
 
     Raises:
         CompileError: the compiler rejected it; the message is its first line.
     """
-    *folders, name = name.split("/")
-    return compile_file(SOURCES.joinpath(*folders), name, macros, architecture, options=options)
+    return compile_file(SOURCES, name, macros, architecture)
 
 
 def compile_kept(
@@ -73,9 +68,8 @@ def compile_kept(
     Raises:
         CompileError: the compiler is missing, or it rejected the source.
     """
-    *folders, name = compilation.source.split("/")
     return compile_file(
-        SOURCES.joinpath(*folders), name, compilation.macros, architecture,
+        SOURCES, compilation.source, compilation.macros, architecture,
         options=compilation.options, kept_in=kept_in, fresh=fresh,
     )  # fmt: skip
 
@@ -87,9 +81,8 @@ def compilation_key(compilation: Compilation, architecture: str) -> str:
     Raises:
         CompileError: the compiler is missing.
     """
-    *folders, name = compilation.source.split("/")
-    folder = SOURCES.joinpath(*folders)
-    return _key(_request(folder, name, compilation.macros, architecture, compilation.options))
+    source, macros = compilation.source, compilation.macros
+    return _key(_request(SOURCES, source, macros, architecture, compilation.options))
 
 
 def compile_file(
@@ -102,9 +95,10 @@ def compile_file(
     kept_in: Path | None = None,
     fresh: bool = False,
 ) -> Cubin:
-    """Compile ``<name>.cu`` of `folder`, which is the include path too.
+    """Compile ``<name>.cu`` of `folder`; its own folder is the include path.
 
     Args:
+        name: with the folders that it is in, below `folder`.
         options: more options for NVRTC.
         kept_in: a folder with the machine code of earlier calls. It is found again as long as the
             source, the headers, the options and NVRTC's version are the same; a damaged file is
@@ -129,6 +123,8 @@ def compile_file(
 def _request(
     folder: Traversable, name: str, macros: Macros, architecture: str, options: tuple[str, ...]
 ) -> _Request:
+    *folders, name = name.split("/")
+    folder = folder.joinpath(*folders)
     return _Request(
         name,
         (folder / f"{name}.cu").read_bytes(),

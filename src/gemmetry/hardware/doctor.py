@@ -207,8 +207,7 @@ def _cpu_row(facts: CpuFacts) -> DoctorRow:
     if peak is None or clock is None:
         what = f"{cores}; peak unknown, so no share of the roofline"
         return DoctorRow("CPU", True, what, "add its family to gemmetry/hardware/roofline.py")
-    known = peak.per_cycle
-    rates = ", ".join(f"{name} {known[name]}" for name in ("f32", "bf16", "s8") if name in known)
+    rates = ", ".join(f"{name} {peak[name][0]}" for name in ("f32", "bf16", "s8") if name in peak)
     text = f"{clock[0] / 1e9:.2f} GHz ({clock[1]})"
     return DoctorRow("CPU", True, f"{cores}, {text}; per cycle and core: {rates}")
 

@@ -275,14 +275,11 @@ class HostDevice:
     def unordered_work(self, launch: Callable[[], object], output: HostBuffer) -> str:
         """Whether a launch keeps writing after it has returned; see :func:`late_work`."""
         self.fill_bytes(output, RED_ZONE_PATTERN)
-        holder = [output]
 
-        def run() -> None:
-            result = launch()
-            if isinstance(result, np.ndarray):
-                holder[0] = result
+        def look(returned: object) -> HostBuffer:
+            return np.array(returned if isinstance(returned, np.ndarray) else output)
 
-        return late_work(run, lambda: np.array(holder[0]), same_bytes)
+        return late_work(launch, look, same_bytes)
 
     def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
         """See :class:`gemmetry.domain.contracts.StressDevice`."""

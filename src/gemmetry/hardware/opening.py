@@ -52,7 +52,7 @@ _TASKS = Path("/proc/self/task")
 
 def late_work(
     launch: Callable[[], object],
-    look: Callable[[], Snapshot],
+    look: Callable[[object], Snapshot],
     is_same: Callable[[Snapshot, Snapshot], bool],
 ) -> str:
     """Launch, and report whether the result changes afterwards; "" if not.
@@ -63,11 +63,12 @@ def late_work(
 
     Args:
         launch: must finish its work before it returns, as all work on the host does.
-        look: returns a copy of the result. is_same: whether two such copies hold the same bytes.
+        look: returns a copy of the result, given what the launch returned.
+        is_same: whether two such copies hold the same bytes.
     """
     before, ran_before = thread_ids(), running_times()
-    launch()
-    first = look()
+    returned = launch()
+    first = look(returned)
     began = time.monotonic()
     started = thread_ids() - before
     if not started and not _others_ran(ran_before):
@@ -77,14 +78,13 @@ def late_work(
         # Checked before the result is copied: a thread may write and end between the copy and the
         # check.
         is_over = not (started & thread_ids()) or time.monotonic() - began > LONGEST_WAIT_S
-        if not is_same(first, look()):
+        if not is_same(first, look(returned)):
             break
         if is_over:
             return ""
         time.sleep(_STEP_S)
     waited_ms = (time.monotonic() - began) * 1e3
-    count = len(started)
-    own = f"{counted(count, 'thread')} that it started"
+    own = f"{counted(len(started), 'thread')} that it started"
     return (
         f"the result changed within {waited_ms:.0f} ms after the launch was over: "
         f"{own if started else 'another thread'} continued to write"

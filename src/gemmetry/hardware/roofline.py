@@ -89,14 +89,9 @@ def _triad(arrays: tuple[npt.NDArray[np.float64], ...]) -> None:
     np.add(a, b, out=a)
 
 
-@dataclass(frozen=True, slots=True)
-class CorePeak:
-    """What one core can do per cycle."""
-
-    per_cycle: Mapping[str, int]
-    """dtype name -> FLOP (s8: operations) per cycle and core; missing: unknown."""
-    instructions: Mapping[str, str]
-    """dtype name -> description of the instructions that reach that rate."""
+CorePeak = dict[str, tuple[int, str]]
+"""dtype name -> FLOP (s8: operations) that one core can do per cycle, and a description of the
+instructions that reach that rate; missing: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +131,7 @@ def core_peak(facts: CpuFacts) -> CorePeak | None:
     if facts.arm_part in _NEOVERSE:
         return _neoverse(facts)
     family = _x86_family(facts)
-    if family is None or "fma" not in facts.flags:
-        return None
-    return _x86(family, facts.flags)
+    return _x86(family, facts.flags) if family is not None and "fma" in facts.flags else None
 
 
 def peak_flops_per_s(facts: CpuFacts, dtype: DType) -> tuple[float, str] | None:
@@ -149,15 +142,15 @@ def peak_flops_per_s(facts: CpuFacts, dtype: DType) -> tuple[float, str] | None:
     may run slower) × 64 FLOP/cycle f32 (AVX-512, 2 FMA; AMD Zen 5)``.
     """
     peak, clock = core_peak(facts), highest_clock(facts)
-    if peak is None or dtype.name not in peak.per_cycle or clock is None:
+    if peak is None or dtype.name not in peak or clock is None:
         return None
     clock_hz, clock_source = clock
-    rate = peak.per_cycle[dtype.name]
+    rate, instructions = peak[dtype.name]
     cores = facts.physical_cores
     unit = "operations" if dtype.is_integer else "FLOP"
     source = (
         f"{counted(cores, 'core')} × {clock_hz / 1e9:.2f} GHz ({clock_source}) × "
-        f"{rate} {unit}/cycle {dtype.name} ({peak.instructions[dtype.name]})"
+        f"{rate} {unit}/cycle {dtype.name} ({instructions})"
     )
     return cores * clock_hz * rate, source
 
@@ -185,7 +178,7 @@ def _x86(family: _CpuFamily, flags: frozenset[str]) -> CorePeak:
     units, lanes, isa = (family.avx512_fma, 16, "AVX-512") if wide else (family.avx2_fma, 8, "AVX2")
     how = f"{isa}, {units} FMA; {family.name}"
     f32 = 2 * lanes * units
-    rates: dict[str, tuple[int, str]] = {
+    rates = {
         "f64": (f32 // 2, how), "f32": (f32, how), "tf32": (f32, f"computed as f32; {how}"),
         "f16": (f32, f"converted to f32; {how}"), "bf16": (f32, f"converted to f32; {how}"),
     }  # fmt: skip
@@ -205,7 +198,7 @@ def _x86(family: _CpuFamily, flags: frozenset[str]) -> CorePeak:
         rates["s8"] = (2048, f"AMX tile product in 16 cycles; {family.name}")
     if "amx_fp16" in flags:
         rates["f16"] = (1024, f"AMX tile product in 16 cycles; {family.name}")
-    return _core_peak(rates)
+    return rates
 
 
 def _neoverse(facts: CpuFacts) -> CorePeak:
@@ -213,7 +206,7 @@ def _neoverse(facts: CpuFacts) -> CorePeak:
     name, pipes = _NEOVERSE[facts.arm_part or 0]
     how = f"{pipes} × 128-bit FMA; {name}"
     f32 = 8 * pipes
-    rates: dict[str, tuple[int, str]] = {
+    rates = {
         "f64": (f32 // 2, how), "f32": (f32, how), "tf32": (f32, f"computed as f32; {how}"),
     }  # fmt: skip
     if "asimdhp" in facts.flags:
@@ -224,14 +217,7 @@ def _neoverse(facts: CpuFacts) -> CorePeak:
         rates["s8"] = (8 * f32, f"SMMLA, {how}")
     elif "asimddp" in facts.flags:
         rates["s8"] = (4 * f32, f"SDOT, {how}")
-    return _core_peak(rates)
-
-
-def _core_peak(rates: Mapping[str, tuple[int, str]]) -> CorePeak:
-    return CorePeak(
-        {name: rate for name, (rate, _) in rates.items()},
-        {name: how for name, (_, how) in rates.items()},
-    )
+    return rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,17 +243,18 @@ def roofline(
         host_bytes_per_s: memory bandwidth of this host, for CPU targets, as measured by
             ``bandwidth.measure_host_bandwidth``; None: unknown, so that only the peak is a bound.
     """
-    if target.kind is TargetKind.CPU:
-        return _cpu_roofline(operation, host_bytes_per_s)
-    spec = device_of(target)
-    peak = None if spec is None else _gpu_peak(spec, operation)
-    if spec is None or peak is None:
+    found = (
+        _cpu_roofs(operation, host_bytes_per_s) if target.kind is TargetKind.CPU
+        else _gpu_roofs(target, operation)
+    )  # fmt: skip
+    if found is None:
         return None
+    peak, bytes_per_s, source = found
     return Roofline(
-        attainable_flops_per_s=attainable(operation, peak, spec.bandwidth_bytes_per_s),
+        attainable_flops_per_s=attainable(operation, peak, bytes_per_s),
         peak_flops_per_s=peak,
-        peak_bytes_per_s=spec.bandwidth_bytes_per_s,
-        source=f"{spec.name}, dense: {spec.source}",
+        peak_bytes_per_s=bytes_per_s,
+        source=source,
     )
 
 
@@ -294,14 +281,22 @@ def limiting_dtype(operation: Operation) -> DType:
     return F64 if s.accumulator is F64 else wider
 
 
-def _gpu_peak(spec: DeviceSpec, operation: Operation) -> float | None:
+_Roofs = tuple[float, float | None, str]
+"""Peak, memory bandwidth and source of :class:`Roofline`."""
+
+
+def _gpu_roofs(target: Target, operation: Operation) -> _Roofs | None:
+    if (spec := device_of(target)) is None:
+        return None
     key = rate_class(limiting_dtype(operation))
-    if operation.signature.accumulator is F16 and key in spec.narrow_accumulator_peaks:
-        return spec.narrow_accumulator_peaks[key]
-    return spec.peaks.get(key)
+    peak = spec.peaks.get(key)
+    if operation.signature.accumulator is F16:
+        peak = spec.narrow_accumulator_peaks.get(key, peak)
+    source = f"{spec.name}, dense: {spec.source}"
+    return None if peak is None else (peak, spec.bandwidth_bytes_per_s, source)
 
 
-def _cpu_roofline(operation: Operation, bytes_per_s: float | None) -> Roofline | None:
+def _cpu_roofs(operation: Operation, bytes_per_s: float | None) -> _Roofs | None:
     facts = _facts()
     found = peak_flops_per_s(facts, limiting_dtype(operation))
     if found is None:
@@ -315,12 +310,7 @@ def _cpu_roofline(operation: Operation, bytes_per_s: float | None) -> Roofline |
         source += f"; its data fit into the last-level cache ({cache}), so only the peak limits it"
     else:
         source += f"; {bytes_per_s / 1e9:.1f} GB/s by a numpy triad on this machine"
-    return Roofline(
-        attainable_flops_per_s=attainable(operation, peak, bytes_per_s),
-        peak_flops_per_s=peak,
-        peak_bytes_per_s=bytes_per_s,
-        source=source,
-    )
+    return peak, bytes_per_s, source
 
 
 @lru_cache(maxsize=1)
@@ -401,8 +391,8 @@ def _peaks(target: Target) -> tuple[Mapping[str, float], float, str]:
         if per_core is None or clock_hz is None:
             return {}, CPU_MARGIN, "the peak of this processor is unknown"
         text = f"{counted(cores, 'core')} at {clock_hz / 1e9:.2f} GHz"
-        rates = per_core.per_cycle.items()
-        return {name: cores * clock_hz * rate for name, rate in rates}, CPU_MARGIN, text
+        peaks = {name: cores * clock_hz * rate for name, (rate, _) in per_core.items()}
+        return peaks, CPU_MARGIN, text
     spec = device_of(target)
     if spec is None:
         return {}, GPU_MARGIN, f"no data sheet of {target.product or target.name} is known"

@@ -280,12 +280,7 @@ _OTHER_STREAM = 1
 def unordered_on_host(launch: Callable[[], object], output: torch.Tensor) -> str:
     """For a CPU: whether a launch keeps writing after it has returned."""
     _bytes(output).fill_(_UNTOUCHED)
-    holder = [output]
-
-    def run() -> None:
-        holder[0] = _result(launch(), output)
-
-    return late_work(run, lambda: holder[0].detach().clone(), same_bits)
+    return late_work(launch, lambda given: _result(given, output).detach().clone(), same_bits)
 
 
 def unordered_on_stream(launch: Callable[[], object], output: torch.Tensor) -> str:
