@@ -5,7 +5,7 @@ diagnoses, comparisons, and reports as tables and documents.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -13,7 +13,7 @@ from itertools import chain
 from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, TypeVar
+from typing import Any
 
 from gemmetry.counters.catalogue import chip_of, concept_of, concepts, expression_on, flags_for
 from gemmetry.counters.collector import read_counters
@@ -46,7 +46,7 @@ from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.specs.fields import canonical_dtypes
 from gemmetry.domain.specs.shapes import parse_shape
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.formats.counters.launches import DURATION, LaunchTable, ProfiledLaunch
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
 from gemmetry.results.emit import Result
@@ -128,39 +128,29 @@ class CounterDiagnosis:
             brief: only verdicts and the first findings, of one launch of each kernel.
             checklists: with the checklist of the Nsight Compute document and NVIDIA's rules.
         """
-        if brief:
-            rows = [brief_document(one.diagnosis) for one in self.groups()]
-        else:
-            rows = [
-                launch_document(
-                    found,
-                    roofline_of(launch),
-                    side_by_side(launch, found, self.work) if checklists else None,
-                )
-                for launch, found in zip(self.launches, self.diagnoses, strict=True)
-            ]
+        rows = [brief_document(one.diagnosis) for one in self.groups()] if brief else [
+            launch_document(found, roofline_of(launch),
+                            side_by_side(launch, found, self.work) if checklists else None)
+            for launch, found in zip(self.launches, self.diagnoses, strict=True)
+        ]  # fmt: skip
         return {"schema_version": SCHEMA_VERSION, "launches": rows, "problems": list(self.problems)}
 
     @cached_property
-    def _alike(self) -> list[list[int]]:
+    def _alike(self) -> list[list[tuple[ProfiledLaunch, LaunchDiagnosis]]]:
         """Launches of one kernel with one grid and one verdict, the longest in total first."""
-        found: dict[tuple[Any, ...], list[int]] = {}
-        for place, (launch, one) in enumerate(zip(self.launches, self.diagnoses, strict=True)):
-            key = (launch.name, launch.info.grid, launch.info.block, one.verdict.id)
-            found.setdefault(key, []).append(place)
-        return sorted(found.values(), key=lambda places: -sum(map(self._duration, places)))
-
-    def _duration(self, place: int) -> float:
-        return self.diagnoses[place].duration_ns or 0.0
+        pairs = zip(self.launches, self.diagnoses, strict=True)
+        found = grouped(pairs, lambda one: (
+            one[0].name, one[0].info.grid, one[0].info.block, one[1].verdict.id
+        ))  # fmt: skip
+        return sorted(found.values(), key=lambda pairs: -sum(map(_duration, pairs)))
 
     def groups(self, *, checklists: bool = False) -> list[DiagnosedLaunch]:
         """For each of the kernels that took most time, the launch of median duration."""
         shown = []
-        for places in self._alike[:MOST_GROUPS]:
-            middle = sorted(places, key=self._duration)[len(places) // 2]
-            launch, found = self.launches[middle], self.diagnoses[middle]
+        for pairs in self._alike[:MOST_GROUPS]:
+            launch, found = sorted(pairs, key=_duration)[len(pairs) // 2]
             shown.append(DiagnosedLaunch(
-                diagnosis=found, count=len(places), roofline=roofline_of(launch),
+                diagnosis=found, count=len(pairs), roofline=roofline_of(launch),
                 stalls=Facts(launch).stalls, grid=grid_text(launch),
                 checklists=side_by_side(launch, found, self.work) if checklists else None,
             ))  # fmt: skip
@@ -196,6 +186,10 @@ class CounterDiagnosis:
             whole=lambda: self.document(checklists=checklists),
             short=lambda: {**self.document(brief=True), "more_kernels": self.hidden_groups},
         )  # fmt: skip
+
+
+def _duration(pair: tuple[ProfiledLaunch, LaunchDiagnosis]) -> float:
+    return pair[1].duration_ns or 0.0
 
 
 def diagnose(
@@ -361,10 +355,7 @@ def compare(
 
 def _by_occurrence(variants: Sequence[Variant]) -> list[list[Variant]]:
     """The first variants of kernels that have several, their second ones, and so on."""
-    by_name: dict[str, list[Variant]] = {}
-    for one in variants:
-        by_name.setdefault(one.name, []).append(one)
-    several = [of for of in by_name.values() if len(of) > 1]
+    several = [of for of in grouped(variants, lambda one: one.name).values() if len(of) > 1]
     most = max(map(len, several), default=0)
     return [[of[place] for of in several if place < len(of)] for place in range(most)]
 
@@ -379,8 +370,6 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
         )
     return list(labels)
 
-
-T = TypeVar("T")
 
 _INFO = ("number", "process", "context", "stream", "device", "capability", "grid", "block",
          "cluster")  # fmt: skip
@@ -494,14 +483,12 @@ def _is_chosen(metric: str, patterns: Sequence[str]) -> bool:
 
 def _chosen(table: LaunchTable, patterns: Sequence[str]) -> LaunchTable:
     """`table` with the time, and the metrics that `patterns` match."""
-
-    def kept(columns: Mapping[str, T]) -> dict[str, T]:
-        return {name: column for name, column in columns.items()
-                if name == DURATION or _is_chosen(name, patterns)}  # fmt: skip
-
-    return replace(
-        table, values=kept(table.values), units=kept(table.units), texts=kept(table.texts)
-    )
+    kept: dict[str, Any] = {
+        part: {name: column for name, column in getattr(table, part).items()
+               if name == DURATION or _is_chosen(name, patterns)}
+        for part in ("values", "units", "texts")
+    }  # fmt: skip
+    return replace(table, **kept)
 
 
 def _text(one: ProfiledLaunch, name: str) -> str | None:

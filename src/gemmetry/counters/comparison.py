@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from operator import methodcaller
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmetry.counters.catalogue import concept_of, value_of
 from gemmetry.counters.facts import stall_shares
 from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline, roofline_of
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, derived, fact, inline
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.results.emit import Result
-from gemmetry.results.json_text import json_file
 from gemmetry.statistics.comparison import (
     Comparison,
     Difference,
@@ -83,8 +84,7 @@ class Variant:
         return None if self.roofline is None else self.roofline.operations
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """Two variants that are compared."""
 
     first: Variant
@@ -97,12 +97,10 @@ def variants_of(
     launches: Sequence[ProfiledLaunch], diagnoses: Sequence[LaunchDiagnosis]
 ) -> list[Variant]:
     """The launches grouped by name, grid and block, in the order of their first ones."""
-    groups: dict[Hashable, list[int]] = {}
-    for place, one in enumerate(launches):
-        groups.setdefault((one.name, one.info.grid, one.info.block), []).append(place)
+    groups = grouped(zip(launches, diagnoses, strict=True), lambda pair: _key(pair[0]))
     return [
-        Variant([launches[place] for place in places], [diagnoses[place] for place in places])
-        for places in groups.values()
+        Variant([launch for launch, _ in pairs], [found for _, found in pairs])
+        for pairs in groups.values()
     ]
 
 
@@ -126,7 +124,9 @@ def match_variants(
                 left.remove(one)
                 right.remove(other)
 
-    pair("the same name and grid", lambda a, b: _key(a) == _key(b))
+    pair("the same name and grid", lambda a, b: (
+        _key(a.launches[0]) == _key(b.launches[0])
+    ))  # fmt: skip
     pair("the same name and work", lambda a, b: a.name == b.name and has_same_work(a, b) is True)
     pair("the same name", lambda a, b: a.name == b.name)
     pair("GEMMs with the same work", lambda a, b: (
@@ -148,9 +148,8 @@ def has_same_work(first: Variant, second: Variant) -> bool | None:
     return abs(a - b) <= SAME_WORK * max(a, b)
 
 
-def _key(variant: Variant) -> Hashable:
-    info = variant.launches[0].info
-    return (info.name, info.grid, info.block)
+def _key(launch: ProfiledLaunch) -> Hashable:
+    return launch.name, launch.info.grid, launch.info.block
 
 
 THRESHOLD = 0.01
@@ -325,11 +324,11 @@ class CounterComparison:
 
         rows = [row for one in self.kernels for row in one.rows()]
         forms: dict[str, Callable[[], str | bytes]] = {
-            ".json": lambda: json_file(self.document()),
             ".html": lambda: comparison_page(self),
             **picture_forms(lambda: comparison_panels(self)),
         }
-        Result(rows={"counter_comparison": Rows(ComparisonRow, rows)}, forms=forms).write(path)
+        found = {"counter_comparison": Rows(ComparisonRow, rows)}
+        Result(rows=found, forms=forms, whole=self.document).write(path)
 
 
 def compare_counters(
@@ -342,18 +341,17 @@ def compare_counters(
         threshold: relative differences up to this count as none.
     """
     first, *others = reports
-    matches: list[tuple[str, Match]] = []
+    matches: list[tuple[str, Match, list[tuple[str, str, Values]]]] = []
     unmatched: list[tuple[str, str]] = []
     for other in others:
         found, left, right = match_variants(first.variants, other.variants)
-        matches.extend((other.label, match) for match in found)
+        matches += [(other.label, one, _values(one.first, one.second, metrics)) for one in found]
         unmatched += [(first.label, one.name) for one in left]
         unmatched += [(other.label, one.name) for one in right]
-    values = [(match, _values(match.first, match.second, metrics)) for _, match in matches]
-    family = sum(_testable(*pair) for _, rows in values for name, _, pair in rows
+    family = sum(_testable(*pair) for *_, rows in matches for name, _, pair in rows
                  if name not in FIXED)  # fmt: skip
     kernels = []
-    for (label, _), (match, rows) in zip(matches, values, strict=True):
+    for label, match, rows in matches:
         before, after = (
             [finding.id for finding in one.diagnosis.findings]
             for one in (match.first, match.second)
@@ -388,24 +386,22 @@ def _values(
     first: Variant, second: Variant, metrics: Sequence[str]
 ) -> list[tuple[str, str, Values]]:
     """Name, unit, and the values of all launches of both; without what neither has."""
-    rows: list[tuple[str, str, Values]] = []
-
-    def add(name: str, unit: str, of: Callable[[ProfiledLaunch], float | None]) -> None:
-        both = (_known(map(of, first.launches)), _known(map(of, second.launches)))
-        if any(both) and any(map(any, both)):
-            rows.append((name, unit, both))
-
+    shown: list[tuple[str, str, Callable[[ProfiledLaunch], float | None]]] = []
     for name in dict.fromkeys((*CONCEPTS, *metrics)):
         if "." in name or "__" in name:
-            add(name, first.launches[0].unit(name), lambda one, name=name: one.value(name))  # type: ignore[misc]
-            continue
-        concept = concept_of(name)
-        add(name, concept.unit, lambda one, concept=concept: value_of(one, concept))  # type: ignore[misc]
+            shown.append((name, first.launches[0].unit(name), methodcaller("value", name)))
+        else:
+            shown.append((name, concept_of(name).unit, partial(value_of, concept=name)))
         if name == "duration":
-            add("operations_per_second", "FLOP/s", _operations_per_s)
-            add("share_of_lowest_roof", PERCENT, _roof_share)
-    for reason in _reasons(first, second):
-        add(f"{STALL_SHARE}{reason}", PERCENT, lambda one, reason=reason: _stall(one, reason))  # type: ignore[misc]
+            shown.append(("operations_per_second", "FLOP/s", _operations_per_s))
+            shown.append(("share_of_lowest_roof", PERCENT, _roof_share))
+    shown += [(f"{STALL_SHARE}{reason}", PERCENT, partial(_stall, reason=reason))
+              for reason in _reasons(first, second)]  # fmt: skip
+    rows = []
+    for name, unit, of in shown:
+        both = (_known(map(of, first.launches)), _known(map(of, second.launches)))
+        if any(map(any, both)):
+            rows.append((name, unit, both))
     return rows
 
 
@@ -414,8 +410,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def _operations_per_s(launch: ProfiledLaunch) -> float | None:
-    found = roofline_of(launch)
-    return None if found is None else found.operations_per_s
+    return found.operations_per_s if (found := roofline_of(launch)) is not None else None
 
 
 def _roof_share(launch: ProfiledLaunch) -> float | None:

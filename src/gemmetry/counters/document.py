@@ -79,7 +79,6 @@ def side_by_side(
 ) -> SideBySide:
     """The answers of the document and of NVIDIA's rules for a launch with its diagnosis."""
     facts = Facts(launch, work)
-    reasons = {one.id: one.reason for one in diagnosis.suppressed}
     return SideBySide(
         checklist=list(_checklist(facts, diagnosis)),
         insights=list(_insights(facts)),
@@ -89,7 +88,7 @@ def side_by_side(
                 title=one.title or one.message.partition(". ")[0],
                 speedup_percent=one.speedup_percent,
                 speedup_kind=one.speedup_kind or "",
-                remark=_about_rule(one.identifier, reasons),
+                remark=_suppressed(diagnosis, _ABOUT.get(one.identifier, ())),
             )
             for one in launch.info.rules
             if one.kind in ("optimization", "warning")
@@ -97,15 +96,16 @@ def side_by_side(
     )
 
 
-def _reason(diagnosis: LaunchDiagnosis, *prefixes: str) -> str:
+def _suppressed(diagnosis: LaunchDiagnosis, prefixes: str | tuple[str, ...]) -> str:
     """Why a finding whose id begins so was suppressed; "" if it was not."""
-    for one in diagnosis.suppressed:
-        if one.id.startswith(prefixes):
-            return f"suppressed: {one.reason}"
-    for found in diagnosis.findings:
-        if found.id.startswith(prefixes):
-            return f"agrees: {found.id}"
-    return ""
+    return next((f"suppressed: {one.reason}" for one in diagnosis.suppressed
+                 if one.id.startswith(prefixes)), "")  # fmt: skip
+
+
+def _reason(diagnosis: LaunchDiagnosis, *prefixes: str) -> str:
+    """The same, or that there is such a finding."""
+    agreeing = (f"agrees: {one.id}" for one in diagnosis.findings if one.id.startswith(prefixes))
+    return _suppressed(diagnosis, prefixes) or next(agreeing, "")
 
 
 def _checklist(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistItem]:
@@ -201,21 +201,20 @@ def _occupancy(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistIt
 
 def _tma(facts: Facts) -> Iterator[ChecklistItem]:
     filled = [one for one in facts.work_checks if one.quantity == "bytes of tiles"]
-    tma = facts.get("tma_load_bytes")
+    tma, read = facts.value("tma_load_bytes"), facts.value("l2_read_bytes_from_sm")
     remark = filled[0].reason if filled else "it needs the shape: --shape MxNxK"
     efficiency = None
     if filled and filled[0].expected and filled[0].measured:
-        efficiency = CounterEvidence("", 100 * filled[0].expected / filled[0].measured, "%", "")
-    if tma is not None and tma.value <= 0:
+        efficiency = 100 * filled[0].expected / filled[0].measured
+    if tma is not None and tma <= 0:
         remark = "the kernel has no copies by the tensor memory accelerator"
     yield ChecklistItem(
-        item="TMA efficiency", target="", measured=None if efficiency is None else efficiency.value,
+        item="TMA efficiency", target="", measured=efficiency,
         unit="%", answer="" if efficiency is not None else "not applicable",
         remark=f"bytes the tiles need over bytes moved: {remark}",
     )  # fmt: skip
-    delivered, read = facts.value("tma_load_bytes"), facts.value("l2_read_bytes_from_sm")
     cluster = facts.value("cluster_size")
-    factor = delivered / read if delivered and read else None
+    factor = tma / read if tma and read else None
     yield ChecklistItem(
         item="TMA multicast", target="", measured=factor, unit="×",
         answer=("multicast" if factor > 1.05 else "no multicast") if factor else "not applicable",
@@ -245,15 +244,6 @@ _ABOUT = {
     "UncoalescedGlobalAccess": "uncoalesced_access", "IssueSlotUtilization": "latency",
 }  # fmt: skip
 """NVIDIA's rule -> the beginning of the findings about the same thing."""
-
-
-def _about_rule(rule: str, reasons: dict[str, str]) -> str:
-    prefix = _ABOUT.get(rule)
-    if prefix is None:
-        return ""
-    return next(
-        (f"suppressed: {reason}" for name, reason in reasons.items() if name.startswith(prefix)), ""
-    )
 
 
 BRIEF_FINDINGS = 3

@@ -232,14 +232,8 @@ def without(share: CounterEvidence) -> str:
     return "more than 100×" if rest < 1 else f"at most {100 / rest:.3g}×"
 
 
-UNKNOWN_CHIP = "gfx942"
-"""Whose counters are shown for a GPU that is not listed."""
-
 NAMES = {"tensor": "the matrix unit", "fma": "the vector unit", "l1": "the LDS"}
 """Units whose names differ from those of NVIDIA's."""
-
-KEY_UNITS = frozenset({"tensor", "dram", "l1", "fma"})
-"""Units that have to be known for a verdict about latency."""
 
 _CYCLES = "GRBM_GUI_ACTIVE / num_xcc"
 
@@ -261,7 +255,7 @@ CONCEPTS: Mapping[str, tuple[str | Concept, ...]] = {
     "tensor": ("tensor_pipe_percent",), "fma": (_VALU,), "l1": (_LDS,),
     "dram": ("dram_read_bytes", "dram_write_bytes"),
 }  # fmt: skip
-"""Unit -> what shows how busy it is."""
+"""Unit -> what shows how busy it is, of those that have to be known for a verdict about latency."""
 
 
 def device_of(facts: Facts) -> DeviceSpec | None:
@@ -277,9 +271,8 @@ def device_of(facts: Facts) -> DeviceSpec | None:
 def utilisation(facts: Facts) -> dict[str, CounterEvidence]:
     """Id of a unit -> how busy it is, in percent of its peak."""
     found = {}
-    for unit, concept in (("tensor", "tensor_pipe_percent"), ("fma", _VALU), ("l1", _LDS)):
-        reading = reading_of(facts.launch, concept)
-        if reading is not None:
+    for unit in ("tensor", "fma", "l1"):
+        if (reading := reading_of(facts.launch, CONCEPTS[unit][0])) is not None:
             found[unit] = reading
     read, written = facts.get("dram_read_bytes"), facts.get("dram_write_bytes")
     device, time = device_of(facts), facts.duration_ns
@@ -308,7 +301,8 @@ def amd_stall_shares(facts: Facts) -> StallShares | None:
     if waits is None:
         return None
     shares = {"any": waits.value / 100}
-    shares |= {} if issue is None else {"inst_issue": issue.value / 100}
+    if issue is not None:
+        shares["inst_issue"] = issue.value / 100
     metrics = {"any": "SQ_WAIT_ANY", "inst_issue": "SQ_WAIT_INST_ANY"}
     return StallShares(shares, metrics, "SQ_WAVE_CYCLES")
 
@@ -336,9 +330,6 @@ SHORT_NS = 10_000
 
 _ROUNDING = 0.5
 """Percentage points by which two executions of a kernel, in different passes, differ."""
-
-_UNKNOWN_CHIP = "GH100"
-"""Whose options are shown for a chip that is not listed."""
 
 
 class Facts:
@@ -416,7 +407,7 @@ class Facts:
         try:
             return chip_of(self.launch.info.capability)
         except UnknownNameError:
-            return UNKNOWN_CHIP if self.is_amd else _UNKNOWN_CHIP
+            return "gfx942" if self.is_amd else "GH100"
 
     @cached_property
     def work_checks(self) -> tuple[WorkCheck, ...]:
@@ -508,7 +499,7 @@ class Facts:
         top = reached[0][1].value if reached else max(known, default=0.0)
         found = []
         for unit in UNITS.values():
-            matters = unit.id in KEY_UNITS if self.is_amd else unit.is_key
+            matters = unit.id in CONCEPTS if self.is_amd else unit.is_key
             if unit.id in self.utilisation or not matters:
                 continue
             wholes = [one for one in map(self.metric, unit.parents) if one is not None]

@@ -40,7 +40,7 @@ from gemmetry.domain.units import format_bytes, format_gflops
 from gemmetry.hardware.detect import own_version
 from gemmetry.results.emit import PICTURES
 from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
-from gemmetry.results.palette import COLOURS, SETTINGS, drawn, set_log_scales
+from gemmetry.results.palette import COLOURS, picture, set_log_scales
 from gemmetry.results.tables import require
 from gemmetry.results.texts import cut, elide, printable
 
@@ -352,14 +352,13 @@ def _add(roofs: list[Roof], new: Roof) -> Roof:
     return new
 
 
-def _finish(roofs: Sequence[Roof], places: Sequence[float], labels: Sequence[str]) -> None:
+def _finish(roofs: Sequence[Roof], places: list[float], labels: Sequence[str]) -> None:
     """Give roofs their ends, and the names of a legend."""
-    ridges = {id(one): ridge for one in roofs if (ridge := _ridge(one, roofs)) is not None}
-    low, high = min(places) / _MARGIN, max([*places, *ridges.values()]) * _MARGIN
-    for one in roofs:
-        is_slope = one.level is not None
-        one.x = (low, ridges.get(id(one), high))
-        value = f"{format_bytes(one.value)}/s" if is_slope else _flops(one.value)
+    ridges = [_ridge(one, roofs) for one in roofs]
+    low, high = min(places) / _MARGIN, max(places + [x for x in ridges if x is not None]) * _MARGIN
+    for one, ridge in zip(roofs, ridges, strict=True):
+        one.x = (low, high if ridge is None else ridge)
+        value = _flops(one.value) if one.level is None else f"{format_bytes(one.value)}/s"
         prefix = "" if len(one.labels) == len(labels) else _prefix(one.labels)
         one.name = f"{prefix}{one.name}, {value}"
 
@@ -393,7 +392,7 @@ _DASHES = {"solid": "-", "dash": "--", "dashdot": "-.", "dot": ":"}
 _MARKERS = {"circle": "o", "diamond-open": "D", "square-open": "s", "x": "x"}
 """What plotly's names are in matplotlib."""
 _INK, _GRID = "#222222", "#e6e6e6"
-_WIDTH, _HEIGHT = 9.0, 3.6
+_HEIGHT = 3.6
 _TITLE_CHARACTERS = 90
 
 Panel = tuple[str, str, Sequence[Side]]
@@ -435,25 +434,24 @@ def roofline_picture(panels: Sequence[Panel], format_name: str) -> bytes:
     Raises:
         RequestError: there is nothing to draw, or matplotlib is not installed.
     """
-    matplotlib = require("matplotlib", extra="plot")
-    figure_module = require("matplotlib.figure", extra="plot")
-    drawings = [(*panel[:2], roofline_figure(panel[2])) for panel in panels]
-    shown = [(title, text, found) for title, text, found in drawings if found is not None]
+    require("matplotlib", extra="plot")
+
+    def draw(axes: Any, title: str, text: str, drawing: Figure) -> None:
+        _draw(axes, drawing)
+        axes.set_title(f"{_plain(title)}\n{_plain(text)}", fontsize=10, loc="left", color=_INK)
+        if hidden := len(panels) - len(shown):
+            foot = f"left out, as operations were not counted: {hidden}"
+            axes.figure.supxlabel(foot, fontsize=8)
+
+    shown = [(_HEIGHT, partial(draw, title=title, text=text, drawing=found))
+             for title, text, sides in panels
+             if (found := roofline_figure(sides)) is not None]  # fmt: skip
     if not shown:
         raise RequestError(
             "there is no roofline to draw: the operations of no kernel were counted",
             hint="Collect them: gemmetry counters collect --set gemm.",
         )
-    with matplotlib.rc_context(SETTINGS):
-        size = (_WIDTH, _HEIGHT * len(shown))
-        figure = figure_module.Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(len(shown), 1, squeeze=False)
-        for axes, (title, text, drawing) in zip(grid[:, 0], shown, strict=True):
-            _draw(axes, drawing)
-            axes.set_title(f"{_plain(title)}\n{_plain(text)}", fontsize=10, loc="left", color=_INK)
-        if hidden := len(panels) - len(shown):
-            figure.supxlabel(f"left out, as operations were not counted: {hidden}", fontsize=8)
-        return drawn(figure, format_name)
+    return picture(shown, format_name)
 
 
 def _plain(text: str) -> str:
