@@ -16,16 +16,16 @@ from gemmetry.hardware import cuda_driver as tensor_maps
 from gemmetry.hardware.cuda_compiler import Cubin
 from gemmetry.hardware.cuda_driver import LaunchConfig, LoadedPlan
 from gemmetry.hardware.cuda_plans import (
+    Boxes,
     Compilation,
     Grid,
     KernelLaunch,
     LaunchPlan,
     Pointer,
     Tiles,
-    matrix_boxes,
 )
 
-BOXES = matrix_boxes("bf16", rows=64, columns=64, box_rows=8, box_columns=8)
+BOXES = Boxes(element="bf16", extents=(64, 64), box=(8, 8))
 CUBIN = Cubin(b"code", "log")
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmetry.hardware import cuda_driver as tensor_maps
 from gemmetry.hardware.cuda_driver import TENSOR_MAP_BYTES, CudaError, TensorMap
-from gemmetry.hardware.cuda_plans import Boxes, matrix_boxes
+from gemmetry.hardware.cuda_plans import Boxes
 
 
 class FakeEncoder:
@@ -45,7 +45,7 @@ def encode(monkeypatch):
 
 def test_a_map_is_aligned_and_describes_its_matrix(encode):
     encoder = encode()
-    boxes = matrix_boxes("bf16", rows=96, columns=40, box_rows=64, box_columns=32, swizzle_bytes=64)
+    boxes = Boxes(element="bf16", extents=(40, 96), box=(32, 64), swizzle_bytes=64)
     assert boxes.bytes == 64 * 32 * 2
     maps = [TensorMap(4096, boxes) for _ in range(8)]
     for one in maps:
@@ -62,7 +62,7 @@ def test_a_map_has_any_strides_and_up_to_five_axes(encode):
     encoder = encode()
     TensorMap(
         4096,
-        matrix_boxes("u8", rows=5, columns=64, box_rows=2, box_columns=32, row_bytes=80),
+        Boxes(element="u8", extents=(64, 5), box=(32, 2), strides=(80,)),
     )
     boxes = Boxes(
         element="f32", extents=(8, 6, 4), box=(4, 3, 2), swizzle_bytes=128, promotion_bytes=256,
@@ -78,6 +78,6 @@ def test_a_map_has_any_strides_and_up_to_five_axes(encode):
 
 def test_a_map_that_is_refused_raises(encode):
     encode(1)
-    boxes = matrix_boxes("f32", rows=96, columns=40, box_rows=64, box_columns=32)
+    boxes = Boxes(element="f32", extents=(40, 96), box=(32, 64))
     with pytest.raises(CudaError, match="INVALID_VALUE while describing a 96x40 tensor"):
         TensorMap(4096, boxes)

@@ -199,11 +199,7 @@ class PreparedLaunch:
 class LaunchAttribute(ctypes.Structure):
     """CUlaunchAttribute of cuda.h: an identifier, and a union of 64 bytes."""
 
-    _fields_ = [
-        ("id", ctypes.c_int),
-        ("padding", ctypes.c_int),
-        ("values", ctypes.c_uint32 * 16),
-    ]
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("values", ctypes.c_uint32 * 16)]
 
 
 class LaunchConfig(ctypes.Structure):

@@ -100,29 +100,6 @@ class Boxes:
         return self.strides or tuple(packed)
 
 
-def matrix_boxes(
-    element: str,
-    *,
-    rows: int,
-    columns: int,
-    box_rows: int,
-    box_columns: int,
-    row_bytes: int | None = None,
-    swizzle_bytes: int = 0,
-    promotion_bytes: int = 0,
-) -> Boxes:
-    """Boxes of a matrix whose rows are contiguous; `row_bytes` from one row to the next (None: as
-    many as a row has)."""
-    return Boxes(
-        element=element,
-        extents=(columns, rows),
-        box=(box_columns, box_rows),
-        strides=() if row_bytes is None else (row_bytes,),
-        swizzle_bytes=swizzle_bytes,
-        promotion_bytes=promotion_bytes,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
     """What one piece of machine code is compiled from."""

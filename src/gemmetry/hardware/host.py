@@ -15,9 +15,8 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 from gemmetry.domain.units import format_numbers
@@ -104,7 +103,7 @@ def last_level_cache_bytes(root: Path = ROOT) -> int:
 def total_memory_bytes(root: Path = ROOT) -> int:
     """Memory of the machine, or the lowest limit of this process's control groups where that is
     less; 0 if unknown."""
-    limits = [group.limit_bytes for group in _memory_groups(root)]
+    limits = [limit for limit, _ in _memory_groups(root)]
     total = _meminfo(root).get("MemTotal") or _physical_memory_bytes()
     return min([total, *limits]) if total else min(limits, default=0)
 
@@ -121,8 +120,8 @@ def free_memory_bytes(root: Path = ROOT) -> int:
     # A group that may use all of the memory is no further limit, and the kernel takes long to sum
     # up its usage.
     total = fields.get("MemTotal", _NO_LIMIT_BYTES)
-    groups = [group for group in _memory_groups(root) if group.limit_bytes < total]
-    return max(0, min([available, *(group.limit_bytes - group.used_bytes() for group in groups)]))
+    left = [limit - used() for limit, used in _memory_groups(root) if limit < total]
+    return max(0, min([available, *left]))
 
 
 def free_memory_bytes_lately() -> int:
@@ -201,26 +200,16 @@ def _granted_processors(root: Path) -> Iterator[int]:
             yield max(1, -(-int(quota) // int(period)))
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryGroup:
-    """A control group that limits memory, and the names of the files that show its usage."""
-
-    folder: Path
-    limit_bytes: int
-    used_name: str
-    droppable: str
-
-    def used_bytes(self) -> int:
-        """Memory in use, without the pages that the group could drop."""
-        used = read_text(self.folder / self.used_name)
-        stat = read_text(self.folder / "memory.stat")
-        match = re.search(rf"^{self.droppable} (\d+)$", stat, re.MULTILINE)
-        return max(0, (int(used) if used.isdigit() else 0) - (int(match[1]) if match else 0))
+def _used_bytes(folder: Path, used_name: str, droppable: str) -> int:
+    """Memory that a control group uses, without the pages that it could drop."""
+    used, stat = read_text(folder / used_name), read_text(folder / "memory.stat")
+    match = re.search(rf"^{droppable} (\d+)$", stat, re.MULTILINE)
+    return max(0, (int(used) if used.isdigit() else 0) - (int(match[1]) if match else 0))
 
 
-def _memory_groups(root: Path) -> Iterator[_MemoryGroup]:
-    """Each control group of this process that has a limit (Linux
-    Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst)."""
+def _memory_groups(root: Path) -> Iterator[tuple[int, Callable[[], int]]]:
+    """The limit in bytes of each control group of this process that has one, and what returns the
+    bytes in use (Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst)."""
     for folder in _groups("memory", root):
         for limit_name, used_name, droppable in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -229,7 +218,7 @@ def _memory_groups(root: Path) -> Iterator[_MemoryGroup]:
             limit = read_text(folder / limit_name)
             if limit.isdigit():
                 # "max" (v2, no limit) is not a number; v1 writes one near 2**63 instead.
-                yield _MemoryGroup(folder, int(limit), used_name, droppable)
+                yield int(limit), partial(_used_bytes, folder, used_name, droppable)
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:

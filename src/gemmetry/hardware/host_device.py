@@ -143,7 +143,8 @@ ALIGNMENT_BYTES = 64
 """Alignment of a buffer's first byte: a cache line, and the widest vector register (AVX-512)."""
 
 RED_ZONE_ALIGNMENT_BYTES = 256
-"""Alignment of such a buffer's first byte, less the requested offset."""
+"""Alignment of a buffer's first byte where it is requested with an offset, less that; the minimum
+of cudaMalloc (CUDA C++ Programming Guide, device memory accesses)."""
 
 HostBuffer = np.ndarray[Any, np.dtype[Any]]
 

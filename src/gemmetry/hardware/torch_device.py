@@ -53,7 +53,14 @@ from gemmetry.domain.operation import (
     TensorSpec,
 )
 from gemmetry.hardware.host import free_memory_bytes_lately, last_level_cache_bytes
-from gemmetry.hardware.host_device import busy_processors, first_line, spoiled_heap, time_on_host
+from gemmetry.hardware.host_device import (
+    RED_ZONE_ALIGNMENT_BYTES,
+    RED_ZONE_PATTERN,
+    busy_processors,
+    first_line,
+    spoiled_heap,
+    time_on_host,
+)
 from gemmetry.hardware.torch_timing import (
     GpuStress,
     StreamTimer,
@@ -358,9 +365,6 @@ _LOST_TEXTS = ("uncorrectable ECC", "no CUDA-capable device", "no ROCm-capable d
 _AMD_INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
 """The cache level beyond the L2 that torch reports; AMD CDNA 3 and CDNA 4 architecture white
 papers."""
-_ZONE_PATTERN = 0xFF
-_RED_ZONE_ALIGNMENT_BYTES = 256
-"""Minimum alignment of cudaMalloc (CUDA C++ Programming Guide, device memory accesses)."""
 
 
 class TorchDevice:
@@ -445,13 +449,13 @@ class TorchDevice:
     ) -> Buffer:
         """See :class:`gemmetry.domain.contracts.RedZoneDevice`; the buffer begins `offset_bytes`
         after a multiple of 256 bytes."""
-        size = spec.bytes + 2 * zone_bytes + _RED_ZONE_ALIGNMENT_BYTES + offset_bytes
+        size = spec.bytes + 2 * zone_bytes + RED_ZONE_ALIGNMENT_BYTES + offset_bytes
         with self.errors(f"allocating {size} bytes for {spec.role} and its red zones"):
             memory = torch.empty(size, dtype=torch.uint8, device=self.torch_device)
             start = zone_bytes + offset_bytes
-            start += -(memory.data_ptr() + zone_bytes) % _RED_ZONE_ALIGNMENT_BYTES
-            memory[:start].fill_(_ZONE_PATTERN)
-            memory[start + spec.bytes :].fill_(_ZONE_PATTERN)
+            start += -(memory.data_ptr() + zone_bytes) % RED_ZONE_ALIGNMENT_BYTES
+            memory[:start].fill_(RED_ZONE_PATTERN)
+            memory[start + spec.bytes :].fill_(RED_ZONE_PATTERN)
             inner = memory[start : start + spec.bytes]
             return inner.view(torch_dtype(spec.dtype)).view(stored_shape(spec))
 
@@ -463,7 +467,7 @@ class TorchDevice:
             memory.set_(buffer.untyped_storage())
             start = buffer.storage_offset() * buffer.element_size()
             zones = memory[:start], memory[start + buffer.nbytes :]
-            return all(bool((zone == _ZONE_PATTERN).all()) for zone in zones)
+            return all(bool((zone == RED_ZONE_PATTERN).all()) for zone in zones)
 
     def unordered_work(self, launch: Callable[[], object], output: Buffer) -> str:
         """See :class:`gemmetry.domain.contracts.OrderedDevice`; the order is that of the current
@@ -736,9 +740,7 @@ def open_device(target: Target, *, threads: int = 0) -> TorchDevice:
     return _opened_device(target.kind, target.index or 0)
 
 
-@cache
-def _opened_device(kind: TargetKind, index: int) -> TorchDevice:
-    return TorchDevice(kind, index)
+_opened_device = cache(TorchDevice)
 
 
 def _architecture(properties: Any) -> str:

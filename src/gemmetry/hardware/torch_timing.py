@@ -74,18 +74,16 @@ class StreamTimer:
         Raises:
             RuntimeError: whatever torch raises for a failed launch.
         """
-        durations: list[float] = []
-        for start in range(0, len(calls), _CALLS_PER_BACKLOG):
-            chunk = calls[start : start + _CALLS_PER_BACKLOG]
-            backlog_ns = self._usual_backlog_ns(len(chunk))
-            durations += self._time_chunk(chunk, backlog_ns, before=before)
+        durations = self.time_in_load((), calls, (), 0.0, before)
         self._cuda.synchronize(self._index)
         return durations
 
     def time_in_load(
-        self, lead: Sequence[Call], calls: Sequence[Call], tail: Sequence[Call], lead_ns: float
-    ) -> list[float]:
-        """See :class:`gemmetry.domain.contracts.StreamDevice`.
+        self, lead: Sequence[Call], calls: Sequence[Call], tail: Sequence[Call], lead_ns: float,
+        before: Call | None = None,
+    ) -> list[float]:  # fmt: skip
+        """See :class:`gemmetry.domain.contracts.StreamDevice`; `before` is that of
+        :meth:`time_calls`.
 
         Raises:
             RuntimeError: whatever torch raises for a failed launch; of `tail`, in a later call.
@@ -96,9 +94,9 @@ class StreamTimer:
             if start == 0 and lead:
                 backlog_ns = self._submit_lead(lead, len(chunk), lead_ns)
             else:
-                backlog_ns = self._usual_backlog_ns(len(chunk))
+                backlog_ns = self._submit_ns * len(chunk) * _SUBMIT_MARGIN
             is_last = start + len(chunk) == len(calls)
-            durations += self._time_chunk(chunk, backlog_ns, tail if is_last else ())
+            durations += self._time_chunk(chunk, backlog_ns, tail if is_last else (), before)
         return durations
 
     def stream_and_wall_ns(self, calls: Sequence[Call]) -> tuple[float, float]:
@@ -198,12 +196,9 @@ class StreamTimer:
         needed_ns = spent_ns / len(lead) * following * _SUBMIT_MARGIN
         return needed_ns - max(0.0, lead_ns - spent_ns)
 
-    def _usual_backlog_ns(self, count: int) -> float:
-        return self._submit_ns * count * _SUBMIT_MARGIN
-
     def _time_chunk(
-        self, calls: Sequence[Call], backlog_ns: float, tail: Sequence[Call] = (),
-        before: Call | None = None,
+        self, calls: Sequence[Call], backlog_ns: float, tail: Sequence[Call],
+        before: Call | None,
     ) -> list[float]:  # fmt: skip
         cuda = self._cuda
         if not self._ns_per_sleep_cycle:

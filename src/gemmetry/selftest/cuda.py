@@ -20,7 +20,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.cuda_compiler import Cubin, compile_source
 from gemmetry.hardware.cuda_driver import CudaError, Kernel, TensorMap, checked
-from gemmetry.hardware.cuda_plans import ADDRESS_ALIGNMENT, macros_of, matrix_boxes
+from gemmetry.hardware.cuda_plans import ADDRESS_ALIGNMENT, Boxes, macros_of
 from gemmetry.hardware.torch_device import TorchDevice, open_device
 from gemmetry.selftest.provider import HOPPER_SOURCE, SPLIT_SOURCE, CudaRecipe, Mutant
 from gemmetry.selftest.torch_callers import TorchMutant
@@ -207,15 +207,10 @@ def _hopper(
     kernel.allow_shared_memory(dynamic_bytes)
 
     boxes = [
-        matrix_boxes(
-            "bf16", rows=m, columns=k, box_rows=128, box_columns=64, swizzle_bytes=128
-        ),
-        matrix_boxes(
-            "bf16", rows=n, columns=k, box_rows=64 // recipe.cluster, box_columns=64,
-            swizzle_bytes=128,
-        ),
-        matrix_boxes("f32", rows=m, columns=n, box_rows=64, box_columns=recipe.chunk),
-    ]  # fmt: skip
+        Boxes(element="bf16", extents=(k, m), box=(64, 128), swizzle_bytes=128),
+        Boxes(element="bf16", extents=(k, n), box=(64, 64 // recipe.cluster), swizzle_bytes=128),
+        Boxes(element="f32", extents=(n, m), box=(recipe.chunk, 64)),
+    ]
 
     def make_maps(tensors: Sequence[torch.Tensor]) -> list[TensorMap]:
         return [TensorMap(_aligned(t), one) for t, one in zip(tensors, boxes, strict=True)]

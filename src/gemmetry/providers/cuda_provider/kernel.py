@@ -29,6 +29,7 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.hardware.cuda_plans import (
     ADDRESS_ALIGNMENT,
+    Boxes,
     Compilation,
     Grid,
     KernelLaunch,
@@ -36,7 +37,6 @@ from gemmetry.hardware.cuda_plans import (
     Pointer,
     Tiles,
     macros_of,
-    matrix_boxes,
 )
 from gemmetry.providers.base import SHARED_BYTES as _SHARED_BYTES
 
@@ -192,14 +192,12 @@ class Operand:
 
     def tiles(self, box_lines: int, box_depth: int) -> Tiles:
         """Boxes of `box_lines` by `box_depth`, a row of which is at most 128 bytes."""
-        box = (box_depth, box_lines) if self.along_lines else (box_lines, box_depth)
-        boxes = matrix_boxes(
-            element_of(self.dtype),
-            rows=self.rows,
-            columns=self.columns,
-            box_rows=box[0],
-            box_columns=box[1],
-            row_bytes=self.row_bytes,
+        box = (box_lines, box_depth) if self.along_lines else (box_depth, box_lines)
+        boxes = Boxes(
+            element=element_of(self.dtype),
+            extents=(self.columns, self.rows),
+            box=box,
+            strides=(self.row_bytes,),
             swizzle_bytes=SWIZZLE_BYTES,
             promotion_bytes=_PROMOTION_BYTES,
         )
@@ -276,12 +274,10 @@ class StoredProduct:
     def result_tiles(self, box_rows: int, box_columns: int) -> Tiles:
         """Boxes of C as it is stored, in the swizzle of a row of the box."""
         rows, columns = self._stored_shape
-        boxes = matrix_boxes(
-            element_of(self.result),
-            rows=rows,
-            columns=columns,
-            box_rows=box_rows,
-            box_columns=box_columns,
+        boxes = Boxes(
+            element=element_of(self.result),
+            extents=(columns, rows),
+            box=(box_columns, box_rows),
             swizzle_bytes=box_columns * 2,
         )
         return Tiles("result", boxes)
