@@ -124,12 +124,8 @@ def _counters_of(chip: str) -> dict[str, str]:
 def _listed() -> tuple[list[str], dict[str, tuple[str, int]]]:
     """The chips, and each metric with its type and, as bits, the chips that have it."""
     lines = gzip.decompress(_METRICS.read_bytes()).decode().splitlines()
-    chips, *rows = [line for line in lines if not line.startswith("#")]
-    metrics = {}
-    for row in rows:
-        kind, name, bits = row.split()
-        metrics[name] = (kind, int(bits, 16))
-    return chips.split(), metrics
+    chips, *rows = [line.split() for line in lines if not line.startswith("#")]
+    return chips, {name: (kind, int(bits, 16)) for kind, name, bits in rows}
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {

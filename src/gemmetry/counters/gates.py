@@ -87,17 +87,13 @@ def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiag
 
 
 def _judge(facts: Facts) -> _Judged:
-    claims, dismissed, undecided = [], [], []
-    for rule in all_rules():
-        for one in rule.judge(facts):
-            if isinstance(one, Claim):
-                claims.append((rule, one))
-            elif isinstance(one, NotCounted):
-                undecided.append((rule, one))
-            else:
-                dismissed.append(one)
-    claims.sort(key=lambda pair: (pair[0].gate, -pair[1].weight))
-    return _Judged(claims, dismissed, undecided)
+    said = [(rule, one) for rule in all_rules() for one in rule.judge(facts)]
+    claims = [(rule, one) for rule, one in said if isinstance(one, Claim)]
+    return _Judged(
+        sorted(claims, key=lambda pair: (pair[0].gate, -pair[1].weight)),
+        [one for _, one in said if isinstance(one, Suppressed)],
+        [(rule, one) for rule, one in said if isinstance(one, NotCounted)],
+    )
 
 
 def _lead(judged: _Judged) -> Claim | None:

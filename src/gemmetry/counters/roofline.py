@@ -60,14 +60,14 @@ class LaunchRoofline:
     @property
     def attainable(self) -> float | None:
         """The lowest roof: the peak at this clock, or intensity times bandwidth of a level."""
-        peak = self.clock_peak or self.datasheet_peak
-        slopes = [
+        roofs = [
             level.intensity * level.peak_bytes_per_s
             for level in self.levels
             if level.intensity is not None and level.peak_bytes_per_s is not None
         ]
-        known = [*slopes, *([peak] if peak else [])]
-        return min(known) if known and self.operations is not None else None
+        if peak := self.clock_peak or self.datasheet_peak:
+            roofs.append(peak)
+        return None if self.operations is None else min(roofs, default=None)
 
 
 def roofline_of(launch: ProfiledLaunch) -> LaunchRoofline | None:
@@ -76,7 +76,7 @@ def roofline_of(launch: ProfiledLaunch) -> LaunchRoofline | None:
     time = facts.duration_ns
     if not time:
         return None
-    seconds = time / 1e9
+    seconds, levels = time / 1e9, (_dram, _l2, _shared)
     paths = operations_by_path(facts)
     path = main_path(paths)
     operations = None if path is None else paths[path]
@@ -97,12 +97,9 @@ def roofline_of(launch: ProfiledLaunch) -> LaunchRoofline | None:
         datasheet_peak=sheet,
         clock_peak=per_cycle * clock if per_cycle and clock else None,
         clock_hz=clock,
-        levels=tuple(one for one in (
-            _dram(facts, operations, seconds), _l2(facts, operations, seconds),
-            _shared(facts, operations, seconds),
-        ) if one is not None),
+        levels=tuple(filter(None, (of(facts, operations, seconds) for of in levels))),
         source=source,
-    )  # fmt: skip
+    )
 
 
 def _peak_per_cycle(facts: Facts, path: str | None) -> float | None:
@@ -136,13 +133,11 @@ def _dram(facts: Facts, operations: float | None, seconds: float) -> RoofLevel |
     if facts.lacks("dram_read_bytes", "dram_write_bytes") or moved is None:
         return None
     per_cycle, clock = facts.value("dram_peak_bytes"), facts.value("dram_clock")
-    device = device_of(facts)
+    peak, source = None, ""
     if per_cycle and clock:
         peak, source = per_cycle * clock, "the report's peak per cycle at the clock of the memory"
-    elif device is not None:
+    elif (device := device_of(facts)) is not None:
         peak, source = device.bandwidth_bytes_per_s, f"datasheet: {device.name}"
-    else:
-        peak, source = None, ""
     return _level("device memory", moved.value, operations, seconds, peak, source)
 
 

@@ -182,22 +182,18 @@ def _x86(family: _CpuFamily, flags: frozenset[str]) -> CorePeak:
         "f64": (f32 // 2, how), "f32": (f32, how), "tf32": (f32, f"computed as f32; {how}"),
         "f16": (f32, f"converted to f32; {how}"), "bf16": (f32, f"converted to f32; {how}"),
     }  # fmt: skip
-    if "avx512_fp16" in flags:
-        rates["f16"] = (2 * f32, f"AVX512-FP16, {units} FMA; {family.name}")
-    if "avx512_bf16" in flags:
-        dot = 64 * family.bf16_dot_512  # 16 lanes × 2 products × multiply and add
-        rates["bf16"] = (dot, f"AVX512-BF16, {family.bf16_dot_512} dot; {family.name}")
-    if wide and "avx512_vnni" in flags:
-        dot = 128 * family.vnni_512  # 16 lanes × 4 products × multiply and add
-        rates["s8"] = (dot, f"AVX512-VNNI, {family.vnni_512} dot; {family.name}")
-    elif "avx_vnni" in flags:
-        rates["s8"] = (64 * family.avx2_fma, f"AVX-VNNI, {family.avx2_fma} dot; {family.name}")
-    if "amx_bf16" in flags:
-        rates["bf16"] = (1024, f"AMX tile product in 16 cycles; {family.name}")
-    if "amx_int8" in flags:
-        rates["s8"] = (2048, f"AMX tile product in 16 cycles; {family.name}")
-    if "amx_fp16" in flags:
-        rates["f16"] = (1024, f"AMX tile product in 16 cycles; {family.name}")
+    bf16, s8, amx = family.bf16_dot_512, family.vnni_512, "AMX tile product in 16 cycles"
+    for wanted, name, rate, what in (
+        ("avx512_fp16", "f16", 2 * f32, f"AVX512-FP16, {units} FMA"),
+        # 16 lanes × 2 products, of s8 4 × multiply and add
+        ("avx512_bf16", "bf16", 64 * bf16, f"AVX512-BF16, {bf16} dot"),
+        ("avx_vnni", "s8", 64 * family.avx2_fma, f"AVX-VNNI, {family.avx2_fma} dot"),
+        ("avx512f avx512_vnni", "s8", 128 * s8, f"AVX512-VNNI, {s8} dot"),
+        ("amx_bf16", "bf16", 1024, amx), ("amx_int8", "s8", 2048, amx),
+        ("amx_fp16", "f16", 1024, amx),
+    ):  # fmt: skip
+        if flags.issuperset(wanted.split()):
+            rates[name] = (rate, f"{what}; {family.name}")
     return rates
 
 
@@ -209,14 +205,12 @@ def _neoverse(facts: CpuFacts) -> CorePeak:
     rates = {
         "f64": (f32 // 2, how), "f32": (f32, how), "tf32": (f32, f"computed as f32; {how}"),
     }  # fmt: skip
-    if "asimdhp" in facts.flags:
-        rates["f16"] = (2 * f32, f"FP16 {how}")
-    if "bf16" in facts.flags:
-        rates["bf16"] = (4 * f32, f"BFMMLA, {how}")
-    if "i8mm" in facts.flags:
-        rates["s8"] = (8 * f32, f"SMMLA, {how}")
-    elif "asimddp" in facts.flags:
-        rates["s8"] = (4 * f32, f"SDOT, {how}")
+    for flag, format_name, factor, what in (
+        ("asimdhp", "f16", 2, "FP16 "), ("bf16", "bf16", 4, "BFMMLA, "),
+        ("asimddp", "s8", 4, "SDOT, "), ("i8mm", "s8", 8, "SMMLA, "),
+    ):  # fmt: skip
+        if flag in facts.flags:
+            rates[format_name] = (factor * f32, f"{what}{how}")
     return rates
 
 

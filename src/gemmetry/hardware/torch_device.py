@@ -62,6 +62,7 @@ from gemmetry.hardware.host_device import (
     time_on_host,
 )
 from gemmetry.hardware.torch_timing import (
+    Call,
     GpuStress,
     StreamTimer,
     same_bits,
@@ -469,7 +470,7 @@ class TorchDevice:
             zones = memory[:start], memory[start + buffer.nbytes :]
             return all(bool((zone == RED_ZONE_PATTERN).all()) for zone in zones)
 
-    def unordered_work(self, launch: Callable[[], object], output: Buffer) -> str:
+    def unordered_work(self, launch: Call, output: Buffer) -> str:
         """See :class:`gemmetry.domain.contracts.OrderedDevice`; the order is that of the current
         stream, or on a CPU that of the calling thread."""
         with self.errors("looking for work outside the timed order"):
@@ -596,16 +597,14 @@ class TorchDevice:
             return free_memory_bytes_lately()
         with self.errors("querying free memory"):
             free, _ = torch.cuda.mem_get_info(self.index)
-            cached = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(
-                self.index
-            )
-        return int(free + cached)
+            reserved = torch.cuda.memory_reserved(self.index)
+            return int(free + reserved - torch.cuda.memory_allocated(self.index))
 
     def release(self) -> None:
         if self.is_gpu:
             torch.cuda.empty_cache()
 
-    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+    def time_calls(self, calls: Sequence[Call]) -> tuple[list[float], str]:
         """Durations in ns and the method, ``wall_clock`` on a CPU, ``events`` on a GPU; see
         :mod:`gemmetry.hardware.torch_timing`."""
         if not self.is_gpu:
@@ -614,11 +613,7 @@ class TorchDevice:
             return self._stream_timer.time_calls(calls), "events"
 
     def time_in_load(
-        self,
-        lead: Sequence[Callable[[], object]],
-        calls: Sequence[Callable[[], object]],
-        tail: Sequence[Callable[[], object]],
-        lead_ns: float,
+        self, lead: Sequence[Call], calls: Sequence[Call], tail: Sequence[Call], lead_ns: float
     ) -> list[float]:
         """See :class:`gemmetry.domain.contracts.StreamDevice`; on a CPU nothing is left running."""
         if not self.is_gpu:
@@ -627,23 +622,21 @@ class TorchDevice:
         with self.errors("timing"):
             return self._stream_timer.time_in_load(lead, calls, tail, lead_ns)
 
-    def neighbour(self) -> Callable[[], object] | None:
+    def neighbour(self) -> Call | None:
         """See :class:`gemmetry.domain.contracts.StreamDevice`; None on a CPU."""
         if not self.is_gpu:
             return None
         with self.errors("preparing a neighbour of launches"):
             return small_kernel(self.torch_device)
 
-    def captured(
-        self, call: Callable[[], object], *, keeps_result: bool = False
-    ) -> Callable[[], object]:
+    def captured(self, call: Call, *, keeps_result: bool = False) -> Call:
         """See :class:`gemmetry.domain.contracts.StreamDevice`."""
         if not self.is_gpu:
             raise LaunchError("a CPU has no graphs to capture launches in")
         with self.errors("capturing a launch"):
             return self._stream_timer.captured(call, keeps_result=keeps_result)
 
-    def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
+    def stream_and_wall_ns(self, calls: Sequence[Call]) -> tuple[float, float]:
         """See :class:`gemmetry.domain.contracts.StreamDevice`; on a CPU both are the host's."""
         if not self.is_gpu:
             wall_ns = sum(time_on_host(calls))

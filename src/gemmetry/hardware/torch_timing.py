@@ -289,15 +289,14 @@ def unordered_on_stream(launch: Callable[[], object], output: torch.Tensor) -> s
     is then on another stream, and does not wait for it.
     """
     for attempt in range(_ATTEMPTS):
+        where, current = "", contextlib.nullcontext()
         if attempt == _OTHER_STREAM:
-            with torch.cuda.stream(torch.cuda.Stream(output.device)):
-                problem = _look(launch, output, wait_s=0.0)
-            if problem:
-                return f"launched while another stream than the default one is current: {problem}"
-            continue
-        problem = _look(launch, output, wait_s=WAIT_S if attempt == 0 else 0.0)
+            where = "launched while another stream than the default one is current: "
+            current = torch.cuda.stream(torch.cuda.Stream(output.device))
+        with current:
+            problem = _look(launch, output, wait_s=WAIT_S if attempt == 0 else 0.0)
         if problem:
-            return problem
+            return where + problem
     return ""
 
 
