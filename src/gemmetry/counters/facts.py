@@ -147,10 +147,6 @@ class StallShares:
     opcodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Reason -> opcode -> samples."""
 
-    def formula(self, reason: str) -> str:
-        """How the share of `reason` was computed."""
-        return f"{self.metrics[reason]} ÷ {self.total}"
-
     def ranked(self) -> list[tuple[str, float]]:
         """The stalls, the largest share first."""
         stalls = [(name, share) for name, share in self.shares.items() if name not in ISSUING]

@@ -268,47 +268,36 @@ class _NormalizationPlaces(NamedTuple):
     by_mean_square: bool = False
 
 
-_BATCH = _NormalizationPlaces(0, 1, 2, training=5)
-
-
-_LAYER = _NormalizationPlaces(0, 2, 3, normalized=1)
-
-
-_LAYER_BACKWARD = _NormalizationPlaces(1, None, None, normalized=2, wanted=7, is_backward=True)
-
-
-_GROUP_BACKWARD = _NormalizationPlaces(1, 4, None, wanted=9, is_backward=True)
-
-
-_RMS_BACKWARD = _NormalizationPlaces(
-    1, 4, None, normalized=2, wanted=5, gradients=2, is_backward=True, by_mean_square=True
-)
-
-
-_OF_TRAINING = _NormalizationPlaces(0, 2, None, is_backward=True)
-"""Operators of cuDNN and MIOpen, which are called only after training and have no mask."""
+def _aten(*names: str) -> tuple[str, ...]:
+    return tuple(f"aten::{name}" for name in names)
 
 
 NORMALIZATIONS = {
-    "aten::batch_norm": _BATCH,
-    "aten::native_batch_norm": _BATCH,
-    "aten::cudnn_batch_norm": _BATCH,
-    "aten::miopen_batch_norm": _BATCH,
-    "aten::instance_norm": _BATCH,
-    "aten::layer_norm": _LAYER,
-    "aten::native_layer_norm": _LAYER,
-    "aten::group_norm": _NormalizationPlaces(0, 2, 3),
-    "aten::native_group_norm": _NormalizationPlaces(0, 1, 2),
-    "aten::_fused_rms_norm": _NormalizationPlaces(0, 2, None, normalized=1, by_mean_square=True),
-    "aten::native_batch_norm_backward": _NormalizationPlaces(
-        1, 2, None, training=7, wanted=9, is_backward=True
-    ),
-    "aten::cudnn_batch_norm_backward": _OF_TRAINING,
-    "aten::miopen_batch_norm_backward": _OF_TRAINING,
-    "aten::native_layer_norm_backward": _LAYER_BACKWARD,
-    "aten::native_group_norm_backward": _GROUP_BACKWARD,
-    "aten::_fused_rms_norm_backward": _RMS_BACKWARD,
-}
+    name: places
+    for places, names in (
+        (_NormalizationPlaces(0, 1, 2, training=5), _aten(
+            "batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm",
+            "instance_norm",
+        )),
+        (_NormalizationPlaces(0, 2, 3, normalized=1), _aten("layer_norm", "native_layer_norm")),
+        (_NormalizationPlaces(0, 2, 3), _aten("group_norm")),
+        (_NormalizationPlaces(0, 1, 2), _aten("native_group_norm")),
+        (_NormalizationPlaces(0, 2, None, normalized=1, by_mean_square=True),
+         _aten("_fused_rms_norm")),
+        (_NormalizationPlaces(1, 2, None, training=7, wanted=9, is_backward=True),
+         _aten("native_batch_norm_backward")),
+        # Operators that are called only after training, and have no mask.
+        (_NormalizationPlaces(0, 2, None, is_backward=True),
+         _aten("cudnn_batch_norm_backward", "miopen_batch_norm_backward")),
+        (_NormalizationPlaces(1, None, None, normalized=2, wanted=7, is_backward=True),
+         _aten("native_layer_norm_backward")),
+        (_NormalizationPlaces(1, 4, None, wanted=9, is_backward=True),
+         _aten("native_group_norm_backward")),
+        (_NormalizationPlaces(1, 4, None, normalized=2, wanted=5, gradients=2, is_backward=True,
+                              by_mean_square=True), _aten("_fused_rms_norm_backward")),
+    )
+    for name in names
+}  # fmt: skip
 """Operator -> positions of its arguments."""
 
 
@@ -618,10 +607,6 @@ class _ModelFamily(NamedTuple):
     unit: str
     model: Callable[[Call], Amounts]
     operators: tuple[str, ...]
-
-
-def _aten(*names: str) -> tuple[str, ...]:
-    return tuple(f"aten::{name}" for name in names)
 
 
 _ATTENTION = (

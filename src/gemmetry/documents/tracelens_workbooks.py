@@ -281,7 +281,7 @@ def _summary(
             f"sheet 'gpu_timeline' of {path} has no usable time for {', '.join(missing)}",
             hint="Give a workbook as TraceLens or gemmetry trace report wrote it.",
         )
-    known = {field: value for field, value in ns.items() if value is not None}
+    known: dict[str, Any] = ns
     if known["busy"] > known["window"] or known["exposed_comm"] > known["comm_union"]:
         raise RequestError(
             f"the times in sheet 'gpu_timeline' of {path} contradict each other",
@@ -316,13 +316,8 @@ def _summary(
         gemm_kernel_ns=sums["gemm"],
         comm_kernels=counts["comm"],
         comm_kernel_ns=sums["comm"],
-        window_ns=known["window"],
-        busy_ns=known["busy"],
-        compute_union_ns=known["compute_union"],
-        comm_union_ns=known["comm_union"],
-        memcpy_union_ns=known["memcpy_union"],
+        **{f"{field}_ns": value for field, value in known.items()},
         comm_compute_overlap_ns=known["comm_union"] - known["exposed_comm"],
-        exposed_comm_ns=known["exposed_comm"],
         gemm_comm_overlap_ns=0,
         idle_ns=known["window"] - known["busy"],
         top_gemms=tuple(top),

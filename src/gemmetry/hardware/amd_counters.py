@@ -213,36 +213,34 @@ class AmdMetric:
 
 
 def _of_time(
-    counter: str, places: Callable[[AmdGpu], tuple[int, ...]], cycles: int = 1
-) -> Callable[[Values, AmdGpu], float]:
+    name: str, counter: str, places: Callable[[AmdGpu], tuple[int, ...]], description: str,
+    *, cycles: int = 1, collected_as: str = "",
+) -> AmdMetric:  # fmt: skip
     """Per cent of the dispatch's cycles at all of so many places; a count is so many `cycles`."""
-    return lambda v, gpu: (
-        100 * cycles * v[counter] / math.prod(places(gpu), start=v[GUI_ACTIVE] / gpu.xccs)
-    )
+    return AmdMetric(
+        name=name, counters=(counter, GUI_ACTIVE), collected_as=collected_as,
+        description=description,
+        formula=lambda v, gpu: (
+            100 * cycles * v[counter] / math.prod(places(gpu), start=v[GUI_ACTIVE] / gpu.xccs)
+        ),
+    )  # fmt: skip
 
 
 METRICS = (
-    AmdMetric(
-        name="cu_busy_percent",
-        counters=("SQ_BUSY_CU_CYCLES", GUI_ACTIVE),
-        formula=_of_time("SQ_BUSY_CU_CYCLES", lambda gpu: (gpu.units,), _CYCLES_PER_COUNT),
-        description="share of the time in which a compute unit has work, over all of them",
+    _of_time(
+        "cu_busy_percent", "SQ_BUSY_CU_CYCLES", lambda gpu: (gpu.units,),
+        "share of the time in which a compute unit has work, over all of them",
+        cycles=_CYCLES_PER_COUNT,
     ),
-    AmdMetric(
-        name="mfma_util_percent",
-        counters=("SQ_VALU_MFMA_BUSY_CYCLES", GUI_ACTIVE),
-        formula=_of_time("SQ_VALU_MFMA_BUSY_CYCLES", lambda gpu: (gpu.simds,)),
+    _of_time(
+        "mfma_util_percent", "SQ_VALU_MFMA_BUSY_CYCLES", lambda gpu: (gpu.simds,),
+        "share of the time in which the matrix units work, over all SIMDs",
         collected_as="MfmaUtil",
-        description="share of the time in which the matrix units work, over all SIMDs",
     ),
-    AmdMetric(
-        name="occupancy_percent",
-        counters=("SQ_WAVE_CYCLES", GUI_ACTIVE),
-        formula=_of_time(
-            "SQ_WAVE_CYCLES", lambda gpu: (gpu.units, gpu.waves_per_unit), _CYCLES_PER_COUNT
-        ),
-        collected_as="OccupancyPercent",
-        description="waves on the compute units, of those that they can hold",
+    _of_time(
+        "occupancy_percent", "SQ_WAVE_CYCLES", lambda gpu: (gpu.units, gpu.waves_per_unit),
+        "waves on the compute units, of those that they can hold",
+        cycles=_CYCLES_PER_COUNT, collected_as="OccupancyPercent",
     ),
     AmdMetric(
         name="wait_percent",
@@ -250,12 +248,10 @@ METRICS = (
         formula=lambda v, gpu: 100 * v["SQ_WAIT_ANY"] / v["SQ_WAVE_CYCLES"],
         description="share of the waves' time in which they wait for anything",
     ),
-    AmdMetric(
-        name="lds_conflict_percent",
-        counters=("SQ_LDS_BANK_CONFLICT", GUI_ACTIVE),
-        formula=_of_time("SQ_LDS_BANK_CONFLICT", lambda gpu: (gpu.units,)),
+    _of_time(
+        "lds_conflict_percent", "SQ_LDS_BANK_CONFLICT", lambda gpu: (gpu.units,),
+        "share of the time in which the LDS is stalled by bank conflicts",
         collected_as="LDSBankConflict",
-        description="share of the time in which the LDS is stalled by bank conflicts",
     ),
     AmdMetric(
         name="l2_hit_percent",
@@ -270,7 +266,7 @@ METRICS = (
         description="waves launched",
         unit="",
     ),
-)
+)  # fmt: skip
 """In the order in which they are shown."""
 
 NEED_TIME = frozenset(
