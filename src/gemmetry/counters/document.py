@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from gemmetry.counters.facts import Facts, share_of, warps_waiting
-from gemmetry.counters.model import CounterEvidence, LaunchDiagnosis
+from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.counters.work import GemmWork
 from gemmetry.domain.rows import Row, fact
@@ -109,7 +109,7 @@ def _reason(diagnosis: LaunchDiagnosis, *prefixes: str) -> str:
 
 
 def _checklist(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistItem]:
-    sm = facts.get("compute_percent")
+    sm = facts.value("compute_percent")
     units = [one for one, _ in sorted(facts.busiest(at_least=0.0), key=lambda one: -one[1].value)]
     busiest = f"the busiest unit is {facts.named(units[0])}" if units else ""
     inside = next((one for one in units if one.id in ("dram", "l2", "l1", "lsu")), None)
@@ -117,10 +117,10 @@ def _checklist(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistIt
     other = f"it is {inside.name}, not device memory" if is_other and inside else ""
     for item, target, found, above, remark in (
         ("SM throughput", 80, sm, "target met", busiest),
-        ("Memory throughput", 70, facts.get("memory_percent"), "memory bound", other),
+        ("Memory throughput", 70, facts.value("memory_percent"), "memory bound", other),
         ("Compute throughput", 60, sm, "target met", "the same metric as SM throughput"),
     ):
-        answer = above if found is not None and found.value > target else "target missed"
+        answer = above if found is not None and found > target else "target missed"
         yield _item(item, found, f"> {target} %", answer=answer, remark=remark)
     for item, threshold, reasons, answer, ids in (
         ("Stalls on memory", 30, _MEMORY_STALLS, "memory bound",
@@ -135,32 +135,33 @@ def _checklist(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistIt
         value = _warps_waiting(facts, reasons) if share is None else share
         fires = None not in (threshold, value) and value > threshold  # type: ignore[operator]
         yield _item(
-            item, None if value is None else CounterEvidence(item, value, "%", ""),
-            "" if threshold is None else f"> {threshold} %", answer=answer if fires else "",
+            item, value, "" if threshold is None else f"> {threshold} %",
+            answer=answer if fires else "",
             remark=_NO_SHARE if share is None else _reason(diagnosis, *ids) if fires else "",
         )  # fmt: skip
     yield from _occupancy(facts, diagnosis)
-    yield _item("L2 hit rate", facts.get("l2_hit_percent"), unit="")
     conflicts = share_of(
         "bank conflicts", facts.get("shared_conflicts"), facts.get("shared_wavefronts")
     )
-    remark = "of all accesses to shared memory"
-    yield _item("Shared-memory bank conflicts", conflicts, remark=remark, unit="")
+    for item, part, remark in (
+        ("L2 hit rate", facts.get("l2_hit_percent"), ""),
+        ("Shared-memory bank conflicts", conflicts, "of all accesses to shared memory"),
+    ):
+        measured, unit = (None, "") if part is None else (part.value, part.unit)
+        yield _item(item, measured, remark=remark, unit=unit)
     yield from _tma(facts)
 
 
 def _item(
-    item: str, found: CounterEvidence | None, target: str = "", *, answer: str = "",
-    remark: str = "", unit: str = "%",
+    item: str, measured: float | None, target: str = "", *, answer: str = "", remark: str = "",
+    unit: str = "%",
 ) -> ChecklistItem:  # fmt: skip
-    """A line; its answer and remark hold where the report has `found`, otherwise its unit is
-    `unit`."""
-    if found is None:
-        return ChecklistItem(item=item, target=target, measured=None, unit=unit, answer=_ABSENT)
+    """A line; its answer and remark hold where the report has what is `measured`."""
+    if measured is None:
+        answer, remark = _ABSENT, ""
     return ChecklistItem(
-        item=item, target=target, measured=found.value, unit=found.unit, answer=answer,
-        remark=remark,
-    )  # fmt: skip
+        item=item, target=target, measured=measured, unit=unit, answer=answer, remark=remark
+    )
 
 
 def _warps_waiting(facts: Facts, reasons: Sequence[str]) -> float | None:
@@ -180,8 +181,8 @@ def _stall_share(facts: Facts, reasons: Sequence[str]) -> float | None:
 
 def _occupancy(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistItem]:
     for word in ("theoretical", "achieved"):
-        found = facts.get(f"occupancy_{word}_percent")
-        is_low = found is not None and found.value < 50
+        found = facts.value(f"occupancy_{word}_percent")
+        is_low = found is not None and found < 50
         yield _item(
             f"{word.capitalize()} occupancy", found, "< 50 %",
             answer="occupancy bound" if is_low else "",
@@ -232,10 +233,8 @@ def _insights(facts: Facts) -> Iterator[ChecklistItem]:
         ("Tensor cores in use", 70.0, 100.0, None if tensor is None else tensor.value),
     ):
         target = f"> {low:.0f} %" if high == 100.0 else f"{low:.0f}–{high:.0f} %"
-        answer = _ABSENT
-        if value is not None:
-            answer = "as expected" if low <= value <= high else "not as expected"
-        yield ChecklistItem(item=item, target=target, measured=value, unit="%", answer=answer)
+        is_expected = value is not None and low <= value <= high
+        yield _item(item, value, target, answer="as expected" if is_expected else "not as expected")
 
 
 _ABOUT = {

@@ -222,11 +222,13 @@ _SAME_ROOF = 0.05
 """Roofs that differ by less share a line: those of caches follow the clock of a launch, and on a
 logarithmic axis such lines would lie on each other."""
 
-_LEVELS = ("device memory", "L2 cache", "shared memory")
-_TINTS = ((0, 5), (1, 4), (2, 6))
-"""Places in the palette of each level: of its first slope, and of all others."""
-_ROOFLINE_DASHES = ("solid", "dash", "dashdot")
-"""Of the slopes of each level, as plotly calls them."""
+_LEVELS = {
+    "device memory": (0, 5, "solid"),
+    "L2 cache": (1, 4, "dash"),
+    "shared memory": (2, 6, "dashdot"),
+}
+"""Level of memory -> the places in the palette of its first slope and of all others, and their dash
+as plotly calls it."""
 _CEILINGS = {"datasheet": "solid", "at its clock": "dot"}
 """What a peak of arithmetic is called, and its dash."""
 INK = -1
@@ -255,8 +257,8 @@ class Roof:
     value: float
     labels: list[str]
     """Of the launches below it."""
-    level: int | None = None
-    """Place of the level of memory; None: a ceiling."""
+    level: str | None = None
+    """One of :data:`_LEVELS`; None: a ceiling."""
     tint: int = INK
     """Place in the palette, or :data:`INK`."""
     dash: str = "solid"
@@ -281,7 +283,7 @@ def roofline_figure(sides: Sequence[Side]) -> Figure | None:
     points: list[dict[str, Any]] = []
     for number, one in enumerate(known):
         own = [_add(roofs, roof) for roof in _roofs_of(one)]
-        tints = {_LEVELS[roof.level]: roof.tint for roof in own if roof.level is not None}
+        tints = {roof.level: roof.tint for roof in own if roof.level is not None}
         gpu = f" on {one.device}" if several and one.device else ""
         points += _points(one, gpu, _SYMBOLS[number % len(_SYMBOLS)], tints)
     _finish(roofs, places, [one.label for one in known])
@@ -310,9 +312,9 @@ def _points(
     yield {**common, "ink": True, "x": [None], "y": [None]}
     for level in side.roofline.levels:
         if level.intensity:
-            first = _TINTS[_LEVELS.index(level.name)][0]
             yield {
-                **common, "tint": tints.get(level.name, first), "showlegend": False,
+                **common, "tint": tints.get(level.name, _LEVELS[level.name][0]),
+                "showlegend": False,
                 "x": [level.intensity], "y": [rate / 1e12],
                 "hovertemplate": f"{name}<br>{level.name}: %{{x:.3g}} FLOP per byte<extra></extra>",
             }  # fmt: skip
@@ -330,9 +332,8 @@ def compared_sides(first: str, one: KernelComparison) -> list[Side]:
 def _roofs_of(side: Side) -> Iterator[Roof]:
     for level in side.roofline.levels:
         if level.peak_bytes_per_s:
-            place = _LEVELS.index(level.name)
-            yield Roof(level.name, level.peak_bytes_per_s, [side.label], place, _TINTS[place][0],
-                       _ROOFLINE_DASHES[place])  # fmt: skip
+            tint, _, dash = _LEVELS[level.name]
+            yield Roof(level.name, level.peak_bytes_per_s, [side.label], level.name, tint, dash)
     peaks = (side.roofline.datasheet_peak, side.roofline.clock_peak)
     for (words, dash), peak in zip(_CEILINGS.items(), peaks, strict=True):
         if peak:
@@ -347,7 +348,7 @@ def _add(roofs: list[Roof], new: Roof) -> Roof:
             one.labels += new.labels
             return one
     if alike:
-        new.tint = _GREY if new.level is None else _TINTS[new.level][1]
+        new.tint = _GREY if new.level is None else _LEVELS[new.level][1]
     roofs.append(new)
     return new
 

@@ -155,15 +155,10 @@ def _is_close(one: float, other: float) -> bool:
 def operations_by_path(facts: Facts) -> dict[str, float]:
     """Path -> operations counted on it, tensor cores first; those of vector pipes are called
     ``vector fp32``."""
-    found = {}
-    for prefix, kinds in (("tensor_ops_", _TENSOR_PATHS), ("vector_ops_", _VECTOR_PATHS)):
-        for kind in kinds:
-            value = facts.value(prefix + kind)
-            if value is None and prefix == "tensor_ops_":
-                value = partial_operations(facts).get(kind)
-            if value is not None:
-                found[kind if prefix == "tensor_ops_" else f"vector {kind}"] = value
-    return found
+    parts = partial_operations(facts)
+    found = {kind: facts.value(f"tensor_ops_{kind}") for kind in _TENSOR_PATHS} | parts
+    found |= {f"vector {kind}": facts.value(f"vector_ops_{kind}") for kind in _VECTOR_PATHS}
+    return {path: count for path, count in found.items() if count is not None}
 
 
 def partial_operations(facts: Facts) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,13 +52,15 @@ class Category(NamedTuple):
     overlapped: Floats
 
 
-class _Frame(NamedTuple):
-    """What all pictures of a sweep have around them."""
+class _Picture(NamedTuple):
+    """A figure without what all pictures of a sweep have around them."""
 
-    foot: str
-    """What the pictures contain."""
-    unit: str
-    """Label of the vertical axis."""
+    figure: Any
+    axes: Any
+    """Those whose vertical axis has a label."""
+    title: str
+    how: str
+    """What its marks mean."""
 
 
 class _Dimension(NamedTuple):
@@ -77,40 +80,43 @@ def sweep_plots(points: Sequence[ProductPoint]) -> dict[str, bytes]:
     samples = sweep_samples(points)
     if not samples.ranks:
         return {}
-    frame = _Frame(_foot(points, samples), _UNIT + (" alone" if samples.is_of_alone else ""))
-    dimensions = _dimensions(points, samples.ranks)
-    names = {one.name: f"variance_by_{one.name}_boxplot.png" for one in dimensions}
+    foot, unit = _foot(points, samples), _UNIT + (" alone" if samples.is_of_alone else "")
+    found = {}
     # Texts of a sweep are no mathematics.
     with matplotlib.rc_context({"text.parse_math": False, "font.size": 10}):
-        found = {names[one.name]: _boxes_picture(one, frame) for one in dimensions}
-        found["variance_violin_combined.png"] = _violins_picture(dimensions, frame)
-        found["variance_thread_channel_interaction.png"] = _interaction(
-            points, samples.ranks, frame
-        )
+        for name, picture in _pictures(points, samples.ranks):
+            picture.axes.set_ylabel(unit)
+            picture.figure.suptitle(picture.title, x=0.01, ha="left", fontsize=14, color=_INK)
+            picture.figure.supxlabel(f"{foot}\n{picture.how}", fontsize=9, color=_GREY)
+            buffer = io.BytesIO()
+            picture.figure.savefig(buffer, format="png", dpi=DPI)
+            found[f"variance_{name}.png"] = buffer.getvalue()
     return found
+
+
+def _pictures(
+    points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]
+) -> Iterator[tuple[str, _Picture]]:
+    dimensions = _dimensions(points, samples)
+    for one in dimensions:
+        yield f"by_{one.name}_boxplot", _boxes_picture(one)
+    yield "violin_combined", _violins_picture(dimensions)
+    yield "thread_channel_interaction", _interaction(points, samples)
 
 
 def _dimensions(
     points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]
 ) -> list[_Dimension]:
     """Threads, channels and ranks, each with all values that occur at any point."""
-    configurations = [point.configuration for point in points]
-    return [
-        _Dimension(
-            "threads", "GEMM times by threads per block of collectives", "threads",
-            _categories(samples, {one.threads for one in configurations},
-                        lambda one: one.point.configuration.threads, "not set"),
-        ),
-        _Dimension(
-            "channels", "GEMM times by channels of collectives", "channels",
-            _categories(samples, {one.channels for one in configurations},
-                        lambda one: one.point.configuration.channels, "not set"),
-        ),
-        _Dimension(
-            "ranks", "GEMM times by rank", "rank",
-            _categories(samples, {one.rank for one in samples}, lambda one: one.rank, "not known"),
-        ),
-    ]  # fmt: skip
+    found = []
+    for name, title in (("threads", "threads per block"), ("channels", "channels")):
+        values = {getattr(point.configuration, name) for point in points}
+        value_of = attrgetter(f"point.configuration.{name}")
+        categories = _categories(samples, values, value_of, "not set")
+        found.append(_Dimension(name, f"GEMM times by {title} of collectives", name, categories))
+    ranks = {one.rank for one in samples}
+    categories = _categories(samples, ranks, lambda one: one.rank, "not known")
+    return [*found, _Dimension("ranks", "GEMM times by rank", "rank", categories)]
 
 
 def _order(number: int | None) -> tuple[bool, int]:
@@ -164,14 +170,6 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[An
     return figure, list(figure.subplots(1, columns, squeeze=False, sharey=True)[0])
 
 
-def _png(figure: Any, title: str, foot: str) -> bytes:
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, color=_INK)
-    figure.supxlabel(foot, fontsize=9, color=_GREY)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
-    return buffer.getvalue()
-
-
 def _groups(category: Category) -> list[tuple[Floats, str, str]]:
     """(values, colour, name) of the instances alone and of those next to communication."""
     return [
@@ -180,7 +178,7 @@ def _groups(category: Category) -> list[tuple[Floats, str, str]]:
     ]
 
 
-def _boxes_picture(dimension: _Dimension, frame: _Frame) -> bytes:
+def _boxes_picture(dimension: _Dimension) -> _Picture:
     width = min(16.0, max(8.0, 2.5 + 0.9 * len(dimension.categories)))
     figure, (axes,) = _figure(width, 5.2)
     if len(dimension.categories) > MOST_BOXES:
@@ -194,8 +192,7 @@ def _boxes_picture(dimension: _Dimension, frame: _Frame) -> bytes:
         )
     _finish(axes, dimension.axis)
     _legend(figure, dimension.categories)
-    axes.set_ylabel(frame.unit)
-    return _png(figure, dimension.title, f"{frame.foot}\n{how}")
+    return _Picture(figure, axes, dimension.title, how)
 
 
 def _draw_boxes(axes: Any, categories: Sequence[Category]) -> None:
@@ -287,7 +284,7 @@ def _legend(figure: Any, categories: Sequence[Category]) -> None:
     figure.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
 
 
-def _violins_picture(dimensions: Sequence[_Dimension], frame: _Frame) -> bytes:
+def _violins_picture(dimensions: Sequence[_Dimension]) -> _Picture:
     figure, places = _figure(16.0, 5.6, columns=len(dimensions))
     _limit(places[0], [category for one in dimensions for category in one.categories])
     for axes, dimension in zip(places, dimensions, strict=True):
@@ -297,10 +294,9 @@ def _violins_picture(dimensions: Sequence[_Dimension], frame: _Frame) -> bytes:
             _draw_violins(axes, dimension.categories)
         axes.set_title(f"by {dimension.axis}", fontsize=12)
         _finish(axes, dimension.axis)
-    places[0].set_ylabel(frame.unit)
     _legend(figure, dimensions[0].categories)
     how = "width: number of instances, from the 1st to the 99th percentile; line: median"
-    return _png(figure, "GEMM times by threads, channels and rank", f"{frame.foot}\n{how}")
+    return _Picture(figure, places[0], "GEMM times by threads, channels and rank", how)
 
 
 def _draw_violins(axes: Any, categories: Sequence[Category]) -> None:
@@ -320,9 +316,7 @@ def _draw_violins(axes: Any, categories: Sequence[Category]) -> None:
     _ticks(axes, categories)
 
 
-def _interaction(
-    points: Sequence[ProductPoint], samples: Sequence[RelativeDurations], frame: _Frame
-) -> bytes:
+def _interaction(points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]) -> _Picture:
     """A line for each number of threads, and each value of further axes, over the channels: of the
     instances next to communication where there are any."""
     figure, (axes,) = _figure(10.0, 5.6)
@@ -352,11 +346,10 @@ def _interaction(
                           transform=axes.get_xaxis_transform())  # fmt: skip
     axes.set_xticks(range(len(channels)), ["not set" if c is None else str(c) for c in channels])
     _finish(axes, "channels")
-    axes.set_ylabel(frame.unit)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     how = "marks: median; bars: 5th to 95th percentile" + ("; ×: no data" if is_missing else "")
     of = " next to communication" if is_overlapped else ""
-    return _png(figure, f"GEMM times{of} by threads and channels", f"{frame.foot}\n{how}")
+    return _Picture(figure, axes, f"GEMM times{of} by threads and channels", how)
 
 
 def _line(point: ProductPoint) -> tuple[int | None, str]:
