@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -81,6 +81,11 @@ class Launchers:
     """Union of the work that it launched itself, without communication."""
     subtree_ns: Int64
     """Union of all work launched by it and by the operators called from it."""
+
+    @property
+    def counted(self) -> Int64:
+        """Those of the operator sheets, which launched more than communication."""
+        return np.flatnonzero(self.computes)
 
 
 def find_launchers(trace: Trace, *, whole: Callable[[str], bool] | None = None) -> Launchers:
@@ -639,16 +644,16 @@ def gemm_sheet(trace: Trace) -> Table | None:
 def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
     """All tables, in an order that keeps memory use low."""
     yield BY_NAME["gpu_timeline"].table(_timeline(trace, summary))
-    maker = _Maker(trace, summary)
-    yield maker.by_category()
-    yield maker.by_operator()
-    yield maker.by_arguments()
-    yield maker.kernels()
-    yield from maker.short_kernels(short_kernel_us)
-    # These do not need the data of the earlier tables.
-    maker = _Maker(trace, summary)
-    yield maker.with_speeds()
-    yield from performance_tables(trace, joined([maker.modelled, backward_calls(trace)]))
+    launchers = find_launchers(trace)
+    yield _by_category(launchers)
+    yield _by_operator(trace, launchers)
+    yield _by_arguments(trace, launchers)
+    yield _kernels(trace, summary, launchers)
+    yield from _short_kernels(trace, summary, launchers, short_kernel_us)
+    del launchers  # What follows does not need it.
+    modelled = joined([gemm_calls(trace), operator_calls(trace)])
+    yield _with_speeds(trace, modelled)
+    yield from performance_tables(trace, joined([modelled, backward_calls(trace)]))
 
 
 def _timeline(trace: Trace, summary: Summary) -> Rows:
@@ -671,146 +676,131 @@ def _timeline(trace: Trace, summary: Summary) -> Rows:
     return [(name, ns / 1e6, 100 * ns / window) for name, ns in times.items()]
 
 
-@dataclass(frozen=True)
-class _Maker:
-    trace: Trace
-    summary: Summary
+def _by_category(launchers: Launchers) -> Table:
+    counted = launchers.counted
+    used, group = np.unique(launchers.category[counted], return_inverse=True)
+    words = [launchers.categories[place] for place in used.tolist()]
+    times = grouped_statistics(group, launchers.direct_ns[counted], len(words))
+    rows = [
+        (words[place], int(times.count[place]), ns / 1e6, share, reached)
+        for place, ns, share, reached in _longest_first(times)
+    ]
+    return BY_NAME["ops_summary_by_category"].table(rows)
 
-    @cached_property
-    def launchers(self) -> Launchers:
-        return find_launchers(self.trace)
 
-    @cached_property
-    def modelled(self) -> ModelledCalls:
-        """Calls whose work is known, without backward passes of others."""
-        return joined([gemm_calls(self.trace), operator_calls(self.trace)])
+def _by_operator(trace: Trace, launchers: Launchers) -> Table:
+    counted = launchers.counted
+    names, group = np.unique(launchers.name[counted], return_inverse=True)
+    direct = grouped_statistics(group, launchers.direct_ns[counted], len(names))
+    subtree = grouped_statistics(group, launchers.subtree_ns[counted], len(names))
+    categories: list[list[str]] = [[] for _ in names]
+    for place, word in distinct_rows(group, launchers.category[counted])[0].tolist():
+        categories[place].append(launchers.categories[word])
+    rows = []
+    for place, own, share, reached in _longest_first(direct):
+        with_called = int(subtree.sum[place])
+        rows.append((
+            trace.rows.names[names[place]], own / 1e3, with_called / 1e3, own / 1e6,
+            with_called / 1e6, int(direct.count[place]), repr(categories[place]),
+            share, reached,
+        ))  # fmt: skip
+    return BY_NAME["ops_summary"].table(rows)
 
-    @cached_property
-    def counted(self) -> Int64:
-        """The launchers of the operator sheets: those that launched more than communication."""
-        return np.flatnonzero(self.launchers.computes)
 
-    def by_category(self) -> Table:
-        launchers, counted = self.launchers, self.counted
-        used, group = np.unique(launchers.category[counted], return_inverse=True)
-        words = [launchers.categories[place] for place in used.tolist()]
-        times = grouped_statistics(group, launchers.direct_ns[counted], len(words))
-        rows = [
-            (words[place], int(times.count[place]), ns / 1e6, share, reached)
-            for place, ns, share, reached in _longest_first(times)
-        ]
-        return BY_NAME["ops_summary_by_category"].table(rows)
+def _by_arguments(trace: Trace, launchers: Launchers) -> Table:
+    """``ops_unique_args``."""
+    calls = _Arguments(trace, launchers)
+    found: Rows = []
+    for place, head, share, reached in calls.rows():
+        # Mean, median, std, min, max and sum, of the launcher's own work and of all.
+        pairs = zip(_figures(calls.direct, place), _figures(calls.subtree, place), strict=True)
+        found.append((
+            *head, int(calls.direct.count[place]), *(_us(ns) for pair in pairs for ns in pair),
+            calls.uid(place), *calls.lists[place], share, reached,
+        ))  # fmt: skip
+    return BY_NAME["ops_unique_args"].table(found)
 
-    def by_operator(self) -> Table:
-        launchers, counted = self.launchers, self.counted
-        names, group = np.unique(launchers.name[counted], return_inverse=True)
-        direct = grouped_statistics(group, launchers.direct_ns[counted], len(names))
-        subtree = grouped_statistics(group, launchers.subtree_ns[counted], len(names))
-        categories: list[list[str]] = [[] for _ in names]
-        for place, word in distinct_rows(group, launchers.category[counted])[0].tolist():
-            categories[place].append(launchers.categories[word])
-        rows = []
-        for place, own, share, reached in _longest_first(direct):
-            with_called = int(subtree.sum[place])
-            rows.append((
-                self.trace.rows.names[names[place]], own / 1e3, with_called / 1e3, own / 1e6,
-                with_called / 1e6, int(direct.count[place]), repr(categories[place]),
-                share, reached,
-            ))  # fmt: skip
-        return BY_NAME["ops_summary"].table(rows)
 
-    def by_arguments(self) -> Table:
-        """``ops_unique_args``."""
-        calls = _Arguments(self.trace, self.launchers)
-        found: Rows = []
-        for place, head, share, reached in calls.rows():
-            # Mean, median, std, min, max and sum, of the launcher's own work and of all.
-            pairs = zip(_figures(calls.direct, place), _figures(calls.subtree, place), strict=True)
-            found.append((
-                *head, int(calls.direct.count[place]), *(_us(ns) for pair in pairs for ns in pair),
-                calls.uid(place), *calls.lists[place], share, reached,
-            ))  # fmt: skip
-        return BY_NAME["ops_unique_args"].table(found)
+def _with_speeds(trace: Trace, modelled: ModelledCalls) -> Table:
+    """``unified_perf_summary``: operators whose work is known represent everything that they
+    launched."""
+    calls = _Arguments(trace, find_launchers(trace, whole=is_reported))
+    operators = trace.rows.operators
+    names, arguments = operators.name[modelled.operator], operators.arguments[modelled.operator]
+    of_call = {
+        (name, argument): modelled.models[model][1]
+        for name, argument, model in distinct_rows(names, arguments, modelled.model)[0].tolist()
+    }
+    models = [of_call.get((n, a)) for n, a, _ in calls.distinct.tolist()]
+    rates = speeds(models, calls.group, calls.launchers.subtree_ns[calls.launchers.counted])
+    found: Rows = []
+    for place, head, share, reached in calls.rows():
+        model = models[place]
+        found.append((
+            *head, calls.uid(place), int(calls.direct.count[place]),
+            *_unified(model, rates[place], calls.subtree, calls.host, place),
+            *calls.lists[place], model.params if model else None, model is not None,
+            share, reached,
+        ))  # fmt: skip
+    return BY_NAME["unified_perf_summary"].table(found)
 
-    def with_speeds(self) -> Table:
-        """``unified_perf_summary``: operators whose work is known represent everything that they
-        launched."""
-        calls = _Arguments(self.trace, find_launchers(self.trace, whole=is_reported))
-        operators, modelled = self.trace.rows.operators, self.modelled
-        names, arguments = operators.name[modelled.operator], operators.arguments[modelled.operator]
-        of_call = {
-            (name, argument): modelled.models[model][1]
-            for name, argument, model in distinct_rows(names, arguments, modelled.model)[0].tolist()
-        }
-        models = [of_call.get((n, a)) for n, a, _ in calls.distinct.tolist()]
-        rates = speeds(models, calls.group, calls.launchers.subtree_ns[calls.counted])
-        found: Rows = []
-        for place, head, share, reached in calls.rows():
-            model = models[place]
-            found.append((
-                *head, calls.uid(place), int(calls.direct.count[place]),
-                *_unified(model, rates[place], calls.subtree, calls.host, place),
-                *calls.lists[place], model.params if model else None, model is not None,
-                share, reached,
-            ))  # fmt: skip
-        return BY_NAME["unified_perf_summary"].table(found)
 
-    def kernels(self) -> Table:
-        """``kernel_summary``."""
-        rows, launchers = self.trace.rows, self.launchers
-        kernel = np.flatnonzero(self.trace.is_kernel)
-        launcher = launchers.of_row[kernel]  # -1, the last of what is appended: none
-        words, codes = launchers.categories, np.append(launchers.category, NONE)
-        parent = np.append(launchers.name, NONE)[launcher]
-        gpu = rows.gpu
-        distinct, group = distinct_rows(
-            codes[launcher], parent, gpu.name[kernel], gpu.stream[kernel]
-        )
-        times = grouped_statistics(group, gpu.duration_ns[kernel], len(distinct))
-        found: Rows = []
-        for place, spent, share, _ in _longest_first(times):
-            category, operator, name, stream = distinct[place].tolist()
-            found.append((
-                words[category] if category >= 0 else None,
-                rows.names[operator] if operator >= 0 else None, rows.names[name], stream,
-                spent / 1e3, int(times.count[place]), _us(times.mean[place]),
-                _us(times.min[place]), _us(times.max[place]), share,
-                _percent(spent, self.summary.window_ns),
-            ))  # fmt: skip
-        return BY_NAME["kernel_summary"].table(found)
+def _kernels(trace: Trace, summary: Summary, launchers: Launchers) -> Table:
+    """``kernel_summary``."""
+    rows = trace.rows
+    kernel = np.flatnonzero(trace.is_kernel)
+    launcher = launchers.of_row[kernel]  # -1, the last of what is appended: none
+    words, codes = launchers.categories, np.append(launchers.category, NONE)
+    parent = np.append(launchers.name, NONE)[launcher]
+    gpu = rows.gpu
+    distinct, group = distinct_rows(codes[launcher], parent, gpu.name[kernel], gpu.stream[kernel])
+    times = grouped_statistics(group, gpu.duration_ns[kernel], len(distinct))
+    found: Rows = []
+    for place, spent, share, _ in _longest_first(times):
+        category, operator, name, stream = distinct[place].tolist()
+        found.append((
+            words[category] if category >= 0 else None,
+            rows.names[operator] if operator >= 0 else None, rows.names[name], stream,
+            spent / 1e3, int(times.count[place]), _us(times.mean[place]),
+            _us(times.min[place]), _us(times.max[place]), share,
+            _percent(spent, summary.window_ns),
+        ))  # fmt: skip
+    return BY_NAME["kernel_summary"].table(found)
 
-    def short_kernels(self, threshold_us: float) -> list[Table]:
-        """``short_kernel_histogram`` and ``short_kernels_summary``."""
-        rows, launchers = self.trace.rows, self.launchers
-        gpu = rows.gpu
-        short = np.flatnonzero(self.trace.is_kernel & (gpu.duration_ns < threshold_us * 1000))
-        if not len(short):
-            return []
-        counts, edges = np.histogram(gpu.duration_ns[short] / 1000, bins=HISTOGRAM_BINS)
-        histogram = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
-        launcher = launchers.of_row[short]
-        parent = np.append(launchers.name, NONE)[launcher]
-        arguments_of = np.append(launchers.arguments, NONE)[launcher]
-        # Arguments without types; the last entry means none.
-        entries = [*rows.arguments, OperatorArguments()]
-        places: dict[tuple[str, str, str], int] = {}
-        number = np.array(
-            [places.setdefault((e.shapes, e.strides, e.values), len(places)) for e in entries]
-        )
-        texts = list(places)
-        distinct, group = distinct_rows(parent, number[arguments_of], gpu.name[short])
-        times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
-        found: Rows = []
-        for place, spent, _, _ in _longest_first(times):
-            operator, arguments, name = distinct[place].tolist()
-            found.append((
-                rows.names[operator] if operator >= 0 else None,
-                *(argument_text(text) for text in texts[arguments]),
-                rows.names[name], spent / 1e3, int(times.count[place]), _us(times.mean[place]),
-                _percent(spent, self.summary.window_ns),
-            ))  # fmt: skip
-        parts = {"short_kernel_histogram": histogram, "short_kernels_summary": found}
-        return [BY_NAME[name].table(part) for name, part in parts.items()]
+
+def _short_kernels(
+    trace: Trace, summary: Summary, launchers: Launchers, threshold_us: float
+) -> list[Table]:
+    """``short_kernel_histogram`` and ``short_kernels_summary``."""
+    rows, gpu = trace.rows, trace.rows.gpu
+    short = np.flatnonzero(trace.is_kernel & (gpu.duration_ns < threshold_us * 1000))
+    if not len(short):
+        return []
+    counts, edges = np.histogram(gpu.duration_ns[short] / 1000, bins=HISTOGRAM_BINS)
+    histogram = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
+    launcher = launchers.of_row[short]
+    parent = np.append(launchers.name, NONE)[launcher]
+    arguments_of = np.append(launchers.arguments, NONE)[launcher]
+    # Arguments without types; the last entry means none.
+    entries = [*rows.arguments, OperatorArguments()]
+    places: dict[tuple[str, str, str], int] = {}
+    number = np.array(
+        [places.setdefault((e.shapes, e.strides, e.values), len(places)) for e in entries]
+    )
+    texts = list(places)
+    distinct, group = distinct_rows(parent, number[arguments_of], gpu.name[short])
+    times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
+    found: Rows = []
+    for place, spent, _, _ in _longest_first(times):
+        operator, arguments, name = distinct[place].tolist()
+        found.append((
+            rows.names[operator] if operator >= 0 else None,
+            *(argument_text(text) for text in texts[arguments]),
+            rows.names[name], spent / 1e3, int(times.count[place]), _us(times.mean[place]),
+            _percent(spent, summary.window_ns),
+        ))  # fmt: skip
+    parts = {"short_kernel_histogram": histogram, "short_kernels_summary": found}
+    return [BY_NAME[name].table(part) for name, part in parts.items()]
 
 
 class _Arguments:
@@ -819,25 +809,24 @@ class _Arguments:
 
     def __init__(self, trace: Trace, launchers: Launchers) -> None:
         self.trace, self.launchers = trace, launchers
-        self.counted: Int64 = np.flatnonzero(launchers.computes)
-        """(calls,) index in `launchers` of those that launched more than communication."""
+        counted = launchers.counted
         keys = (launchers.name, launchers.arguments, launchers.thread)
-        self.distinct, self.group = distinct_rows(*(key[self.counted] for key in keys))
+        self.distinct, self.group = distinct_rows(*(key[counted] for key in keys))
         """(groups, 3) name, arguments and thread; and (calls,) the group of each call."""
         count = len(self.distinct)
         self.direct, self.subtree, self.host = (
-            grouped_statistics(self.group, times[self.counted], count)
+            grouped_statistics(self.group, times[counted], count)
             for times in (launchers.direct_ns, launchers.subtree_ns, launchers.host_ns)
         )
         # The group of each GPU row; -1 for communication and rows without a known launcher.
         of_launcher = np.full(len(launchers.name) + 1, NONE, np.int64)
-        of_launcher[self.counted] = self.group
+        of_launcher[counted] = self.group
         of_row = of_launcher[launchers.of_row]
         of_row[trace.is_communication] = NONE
         self.lists = kernel_lists(trace, of_row, count)
         self._first = np.full(count, NONE, np.int64)
         """Index in `launchers` of the first call."""
-        self._first[self.group[::-1]] = self.counted[::-1]
+        self._first[self.group[::-1]] = counted[::-1]
 
     def uid(self, place: int) -> int | None:
         """External id of the first call."""
