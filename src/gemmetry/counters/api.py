@@ -98,10 +98,9 @@ def chip_here() -> str:
     Raises:
         RequestError: it has none, or one that is not listed.
     """
-    for found in (nvidia_gpus(), amd_gpus()):
-        for gpu in found.gpus:
-            if gpu.architecture:
-                return chip_of(gpu.architecture)
+    for gpu in (*nvidia_gpus().gpus, *amd_gpus().gpus):
+        if gpu.architecture:
+            return chip_of(gpu.architecture)
     raise RequestError(
         "this machine has no GPU whose chip could be the default", hint="Give one: --chip gh100"
     )

@@ -220,10 +220,8 @@ def value_of(launch: ProfiledLaunch, concept: str | Concept) -> float | None:
 def expression_on(chip: str, concept: str | Concept) -> str | None:
     """The preferred expression whose metrics `chip` has; None where it has none."""
     one = concept_of(concept) if isinstance(concept, str) else concept
-    for expression in one.expressions:
-        if all(_exists(chip, metric) for metric in metrics_in(expression)):
-            return expression
-    return None
+    return next((text for text in one.expressions
+                 if all(_exists(chip, metric) for metric in metrics_in(text))), None)  # fmt: skip
 
 
 def flags_for(wanted: Iterable[str | Concept], chip: str, without: Collection[str] = ()) -> str:

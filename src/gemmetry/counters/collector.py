@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -284,15 +284,12 @@ def _plan_rocprof(
 
 def _tool(tool: ToolName | None) -> tuple[ToolName, GpuFacts | None]:
     """The profiler, and the GPU that it is for."""
-    found: tuple[tuple[ToolName, tuple[GpuFacts, ...]], ...] = (
-        ("ncu", nvidia_gpus().gpus),
-        ("rocprofv3", amd_gpus().gpus),
-    )
-    for name, gpus in found:
+    found: dict[ToolName, Sequence[GpuFacts]]
+    found = {"ncu": nvidia_gpus().gpus, "rocprofv3": amd_gpus().gpus}
+    for name, gpus in found.items():
         if tool == name or (tool is None and gpus):
             return name, gpus[0] if gpus else None
-    installed: list[ToolName] = [name for name, _ in found if tool_path(name) is not None]
-    return installed[0] if installed else "ncu", None
+    return next((name for name in found if tool_path(name) is not None), "ncu"), None
 
 
 def _chip(gpu: GpuFacts | None) -> tuple[str | None, tuple[str, ...]]:

@@ -25,7 +25,6 @@ from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.results.emit import Result
 from gemmetry.statistics.comparison import (
-    Comparison,
     Difference,
     compare_medians,
     is_testable,
@@ -182,6 +181,7 @@ MOST_STALLS = 5
 _PRESENCE = "0 in every launch of one side and in none of the other"
 
 _HIGHER, _LOWER, _SAME = "higher", "lower", "same"
+_WORDS = {Difference.SLOWER: _HIGHER, Difference.FASTER: _LOWER}
 
 
 class MetricChange(Row):
@@ -457,7 +457,8 @@ def _change(
             verdict = _SAME if a == b else _HIGHER if b > a else _LOWER
         elif _testable(first, second):
             found = compare_medians(first, second, relevant=threshold, family=family)
-            verdict, interval = _word(found), found.interval
+            difference, interval = verdict_of(found.interval, found.relevant), found.interval
+            verdict = _WORDS.get(difference, str(difference))
             if interval is None:
                 note = _few(first, second)
         elif _appears(first, second) or _appears(second, first):
@@ -467,12 +468,6 @@ def _change(
     return MetricChange(
         metric=metric, unit=unit, first=a, second=b, verdict=verdict, interval=interval, note=note
     )
-
-
-def _word(comparison: Comparison) -> str:
-    verdict = verdict_of(comparison.interval, comparison.relevant)
-    words = {Difference.SLOWER: _HIGHER, Difference.FASTER: _LOWER}
-    return words.get(verdict, str(verdict))
 
 
 def _few(first: Sequence[float], second: Sequence[float]) -> str:

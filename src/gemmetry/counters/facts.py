@@ -172,14 +172,9 @@ def stall_shares(launch: ProfiledLaunch) -> StallShares | None:
         divisor = TOTAL
     # Reasons and their sum come from different passes, so that they differ slightly.
     total = max(total, known)
-    return StallShares(
-        {reason: value / total for reason, value in ratios.items()},
-        {reason: one[1] for reason, one in found.items() if one is not None},
-        divisor,
-        1 - known / total,
-        missing,
-        _opcodes(launch),
-    )
+    shares = {reason: value / total for reason, value in ratios.items()}
+    metrics = {reason: one[1] for reason, one in found.items() if one is not None}
+    return StallShares(shares, metrics, divisor, 1 - known / total, missing, _opcodes(launch))
 
 
 _SAMPLED = {"warpgroup_arrive": "gmma", "no_instructions": "no_instruction"}

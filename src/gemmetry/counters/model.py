@@ -123,7 +123,6 @@ class Suppressed:
 class NotCounted:
     """A rule that could not be applied."""
 
-    id: str
     missing: str
     """What is missing, as the subject of a sentence."""
     collect: str

@@ -70,7 +70,6 @@ class GemmWork:
     result: DType | None = None
     factor_bytes: tuple[float, float] = (0.0, 0.0)
     """Scale factors of blocks for each element of A and of B; zeros where there are no blocks."""
-    source: str = "the request"
 
     @property
     def element_bytes(self) -> tuple[float, float] | None:
@@ -94,7 +93,7 @@ class GemmWork:
         return default_result(self.lhs, self.rhs)
 
 
-def gemm_work(operation: Operation, source: str = "the request") -> GemmWork:
+def gemm_work(operation: Operation) -> GemmWork:
     """The work of `operation`; a convolution is its implicit matrix product."""
     shape, signature = operation.matmul_shape, operation.signature
     factors = (0.0, 0.0)
@@ -104,8 +103,7 @@ def gemm_work(operation: Operation, source: str = "the request") -> GemmWork:
         factors = bytes_of["scale_a"] / (inner * shape.m), bytes_of["scale_b"] / (inner * shape.n)
     return GemmWork(
         m=shape.m, n=shape.n, k=shape.k, batch=shape.batch, lhs=signature.lhs, rhs=signature.rhs,
-        result=signature.result, source=source,
-        factor_bytes=factors,
+        result=signature.result, factor_bytes=factors,
     )  # fmt: skip
 
 
@@ -115,11 +113,8 @@ def work_in_name(name: str) -> GemmWork | None:
     if found is None:
         return None
     lhs, rhs, result = (DTYPES.get(found[one] or "") for one in ("lhs", "rhs", "result"))
-    return GemmWork(
-        m=int(found["m"]), n=int(found["n"]), k=int(found["k"]), lhs=lhs, rhs=rhs,
-        result=result,
-        source="the kernel's name",
-    )  # fmt: skip
+    m, n, k = (int(found[one]) for one in "mnk")
+    return GemmWork(m=m, n=n, k=k, lhs=lhs, rhs=rhs, result=result)
 
 
 def check_work(facts: Facts, work: GemmWork | None) -> Iterator[WorkCheck]:

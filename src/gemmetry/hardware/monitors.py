@@ -338,10 +338,9 @@ class CpuObserver(ReadingObserver):
     def __init__(
         self, sysfs: Path = _SYSFS_CPUS, stat: Path = _STAT, tasks: Path | None = None
     ) -> None:
-        cores = usable_cpus()
-        self._cores = cores
-        self._names = {f"cpu{core}" for core in cores}
-        self._clock = sysfs / f"cpu{cores[0]}" / "cpufreq" / "scaling_cur_freq"
+        self._cores = usable_cpus()
+        self._names = {f"cpu{core}" for core in self._cores}
+        self._clock = sysfs / f"cpu{self._cores[0]}" / "cpufreq" / "scaling_cur_freq"
         self._has_clock = self._clock.exists()
         super().__init__()
         self._stat = stat

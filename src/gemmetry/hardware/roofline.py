@@ -26,7 +26,7 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -307,9 +307,7 @@ def _cpu_roofs(operation: Operation, bytes_per_s: float | None) -> _Roofs | None
     return peak, bytes_per_s, source
 
 
-@lru_cache(maxsize=1)
-def _facts() -> CpuFacts:
-    return cpu_facts()
+_facts = cache(cpu_facts)
 
 
 GPU_MARGIN = 1.3
@@ -365,13 +363,11 @@ def speed_limit(
     if not peaks:
         return source
     wanted = rate_class(dtype)
-    candidates = [(peaks[wanted], wanted)] if wanted in peaks else []
-    if not candidates:
+    if wanted not in peaks:
         return f"the {wanted} peak of this device is unknown"
-    for narrow, products in _EMULATIONS.get(wanted, ()):
-        if narrow in peaks:
-            candidates.append((peaks[narrow] / products, f"{wanted} by {products} × {narrow}"))
-    peak, how = max(candidates)
+    emulated = [(peaks[narrow] / products, f"{wanted} by {products} × {narrow}")
+                for narrow, products in _EMULATIONS.get(wanted, ()) if narrow in peaks]  # fmt: skip
+    peak, how = max([(peaks[wanted], wanted), *emulated])
     return SpeedLimit(
         margin * peak, f"{margin:g} × the peak of {peak / 1e12:.4g} TFLOP/s ({how}; {source})"
     )

@@ -141,10 +141,8 @@ def work_mismatch(facts: Facts) -> Iterator[Claim | NotCounted]:
     """The kernel did other work than was described."""
     checks = [one for one in facts.work_checks if one.quantity == OPERATIONS]
     if any(one.measured is None and one.expected is not None for one in checks):
-        yield NotCounted(
-            WORK_MISMATCH, "whether the kernel did the work described",
-            facts.collect(facts.lacks(*counters_of(facts.work))),
-        )  # fmt: skip
+        flags = facts.collect(facts.lacks(*counters_of(facts.work)))
+        yield NotCounted("whether the kernel did the work described", flags)
     for check, _, evidence in facts.differing_work(*MISMATCHES):
         if check.quantity == OPERATIONS:
             yield Claim(
@@ -158,6 +156,8 @@ def work_mismatch(facts: Facts) -> Iterator[Claim | NotCounted]:
 
 
 _VOIDS = frozenset({Gate.GRID, Gate.NEAR_ROOF, Gate.LATENCY})
+_OF_UNITS = ("ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis")
+"""Sections that show which unit of a whole is busy."""
 
 
 @rule(
@@ -176,16 +176,13 @@ def roofs(facts: Facts) -> Iterator[Claim | NotCounted]:
     """A unit of the GPU works at its limit."""
     open_units = facts.open_units()
     for unit in open_units:
-        yield NotCounted(unit.verdict, _question(facts, unit), facts.unit_flags(unit))
+        yield NotCounted(_question(facts, unit), facts.unit_flags(unit))
     reached = facts.busiest(at_least=REACHED)
     unlisted = facts.unlisted
     if unlisted is not None and unlisted.value >= REACHED and _is_first(unlisted, reached):
         if unlisted.metric in (SM, MEMORY):
-            yield NotCounted(
-                "other_roof", at_its_rate(unlisted),
-                facts.collect(sections=["SpeedOfLight", "ComputeWorkloadAnalysis",
-                                        "MemoryWorkloadAnalysis"]),
-            )  # fmt: skip
+            flags = facts.collect(sections=("SpeedOfLight", *_OF_UNITS))
+            yield NotCounted(at_its_rate(unlisted), flags)
         elif not open_units:
             yield Claim(
                 id="other_roof",
@@ -276,10 +273,8 @@ def grid(facts: Facts) -> Iterator[Judgement]:
     active = facts.get("sm_active_percent")
     if active is None:
         if blocks is None or count is None or not facts.is_amd:
-            yield NotCounted(
-                "tail_wave", f"for how long {facts.processor}s had work",
-                facts.collect(["sm_active_percent", "blocks"]),
-            )  # fmt: skip
+            flags = facts.collect(["sm_active_percent", "blocks"])
+            yield NotCounted(f"for how long {facts.processor}s had work", flags)
         return
     if active.value <= 0:
         return  # Not counted: a kernel that ran had a multiprocessor.
@@ -374,10 +369,7 @@ def near_roof(facts: Facts) -> Iterator[Claim | NotCounted]:
     unlisted = facts.unlisted
     top = max((value.value for _, value in near), default=0.0)
     if unlisted is not None and unlisted.value >= NEAR and unlisted.value + 1 > top:
-        yield NotCounted(
-            "other_roof", at_its_rate(unlisted),
-            facts.collect(sections=["ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis"]),
-        )  # fmt: skip
+        yield NotCounted(at_its_rate(unlisted), facts.collect(sections=_OF_UNITS))
     for unit, value in sorted(near, key=_nearness)[:1]:
         is_sure = not (facts.lacks_parents or _may_be_a_clear_wait(facts.stalls))
         is_likely = value.value >= LIKELY and is_sure
@@ -455,18 +447,14 @@ def latency(facts: Facts) -> Iterator[Claim | NotCounted]:
     stalls = facts.stalls
     ranked = stalls.ranked() if stalls is not None else []
     if stalls is None or not ranked:
-        yield NotCounted(
-            "latency", "what warps wait for",
-            facts.collect(["wait_percent"] if facts.is_amd else [], ["WarpStateStats"]),
-        )  # fmt: skip
+        concepts = ["wait_percent"] if facts.is_amd else []
+        yield NotCounted("what warps wait for", facts.collect(concepts, ["WarpStateStats"]))
         return
     reason, share = ranked[0]
     if stalls.missing or stalls.unknown > share:
         named = ", ".join(stalls.missing) or f"{percent(stalls.unknown)} of their time"
-        yield NotCounted(
-            "latency", f"what the other stall reasons are ({named})",
-            facts.collect(sections=["WarpStateStats"]),
-        )  # fmt: skip
+        flags = facts.collect(sections=["WarpStateStats"])
+        yield NotCounted(f"what the other stall reasons are ({named})", flags)
         return
     second = ranked[1][1] if ranked[1:] else 0.0
     yield _latency(facts, stalls, reason, share, max(second, stalls.unknown))
