@@ -20,6 +20,7 @@ from gemmetry.documents.sweep_files import (
     SweepSamples,
     sweep_samples,
 )
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted
 from gemmetry.results.palette import COLOURS
 from gemmetry.results.tables import require
@@ -130,14 +131,12 @@ def _categories(
     absent: str,
 ) -> list[Category]:
     """One for each of `values`, in order; `absent` is the label of None."""
-    found: dict[int | None, list[RelativeDurations]] = {value: [] for value in values}
-    for one in samples:
-        found[value_of(one)].append(one)
+    found = grouped(samples, value_of)
     return [
         Category(
             absent if value is None else str(value),
-            _joined(one.alone for one in found[value]),
-            _joined(one.overlapped for one in found[value]),
+            _joined(one.alone for one in found.get(value, ())),
+            _joined(one.overlapped for one in found.get(value, ())),
         )
         for value in sorted(values, key=_order)
     ]
@@ -323,15 +322,13 @@ def _interaction(points: Sequence[ProductPoint], samples: Sequence[RelativeDurat
     channels = sorted({point.configuration.channels for point in points}, key=_order)
     lines = sorted({_line(point) for point in points}, key=lambda line: (_order(line[0]), line[1]))
     is_overlapped = any(len(one.overlapped) for one in samples)
-    values: dict[tuple[int | None, str, int | None], list[Floats]] = {}
-    for one in samples:
-        key = (*_line(one.point), one.point.configuration.channels)
-        values.setdefault(key, []).append(one.overlapped if is_overlapped else one.alone)
+    values = grouped(samples, lambda one: (*_line(one.point), one.point.configuration.channels))
+    part = attrgetter("overlapped" if is_overlapped else "alone")
     is_missing = False
     for number, line in enumerate(lines):
         shift = (number - (len(lines) - 1) / 2) * 0.5 / max(len(lines), 3)
         colour = COLOURS[number % len(COLOURS)]
-        found = [_joined(values.get((*line, channel), ())) for channel in channels]
+        found = [_joined(map(part, values.get((*line, channel), ()))) for channel in channels]
         low, middle, high = _bands(found)
         places = np.arange(len(channels)) + shift
         axes.errorbar(

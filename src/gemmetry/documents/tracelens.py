@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +150,6 @@ def _add_busy(result: Int64, owner: Integers, start: Int64, duration: Int64) -> 
     result[owner[first]] = np.add.reduceat(covered, first)
 
 
-def _declared() -> dict[str, list[dict[str, str]]]:
-    """The rows of the file by sheet or group."""
-    text = files(__package__).joinpath("tracelens.csv").read_text("utf-8")
-    found: dict[str, list[dict[str, str]]] = {}
-    for row in csv.DictReader(text.splitlines()):
-        found.setdefault(row.pop("sheet"), []).append(row)
-    return found
-
-
 def _columns(name: str) -> Iterator[Column]:
     for row in _DECLARED[name]:
         column = row["column"]
@@ -173,7 +165,9 @@ def _columns(name: str) -> Iterator[Column]:
                 yield Column(f"{stem}{word}", kind, unit, what)
 
 
-_DECLARED = _declared()
+_TEXT = files(__package__).joinpath("tracelens.csv").read_text("utf-8")
+_DECLARED = grouped(csv.DictReader(_TEXT.splitlines()), itemgetter("sheet"))
+"""The rows of the file by sheet or group."""
 NOTES = tuple((row["column"], row["meaning"]) for row in _DECLARED.pop("notes"))
 """What a reader of the workbook should know, by subject."""
 SHEETS = tuple(

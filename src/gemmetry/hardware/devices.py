@@ -61,7 +61,6 @@ class DeviceSpec:
     """Rate class -> FLOP/s where f16 accumulates in f16; boards that halve the f32 rate."""
     last_level_cache_bytes: int = 0
     """Cache beyond the L2 (AMD's Infinity Cache); 0: the L2 is the last level."""
-    note: str = ""
 
 
 def rate_class(dtype: DType) -> str:
@@ -83,7 +82,6 @@ def _row(cells: Mapping[str, str]) -> DeviceSpec:
         source=cells["source"],
         narrow_accumulator_peaks={name: float(text) * _T for name, text in narrow.items() if text},
         last_level_cache_bytes=int(cells["last_level_cache_mib"] or 0) * _MIB,
-        note=cells["note"],
     )
 
 
