@@ -449,8 +449,10 @@ def read_counters(path: Path, metrics: Names[str] | None = None) -> LaunchTable:
     """
     table = _read_folder(path, metrics) if path.is_dir() else _read_file(path, metrics)
     if table is None:
-        hint = _PRINTED_HINT if _is_printed(path) else _REPORTS_HINT
-        if path.suffix == ".ncu-rep" and hint is _REPORTS_HINT:
+        hint = _REPORTS_HINT
+        if not path.is_dir() and _is_printed(path):
+            hint = _PRINTED_HINT
+        elif path.suffix == ".ncu-rep":
             hint = (
                 "It is no report of Nsight Compute, although it is named like one: copy it again."
             )
@@ -460,8 +462,6 @@ def read_counters(path: Path, metrics: Names[str] | None = None) -> LaunchTable:
 
 def _is_printed(path: Path) -> bool:
     """Whether a file contains what Nsight Compute prints on a terminal."""
-    if path.is_dir():
-        return False
     with open_decompressed(path) as file, suppress(OSError):
         return _PRINTED.search(file.read(_SEARCHED_BYTES)) is not None
     return False

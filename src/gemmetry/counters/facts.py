@@ -19,6 +19,7 @@ What the rules need of a launch: how busy units are, shares of stalls, concepts.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -181,17 +182,16 @@ _SAMPLED = {"warpgroup_arrive": "gmma", "no_instructions": "no_instruction"}
 """Name among the samples -> the reason, where they differ."""
 
 
-def _opcodes(launch: ProfiledLaunch) -> dict[str, dict[str, int]]:
+def _opcodes(launch: ProfiledLaunch) -> Mapping[str, Mapping[str, int]]:
     """Where samples of each reason were taken, by the opcode of the instruction."""
-    found: dict[str, dict[str, int]] = {}
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for sample in launch.info.samples:
         # ``WARPGROUP.DEPBAR.LE`` of ``@P0 WARPGROUP.DEPBAR.LE gsb0, 0x0``.
         words = re.sub(r"\A\s*@\S*", "", sample.instruction).split()
         opcode = words[0].rstrip(";,") if words else ""
         for name, count in sample.counts.items():
             if opcode and count:
-                of_reason = found.setdefault(_SAMPLED.get(name, name), {})
-                of_reason[opcode] = of_reason.get(opcode, 0) + count
+                found[_SAMPLED.get(name, name)][opcode] += count
     return found
 
 

@@ -485,8 +485,7 @@ def instructions_of_each(codes: Sequence[bytes]) -> list[frozenset[str]]:
     ends = list(accumulate(len(one.instructions) for one in contents))
     found: list[set[str]] = [set() for _ in contents]
     raw = b"".join(one.instructions for one in contents)
-    name_of_tool = architecture.replace("sm_", "SM")
-    for address, name in _disassembled(raw, "--binary", name_of_tool):
+    for address, name in _disassembled(raw, "--binary", architecture.replace("sm_", "SM")):
         found[bisect_right(ends, int(address, 16))].add(name)
     return [frozenset(names) for names in found]
 

@@ -185,14 +185,11 @@ def amd_gpus(amdsmi: ModuleType | Any | None = None) -> GpuList:
 
 def _nvidia_gpu(nvml: Any, handle: Any, index: int, driver: str) -> GpuFacts:
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    try:
-        memory: int | None = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
-    except nvml.NVMLError:
-        memory = None  # GPUs that share the host's memory do not report it
-    try:
-        limit: float | None = nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1e3
-    except nvml.NVMLError:
-        limit = None  # virtual GPUs have none
+    memory, limit = None, None
+    with suppress(nvml.NVMLError):  # GPUs that share the host's memory do not report it
+        memory = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    with suppress(nvml.NVMLError):  # virtual GPUs have none
+        limit = nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1e3
     return GpuFacts(
         kind="cuda",
         index=index,
@@ -239,11 +236,9 @@ def _clock(fields: dict[str, str], root: Path) -> tuple[float | None, str, bool]
     if kilohertz:
         driver = read_text(folders[0] / "scaling_driver")
         return max(kilohertz) * 1e3, "highest of cpufreq", driver in _TURBO_DRIVERS
-    try:
-        megahertz = float(fields["cpu MHz"])
-    except (KeyError, ValueError):
-        return None, "", False
-    return megahertz * 1e6, "TSC; boost may exceed", False
+    with suppress(KeyError, ValueError):
+        return float(fields["cpu MHz"]) * 1e6, "TSC; boost may exceed", False
+    return None, "", False
 
 
 def _integer(text: str | None) -> int:

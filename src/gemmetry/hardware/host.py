@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
+from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import format_numbers
 
 ROOT = Path("/")
@@ -251,12 +252,8 @@ def choose_processors(threads: int, usable: Iterable[int], root: Path = ROOT) ->
     (Linux lists siblings in ``topology/thread_siblings_list``), because two threads on one core
     share its units. Returns all usable processors if there are fewer than `threads`.
     """
-    seen: dict[str, int] = {}
-    ranked = []
-    for processor in sorted(usable):
-        core = core_of(processor, root)
-        ranked.append((seen.get(core, 0), processor))
-        seen[core] = seen.get(core, 0) + 1
+    cores = grouped(sorted(usable), lambda processor: core_of(processor, root))
+    ranked = [one for siblings in cores.values() for one in enumerate(siblings)]
     chosen = sorted(ranked)[: threads or None]
     return tuple(sorted(processor for _, processor in chosen))
 
