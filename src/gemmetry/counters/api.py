@@ -372,7 +372,6 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
 
 _INFO = ("number", "process", "context", "stream", "device", "capability", "grid", "block",
          "cluster")  # fmt: skip
-_WILD = frozenset("*?[")
 
 
 def _integer(name: str, description: str = "", **more: Any) -> Column:
@@ -452,7 +451,7 @@ def read_reports(paths: Iterable[Path], patterns: Sequence[str] = ()) -> Counter
     Raises:
         GemmetryError: none can be read, or none has such a metric.
     """
-    are_ids = patterns and not any(_WILD & set(one) for one in patterns)
+    are_ids = patterns and not any(set("*?[") & set(one) for one in patterns)
     tables = []
     errors: dict[str, GemmetryError] = {}
     for path in paths:

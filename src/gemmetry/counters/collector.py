@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -374,13 +374,13 @@ def divide(collected: Collected, ranges: Mapping[str, Path]) -> dict[str, Collec
         StorageError: a folder cannot be written.
     """
     found = {}
-    for name, (page, launches) in _pages(collected.files.table, list(ranges)).items():
+    for name, (page, launches) in _pages(collected.files.table, ranges).items():
         with _written(ranges[name]):
             found[name] = _part(collected, name, ranges[name], page, launches)
     return found
 
 
-def _pages(table: Path, names: list[str]) -> dict[str, tuple[str, int]]:
+def _pages(table: Path, names: Iterable[str]) -> dict[str, tuple[str, int]]:
     """Range -> the raw page of its launches, and their number; only ranges that have some."""
     if not table.is_file():
         return {}

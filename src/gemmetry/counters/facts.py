@@ -229,17 +229,14 @@ NAMES = {"tensor": "the matrix unit", "fma": "the vector unit", "l1": "the LDS"}
 _CYCLES = "GRBM_GUI_ACTIVE / num_xcc"
 
 
-def _percent(name: str, meaning: str, expression: str) -> Concept:
-    return Concept(name=name, unit="%", meaning=meaning, expressions=(expression,))
-
-
-_VALU = _percent(
-    "valu_percent", "the use of the vector units",
-    f"100 * 4 * SQ_ACTIVE_INST_VALU / ({_CYCLES} * simd_count)",
+_VALU, _LDS = (
+    Concept(name=name, unit="%", meaning=f"the use of the {units}",
+            expressions=(f"100 * {busy} / ({_CYCLES} * {count})",))
+    for name, units, busy, count in (
+        ("valu_percent", "vector units", "4 * SQ_ACTIVE_INST_VALU", "simd_count"),
+        ("lds_percent", "LDS", "SQ_LDS_IDX_ACTIVE", "cu_count"),
+    )
 )  # fmt: skip
-_LDS = _percent(
-    "lds_percent", "the use of the LDS", f"100 * SQ_LDS_IDX_ACTIVE / ({_CYCLES} * cu_count)"
-)
 
 
 CONCEPTS: Mapping[str, tuple[str | Concept, ...]] = {

@@ -87,11 +87,8 @@ def sweep_plots(points: Sequence[ProductPoint]) -> dict[str, bytes]:
     with matplotlib.rc_context({"text.parse_math": False, "font.size": 10}):
         for name, picture in _pictures(points, samples.ranks):
             picture.axes.set_ylabel(unit)
-            picture.figure.suptitle(picture.title, x=0.01, ha="left", fontsize=14, color=_INK)
-            picture.figure.supxlabel(f"{foot}\n{picture.how}", fontsize=9, color=_GREY)
-            buffer = io.BytesIO()
-            picture.figure.savefig(buffer, format="png", dpi=DPI)
-            found[f"variance_{name}.png"] = buffer.getvalue()
+            content = _png(picture.figure, picture.title, f"{foot}\n{picture.how}")
+            found[f"variance_{name}.png"] = content
     return found
 
 
@@ -167,6 +164,14 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[An
     figure_module = require("matplotlib.figure", extra="plot")
     figure = figure_module.Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, columns, squeeze=False, sharey=True)[0])
+
+
+def _png(figure: Any, title: str, foot: str) -> bytes:
+    figure.suptitle(title, x=0.01, ha="left", fontsize=14, color=_INK)
+    figure.supxlabel(foot, fontsize=9, color=_GREY)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
 
 
 def _groups(category: Category) -> list[tuple[Floats, str, str]]:

@@ -189,16 +189,15 @@ def single_trace_sheet(rank: RankTrace) -> Table:
 def job_sheets(job: JobCollectives) -> list[Table]:
     """The sheets of TraceLens' report of several ranks."""
     numbers = {one.file: _numbers(one) for one in job.job.ranks}
-    wide = _wide(job, numbers)
-    found = {
-        "nccl_summary_implicit_sync": _by_kind(job),
-        "nccl_summary_long": _summary(job.job.ranks, with_node=True),
-        "nccl_long": [row for one in job.job.ranks for row in _long(one, numbers[one.file])],
-        wide.name: wide.rows,
-        "straggler_summary": _stragglers(job),
-    }
-    columns = {name: BY_NAME[name].columns for name in found} | {wide.name: wide.columns}
-    return [Table(name, columns[name], rows) for name, rows in found.items() if rows]
+    long = [row for one in job.job.ranks for row in _long(one, numbers[one.file])]
+    found = (
+        BY_NAME["nccl_summary_implicit_sync"].table(_by_kind(job)),
+        BY_NAME["nccl_summary_long"].table(_summary(job.job.ranks, with_node=True)),
+        BY_NAME["nccl_long"].table(long),
+        _wide(job, numbers),
+        BY_NAME["straggler_summary"].table(_stragglers(job)),
+    )
+    return [table for table in found if table.rows]
 
 
 def _group(group: Group | None) -> tuple[str, str | None, int | None]:

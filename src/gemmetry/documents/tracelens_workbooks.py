@@ -204,12 +204,9 @@ def trace_workbook(report: TraceReport) -> bytes:
         RequestError: XlsxWriter is not installed.
         StorageError: it is large, and the temporary files for it cannot be written.
     """
-    return workbook([*report.tables, _notes(report), columns_sheet(report.tables)], _LOOKS)
-
-
-def _notes(report: TraceReport) -> Table:
     own = [("this report", note) for note in (*report.notes, *left_out(report.tables))]
-    return Table("notes", (Column("about"), Column("note")), [*own, *NOTES])
+    notes = Table("notes", (Column("about"), Column("note")), [*own, *NOTES])
+    return workbook([*report.tables, notes, columns_sheet(report.tables)], _LOOKS)
 
 
 def columns_sheet(tables: Iterable[Table]) -> Table:
