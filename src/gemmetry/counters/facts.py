@@ -370,11 +370,8 @@ class Facts:
     @cached_property
     def sections(self) -> frozenset[str]:
         """The sections of Nsight Compute that were collected."""
-        marked = (
-            name
-            for name, marks in SECTION_MARKS.items()
-            if all(self.launch.value(one) is not None for one in marks)
-        )
+        marked = (name for name, marks in SECTION_MARKS.items()
+                  if None not in map(self.launch.value, marks))  # fmt: skip
         return self.launch.table.sections.union(marked)
 
     def collect(self, concepts: Iterable[str | Concept] = (), sections: Iterable[str] = ()) -> str:

@@ -112,7 +112,13 @@ def comparison_page(found: CounterComparison) -> str:
              ("Shares of the stalls", compared_stalls(first, one))],
             [("Metrics", Table(f"changes {number}", columns, rows))], _FILE, fluid=True,
         ))  # fmt: skip
-    sections.append(_unmatched(found))
+    unmatched = Table("unmatched", (Column("report"), Column("kernel")), list(found.unmatched))
+    # Kernels without a counterpart.
+    sections.append(page_section(
+        "unmatched", "Only in one", "Kernels that only one report has",
+        "There is nothing to compare them with; --kernel REGEX selects what is compared.",
+        sheets=[("", unmatched)], file=_FILE, fluid=True,
+    ))  # fmt: skip
     return rendered_page(
         title=" · ".join(one.label for one in found.reports),
         identity=[*(f"{one.label} = {cut(one.source)}" for one in found.reports),
@@ -163,17 +169,6 @@ def _items(items: Iterable[ChecklistItem]) -> list[tuple[str, ...]]:
                      for text in (measured_text(one), one.target)), one.answer, one.remark)
         for one in items
     ]  # fmt: skip
-
-
-def _unmatched(found: CounterComparison) -> dict[str, Any]:
-    """Kernels without a counterpart."""
-    columns = (Column("report"), Column("kernel"))
-    return page_section(
-        "unmatched", "Only in one", "Kernels that only one report has",
-        "There is nothing to compare them with; --kernel REGEX selects what is compared.",
-        sheets=[("", Table("unmatched", columns, [list(pair) for pair in found.unmatched]))],
-        file=_FILE, fluid=True,
-    )  # fmt: skip
 
 
 def stall_figure(one: DiagnosedLaunch) -> Figure | None:

@@ -45,11 +45,8 @@ def atomics(facts: Facts) -> Iterator[Claim]:
     )
     sectors = facts.value("atomic_sectors")
     exchanged = facts.total("l2_read_bytes_from_sm", "l2_write_bytes_from_sm")
-    is_small = (
-        sectors is not None
-        and exchanged is not None
-        and 100 * 32 * sectors < _OF_L2 * exchanged.value
-    )
+    little = 0.0 if exchanged is None else _OF_L2 * exchanged.value
+    is_small = sectors is not None and 100 * SECTOR_BYTES * sectors < little
     if requests is not None and requests.value >= _SHARE and not is_small:
         yield _atomics(requests, "requests to global memory", frozenset({"atomics", "l2"}))
     shared = share_of(
