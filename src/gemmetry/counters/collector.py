@@ -23,7 +23,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -420,8 +420,7 @@ def _part(collected: Collected, name: str, folder: Path, page: str, launches: in
     description = json.loads(whole.description.read_text(encoding="utf-8"))
     description |= {"launches": launches, "notes": [*description["notes"], note]}
     files.description.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-    notes = (*collected.notes, note)
-    return Collected(files=files, launches=launches, passes=collected.passes, notes=notes)
+    return replace(collected, files=files, launches=launches, notes=(*collected.notes, note))
 
 
 _PRINTED = re.compile(rb"^ +Section: .+\r?\n(?:.+\n)? +Metric Name +Metric Unit", re.MULTILINE)

@@ -63,14 +63,13 @@ class SideBySide:
     @property
     def conclusions(self) -> list[str]:
         """What the document's thresholds conclude, without what they only show."""
-        return [one.answer for one in self.checklist if one.answer.endswith(_CONCLUDES)]
+        return [one.answer for one in self.checklist if one.answer.endswith(" bound")]
 
 
 _NO_SHARE = (
     "no share of the time, but 100 times the warps that wait when an instruction is issued; "
     "--section WarpStateStats collects the shares"
 )
-_CONCLUDES = " bound"
 _ABSENT = "not in the report"
 
 

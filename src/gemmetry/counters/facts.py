@@ -89,7 +89,6 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in listed("units.csv", Unit)
 """In the order in which the document of a diagnosis lists them."""
 
 
-_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 
@@ -117,7 +116,7 @@ ISSUING = frozenset(one.name for one in _STATES if one.where == "states")
 
 def metric_of(reason: str) -> str:
     """The metric with the warps that wait for `reason`, per issue."""
-    return _METRIC.format(reason)
+    return f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
 
 
 def warps_waiting(launch: ProfiledLaunch, reason: str) -> tuple[float, str] | None:

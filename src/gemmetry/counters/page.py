@@ -52,7 +52,6 @@ _ABOUT = (
     "the launch."
 )
 _MOST_STALLS = 8
-_STALL_AXIS = "% of the time of the warps"
 
 
 def diagnosis_page(launches: Sequence[DiagnosedLaunch], problems: Sequence[str]) -> str:
@@ -208,7 +207,7 @@ def _stall_bars(names: Sequence[str], traces: list[dict[str, Any]]) -> Figure:
     return {
         "traces": traces,
         "layout": {"barmode": "group", "yaxis": {"autorange": "reversed"},
-                   "xaxis": {"title": _STALL_AXIS, "rangemode": "tozero"}},
+                   "xaxis": {"title": "% of the time of the warps", "rangemode": "tozero"}},
         "height": 120 + (20 + 15 * len(traces)) * len(names), "wide": True,
     }  # fmt: skip
 

@@ -228,10 +228,6 @@ _BY_OPERATOR = tuple(
 )  # fmt: skip
 
 
-_BY_KERNEL = (("multi_tensor_apply", "multi_tensor_apply"), ("elementwise", "elementwise"),
-              ("reduce", "reduce"))  # fmt: skip
-
-
 def operator_category(operator: str, kernel: str, *, kernel_is_gemm: bool = False) -> str:
     """What an operator does, in the words of TraceLens' ``op category``.
 
@@ -246,9 +242,9 @@ def operator_category(operator: str, kernel: str, *, kernel_is_gemm: bool = Fals
         if pattern.search(operator):
             return category
     if kernel.startswith("void at::native"):
-        for word, category in _BY_KERNEL:
+        for word in ("multi_tensor_apply", "elementwise", "reduce"):
             if word in kernel[:200]:
-                return category
+                return word
     return "GEMM" if kernel_is_gemm else "other"
 
 

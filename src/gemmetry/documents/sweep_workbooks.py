@@ -192,9 +192,8 @@ def _gemms(report: TraceLensReport, rank: int) -> Iterator[RankGemm]:
 
 def _summary(report: TraceLensReport) -> Table:
     """The sheet with all columns that ours has; empty cells where it lacks one."""
-    columns = BY_NAME[SOURCE].columns
-    sheet = report.sheet(SOURCE)
-    return Table(SOURCE, columns, [[row.get(c.name) for c in columns] for row in sheet.rows()])
+    columns, rows = BY_NAME[SOURCE].columns, report.sheet(SOURCE).rows()
+    return Table(SOURCE, columns, [[row.get(c.name) for c in columns] for row in rows])
 
 
 _LOOKS = Looks(widths={

@@ -37,7 +37,6 @@ commit 1b1610fc: ``gfx9_block_info.h`` of aqlprofile, ``mi_gpu_spec.yaml`` of ro
 
 CHIPS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
-_CATALOGUE = Path(__file__).with_name("amd_counters.txt")
 _INSTANCES = re.compile(r"((?:TA|TCA|TCC|TCP|TD)_\w+?)_(?:sum|avr|max|min)")
 _OTHER_BLOCKS = {"SQC": "SQ"}
 """Prefix of a counter's name -> block, where they differ."""
@@ -147,7 +146,7 @@ def _catalogue() -> dict[str, tuple[_Entry, ...]]:
     """Name -> its entries; a derived counter has one for each way to compute it."""
     found: dict[str, tuple[_Entry, ...]] = {}
     chips: tuple[str, ...] = ()
-    for line in _CATALOGUE.read_text().splitlines():
+    for line in Path(__file__).with_name("amd_counters.txt").read_text().splitlines():
         if line.startswith("["):
             chips = tuple(line.strip("[]").split())
         elif " = " in line:

@@ -39,7 +39,6 @@ about 10 GB/s, so little of it can be taken in that time."""
 _NO_LIMIT_BYTES = 2**62
 """More memory than any machine has; v1 reports nearly 2**63 where a group has no limit."""
 
-_CGROUPS = Path("sys/fs/cgroup")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -226,7 +225,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
     """Folders of this process's control groups that may limit `controller`: its own and those
     above, of both versions. Inside a container the path may be one of the host's, which does not
     exist there; the mount point is then the container's own group, and comes last."""
-    cgroups = root / _CGROUPS
+    cgroups = root / "sys/fs/cgroup"
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers == "":

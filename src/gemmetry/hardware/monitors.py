@@ -222,7 +222,6 @@ class NvmlObserver(ReadingObserver):
         return handle
 
 
-_POWERCAP = Path("/sys/class/powercap")
 _PACKAGES = "intel-rapl:?"
 """The zone of each package, of AMD's processors too; zones within have another colon (Linux,
 Documentation/power/powercap/powercap.rst)."""
@@ -248,7 +247,7 @@ class RaplCounter:
     """The energy of all packages, whatever runs on them. Its counters overflow every few minutes;
     :meth:`energy_j` continues."""
 
-    def __init__(self, folder: Path = _POWERCAP) -> None:
+    def __init__(self, folder: Path = Path("/sys/class/powercap")) -> None:
         self._folder = folder
         self._zones = sorted(folder.glob(_PACKAGES))
         self._last = dict.fromkeys(self._zones, 0)
@@ -312,9 +311,6 @@ class RunDelay:
         return max(0.0, waited / 1e9 / max(time.perf_counter() - began, 1e-9))
 
 
-_SYSFS_CPUS = Path("/sys/devices/system/cpu")
-_STAT = Path("/proc/stat")
-
 OTHERS_SHARE = "others_cpu_share"
 """The share of the usable processors' time that went to other programs or to the hypervisor over
 the last :data:`WINDOW_S` of sampling."""
@@ -336,8 +332,9 @@ class CpuObserver(ReadingObserver):
     """
 
     def __init__(
-        self, sysfs: Path = _SYSFS_CPUS, stat: Path = _STAT, tasks: Path | None = None
-    ) -> None:
+        self, sysfs: Path = Path("/sys/devices/system/cpu"), stat: Path = Path("/proc/stat"),
+        tasks: Path = _TASKS,
+    ) -> None:  # fmt: skip
         self._cores = usable_cpus()
         self._names = {f"cpu{core}" for core in self._cores}
         self._clock = sysfs / f"cpu{self._cores[0]}" / "cpufreq" / "scaling_cur_freq"
@@ -345,7 +342,7 @@ class CpuObserver(ReadingObserver):
         super().__init__()
         self._stat = stat
         self._began: tuple[float, float, float] | None = None
-        self._run_delay = RunDelay() if tasks is None else RunDelay(tasks)
+        self._run_delay = RunDelay(tasks)
         self._window: deque[tuple[float, float]] = deque()
 
     def start(self) -> None:
