@@ -6,26 +6,30 @@ tile, other ways to compute s8, fp8 and gelu.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, F32, DType, Scaling, TensorSpec
+from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, F32, DType, TensorSpec
 from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.references import to_logical
-from gemmetry.numerics.storage import numpy_dtype, quantize, round_to_tf32, to_float32, to_float64
+from gemmetry.numerics.storage import numpy_dtype, quantize, round_to_tf32, to_float64
 from gemmetry.selftest.emulator import (
     Array,
+    Change,
     Kernels,
     Racing,
+    ReturnsOwn,
     Tile,
     TiledGemm,
     given,
     instead,
     padded,
     result,
+    through,
 )
 
 FP8_SUM_BITS = 14
@@ -43,16 +47,9 @@ def truncated(values: Array, bits: int) -> Array:
     return (np.ascontiguousarray(values).view(np.int64) & mask).view(np.float64)
 
 
-class F16Sums(TiledGemm):
-    format: DType = F16
-
-    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
-        total = super().multiply_add(accumulator, a, b)
-        return to_float32(quantize(total, self.format))
-
-
-class Bf16Sums(F16Sums):
-    format = BF16
+def clamped(values: Array, dtype: DType) -> Array:
+    """`values`, and the largest number of a format in place of those beyond it."""
+    return np.clip(values, -dtype.maximum, dtype.maximum)
 
 
 class TruncatesSums(TiledGemm):
@@ -76,53 +73,21 @@ class FastFp8Sums(TruncatesSums):
     bits = FP8_SUM_BITS
 
 
-class RoundsInputs(TiledGemm):
-    """Rounds what it loads to another format."""
-
-    rounded_input: Callable[[Array], Array]
-
-    def load_a(self, tile: Tile, step: int) -> Array:
-        return self.rounded_input(super().load_a(tile, step))
-
-    def load_b(self, tile: Tile, step: int) -> Array:
-        return self.rounded_input(super().load_b(tile, step))
-
-
-def loading(change: Callable[[Array], Array]) -> type[RoundsInputs]:
+def loading(change: Change, base: type[TiledGemm] = TiledGemm) -> type[TiledGemm]:
     """A class that changes what it loads."""
-    return type("ChangesInputs", (RoundsInputs,), {"rounded_input": staticmethod(change)})
+    for stage in ("load_a", "load_b"):
+        base = result(stage, lambda g, block, tile, step: change(block), base)
+    return base
 
 
-def _through(dtype: DType) -> Callable[[Array], Array]:
-    return lambda block: to_float32(quantize(block, dtype))
-
-
-class Tf32Inputs(RoundsInputs):
-    rounded_input = staticmethod(round_to_tf32)
-
-
-def _without_lower_half(values: Array, added: int = 0) -> Array:
-    """float32 `values`, whose bits are increased by `added`, cut off to 16 bits."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) + np.uint32(added)
-    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
-
-
-class RoundsTiesAway(TiledGemm):
-    """Adds half a bf16 ulp and truncates, so halfway cases are rounded away from zero, not to
-    even."""
-
-    def rounded(self, values: Array) -> Array:
-        up = _without_lower_half(values, 0x8000)
-        return quantize(np.where(np.isfinite(values), up, values), self.signature.result)
+def _without_lower_half(values: Array, added: npt.ArrayLike = 0) -> Array:
+    """Finite float32 `values`, whose bits are increased by `added`, cut off to 16 bits."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) + np.asarray(added, np.uint32)
+    return np.where(np.isfinite(values), (bits & np.uint32(0xFFFF0000)).view(np.float32), values)
 
 
 class SwapsAlphaBeta(TiledGemm):
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        s, dtype = self.signature, values.dtype.type
-        values = values * dtype(s.beta)
-        if s.beta == 0:
-            return values
-        return np.asarray(values + dtype(s.alpha) * self.tensor("addend", tile, values.dtype))
+    alpha, beta = TiledGemm.beta, TiledGemm.alpha
 
 
 class RepeatsRowScale(TiledGemm):
@@ -172,12 +137,6 @@ class ScalesAsExponents(TiledGemm):
         scales = super().scales(role, place)
         exponent = np.rint(np.log2(np.abs(scales)))
         return np.asarray(np.exp2(np.clip(exponent, -127, 127)), scales.dtype)
-
-
-class IgnoresScaleOfB(TiledGemm):
-    def scale_b(self, tile: Tile) -> Array:
-        assert self.signature.scaling is Scaling.TENSOR
-        return super().scale_a(tile)
 
 
 _S8_OFFSET = 128
@@ -298,20 +257,11 @@ PROMOTION_INTERVAL = 128
 """The products after which an fp8 sum moves to float32 (DeepSeek-V3 report, section 3.5.2)."""
 
 
-class ReversedK(TiledGemm):
-    def mainloop(self, tile: Tile, steps: range) -> Array:
-        total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
-        for step in reversed(steps):
-            total = self.multiply_add(total, self.load_a(tile, step), self.load_b(tile, step))
-        return total
-
-
 class KahanSum(TiledGemm):
     """Compensated summation over the steps (Kahan 1965)."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
-        total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
-        lost = np.zeros_like(total)
+        total, lost = self.zeros(), self.zeros()
         for step in steps:
             term = self.load_a(tile, step) @ self.load_b(tile, step) - lost
             following = total + term
@@ -330,20 +280,9 @@ class PairwiseSum(TiledGemm):
 
 
 class TruncatingSums(TruncatesSums):
-    """Adds a block of products exactly and truncates the sum to 24 bits, as tensor cores do."""
+    """Truncates the sum to 24 bits, as tensor cores do."""
 
-    block = 16
     bits = F32.significand_bits
-
-
-class Tf32TensorCore(TruncatingSums):
-    """Uses tf32 inputs, eight products at a time."""
-
-    block = 8
-
-
-class Tf32ByPolicy(Tf32Inputs, Tf32TensorCore):
-    """Rounds f32 inputs to tf32, as it declares."""
 
 
 class ThreeBf16(TiledGemm):
@@ -395,10 +334,8 @@ class StochasticRounding(TiledGemm):
         self.dice = np.random.default_rng()
 
     def rounded(self, values: Array) -> Array:
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        added = self.dice.integers(0, 2**16, bits.shape, dtype=np.uint32)
-        chosen = ((bits + added) & np.uint32(0xFFFF0000)).view(np.float32)
-        return quantize(np.where(np.isfinite(values), chosen, values), BF16)
+        added = self.dice.integers(0, 2**16, values.shape, dtype=np.uint32)
+        return quantize(_without_lower_half(values, added), BF16)
 
 
 class NegativeZeros(TiledGemm):
@@ -414,31 +351,19 @@ class NegativeZeros(TiledGemm):
         return block
 
 
-class Saturating(TiledGemm):
-    """Casts to e4m3 saturate at its largest number, as CUDA's conversions do by default."""
-
-    def rounded(self, values: Array) -> Array:
-        largest = self.signature.result.maximum
-        return super().rounded(np.clip(values, -largest, largest))
-
-
 class SwapsOperands(TiledGemm):
     """Computes tiles of the transposed product, Bᵀ·Aᵀ, as kernels for few rows do."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
-        swapped = super().multiply_add(accumulator.T, b.T, a.T)
-        return np.asarray(swapped.T)
+        return np.asarray(super().multiply_add(accumulator.T, b.T, a.T).T)
 
 
-class ReturnsView(TiledGemm):
+class ReturnsView(ReturnsOwn):
     """Computes into memory of its own whose rows are longer than N, and returns a view of it."""
-
-    writes_output = False
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         shape = (*output.shape[:-1], output.shape[-1] + 24)
-        view = np.empty(shape, output.dtype)[..., : output.shape[-1]]
-        return super().launch(inputs, view)
+        return super().launch(inputs, np.empty(shape, output.dtype)[..., : output.shape[-1]])
 
 
 class StoresWholeTiles(TiledGemm):
@@ -463,10 +388,7 @@ class Strassen(TiledGemm):
 
     def run_grid(self) -> None:
         for batch in range(self.batch):
-            even_a = (self.m + self.m % 2, self.k + self.k % 2)
-            even_b = (even_a[1], self.n + self.n % 2)
-            a = _quarters(padded(self.problem.a[batch], even_a))
-            b = _quarters(padded(self.problem.b[batch], even_b))
+            a, b = _quarters(self.problem.a[batch]), _quarters(self.problem.b[batch])
             c = self.recombined(*a, *b)[: self.m, : self.n]
             for tile in self.tiles():
                 if tile.batch == batch:
@@ -481,15 +403,14 @@ class Strassen(TiledGemm):
         p2, p3 = (a21 + a22) @ b11, a11 @ (b12 - b22)
         p4, p5 = a22 @ (b21 - b11), (a11 + a12) @ b22
         p6, p7 = (a21 - a11) @ (b11 + b12), (a12 - a22) @ (b21 + b22)
-        upper = np.concatenate([p1 + p4 - p5 + p7, p3 + p5], axis=1)
-        lower = np.concatenate([p2 + p4, p1 - p2 + p3 + p6], axis=1)
-        return np.concatenate([upper, lower])
+        return np.block([[p1 + p4 - p5 + p7, p3 + p5], [p2 + p4, p1 - p2 + p3 + p6]])
 
 
-def _quarters(matrix: Array) -> tuple[Array, Array, Array, Array]:
-    rows, columns = matrix.shape[0] // 2, matrix.shape[1] // 2
-    upper, lower = matrix[:rows], matrix[rows:]
-    return upper[:, :columns], upper[:, columns:], lower[:, :columns], lower[:, columns:]
+def _quarters(matrix: Array) -> list[Array]:
+    """The quarters of a matrix, which is padded to even sizes."""
+    rows, columns = matrix.shape
+    even = padded(matrix, (rows + rows % 2, columns + columns % 2))
+    return [part for half in np.vsplit(even, 2) for part in np.hsplit(half, 2)]
 
 
 class FusedMultiplyAdd(TiledGemm):
@@ -520,9 +441,6 @@ class SplitK(TiledGemm):
         self.arrived = np.zeros(self.tile_count, np.int64)
 
     def before(self) -> None:
-        self.reset_semaphore()
-
-    def reset_semaphore(self) -> None:
         self.arrived[:] = 0
 
     def slice_steps(self, index: int) -> range:
@@ -552,15 +470,10 @@ class SplitKAtomics(SplitK):
     differ from launch to launch."""
 
     def before(self) -> None:
-        super().before()
-        self.clear_sums()
-
-    def clear_sums(self) -> None:
         self.workspace[:, 0] = 0
 
     def compute(self, tile: Tile) -> None:
-        order = self.chance.sample(range(self.slices), self.slices)
-        for index in order:
+        for index in self.chance.sample(range(self.slices), self.slices):
             self.workspace[tile.number, 0] += self.mainloop(tile, self.slice_steps(index))
         self.epilogue(tile, self.workspace[tile.number, 0])
 
@@ -635,14 +548,23 @@ class ReadsPeerTooEarly(Racing, StreamK):
 
 
 KERNELS: Kernels = {
+    "f16_sums": result("multiply_add", lambda g, total, *_: through(total, F16)),
+    "bf16_sums": result("multiply_add", lambda g, total, *_: through(total, BF16)),
+    "tf32_inputs": loading(round_to_tf32),
+    # Rounds f32 inputs to tf32, as it declares.
+    "tf32_by_policy": loading(round_to_tf32, TruncatingSums),
+    "reversed_k": instead("mainloop", lambda g, tile, steps: g.added(g.zeros(), tile, steps[::-1])),
     "swallows_nan": loading(lambda block: np.where(np.isnan(block), np.float32(0), block)),
     # Every bf16 number of ordinary magnitude is also an f16 number; large ones overflow.
-    "f16_inputs": loading(_through(F16)),
-    "fp8_inputs": loading(_through(E4M3)),
+    "f16_inputs": loading(lambda block: through(block, F16)),
+    "fp8_inputs": loading(lambda block: through(block, E4M3)),
+    "ignores_scale_of_b": instead("scale_b", TiledGemm.scale_a),
+    # Casts saturate at the format's largest number, as CUDA's conversions to e4m3 do by default.
+    "saturating": given("rounded", lambda g, values: clamped(values, g.signature.result)),
+    # Adds half a bf16 ulp and truncates, so halfway cases are rounded away from zero, not to even.
+    "rounds_ties_away": given("rounded", lambda g, values: _without_lower_half(values, 0x8000)),
     # Converts float32 to bf16 by cutting off the lower half instead of rounding.
-    "truncates_result": instead(
-        "rounded", lambda g, values: quantize(_without_lower_half(values), g.signature.result)
-    ),
+    "truncates_result": given("rounded", lambda g, values: _without_lower_half(values)),
     # The error is too small for tolerances of one per cent.
     "scales_result": result("scaled", lambda g, result, tile, values: result * np.float32(1.001)),
     "scale_layout_transposed": instead(
@@ -651,15 +573,11 @@ KERNELS: Kernels = {
         ScaleLayout,
     ),
     # Unpacks B's rows in pairs, as two 4-bit numbers of a byte, in the wrong order.
-    "swaps_pairs": result(
-        "load_b", lambda g, block, tile, step: np.asarray(block[np.arange(g.tile_k) ^ 1])
-    ),
+    "swaps_pairs": result("load_b", lambda g, block, tile, step: block[np.arange(g.tile_k) ^ 1]),
     # f32 counts exactly only to 2^24, and s32 is promised.
     "f32_sums": instead(
         "multiply_add",
-        lambda g, accumulator, a, b: np.asarray(accumulator.astype(np.float32) + a @ b).astype(
-            np.int32
-        ),
+        lambda g, accumulator, a, b: (accumulator.astype(np.float32) + a @ b).astype(np.int32),
     ),
     # Sums of pairs saturate at the largest s16. Of s8 products, only two of -128 ·
     # -128 exceed it.
@@ -680,11 +598,11 @@ KERNELS: Kernels = {
     "relu_by_max_num": instead("relu", lambda g, values: np.fmax(values, 0)),
     # The workspace of the atomics is zero when it is allocated, and never cleared
     # again.
-    "sums_not_cleared": instead("clear_sums", lambda g: None, SplitKAtomics),
+    "sums_not_cleared": instead("before", lambda g: None, SplitKAtomics),
     # From the second launch on, no block recognises itself as the last.
-    "semaphore_not_reset": instead("reset_semaphore", lambda g: None, SplitK),
+    "semaphore_not_reset": instead("before", lambda g: None, SplitK),
     # The workspace of the slices holds bf16 numbers, although f32 sums are promised.
     "rounds_partials": given(
-        "contribute", lambda g, tile, index, partial: to_float32(quantize(partial, BF16)), SplitK
+        "contribute", lambda g, tile, index, partial: through(partial, BF16), SplitK
     ),
 }

@@ -9,26 +9,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmetry.domain.operation import Conv2dShape, EpilogueStep
+from gemmetry.domain.operation import F16, Conv2dShape
 from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import to_float32
 from gemmetry.selftest.emulator import (
     Array,
+    Change,
     Kernels,
+    ReturnsOwn,
     Tile,
     TiledGemm,
     given,
     instead,
     result,
+    through,
     where,
 )
-from gemmetry.selftest.scale import BlockScaled
+from gemmetry.selftest.scale import factored
 
 _TINY, _HUGE = 1e-30, 1e30
-_LONG_K = 4000
-_SPLIT_K = 512
-_LARGE = 2**18
-_SAMPLE = 16
 
 
 # Sizes -------------------------------------------------------------------------------------------
@@ -41,7 +40,7 @@ class SquareResultMirrored(TiledGemm):
         if self.m == self.n:
             c = self.problem.c
             for one in c:
-                one[...] = np.tril(one) + np.tril(one, -1).T
+                one[...] = _mirrored(one)
 
 
 class TiledConvolution(TiledGemm):
@@ -142,25 +141,13 @@ class PartsDoNotMatch(TiledGemm):
         self.problem.a[..., :half] + self.problem.a[..., half:]
 
 
-class ReturnsOther(TiledGemm):
-    """Returns something else than C for some shapes."""
+def returning(other: Change) -> type[TiledGemm]:
+    """A class that returns something else than C for some shapes."""
 
-    writes_output = False
+    def launch(g: TiledGemm, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        return other(g, inputs, TiledGemm.launch(g, inputs, output.copy()))
 
-    other: Callable[[Sequence[HostBuffer], HostBuffer], Any]
-    """What is returned; C where the shape is none of those."""
-
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        return self.other(inputs, super().launch(inputs, output.copy()))
-
-
-# Ends of formats ---------------------------------------------------------------------------------
-
-
-class SmallBlockFactors(BlockScaled):
-    def factors(self, factors: Array) -> Array:
-        wide = to_float32(factors)
-        return np.where(wide < 2.0**-6, np.float32(0), wide)
+    return instead("launch", launch, ReturnsOwn)
 
 
 # Special numbers ---------------------------------------------------------------------------------
@@ -186,92 +173,29 @@ class RoundsNan(TiledGemm):
 # Factors -----------------------------------------------------------------------------------------
 
 
-class AddsForMinusOne(TiledGemm):
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        result = super().scaled(tile, values)
-        if (self.signature.alpha, self.signature.beta) == (1, -1):
-            result = result + 2 * self.tensor("addend", tile, values.dtype)
-        return result
-
-
 # Structure that is guessed -----------------------------------------------------------------------
 
 
-class Guesses(TiledGemm):
-    """Looks at a few elements, and trusts that the rest is alike."""
-
-    def before(self) -> None:
-        self.problem.a, self.problem.b = self.problem.a.copy(), self.problem.b.copy()
-        for a, b in zip(self.problem.a, self.problem.b, strict=True):
-            self.guess(a, b)
-
-    guess: Callable[[Array, Array], None]
-    """Changes A and B, of one batch, where the guess is made."""
+def guessing(stage: str, looks_so: Change, guess: Change) -> type[TiledGemm]:
+    """A class that looks at a few elements of a matrix, and takes the rest for alike."""
+    return instead(
+        stage, lambda g, batch: np.stack([guess(x) if looks_so(x) else x for x in batch])
+    )
 
 
-class IdentityByDiagonal(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        if len(b) == b.shape[1] and (np.diag(b) == 1).all():
-            b[...] = np.eye(len(b))
+def _identity(matrix: Array) -> Array:
+    return np.eye(len(matrix), dtype=matrix.dtype)
 
 
-class ZeroBySample(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        if not np.diag(a)[::_SAMPLE].any():
-            a[...] = 0
+def _mirrored(matrix: Array) -> Array:
+    return np.asarray(np.tril(matrix) + np.tril(matrix, -1).T)
 
 
-class SymmetricByEdges(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        if len(a) == a.shape[1] and (a[0] == a[:, 0]).all() and (a[-1] == a[:, -1]).all():
-            a[...] = np.tril(a) + np.tril(a, -1).T
-
-
-class EqualRowsByTwo(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        if len(a) > 2 and (a[0] == a[1]).all():
-            a[...] = a[0]
-
-
-class ConstantColumnsByEnds(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        if len(b) > 2 and (b[0] == b[-1]).all():
-            b[...] = b[0]
-
-
-class SparseByFirstColumn(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        if len(b) >= 4 and not b[np.arange(len(b)) % 4 >= 2, 0].any():
-            b[np.arange(len(b)) % 4 >= 2] = 0
-
-
-class ZeroBySum(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        a[a.sum(axis=1) == 0] = 0
-
-
-class NoBiasByFirst(TiledGemm):
-    def fused(self, tile: Tile, values: Array) -> Array:
-        bias = self.problem.tensors["bias"]
-        if EpilogueStep.BIAS in self.signature.epilogue and not (bias[0] or bias[-1]):
-            return values
-        return super().fused(tile, values)
-
-
-class FactorsByFirst(TiledGemm):
-    def scale_a(self, tile: Tile) -> Array:
-        whole = self.problem.tensors["scale_a"]
-        factors = super().scale_a(tile)
-        return np.ones_like(factors) if whole.reshape(-1)[0] == 1 else factors
+def _sparse(b: Array) -> Array:
+    return np.where(np.arange(len(b))[:, np.newaxis] % 4 < 2, b, 0)
 
 
 # Right -------------------------------------------------------------------------------------------
-
-
-class RecognisesIdentity(Guesses):
-    def guess(self, a: Array, b: Array) -> None:
-        if len(b) == b.shape[1] and np.array_equal(b, np.eye(len(b), dtype=b.dtype)):
-            b[...] = np.eye(len(b))
 
 
 class CompressesZeros(TiledGemm):
@@ -335,27 +259,65 @@ class RoundsByBits(RoundsNan):
 
 KERNELS: Kernels = {
     "elements_in_18_bits": where(
-        "store", lambda g, tile, block: tile.row * g.n + tile.column < _LARGE
+        "store", lambda g, tile, block: tile.row * g.n + tile.column < 2**18
     ),
     "three_matrices": where("store", lambda g, tile, block: tile.batch < 3),
-    "wide_for_odd": instead(
-        "other",
-        lambda g, inputs, output: output.astype(np.float64) if g.n % 2 else output,
-        ReturnsOther,
+    "wide_for_odd": returning(lambda g, _, c: c.astype(np.float64) if g.n % 2 else c),
+    "nothing_for_one_row": returning(lambda g, _, c: None if g.m == 1 else c),
+    "vector_for_one_column": returning(lambda g, _, c: c[..., 0] if g.n == 1 else c),
+    "input_for_identity": returning(
+        lambda g, inputs, c: (
+            inputs[0] if g.n == g.k and np.array_equal(g.problem.b[0], np.eye(g.k)) else c
+        )
     ),
-    "nothing_for_one_row": instead(
-        "other", lambda g, inputs, output: None if g.m == 1 else output, ReturnsOther
+    "small_block_factors": factored(
+        "factors", lambda f: np.where(to_float32(f) < 2.0**-6, 0, to_float32(f))
     ),
-    "vector_for_one_column": instead(
-        "other", lambda g, inputs, output: output[..., 0] if g.n == 1 else output, ReturnsOther
+    "adds_for_minus_one": result(
+        "beta", lambda g, beta: 1.0 if (g.signature.alpha, beta) == (1, -1) else beta
     ),
-    "input_for_identity": instead(
-        "other",
-        lambda g, inputs, output: (
-            inputs[0] if g.n == g.k and np.array_equal(g.problem.b[0], np.eye(g.k)) else output
+    "identity_by_diagonal": guessing(
+        "seen_b",
+        lambda b: len(b) == b.shape[1] and (np.diag(b) == 1).all(),
+        _identity,
+    ),
+    "zero_by_sample": guessing("seen_a", lambda a: not np.diag(a)[::16].any(), np.zeros_like),
+    "symmetric_by_edges": guessing(
+        "seen_a",
+        lambda a: np.array_equal(a[0], a[:, 0]) and np.array_equal(a[-1], a[:, -1]),
+        _mirrored,
+    ),
+    "equal_rows_by_two": guessing(
+        "seen_a",
+        lambda a: len(a) > 2 and (a[0] == a[1]).all(),
+        lambda a: a[:1].repeat(len(a), axis=0),
+    ),
+    "constant_columns_by_ends": guessing(
+        "seen_b",
+        lambda b: len(b) > 2 and (b[0] == b[-1]).all(),
+        lambda b: b[:1].repeat(len(b), axis=0),
+    ),
+    "sparse_by_first_column": guessing(
+        "seen_b",
+        lambda b: len(b) >= 4 and np.array_equal(_sparse(b)[:, 0], b[:, 0], equal_nan=True),
+        _sparse,
+    ),
+    "zero_by_sum": instead(
+        "seen_a", lambda g, a: np.where(a.sum(axis=-1, keepdims=True) == 0, 0, a)
+    ),
+    "no_bias_by_first": result(
+        "fused",
+        lambda g, fused, tile, values: (
+            fused if g.problem.tensors["bias"][[0, -1]].any() else values
         ),
-        ReturnsOther,
     ),
+    "factors_by_first": result(
+        "scale_a",
+        lambda g, factors, tile: (
+            np.ones_like(factors) if g.problem.tensors["scale_a"].flat[0] == 1 else factors
+        ),
+    ),
+    "recognises_identity": guessing("seen_b", lambda b: np.array_equal(b, _identity(b)), _identity),
     "tiny_results": given("rounded", lambda g, values: np.where(np.abs(values) < _TINY, 0, values)),
     "huge_results": given(
         "rounded",
@@ -376,9 +338,7 @@ KERNELS: Kernels = {
     ),
     "long_sums_in_f16": result(
         "mainloop",
-        lambda g, total, tile, steps: (
-            to_float32(total.astype(np.float16)) if g.k > _LONG_K else total
-        ),
+        lambda g, total, tile, steps: through(total, F16) if g.k > 4000 else total,
     ),
     "cleans_factors": result(
         "scale_b", lambda g, result, tile: np.clip(result, -(2.0**40), 2.0**40).astype(np.float32)
@@ -394,13 +354,13 @@ KERNELS: Kernels = {
         "seen_a", lambda g, a: np.where(np.arange(g.k) == g.k - 1, 0, a) if g.k % 32 == 31 else a
     ),
     "splits_at_multiples": instead(
-        "seen_a", lambda g, a: a if g.k % _SPLIT_K else np.where(np.arange(g.k) >= g.k // 2, 0, a)
+        "seen_a", lambda g, a: a if g.k % 512 else np.where(np.arange(g.k) >= g.k // 2, 0, a)
     ),
     "five_columns": instead(
         "seen_b", lambda g, b: np.where(np.arange(5) == 4, 0, b) if g.n == 5 else b
     ),
     "three_rows_in_f16": instead(
-        "seen_a", lambda g, a: to_float32(a.astype(np.float16)) if g.m == 3 and g.n > 32 else a
+        "seen_a", lambda g, a: through(a, F16) if g.m == 3 and g.n > 32 else a
     ),
     "corner_of_two_tails": instead(
         "seen_a",

@@ -12,7 +12,16 @@ import numpy as np
 
 from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import to_float64
-from gemmetry.selftest.emulator import Array, Kernels, Tile, TiledGemm, instead, padded, where
+from gemmetry.selftest.emulator import (
+    Array,
+    Kernels,
+    ReturnsOwn,
+    Tile,
+    TiledGemm,
+    given,
+    instead,
+    where,
+)
 
 HONEST_CALLS = 96
 """Calls that a kernel computes before it starts to return cached results: more than verification
@@ -96,16 +105,11 @@ class ByAllAddresses(KeepsAnswers):
 class AfterManyCalls(KeepsAnswers):
     """Computes its first calls, and returns the last result for all others."""
 
-    def prepare(self) -> None:
-        super().prepare()
-        self.calls = 0
+    calls = 0
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
-        return 0
-
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         self.calls += 1
-        return super().launch(inputs, output)
+        return 0
 
     def trusts_memory(self) -> bool:
         return self.calls > HONEST_CALLS
@@ -115,10 +119,7 @@ class NotesWhenCallsEnd(TiledGemm):
     """Knows whether a call follows the previous one at once, as in a timed loop."""
 
     burst_s = BURST_S
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.ended_s = 0.0
+    ended_s = 0.0
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         result = super().launch(inputs, output)
@@ -196,10 +197,9 @@ class SkipsOwnResult(TiledGemm):
         return output
 
 
-class ReturnsInTurn(TiledGemm):
+class ReturnsInTurn(ReturnsOwn):
     """Returns results in a few buffers of its own, in turn."""
 
-    writes_output = False
     count = 2
 
     def prepare(self) -> None:
@@ -211,31 +211,18 @@ class ReturnsInTurn(TiledGemm):
         return super().launch(inputs, self.own[self.launches % self.count])
 
 
-class ReturnsNewBuffer(TiledGemm):
-    """Right: every result has newly allocated memory."""
-
-    writes_output = False
-
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        return super().launch(inputs, np.empty_like(output))
-
-
 class KeepsWorkspace(TiledGemm):
     """Right: accumulates in memory that it allocates once and clears at each launch."""
 
     def prepare(self) -> None:
-        self.workspace: Array | None = None
+        self.workspace = np.empty((self.tile_count, self.tile_m, self.tile_n), self.accumulator)
 
     def before(self) -> None:
-        if self.workspace is None:
-            shape = (self.tile_count, self.tile_m, self.tile_n)
-            self.workspace = np.empty(shape, self.accumulator)
         self.workspace[...] = 0
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
-        assert self.workspace is not None
         sums: Array = self.workspace[tile.number]
-        sums += padded(super().mainloop(tile, steps), (self.tile_m, self.tile_n))
+        sums += super().mainloop(tile, steps)
         return sums
 
 
@@ -262,6 +249,10 @@ class KeepsPlan(TiledGemm):
 
 
 KERNELS: Kernels = {
+    # Right: every result has newly allocated memory.
+    "returns_new_buffer": given(
+        "launch", lambda g, inputs, output: np.empty_like(output), ReturnsOwn
+    ),
     "by_content_of_a": instead("key", lambda g, inputs, output: inputs[0].tobytes(), KeepsAnswers),
     "by_content_of_b": instead("key", lambda g, inputs, output: inputs[1].tobytes(), KeepsAnswers),
     # Compares all of A and B, but not what is added to their product.

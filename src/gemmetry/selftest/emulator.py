@@ -24,7 +24,7 @@ import numpy as np
 
 from gemmetry.domain.contracts import Device, Executable
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.operation import F64, EpilogueStep, Operation, Scaling
+from gemmetry.domain.operation import F64, DType, EpilogueStep, Operation, Scaling
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.numerics.references import gelu, logical_tensors, to_logical
@@ -59,17 +59,22 @@ class Problem:
         self.output = output
         views = logical_tensors(operation, inputs)
         widen = to_float64 if operation.signature.accumulator is F64 else to_float32
-        self.a: Array = batched(widen(views["lhs"]), 3)
+        self.a: Array = batched(widen(views["lhs"]))
         """(batch, M, K) in float32 or float64, as registers would hold it."""
-        self.b: Array = batched(widen(views["rhs"]), 3)
+        self.b: Array = batched(widen(views["rhs"]))
         """(batch, K, N)."""
-        self.c: Array = batched(to_logical(output, operation.output), 3)
+        self.c: Array = batched(to_logical(output, operation.output))
         """(batch, M, N), the output itself."""
         self.tensors = {role: view for role, view in views.items() if role not in ("lhs", "rhs")}
 
 
-def batched(view: Array, rank: int) -> Array:
-    return view if view.ndim == rank else view[np.newaxis]
+def batched(view: Array) -> Array:
+    return view if view.ndim == 3 else view[np.newaxis]
+
+
+def through(values: Array, dtype: DType) -> Array:
+    """`values` rounded to another format, in float32."""
+    return to_float32(quantize(values, dtype))
 
 
 STEP_PARTS = ("fill", "read", "load_a", "load_b", "multiply_add")
@@ -91,6 +96,10 @@ class TiledGemm:
     """Whether the steps along K are done one at a time, through the ring. A class that changes one
     of their parts (:data:`STEP_PARTS`) works in this way. Any other computes all steps of a tile in
     one numpy call, which takes a tenth of the time for large K."""
+    alpha_behind = True
+    """Whether the epilogue multiplies by alpha."""
+    addend_behind = True
+    """Whether the epilogue adds beta · C."""
 
     def __init_subclass__(cls) -> None:
         changes = any(getattr(cls, part) is not getattr(TiledGemm, part) for part in STEP_PARTS)
@@ -123,12 +132,9 @@ class TiledGemm:
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         """One launch; returns the buffer that holds the result."""
         self.launches += 1
-        self.problem = Problem(self.operation, inputs, output)
+        self.problem = problem = Problem(self.operation, inputs, output)
         with np.errstate(all="ignore"):
-            self.problem.a, self.problem.b = (
-                self.seen_a(self.problem.a),
-                self.seen_b(self.problem.b),
-            )
+            problem.a, problem.b = self.seen_a(problem.a), self.seen_b(problem.b)
             self.before()
             self.run_grid()
             self.after()
@@ -183,7 +189,7 @@ class TiledGemm:
         """The sum over `steps` of tile_k products each, of which stages - 1 are loaded ahead."""
         if not self.one_by_one and self.accumulator in (self.load_dtype, np.int32):
             return self.all_steps(tile, steps)
-        accumulator = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        accumulator = self.zeros()
         for step in steps[: self.stages - 1]:
             self.fill(tile, step)
         for step in steps:
@@ -205,12 +211,22 @@ class TiledGemm:
             a[:, :whole].reshape(rows, count, self.tile_k).swapaxes(0, 1),
             b[:whole].reshape(count, self.tile_k, columns),
         )
-        accumulator = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        accumulator = self.zeros()
         total = accumulator[:rows, :columns]
         np.add.reduce(products, axis=0, out=total, initial=0)
         if rest:
             total += self.product(a[:, whole:], b[whole:])
         return accumulator
+
+    def zeros(self) -> Array:
+        """The sums of a tile before the loop."""
+        return np.zeros((self.tile_m, self.tile_n), self.accumulator)
+
+    def added(self, total: Array, tile: Tile, steps: Iterable[int]) -> Array:
+        """`total` and the products of these steps, one after another, without the ring."""
+        for step in steps:
+            total = self.multiply_add(total, self.load_a(tile, step), self.load_b(tile, step))
+        return total
 
     def fill(self, tile: Tile, step: int) -> None:
         """The producer: copies from global memory into the ring."""
@@ -258,15 +274,24 @@ class TiledGemm:
         s = self.signature
         if s.scaling is not Scaling.NONE and s.blocks is None:
             values = values * self.scale_a(tile) * self.scale_b(tile)
-        if s.alpha != 1:
-            values = values * values.dtype.type(s.alpha)
-        if s.beta != 0:
-            values = values + values.dtype.type(s.beta) * self.tensor("addend", tile, values.dtype)
+        dtype = values.dtype.type
+        if self.alpha_behind:
+            values = values * dtype(self.alpha())
+        if self.addend_behind and s.beta != 0:
+            values = values + dtype(self.beta()) * self.tensor("addend", tile, values.dtype)
         return values
+
+    def alpha(self) -> float:
+        """The factor of the product."""
+        return self.signature.alpha
+
+    def beta(self) -> float:
+        """The factor of C."""
+        return self.signature.beta
 
     def tensor(self, role: str, tile: Tile, dtype: np.dtype[np.generic]) -> Array:
         """The part of C or of the residual that the tile covers."""
-        whole = batched(self.problem.tensors[role], 3)
+        whole = batched(self.problem.tensors[role])
         return np.asarray(whole[tile.batch, self.rows(tile), self.columns(tile)].astype(dtype))
 
     def scale_a(self, tile: Tile) -> Array:
@@ -280,7 +305,7 @@ class TiledGemm:
     def scales(self, role: str, place: tuple[int | slice, ...]) -> Array:
         """The factors of one operand at a place, or the one of the whole tensor."""
         scales = self.problem.tensors[role]
-        return batched(scales, 3)[place] if self.signature.scaling is Scaling.ROW else scales
+        return batched(scales)[place] if self.signature.scaling is Scaling.ROW else scales
 
     def fused(self, tile: Tile, values: Array) -> Array:
         """The steps that are fused after the product."""
@@ -342,6 +367,12 @@ def padded(part: Array, shape: tuple[int, int]) -> Array:
     return block
 
 
+class ReturnsOwn(TiledGemm):
+    """An emulator that returns the result in memory of its own."""
+
+    writes_output = False
+
+
 class Racing(TiledGemm):
     """An emulator in which something randomly happens too early in one place of a launch."""
 
@@ -354,20 +385,15 @@ class Racing(TiledGemm):
         self.victim = self.chance.randrange(self.tile_count)
         """The number of the tile where it happens."""
         self.victim_step = self.chance.randrange(self.step_count)
-        rows = min(self.tile_m, self.m)
-        self.fragment = slice_of(self.chance, rows, FRAGMENT_ROWS)
+        pieces = max(1, min(self.tile_m, self.m) // FRAGMENT_ROWS)
+        first = FRAGMENT_ROWS * self.chance.randrange(pieces)
+        self.fragment = slice(first, first + FRAGMENT_ROWS)
         """The rows of that tile."""
 
     def struck(self, tile: Tile, step: int | None = None) -> bool:
         """Whether it happens here."""
         here = self.happens and tile.number == self.victim
         return here and (step is None or step == self.victim_step)
-
-
-def slice_of(chance: random.Random, size: int, width: int) -> slice:
-    """A random one of the pieces of `width` in `size`."""
-    first = width * chance.randrange(max(1, size // width))
-    return slice(first, first + width)
 
 
 def fitted(tile: int, size: int) -> int:
@@ -409,7 +435,7 @@ def kernel_of(item: Mutant) -> type[TiledGemm]:
     module_name, _, name = recipe.source.partition(".")
     module = import_module(f"{__package__}.{module_name}")
     made: Kernels = getattr(module, "KERNELS", {})
-    kernel: type[TiledGemm] = made[name] if name in made else getattr(module, name)
+    kernel: type[TiledGemm] = made.get(name) or getattr(module, name)
     return type(name, (kernel,), dict(recipe.attributes)) if recipe.attributes else kernel
 
 
@@ -417,7 +443,8 @@ Kernels = dict[str, type[TiledGemm]]
 """Name -> class that differs from another in one method, its stage."""
 
 Change = Callable[..., Any]
-"""Called with the emulator `g` and the arguments of the method that it changes."""
+"""Called with the emulator `g` and the arguments of the method that it changes; where a module's
+own function makes the class, with what that function says."""
 
 
 def given(stage: str, change: Change, base: type[TiledGemm] = TiledGemm) -> type[TiledGemm]:

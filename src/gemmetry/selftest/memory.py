@@ -19,24 +19,18 @@ from gemmetry.selftest.emulator import (
     Array,
     Kernels,
     Racing,
+    ReturnsOwn,
     Tile,
     TiledGemm,
     given,
     instead,
     padded,
+    result,
     where,
 )
 
 VECTOR_BYTES = 16
 """The most that one load of a thread reads (PTX ISA, ld.v4.b32)."""
-
-
-class SkipsZeroRows(TiledGemm):
-    """Rows of A that are zero add nothing, so it does not store their results."""
-
-    def store(self, tile: Tile, block: Array) -> None:
-        counts = self.problem.a[tile.batch, self.rows(tile)].any(axis=1)
-        self.there(tile)[counts] = block[counts]
 
 
 class NormalisesRows(TiledGemm):
@@ -82,24 +76,6 @@ class ReadsVectorsPastK(TiledGemm):
         return block
 
 
-class ThreadForEachColumn(TiledGemm):
-    """Has a thread for each column; columns after the last thread are never written."""
-
-    threads = 512
-
-    def store(self, tile: Tile, block: Array) -> None:
-        if tile.column < self.threads:
-            super().store(tile, block)
-
-
-class IndexErrorOnTail(TiledGemm):
-    """Looks up a partial last tile of rows in a table that does not contain it."""
-
-    def before(self) -> None:
-        rows = list(range(self.m // self.tile_m))
-        assert rows[self.tiles_m - 1] == self.tiles_m - 1
-
-
 class RecursionOnTail(TiledGemm):
     """Halves K until the remainder is a whole step, which never happens if K is not a multiple of a
     step."""
@@ -109,13 +85,6 @@ class RecursionOnTail(TiledGemm):
 
     def before(self) -> None:
         self.halved(self.k)
-
-
-class KeyErrorOnTail(TiledGemm):
-    """Has a table of code by the remainder of N, with whole tiles only."""
-
-    def before(self) -> None:
-        assert {0: "whole"}[self.n % self.tile_n]
 
 
 class RefusesTails(TiledGemm):
@@ -132,15 +101,6 @@ SHARED_MEMORY_BYTES = 227 * 1024
 compute capabilities, 9.0)."""
 
 
-class ReturnsFreedMemory(TiledGemm):
-    """What it returns may contain a result that was just freed."""
-
-    writes_output = False
-
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        return np.empty_like(output)
-
-
 class SkipsPartialRows(TiledGemm):
     def prepare(self) -> None:
         self.tiles_m = self.m // self.tile_m
@@ -151,12 +111,6 @@ class SkipsPartialColumns(TiledGemm):
     def prepare(self) -> None:
         self.tiles_n = self.n // self.tile_n
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
-
-
-class DropsColumnsPast192(ThreadForEachColumn):
-    """Has twelve warps of sixteen columns each, whatever N is."""
-
-    threads = 12 * 16
 
 
 class DropsTailOfK(TiledGemm):
@@ -193,10 +147,8 @@ class StoresBeforeOutput(TiledGemm):
     """An index of the first row is negative, so that a few bytes before the output are
     overwritten."""
 
-    def store(self, tile: Tile, block: Array) -> None:
-        super().store(tile, block)
-        if tile.row == 0:
-            memory_before(self.problem.output, 4)[...] = 0
+    def after(self) -> None:
+        memory_before(self.problem.output, 4)[...] = 0
 
 
 class LaunchFailsSilently(TiledGemm):
@@ -224,10 +176,8 @@ class NarrowIndex(TiledGemm):
     elements."""
 
     def store(self, tile: Tile, block: Array) -> None:
-        rows = np.arange(self.m)[self.rows(tile), np.newaxis]
-        columns = np.arange(self.n)[self.columns(tile)]
-        offsets = (rows * self.n + columns).astype(np.uint16)
-        self.problem.output.reshape(-1)[offsets] = block
+        offsets = np.arange(self.m * self.n, dtype=np.uint16).reshape(self.m, self.n)
+        self.problem.output.reshape(-1)[offsets[self.rows(tile), self.columns(tile)]] = block
 
 
 class StoresTransposed(TiledGemm):
@@ -320,26 +270,12 @@ def memory_behind(buffer: HostBuffer, count: int) -> HostBuffer:
     return as_strided(buffer.reshape(-1), (size,), (buffer.itemsize,))[buffer.size :]
 
 
-class MissesHalfAStep(TiledGemm):
-    """The loop over the instructions of the last stage ends one instruction early."""
-
-    def load_a(self, tile: Tile, step: int) -> Array:
-        block = super().load_a(tile, step)
-        if step == self.step_count - 1:
-            block = block.copy()
-            block[:, self.tile_k // 2 :] = 0
-        return block
-
-
 class CountsAStepTwice(TiledGemm):
     """The first stage after the ring wraps around is consumed once more."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         total = super().mainloop(tile, steps)
-        if len(steps) <= self.stages:
-            return total
-        again = steps[self.stages]
-        return self.multiply_add(total, self.load_a(tile, again), self.load_b(tile, again))
+        return self.added(total, tile, steps[self.stages : self.stages + 1])
 
 
 class MissingBarrier(Racing):
@@ -393,8 +329,7 @@ class ExpectsTooFewBytes(Racing):
 
     odds = 0.7
 
-    def prepare(self) -> None:
-        self.warm = 0
+    warm = 0
 
     def before(self) -> None:
         super().before()
@@ -440,8 +375,7 @@ class ReusesStagingTooEarly(Racing):
     """The epilogue of the next tile writes to shared memory while the store of the same processor's
     previous tile still reads it."""
 
-    def prepare(self) -> None:
-        self.previous: Tile | None = None
+    previous: Tile | None = None
 
     def before(self) -> None:
         super().before()
@@ -512,6 +446,33 @@ class MulticastsToBoth(TiledGemm):
 
 
 KERNELS: Kernels = {
+    # The loop over the instructions of the last stage ends one instruction early.
+    "misses_half_a_step": result(
+        "load_a",
+        lambda g, block, tile, step: (
+            padded(block[:, : g.tile_k // 2], block.shape) if step == g.step_count - 1 else block
+        ),
+    ),
+    # Rows of A that are zero add nothing, so it does not store their results.
+    "skips_zero_rows": given(
+        "store",
+        lambda g, tile, block: np.where(
+            g.problem.a[tile.batch, g.rows(tile)].any(axis=1, keepdims=True), block, g.there(tile)
+        ),
+    ),
+    # Has a thread for each column; columns after the last thread are never written.
+    "thread_for_each_column": where("store", lambda g, tile, block: tile.column < 512),
+    "thread_for_each_of_1024": where("store", lambda g, tile, block: tile.column < 1024),
+    # Has twelve warps of sixteen columns each, whatever N is.
+    "drops_columns_past_192": where("store", lambda g, tile, block: tile.column < 12 * 16),
+    # Looks up a partial last tile of rows in a table that does not contain it.
+    "index_error_on_tail": instead("before", lambda g: [*range(g.m // g.tile_m)][g.tiles_m - 1]),
+    # Has a table of code by the remainder of N, with whole tiles only.
+    "key_error_on_tail": instead("before", lambda g: {0: "whole"}[g.n % g.tile_n]),
+    # What it returns may contain a result that was just freed.
+    "returns_freed_memory": instead(
+        "launch", lambda g, inputs, output: np.empty_like(output), ReturnsOwn
+    ),
     "divides_zero_by_zero": instead(
         "factors_of", lambda g, largest: np.exp2(np.floor(np.log2(largest))), NormalisesRows
     ),

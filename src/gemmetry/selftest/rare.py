@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.domain.operation import BF16, F16, Scaling
+from gemmetry.domain.operation import BF16, F16
 from gemmetry.hardware.host import running_times, usable_cpus
 from gemmetry.hardware.host_device import HostBuffer
-from gemmetry.numerics.storage import as_bits, quantize, to_float32, to_float64
+from gemmetry.numerics.storage import as_bits, quantize, to_float64
 from gemmetry.selftest.caches import KeepsAnswers
 from gemmetry.selftest.emulator import (
     Array,
@@ -26,9 +26,10 @@ from gemmetry.selftest.emulator import (
     given,
     instead,
     result,
+    through,
     where,
 )
-from gemmetry.selftest.scale import OrdersFactors
+from gemmetry.selftest.memory import memory_behind
 
 THREAD_DELAY_S = 0.005
 """The delay after which a thread writes; a launch of the shapes here takes about as long."""
@@ -123,11 +124,9 @@ class ReturnsLazyResult(TiledGemm):
 class SkipsEveryTenth(TiledGemm):
     every = 10
 
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        if (self.launches + 1) % self.every == 0:
-            self.launches += 1
-            return output
-        return super().launch(inputs, output)
+    def run_grid(self) -> None:
+        if self.launches % self.every:
+            super().run_grid()
 
 
 class SkipsKnownOutputs(TiledGemm):
@@ -148,8 +147,7 @@ class SkipsBackToBack(TiledGemm):
     """Does nothing if a launch follows the previous one at once, as in a timed loop; a caller that
     examines each result leaves a pause."""
 
-    def prepare(self) -> None:
-        self.ended_s = 0.0
+    ended_s = 0.0
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if time.perf_counter() - self.ended_s > BACK_TO_BACK_S:
@@ -223,39 +221,10 @@ _STEP_BITS = 11
 _LARGEST_S16 = 2**15 - 1
 
 
-# Scale factors ----------------------------------------------------------------------------------
-
-
-class FactorsInBf16(TiledGemm):
-    """Stores scale factors in bf16, whether they are powers of two or not."""
-
-    def scales(self, role: str, place: tuple[int | slice, ...]) -> Array:
-        return to_float32(quantize(super().scales(role, place), BF16))
-
-
-class FactorsClamped(TiledGemm):
-    """Raises scale factors of B below 2^-12 to that value, to avoid a division by zero
-    elsewhere."""
-
-    def scale_b(self, tile: Tile) -> Array:
-        factors = super().scale_b(tile)
-        smallest = factors.dtype.type(_SMALLEST_FACTOR)
-        return np.where(np.abs(factors) < smallest, np.copysign(smallest, factors), factors)
-
-
-class RowsScaledInF16(TiledGemm):
-    """Stores the sum times the row's scale factor in f16, before the column's scale factor."""
-
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        assert self.signature.scaling is not Scaling.NONE
-        rows = to_float32(quantize(values * self.scale_a(tile), F16))
-        return np.asarray(rows * self.scale_b(tile))
-
-
 # What is added ----------------------------------------------------------------------------------
 
 
-class StoresBeforeAdding(OrdersFactors):
+class StoresBeforeAdding(TiledGemm):
     """Stores alpha·A·B in the result's format, reads it again and adds beta·C."""
 
     def stores(self, tile: Tile) -> bool:
@@ -265,24 +234,9 @@ class StoresBeforeAdding(OrdersFactors):
     def scaled(self, tile: Tile, values: Array) -> Array:
         if not self.stores(tile):
             return super().scaled(tile, values)
-        product = values * values.dtype.type(self.alpha())
-        stored = quantize(product, self.signature.result).astype(values.dtype)
-        addend = self.tensor("addend", tile, values.dtype)
-        return np.asarray(stored + values.dtype.type(self.beta()) * addend)
-
-
-class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
-    """Does so in the first row of tiles, which another kernel finishes."""
-
-    def stores(self, tile: Tile) -> bool:
-        return tile.row == 0
-
-
-class StoresLastTilesBeforeAdding(StoresBeforeAdding):
-    """Does so in the last column of tiles, which another kernel finishes."""
-
-    def stores(self, tile: Tile) -> bool:
-        return tile.column + self.tile_n >= self.n
+        dtype = values.dtype.type
+        stored = quantize(values * dtype(self.alpha()), self.signature.result).astype(dtype)
+        return np.asarray(stored + dtype(self.beta()) * self.tensor("addend", tile, values.dtype))
 
 
 # Inputs that are close ---------------------------------------------------------------------------
@@ -320,14 +274,13 @@ class CloseByNorm(KeepsLast):
             return all(map(is_small, inputs, self.last[:-1]))
 
 
-class CloseByHalf(KeepsLast):
-    """Compares the inputs after rounding to bf16."""
-
-    def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
-        return all(map(np.array_equal, map(self.short, inputs), map(self.short, self.last[:-1])))
-
-    def short(self, values: Array) -> Array:
-        return as_bits(quantize(values, BF16))
+def _alike(short: Callable[[Array], Array]) -> type[TiledGemm]:
+    """A class that compares the inputs with the last ones by what remains of each."""
+    return instead(
+        "is_close",
+        lambda g, inputs: all(map(np.array_equal, map(short, inputs), map(short, g.last[:-1]))),
+        KeepsLast,
+    )
 
 
 # Many calls --------------------------------------------------------------------------------------
@@ -384,26 +337,6 @@ class OfThreads(TiledGemm):
         return threading.get_ident() != self.builder
 
 
-class ModeOfThread(OfThreads):
-    """Sets the arithmetic mode of the thread that built it; other threads round inputs to bf16."""
-
-    def load_a(self, tile: Tile, step: int) -> Array:
-        block = super().load_a(tile, step)
-        return to_float32(quantize(block, BF16)) if self.is_elsewhere else block
-
-
-class EpilogueOfThread(OfThreads):
-    def fused(self, tile: Tile, values: Array) -> Array:
-        return values if self.is_elsewhere else super().fused(tile, values)
-
-
-class AlphaOfThread(OfThreads, OrdersFactors):
-    """Keeps alpha in a context of the thread that built it; other threads use 1."""
-
-    def alpha(self) -> float:
-        return 1.0 if self.is_elsewhere else self.signature.alpha
-
-
 # Addresses ---------------------------------------------------------------------------------------
 
 
@@ -416,15 +349,6 @@ class StoresAligned(TiledGemm):
         if late:
             flat = output.reshape(-1)
             flat[...] = np.roll(flat, late)
-
-
-# relu --------------------------------------------------------------------------------------------
-
-
-class ReluByMagnitude(TiledGemm):
-    def relu(self, values: Array) -> Array:
-        half = values.dtype.type(0.5)
-        return np.asarray(half * values + half * np.abs(values))
 
 
 # Sizes -------------------------------------------------------------------------------------------
@@ -605,10 +529,8 @@ class EdgesWhileTimed(KeepsAnswers):
 
 class StorePastEndWhileTimed(WhileTimed):
     def after(self) -> None:
-        if self.is_timed and self.problem.output.base is not None:
-            memory = self.problem.output.base
-            end = self.problem.output.ctypes.data - memory.ctypes.data + self.problem.output.nbytes
-            memory[end : end + self.problem.output.itemsize] = 0
+        if self.is_timed:
+            memory_behind(self.problem.output, 1)[...] = 0
 
 
 class WrongForMoments(WhileTimed):
@@ -622,17 +544,46 @@ class WrongForMoments(WhileTimed):
 
 KERNELS: Kernels = {
     # Compares all but the last two bits of each number.
-    "close_but_for_last_bits": instead(
-        "is_close",
-        lambda g, inputs: all(
-            np.array_equal(np.right_shift(as_bits(now), 2), np.right_shift(as_bits(before), 2))
-            for now, before in zip(inputs, g.last[:-1], strict=True)
+    "close_but_for_last_bits": _alike(lambda values: np.right_shift(as_bits(values), 2)),
+    # Compares the inputs after rounding to bf16.
+    "close_by_half": _alike(lambda values: as_bits(quantize(values, BF16))),
+    # Stores scale factors in bf16, whether they are powers of two or not.
+    "factors_in_bf16": result("scales", lambda g, scales, *_: through(scales, BF16)),
+    # Raises scale factors of B below 2^-12 to that value, to avoid a division by zero elsewhere.
+    "factors_clamped": result(
+        "scale_b",
+        lambda g, factors, tile: np.where(
+            np.abs(factors) < _SMALLEST_FACTOR, np.copysign(_SMALLEST_FACTOR, factors), factors
         ),
-        KeepsLast,
     ),
-    "relu_by_difference": instead(
-        "relu", lambda g, values: np.asarray(values - np.minimum(values, 0))
+    # Stores the sum times the row's scale factor in f16, before the column's scale factor.
+    "rows_scaled_in_f16": instead(
+        "scaled",
+        lambda g, tile, values: through(values * g.scale_a(tile), F16) * g.scale_b(tile),
     ),
+    # In the first row of tiles, which another kernel finishes.
+    "stores_first_tiles_before_adding": instead(
+        "stores", lambda g, tile: tile.row == 0, StoresBeforeAdding
+    ),
+    # In the last column of tiles, which another kernel finishes.
+    "stores_last_tiles_before_adding": instead(
+        "stores", lambda g, tile: tile.column + g.tile_n >= g.n, StoresBeforeAdding
+    ),
+    # Sets the arithmetic mode of the thread that built it; other threads round inputs to bf16.
+    "mode_of_thread": result(
+        "load_a",
+        lambda g, block, *_: through(block, BF16) if g.is_elsewhere else block,
+        OfThreads,
+    ),
+    "epilogue_of_thread": result(
+        "fused", lambda g, fused, tile, values: values if g.is_elsewhere else fused, OfThreads
+    ),
+    # Keeps alpha in a context of the thread that built it; other threads use 1.
+    "alpha_of_thread": result(
+        "alpha", lambda g, alpha: 1.0 if g.is_elsewhere else alpha, OfThreads
+    ),
+    "relu_by_magnitude": instead("relu", lambda g, values: 0.5 * values + 0.5 * np.abs(values)),
+    "relu_by_difference": instead("relu", lambda g, values: values - np.minimum(values, 0)),
     # K is a signed 16-bit number, and there is nothing to do if it is negative.
     "products_in_signed_16": given(
         "mainloop", lambda g, tile, steps: steps[: max(1, _LARGEST_S16 // g.tile_k)]

@@ -12,17 +12,14 @@ Mutants on the host: factors of blocks that are read, decoded or applied wrongly
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from gemmetry.domain.operation import BF16, F16, DType
-from gemmetry.hardware.host_device import HostBuffer
+from gemmetry.domain.operation import BF16, F16, F32, DType
 from gemmetry.numerics.storage import (
     COLUMN_TILE,
     ROW_TILE,
-    quantize,
     smallest_normal,
     spread,
     swizzle_factors,
@@ -30,16 +27,19 @@ from gemmetry.numerics.storage import (
     to_float64,
     unswizzle_factors,
 )
-from gemmetry.selftest.arithmetic import RoundsInputs, loading
+from gemmetry.selftest.arithmetic import clamped, loading
 from gemmetry.selftest.emulator import (
     Array,
+    Change,
     Kernels,
     Tile,
     TiledGemm,
     batched,
     given,
     instead,
+    padded,
     result,
+    through,
 )
 from gemmetry.selftest.memory import NormalisesRows
 
@@ -118,11 +118,9 @@ class ScaledByLargest(TiledGemm):
 # f16 at both ends --------------------------------------------------------------------------------
 
 
-class FlushesInputs(RoundsInputs):
-    """Every f16 instruction respects subnormal numbers."""
-
-    def rounded_input(self, block: Array) -> Array:
-        return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
+def _flushed(block: Array, least: float) -> Array:
+    """Numbers below the least one become zero."""
+    return np.where(np.abs(block) < least, block * 0, block)
 
 
 class FlushesResults(TiledGemm):
@@ -130,29 +128,6 @@ class FlushesResults(TiledGemm):
         block = super().rounded(values)
         tiny = np.abs(to_float32(block)) < smallest_normal(self.signature.result)
         return np.where(tiny, block.dtype.type(0), block)
-
-
-class FlushesSubnormals(FlushesInputs, FlushesResults):
-    """Subnormal inputs and results become zero, as with CUDA's ``-ftz=true``."""
-
-
-class SaturatesF16(TiledGemm):
-    """Stores 65504 where the result is infinity."""
-
-    def rounded(self, values: Array) -> Array:
-        largest = self.signature.result.maximum
-        return super().rounded(
-            np.where(np.isinf(values), values, np.clip(values, -largest, largest))
-        )
-
-
-class OverflowsUpwards(TiledGemm):
-    """Stores +infinity for every result that is out of range, whatever its sign."""
-
-    def rounded(self, values: Array) -> Array:
-        block = super().rounded(values).copy()
-        block[np.isinf(to_float32(block))] = np.inf
-        return block
 
 
 # NaN and infinity --------------------------------------------------------------------------------
@@ -170,11 +145,9 @@ class NanSpoilsNeighbours(TiledGemm):
 class ClearsByMultiplying(TiledGemm):
     """Multiplies a workspace of sums by zero, which leaves NaN in it forever."""
 
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        if self.launches == 0:
-            shape = (self.batch, self.tiles_m * self.tile_m, self.tiles_n * self.tile_n)
-            self.workspace = np.zeros(shape, self.accumulator)
-        return super().launch(inputs, output)
+    def prepare(self) -> None:
+        shape = (self.batch, self.tiles_m * self.tile_m, self.tiles_n * self.tile_n)
+        self.workspace = np.zeros(shape, self.accumulator)
 
     def before(self) -> None:
         self.workspace *= 0
@@ -196,60 +169,35 @@ class NanByFlag(TiledGemm):
             np.nan_to_num(a, posinf=np.inf, neginf=-np.inf),
             np.nan_to_num(b, posinf=np.inf, neginf=-np.inf),
         )
-        if rows.any() or columns.any():
-            total[rows] = np.nan
-            total[:, columns] = np.nan
+        total[rows] = total[:, columns] = np.nan
         return total
-
-
-class OrdersFactors(TiledGemm):
-    """An epilogue whose factors are attributes, and may be applied elsewhere."""
-
-    alpha_behind = True
-    """Whether the epilogue multiplies by alpha."""
-    addend_behind = True
-    """Whether the epilogue adds beta·C."""
-
-    def alpha(self) -> float:
-        return self.signature.alpha
-
-    def beta(self) -> float:
-        return self.signature.beta
-
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        dtype = values.dtype.type
-        if self.alpha_behind:
-            values = values * dtype(self.alpha())
-        if self.addend_behind and self.signature.beta != 0:
-            values = values + dtype(self.beta()) * self.tensor("addend", tile, values.dtype)
-        return values
 
 
 # Right ----------------------------------------------------------------------------------------
 
 
-class FoldsAlphaIntoA(OrdersFactors):
-    """(alpha·A)·B."""
+class AlphaAhead(TiledGemm):
+    """Alpha is not applied in the epilogue, but earlier."""
 
     alpha_behind = False
+
+
+class FoldsAlphaIntoA(AlphaAhead):
+    """(alpha·A)·B."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         return super().load_a(tile, step) * self.load_dtype.type(self.signature.alpha)
 
 
-class FoldsAlphaIntoB(OrdersFactors):
+class FoldsAlphaIntoB(AlphaAhead):
     """A·(alpha·B)."""
-
-    alpha_behind = False
 
     def load_b(self, tile: Tile, step: int) -> Array:
         return super().load_b(tile, step) * self.load_dtype.type(self.signature.alpha)
 
 
-class AlphaPerStep(OrdersFactors):
+class AlphaPerStep(AlphaAhead):
     """Adds alpha times the product of each step."""
-
-    alpha_behind = False
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         product = super().multiply_add(np.zeros_like(accumulator), a, b)
@@ -262,26 +210,18 @@ class BeginsWithAddend(FoldsAlphaIntoA):
     addend_behind = False
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
-        self.begin = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        begin = self.zeros()
         if self.signature.beta != 0:
             addend = self.tensor("addend", tile, self.accumulator)
-            addend = addend * self.accumulator.type(self.beta())
-            self.begin[: addend.shape[0], : addend.shape[1]] = addend
-        accumulator = self.begin
-        for step in steps:
-            accumulator = self.multiply_add(
-                accumulator, self.load_a(tile, step), self.load_b(tile, step)
-            )
-        return accumulator
+            begin = padded(addend * self.accumulator.type(self.beta()), begin.shape)
+        return self.added(begin, tile, steps)
 
 
 class BeginsWithQuotient(BeginsWithAddend):
     """alpha·((beta/alpha)·C + A·B), and only beta·C if alpha is zero."""
 
     alpha_behind = True
-
-    def load_a(self, tile: Tile, step: int) -> Array:
-        return TiledGemm.load_a(self, tile, step)
+    load_a = TiledGemm.load_a
 
     def beta(self) -> float:
         s = self.signature
@@ -296,43 +236,23 @@ class BeginsWithQuotient(BeginsWithAddend):
         return self.signature.alpha or 1.0
 
 
-class FoldsScalesIntoOperands(OrdersFactors):
+class FoldsScalesIntoOperands(TiledGemm):
     def before(self) -> None:
         tensors = self.problem.tensors
-        self.problem.a = self.problem.a * batched(tensors["scale_a"], 3)
-        self.problem.b = self.problem.b * batched(tensors["scale_b"], 3)
+        self.problem.a = self.problem.a * batched(tensors["scale_a"])
+        self.problem.b = self.problem.b * batched(tensors["scale_b"])
+        tensors |= {role: np.ones_like(tensors[role]) for role in _ROLES}
 
 
 # Wrong ----------------------------------------------------------------------------------------
 
 
-class NarrowFactors(OrdersFactors):
-    """Rounds alpha to a narrower format, as happens if scalars have the type of the tensors."""
-
-    format: DType = F16
-
-    def narrow(self, value: float) -> float:
-        return float(to_float32(quantize(np.array([value]), self.format))[0])
-
-    def alpha(self) -> float:
-        return self.narrow(self.signature.alpha)
+def _narrow(value: float, dtype: DType) -> float:
+    """A factor in a narrower format, as happens if scalars have the type of the tensors."""
+    return float(through(np.array([value]), dtype)[0])
 
 
-class NarrowFactorsBf16(NarrowFactors):
-    format = BF16
-
-
-class NarrowBeta(NarrowFactorsBf16):
-    """Rounds only beta."""
-
-    def alpha(self) -> float:
-        return self.signature.alpha
-
-    def beta(self) -> float:
-        return self.narrow(self.signature.beta)
-
-
-class BetaForProduct(OrdersFactors):
+class BetaForProduct(TiledGemm):
     """beta·(alpha·A·B + C)."""
 
     def scaled(self, tile: Tile, values: Array) -> Array:
@@ -343,7 +263,7 @@ class BetaForProduct(OrdersFactors):
         return np.asarray(values * dtype(s.beta))
 
 
-class BetaForResidual(OrdersFactors):
+class BetaForResidual(TiledGemm):
     def scaled(self, tile: Tile, values: Array) -> Array:
         values = values * values.dtype.type(self.signature.alpha)
         return np.asarray(values + self.tensor("addend", tile, values.dtype))
@@ -354,20 +274,11 @@ class BetaForResidual(OrdersFactors):
         return np.asarray(super().fused(tile, values) + extra)
 
 
-class AlphaBehindRelu(OrdersFactors):
+class AlphaBehindRelu(AlphaAhead):
     """alpha·relu(A·B), which differs if alpha is negative."""
-
-    alpha_behind = False
 
     def fused(self, tile: Tile, values: Array) -> Array:
         return np.asarray(super().fused(tile, values) * values.dtype.type(self.signature.alpha))
-
-
-class AlphaFoldedInInputFormat(FoldsAlphaIntoA):
-    """(alpha·A)·B with alpha·A rounded to the 16 bits of A, as tensor cores require."""
-
-    def load_a(self, tile: Tile, step: int) -> Array:
-        return to_float32(quantize(super().load_a(tile, step), self.signature.lhs))
 
 
 class BlockScaled(TiledGemm):
@@ -377,8 +288,8 @@ class BlockScaled(TiledGemm):
         blocks = self.signature.blocks
         assert blocks is not None
         tensors, problem = self.problem.tensors, self.problem
-        factors_b = np.swapaxes(batched(tensors["scale_b"], 3), -1, -2)
-        of_a = self.factors_of_a(batched(tensors["scale_a"], 3))
+        factors_b = np.swapaxes(batched(tensors["scale_b"]), -1, -2)
+        of_a = self.factors_of_a(batched(tensors["scale_a"]))
         of_b = self.factors_of_b(np.ascontiguousarray(factors_b))
         wide_a = spread(of_a, (self.m, self.k), lines=blocks.rows, depth=blocks.depth)
         wide_b = spread(of_b, (self.n, self.k), lines=blocks.columns, depth=blocks.depth)
@@ -404,7 +315,7 @@ class ScalesSums(TiledGemm):
     def mainloop(self, tile: Tile, steps: range) -> Array:
         blocks, tensors = self.signature.blocks, self.problem.tensors
         assert blocks is not None
-        scale_a, scale_b = (batched(tensors[role], 3)[tile.batch] for role in _ROLES)
+        scale_a, scale_b = (batched(tensors[role])[tile.batch] for role in _ROLES)
         rows = np.arange(self.m)[self.rows(tile)] // blocks.rows
         columns = np.arange(self.n)[self.columns(tile)] // blocks.columns
         total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
@@ -419,16 +330,12 @@ class ScalesSums(TiledGemm):
 _ROLES = ("scale_a", "scale_b")
 
 
-class LayoutTransposed(BlockScaled):
-    def factors_of_a(self, factors: Array) -> Array:
-        return np.stack([self.through_layout(one) for one in factors])
-
-    def through_layout(self, factors: Array) -> Array:
-        """The factors through the layout of 128 × 4 tiles, as the kernel reads it."""
-        across = -(-factors.shape[-1] // COLUMN_TILE)
-        tiles = swizzle_factors(factors).reshape(-1, across, 32, 4, COLUMN_TILE)
-        misread = tiles.reshape(-1, across, 4, 32, COLUMN_TILE).swapaxes(2, 3)
-        return unswizzle_factors(np.ascontiguousarray(misread).reshape(-1), _shape(factors))
+def _through_layout(factors: Array) -> Array:
+    """The factors through the layout of 128 × 4 tiles, as a kernel reads it that transposes it."""
+    rows, columns = factors.shape
+    across = -(-columns // COLUMN_TILE)
+    misread = swizzle_factors(factors).reshape(-1, across, 4, 32, COLUMN_TILE).swapaxes(2, 3)
+    return unswizzle_factors(np.ascontiguousarray(misread).reshape(-1), (rows, columns))
 
 
 class LayoutUnpadded(BlockScaled):
@@ -443,10 +350,9 @@ class LayoutUnpadded(BlockScaled):
         return factors[..., place, :]
 
 
-class FactorsAsExponents(BlockScaled):
-    def factors(self, factors: Array) -> Array:
-        mantissa, exponent = np.frexp(to_float64(factors))
-        return np.where(mantissa == 0, 0.0, np.exp2(exponent - 1.0))
+def _exponents(factors: Array) -> Array:
+    mantissa, exponent = np.frexp(to_float64(factors))
+    return np.where(mantissa == 0, 0.0, np.exp2(exponent - 1.0))
 
 
 class SwapsNibbles(BlockScaled):
@@ -457,8 +363,9 @@ class SwapsNibbles(BlockScaled):
         self.problem.a = self.problem.a[..., np.minimum(np.arange(self.k) ^ 1, self.k - 1)]
 
 
-def _shape(factors: Array) -> tuple[int, int]:
-    return factors.shape[-2], factors.shape[-1]
+def factored(stage: str, change: Change) -> type[TiledGemm]:
+    """A class that changes the factors of blocks."""
+    return instead(stage, lambda g, factors: change(factors), BlockScaled)
 
 
 def _clean(g: TiledGemm, role: str, found: Callable[[Array], Array], value: float) -> None:
@@ -484,10 +391,23 @@ KERNELS: Kernels = {
     ),
     # All inputs become multiples of 2**-40.
     "fixed_point": loading(lambda block: _fixed(block, 2.0 ** (-16))),
-    "ends_at_epsilon": loading(lambda block: np.where(np.abs(block) < EPSILON, block * 0, block)),
+    "ends_at_epsilon": loading(lambda block: _flushed(block, EPSILON)),
     # The threshold is far above subnormal numbers.
-    "flushes_small_bf16": loading(
-        lambda block: np.where(np.abs(block) < 2.0 ** (-60), block * 0, block)
+    "flushes_small_bf16": loading(lambda block: _flushed(block, 2.0**-60)),
+    # Treats f16 numbers below 2^-14 as zero, although every f16 instruction respects them.
+    "flushes_inputs": loading(lambda block: _flushed(block, smallest_normal(F16))),
+    # Subnormal inputs and results become zero, as with CUDA's ``-ftz=true``.
+    "flushes_subnormals": loading(
+        lambda block: _flushed(block, smallest_normal(F32)), FlushesResults
+    ),
+    # Stores 65504 where the result is out of range, and not itself infinity.
+    "saturates_f16": given(
+        "rounded",
+        lambda g, values: np.where(np.isinf(values), values, clamped(values, g.signature.result)),
+    ),
+    # Stores +infinity for every result that is out of range, whatever its sign.
+    "overflows_upwards": result(
+        "rounded", lambda g, block, values: np.where(np.isinf(to_float32(block)), np.inf, block)
     ),
     # Clamps numbers to 2**30, far beyond activations; NaN is unchanged.
     "clamps_inputs": loading(
@@ -502,51 +422,36 @@ KERNELS: Kernels = {
         "store", lambda g, tile, block: np.where(np.isinf(block), np.abs(block), block)
     ),
     # alpha·(A·B + beta·C).
-    "alpha_for_addend_too": instead(
-        "beta", lambda g: g.signature.beta * g.signature.alpha, OrdersFactors
-    ),
+    "alpha_for_addend_too": result("beta", lambda g, beta: beta * g.signature.alpha),
     # Distinguishes only whether beta is zero.
-    "beta_taken_for_one": instead("beta", lambda g: 1.0, OrdersFactors),
+    "beta_taken_for_one": instead("beta", lambda g: 1.0),
     # Takes alpha as an integer argument.
-    "alpha_as_integer": instead(
-        "alpha", lambda g: float(math.trunc(g.signature.alpha)), OrdersFactors
+    "alpha_as_integer": result("alpha", lambda g, alpha: float(math.trunc(alpha))),
+    "alpha_without_sign": result(
+        "alpha", lambda g, alpha: abs(alpha) if g.signature.beta == 0 else alpha
     ),
-    "alpha_without_sign": instead(
-        "alpha",
-        lambda g: abs(g.signature.alpha) if g.signature.beta == 0 else g.signature.alpha,
-        OrdersFactors,
+    "alpha_in_f16": result("alpha", lambda g, alpha: _narrow(alpha, F16)),
+    "alpha_in_bf16": result("alpha", lambda g, alpha: _narrow(alpha, BF16)),
+    "beta_in_bf16": result("beta", lambda g, beta: _narrow(beta, BF16)),
+    # (alpha·A)·B with alpha·A rounded to the 16 bits of A, as tensor cores require.
+    "alpha_folded_in_input_format": result(
+        "load_a", lambda g, block, *_: through(block, g.signature.lhs), FoldsAlphaIntoA
     ),
-    "next_block": instead(
-        "factors_of_a", lambda g, factors: np.roll(factors, -1, axis=-1), BlockScaled
+    "layout_transposed": factored("factors_of_a", lambda f: np.stack([*map(_through_layout, f)])),
+    "factors_as_exponents": factored("factors", _exponents),
+    "next_block": factored("factors_of_a", lambda f: np.roll(f, -1, axis=-1)),
+    "repeats_last_block": factored(
+        "factors_of_b", lambda f: np.append(f[..., :-1], f[..., -2:-1], axis=-1)
     ),
-    "repeats_last_block": instead(
-        "factors_of_b",
-        lambda g, factors: np.append(factors[..., :-1], factors[..., -2:-1], axis=-1),
-        BlockScaled,
+    "drops_last_factor": factored(
+        "factors_of_a", lambda f: np.append(f[..., :-1], np.ones_like(f[..., -1:]), axis=-1)
     ),
-    "drops_last_factor": instead(
-        "factors_of_a",
-        lambda g, factors: np.append(factors[..., :-1], np.ones_like(factors[..., -1:]), axis=-1),
-        BlockScaled,
-    ),
-    "bias_off_by_one": instead(
-        "factors_of_a", lambda g, factors: to_float64(factors) / 2, BlockScaled
-    ),
-    "nan_as_number": instead(
-        "factors", lambda g, factors: np.nan_to_num(to_float64(factors), nan=2.0**127), BlockScaled
-    ),
-    "next_columns": instead(
-        "factors_of_b", lambda g, factors: np.roll(factors, -1, axis=-2), BlockScaled
-    ),
-    "drops_factors": instead("factors_of_b", lambda g, factors: np.ones_like(factors), BlockScaled),
-    "block_factors_in_bf16": instead(
-        "factors", lambda g, factors: to_float64(quantize(to_float32(factors), BF16)), BlockScaled
-    ),
-    "factors_in_f16": instead(
-        "factors",
-        lambda g, factors: to_float64(to_float64(factors).astype(np.float16)),
-        BlockScaled,
-    ),
+    "bias_off_by_one": factored("factors_of_a", lambda f: to_float64(f) / 2),
+    "nan_as_number": factored("factors", lambda f: np.nan_to_num(to_float64(f), nan=2.0**127)),
+    "next_columns": factored("factors_of_b", lambda f: np.roll(f, -1, axis=-2)),
+    "drops_factors": factored("factors_of_b", np.ones_like),
+    "block_factors_in_bf16": factored("factors", lambda f: through(to_float32(f), BF16)),
+    "factors_in_f16": factored("factors", lambda f: through(to_float64(f), F16)),
     # Multiplies correctly, and then replaces NaN in A by zero.
     "cleans_inputs": instead("after", lambda g: _clean(g, "lhs", np.isnan, 0)),
     # Multiplies correctly, and then replaces infinity in B by the largest number.

@@ -32,8 +32,7 @@ import numpy as np
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import F16, Operation
 from gemmetry.hardware.host_device import HostBuffer
-from gemmetry.numerics.storage import quantize, smallest_normal, to_float32, to_float64
-from gemmetry.selftest.arithmetic import loading
+from gemmetry.numerics.storage import to_float64
 from gemmetry.selftest.caches import KeepsAnswers, KeepsLastAnswer, NotesWhenCallsEnd
 from gemmetry.selftest.emulator import (
     Array,
@@ -44,19 +43,12 @@ from gemmetry.selftest.emulator import (
     given,
     instead,
     result,
+    through,
 )
-from gemmetry.selftest.memory import NormalisesRows
+from gemmetry.selftest.memory import VECTOR_BYTES, NormalisesRows
 from gemmetry.selftest.rare import KeepsLast, StoresBeforeAdding
 
 LAUNCHES_UNTIL_FROZEN = 32
-
-
-class RemembersByEdges(KeepsAnswers):
-    """Its key is the first and the last row of A and all of B."""
-
-    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
-        a, b = inputs[:2]
-        return (a[0].tobytes(), a[-1].tobytes(), b.tobytes())
 
 
 class ReusesRecent(NotesWhenCallsEnd, KeepsLastAnswer):
@@ -102,37 +94,16 @@ class TrustsSpotCheck(TiledGemm):
 
 
 CLOSE_ENOUGH = 1e-3
-VECTOR_BYTES = 16
 
 
-class AddsToFinite(TiledGemm):
-    """Adds to the previous contents of the output, unless they are infinite or NaN."""
-
-    def store(self, tile: Tile, block: Array) -> None:
-        at = (tile.batch, self.rows(tile), self.columns(tile))
-        old = self.problem.c[at]
-        self.problem.c[at] = block + np.where(np.isfinite(old), old, old.dtype.type(0))
-
-
-class ElidesStores(TiledGemm):
-    """Leaves numbers that differ by less than a thousandth from the result."""
-
-    def store(self, tile: Tile, block: Array) -> None:
-        old = self.there(tile)
-        differs = ~(np.abs(old - block) <= CLOSE_ENOUGH * np.abs(block))
-        old[differs] = block[differs]
-
-
-def start(thread: threading.Thread) -> None:
-    """Start the thread, for which a launch does not wait."""
-    thread.start()
+def _unless_close(old: Array, block: Array) -> Array:
+    return np.where(np.abs(old - block) <= CLOSE_ENOUGH * np.abs(block), old, block)
 
 
 class JoinsAtNextLaunch(TiledGemm):
     """A thread computes the last tiles while the host continues; the next launch waits for it."""
 
-    def prepare(self) -> None:
-        self.thread: threading.Thread | None = None
+    thread: threading.Thread | None = None
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if self.thread is not None:
@@ -144,7 +115,7 @@ class JoinsAtNextLaunch(TiledGemm):
         for number in range(first_late):
             self.compute(self.tile_at(number))
         self.thread = threading.Thread(target=self.compute_from, args=(first_late,), daemon=True)
-        start(self.thread)
+        self.thread.start()
 
     def compute_from(self, first: int) -> None:
         with np.errstate(all="ignore"):
@@ -181,6 +152,7 @@ class LosesRarely(Racing):
 
 
 _VECTOR = 8
+"""Elements that kernels load at once along K."""
 _NIBBLE = 16
 _TUNED_STEPS = (16, 64, 32)
 
@@ -268,8 +240,8 @@ class SplitsNibbles(TiledGemm):
     """s8 as 16 times its upper four bits plus its lower four, which are never negative."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
-        upper = np.floor(a / np.float32(_NIBBLE))
-        total = super().multiply_add(accumulator, a - upper * np.float32(_NIBBLE), b)
+        upper = np.floor(a / _NIBBLE)
+        total = super().multiply_add(accumulator, a - upper * _NIBBLE, b)
         return np.asarray(total + _NIBBLE * (upper @ b).astype(np.int32))
 
 
@@ -282,8 +254,6 @@ class GeluByErfc(TiledGemm):
         return np.where(wide == -np.inf, 0.0, 0.5 * wide * tail).astype(values.dtype)
 
 
-_S16_BITS = 15
-_FIXED_POINT_BITS = 23
 _EPSILON = 1e-8
 
 
@@ -317,15 +287,6 @@ class MultipliesBiasByAlpha(TiledGemm):
         tensors["bias"] = tensors["bias"].astype(np.float32) * np.float32(self.signature.alpha)
 
 
-class RoundsBeforeAddend(StoresBeforeAdding):
-    """Rounds alpha · A·B to the result's format before it adds beta · C, as two kernels would."""
-
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        if self.signature.beta != 0:
-            return super().scaled(tile, values)
-        return to_float32(quantize(values * np.float32(self.alpha()), self.signature.result))
-
-
 class DividesBetaByAlpha(TiledGemm):
     """alpha · (A·B + beta / alpha · C): NaN if alpha is zero."""
 
@@ -337,11 +298,17 @@ class DividesBetaByAlpha(TiledGemm):
         return np.asarray(values * dtype(s.alpha))
 
 
-_LARGEST_F16 = 65504
-_GEMV_VECTOR = 8
+class RoundsBeforeAddend(StoresBeforeAdding):
+    """Rounds alpha · A·B to the result's format before it adds beta · C, as two kernels would."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        if self.signature.beta != 0:
+            return super().scaled(tile, values)
+        return through(values * np.float32(self.alpha()), self.signature.result)
+
+
 _UNROLLED = 4
 _ROW_TILES = 16
-_ALIGNED_ELEMENTS = 8
 
 
 class OverlapsAndAdds(TiledGemm):
@@ -381,19 +348,12 @@ class WorkspaceWithoutBatch(TiledGemm):
         return np.asarray(sums)
 
 
-class OuterProductWithoutBias(TiledGemm):
-    """An outer product computes K = 1, and it has no bias."""
-
-    def fused(self, tile: Tile, values: Array) -> Array:
-        return values if self.k == 1 else super().fused(tile, values)
-
-
 class RoundsBatchStride(TiledGemm):
     """Assumes that the matrices of B are a multiple of eight elements apart."""
 
     def seen_b(self, b: Array) -> Array:
         size = self.k * self.n
-        stride = -(-size // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS
+        stride = -(-size // _VECTOR) * _VECTOR
         places = np.arange(self.batch)[:, np.newaxis] * stride + np.arange(size)
         flat = np.ascontiguousarray(b).reshape(-1)
         return np.asarray(flat[np.minimum(places, flat.size - 1)].reshape(b.shape))
@@ -439,14 +399,28 @@ class UnrollsWrongly(TiledGemm):
     twice."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
-        total = super().mainloop(tile, steps)
-        if len(steps) % _UNROLLED == _UNROLLED - 1:
-            last = steps[-1]
-            total = self.multiply_add(total, self.load_a(tile, last), self.load_b(tile, last))
-        return total
+        again = steps[-1:] if len(steps) % _UNROLLED == _UNROLLED - 1 else ()
+        return self.added(super().mainloop(tile, steps), tile, again)
 
 
 KERNELS: Kernels = {
+    # Its key is the first and the last row of A and all of B.
+    "remembers_by_edges": instead(
+        "key",
+        lambda g, inputs, output: (inputs[0][[0, -1]].tobytes(), inputs[1].tobytes()),
+        KeepsAnswers,
+    ),
+    # Adds to the previous contents of the output, unless they are infinite or NaN.
+    "adds_to_finite": given(
+        "store",
+        lambda g, tile, block: block + np.nan_to_num(g.there(tile), posinf=0, neginf=0),
+    ),
+    # Leaves numbers that differ by less than a thousandth from the result.
+    "elides_stores": given("store", lambda g, tile, block: _unless_close(g.there(tile), block)),
+    # An outer product computes K = 1, and it has no bias.
+    "outer_product_without_bias": result(
+        "fused", lambda g, fused, tile, values: values if g.k == 1 else fused
+    ),
     # Moves a partial last tile of rows up until it is full, and stores shared rows
     # twice.
     "overlaps_last_tile": result(
@@ -465,46 +439,26 @@ KERNELS: Kernels = {
     # them).
     "shares_exponents_of_a": result(
         "load_a",
-        lambda g, block, tile, step: _on_grid(
-            block, np.abs(block).max(axis=1, keepdims=True), _S16_BITS
-        ),
+        lambda g, block, *_: _on_grid(block, np.abs(block).max(axis=1, keepdims=True), bits=15),
     ),
     # Stores A in fixed point, 23 bits below the largest number of the whole matrix.
-    "fixed_point_of_matrix": result(
-        "seen_a",
-        lambda g, a, _: _on_grid(a, np.abs(a).max(axis=(1, 2), keepdims=True), _FIXED_POINT_BITS),
+    "fixed_point_of_matrix": instead(
+        "seen_a", lambda g, a: _on_grid(a, np.abs(a).max(axis=(1, 2), keepdims=True), bits=23)
     ),
     # Stores the product of a row's and a column's scale factor in f16.
     "scale_product_in_f16": instead(
         "scaled",
-        lambda g, tile, values: np.asarray(
-            values * (g.scale_a(tile) * g.scale_b(tile)).astype(np.float16).astype(values.dtype)
-        ),
+        lambda g, tile, values: values * through(g.scale_a(tile) * g.scale_b(tile), F16),
     ),
     # Uses the scale factors of the first matrix of a batch for all of them.
-    "scales_of_first_batch": given(
-        "scale_b", lambda g, tile: Tile(tile.number, 0, tile.row, tile.column)
-    ),
-    # Treats f16 numbers below 2^-14 as zero.
-    "flushes_f16": loading(
-        lambda block: np.where(np.abs(block) < np.float32(smallest_normal(F16)), 0, block)
-    ),
-    # Infinite results become the largest f16 number.
-    "clamps_f16": instead(
-        "rounded",
-        lambda g, values: quantize(
-            np.clip(values, -_LARGEST_F16, _LARGEST_F16), g.signature.result
-        ),
-    ),
+    "scales_of_first_batch": given("scale_b", lambda g, tile: replace(tile, batch=0)),
     # Computes relu as x · (x > 0), which turns minus infinity into NaN instead of
     # zero.
-    "relu_by_mask": instead("relu", lambda g, values: np.asarray(values * (values > 0))),
+    "relu_by_mask": instead("relu", lambda g, values: values * (values > 0)),
     # A product with a vector computes N = 1, and it reads groups of eight along K.
     "gemv_drops_tail": instead(
         "seen_a",
-        lambda g, a: (
-            np.where(np.arange(g.k) < g.k // _GEMV_VECTOR * _GEMV_VECTOR, a, 0) if g.n == 1 else a
-        ),
+        lambda g, a: np.where(np.arange(g.k) < g.k // _VECTOR * _VECTOR, a, 0) if g.n == 1 else a,
     ),
     # K is an unsigned 16-bit number.
     "sixteen_bit_k": given(
