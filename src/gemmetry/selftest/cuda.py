@@ -26,18 +26,6 @@ from gemmetry.selftest.provider import HOPPER_SOURCE, SPLIT_SOURCE, CudaRecipe, 
 from gemmetry.selftest.torch_callers import TorchMutant
 
 
-def fill_zeros(address: int, words: int, stream: int) -> None:
-    """Set `words` 32-bit words starting at `address` to zero, in the order of `stream`.
-
-    Raises:
-        CudaError: the driver reported an error.
-    """
-    checked(
-        driver.cuMemsetD32Async(driver.CUdeviceptr(address), 0, words, driver.CUstream(stream)),
-        "setting memory to zero",
-    )
-
-
 def create_stream() -> int:
     """The address of a new stream that does not wait for any other.
 
@@ -168,7 +156,7 @@ def _tiled(
     dynamic_bytes = _UNCHECKED_BYTES if unchecked else _dynamic_bytes(recipe)
 
     def submit(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
-        arguments = [_pointer(t) for t in (*inputs, output)] + [_int(size) for size in (m, n, k)]
+        arguments = _arguments((*inputs, output), m, n, k)
         kernel.launch(blocks, TILED_THREADS, dynamic_bytes, stream, arguments, check=not unchecked)
 
     return submit
@@ -184,9 +172,10 @@ def _split_k(
 
     def submit(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
         if adds_to_zeros:
-            fill_zeros(output.data_ptr(), output.numel(), stream)
-        arguments = [_pointer(t) for t in (*inputs, output, semaphores)]
-        arguments += [_int(size) for size in (m, n, k, SLICES)]
+            address = driver.CUdeviceptr(output.data_ptr())
+            zeroed = driver.cuMemsetD32Async(address, 0, output.numel(), driver.CUstream(stream))
+            checked(zeroed, "setting memory to zero")
+        arguments = _arguments((*inputs, output, semaphores), m, n, k, SLICES)
         kernel.launch(tiles * SLICES, TILED_THREADS, SPLIT_BYTES, stream, arguments)
 
     return submit
@@ -221,7 +210,7 @@ def _hopper(
             maps, _ = _STALE.setdefault(operation, (make_maps(tensors), tensors))
         else:
             maps = make_maps((*inputs, output))
-        arguments = [one.argument for one in maps] + [_int(size) for size in (m, n, k)]
+        arguments = [*(one.argument for one in maps), *map(ctypes.c_int, (m, n, k))]
         kernel.launch(clusters * recipe.cluster, HOPPER_THREADS, dynamic_bytes, stream, arguments)
 
     return submit
@@ -234,12 +223,8 @@ _SUBMITTERS: dict[str, Callable[[Mutant, CudaRecipe, Kernel, Operation, TorchDev
 }
 
 
-def _pointer(tensor: torch.Tensor) -> Any:
-    return ctypes.c_void_p(tensor.data_ptr())
-
-
-def _int(value: int) -> Any:
-    return ctypes.c_int(value)
+def _arguments(tensors: Sequence[torch.Tensor], *sizes: int) -> list[Any]:
+    return [*(ctypes.c_void_p(one.data_ptr()) for one in tensors), *map(ctypes.c_int, sizes)]
 
 
 def _aligned(tensor: torch.Tensor) -> int:

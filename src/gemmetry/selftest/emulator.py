@@ -163,7 +163,12 @@ class TiledGemm:
 
     def run_grid(self) -> None:
         for processor in range(self.processors):
-            for number in self.work_of(processor):
+            self.compute_all(self.work_of(processor))
+
+    def compute_all(self, numbers: Iterable[int]) -> None:
+        """Compute tiles one after another, in any thread."""
+        with np.errstate(all="ignore"):
+            for number in numbers:
                 self.compute(self.tile_at(number))
 
     def work_of(self, processor: int) -> Iterable[int]:

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from rich.console import Console
+from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -25,7 +26,7 @@ from gemmetry.dispatches.labels import reason_line
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Record
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import counted
 from gemmetry.results import emit
 from gemmetry.results.tables import escape_markdown as escape
@@ -73,11 +74,6 @@ class MutantResult:
     def killed_by(self) -> tuple[str, ...]:
         """The checks that failed, and the outcome that ended it without a check."""
         return tuple(check for check, cell in self.cells.items() if cell == FAILED)
-
-    @property
-    def is_wrong_at_once(self) -> bool:
-        """Whether the first result has a wrong element."""
-        return bool(_OF_THE_FIRST_RESULT & set(self.killed_by))
 
     @property
     def is_killed(self) -> bool:
@@ -262,16 +258,15 @@ class KillMatrix:
 
     def _rival_score(self, name: str) -> RivalScore:
         def judged(results: Iterable[MutantResult], *accepts: bool) -> tuple[str, ...]:
-            accepts = accepts or (True, False)
             return _names(r for r in results if r.record.verdict.rivals.get(name) in accepts)
 
-        wrong = [result for result in self.mutants if result.is_wrong_at_once]
+        wrong = [one for one in self.mutants if _OF_THE_FIRST_RESULT & {*one.killed_by}]
         return RivalScore(
-            judged=len(judged(self.mutants)),
+            judged=len(judged(self.mutants, True, False)),
             let_through=judged(self.mutants, True),
-            wrong_judged=len(judged(wrong)),
+            wrong_judged=len(judged(wrong, True, False)),
             wrong_let_through=judged(wrong, True),
-            correct_judged=len(judged(self.correct)),
+            correct_judged=len(judged(self.correct, True, False)),
             false_alarms=judged(self.correct, False),
         )
 
@@ -280,8 +275,8 @@ def kill_matrix(
     catalogue: Iterable[Mutant],
     records: Iterable[Record],
     *,
-    absent: Mapping[str, str] | None = None,
-    without_mutant: Mapping[int, str] | None = None,
+    absent: Mapping[str, str] = {},
+    without_mutant: Mapping[int, str] = {},
 ) -> KillMatrix:
     """Match records of the provider ``mutant`` with the catalogue.
 
@@ -294,9 +289,7 @@ def kill_matrix(
         absent: configuration -> why it was left out on this machine.
         without_mutant: number of a bug -> why there is no mutant for it.
     """
-    by_configuration: dict[str, list[Record]] = {}
-    for record in records:
-        by_configuration.setdefault(record.configuration, []).append(record)
+    by_configuration = grouped(records, lambda record: record.configuration)
     results: list[MutantResult] = []
     not_run: list[NotRun] = []
 
@@ -313,8 +306,8 @@ def kill_matrix(
         results += ran
         if found and not ran:
             leave_out(item, f"{found[0].outcome}: {found[0].reason}")
-        elif not ran and item.configuration in (absent or {}):
-            leave_out(item, (absent or {})[item.configuration], is_broken=False)
+        elif not ran and item.configuration in absent:
+            leave_out(item, absent[item.configuration], is_broken=False)
         elif not ran:
             leave_out(item, "the run ended before this mutant; the same command continues")
     unusable = _unusable(results)
@@ -326,7 +319,7 @@ def kill_matrix(
                 result.mutant, why + result.record.reason, is_broken=result.name not in ran_well
             )
     results = [result for result in results if _place(result) not in unusable]
-    not_run += [NotRun(number=one, reason=why) for one, why in (without_mutant or {}).items()]
+    not_run += [NotRun(number=one, reason=why) for one, why in without_mutant.items()]
     unseen = [result for result in results if result.mutant.is_unseen]
     seen = [result for result in results if not result.mutant.is_unseen]
     return KillMatrix(seen, not_run, KillMatrix(unseen) if unseen else None)
@@ -338,13 +331,12 @@ def _place(result: MutantResult) -> tuple[str, str]:
 
 def _unusable(results: Iterable[MutantResult]) -> set[tuple[str, str]]:
     """(carrier, device) pairs for which mutants and right kernels alike ended without a check."""
-    kinds: dict[tuple[str, str], set[bool]] = {}
-    reached: set[tuple[str, str]] = set()
-    for result in results:
-        kinds.setdefault(_place(result), set()).add(result.mutant.is_bug)
-        if result.record.verdict.checks or result.record.outcome not in ENDINGS:
-            reached.add(_place(result))
-    return {place for place, of in kinds.items() if len(of) == 2 and place not in reached}
+    return {
+        place
+        for place, of in grouped(results, _place).items()
+        if len({one.mutant.is_bug for one in of}) == 2
+        and all(one.record.outcome in ENDINGS and not one.record.verdict.checks for one in of)
+    }
 
 
 def _names(results: Iterable[MutantResult]) -> tuple[str, ...]:
@@ -352,12 +344,11 @@ def _names(results: Iterable[MutantResult]) -> tuple[str, ...]:
 
 
 CELLS = {
-    FAILED: "●", WARNED: "w", PASSED: "·", INCOMPLETE: "i", PROPERTY: "p", NOT_APPLICABLE: " "
+    FAILED: ("●", "bold green"), WARNED: ("w", "yellow"), PASSED: ("·", "dim"),
+    INCOMPLETE: ("i", "yellow"), PROPERTY: ("p", "dim"), NOT_APPLICABLE: (" ", ""),
 }  # fmt: skip
-"""The result of a check -> its character."""
+"""The result of a check -> its character and style."""
 
-_STYLES = {FAILED: "bold green", WARNED: "yellow", PASSED: "dim", INCOMPLETE: "yellow",
-           PROPERTY: "dim", NOT_APPLICABLE: ""}  # fmt: skip
 _NAME_WIDTH = 30
 _WORD_WIDTH = len("FALSE ALARM")
 
@@ -471,12 +462,9 @@ def kill_matrix_page(matrix: KillMatrix, facts: Facts) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _by_reason(left_out: Iterable[NotRun], limit: int = 200) -> Iterator[tuple[str, list[NotRun]]]:
+def _by_reason(left_out: Iterable[NotRun], limit: int = 200) -> Iterable[tuple[str, list[NotRun]]]:
     """What did not run, grouped by the first line of the reason."""
-    reasons: dict[str, list[NotRun]] = {}
-    for item in left_out:
-        reasons.setdefault(first_line(item.reason, limit), []).append(item)
-    yield from reasons.items()
+    return grouped(left_out, lambda item: first_line(item.reason, limit)).items()
 
 
 def _kernels(results: Sequence[MutantResult], verdict: str) -> str:
@@ -494,7 +482,7 @@ def _dots(matrix: KillMatrix) -> str:
     width = max((len(result.short_name) for result in results), default=0)
     lines = [f"{'':{width}}  {' '.join(letters.values())}"]
     for result in results:
-        dots = " ".join(CELLS[cell] for cell in result.row(letters))
+        dots = " ".join(CELLS[cell][0] for cell in result.row(letters))
         word = f"  {result.verdict}" if result.is_bad else ""
         lines.append(f"{result.short_name:{width}}  {dots}".rstrip() + word)
     return "\n".join(("```text", *lines, "```"))
@@ -552,7 +540,8 @@ def _line(result: MutantResult, letters: Mapping[str, str], joint: str) -> Text:
     line = Text("! " if result.is_bad else "  ", style="bold red")
     line.append(f"{name:<{_NAME_WIDTH}} ", style="bold red" if result.is_bad else "")
     for cell in result.row(letters):
-        line.append(CELLS[cell] + joint, style=_STYLES[cell])
+        character, style = CELLS[cell]
+        line.append(character + joint, style=style)
     if result.is_bad:
         line.append(f" {result.verdict}".removeprefix(joint), style="bold red")
     return line
@@ -562,13 +551,12 @@ def _print_rivals(matrix: KillMatrix, console: Console) -> None:
     if not matrix.rivals:
         return
     console.print()
-    table = RichTable.grid(padding=(0, 2, 0, 0))
-    table.add_column()
-    for _ in range(3):
-        table.add_column(justify="right")
+    heads = ("mutants", "wrong at once", "correct flagged")
+    numbers = (RichColumn(justify="right") for _ in heads)
+    table = RichTable.grid("", *numbers, padding=(0, 2, 0, 0))
     table.add_row(
         Text("What other checks let through", style="bold cyan"),
-        *(Text(text, style="dim") for text in ("mutants", "wrong at once", "correct flagged")),
+        *(Text(text, style="dim") for text in heads),
     )
     for name, score in matrix.rivals.items():
         table.add_row(f"  {name}", *score.shares)

@@ -29,7 +29,7 @@ from gemmetry.selftest.emulator import (
     through,
     where,
 )
-from gemmetry.selftest.memory import memory_behind
+from gemmetry.selftest.memory import VECTOR_BYTES, memory_behind
 
 THREAD_DELAY_S = 0.005
 """The delay after which a thread writes; a launch of the shapes here takes about as long."""
@@ -212,13 +212,7 @@ def _others_ran_ns() -> int:
 
 
 _SMALLEST_FACTOR = 2.0**-12
-_LAUNCHES_OF_WEIGHTS = 48
 _RING = 80
-_CLOSE_NORM = 1e-5
-_CACHE_LINE_BYTES = 32
-_VECTOR_BYTES = 16
-_STEP_BITS = 11
-_LARGEST_S16 = 2**15 - 1
 
 
 # What is added ----------------------------------------------------------------------------------
@@ -268,7 +262,7 @@ class CloseByNorm(KeepsLast):
             wide = to_float64(before)
             change = np.linalg.norm(to_float64(now) - wide)
             # NaN if either contains NaN or infinity.
-            return bool(change / np.linalg.norm(wide) <= _CLOSE_NORM)
+            return bool(change / np.linalg.norm(wide) <= 1e-5)
 
         with np.errstate(all="ignore"):
             return all(map(is_small, inputs, self.last[:-1]))
@@ -294,7 +288,7 @@ class WeightsAfterSomeCalls(TiledGemm):
     def before(self) -> None:
         if self.packed is not None:
             self.problem.b = self.packed
-        elif self.launches > _LAUNCHES_OF_WEIGHTS:
+        elif self.launches > 48:
             self.packed = self.problem.b.copy()
 
 
@@ -345,7 +339,7 @@ class StoresAligned(TiledGemm):
 
     def after(self) -> None:
         output = self.problem.output
-        late = output.ctypes.data % _VECTOR_BYTES // output.itemsize
+        late = output.ctypes.data % VECTOR_BYTES // output.itemsize
         if late:
             flat = output.reshape(-1)
             flat[...] = np.roll(flat, late)
@@ -356,12 +350,12 @@ class StoresAligned(TiledGemm):
 
 class StepsInElevenBits(TiledGemm):
     def mainloop(self, tile: Tile, steps: range) -> Array:
-        return super().mainloop(tile, steps[: len(steps) % (1 << _STEP_BITS) or len(steps)])
+        return super().mainloop(tile, steps[: len(steps) % 2**11 or len(steps)])
 
 
 def _unaligned_head(g: TiledGemm) -> int:
     lhs = g.problem.buffers["lhs"]
-    return int(-lhs.ctypes.data % _VECTOR_BYTES // lhs.itemsize)
+    return int(-lhs.ctypes.data % VECTOR_BYTES // lhs.itemsize)
 
 
 SLOW_START_S = 0.2
@@ -377,12 +371,6 @@ _OWN_TILES = 2
 
 LATE_S = 0.2
 """Delay of a write, longer than checks wait for one."""
-
-_MOST_ALIKE = 0.5
-
-
-def _processors() -> int:
-    return len(usable_cpus())
 
 
 # Threads and processors --------------------------------------------------------------------------
@@ -482,7 +470,7 @@ class MadeForFirstNumbers(TiledGemm):
         if self.known is None:
             self.known = a
         is_small = np.abs(a).max() <= np.abs(self.known).max()
-        if is_small and (a == self.known).mean() < _MOST_ALIKE:
+        if is_small and (a == self.known).mean() < 0.5:
             self.problem.c[..., -1, :] = 0
 
 
@@ -586,7 +574,7 @@ KERNELS: Kernels = {
     "relu_by_difference": instead("relu", lambda g, values: values - np.minimum(values, 0)),
     # K is a signed 16-bit number, and there is nothing to do if it is negative.
     "products_in_signed_16": given(
-        "mainloop", lambda g, tile, steps: steps[: max(1, _LARGEST_S16 // g.tile_k)]
+        "mainloop", lambda g, tile, steps: steps[: max(1, (2**15 - 1) // g.tile_k)]
     ),
     # Counts rows of B in 16 bits, and so reads the first rows again after 65536 of
     # them.
@@ -603,7 +591,7 @@ KERNELS: Kernels = {
     # Reads B from the multiple of 32 bytes at or before its address.
     "reads_aligned_b": instead(
         "seen_b",
-        lambda g, b: np.roll(b.reshape(-1), g.past("rhs", _CACHE_LINE_BYTES)).reshape(b.shape),
+        lambda g, b: np.roll(b.reshape(-1), g.past("rhs", 32)).reshape(b.shape),
     ),
     # Starts at the first multiple of 16 bytes in A, and treats what is before it as zero.
     "skips_unaligned_head": instead(
@@ -613,11 +601,13 @@ KERNELS: Kernels = {
     # With one processor allowed the second half of K is nobody's.
     "half_of_k_for_one_processor": given(
         "mainloop",
-        lambda g, tile, steps: steps if _processors() > 1 else steps[: max(1, len(steps) // 2)],
+        lambda g, tile, steps: (
+            steps if len(usable_cpus()) > 1 else steps[: max(1, len(steps) // 2)]
+        ),
     ),
     # With one processor allowed nobody computes the last tile.
     "tail_for_one_processor": where(
-        "compute", lambda g, tile: _processors() > 1 or not 0 < tile.number == g.tile_count - 1
+        "compute", lambda g, tile: len(usable_cpus()) > 1 or not 0 < tile.number == g.tile_count - 1
     ),
     "every_eleventh_after_slow_start": _slow(SkipsEveryTenth, every=11),
     "long_k_after_slow_start": _slow(StepsInElevenBits),

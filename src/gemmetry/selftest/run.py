@@ -18,6 +18,7 @@ from gemmetry.domain.errors import EmptySelectionError, Stage, UnknownNameError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Listener, ignore_events
 from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings
+from gemmetry.domain.tables import grouped
 from gemmetry.engine.schema import DEFAULT_FOLDER
 from gemmetry.providers.registry import load_provider
 from gemmetry.selftest import NAME
@@ -87,15 +88,15 @@ def prepare_self_test(
     chosen: dict[Target, list[Mutant]] = {}
     absent: dict[str, str] = {}
     for item in all_mutants():
-        targets = places[item.carrier]
+        name, targets = item.configuration, places[item.carrier]
         if vehicles and item.carrier not in vehicles:
-            absent[item.configuration] = "left out by --vehicle"
-        elif mutants and not any(fnmatchcase(item.configuration, glob) for glob in mutants):
-            absent[item.configuration] = "left out by --mutants"
+            absent[name] = "left out by --vehicle"
+        elif mutants and not any(fnmatchcase(name, glob) for glob in mutants):
+            absent[name] = "left out by --mutants"
         elif isinstance(targets, str):
-            absent[item.configuration] = targets
+            absent[name] = targets
         elif item.level == VERIFICATION_LEVELS[-1] != level:
-            absent[item.configuration] = f"only the level {item.level} has a check for it"
+            absent[name] = f"only the level {item.level} has a check for it"
         else:
             for target in targets:
                 chosen.setdefault(target, []).append(item)
@@ -207,10 +208,8 @@ def _places(carrier: Carrier) -> list[Target] | str:
 @cache
 def _targets() -> tuple[Target, ...]:
     """The first device of each kind."""
-    found: dict[TargetKind, Target] = {}
-    for target in load_provider(NAME).targets():
-        found.setdefault(target.kind, target)
-    return tuple(found.values())
+    kinds = grouped(load_provider(NAME).targets(), lambda target: target.kind)
+    return tuple(same[0] for same in kinds.values())
 
 
 @cache

@@ -5,7 +5,7 @@ mutants are built here, compiled on a GPU and interpreted on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,7 @@ def kept(change: Callable[[Submit, list[Any], Tensors, torch.Tensor], object]) -
     return lambda submit: partial(change, submit, [])
 
 
-def answered_by(key_of: Callable[[Tensors], Hashable]) -> Wrapper:
+def answered_by(key_of: Callable[[Tensors], object]) -> Wrapper:
     """Returns a cached result if the keys of the inputs are the same."""
 
     def answered(submit: Submit, answers: list[Any], inputs: Tensors, output: torch.Tensor) -> None:
@@ -62,17 +62,7 @@ def answered_by(key_of: Callable[[Tensors], Hashable]) -> Wrapper:
     return kept(answered)
 
 
-def addresses(inputs: Tensors) -> Hashable:
-    """The addresses of the inputs."""
-    return tuple(tensor.data_ptr() for tensor in inputs)
-
-
-def versions(inputs: Tensors) -> Hashable:
-    """The addresses of the inputs and torch's counts of their changes."""
-    return tuple((tensor.data_ptr(), tensor._version) for tensor in inputs)
-
-
-def both_sums(inputs: Tensors) -> Hashable:
+def both_sums(inputs: Tensors) -> bytes:
     """The sums of all rows and columns."""
     sums = [tensor.double().sum(axis) for tensor in inputs for axis in (0, 1)]
     return bytes(torch.cat(sums).cpu().numpy())
@@ -167,9 +157,10 @@ def in_new_memory(submit: Submit, _: list[Any], inputs: Tensors, output: torch.T
 
 
 GIVEN: Mapping[str, Wrapper] = {
-    "cache_by_pointer": answered_by(addresses),
+    "cache_by_pointer": answered_by(lambda inputs: [one.data_ptr() for one in inputs]),
     "skips_calls": kept(skips_calls),
-    "cache_by_version": answered_by(versions),
+    # The addresses of the inputs and torch's counts of their changes.
+    "cache_by_version": answered_by(lambda inputs: [(x.data_ptr(), x._version) for x in inputs]),
     "cache_by_both_sums": answered_by(both_sums),
     "last_answer_by_a": kept(last_by_a),
     "packs_by_version": kept(packs_by_version),

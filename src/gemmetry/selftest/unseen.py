@@ -48,8 +48,6 @@ from gemmetry.selftest.emulator import (
 from gemmetry.selftest.memory import VECTOR_BYTES, NormalisesRows
 from gemmetry.selftest.rare import KeepsLast, StoresBeforeAdding
 
-LAUNCHES_UNTIL_FROZEN = 32
-
 
 class ReusesRecent(NotesWhenCallsEnd, KeepsLastAnswer):
     """Returns the last result again for a launch with the same addresses that follows within 20
@@ -78,7 +76,7 @@ class FreezesAfterLaunches(KeepsAnswers):
         return self.latest
 
     def trusts_memory(self) -> bool:
-        return self.counts[self.latest] > LAUNCHES_UNTIL_FROZEN
+        return self.counts[self.latest] > 32
 
 
 class TrustsSpotCheck(TiledGemm):
@@ -93,11 +91,8 @@ class TrustsSpotCheck(TiledGemm):
         return super().launch(inputs, output)
 
 
-CLOSE_ENOUGH = 1e-3
-
-
 def _unless_close(old: Array, block: Array) -> Array:
-    return np.where(np.abs(old - block) <= CLOSE_ENOUGH * np.abs(block), old, block)
+    return np.where(np.abs(old - block) <= 1e-3 * np.abs(block), old, block)
 
 
 class JoinsAtNextLaunch(TiledGemm):
@@ -112,15 +107,10 @@ class JoinsAtNextLaunch(TiledGemm):
 
     def run_grid(self) -> None:
         first_late = max(0, self.tile_count - self.processors)
-        for number in range(first_late):
-            self.compute(self.tile_at(number))
-        self.thread = threading.Thread(target=self.compute_from, args=(first_late,), daemon=True)
+        self.compute_all(range(first_late))
+        late = range(first_late, self.tile_count)
+        self.thread = threading.Thread(target=self.compute_all, args=(late,), daemon=True)
         self.thread.start()
-
-    def compute_from(self, first: int) -> None:
-        with np.errstate(all="ignore"):
-            for number in range(first, self.tile_count):
-                self.compute(self.tile_at(number))
 
 
 class ScalesInPlace(TiledGemm):
@@ -154,7 +144,6 @@ class LosesRarely(Racing):
 _VECTOR = 8
 """Elements that kernels load at once along K."""
 _NIBBLE = 16
-_TUNED_STEPS = (16, 64, 32)
 
 
 class RefusesOddK(TiledGemm):
@@ -182,8 +171,7 @@ class ShufflesTiles(TiledGemm):
     """Computes tiles in a different order at each launch."""
 
     def run_grid(self) -> None:
-        for number in self.chance.sample(range(self.tile_count), self.tile_count):
-            self.compute(self.tile_at(number))
+        self.compute_all(self.chance.sample(range(self.tile_count), self.tile_count))
 
 
 class JoinsThreads(TiledGemm):
@@ -193,15 +181,11 @@ class JoinsThreads(TiledGemm):
         partner = copy.copy(self)
         partner.ring_a, partner.ring_b = self.ring_a.copy(), self.ring_b.copy()
         partner.staging = self.staging.copy()
-        thread = threading.Thread(target=partner.compute_every_other, args=(1,))
+        even, odd = (range(first, self.tile_count, 2) for first in (0, 1))
+        thread = threading.Thread(target=partner.compute_all, args=(odd,))
         thread.start()
-        self.compute_every_other(0)
+        self.compute_all(even)
         thread.join()
-
-    def compute_every_other(self, first: int) -> None:
-        with np.errstate(all="ignore"):
-            for number in range(first, self.tile_count, 2):
-                self.compute(self.tile_at(number))
 
 
 class KeepsSumsInOutput(TiledGemm):
@@ -224,7 +208,7 @@ class TunesItself(TiledGemm):
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
-        self.untried = [TiledGemm(operation, (*tile[:2], step)) for step in _TUNED_STEPS]
+        self.untried = [TiledGemm(operation, (*tile[:2], step)) for step in (16, 64, 32)]
         self.tried: list[tuple[float, TiledGemm]] = []
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -305,10 +289,6 @@ class RoundsBeforeAddend(StoresBeforeAdding):
         if self.signature.beta != 0:
             return super().scaled(tile, values)
         return through(values * np.float32(self.alpha()), self.signature.result)
-
-
-_UNROLLED = 4
-_ROW_TILES = 16
 
 
 class OverlapsAndAdds(TiledGemm):
@@ -399,7 +379,7 @@ class UnrollsWrongly(TiledGemm):
     twice."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
-        again = steps[-1:] if len(steps) % _UNROLLED == _UNROLLED - 1 else ()
+        again = steps[-1:] if len(steps) % 4 == 3 else ()
         return self.added(super().mainloop(tile, steps), tile, again)
 
 
@@ -428,7 +408,7 @@ KERNELS: Kernels = {
     ),
     # The number of a row of tiles has four bits, and wraps around at 16 tiles.
     "four_bit_rows": result(
-        "tile_at", lambda g, tile, number: replace(tile, row=tile.row % (_ROW_TILES * g.tile_m))
+        "tile_at", lambda g, tile, number: replace(tile, row=tile.row % (16 * g.tile_m))
     ),
     # Does not read A and B if alpha is zero, as the BLAS prescribes, so that NaN in
     # them has no effect.
