@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import mmap
 import os
 import random
@@ -58,7 +59,7 @@ class Served:
         self._function: Callable[..., Any] | None = None
         self._calls: list[tuple[list[Any], list[Any]]] = []
         self._uploaded: list[list[Any]] | None = None
-        self._style, self._packs = "torch", False
+        self._packs = False
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The reply to one request: ``error`` with its kind and text where it fails."""
@@ -93,14 +94,12 @@ class Served:
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Map the shared memory, before any of the submission's code runs."""
-        self._style = request["style"]
-        if self._style == "torch":
-            import torch
+        import torch
 
-            torch.set_num_threads(request["threads"])
-            if self._is_gpu:
-                torch.cuda.set_device(self._setup["device"])
-                torch.zeros(1, device=self._setup["device"])
+        torch.set_num_threads(request["threads"])
+        if self._is_gpu:
+            torch.cuda.set_device(self._setup["device"])
+            torch.zeros(1, device=self._setup["device"])
         if self._setup["transport"] == "device":
             from gemmetry.judge.memory import imported
 
@@ -111,12 +110,11 @@ class Served:
         return {}
 
     def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._packs, seed = request["packs"], request["seed"]
-        random.seed(seed)
-        if self._style == "torch":
-            import torch
+        import torch
 
-            torch.manual_seed(seed)
+        self._packs = request["packs"]
+        random.seed(request["seed"])
+        torch.manual_seed(request["seed"])
         function = load_function(
             Path(request["path"]), request["entry"], [self._array(x) for x in request["initial"]]
         )
@@ -187,45 +185,30 @@ class Served:
         if shape is None or tuple(shape) != tuple(output.shape):
             form = type(result).__name__ if shape is None else tuple(shape)
             return f"a result is {form}, not {tuple(output.shape)}"
-        if self._style == "torch" and type(result).__name__ not in ("Tensor", "Parameter"):
+        if type(result).__name__ not in ("Tensor", "Parameter"):
             return f"a result is a {type(result).__name__}, not a tensor"
         if dtype != output.dtype:
             return f"a result is {dtype}, not {output.dtype}"
-        if self._style == "torch":
-            output.copy_(result)
-        else:
-            output[...] = result
+        output.copy_(result)
         return ""
 
     def _array(self, place: Mapping[str, Any]) -> Any:
-        """The tensor or array at a place of the arena, or the plain value."""
+        """The tensor at a place of the arena, or the plain value."""
         if "value" in place:
             return place["value"]
+        import torch
+
         shape, start = tuple(place["shape"]), place["offset"]
-        count = 1
-        for size in shape:
-            count *= size
-        if self._style == "torch":
-            import torch
+        count, dtype = math.prod(shape), getattr(torch, place["dtype"])
+        if not count:
+            device = self._setup["device"] if self._setup["transport"] == "device" else "cpu"
+            return torch.empty(shape, dtype=dtype, device=device)
+        if self._setup["transport"] == "device":
+            from gemmetry.judge.memory import index_of, tensor_at
 
-            dtype = getattr(torch, place["dtype"])
-            if not count:
-                device = self._setup["device"] if self._setup["transport"] == "device" else "cpu"
-                return torch.empty(shape, dtype=dtype, device=device)
-            if self._setup["transport"] == "device":
-                from gemmetry.judge.memory import index_of, tensor_at
-
-                size, index = count * dtype.itemsize, index_of(self._setup["device"])
-                return tensor_at(self._memory + start, size, index).view(dtype).view(shape)
-            return torch.frombuffer(self._memory, dtype=dtype, count=count, offset=start).view(
-                shape
-            )
-        import ml_dtypes
-        import numpy as np
-
-        name = place["dtype"]
-        dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
-        return np.frombuffer(self._memory, dtype, count, start).reshape(shape)
+            size, index = count * dtype.itemsize, index_of(self._setup["device"])
+            return tensor_at(self._memory + start, size, index).view(dtype).view(shape)
+        return torch.frombuffer(self._memory, dtype=dtype, count=count, offset=start).view(shape)
 
 
 def load_function(path: Path, entry: str, initial: Sequence[Any]) -> Callable[..., Any]:

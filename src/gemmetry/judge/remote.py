@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +68,6 @@ class Remote:
 
     Args:
         arena: the memory for its arguments and results.
-        style: ``torch`` or ``numpy``: what its function takes.
         poisons: fill the memory that it allocates.
         limit_s: seconds for a batch of calls.
         without: layers of the sandbox that are left out.
@@ -78,7 +78,6 @@ class Remote:
         submission: Submission,
         arena: Arena,
         *,
-        style: str = "torch",
         initial: Sequence[Any] = (),
         packs: bool = False,
         seed: int = 0,
@@ -107,7 +106,7 @@ class Remote:
         try:
             self.missing = list(self._read(START_S).get("missing", ()))
             try:
-                self.ask({"do": "open", "style": style, "threads": threads}, limit_s=START_S)
+                self.ask({"do": "open", "threads": threads}, limit_s=START_S)
             except LaunchError as error:
                 raise NotShared(f"{arena.device}: {error}") from error
             self.code_before = self.code()
@@ -185,10 +184,9 @@ class Remote:
                 self.close()
                 raise Died("the submission's process floods the judge with replies")
         line, _, self._rest = self._rest.partition(b"\n")
-        try:
+        found = None
+        with suppress(ValueError, RecursionError):
             found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
         if not isinstance(found, dict):
             self.close()
             raise Died("the submission's process sent something that is no reply")
@@ -219,23 +217,17 @@ class Remote:
         """A message's form of an argument: a buffer of the arena, or a plain value."""
         if not isinstance(value, np.ndarray):
             return {"value": value}
-        return {
-            "dtype": torch_name(value.dtype), "shape": list(value.shape),
-            "offset": self.arena.offset(value),
-        }  # fmt: skip
+        # Numpy calls a format as torch does: float8_e4m3fn, bfloat16, float32.
+        dtype, shape = str(value.dtype), list(value.shape)
+        return {"dtype": dtype, "shape": shape, "offset": self.arena.offset(value)}
 
     def prepare(self, calls: Calls) -> None:
         """Announce calls, each with its arguments and the buffers of its results."""
-        self.ask(
-            {
-                "do": "prepare",
-                "calls": [
-                    {"inputs": list(map(self.place, inputs)),
-                     "outputs": list(map(self.place, outputs))}
-                    for inputs, outputs in calls
-                ],
-            }
-        )  # fmt: skip
+        placed = [
+            {"inputs": list(map(self.place, inputs)), "outputs": list(map(self.place, outputs))}
+            for inputs, outputs in calls
+        ]
+        self.ask({"do": "prepare", "calls": placed})
 
     def run(self, calls: Calls, **request: Any) -> None:
         """Announce calls, hand over what was written to their buffers, run them, and read what
@@ -271,10 +263,9 @@ class Remote:
             frozen = self.arena.freeze(looks_at())
             took = time.perf_counter_ns() - before
         self._checked(found)
-        own = found.get("own_ns")
-        if not isinstance(own, (int, float)) or not math.isfinite(own):
-            own = 0.0
-        return Took(float(took), float(own)), frozen()
+        own = found.get("own_ns", 0.0)
+        is_time = isinstance(own, (int, float)) and math.isfinite(own)
+        return Took(float(took), float(own) if is_time else 0.0), frozen()
 
     def members(self) -> list[int]:
         """Processes of the submission: all in its process namespace, or in its session where
@@ -285,11 +276,9 @@ class Remote:
         for pid in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()):
             is_inside = bool(inside) and _namespace(pid) in inside
             is_first_inside |= is_inside
-            try:
+            with suppress(OSError):  # It has ended.
                 if is_inside or os.getsid(int(pid)) == session:
                     found.append(int(pid))
-            except OSError:
-                continue  # It has ended.
         # With a namespace, the process that was started only waits for the one inside.
         return [pid for pid in found if pid != session or not is_first_inside]
 
@@ -347,15 +336,9 @@ def _namespace(pid: str) -> str:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(OSError):  # it has ended
         os.kill(pid, number)
-    except OSError:
-        return  # it has ended
 
-
-def torch_name(dtype: np.dtype[Any]) -> str:
-    """Torch's name of a numpy dtype: ``float8_e4m3fn``, ``bfloat16``, ``float32``."""
-    return str(dtype)
 
 
 class RemoteExecutable:
