@@ -29,6 +29,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,7 @@ class Pair(Row):
 
     def sentence(self) -> str:
         """``mine is slower than theirs: +2.1 % (+1.8 % to +2.4 %)``."""
-        shown = format_interval(self.ratio_low, self.ratio_high)
-        change = format_change(self.ratio) + (f" ({shown})" if shown else "")
+        change = _change(self)
         if self.verdict in (Difference.FASTER, Difference.SLOWER):
             return f"{self.name} is {self.verdict} than {self.than}: {change}"
         return f"{self.name} and {self.than}: {self.verdict}: {change}"
@@ -155,11 +155,9 @@ class Contest:
                 raise RequestError(
                     f"no function is called {wanted!r}", hint=f"There are {', '.join(names)}."
                 )
-        for one in self.pairs:
+        for one in (*self.pairs, *map(_reversed, self.pairs)):
             if (one.name, one.than) == (name, than):
                 return one
-            if (one.name, one.than) == (than, name):
-                return _reversed(one)
         raise RequestError(f"{name} cannot be compared with itself")
 
     def assert_not_slower(self, name: str, *, than: str, by: float = 0.02) -> None:
@@ -229,20 +227,17 @@ class Contest:
         heads = ["function", "time", "±", f"time / {baseline}", "verdict"]
         if len(self.times) == 1:
             heads = heads[:3]
-        shown = table("times", Timed, self.times)
-        places = {column.name: place for place, column in enumerate(columns(Timed))}
+        shown = {column.name: column for column in columns(Timed)}
         rows = []
-        for one, cells in zip(self.times, shown.rows, strict=True):
-            texts = [shown.columns[places[key]].text(cells[places[key]]) for key in ("time", "±")]
-            if one.name == baseline:
-                rows.append([one.name, *texts, "1", "baseline"][: len(heads)])
-                continue
-            pair = self.pair(one.name, baseline)
-            interval = pair.interval
-            ratio = f"{pair.ratio:.4f}"
-            if interval is not None:
-                ratio += f" ({interval[0]:.4f} to {interval[1]:.4f})"
-            rows.append([one.name, *texts, ratio, pair.verdict])
+        for one in self.times:
+            ratio, verdict = "1", "baseline"
+            if one.name != baseline:
+                pair = self.pair(one.name, baseline)
+                ratio, verdict = f"{pair.ratio:.4f}", pair.verdict
+                if pair.interval is not None:
+                    ratio += " ({:.4f} to {:.4f})".format(*pair.interval)
+            texts = [shown["time"].text(one.median_ns), shown["±"].text(one.half_width)]
+            rows.append([one.name, *texts, ratio, verdict][: len(heads)])
         return heads, rows
 
     def _notes(self) -> list[str]:
@@ -312,14 +307,14 @@ def compare(
     if not settled:
         marks.append("the device's speed had not settled before the rounds that count")
     margin = until / 4 if relevant is None else relevant
-    judged: list[tuple[str, str, Comparison]] = []
+    pairs: list[Pair] = []
     while True:
         for _ in range(STEP if plan.rounds else MIN_ROUNDS):
             plan.run_round(observer.sample)
             if time.perf_counter() >= deadline:
                 break
-        judged = _judge(plan.rounds, confidence, margin)
-        widths = [_width(found) for *_, found in judged] or [_widest(plan.rounds)]
+        pairs = _judge(plan.rounds, confidence, margin)
+        widths = [_width(pair) for pair in pairs] or [_widest(names[0], plan.rounds)]
         if max(widths) <= until or time.perf_counter() >= deadline:
             break
     marks += _late_marks(plan, observer.stop(), max(widths), until)
@@ -328,7 +323,7 @@ def compare(
         method=plan.method,
         is_cold=cold,
         times=tuple(_timed(name, plan.rounds, confidence) for name in names),
-        pairs=tuple(_paired(*one) for one in judged),
+        pairs=tuple(pairs),
         checked=tuple(checked),
         marks=tuple(marks),
         seconds=time.perf_counter() - began,
@@ -405,8 +400,8 @@ class _Plan:
         sets = _sets(make, first, clock.cache_bytes) if cold else [first]
         self._before = clock.flush if cold and len(sets) == 1 else clock.neighbour()
         self.method = clock.method
-        self._calls = {
-            name: [_bound(function, arguments) for arguments in sets]
+        self._calls: dict[str, list[Call]] = {
+            name: [partial(function, *arguments) for arguments in sets]
             for name, function in functions.items()
         }
         self._next = 0
@@ -520,36 +515,25 @@ def _size(value: Any) -> int:
     return int(getattr(value, "nbytes", 0) or 0)
 
 
-def _bound(function: Callable[..., object], arguments: tuple[Any, ...]) -> Call:
-    def call() -> object:
-        return function(*arguments)
-
-    return call
-
-
 def _judge(
     rounds: Sequence[Mapping[str, Sequence[float]]], confidence: float, relevant: float
-) -> list[tuple[str, str, Comparison]]:
+) -> list[Pair]:
     """Each function compared with those before it; the intervals hold together."""
-    names = list(rounds[0])
-    pairs = list(combinations(names, 2))
-    return [
-        (
-            name,
-            than,
-            compare_rounds(
-                {turn: found[than] for turn, found in enumerate(rounds)},
-                {turn: found[name] for turn, found in enumerate(rounds)},
-                confidence=confidence,
-                relevant=relevant,
-                family=len(pairs),
-            ),
+    turns = {name: {turn: found[name] for turn, found in enumerate(rounds)} for name in rounds[0]}
+    family = math.comb(len(turns), 2)
+    found = []
+    for than, name in combinations(turns, 2):
+        one = compare_rounds(
+            turns[than], turns[name], confidence=confidence, relevant=relevant, family=family
         )
-        for than, name in pairs
-    ]
+        found.append(Pair(
+            name=name, than=than, ratio=one.ratio, ratio_low=one.ratio_low,
+            ratio_high=one.ratio_high, verdict=str(one.verdict),
+        ))  # fmt: skip
+    return found
 
 
-def _width(found: Comparison) -> float:
+def _width(found: Pair) -> float:
     """Half-width of the ratio's interval, relative to the ratio. One far from 1 is allowed
     :data:`CLEARLY` times as much."""
     if found.interval is None:
@@ -560,15 +544,15 @@ def _width(found: Comparison) -> float:
     return width / CLEARLY if is_clear else width
 
 
-def _widest(rounds: Sequence[Mapping[str, Sequence[float]]]) -> float:
+def _widest(name: str, rounds: Sequence[Mapping[str, Sequence[float]]]) -> float:
     """Half-width of the only function's interval."""
-    (samples,) = [[turn[name] for turn in rounds] for name in rounds[0]]
-    middle = float(np.median(np.concatenate(samples)))
-    width = half_width(rounds_interval(samples)[0], middle)
+    width = _timed(name, rounds).half_width
     return math.inf if width is None else width
 
 
-def _timed(name: str, rounds: Sequence[Mapping[str, Sequence[float]]], confidence: float) -> Timed:
+def _timed(
+    name: str, rounds: Sequence[Mapping[str, Sequence[float]]], confidence: float = 0.95
+) -> Timed:
     samples = [turn[name] for turn in rounds]
     middle = float(np.median(np.concatenate(samples)))
     interval, _ = rounds_interval(samples, confidence)
@@ -582,28 +566,20 @@ def _timed(name: str, rounds: Sequence[Mapping[str, Sequence[float]]], confidenc
     )
 
 
-def _paired(name: str, than: str, found: Comparison) -> Pair:
-    return Pair(
-        name=name,
-        than=than,
-        ratio=found.ratio,
-        ratio_low=found.ratio_low,
-        ratio_high=found.ratio_high,
-        verdict=str(found.verdict),
-    )
+def _change(found: Pair | Comparison) -> str:
+    """The change of a time, with its interval."""
+    interval = format_interval(found.ratio_low, found.ratio_high)
+    return format_change(found.ratio) + (f" ({interval})" if interval else "")
 
 
 def _reversed(pair: Pair) -> Pair:
-    swapped = {Difference.FASTER: Difference.SLOWER, Difference.SLOWER: Difference.FASTER}
+    swapped = {"faster": "slower", "slower": "faster"}
     interval = pair.interval
     return Pair(
-        name=pair.than,
-        than=pair.name,
-        ratio=1 / pair.ratio,
-        ratio_low=interval and 1 / interval[1],
-        ratio_high=interval and 1 / interval[0],
-        verdict=str(swapped.get(Difference(pair.verdict), Difference(pair.verdict))),
-    )
+        name=pair.than, than=pair.name, ratio=1 / pair.ratio,
+        ratio_low=interval and 1 / interval[1], ratio_high=interval and 1 / interval[0],
+        verdict=swapped.get(pair.verdict, pair.verdict),
+    )  # fmt: skip
 
 
 def _late_marks(
@@ -701,15 +677,12 @@ def compare_runs(
     family = sum(is_testable(len(a), len(b), by_rounds=True) for a, b in sides.values())
     found = []
     for name, (a, b) in sides.items():
-        if not a or not b:
-            verdict = "gone" if a else "new"
-            found.append(Change(name=name, change="", runs=0, verdict=verdict))
-            continue
-        compared = compare_rounds(a, b, relevant=threshold, family=max(1, family))
-        interval = format_interval(compared.ratio_low, compared.ratio_high)
-        change = format_change(compared.ratio) + (f" ({interval})" if interval else "")
+        change, verdict = "", "gone" if a else "new"
+        if a and b:
+            compared = compare_rounds(a, b, relevant=threshold, family=max(1, family))
+            change, verdict = _change(compared), str(compared.verdict)
         runs = len(a.keys() & b.keys())
-        found.append(Change(name=name, change=change, runs=runs, verdict=str(compared.verdict)))
+        found.append(Change(name=name, change=change, runs=runs, verdict=verdict))
     return found
 
 

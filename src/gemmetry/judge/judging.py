@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -34,7 +34,7 @@ from gemmetry.judge.memory import LATE_S, Arena, index_of, open_arena
 from gemmetry.judge.remote import Died, NotShared, Remote, RemoteExecutable, Took
 from gemmetry.judge.sandbox import RELAXED
 from gemmetry.judge.tasks import Submission, Task, cublaslt_source, variations
-from gemmetry.judge.yardstick import Checked, check_results
+from gemmetry.judge.yardstick import Checked, _array, check_results
 from gemmetry.results.emit import Result
 from gemmetry.results.texts import cut
 from gemmetry.statistics.comparison import compare_rounds
@@ -219,14 +219,10 @@ def judge(
     Raises:
         RequestError: the task's own reference fails or is inconsistent; there is no such device.
     """
-    judging = _Judging(
-        task, submission, level=level, seed=seed, limit_s=limit_s, memory_bytes=memory_bytes,
-        threads=threads, arena=open_arena(device, transport),
-    )  # fmt: skip
-    try:
+    limits = {"limit_s": limit_s, "memory_bytes": memory_bytes, "threads": threads}
+    arena = open_arena(device, transport)
+    with closing(_Judging(task, submission, level, seed, arena, limits)) as judging:
         return judging.run(time_it=time_it, command=command)
-    finally:
-        judging.close()
 
 
 class _Over(Exception):
@@ -238,21 +234,16 @@ class _Judging:
         self,
         task: Task,
         submission: Submission,
-        *,
         level: str,
         seed: int | None,
-        limit_s: float,
-        memory_bytes: int | None,
-        threads: int,
         arena: Arena,
+        limits: Mapping[str, Any],
     ) -> None:
         self._task, self._submission, self._level = task, submission, level
         self._rng = np.random.default_rng(seed)
         self._arena = arena
-        self._options: dict[str, Any] = {
-            "initial": task.initial, "packs": task.packs, "seed": task.seed, "limit_s": limit_s,
-            "memory_bytes": memory_bytes, "threads": threads,
-        }  # fmt: skip
+        own = {"initial": task.initial, "packs": task.packs, "seed": task.seed}
+        self._options: dict[str, Any] = {**own, **limits}
         self._findings: list[Finding] = []
         self._checks: list[str] = []
         self._basis = self._accuracy = ""
@@ -291,6 +282,7 @@ class _Judging:
             self._find(Ruling.REFUSED, str(error), "running it")
         except _Over:
             pass
+        why = self._arena.why_not_shared
         return Judgement(
             submission=self._submission.name,
             task=self._task.name,
@@ -302,8 +294,7 @@ class _Judging:
             accuracy=self._accuracy,
             speeds=speeds if not self._findings else (),
             ran=self._ran,
-            memory=self._arena.transport
-            + (f" ({why})" if (why := self._arena.why_not_shared) else ""),
+            memory=self._arena.transport + (f" ({why})" if why else ""),
             confinement=self._missing,
             seconds=time.perf_counter() - began,
             command=command,
@@ -350,19 +341,17 @@ class _Judging:
             return
         remote.close()
         time.sleep(0.5)
+        ruling, what = Ruling.REFUSED, "another program began to use the GPU: judge it again"
         if self._arena.is_idle():
+            ruling = Ruling.CHEATED
             what = "it keeps the GPU busy after the reply: the GPU is idle once it has been ended"
-            self._find(Ruling.CHEATED, what, "idle between batches")
-        else:
-            what = "another program began to use the GPU: judge it again"
-            self._find(Ruling.REFUSED, what, "idle between batches")
+        self._find(ruling, what, "idle between batches")
         raise _Over
 
     def _count(self, remote: Remote) -> None:
         """List what runs; a library that the task forbids is a finding."""
         arguments = self._task.make(self._seed())
-        outputs = [self._arena._allocate(*one) for one in self._shapes]
-        remote.run([(self._placed(arguments), outputs)], counts=True)
+        remote.run([(self._placed(arguments), self._outputs())], counts=True)
         self._ran = (
             *libraries(remote.code_before, remote.code()),
             *reported(remote.reply.get("ran")),
@@ -378,10 +367,8 @@ class _Judging:
 
     def _ruling(self) -> Ruling:
         found = {one.ruling for one in self._findings}
-        for ruling in (Ruling.CHEATED, Ruling.WRONG, Ruling.REFUSED):
-            if ruling in found:
-                return ruling
-        return Ruling.OK
+        worst_first = (Ruling.CHEATED, Ruling.WRONG, Ruling.REFUSED)
+        return next((ruling for ruling in worst_first if ruling in found), Ruling.OK)
 
     def _seed(self) -> int:
         return int(self._rng.integers(2**31))
@@ -423,41 +410,39 @@ class _Judging:
         sets = [first, *variations(first, self._rng), self._task.make(self._seed())]
         # The first again, last: what was stored by content or by address is stale by now.
         for place, arguments in enumerate([*sets, self._task.make(self._seed())]):
-            name = "inputs as the task makes them" if place in (0, len(sets)) else "variations"
-            self._compare(remote, arguments, name, must=name != "variations")
+            self._compare(remote, arguments, is_variation=place not in (0, len(sets)))
             if self._findings:
                 return
         self._check_order(remote, first)
 
-    def _compare(
-        self, remote: Remote, arguments: tuple[Any, ...], name: str, *, must: bool
-    ) -> None:
+    def _compare(self, remote: Remote, arguments: tuple[Any, ...], *, is_variation: bool) -> None:
         """One launch, compared with the reference; inputs and late writes are looked at too."""
+        assert self._task.reference is not None
+        try:
+            wanted = _results(self._task.reference(*arguments))
+            floats = [one for one in wanted if one.is_floating_point()]
+            if is_variation and not all(bool(one.isfinite().all()) for one in floats):
+                return  # the variation leaves the function's domain
+            placed, outputs = self._placed(arguments), self._room(wanted)
+            self._launch(remote, [(placed, outputs)])
+            name = "variations" if is_variation else "inputs as the task makes them"
+            self._note(self._checked(arguments, outputs, wanted), name)
+        except RequestError:
+            if not is_variation:
+                raise
+
+    def _checked(
+        self, arguments: tuple[Any, ...], outputs: Sequence[Any], wanted: Sequence[Any]
+    ) -> Checked:
+        """Results in the arena by the float64 yardstick; `wanted` has their forms."""
         task = self._task
         assert task.reference is not None
-        try:
-            wanted = _results(task.reference(*arguments))
-        except RequestError:
-            if must:
-                raise
-            return
-        if not must and not all(
-            bool(one.isfinite().all()) for one in wanted if one.is_floating_point()
-        ):
-            return  # the variation leaves the function's domain
-        placed, outputs = self._placed(arguments), [self._output(one) for one in wanted]
-        self._launch(remote, [(placed, outputs)])
         got = tuple(_tensor(output, one) for output, one in zip(outputs, wanted, strict=True))
-        try:
-            (checked,) = check_results(task.reference, arguments, {task.name: got})
-        except RequestError:
-            if must:
-                raise
-            return
-        self._checks.append(name)
-        self._note(checked, name)
+        (checked,) = check_results(task.reference, arguments, {task.name: got})
+        return checked
 
     def _note(self, checked: Checked, name: str) -> None:
+        self._checks.append(name)
         self._basis = checked.basis
         if not checked.is_right:
             self._find(Ruling.WRONG, checked.detail, name)
@@ -471,7 +456,7 @@ class _Judging:
         for _ in range(6):
             arguments = task.make(self._seed())
             kept.append(arguments)
-            calls.append((self._placed(arguments), [self._output(one) for one in wanted]))
+            calls.append((self._placed(arguments), self._room(wanted)))
         for turn in range(2):
             if turn:  # other content at the same addresses
                 for place, (placed, _) in enumerate(calls):
@@ -479,16 +464,13 @@ class _Judging:
                     _write(placed, kept[place])
             self._launch(remote, calls)
             for place in self._rng.choice(len(calls), 3, replace=False):
-                outputs = calls[place][1]
-                got = tuple(_tensor(o, one) for o, one in zip(outputs, wanted, strict=True))
-                (checked,) = check_results(task.reference, kept[place], {task.name: got})
-                self._checks.append("launches of a batch")
+                checked = self._checked(kept[place], calls[place][1], wanted)
                 self._note(checked, "launches of a batch")
 
     def _check_same_objects(self, remote: Remote) -> None:
         """The same objects with other content, which a result that is kept by identity misses."""
         arguments = self._task.make(self._seed())
-        outputs = [self._arena._allocate(*one) for one in self._shapes]
+        outputs = self._outputs()
         calls = [(self._placed(arguments), outputs)]
         remote.prepare(calls)
         for _ in range(3):
@@ -539,22 +521,22 @@ class _Judging:
                     Ruling.CHEATED, "a result changed after it had been returned", "no late writes"
                 )
 
+    def _room(self, values: Iterable[Any]) -> list[Any]:
+        """Buffers of the arena of the forms of arrays and tensors; other values as they are."""
+        return [
+            self._arena._allocate(one.shape, one.dtype) if isinstance(one, np.ndarray) else one
+            for one in map(_host, values)
+        ]
+
     def _placed(self, arguments: Sequence[Any]) -> list[Any]:
         """Arguments with their arrays in the arena."""
-        found = []
-        for one in arguments:
-            array = _host(one)
-            if isinstance(array, np.ndarray):
-                buffer = self._arena._allocate(array.shape, array.dtype)
-                buffer[...] = array
-                found.append(buffer)
-            else:
-                found.append(one)
-        return found
+        placed = self._room(arguments)
+        _write(placed, arguments)
+        return placed
 
-    def _output(self, like: Any) -> Any:
-        array = _host(like)
-        return self._arena._allocate(array.shape, array.dtype)
+    def _outputs(self) -> list[HostBuffer]:
+        """Buffers of a launch's results."""
+        return [self._arena._allocate(*one) for one in self._shapes]
 
     def _time(self) -> tuple[Speed, ...]:
         """Rounds of the submission and of what it is compared with in turn."""
@@ -570,9 +552,8 @@ class _Judging:
                 order = list(sides)
                 self._rng.shuffle(order)
                 for side in order:
-                    others = [remote for name, remote in sides.items() if name != side]
                     # Stopped, so that they cannot take the processor meanwhile.
-                    waiting = [(remote, remote.stop()) for remote in others]
+                    waiting = [(one, one.stop()) for name, one in sides.items() if name != side]
                     took = self._slope(sides[side], lengths[side], side)
                     for remote, members in waiting:
                         remote.go_on(members)
@@ -586,9 +567,7 @@ class _Judging:
         interval = median_interval(mine)
         roof = self._roofs(mine, interval, lengths[_MINE][1])
         speeds = []
-        for rival in sides:
-            if rival == _MINE:
-                continue
+        for rival in list(sides)[1:]:
             compared = compare_rounds(times[rival], times[_MINE], relevant=0.01)
             low, high = compared.ratio_low, compared.ratio_high
             speeds.append(Speed(
@@ -719,13 +698,7 @@ class _Judging:
         while len(drawn) < sets:
             drawn.append(task.make(self._seed()))
         kept = [tuple(map(_host, one)) for one in drawn[:sets]]
-        calls = []
-        for place in range(count):
-            placed = [
-                self._arena._allocate(one.shape, one.dtype) if isinstance(one, np.ndarray) else one
-                for one in kept[place % sets]
-            ]
-            calls.append((placed, [self._arena._allocate(*one) for one in self._shapes]))
+        calls = [(self._room(kept[place % sets]), self._outputs()) for place in range(count)]
         remote.prepare(calls)
         self._refill(remote, calls, kept, looks=is_mine)
         chosen: list[int] = []
@@ -783,8 +756,7 @@ class _Judging:
         else:
             assert task.reference is not None
             wanted = _results(task.reference(*arguments))
-            got = tuple(_tensor(o, one) for o, one in zip(outputs, wanted, strict=True))
-            (checked,) = check_results(task.reference, arguments, {task.name: got})
+            checked = self._checked(arguments, outputs, wanted)
         if not checked.is_right:
             self._find(ruling, f"right before, and wrong for {name}: {checked.detail}", name)
 
@@ -809,14 +781,8 @@ def _results(found: Any) -> list[Any]:
 
 
 def _host(value: Any) -> Any:
-    """The numpy array of a tensor or array; other values as they are."""
-    if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "detach"):
-        from gemmetry.judge.yardstick import _array
-
-        return np.ascontiguousarray(_array(value))
-    return value
+    """The numpy array of a tensor; other values as they are."""
+    return np.ascontiguousarray(_array(value)) if hasattr(value, "detach") else value
 
 
 def _tensor(buffer: Any, like: Any) -> Any:

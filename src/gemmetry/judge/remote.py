@@ -340,7 +340,6 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-
 class RemoteExecutable:
     """A submission as an :class:`gemmetry.domain.contracts.Executable`, for the checks of
     :mod:`gemmetry.verification`, at any shape."""

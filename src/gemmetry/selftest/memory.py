@@ -247,27 +247,26 @@ class RastersByRows(TiledGemm):
             super().compute(tile)
 
 
+def _allocation(buffer: HostBuffer) -> tuple[HostBuffer, int]:
+    """The bytes of a contiguous buffer's allocation, and where in them it begins."""
+    owner = buffer.base if isinstance(buffer.base, np.ndarray) else buffer
+    return owner.reshape(-1).view(np.uint8), buffer.ctypes.data - owner.ctypes.data
+
+
 def memory_before(buffer: HostBuffer, count: int) -> HostBuffer:
     """Up to `count` elements before a contiguous buffer, within its allocation."""
-    owner = buffer.base
-    if not isinstance(owner, np.ndarray):
-        return buffer.reshape(-1)[:0]
-    count = min(count, (buffer.ctypes.data - owner.ctypes.data) // buffer.itemsize)
-    start = buffer.ctypes.data - count * buffer.itemsize - owner.ctypes.data
-    return owner.reshape(-1).view(np.uint8)[start:][: count * buffer.itemsize].view(buffer.dtype)
+    whole, start = _allocation(buffer)
+    size = min(count, start // buffer.itemsize) * buffer.itemsize
+    return whole[start - size : start].view(buffer.dtype)
 
 
 def memory_behind(buffer: HostBuffer, count: int) -> HostBuffer:
     """Up to `count` elements after a contiguous buffer, writable: no more than its allocation
     contains, so that no other memory is touched."""
-    owner = buffer.base
-    if not isinstance(owner, np.ndarray):
-        return buffer.reshape(-1)[:0]
-    end = buffer.ctypes.data + buffer.nbytes
-    room = (owner.ctypes.data + owner.nbytes - end) // buffer.itemsize
-    count = max(0, min(count, room))
-    size = buffer.size + count
-    return as_strided(buffer.reshape(-1), (size,), (buffer.itemsize,))[buffer.size :]
+    whole, start = _allocation(buffer)
+    end = start + buffer.nbytes
+    room = (whole.size - end) // buffer.itemsize
+    return whole[end:][: max(0, min(count, room)) * buffer.itemsize].view(buffer.dtype)
 
 
 class CountsAStepTwice(TiledGemm):
