@@ -26,7 +26,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -35,8 +35,6 @@ from gemmetry.hardware.host import last_level_cache_bytes
 
 if TYPE_CHECKING:
     from gemmetry.domain.contracts import Observer
-
-from typing import Literal
 
 Call = Callable[[], object]
 
@@ -48,51 +46,21 @@ MOST_FLUSH_BYTES = 512 * 2**20
 has to itself."""
 
 
-class Clock(Protocol):
-    """What times calls on one device."""
-
-    device: str
-    """Its name, for people."""
-    method: str
-    """``wall_clock``, ``events`` or ``graph``."""
-    cache_bytes: int
-    """Size of the last-level cache in bytes."""
-
-    def times(self, calls: Sequence[Call], before: Call | None = None) -> list[float]:
-        """Run each call once, in order, with `before` untimed ahead of each. Durations in ns."""
-
-    def flush(self) -> None:
-        """Overwrite the last-level cache; on a GPU in the order of its stream."""
-
-    def neighbour(self) -> Call | None:
-        """What runs ahead of each call where nothing is flushed; None on a host, where a call ends
-        before the next one begins."""
-
-    def captured(self, call: Call) -> Call:
-        """The replay of what `call` submits.
-
-        Raises:
-            LaunchError: it cannot be captured; the message states why.
-        """
-
-    def observer(self) -> Observer:
-        """Reads clocks, power and reasons of throttling."""
-
-    def overhead_ns(self) -> float:
-        """Duration of an empty call."""
-
-
 class HostClock:
-    """The host's monotonic clock."""
+    """What times calls on one device: the host's monotonic clock, where nothing else is written."""
 
     method = "wall_clock"
+    """``wall_clock``, ``events`` or ``graph``."""
 
     def __init__(self) -> None:
         self.device = "cpu"
+        """The device's name, for people."""
         self.cache_bytes = last_level_cache_bytes()
-        self._flushed: np.ndarray[Any, Any] | None = None
+        """Size of the last-level cache in bytes."""
+        self._flushed: Any = None
 
     def times(self, calls: Sequence[Call], before: Call | None = None) -> list[float]:
+        """Run each call once, in order, with `before` untimed ahead of each. Durations in ns."""
         clock, durations = time.perf_counter_ns, []
         for call in calls:
             if before is not None:
@@ -103,27 +71,37 @@ class HostClock:
         return durations
 
     def flush(self) -> None:
+        """Overwrite the last-level cache; on a GPU in the order of its stream."""
         if self._flushed is None:
             size = min(FLUSHES * self.cache_bytes, MOST_FLUSH_BYTES)
             self._flushed = np.zeros(max(size, 2**20) // 8, np.int64)
         self._flushed += 1  # reads and writes: stores alone may bypass the caches
 
-    def neighbour(self) -> None:
+    def neighbour(self) -> Call | None:
+        """What runs ahead of each call where nothing is flushed; None on a host, where a call ends
+        before the next one begins."""
         return None
 
     def captured(self, call: Call) -> Call:
+        """The replay of what `call` submits.
+
+        Raises:
+            LaunchError: it cannot be captured; the message states why.
+        """
         return call
 
     def observer(self) -> Observer:
+        """Reads clocks, power and reasons of throttling."""
         from gemmetry.hardware.monitors import CpuObserver
 
         return CpuObserver()
 
     def overhead_ns(self) -> float:
-        return float(np.median(self.times([_nothing] * 32)))
+        """Duration of an empty call."""
+        return float(np.median(self.times([lambda: None] * 32)))
 
 
-class StreamClock:
+class StreamClock(HostClock):
     """Events on the current stream of a GPU, behind a backlog that hides the host's work.
 
     Args:
@@ -170,15 +148,10 @@ class StreamClock:
             return monitors.AmdSmiObserver(self._index)
         return monitors.NvmlObserver(self._index, self._product)
 
-    def overhead_ns(self) -> float:
-        return float(np.median(self.times([_nothing] * 32)))
 
-
-def _nothing() -> None:
-    """An empty call."""
-
-
-def open_clock(device: object, functions: Iterable[Callable[..., object]], used: object) -> Clock:
+def open_clock(
+    device: object, functions: Iterable[Callable[..., object]], used: object
+) -> HostClock:
     """The clock for `functions`.
 
     Args:
@@ -258,7 +231,10 @@ def _gpus(value: object, seen: set[int]) -> Iterator[int]:
 MOST_WARMUP_S = 2.0
 """Longest warm-up on a GPU: clocks at a power limit settle within one to three seconds."""
 
-_TRIED, _WINDOW_NS, _SETTLED, _SETTLED_WINDOWS = 5, 50e6, 0.01, 4
+_TRIED, _WINDOW_NS = 5, 50e6
+
+SETTLED_TIMES, SETTLED = 4, 0.01
+"""The speed has settled when this many times in succession differ by at most 1 %."""
 
 ReturnMode = Literal["min", "max", "mean", "median", "all"]
 
@@ -317,7 +293,7 @@ def do_bench(
 
 
 def _warm_up(
-    clock: Clock,
+    clock: HostClock,
     fn: Callable[[], object],
     before: Callable[[], None],
     once_ns: float,
@@ -329,7 +305,11 @@ def _warm_up(
     count = max(1, int(min(_WINDOW_NS, max(least_s * 1e9, 1.0)) / once_ns))
     while (spent_s := time.perf_counter() - began) < (MOST_WARMUP_S if is_gpu else least_s):
         windows.append(float(np.mean(clock.times([fn] * count, before))))
-        last = windows[-_SETTLED_WINDOWS:]
-        is_settled = len(last) == _SETTLED_WINDOWS and max(last) <= (1 + _SETTLED) * min(last)
-        if is_gpu and is_settled and spent_s >= least_s:
+        if is_gpu and is_settled(windows) and spent_s >= least_s:
             break
+
+
+def is_settled(times: Sequence[float]) -> bool:
+    """Whether the last of some times agree."""
+    last = times[-SETTLED_TIMES:]
+    return len(last) == SETTLED_TIMES and max(last) <= (1 + SETTLED) * min(last)

@@ -39,7 +39,7 @@ import numpy as np
 from gemmetry.domain.errors import GemmetryError, LaunchError, RequestError
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, columns, fact, table
 from gemmetry.domain.units import format_change, format_interval, format_ns
-from gemmetry.judge.clocks import Call, Clock, open_clock
+from gemmetry.judge.clocks import Call, HostClock, is_settled, open_clock
 from gemmetry.judge.yardstick import Checked, Reference, check_results
 from gemmetry.statistics.comparison import Comparison, Difference, compare_rounds, verdict_of
 from gemmetry.statistics.intervals import half_width, rounds_interval
@@ -69,9 +69,9 @@ MOST_SETS = 32
 CACHES = 3
 """Rotating sets of inputs exceed the last-level cache this many times."""
 
-SETTLED_ROUNDS, SETTLED, SETTLING_SHARE = 4, 0.01, 0.25
-"""Rounds are discarded until this many in succession differ by at most 1 % in their total, or a
-quarter of the budget is spent."""
+SETTLING_SHARE = 0.25
+"""Rounds are discarded until their totals agree (:func:`gemmetry.judge.clocks.is_settled`), or this
+share of the budget is spent."""
 
 CLEAR, CLEARLY = 0.1, 5.0
 """Functions that differ by more than 10 % are not contenders: their ratio needs fewer digits."""
@@ -385,7 +385,7 @@ class _Plan:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: HostClock,
         functions: Mapping[str, Callable[..., object]],
         make: Callable[[], tuple[Any, ...]],
         first: tuple[Any, ...],
@@ -455,8 +455,7 @@ class _Plan:
             return True
         while len(totals) < 2 or time.perf_counter() < deadline:
             totals.append(math.fsum(map(math.fsum, self._take(self._count).values())))
-            last = totals[-SETTLED_ROUNDS:]
-            if len(last) == SETTLED_ROUNDS and max(last) <= (1 + SETTLED) * min(last):
+            if is_settled(totals):
                 return True
         return False
 

@@ -33,7 +33,7 @@ from gemmetry.judge.census import Ran, compiled, libraries, of_libraries, report
 from gemmetry.judge.memory import LATE_S, Arena, index_of, open_arena
 from gemmetry.judge.remote import Died, NotShared, Remote, RemoteExecutable, Took
 from gemmetry.judge.sandbox import RELAXED
-from gemmetry.judge.tasks import Submission, Task, cublaslt_source, variations
+from gemmetry.judge.tasks import CUBLASLT, Submission, Task, variations
 from gemmetry.judge.yardstick import Checked, _array, check_results
 from gemmetry.results.emit import Result
 from gemmetry.results.texts import cut
@@ -591,7 +591,7 @@ class _Judging:
         name = f"torch ({task.source_entry} of the task)" if task.reference else "torch.matmul"
         sources = {name: (task.source, task.source_entry)}
         if task.operation is not None and self._arena.device != "cpu":
-            sources["cublaslt:best"] = (cublaslt_source(task.name), "product")
+            sources["cublaslt:best"] = (CUBLASLT.format(name=task.name), "product")
         found: dict[str, Remote] = {}
         for name, (source, entry) in sources.items():
             files = {"baseline.py": source}

@@ -35,25 +35,23 @@ medians of one dispatch differ by up to a few percent from minute to minute on o
 _BUDGET_S = 5.0
 
 
+_OPTIONS: tuple[tuple[str, str, type, float | None, str], ...] = (
+    ("json", "FILE", Path, None, "write times in the format of pytest-benchmark"),
+    ("compare", "REF", Path, None,
+     "a file of pytest --kernel-benchmark-json: fail tests that are slower now"),
+    ("threshold", "SHARE", float, THRESHOLD,
+     f"differences up to this count as none (default: {THRESHOLD})"),
+    ("budget", "SECONDS", float, _BUDGET_S, f"seconds for each test (default: {_BUDGET_S})"),
+)  # fmt: skip
+"""Name, value, its type, default and help."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options."""
     group = parser.getgroup("gemmetry", "times of kernels (gemmetry)")
-    group.addoption(
-        "--kernel-benchmark-json", metavar="FILE", type=Path,
-        help="write times in the format of pytest-benchmark",
-    )  # fmt: skip
-    group.addoption(
-        "--kernel-benchmark-compare", metavar="REF", type=Path,
-        help="a file of pytest --kernel-benchmark-json: fail tests that are slower now",
-    )  # fmt: skip
-    group.addoption(
-        "--kernel-benchmark-threshold", metavar="SHARE", type=float, default=THRESHOLD,
-        help=f"differences up to this count as none (default: {THRESHOLD})",
-    )  # fmt: skip
-    group.addoption(
-        "--kernel-benchmark-budget", metavar="SECONDS", type=float, default=_BUDGET_S,
-        help=f"seconds for each test (default: {_BUDGET_S})",
-    )  # fmt: skip
+    for name, metavar, kind, default, text in _OPTIONS:
+        option = f"--kernel-benchmark-{name}"
+        group.addoption(option, metavar=metavar, type=kind, default=default, help=text)
 
 
 class _Session:
@@ -148,10 +146,9 @@ class KernelBenchmark:
         """Add an entry for each function. Returns their rounds by full name."""
         node, found = self._node, {}
         for name, rounds in contest.rounds.items():
-            own = len(contest.rounds) == 1
-            fullname = node.nodeid if own else f"{node.nodeid}::{name}"
+            end = f"::{name}" if len(contest.rounds) > 1 else ""
+            fullname, shown = f"{node.nodeid}{end}", f"{node.name}{end}"
             found[fullname] = [list(map(float, turn)) for turn in rounds]
-            shown = node.name if own else f"{node.name}::{name}"
             self._session.entries.append(_entry(node, shown, fullname, found[fullname], contest))
         return found
 

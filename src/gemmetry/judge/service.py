@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections import OrderedDict
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -187,7 +187,7 @@ class Service:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._jobs: dict[str, _Job] = {}
-        self._done: OrderedDict[str, None] = OrderedDict()
+        self._done: deque[str] = deque()
         self._queues: dict[str, asyncio.Queue[_Job]] = {
             name: asyncio.Queue(limits.waiting) for name in limits.devices
         }
@@ -232,13 +232,12 @@ class Service:
         # The process sees its own GPU alone, which is then the first.
         visible = "cpu" if device == "cpu" else "cuda:0"
         arguments = arguments_of(order, file, self.limits.tasks, visible)
-        job = _Job(key, folder, arguments, device)
         if queue.full():
             raise asyncio.QueueFull
         folder.mkdir()
         file.write_bytes(order.submission.encode("utf-8", "surrogatepass"))
-        queue.put_nowait(job)
-        self._jobs[key] = job
+        self._jobs[key] = _Job(key, folder, arguments, device)
+        queue.put_nowait(self._jobs[key])
         return self.document(key)
 
     def document(self, key: str) -> dict[str, Any]:
@@ -273,10 +272,9 @@ class Service:
             with contextlib.suppress(OSError):  # The whole folder goes with the service.
                 remove(job.folder, inside=self._folder)
             self._judged += 1
-            self._done[job.key] = None
+            self._done.append(job.key)
             while len(self._done) > self.limits.kept:
-                oldest, _ = self._done.popitem(last=False)
-                del self._jobs[oldest]
+                del self._jobs[self._done.popleft()]
 
 
 class _TooLarge(Exception):
@@ -338,17 +336,12 @@ def application(limits: Limits, token: str) -> Starlette:
     async def health(request: Request) -> Response:
         return answer(200, **service.health())
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with service.running():
-            yield
-
     routes = [
         Route("/evaluate", evaluate, methods=["POST"]),
         Route("/tasks/{key}", task, methods=["GET"]),
         Route("/health", health, methods=["GET"]),
     ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    return Starlette(routes=routes, lifespan=lambda _: service.running())
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -26,7 +26,7 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -193,7 +193,7 @@ def _product(operation: Operation) -> str:
     return f"def product(a, b):\n    return {result}\n"
 
 
-_CUBLASLT = """\
+CUBLASLT = """\
 from pathlib import Path
 
 import torch
@@ -218,11 +218,7 @@ shape, dtype = stored_shape(operation.output), torch_dtype(operation.output.dtyp
 def product(*operands):
     return executable.run(operands, torch.empty(shape, dtype=dtype, device=operands[0].device))
 """
-
-
-def cublaslt_source(name: str) -> str:
-    """Python of the best algorithm of cuBLASLt for an operation, in a function ``product``."""
-    return _CUBLASLT.format(name=name)
+"""Python of the best algorithm of cuBLASLt for the operation `name`, in a function ``product``."""
 
 
 def _module(path: Path, text: str, needed: Sequence[str]) -> Any:
@@ -296,7 +292,6 @@ def _gpumode(path: Path) -> Task:
         ) from error
     source = path.parent / "reference.py"
     module = _module(source, read_small(source), ("generate_input", "ref_kernel"))
-
     make = _checked(source, lambda seed: module.generate_input(**first, seed=seed))
 
     def reference(*arguments: Any) -> Any:
@@ -312,12 +307,15 @@ def _gpumode(path: Path) -> Task:
 def _flashinfer(path: Path, workloads: Path | None) -> Task:
     torch = _torch("a FlashInfer-Bench Definition")
     facts = _json(path)
-    axes: dict[str, int] = {}
-    workload: Mapping[str, Any] = {} if workloads is None else _first(workloads)
+    workload: Any = {} if workloads is None else _json(workloads)
+    if isinstance(workload, list) and workload:
+        workload = workload[0]
     try:
         given = workload.get("workload", workload).get("axes", {})
-        for name, axis in facts["axes"].items():
-            axes[name] = int(axis["value"] if axis["type"] == "const" else given.get(name, 64))
+        axes = {
+            name: int(axis["value"] if axis["type"] == "const" else given.get(name, 64))
+            for name, axis in facts["axes"].items()
+        }
         inputs = {
             name: ([axes[one] for one in spec["shape"] or ()], spec["dtype"], spec["shape"] is None)
             for name, spec in facts["inputs"].items()
@@ -357,11 +355,6 @@ def _json(path: Path) -> Any:
         return parsed_json(text.partition("\n")[0] if path.suffix == ".jsonl" else text)
     except ValueError as error:
         raise RequestError(f"{path} is not JSON: {error}") from error
-
-
-def _first(path: Path) -> Any:
-    found = _json(path)
-    return found[0] if isinstance(found, list) and found else found
 
 
 def variations(arguments: Sequence[Any], rng: np.random.Generator) -> list[tuple[Any, ...]]:
@@ -437,10 +430,8 @@ def read_submission(text: str, task: Task) -> Submission:
                 f"{path}: which function is called?", hint=f"Give {path}:NAME, bound by pybind11."
             )
         loader = _CUDA_LOADER.format(name=path.name, entry=entry)
-        return Submission(
-            name=path.stem, files={path.name: content, "built.py": loader}, main="built.py",
-            entry=entry,
-        )  # fmt: skip
+        files = {path.name: content, "built.py": loader}
+        return Submission(name=path.stem, files=files, main="built.py", entry=entry)
     if path.suffix != ".py":
         raise RequestError(f"{path} is no submission", hint="Suffixes are .py, .cu and .json.")
     names = _names(path, content)
@@ -459,10 +450,8 @@ def _names(path: Path, text: str) -> list[str]:
         body = ast.parse(text, str(path)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RequestError(f"{path} is not Python: {error}") from error
-    defined = [
-        one.name for one in body
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-    ]  # fmt: skip
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    defined = [one.name for one in body if isinstance(one, kinds)]
     for one in body:
         if isinstance(one, ast.Assign):
             defined += [target.id for target in one.targets if isinstance(target, ast.Name)]
