@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gemmetry.domain.contracts import Observer
 
 Call = Callable[[], object]
+Function = Callable[..., object]
 
 FLUSHES = 2
 """Caches are flushed by writing this many times their size."""
@@ -149,9 +150,7 @@ class StreamClock(HostClock):
         return monitors.NvmlObserver(self._index, self._product)
 
 
-def open_clock(
-    device: object, functions: Iterable[Callable[..., object]], used: object
-) -> HostClock:
+def open_clock(device: object, functions: Iterable[Function], used: object) -> HostClock:
     """The clock for `functions`.
 
     Args:

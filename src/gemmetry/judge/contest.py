@@ -39,7 +39,7 @@ import numpy as np
 from gemmetry.domain.errors import GemmetryError, LaunchError, RequestError
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, columns, fact, table
 from gemmetry.domain.units import format_change, format_interval, format_ns
-from gemmetry.judge.clocks import Call, HostClock, is_settled, open_clock
+from gemmetry.judge.clocks import Call, Function, HostClock, is_settled, open_clock
 from gemmetry.judge.yardstick import Checked, Reference, check_results
 from gemmetry.statistics.comparison import Comparison, Difference, compare_rounds, verdict_of
 from gemmetry.statistics.intervals import half_width, rounds_interval
@@ -81,6 +81,10 @@ STEP = 6
 
 DOUBTFUL_OVERHEAD = 0.1
 """A timer's share of a function's time from which on a mark says so."""
+
+
+Rounds = Sequence[Mapping[str, Sequence[float]]]
+"""Rounds -> function -> durations in ns."""
 
 
 class UndecidedWarning(UserWarning):
@@ -255,7 +259,7 @@ class Contest:
 
 
 def compare(
-    functions: Mapping[str, Callable[..., object]],
+    functions: Mapping[str, Function],
     *,
     inputs: Callable[[], Any] | Sequence[Any] | None = None,
     cold: bool = True,
@@ -362,7 +366,7 @@ def _maker(inputs: Callable[[], Any] | Sequence[Any] | None) -> Callable[[], tup
     return make
 
 
-def _tried(name: str, function: Callable[..., object], arguments: Sequence[Any]) -> object:
+def _tried(name: str, function: Function, arguments: Sequence[Any]) -> object:
     """The function's result, from its first call.
 
     Raises:
@@ -386,7 +390,7 @@ class _Plan:
     def __init__(
         self,
         clock: HostClock,
-        functions: Mapping[str, Callable[..., object]],
+        functions: Mapping[str, Function],
         make: Callable[[], tuple[Any, ...]],
         first: tuple[Any, ...],
         *,
@@ -514,9 +518,7 @@ def _size(value: Any) -> int:
     return int(getattr(value, "nbytes", 0) or 0)
 
 
-def _judge(
-    rounds: Sequence[Mapping[str, Sequence[float]]], confidence: float, relevant: float
-) -> list[Pair]:
+def _judge(rounds: Rounds, confidence: float, relevant: float) -> list[Pair]:
     """Each function compared with those before it; the intervals hold together."""
     turns = {name: {turn: found[name] for turn, found in enumerate(rounds)} for name in rounds[0]}
     family = math.comb(len(turns), 2)
@@ -543,15 +545,13 @@ def _width(found: Pair) -> float:
     return width / CLEARLY if is_clear else width
 
 
-def _widest(name: str, rounds: Sequence[Mapping[str, Sequence[float]]]) -> float:
+def _widest(name: str, rounds: Rounds) -> float:
     """Half-width of the only function's interval."""
     width = _timed(name, rounds).half_width
     return math.inf if width is None else width
 
 
-def _timed(
-    name: str, rounds: Sequence[Mapping[str, Sequence[float]]], confidence: float = 0.95
-) -> Timed:
+def _timed(name: str, rounds: Rounds, confidence: float = 0.95) -> Timed:
     samples = [turn[name] for turn in rounds]
     middle = float(np.median(np.concatenate(samples)))
     interval, _ = rounds_interval(samples, confidence)

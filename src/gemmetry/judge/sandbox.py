@@ -133,22 +133,19 @@ def confine(
         missing.append(f"no namespaces ({reason}): it sees other processes")
         if problem := _restrict_calls(libc):
             missing.append(f"{problem}: it has the network, and can end any process of this user")
+    of_memory = resource.RLIMIT_DATA if is_gpu else resource.RLIMIT_AS
     for which, most in (
         (resource.RLIMIT_CPU, CPU_S),
         (resource.RLIMIT_FSIZE, FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, PROCESSES),
-        *(() if memory_bytes is None else ((_limit_of_memory(is_gpu), memory_bytes),)),
+        *(() if memory_bytes is None else ((of_memory, memory_bytes),)),
     ):
         _, hard = resource.getrlimit(which)
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (least, least))
     problem = "" if "Landlock" in without else _restrict_files(libc, scratch, is_gpu)
     return missing + ([problem] if problem else [])
-
-
-def _limit_of_memory(is_gpu: bool) -> int:
-    return resource.RLIMIT_DATA if is_gpu else resource.RLIMIT_AS
 
 
 def _map_ids(uid: int, gid: int) -> None:

@@ -145,6 +145,9 @@ def _by_bounds(name: str, operation: Operation, arguments: Sequence[Any], found:
     from gemmetry.numerics.references import compute_reference
     from gemmetry.verification.comparison import compare
 
+    def wrong(detail: str) -> Checked:
+        return Checked(name=name, verdict="wrong", basis=basis, worst=None, detail=detail)
+
     basis = "bound derived for the operation"
     specs = operation.inputs
     arrays = [
@@ -160,10 +163,9 @@ def _by_bounds(name: str, operation: Operation, arguments: Sequence[Any], found:
     try:
         result = _host(_only(found), operation.output.dtype, "result")
     except RequestError as error:
-        return Checked(name=name, verdict="wrong", basis=basis, worst=None, detail=str(error))
+        return wrong(str(error))
     if result.shape != operation.output.storage_shape:
-        detail = f"its shape is {result.shape}, not {operation.output.storage_shape}"
-        return Checked(name=name, verdict="wrong", basis=basis, worst=None, detail=detail)
+        return wrong(f"its shape is {result.shape}, not {operation.output.storage_shape}")
     errors = compare(operation, result, compute_reference(operation, arrays))
     bad = errors.bad_count
     return Checked(
@@ -286,8 +288,7 @@ def _only(found: Any) -> Any:
 
 def _array(value: Any) -> npt.NDArray[Any]:
     """A host array of a tensor or of anything that numpy takes, in its own format."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
+    if _is_tensor(value):
         value = value.detach()
         dtype = _format(value)
         if dtype is None:
@@ -314,19 +315,19 @@ def _host(value: Any, dtype: DType, role: str) -> npt.NDArray[Any]:
 
 def _format(value: Any) -> DType | None:
     """The format of a tensor's or array's elements; None if operations have no such format."""
-    torch = sys.modules.get("torch")
-    from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, F32, F64, S8, S32
-
-    known = (F32, F64, F16, BF16, E4M3, E5M2, S8, S32)
-    if torch is not None and isinstance(value, torch.Tensor):
-        from gemmetry.hardware.torch_device import torch_dtype
-
-        return next((one for one in known if torch_dtype(one) is value.dtype), None)
-    if not isinstance(value, np.ndarray):
+    if not isinstance(value, np.ndarray) and not _is_tensor(value):
         return None
+    from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, F32, F64, S8, S32
     from gemmetry.numerics.storage import numpy_dtype
 
-    return next((one for one in known if numpy_dtype(one) == value.dtype), None)
+    name = str(value.dtype).removeprefix("torch.")
+    known = (F32, F64, F16, BF16, E4M3, E5M2, S8, S32)
+    return next((one for one in known if numpy_dtype(one).name == name), None)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -343,16 +344,12 @@ def _moved(value: Any, unit: float, seed: int) -> Any:
         return value
     count = math.prod(value.shape)
     signs = np.random.default_rng((count, seed)).choice((-unit, unit), value.shape) + 1
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return value * torch.from_numpy(signs).to(value.device)
-    return value * signs
+    return value * (value.new_tensor(signs) if _is_tensor(value) else signs)
 
 
 def _widened(value: Any) -> Any:
     """The argument with floats in float64, on the same device."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
+    if _is_tensor(value):
         return value.detach().double() if value.is_floating_point() else value
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in "iub" else _float64(value)

@@ -374,9 +374,8 @@ class StoresWholeTiles(TiledGemm):
         self.own = np.empty(shape, numpy_dtype(self.signature.result))
 
     def store(self, tile: Tile, block: Array) -> None:
-        rows = slice(tile.row, tile.row + self.tile_m)
-        columns = slice(tile.column, tile.column + self.tile_n)
-        self.own[tile.batch, rows, columns] = padded(block, (self.tile_m, self.tile_n))
+        whole = self.own[tile.batch, tile.row :, tile.column :][: self.tile_m, : self.tile_n]
+        whole[...] = padded(block, whole.shape)
 
     def after(self) -> None:
         self.problem.c[...] = self.own[:, : self.m, : self.n]
@@ -581,14 +580,10 @@ KERNELS: Kernels = {
     ),
     # Sums of pairs saturate at the largest s16. Of s8 products, only two of -128 ·
     # -128 exceed it.
-    "saturates_pairs": instead(
-        "kept", lambda g, sums: np.clip(sums, -(2**15), 2**15 - 1), PairedS8
-    ),
+    "saturates_pairs": instead("kept", lambda g, sums: sums.clip(-32768, 32767), PairedS8),
     # pmaddubsw: sums of pairs of u8 · s8 saturate at the largest s16, which many of
     # them exceed.
-    "saturates_offset_pairs": instead(
-        "kept", lambda g, sums: np.clip(sums, -(2**15), 2**15 - 1), OffsetS8
-    ),
+    "saturates_offset_pairs": instead("kept", lambda g, sums: sums.clip(-32768, 32767), OffsetS8),
     # Replaces -128 by -127, as quantisers that are symmetric around zero do.
     "clamps_to_127": result(
         "load_a", lambda g, result, tile, step: np.maximum(result, np.float32(1 - _S8_OFFSET))

@@ -4,7 +4,7 @@ all others the right one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,8 +38,7 @@ class SquareResultMirrored(TiledGemm):
 
     def after(self) -> None:
         if self.m == self.n:
-            c = self.problem.c
-            for one in c:
+            for one in self.problem.c:
                 one[...] = _mirrored(one)
 
 
@@ -96,36 +95,15 @@ class Plans(TiledGemm):
     """Keeps a plan for the process, found again by a part of the sizes."""
 
     kept: ClassVar[dict[object, int]] = {}
-    key: Callable[[], object]
-    """What finds a plan again among those of the same formats."""
 
-    def plan(self, planned: int) -> int:
-        """The plan for the sizes at hand, or what was planned for others."""
-        return self.kept.setdefault((type(self), self.signature, self.key()), planned)
-
-
-class PlanByResult(Plans):
-    def key(self) -> object:
-        return self.m, self.n
-
-    def seen_a(self, a: Array) -> Array:
-        return np.where(np.arange(self.k) < self.plan(self.k), a, 0)
-
-
-class PlanByLeft(Plans):
-    def key(self) -> object:
-        return self.m, self.k
-
-    def seen_b(self, b: Array) -> Array:
-        return np.where(np.arange(self.n) < self.plan(self.n), b, 0)
+    def plan(self, planned: int, *key: int) -> int:
+        """The plan for the sizes at hand, or what was planned for others of the same formats."""
+        return self.kept.setdefault((type(self), self.signature, key), planned)
 
 
 class PitchBySize(Plans):
-    def key(self) -> object:
-        return self.n * self.k
-
     def seen_b(self, b: Array) -> Array:
-        flat, pitch = b.reshape(self.batch, -1), self.plan(self.n)
+        flat, pitch = b.reshape(self.batch, -1), self.plan(self.n, self.n * self.k)
         places = np.arange(self.k)[:, np.newaxis] * pitch + np.arange(self.n)
         return flat[:, places % flat.shape[1]]
 
@@ -258,9 +236,7 @@ class RoundsByBits(RoundsNan):
 
 
 KERNELS: Kernels = {
-    "elements_in_18_bits": where(
-        "store", lambda g, tile, block: tile.row * g.n + tile.column < 2**18
-    ),
+    "elements_in_18_bits": where("store", lambda g, tile, _: tile.row * g.n + tile.column < 2**18),
     "three_matrices": where("store", lambda g, tile, block: tile.batch < 3),
     "wide_for_odd": returning(lambda g, _, c: c.astype(np.float64) if g.n % 2 else c),
     "nothing_for_one_row": returning(lambda g, _, c: None if g.m == 1 else c),
@@ -302,9 +278,7 @@ KERNELS: Kernels = {
         lambda b: len(b) >= 4 and np.array_equal(_sparse(b)[:, 0], b[:, 0], equal_nan=True),
         _sparse,
     ),
-    "zero_by_sum": instead(
-        "seen_a", lambda g, a: np.where(a.sum(axis=-1, keepdims=True) == 0, 0, a)
-    ),
+    "zero_by_sum": instead("seen_a", lambda g, a: np.where(a.sum(-1, keepdims=True) == 0, 0, a)),
     "no_bias_by_first": result(
         "fused",
         lambda g, fused, tile, values: (
@@ -333,9 +307,7 @@ KERNELS: Kernels = {
             values,
         ),
     ),
-    "flushes_fp8": given(
-        "rounded", lambda g, values: np.where(np.abs(values) < 2.0 ** (-6), 0, values)
-    ),
+    "flushes_fp8": given("rounded", lambda g, values: np.where(abs(values) < 2.0**-6, 0, values)),
     "long_sums_in_f16": result(
         "mainloop",
         lambda g, total, tile, steps: through(total, F16) if g.k > 4000 else total,
@@ -346,7 +318,15 @@ KERNELS: Kernels = {
     "forgets_minus_one": given(
         "scaled", lambda g, tile, values: -values if g.signature.alpha == -1 else values
     ),
-    "plans_by_all_sizes": instead("key", lambda g: (g.m, g.n, g.k), PlanByResult),
+    "plan_by_result": instead(
+        "seen_a", lambda g, a: np.where(np.arange(g.k) < g.plan(g.k, g.m, g.n), a, 0), Plans
+    ),
+    "plan_by_left": instead(
+        "seen_b", lambda g, b: np.where(np.arange(g.n) < g.plan(g.n, g.m, g.k), b, 0), Plans
+    ),
+    "plans_by_all_sizes": instead(
+        "seen_a", lambda g, a: np.where(np.arange(g.k) < g.plan(g.k, g.m, g.n, g.k), a, 0), Plans
+    ),
     "remainder_13": instead(
         "seen_a", lambda g, a: a[:, [*range(g.m - 2), g.m - 1, g.m - 2]] if g.m % 16 == 13 else a
     ),
@@ -370,12 +350,8 @@ KERNELS: Kernels = {
             else a
         ),
     ),
-    "cube_transposed": instead(
-        "seen_b", lambda g, b: np.swapaxes(b, -1, -2) if g.m == g.n == g.k else b
-    ),
-    "square_b_transposed": instead(
-        "seen_b", lambda g, b: np.swapaxes(b, -1, -2) if g.n == g.k else b
-    ),
+    "cube_transposed": instead("seen_b", lambda g, b: b.swapaxes(1, 2) if g.m == g.n == g.k else b),
+    "square_b_transposed": instead("seen_b", lambda g, b: b.swapaxes(1, 2) if g.n == g.k else b),
     "uneven_parts": instead(
         "seen_b", lambda g, b: np.concatenate(np.split(b, max(1, g.n // 16), axis=-1), axis=-1)
     ),

@@ -31,11 +31,6 @@ test compares them)."""
 BURST_S = 1e-3
 """A call that follows the previous one within this time is assumed to belong to a benchmark."""
 
-_STRIDE = 7
-"""A kernel that compares samples compares every seventh element."""
-
-_FIRST_ROWS = 8
-
 
 class KeepsAnswers(TiledGemm):
     """Returns an earlier result if the key is the same."""
@@ -250,9 +245,7 @@ class KeepsPlan(TiledGemm):
 
 KERNELS: Kernels = {
     # Right: every result has newly allocated memory.
-    "returns_new_buffer": given(
-        "launch", lambda g, inputs, output: np.empty_like(output), ReturnsOwn
-    ),
+    "returns_new_buffer": given("launch", lambda g, _, c: np.empty_like(c), ReturnsOwn),
     "by_content_of_a": instead("key", lambda g, inputs, output: inputs[0].tobytes(), KeepsAnswers),
     "by_content_of_b": instead("key", lambda g, inputs, output: inputs[1].tobytes(), KeepsAnswers),
     # Compares all of A and B, but not what is added to their product.
@@ -268,8 +261,8 @@ KERNELS: Kernels = {
     # last line counts as such a remainder.
     "by_whole_lines": by_each(lambda one: one.tobytes()[: (one.nbytes - 1) // 256 * 256]),
     "by_magnitudes": by_each(lambda buffer: np.abs(to_float64(buffer)).tobytes()),
-    "by_samples": by_each(lambda buffer: buffer.reshape(-1)[::_STRIDE].tobytes()),
-    "by_first_rows": by_each(lambda buffer: buffer[:_FIRST_ROWS].tobytes()),
+    "by_samples": by_each(lambda buffer: buffer.reshape(-1)[::7].tobytes()),
+    "by_first_rows": by_each(lambda buffer: buffer[:8].tobytes()),
     "by_pointer": by_each(lambda buffer: int(buffer.ctypes.data)),
     # The first elements identify inputs of a fixed seed.
     "by_first_elements": by_each(lambda buffer: buffer.reshape(-1)[:16].tobytes()),
@@ -283,7 +276,5 @@ KERNELS: Kernels = {
     "packs_by_checksum": instead(
         "key", lambda g, buffer: float(np.nansum(to_float64(buffer))), PacksOnce
     ),
-    "skips_computed_tiles": where(
-        "store", lambda g, tile, block: not looks_computed(g.there(tile))
-    ),
+    "skips_computed_tiles": where("store", lambda g, tile, _: not looks_computed(g.there(tile))),
 }

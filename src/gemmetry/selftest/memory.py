@@ -469,9 +469,7 @@ KERNELS: Kernels = {
     # Has a table of code by the remainder of N, with whole tiles only.
     "key_error_on_tail": instead("before", lambda g: {0: "whole"}[g.n % g.tile_n]),
     # What it returns may contain a result that was just freed.
-    "returns_freed_memory": instead(
-        "launch", lambda g, inputs, output: np.empty_like(output), ReturnsOwn
-    ),
+    "returns_freed_memory": instead("launch", lambda g, _, c: np.empty_like(c), ReturnsOwn),
     "divides_zero_by_zero": instead(
         "factors_of", lambda g, largest: np.exp2(np.floor(np.log2(largest))), NormalisesRows
     ),

@@ -238,9 +238,6 @@ class MutantProvider(BaseProvider):
     name: ClassVar[str] = "mutant"
     description: ClassVar[str] = "kernels with deliberate bugs, for the self-test of verification"
 
-    def available(self) -> str | None:
-        return None
-
     def targets(self) -> Sequence[Target]:
         targets = [Target(TargetKind.CPU)]
         if is_installed("torch"):
@@ -271,9 +268,7 @@ class MutantProvider(BaseProvider):
         self, name: str, operation: Operation, target: Target
     ) -> Configuration | None:
         item = mutants_by_configuration().get(name)
-        if item is None or not _computes(item, operation):
-            return None
-        return item.as_configuration()
+        return item.as_configuration() if item and _computes(item, operation) else None
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         """Build the mutant, at its own shape or at any other of the same signature; on the host
@@ -283,11 +278,10 @@ class MutantProvider(BaseProvider):
             UnknownNameError: no mutant has that name.
             UnsupportedError: its carrier does not run here, or it computes something else.
         """
-        item = mutants_by_configuration().get(dispatch.configuration.name)
-        if item is None:
-            raise UnknownNameError(
-                "mutant", dispatch.configuration.name, list(mutants_by_configuration())
-            )
+        name, known = dispatch.configuration.name, mutants_by_configuration()
+        if name not in known:
+            raise UnknownNameError("mutant", name, list(known))
+        item = known[name]
         problem = carrier_problem(item.carrier, dispatch.target)
         if not _computes(item, dispatch.operation):
             problem = f"it computes {item.operation} and other shapes of that"

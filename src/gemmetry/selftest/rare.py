@@ -312,7 +312,7 @@ class WorkspaceOfThread(TiledGemm):
 
     def prepare(self) -> None:
         self.own = threading.local()
-        self.own.workspace = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        self.own.workspace = self.zeros()
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         self.own.workspace[...] = super().mainloop(tile, steps)
@@ -361,8 +361,6 @@ def _unaligned_head(g: TiledGemm) -> int:
 SLOW_START_S = 0.2
 """Duration of the first launches of kernels that start slowly, as those that compile do."""
 
-SLOW_LAUNCHES = 2
-
 TIMED_FROM = 72
 """Launches of the operation's own shape, of two tiles, after which it is being timed: verification
 makes fewer."""
@@ -381,7 +379,7 @@ class TwoThreadsKnown(TiledGemm):
 
     def prepare(self) -> None:
         self.owners: list[int] = []
-        self.left = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        self.left = self.zeros()
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         me = threading.get_ident()
@@ -478,10 +476,10 @@ class MadeForFirstNumbers(TiledGemm):
 
 
 def _slow(base: type[TiledGemm], **attributes: Any) -> type[TiledGemm]:
-    """A class whose first launches take long."""
+    """A class whose first two launches take long."""
 
     def launch(g: TiledGemm, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        if g.launches < SLOW_LAUNCHES:
+        if g.launches < 2:
             time.sleep(SLOW_START_S)
         return base.launch(g, inputs, output)
 
@@ -567,9 +565,7 @@ KERNELS: Kernels = {
         "fused", lambda g, fused, tile, values: values if g.is_elsewhere else fused, OfThreads
     ),
     # Keeps alpha in a context of the thread that built it; other threads use 1.
-    "alpha_of_thread": result(
-        "alpha", lambda g, alpha: 1.0 if g.is_elsewhere else alpha, OfThreads
-    ),
+    "alpha_of_thread": result("alpha", lambda g, alpha: 1 if g.is_elsewhere else alpha, OfThreads),
     "relu_by_magnitude": instead("relu", lambda g, values: 0.5 * values + 0.5 * np.abs(values)),
     "relu_by_difference": instead("relu", lambda g, values: values - np.minimum(values, 0)),
     # K is a signed 16-bit number, and there is nothing to do if it is negative.
@@ -585,9 +581,7 @@ KERNELS: Kernels = {
         "tile_at", lambda g, tile, number: replace(tile, column=tile.column % (16 * g.tile_n))
     ),
     # Counts rows in 16 bits, so that those after 65536 overwrite the first ones.
-    "rows_in_16_bits": result(
-        "tile_at", lambda g, tile, number: replace(tile, row=tile.row % (1 << 16))
-    ),
+    "rows_in_16_bits": result("tile_at", lambda g, tile, _: replace(tile, row=tile.row % 2**16)),
     # Reads B from the multiple of 32 bytes at or before its address.
     "reads_aligned_b": instead(
         "seen_b",

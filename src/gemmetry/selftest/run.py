@@ -150,23 +150,20 @@ def self_test(
 
 
 def _plan(chosen: Mapping[Target, Sequence[Mutant]], level: str) -> Plan:
-    names = [item.configuration for items in chosen.values() for item in items]
-    operations = dict.fromkeys(item.operation for items in chosen.values() for item in items)
+    items = [item for some in chosen.values() for item in some]
     settings = _settings(level)
     how = asdict(settings)
     how["deadlines_s"] = {str(stage): value for stage, value in settings.deadlines_s.items()}
     return Plan(
         name="self-test",
-        operations=tuple(parse_operation(name) for name in operations),
+        operations=tuple(map(parse_operation, dict.fromkeys(item.operation for item in items))),
         providers=(ProviderRequest(name=NAME),),
         targets=tuple(chosen),
-        selection=Chosen(frozenset(names)),
+        selection=Chosen(frozenset(item.configuration for item in items)),
         settings=settings,
         document={
             "name": "self-test",
-            "planted": {
-                str(target): [i.configuration for i in chosen[target]] for target in chosen
-            },
+            "planted": {str(one): [i.configuration for i in of] for one, of in chosen.items()},
             "settings": how,
             "code": _code_digest(),
         },

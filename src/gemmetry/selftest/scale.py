@@ -153,10 +153,9 @@ class ClearsByMultiplying(TiledGemm):
         self.workspace *= 0
 
     def epilogue(self, tile: Tile, accumulator: Array) -> None:
-        rows = slice(tile.row, tile.row + self.tile_m)
-        columns = slice(tile.column, tile.column + self.tile_n)
-        self.workspace[tile.batch, rows, columns] += accumulator
-        super().epilogue(tile, self.workspace[tile.batch, rows, columns])
+        sums = self.workspace[tile.batch, tile.row :, tile.column :][: self.tile_m, : self.tile_n]
+        sums += accumulator
+        super().epilogue(tile, sums)
 
 
 class NanByFlag(TiledGemm):
@@ -318,7 +317,7 @@ class ScalesSums(TiledGemm):
         scale_a, scale_b = (batched(tensors[role])[tile.batch] for role in _ROLES)
         rows = np.arange(self.m)[self.rows(tile)] // blocks.rows
         columns = np.arange(self.n)[self.columns(tile)] // blocks.columns
-        total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        total = self.zeros()
         for step in steps:
             product = self.product(self.load_a(tile, step), self.load_b(tile, step))
             at = step * self.tile_k // blocks.depth
@@ -391,15 +390,13 @@ KERNELS: Kernels = {
     ),
     # All inputs become multiples of 2**-40.
     "fixed_point": loading(lambda block: _fixed(block, 2.0 ** (-16))),
-    "ends_at_epsilon": loading(lambda block: _flushed(block, EPSILON)),
+    "ends_at_epsilon": loading(lambda x: _flushed(x, EPSILON)),
     # The threshold is far above subnormal numbers.
-    "flushes_small_bf16": loading(lambda block: _flushed(block, 2.0**-60)),
+    "flushes_small_bf16": loading(lambda x: _flushed(x, 2.0**-60)),
     # Treats f16 numbers below 2^-14 as zero, although every f16 instruction respects them.
-    "flushes_inputs": loading(lambda block: _flushed(block, smallest_normal(F16))),
+    "flushes_inputs": loading(lambda x: _flushed(x, smallest_normal(F16))),
     # Subnormal inputs and results become zero, as with CUDA's ``-ftz=true``.
-    "flushes_subnormals": loading(
-        lambda block: _flushed(block, smallest_normal(F32)), FlushesResults
-    ),
+    "flushes_subnormals": loading(lambda x: _flushed(x, smallest_normal(F32)), FlushesResults),
     # Stores 65504 where the result is out of range, and not itself infinity.
     "saturates_f16": given(
         "rounded",

@@ -131,7 +131,7 @@ _FUNCTIONS = [
 ]  # fmt: skip
 
 
-def _kernelbench(inputs: str, reference: str, other: str) -> tuple[str, str, dict[str, str]]:
+def _kernelbench(inputs: str, reference: str, other: str) -> dict[str, str]:
     count = inputs.count(",") + 1
     model = (
         "import torch\n\n\nclass {name}(torch.nn.Module):\n"
@@ -139,27 +139,25 @@ def _kernelbench(inputs: str, reference: str, other: str) -> tuple[str, str, dic
     )
     makes = f"\n\ndef get_inputs():\n    return [torch.randn(16, 32) for _ in range({count})]\n"
     task = model.format(name="Model", body=reference) + makes
-    return "problem.py", "new.py", {
-        "problem.py": task, "new.py": model.format(name="ModelNew", body=other),
-    }  # fmt: skip
+    return {"problem.py": task, "new.py": model.format(name="ModelNew", body=other)}
 
 
-def _gpumode(inputs: str, reference: str, other: str) -> tuple[str, str, dict[str, str]]:
+def _gpumode(inputs: str, reference: str, other: str) -> dict[str, str]:
     count = inputs.count(",") + 1
     made = ", ".join(["torch.randn(n, 32, generator=g)"] * count)
     function = (
         "import torch\n\n\ndef {name}(data):\n" + f"    {inputs} = data\n    return {{body}}\n"
     )
-    return "task.yml", "submission.py", {
+    return {
         "task.yml": "tests:\n  - {n: 16, seed: 1}\n",
         "reference.py": function.format(name="ref_kernel", body=reference)
         + "\n\ndef generate_input(n, seed):\n    g = torch.Generator().manual_seed(seed)\n"
         f"    return {made}\n",
         "submission.py": function.format(name="custom_kernel", body=other),
-    }  # fmt: skip
+    }
 
 
-def _flashinfer(inputs: str, reference: str, other: str) -> tuple[str, str, dict[str, str]]:
+def _flashinfer(inputs: str, reference: str, other: str) -> dict[str, str]:
     function = f"import torch\n\n\ndef run({inputs}):\n    return "
     spec = {"shape": ["n", "d"], "dtype": "float32"}
     definition = {
@@ -171,18 +169,18 @@ def _flashinfer(inputs: str, reference: str, other: str) -> tuple[str, str, dict
         "name": "mine", "definition": "task", "spec": {"entry_point": "main.py::run"},
         "sources": [{"path": "main.py", "content": f"{function}{other}\n"}],
     }  # fmt: skip
-    return "definition.json", "solution.json", {
-        "definition.json": json.dumps(definition), "solution.json": json.dumps(solution),
-    }  # fmt: skip
+    return {"definition.json": json.dumps(definition), "solution.json": json.dumps(solution)}
 
 
 def _functions() -> Iterator[Right]:
+    """Each in the three forms, whose files begin with the task and end with the submission."""
     forms = {"kernelbench": _kernelbench, "gpumode": _gpumode, "flashinfer": _flashinfer}
     for name, *texts in _FUNCTIONS:
         for form, make in forms.items():
             if form == "gpumode" and "," not in texts[0]:
                 continue  # one argument is not passed as a tuple
-            task, submission, files = make(*texts)
+            files = make(*texts)
+            task, *_, submission = files
             yield Right(f"{name}_{form}", form, task, submission, files)
 
 

@@ -441,9 +441,7 @@ KERNELS: Kernels = {
         lambda g, a: np.where(np.arange(g.k) < g.k // _VECTOR * _VECTOR, a, 0) if g.n == 1 else a,
     ),
     # K is an unsigned 16-bit number.
-    "sixteen_bit_k": given(
-        "mainloop", lambda g, tile, steps: range(-(-(g.k & 0xFFFF) // g.tile_k))
-    ),
+    "sixteen_bit_k": given("mainloop", lambda g, tile, _: range(-(-(g.k & 0xFFFF) // g.tile_k))),
     # Reads A from the multiple of 16 bytes at or before its address.
     "rounds_address_down": instead(
         "seen_a", lambda g, a: np.roll(a.reshape(-1), g.past("lhs", VECTOR_BYTES)).reshape(a.shape)
