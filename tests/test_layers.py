@@ -154,7 +154,7 @@ NAMES_OF_SOMETHING_ELSE = {
     "tuning/strategies.py",
     "hardware/detect.py", "domain/specs/fields.py", "domain/specs/planning.py",  # kinds of device
     "__init__.py", "tuning/dispatcher/building.py",  # libraries
-    "judge/clocks.py", "judge/yardstick.py", "judge/child.py", "judge/remote.py",
+    "judge/clocks.py", "judge/yardstick.py", "judge/remote.py",
     "judge/sandbox.py", "judge/service.py", "judge/tasks.py", "judge/census.py",
 }  # fmt: skip
 
