@@ -56,6 +56,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.units import format_bytes
+from gemmetry.engine import protocol
 from gemmetry.engine.candidates import PROBE_DOUBT, LaunchBudget, job_of
 from gemmetry.engine.guardian import (
     Process,
@@ -67,25 +68,6 @@ from gemmetry.engine.guardian import (
     own_image,
 )
 from gemmetry.engine.journal import FAILURES, EvidenceFolders
-from gemmetry.engine.protocol import (
-    COMPILING_HUNG_SHARE,
-    HUNG,
-    Channel,
-    ChannelClosed,
-    Close,
-    Closed,
-    Entered,
-    Failure,
-    Hello,
-    LeftBehind,
-    Open,
-    Opened,
-    Sample,
-    Sampled,
-    Trying,
-    WireDispatch,
-    describe,
-)
 from gemmetry.engine.sanitizing import sanitize
 from gemmetry.hardware.host import pin_process
 from gemmetry.hardware.monitors import make_energy_counter, make_observers
@@ -124,7 +106,7 @@ class HangWatch:
     def __init__(self, expected_s: float | None, flops: float, deadline_s: float) -> None:
         self._expected_s, self._flops, self._deadline_s = expected_s, flops, deadline_s
         self._compiles = expected_s is None
-        share = COMPILING_HUNG_SHARE if self._compiles else LEAST_HUNG_SHARE
+        share = protocol.COMPILING_HUNG_SHARE if self._compiles else LEAST_HUNG_SHARE
         self._least_s = max(LEAST_HUNG_S, deadline_s * share)
 
     def of_companion(self, flops: float) -> HangWatch:
@@ -138,7 +120,7 @@ class HangWatch:
         """The time after which so many launches in a row have hung."""
         if self._expected_s is None:
             return math.inf
-        return max(self._least_s, HUNG * self._expected_s * launches)
+        return max(self._least_s, protocol.HUNG * self._expected_s * launches)
 
     @contextmanager
     def watching(self, launches: int = 1) -> Iterator[None]:
@@ -467,9 +449,9 @@ class Bench:
     """Serves Open, Sample and Close for one provider on one device. With `may_end` this process is
     ended if a launch hangs."""
 
-    _channel: Channel
+    _channel: protocol.Channel
     _provider: Provider
-    _hello: Hello
+    _hello: protocol.Hello
     _workspace: Workspace
     may_end: bool = False
 
@@ -499,15 +481,15 @@ class Bench:
         """Over the launches of the dispatch that is verified."""
         self._companions = CompanionBuilder(provider, self._workspace, self._companion)
 
-    def handle(self, request: Open | Sample | Close) -> None:
+    def handle(self, request: protocol.Open | protocol.Sample | protocol.Close) -> None:
         """Answer each part of the request with one reply."""
         try:
             match request:
-                case Open():
+                case protocol.Open():
                     self._shared_by = max(1, request.ahead)
                     for wire in request.dispatches:
                         self._answer(wire.id, self._open_one(wire, ahead=request.ahead > 0))
-                case Sample():
+                case protocol.Sample():
                     self._on_device.clear()  # memory of the device is for what is measured
                     for executable, _ in self._ahead.values():  # wrong in another process
                         executable.close()
@@ -515,16 +497,20 @@ class Bench:
                     for dispatch_id, count in request.requests:
                         sampled = self._sample_one(dispatch_id, count, request.is_loaded)
                         self._answer(dispatch_id, sampled)
-                case Close():
+                case protocol.Close():
                     for dispatch_id in request.ids:
                         self._answer(dispatch_id, self._close_one(dispatch_id))
         finally:
             self._copies.end_copy()
 
-    def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
+    def _answer(
+        self, dispatch_id: int, answer: protocol.Opened | protocol.Sampled | protocol.Closed
+    ) -> None:
         """Answer, and end the processes that a completed dispatch left running."""
-        if not isinstance(answer, Sampled) and (left := self._strays.find_new(dispatch_id)):
-            self._channel.send(LeftBehind(dispatch_id, left))
+        if not isinstance(answer, protocol.Sampled) and (
+            left := self._strays.find_new(dispatch_id)
+        ):
+            self._channel.send(protocol.LeftBehind(dispatch_id, left))
         if dispatch_id not in self._open:
             self._strays.end(dispatch_id)
         self._channel.send(answer)
@@ -533,7 +519,7 @@ class Bench:
         watch = self._watch and self._watch.of_companion(dispatch.operation.flops)
         return ReturnsOnce(executable, self._copies, watch, self._shared_by)
 
-    def _open_one(self, wire: WireDispatch, *, ahead: bool) -> Opened:
+    def _open_one(self, wire: protocol.WireDispatch, *, ahead: bool) -> protocol.Opened:
         self.enter(wire, Stage.BUILD)
         dispatch = self._hello.dispatch(wire)
         executable, is_repeatable = self._ahead.pop(wire.id, (None, False))
@@ -543,13 +529,13 @@ class Bench:
                 executable = self._provider.build(dispatch, self._workspace)
                 if slow := self._try(wire, dispatch, executable):
                     executable.close()
-                    return Opened(wire.id, executable.facts, None, None, slow, 0)
+                    return protocol.Opened(wire.id, executable.facts, None, None, slow, 0)
             verdict, right_output = self._verify(wire, dispatch, executable)
             if verdict is not None:
                 is_repeatable = verdict.checks.get("repeat") == "passed"
                 if verdict.status is Verification.FAILED:
                     executable.close()
-                    return Opened(wire.id, executable.facts, verdict, None, "", 0)
+                    return protocol.Opened(wire.id, executable.facts, verdict, None, "", 0)
             if self._hello.target.is_gpu:
                 # Memory that verification leaves cached is not available to other processes.
                 executable.device.release()
@@ -567,16 +553,16 @@ class Bench:
                 )
             free = executable.device.free_memory_bytes()
             sample_s = 0.0 if sampler is None else sampler.sample_s
-            return Opened(
+            return protocol.Opened(
                 wire.id, executable.facts, verdict, None, "", free, trace, right_output, sample_s
             )
-        except ChannelClosed:
+        except protocol.ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             facts = BuildFacts() if executable is None else executable.facts
-            return Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
+            return protocol.Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
 
-    def _try(self, wire: WireDispatch, dispatch: Dispatch, executable: Executable) -> str:
+    def _try(self, wire: protocol.WireDispatch, dispatch: Dispatch, executable: Executable) -> str:
         """Why the dispatch is skipped; "" if it continues.
 
         A prediction decides only whether one launch is timed first, under a deadline that the
@@ -597,14 +583,14 @@ class Bench:
         buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
         output = device.allocate(operation.output)
         device.synchronize()
-        self._channel.send(Trying(wire.id))
+        self._channel.send(protocol.Trying(wire.id))
         began = time.monotonic()
         ReturnsOnce(executable, self._copies).run(buffers, output)
         device.synchronize()
         return budget.objection(time.monotonic() - began)
 
     def _verify(
-        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+        self, wire: protocol.WireDispatch, dispatch: Dispatch, executable: Executable
     ) -> tuple[Verdict | None, str]:
         """The verdict, and the digest of the output that was found correct, for comparison with
         timed launches."""
@@ -645,9 +631,9 @@ class Bench:
             verdict = with_check(verdict, sanitize(dispatch, self._hello, tool))
         return verdict, right[-1] if right else ""
 
-    def enter(self, wire: WireDispatch, stage: Stage) -> None:
+    def enter(self, wire: protocol.WireDispatch, stage: Stage) -> None:
         """Announce that the dispatch enters `stage`, which starts the deadline of that stage."""
-        self._channel.send(Entered(wire.id, stage))
+        self._channel.send(protocol.Entered(wire.id, stage))
 
     def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
         """A sampler of `executable`, warmed up."""
@@ -659,19 +645,19 @@ class Bench:
         sampler.prepare()
         return sampler
 
-    def _sample_one(self, dispatch_id: int, count: int, is_loaded: bool) -> Sampled:
+    def _sample_one(self, dispatch_id: int, count: int, is_loaded: bool) -> protocol.Sampled:
         item = self._open[dispatch_id]
         try:
             assert item.sampler is not None
             taken = item.sampler.sample_round(count, is_loaded=is_loaded)
             self._copies.wait_and_check()
-            return Sampled(dispatch_id, taken, None)
+            return protocol.Sampled(dispatch_id, taken, None)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             failure = self._failure(error, item.executable)
             del self._open[dispatch_id]
-            return Sampled(dispatch_id, None, failure)
+            return protocol.Sampled(dispatch_id, None, failure)
 
-    def _close_one(self, dispatch_id: int) -> Closed:
+    def _close_one(self, dispatch_id: int) -> protocol.Closed:
         item = self._open.pop(dispatch_id)
         try:
             check, evidence_path = self._recheck(item)
@@ -686,9 +672,9 @@ class Bench:
                 item.sampler.close()
             item.executable.close()
             self._copies.wait_and_check()
-            return Closed(dispatch_id, check, None, evidence_path, energy)
+            return protocol.Closed(dispatch_id, check, None, evidence_path, energy)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
-            return Closed(dispatch_id, None, self._failure(error, item.executable))
+            return protocol.Closed(dispatch_id, None, self._failure(error, item.executable))
 
     def _recheck(self, item: OpenDispatch) -> tuple[CheckResult | None, str | None]:
         """Check the outputs of the timed launches, and keep the first wrong one; None if nothing is
@@ -725,7 +711,7 @@ class Bench:
         evidence = Evidence(check.name, operation, inputs, output, expected, None)
         return check, self._evidence.keeper(item.dispatch)(evidence)
 
-    def _failure(self, error: Exception, executable: Executable | None) -> Failure:
+    def _failure(self, error: Exception, executable: Executable | None) -> protocol.Failure:
         """Describe `error`, end the processes that the kernel forked, and find out whether the
         device still responds."""
         self._copies.forget()
@@ -735,4 +721,4 @@ class Bench:
                 executable.device.synchronize()
             except GemmetryError:
                 spoiled = True
-        return describe(error, worker_is_spoiled=spoiled)
+        return protocol.describe(error, worker_is_spoiled=spoiled)

@@ -31,33 +31,11 @@ from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Doing, Measurement, Record, StageProgress, Trait, Verdict
 from gemmetry.domain.tables import grouped
+from gemmetry.engine import protocol
 from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, job_of, merge_facts
 from gemmetry.engine.compiling import compile_failures
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.process import Crews, WorkerProcess
-from gemmetry.engine.protocol import (
-    CLOSING,
-    MOST_LEFT,
-    ON_THE_WAY,
-    OPENING,
-    SAMPLING,
-    Answered,
-    Close,
-    Closed,
-    Ending,
-    Entered,
-    Failure,
-    Frame,
-    LeftBehind,
-    Open,
-    Opened,
-    Sample,
-    Sampled,
-    Trying,
-    WorkerLost,
-    ending_of,
-    flaw_of,
-)
 from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.slots import Budget, Slot
 from gemmetry.hardware.roofline import SpeedLimit, speed_limit
@@ -278,7 +256,7 @@ class DeviceSession:
         while waiting:
             try:
                 workers = self.crews.of(waiting[0].lane)
-            except WorkerLost as lost:
+            except protocol.WorkerLost as lost:
                 for candidate in waiting:
                     self._end(candidate, lost.ending)
                 return
@@ -288,10 +266,10 @@ class DeviceSession:
                     if number > 0:
                         line = deque(one for one in requested if one.id in self._open)
                         self._announce_further(number, line)
-                    request = Open(tuple(candidate.wire for candidate in line))
+                    request = protocol.Open(tuple(candidate.wire for candidate in line))
                     take = partial(self._take_opened, worker, number, line)
-                    self._converse(worker, request, OPENING, line, take)
-            except WorkerLost as lost:
+                    self._converse(worker, request, protocol.OPENING, line, take)
+            except protocol.WorkerLost as lost:
                 culprit = self._blame_for_loss(line, lost.ending)
                 if line:
                     line.popleft()
@@ -348,7 +326,7 @@ class DeviceSession:
             try:
                 with self._mutex:
                     workers = self.crews.of(lane)
-            except WorkerLost:
+            except protocol.WorkerLost:
                 return  # opening them has the reason
             shares = self._verifying(waiting, len(workers))
             right: list[list[Candidate]] = [[] for _ in workers]
@@ -377,21 +355,23 @@ class DeviceSession:
     ) -> None:
         """Build and verify those in `line`, and add what is right."""
 
-        def take(candidate: Candidate, opened: Opened) -> None:
+        def take(candidate: Candidate, opened: protocol.Opened) -> None:
             if self._is_right(worker, candidate, opened):
                 right.append(candidate)
             self._announce(candidate)
 
-        request = Open(tuple(one.wire for one in line), ahead=sharing)
-        self._converse(worker, request, OPENING, line, take)
+        request = protocol.Open(tuple(one.wire for one in line), ahead=sharing)
+        self._converse(worker, request, protocol.OPENING, line, take)
 
     def _build_ahead(
         self, worker: WorkerProcess, verified: Sequence[Candidate], sharing: int
     ) -> None:
         """Build what another worker has verified."""
         wires = (msgspec.structs.replace(one.wire, verify=False) for one in verified)
-        request = Open(tuple(wires), ahead=sharing)
-        self._converse(worker, request, OPENING, deque(verified), lambda _one, _opened: None)
+        request = protocol.Open(tuple(wires), ahead=sharing)
+        self._converse(
+            worker, request, protocol.OPENING, deque(verified), lambda _one, _opened: None
+        )
 
     def _verifying(
         self, candidates: Sequence[Candidate], workers: int
@@ -411,7 +391,7 @@ class DeviceSession:
         number: int,
         line: Sequence[Candidate],
         candidate: Candidate,
-        opened: Opened,
+        opened: protocol.Opened,
     ) -> None:
         """Process an answer of the worker with a `number`: the first verifies; a further one whose
         memory does not suffice takes no part in the rounds."""
@@ -423,7 +403,7 @@ class DeviceSession:
             self._announce(candidate)
             return
         if opened.failure is not None:
-            ending = ending_of(opened.failure, worker.output_tail())
+            ending = protocol.ending_of(opened.failure, worker.output_tail())
             if ending.outcome is not Outcome.OUT_OF_MEMORY:
                 self._blame(candidate, ending)
                 self._stale[candidate.id] = self._open.pop(candidate.id)
@@ -431,7 +411,9 @@ class DeviceSession:
             candidate.workers.append(number)
         self._announce_further(number, line)
 
-    def _is_right(self, worker: WorkerProcess, candidate: Candidate, opened: Opened) -> bool:
+    def _is_right(
+        self, worker: WorkerProcess, candidate: Candidate, opened: protocol.Opened
+    ) -> bool:
         """Keep what a first worker found out about a candidate; end one that is not right."""
         candidate.facts = merge_facts(candidate.facts, opened.facts)
         candidate.trace = opened.trace
@@ -440,12 +422,12 @@ class DeviceSession:
             candidate.right_output = opened.right_output
         verdict = candidate.verdict
         if opened.failure is not None:
-            self._blame(candidate, ending_of(opened.failure, worker.output_tail()))
+            self._blame(candidate, protocol.ending_of(opened.failure, worker.output_tail()))
         elif opened.skip_reason:
-            self._end(candidate, Ending(Outcome.SKIPPED, opened.skip_reason))
+            self._end(candidate, protocol.Ending(Outcome.SKIPPED, opened.skip_reason))
         elif verdict is not None and verdict.status is Verification.FAILED:
             reason = verdict.reason or verdict.first_bad or "wrong result"
-            self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
+            self._end(candidate, protocol.Ending(Outcome.WRONG, reason, worker.output_tail()))
         else:
             candidate.was_launched = True
             self._budget.observe(opened.free_memory_bytes)
@@ -561,20 +543,26 @@ class DeviceSession:
         waiting = deque(self._open[key] for key, _ in requests)
         take = partial(self._take_sampled, worker, number)
         try:
-            self._converse(worker, Sample(tuple(requests), is_loaded), SAMPLING, waiting, take)
+            self._converse(
+                worker,
+                protocol.Sample(tuple(requests), is_loaded),
+                protocol.SAMPLING,
+                waiting,
+                take,
+            )
             self._sampled_at = time.monotonic()
-        except WorkerLost as lost:
+        except protocol.WorkerLost as lost:
             self._blame_for_loss(waiting, lost.ending)
             self._open_all(self._drop_crew(lane))
 
     def _take_sampled(
-        self, worker: WorkerProcess, number: int, candidate: Candidate, sampled: Sampled
+        self, worker: WorkerProcess, number: int, candidate: Candidate, sampled: protocol.Sampled
     ) -> None:
         if sampled.failure is not None:
             del self._open[candidate.id]
             candidate.workers.remove(number)
             self._stale[candidate.id] = candidate
-            self._blame(candidate, ending_of(sampled.failure, worker.output_tail()))
+            self._blame(candidate, protocol.ending_of(sampled.failure, worker.output_tail()))
         elif sampled.round is not None:
             taken = dataclasses.replace(
                 sampled.round, turn=self._turn, waited_s=self._waited_s,
@@ -620,17 +608,19 @@ class DeviceSession:
                     self._complete(candidate)
 
     def _close_in(self, worker: WorkerProcess, line: deque[Candidate]) -> None:
-        request = Close(tuple(one.id for one in line))
-        self._converse(worker, request, CLOSING, line, partial(self._take_closed, worker))
+        request = protocol.Close(tuple(one.id for one in line))
+        self._converse(worker, request, protocol.CLOSING, line, partial(self._take_closed, worker))
 
-    def _take_closed(self, worker: WorkerProcess, candidate: Candidate, closed: Closed) -> None:
+    def _take_closed(
+        self, worker: WorkerProcess, candidate: Candidate, closed: protocol.Closed
+    ) -> None:
         """Process an answer; the candidate is no longer open if something was wrong."""
         if candidate.id not in self._open:
             return
         if closed.energy is not None:
             candidate.energy.append(closed.energy)
         if closed.failure is not None:
-            self._blame(candidate, ending_of(closed.failure, worker.output_tail()))
+            self._blame(candidate, protocol.ending_of(closed.failure, worker.output_tail()))
             del self._open[candidate.id]
         elif closed.check is not None and candidate.verdict is not None:
             verdict = with_check(candidate.verdict, closed.check)
@@ -639,7 +629,7 @@ class DeviceSession:
             candidate.verdict = verdict
             if verdict.status is Verification.FAILED:
                 reason = f"correct when verified, wrong after timing: {closed.check.detail}"
-                self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
+                self._end(candidate, protocol.Ending(Outcome.WRONG, reason, worker.output_tail()))
                 del self._open[candidate.id]
 
     def _complete(self, candidate: Candidate) -> None:
@@ -656,7 +646,7 @@ class DeviceSession:
             if candidate.verdict is not None:
                 candidate.verdict = with_check(candidate.verdict, check)
             if check.outcome is CheckOutcome.FAILED:
-                self._end(candidate, Ending(Outcome.WRONG, check.detail))
+                self._end(candidate, protocol.Ending(Outcome.WRONG, check.detail))
                 return
         self._finish(candidate, self._records.done(candidate, measurement))
 
@@ -665,8 +655,8 @@ class DeviceSession:
     def _converse(
         self,
         worker: WorkerProcess,
-        request: Open | Sample | Close,
-        kinds: tuple[type[Frame], ...],
+        request: protocol.Open | protocol.Sample | protocol.Close,
+        kinds: tuple[type[protocol.Frame], ...],
         waiting: deque[Candidate],
         take: Callable[[Candidate, Any], None],
     ) -> None:
@@ -682,13 +672,13 @@ class DeviceSession:
         self._enter(worker, request, waiting)
         while True:
             reply: Any = worker.expect(kinds, [one.id for one in waiting][:1])
-            if isinstance(reply, Answered):
+            if isinstance(reply, protocol.Answered):
                 return
             candidate = waiting[0]
-            if flaw := flaw_of(reply, candidate.wire, self._job):
+            if flaw := protocol.flaw_of(reply, candidate.wire, self._job):
                 raise worker.distrust(flaw)
             with self._mutex:
-                if isinstance(reply, ON_THE_WAY):
+                if isinstance(reply, protocol.ON_THE_WAY):
                     self._take_on_the_way(worker, candidate, reply)
                     continue
                 # Raises if the worker is spoiled, while the candidate can still be blamed.
@@ -702,35 +692,42 @@ class DeviceSession:
                 worker.mark_output()
                 self._enter(worker, request, waiting)
 
-    def _enter(self, worker: WorkerProcess, request: Frame, waiting: Sequence[Candidate]) -> None:
+    def _enter(
+        self, worker: WorkerProcess, request: protocol.Frame, waiting: Sequence[Candidate]
+    ) -> None:
         """Start the deadline of the stage in which `request` is answered, which is shorter for
         rounds that are expected to end soon."""
         stage, expected_s = Stage.BUILD, None
-        if isinstance(request, Close):
+        if isinstance(request, protocol.Close):
             stage = Stage.VERIFY
-        elif isinstance(request, Sample):
+        elif isinstance(request, protocol.Sample):
             stage, rounds = Stage.MEASURE, waiting[0].rounds if waiting else ()
             expected_s = max((taken.seconds for taken in rounds), default=None)
         worker.set_deadline(stage, DOING[stage], expected_s=expected_s)
 
     def _take_on_the_way(
-        self, worker: WorkerProcess, candidate: Candidate, reply: Entered | Trying | LeftBehind
+        self,
+        worker: WorkerProcess,
+        candidate: Candidate,
+        reply: protocol.Entered | protocol.Trying | protocol.LeftBehind,
     ) -> None:
         match reply:
-            case Entered():
+            case protocol.Entered():
                 candidate.stage = reply.stage
                 worker.set_deadline(reply.stage, DOING[reply.stage])
                 if candidate.id not in self._open:  # otherwise a further worker opens it
                     self._journal.publish(Doing(f"{DOING[reply.stage]} {candidate}"))
-            case Trying():
+            case protocol.Trying():
                 what = f"trying one launch of {candidate}, which is predicted to be slow"
                 self._journal.publish(Doing(what))
                 budget = LaunchBudget(self._job, verifies=candidate.verdict is None)
-                worker.set_limit(budget.trial_s, Ending(Outcome.SKIPPED, budget.overrun()))
-            case LeftBehind():
-                candidate.left_behind = (*candidate.left_behind, *reply.processes)[:MOST_LEFT]
+                worker.set_limit(budget.trial_s, protocol.Ending(Outcome.SKIPPED, budget.overrun()))
+            case protocol.LeftBehind():
+                candidate.left_behind = (*candidate.left_behind, *reply.processes)[
+                    : protocol.MOST_LEFT
+                ]
 
-    def _blame(self, candidate: Candidate, ending: Ending) -> None:
+    def _blame(self, candidate: Candidate, ending: protocol.Ending) -> None:
         """End `candidate`, or give it a second chance alone if another may be the cause."""
         is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
         if is_doubtful and (self._open or self._opens_ahead) and not candidate.runs_alone:
@@ -738,7 +735,9 @@ class DeviceSession:
         else:
             self._end(candidate, ending)
 
-    def _blame_for_loss(self, waiting: Sequence[Candidate], ending: Ending) -> Candidate | None:
+    def _blame_for_loss(
+        self, waiting: Sequence[Candidate], ending: protocol.Ending
+    ) -> Candidate | None:
         """Blame a candidate for the loss of a worker that should have answered for `waiting`: the
         first of these or, after its last answer, the candidate that it answered for, unless that
         has already ended. Returns the candidate that is blamed."""
@@ -749,7 +748,7 @@ class DeviceSession:
         return candidate
 
     def _raise_if_fatal(
-        self, worker: WorkerProcess, candidate: Candidate, failure: Failure | None
+        self, worker: WorkerProcess, candidate: Candidate, failure: protocol.Failure | None
     ) -> None:
         """Raise where a failure of `candidate` affects more than itself: WorkerLost if its worker
         cannot continue."""
@@ -758,7 +757,7 @@ class DeviceSession:
         if failure.kind == DeviceLostError.__name__:
             if self._journal.experiment.count_device_loss(candidate.id) >= MOST_DEVICE_LOSSES:
                 reason = f"device lost twice while {DOING[candidate.stage]} it: {failure.message}"
-                self._end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
+                self._end(candidate, protocol.Ending(Outcome.CRASH, reason, worker.output_tail()))
             raise DeviceLostError(
                 failure.message, hint="The same command resumes when the device is back."
             )
@@ -766,9 +765,9 @@ class DeviceSession:
             # Not the fault of the dispatch, which is tried again when there is memory.
             raise StorageError(failure.message, hint=failure.hint)
         if failure.worker_is_spoiled:
-            ending = ending_of(failure, worker.output_tail())
+            ending = protocol.ending_of(failure, worker.output_tail())
             worker.kill()
-            raise WorkerLost(ending)
+            raise protocol.WorkerLost(ending)
 
     def _drop_crew(self, lane: int) -> list[Candidate]:
         """Forget a lane's workers, one of which is lost. Returns the open candidates that they
@@ -783,7 +782,7 @@ class DeviceSession:
 
     # -- records -----------------------------------------------------------------------------
 
-    def _end(self, candidate: Candidate, ending: Ending) -> None:
+    def _end(self, candidate: Candidate, ending: protocol.Ending) -> None:
         """End a candidate that did not complete, with its record."""
         if ending.outcome is Outcome.SKIPPED:
             candidate.stage = Stage.BUILD  # a launch on trial is not a verification
@@ -804,22 +803,24 @@ class DeviceSession:
         self._stored_at = time.monotonic()
 
 
-def _losses(work: Sequence[Callable[[], None]], *, at_once: bool = True) -> dict[int, WorkerLost]:
+def _losses(
+    work: Sequence[Callable[[], None]], *, at_once: bool = True
+) -> dict[int, protocol.WorkerLost]:
     """Do all parts of `work`, `at_once` or in turn up to the first loss. Returns the losses of
     workers, by the part's number."""
-    found: dict[int, WorkerLost] = {}
+    found: dict[int, protocol.WorkerLost] = {}
     if not at_once:
         for number, part in enumerate(work):
             try:
                 part()
-            except WorkerLost as lost:
+            except protocol.WorkerLost as lost:
                 return {number: lost}
         return found
     with ThreadPoolExecutor(len(work), thread_name_prefix="worker") as threads:
         for number, done in enumerate([threads.submit(one) for one in work]):
             try:
                 done.result()
-            except WorkerLost as lost:
+            except protocol.WorkerLost as lost:
                 found[number] = lost
     return found
 

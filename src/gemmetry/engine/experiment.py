@@ -30,44 +30,7 @@ from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import PlanMismatchError, listed
 from gemmetry.domain.files import remove
 from gemmetry.domain.record import Environment, Record, ResultSet, Verdict
-from gemmetry.engine.schema import (
-    CHECKED_TABLES,
-    INSERT_RECORD,
-    INSERT_ROUND,
-    JOURNAL_NAME,
-    LOCK_NAME,
-    SET_ENVIRONMENT,
-    SET_VERDICT,
-    FolderLock,
-    Lane,
-    Manifest,
-    PlanBatch,
-    PlannedDispatch,
-    StoredRound,
-    check_journal,
-    checksum,
-    connect_reader,
-    connect_writer,
-    create,
-    damaged,
-    decode_lane,
-    environment_rows,
-    has_checksums,
-    is_damaged,
-    is_locked,
-    lane_row,
-    lost_in_log,
-    missing_experiment,
-    plan_differences,
-    read_manifest,
-    record_row,
-    round_row,
-    storage_errors,
-    store_plan,
-    with_checksum,
-    without_unfounded_interval,
-    write_manifest,
-)
+from gemmetry.engine import schema
 
 _RECORD_DECODER = msgspec.json.Decoder(Record)
 _MOST_NAMED = 5
@@ -79,7 +42,7 @@ Obstacles = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
 """Maps the documents of a folder's plan and another plan to the reasons why they cannot share the
 folder."""
 
-EnumeratePlan = Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]]
+EnumeratePlan = Callable[[], tuple[Sequence[schema.Lane], Iterable[schema.PlanBatch]]]
 """Enumerates the plan's rows; called only when a new journal is created."""
 
 
@@ -89,9 +52,9 @@ class Experiment:
     and those that write StorageError where writing fails."""
 
     path: Path
-    manifest: Manifest
+    manifest: schema.Manifest
     _connection: sqlite3.Connection
-    _folder_lock: FolderLock | None = None
+    _folder_lock: schema.FolderLock | None = None
     alike: Sequence[str] = ()
     """The ids of environments that agree with this writer's."""
     lost: str = ""
@@ -115,15 +78,17 @@ class Experiment:
         Raises:
             RequestError: the folder holds no experiment. JournalDamagedError: it cannot be read.
         """
-        if not (path / JOURNAL_NAME).is_file():
-            raise missing_experiment(path)
-        manifest = read_manifest(path)
+        if not (path / schema.JOURNAL_NAME).is_file():
+            raise schema.missing_experiment(path)
+        manifest = schema.read_manifest(path)
         if manifest is None:
-            raise damaged(path, "its manifest.json is missing; the same profile command creates it")
-        check_journal(path)
-        lost = "" if is_locked(path) else lost_in_log(path)
-        with storage_errors(path):
-            return cls(path, manifest, connect_reader(path / JOURNAL_NAME), lost=lost)
+            raise schema.damaged(
+                path, "its manifest.json is missing; the same profile command creates it"
+            )
+        schema.check_journal(path)
+        lost = "" if schema.is_locked(path) else schema.lost_in_log(path)
+        with schema.storage_errors(path):
+            return cls(path, manifest, schema.connect_reader(path / schema.JOURNAL_NAME), lost=lost)
 
     @classmethod
     def create_or_open(
@@ -135,7 +100,7 @@ class Experiment:
         environment: Environment,
         command: str = "",
         enumerate_plan: EnumeratePlan | None = None,
-        obstacles: Obstacles = plan_differences,
+        obstacles: Obstacles = schema.plan_differences,
         older_plans_grow: bool = False,
     ) -> Experiment:
         """Open for writing: resume the run of `plan` in `path`, or create a new journal.
@@ -153,23 +118,25 @@ class Experiment:
             StorageError: the folder cannot be written.
             RequestError: another process is using the folder.
         """
-        head = Manifest(name=plan.name, plan_hash=plan.hash, document=dict(plan.document))
-        with storage_errors(path):
+        head = schema.Manifest(name=plan.name, plan_hash=plan.hash, document=dict(plan.document))
+        with schema.storage_errors(path):
             existed = path.exists()
             path.mkdir(parents=True, exist_ok=True)
-            lock = FolderLock(path)
+            lock = schema.FolderLock(path)
         try:
-            lost = lost_in_log(path)
-            with storage_errors(path):
+            lost = schema.lost_in_log(path)
+            with schema.storage_errors(path):
                 manifest = None if fresh else _resumable(path, head, obstacles)
                 is_new = manifest is None
                 if manifest is None:
                     plan_of = enumerate_plan or (lambda: ((), ()))
-                    manifest = create(path, head, command, lambda new: store_plan(new, *plan_of()))
+                    manifest = schema.create(
+                        path, head, command, lambda new: schema.store_plan(new, *plan_of())
+                    )
                 elif manifest.with_command(command) != manifest:
                     manifest = manifest.with_command(command)
-                    write_manifest(path, manifest)
-                connection = connect_writer(path / JOURNAL_NAME)
+                    schema.write_manifest(path, manifest)
+                connection = schema.connect_writer(path / schema.JOURNAL_NAME)
             experiment = cls(path, manifest, connection, lock, is_new=is_new)
             experiment.lost = "" if is_new else lost
             newest, hashes = _plan_hashes(connection)
@@ -180,10 +147,10 @@ class Experiment:
             known = experiment.environments().items()
             experiment.alike = [key for key, one in known if one.agrees_with(environment)]
         except BaseException:
-            if not existed and not (path / JOURNAL_NAME).exists():
+            if not existed and not (path / schema.JOURNAL_NAME).exists():
                 # Only what was made here, and while it is locked: others may use the folder.
                 with contextlib.suppress(OSError):
-                    remove(path / LOCK_NAME, inside=path)
+                    remove(path / schema.LOCK_NAME, inside=path)
                     path.rmdir()
             lock.release()
             raise
@@ -216,15 +183,15 @@ class Experiment:
             if number in damaged_ones:
                 continue
             with self._decoding("a record"):
-                record = without_unfounded_interval(_RECORD_DECODER.decode(document))
+                record = schema.without_unfounded_interval(_RECORD_DECODER.decode(document))
             yield number, record
 
     def damaged_dispatches(self) -> dict[int, str]:
         """Dispatches of which a stored row, or that of the environment, does not agree with its
         checksum, by number, and their names. Their records are left out of all others."""
         if self._damaged is None:
-            keys = {table: self._damaged_keys(table) for table in CHECKED_TABLES}
-            found = set().union(*(keys[table] for table in CHECKED_TABLES[:-1]))
+            keys = {table: self._damaged_keys(table) for table in schema.CHECKED_TABLES}
+            found = set().union(*(keys[table] for table in schema.CHECKED_TABLES[:-1]))
             for key in keys["environments"]:
                 rows = self._query("SELECT id FROM records WHERE environment = ?", (key,))
                 found.update(number for (number,) in rows)
@@ -236,11 +203,11 @@ class Experiment:
 
     def _damaged_keys(self, table: str) -> set[Any]:
         """The first columns of the rows that do not agree with their checksums."""
-        with self._mutex, storage_errors(self.path):
-            if not has_checksums(self._connection, table):
+        with self._mutex, schema.storage_errors(self.path):
+            if not schema.has_checksums(self._connection, table):
                 return set()
             rows = self._connection.execute(f"SELECT * FROM {table}")
-            return {row[0] for row in rows if is_damaged(row)}
+            return {row[0] for row in rows if schema.is_damaged(row)}
 
     def _name(self, number: int, *, trusts_plan: bool) -> str:
         planned = [one.name for one in self._plan_rows(f"p.id = {number}") if trusts_plan]
@@ -333,12 +300,12 @@ class Experiment:
         )
         return int(rows[0][0])
 
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[schema.Lane]:
         """The plan's provider × target pairs."""
         rows = self._query("SELECT id, provider, options, target FROM lanes ORDER BY id")
-        return [decode_lane(row) for row in rows]
+        return [schema.decode_lane(row) for row in rows]
 
-    def remaining(self, lanes: Sequence[int] | None = None) -> Iterator[PlannedDispatch]:
+    def remaining(self, lanes: Sequence[int] | None = None) -> Iterator[schema.PlannedDispatch]:
         """Dispatches of `lanes` without a record, in plan order, read page by page."""
         of_lanes = "" if lanes is None else f"AND p.lane IN ({','.join(map(str, lanes))})"
         return self._plan_rows(f"r.id IS NULL {of_lanes}")
@@ -351,11 +318,11 @@ class Experiment:
         )
         return set(dispatches) - {number for (number,) in rows}
 
-    def planned(self) -> Iterator[PlannedDispatch]:
+    def planned(self) -> Iterator[schema.PlannedDispatch]:
         """All dispatches of the plan, in plan order, read page by page."""
         return self._plan_rows("TRUE")
 
-    def _plan_rows(self, where: str) -> Iterator[PlannedDispatch]:
+    def _plan_rows(self, where: str) -> Iterator[schema.PlannedDispatch]:
         rows = self._pages(
             "SELECT p.id, o.name, p.lane, c.name FROM plan p"
             " JOIN operations o ON o.id = p.operation"
@@ -363,9 +330,9 @@ class Experiment:
             " LEFT JOIN records r ON r.id = p.id"
             f" WHERE {where} AND p.id > ? ORDER BY p.id LIMIT ?"
         )
-        return (PlannedDispatch(*row) for row in rows)
+        return (schema.PlannedDispatch(*row) for row in rows)
 
-    def rounds(self, dispatches: Iterable[int]) -> dict[int, list[StoredRound]]:
+    def rounds(self, dispatches: Iterable[int]) -> dict[int, list[schema.StoredRound]]:
         """Stored rounds of the dispatches that have any, in order."""
         from gemmetry.measurement.stopping import Round
 
@@ -373,12 +340,12 @@ class Experiment:
             "SELECT round, samples, document, environment FROM rounds"
             " WHERE dispatch = ? ORDER BY round"
         )
-        found: dict[int, list[StoredRound]] = {}
+        found: dict[int, list[schema.StoredRound]] = {}
         for key in dispatches:
             for number, blob, text, place in self._query(statement, (key,)):
                 document = msgspec.json.decode(text)
                 document["samples_ns"] = np.frombuffer(blob).tolist()
-                one = StoredRound(key, number, msgspec.convert(document, Round), place)
+                one = schema.StoredRound(key, number, msgspec.convert(document, Round), place)
                 found.setdefault(key, []).append(one)
         return found
 
@@ -414,7 +381,7 @@ class Experiment:
     # -- writing -----------------------------------------------------------------------------
 
     def add_rounds(
-        self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict] | None = None
+        self, rounds: Sequence[schema.StoredRound], verdicts: Mapping[int, Verdict] | None = None
     ) -> None:
         """Store rounds, and verdicts of unfinished dispatches, in one transaction.
 
@@ -422,13 +389,15 @@ class Experiment:
         """
         mine = self._environment_id
         judged = [
-            with_checksum((key, mine, msgspec.json.encode(verdict)))
+            schema.with_checksum((key, mine, msgspec.json.encode(verdict)))
             for key, verdict in (verdicts or {}).items()
         ]
-        rows = [round_row(replace(one, environment=one.environment or mine)) for one in rounds]
+        rows = [
+            schema.round_row(replace(one, environment=one.environment or mine)) for one in rounds
+        ]
         with self._transaction() as connection:
-            connection.executemany(INSERT_ROUND, rows)
-            connection.executemany(SET_VERDICT, judged)
+            connection.executemany(schema.INSERT_ROUND, rows)
+            connection.executemany(schema.SET_VERDICT, judged)
 
     def drop_rounds(self, dispatches: Collection[int]) -> int:
         """Delete rounds and verdicts of unfinished dispatches, which start again. Returns the
@@ -452,7 +421,11 @@ class Experiment:
         return int(dropped)
 
     def grow(
-        self, plan: Plan, lanes: Sequence[Lane], batches: Iterable[PlanBatch], again: Again
+        self,
+        plan: Plan,
+        lanes: Sequence[schema.Lane],
+        batches: Iterable[schema.PlanBatch],
+        again: Again,
     ) -> None:
         """Add the missing parts of `plan`, all or nothing; see
         :mod:`gemmetry.engine.experiment`."""
@@ -463,13 +436,13 @@ class Experiment:
             connection.execute("UPDATE meta SET value = ? WHERE key = 'plan_hash'", (plan.hash,))
         self.manifest = replace(self.manifest, plan_hash=plan.hash, document=dict(plan.document))
         self.must_grow = False
-        with storage_errors(self.path):
-            write_manifest(self.path, self.manifest)
+        with schema.storage_errors(self.path):
+            schema.write_manifest(self.path, self.manifest)
 
     def add_environments(self, environments: Iterable[Environment]) -> None:
         """Store the data referenced by records that are carried over from another journal."""
         with self._transaction() as connection:
-            connection.executemany(SET_ENVIRONMENT, environment_rows(environments))
+            connection.executemany(schema.SET_ENVIRONMENT, schema.environment_rows(environments))
 
     def count_device_loss(self, dispatch: int) -> int:
         """Record that the device was lost while `dispatch` ran. Returns how often that has happened
@@ -487,9 +460,9 @@ class Experiment:
         if not records:
             return
         finished_ns = time.time_ns()
-        rows = [record_row(key, record, finished_ns) for key, record in records.items()]
+        rows = [schema.record_row(key, record, finished_ns) for key, record in records.items()]
         with self._transaction() as connection:
-            connection.executemany(INSERT_RECORD, rows)
+            connection.executemany(schema.INSERT_RECORD, rows)
             # The record has it now.
             finished = ((key,) for key in records)
             connection.executemany("DELETE FROM verdicts WHERE dispatch = ?", finished)
@@ -498,7 +471,7 @@ class Experiment:
         """Replace the record of a finished dispatch by one with further facts."""
         with self._transaction() as connection:
             before = connection.execute("SELECT * FROM records WHERE id = ?", (number,)).fetchone()
-            after = with_checksum((*before[:11], msgspec.json.encode(record)))
+            after = schema.with_checksum((*before[:11], msgspec.json.encode(record)))
             connection.execute(
                 "UPDATE records SET document = ?, crc = ? WHERE id = ?", (*after[11:], number)
             )
@@ -536,7 +509,7 @@ class Experiment:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._mutex, storage_errors(self.path):
+        with self._mutex, schema.storage_errors(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -561,10 +534,10 @@ class Experiment:
         try:
             yield
         except (msgspec.MsgspecError, ValueError) as error:
-            raise damaged(self.path, f"{what} cannot be read: {error}") from error
+            raise schema.damaged(self.path, f"{what} cannot be read: {error}") from error
 
     def _query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._mutex, storage_errors(self.path):
+        with self._mutex, schema.storage_errors(self.path):
             return self._connection.execute(sql, parameters).fetchall()
 
 
@@ -577,13 +550,13 @@ def _plan_hashes(connection: sqlite3.Connection) -> tuple[str, set[str]]:
     return (found[0][0] if found else ""), {row[0] for row in found}
 
 
-def _resumable(path: Path, head: Manifest, obstacles: Obstacles) -> Manifest | None:
+def _resumable(path: Path, head: schema.Manifest, obstacles: Obstacles) -> schema.Manifest | None:
     """The manifest of the experiment to resume; None if the folder has no journal yet."""
-    if not (path / JOURNAL_NAME).exists():
+    if not (path / schema.JOURNAL_NAME).exists():
         return None
-    meta = check_journal(path)
-    manifest = read_manifest(path)
-    with closing(connect_reader(path / JOURNAL_NAME)) as connection:
+    meta = schema.check_journal(path)
+    manifest = schema.read_manifest(path)
+    with closing(schema.connect_reader(path / schema.JOURNAL_NAME)) as connection:
         newest, hashes = _plan_hashes(connection)
     is_known, is_newest = head.plan_hash in hashes, head.plan_hash == newest
     theirs = manifest.name if manifest else "?"
@@ -604,11 +577,11 @@ def _resumable(path: Path, head: Manifest, obstacles: Obstacles) -> Manifest | N
         )
     if manifest is None:
         manifest = replace(head, created=meta["created"])
-        write_manifest(path, manifest)
+        schema.write_manifest(path, manifest)
     elif is_newest and manifest.plan_hash != head.plan_hash:
         # A run was killed after the journal had grown, but before the manifest had.
         manifest = replace(manifest, plan_hash=head.plan_hash, document=head.document)
-        write_manifest(path, manifest)
+        schema.write_manifest(path, manifest)
     return manifest
 
 
@@ -630,8 +603,8 @@ with the verdict they continue where they stopped."""
 
 def add_plan(
     connection: sqlite3.Connection,
-    lanes: Sequence[Lane],
-    batches: Iterable[PlanBatch],
+    lanes: Sequence[schema.Lane],
+    batches: Iterable[schema.PlanBatch],
     again: Again,
     environment: str,
 ) -> None:
@@ -666,20 +639,24 @@ def add_plan(
                 continue
             cursor = connection.execute(_INSERT, row)
             if cursor.rowcount and cursor.lastrowid:
-                connection.execute(INSERT_RECORD, record_row(cursor.lastrowid, finished[number], 0))
+                connection.execute(
+                    schema.INSERT_RECORD, schema.record_row(cursor.lastrowid, finished[number], 0)
+                )
         connection.executemany(_INSERT, rows)
     connection.execute("DELETE FROM temp.known")
     added = connection.execute(
         "SELECT id, operation, lane, configuration FROM plan WHERE id > ?", (last,)
     ).fetchall()
     connection.executemany(
-        "UPDATE plan SET crc = ? WHERE id = ?", [(checksum(row), row[0]) for row in added]
+        "UPDATE plan SET crc = ? WHERE id = ?", [(schema.checksum(row), row[0]) for row in added]
     )
     for number, verdict in again.items():
         connection.execute("DELETE FROM records WHERE id = ?", (number,))
         if verdict is not None:
             text = msgspec.json.encode(verdict)
-            connection.execute(SET_VERDICT, with_checksum((number, environment, text)))
+            connection.execute(
+                schema.SET_VERDICT, schema.with_checksum((number, environment, text))
+            )
 
 
 class _Names(dict[int, int]):
@@ -698,14 +675,14 @@ class _Names(dict[int, int]):
             self[number] = self._known[name]
 
 
-def _add_lanes(connection: sqlite3.Connection, lanes: Sequence[Lane]) -> dict[int, int]:
+def _add_lanes(connection: sqlite3.Connection, lanes: Sequence[schema.Lane]) -> dict[int, int]:
     """The journal's number of each lane."""
     rows = connection.execute("SELECT id, provider, options, target FROM lanes").fetchall()
-    known = {lane.place: lane.id for lane in map(decode_lane, rows)}
+    known = {lane.place: lane.id for lane in map(schema.decode_lane, rows)}
     numbers = {}
     for lane in lanes:
         number = known.get(lane.place) or max(known.values(), default=0) + 1
         known[lane.place] = numbers[lane.id] = number
-        row = lane_row(replace(lane, id=number))
+        row = schema.lane_row(replace(lane, id=number))
         connection.execute("INSERT OR REPLACE INTO lanes VALUES(?, ?, ?, ?)", row)
     return numbers

@@ -34,29 +34,8 @@ from gemmetry.domain.files import within, write_whole
 from gemmetry.domain.operation import operation_name
 from gemmetry.domain.record import IMPORTED, BuildFacts, Environment, Measurement, Record, Verdict
 from gemmetry.domain.units import noun_for
+from gemmetry.engine import schema
 from gemmetry.engine.experiment import Experiment
-from gemmetry.engine.schema import (
-    DAMAGED_NAME,
-    INSERT_RECORD,
-    INSERT_ROUND,
-    JOURNAL_NAME,
-    LOCK_NAME,
-    MANIFEST_NAME,
-    PREVIOUS_NAME,
-    SET_ENVIRONMENT,
-    Lane,
-    Manifest,
-    PlanBatch,
-    connect_reader,
-    create,
-    environment_rows,
-    is_damaged,
-    new_folder,
-    plan_differences,
-    record_row,
-    store_plan,
-    with_checksum,
-)
 from gemmetry.formats.benchmarks import ForeignResult, StatedOperation, read_results
 from gemmetry.statistics.intervals import rounds_interval
 
@@ -110,8 +89,8 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
     winners, replaced = _winners(paths, damaged)
     head = _head(heads)
     if whole is not None:
-        head = Manifest(name=heads[0].name, plan_hash=hash_of(whole), document=whole)
-    with new_folder(into):
+        head = schema.Manifest(name=heads[0].name, plan_hash=hash_of(whole), document=whole)
+    with schema.new_folder(into):
         spec = into / "spec.yaml"
         if whole is not None:
             copy_files(paths, into)
@@ -124,16 +103,16 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         def fill(new: sqlite3.Connection) -> None:
             _copy(new, paths, winners, into, _plan_of(new, paths) if whole else {})
 
-        create(into, head, command, fill)
+        schema.create(into, head, command, fill)
     return MergeSummary(len(winners), replaced)
 
 
-def _head(heads: Sequence[Manifest]) -> Manifest:
+def _head(heads: Sequence[schema.Manifest]) -> schema.Manifest:
     hashes = " ".join(head.plan_hash for head in heads)
     digest = hashlib.sha256(hashes.encode()).hexdigest()[:10]
     name = " + ".join(dict.fromkeys(head.name for head in heads))
     document = {"merged": [{"name": head.name, "plan_hash": head.plan_hash} for head in heads]}
-    return Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
+    return schema.Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
 
 
 def whole_document(
@@ -159,7 +138,7 @@ def whole_document(
             # The finals of a search, which each shard has chosen from its own operations.
             both = list(dict.fromkeys((*picked[0], *picked[1])))
             whole, theirs = ({**one, "selection": {"dispatches": both}} for one in (whole, theirs))
-        difference = plan_differences(whole, theirs)
+        difference = schema.plan_differences(whole, theirs)
         if first is None or shard is None or shard.count != first.count or difference:
             raise RequestError(
                 f"{path} is not a shard of the same plan as {paths[0]}"
@@ -186,7 +165,7 @@ def whole_document(
 def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, int], int]:
     """Store the plan of all shards `paths`, in the order of the whole plan. Maps the index of a
     shard and a number in it to the number."""
-    lanes: list[Lane] = []
+    lanes: list[schema.Lane] = []
     rows: list[tuple[int, int, str, int, str]] = []
     for index, path in enumerate(paths):
         with Experiment.open(path) as shard:
@@ -204,13 +183,15 @@ def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, 
         (number, operations[operation], lane, configurations[configuration])
         for number, (_, _, operation, lane, configuration) in enumerate(rows, 1)
     ]
-    batch = PlanBatch(list(enumerate(names[0], 1)), list(enumerate(names[1], 1)), dispatches)
-    store_plan(new, lanes, [batch])
+    batch = schema.PlanBatch(list(enumerate(names[0], 1)), list(enumerate(names[1], 1)), dispatches)
+    schema.store_plan(new, lanes, [batch])
     return {(index, old): number for number, (old, index, *_) in enumerate(rows, 1)}
 
 
-NOT_COPIED = (JOURNAL_NAME, MANIFEST_NAME, LOCK_NAME, PREVIOUS_NAME, DAMAGED_NAME, "report.html",
-               "references", "temporary", "counters")  # fmt: skip
+NOT_COPIED = (
+    *(schema.JOURNAL_NAME, schema.MANIFEST_NAME, schema.LOCK_NAME, schema.PREVIOUS_NAME),
+    *(schema.DAMAGED_NAME, "report.html", "references", "temporary", "counters"),
+)
 
 
 def copy_files(paths: Sequence[Path], into: Path, but: tuple[str, ...] = NOT_COPIED) -> None:
@@ -236,7 +217,7 @@ def _winners(
     newest: dict[tuple[Any, ...], tuple[int, int, int]] = {}
     seen = 0
     for index, path in enumerate(paths):
-        with closing(connect_reader(path / JOURNAL_NAME)) as connection:
+        with closing(schema.connect_reader(path / schema.JOURNAL_NAME)) as connection:
             rows = connection.execute(
                 "SELECT target, device, provider, dispatch, environment, distribution, seed,"
                 " finished_ns, id FROM records ORDER BY id"
@@ -261,10 +242,14 @@ def _copy(
     taken: set[str] = set()
     for index, path in enumerate(paths):
         wanted = sorted(row_id for _, source, row_id in winners.values() if source == index)
-        with closing(connect_reader(path / JOURNAL_NAME)) as old:
+        with closing(schema.connect_reader(path / schema.JOURNAL_NAME)) as old:
             rows = old.execute("SELECT * FROM environments")
-            whole = (with_checksum(row[:2]) for row in rows if len(row) == 2 or not is_damaged(row))
-            new.executemany(SET_ENVIRONMENT, whole)
+            whole = (
+                schema.with_checksum(row[:2])
+                for row in rows
+                if len(row) == 2 or not schema.is_damaged(row)
+            )
+            new.executemany(schema.SET_ENVIRONMENT, whole)
             if numbers:
                 bandwidths = "SELECT key, value FROM meta WHERE key LIKE 'host_bytes_per_s %'"
                 new.executemany("INSERT OR IGNORE INTO meta VALUES(?, ?)", old.execute(bandwidths))
@@ -273,11 +258,13 @@ def _copy(
                 record = old.execute("SELECT * FROM records WHERE id = ?", (row_id,)).fetchone()
                 *facts, document = record[1:12]
                 document = _with_counters(document, paths[index], into, taken)
-                new.execute(INSERT_RECORD, with_checksum((next_id, *facts, document)))
+                new.execute(schema.INSERT_RECORD, schema.with_checksum((next_id, *facts, document)))
                 statement = ("SELECT round, environment, seconds, samples, document FROM rounds"
                              " WHERE dispatch = ?")  # fmt: skip
                 rounds = old.execute(statement, (row_id,))
-                new.executemany(INSERT_ROUND, (with_checksum((next_id, *row)) for row in rounds))
+                new.executemany(
+                    schema.INSERT_ROUND, (schema.with_checksum((next_id, *row)) for row in rounds)
+                )
                 next_id += 1
 
 
@@ -383,13 +370,13 @@ def import_results(
             hint="gemmetry import --help shows what files have to state.",
         )
     summary.records = len(made)
-    head = Manifest(
+    head = schema.Manifest(
         name=" + ".join(sorted(summary.by_format)),
         plan_hash=f"import-{digest.hexdigest()[:10]}",
         document={"imported": [{"file": path.name} for path in files]},
     )
-    with new_folder(into):
-        create(into, head, command, lambda new: _fill(new, made, measured_on))
+    with schema.new_folder(into):
+        schema.create(into, head, command, lambda new: _fill(new, made, measured_on))
     return summary
 
 
@@ -409,12 +396,12 @@ def _fill(new: sqlite3.Connection, made: Iterable[_Imported], on: MeasuredOn) ->
         seen[provider, operation, name] += 1
         again = seen[provider, operation, name]
         record = _record(one, name if again == 1 else f"{name}_{again}", on, environment.id)
-        new.execute(INSERT_RECORD, record_row(number, record, time.time_ns()))
+        new.execute(schema.INSERT_RECORD, schema.record_row(number, record, time.time_ns()))
         if result.samples_ns:
             samples = np.array(result.samples_ns, dtype=np.float64)
             row = (number, 1, environment.id, 0.0, samples.tobytes(), b"{}")
-            new.execute(INSERT_ROUND, with_checksum(row))
-    new.executemany(SET_ENVIRONMENT, environment_rows(environments.values()))
+            new.execute(schema.INSERT_ROUND, schema.with_checksum(row))
+    new.executemany(schema.SET_ENVIRONMENT, schema.environment_rows(environments.values()))
 
 
 def _unambiguous(operation: str, configuration: str) -> str:

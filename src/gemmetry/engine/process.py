@@ -30,34 +30,8 @@ from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.files import remove
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine import guardian
+from gemmetry.engine import guardian, protocol
 from gemmetry.engine.candidates import job_of
-from gemmetry.engine.protocol import (
-    COMPILING_HUNG_SHARE,
-    HUNG,
-    MOST_ON_THE_WAY,
-    ON_THE_WAY,
-    TAIL_BYTES,
-    Answered,
-    BadFrame,
-    Channel,
-    ChannelClosed,
-    Ending,
-    Failure,
-    Frame,
-    Hello,
-    LeftBehind,
-    Open,
-    Ready,
-    Reply,
-    Shutdown,
-    WorkerLost,
-    ending_of,
-    ending_of_death,
-    out_of_turn,
-    timeout_reason,
-    with_left_behind,
-)
 from gemmetry.engine.schema import Lane
 from gemmetry.hardware.host import (
     free_memory_bytes,
@@ -82,7 +56,7 @@ LARGE_SHARE = 0.25
 
 def start_worker(
     log: Path, temporary: Path, environment: Mapping[str, str]
-) -> tuple[Channel, LocalProcess]:
+) -> tuple[protocol.Channel, LocalProcess]:
     """Start a worker on this machine, in a session of its own, that waits for its first request.
 
     Args:
@@ -104,7 +78,7 @@ def start_worker(
         raise
     finally:
         theirs.close()
-    return Channel(ours, Reply), process
+    return protocol.Channel(ours, protocol.Reply), process
 
 
 def start_guarded(
@@ -155,7 +129,7 @@ def start_guarded(
 
 @dataclass(eq=False, slots=True)
 class LocalProcess:
-    """A worker or a command of this machine, controlled through its guardian, which ends with its
+    """A worker or a command of this machine, controlled through its guardian. That ends with its
     worker's status and reports over the socket `_control`. `_kills_before` is the number of
     processes that the system had killed for lack of memory before; `_mark` is in the environment
     of all."""
@@ -306,13 +280,15 @@ class WorkerContext:
     folder: Path
     """The experiment's, absolute. Only it may be a link: what is in it, and removed, is not
     elsewhere."""
-    start: Callable[[Path, Path, Mapping[str, str]], tuple[Channel, LocalProcess]] = start_worker
+    start: Callable[[Path, Path, Mapping[str, str]], tuple[protocol.Channel, LocalProcess]] = (
+        start_worker
+    )
     cores: int = field(default_factory=usable_cores)
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def hello(self, lane: Lane, *, jobs: int) -> Hello:
+    def hello(self, lane: Lane, *, jobs: int) -> protocol.Hello:
         """The first request to a worker of `lane`."""
-        return Hello(
+        return protocol.Hello(
             lane.provider,
             {**lane.options, "threads": self.threads(lane.target)},
             lane.target,
@@ -362,7 +338,7 @@ class WorkerProcess:
         )
         self._mark = 0
         self._deadline = 0.0
-        self._late = Ending(Outcome.TIMEOUT, "")
+        self._late = protocol.Ending(Outcome.TIMEOUT, "")
         self._on_the_way = 0
         self._is_ending = False
         self._owned: set[str] = set()
@@ -374,20 +350,20 @@ class WorkerProcess:
         """The number of its process."""
         return self._process.pid
 
-    def wait_ready(self) -> Failure | None:
+    def wait_ready(self) -> protocol.Failure | None:
         """Why the provider does not work here; None if it does."""
         self.set_deadline(Stage.BUILD, "starting")
         reply = self.receive()
-        if not isinstance(reply, Ready):
-            raise self.distrust(out_of_turn(reply))
+        if not isinstance(reply, protocol.Ready):
+            raise self.distrust(protocol.out_of_turn(reply))
         return reply.failure
 
-    def send(self, message: Frame) -> None:
+    def send(self, message: protocol.Frame) -> None:
         """Send a request; output from here on belongs to it."""
         self.mark_output()
         try:
             self._channel.send(message)
-        except ChannelClosed:
+        except protocol.ChannelClosed:
             raise self._reap() from None
 
     def set_deadline(
@@ -397,16 +373,22 @@ class WorkerProcess:
         where it is expected after `expected_s`. `doing` is for the message."""
         whole = seconds = factor * self._context.settings.deadlines_s[stage]
         if expected_s is not None:
-            seconds = min(whole, max(COMPILING_HUNG_SHARE * whole, HUNG * expected_s))
-        late = Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds, whole))
+            seconds = min(
+                whole, max(protocol.COMPILING_HUNG_SHARE * whole, protocol.HUNG * expected_s)
+            )
+        late = protocol.Ending(
+            Outcome.TIMEOUT, protocol.timeout_reason(stage, doing, seconds, whole)
+        )
         self.set_limit(seconds, late)
 
-    def set_limit(self, seconds: float, late: Ending) -> None:
+    def set_limit(self, seconds: float, late: protocol.Ending) -> None:
         """Require the next reply within `seconds` from now; otherwise the worker ends as `late`."""
         self._deadline = time.monotonic() + seconds
         self._late = late
 
-    def expect(self, kinds: tuple[type[Frame], ...], ids: Collection[int]) -> Reply:
+    def expect(
+        self, kinds: tuple[type[protocol.Frame], ...], ids: Collection[int]
+    ) -> protocol.Reply:
         """The next reply, which must be one of `kinds` about one of `ids` or, if all are answered,
         report that.
 
@@ -414,25 +396,25 @@ class WorkerProcess:
             WorkerLost, RunStopped: see :meth:`receive`; or the reply answers no request.
         """
         reply = self.receive()
-        if isinstance(reply, Answered):
+        if isinstance(reply, protocol.Answered):
             if ids:
                 raise self.distrust("it reported the end before it had answered")
             if not self._channel.is_idle():
                 raise self.distrust("it continued after its last answer")
             return reply
         if not isinstance(reply, kinds) or getattr(reply, "id", None) not in ids:
-            raise self.distrust(out_of_turn(reply))
-        if isinstance(reply, LeftBehind):
+            raise self.distrust(protocol.out_of_turn(reply))
+        if isinstance(reply, protocol.LeftBehind):
             self._owned.update(reply.processes)
-        self._on_the_way = self._on_the_way + 1 if isinstance(reply, ON_THE_WAY) else 0
-        if self._on_the_way > MOST_ON_THE_WAY:
+        self._on_the_way = self._on_the_way + 1 if isinstance(reply, protocol.ON_THE_WAY) else 0
+        if self._on_the_way > protocol.MOST_ON_THE_WAY:
             raise self.distrust("it entered more stages than a dispatch has")
         return reply
 
-    def distrust(self, flaw: str) -> WorkerLost:
+    def distrust(self, flaw: str) -> protocol.WorkerLost:
         """End a worker that has sent something it should not have. Returns the exception to
         raise."""
-        return self._lost(Ending(
+        return self._lost(protocol.Ending(
             Outcome.CRASH,
             f"the worker's channel carried what no worker sends: {flaw}; a kernel can cause this "
             "by writing to file descriptors that are not its own, by forking and returning "
@@ -440,7 +422,7 @@ class WorkerProcess:
             may_be_anothers=True,
         ))  # fmt: skip
 
-    def receive(self) -> Reply:
+    def receive(self) -> protocol.Reply:
         """The next reply.
 
         Raises:
@@ -454,11 +436,11 @@ class WorkerProcess:
                 raise RunStopped
             left = self._deadline - time.monotonic()
             try:
-                reply: Reply = self._channel.receive(max(0.0, min(POLL_S, left)))
+                reply: protocol.Reply = self._channel.receive(max(0.0, min(POLL_S, left)))
                 return reply
-            except ChannelClosed:
+            except protocol.ChannelClosed:
                 raise self._reap() from None
-            except BadFrame as error:
+            except protocol.BadFrame as error:
                 raise self.distrust(str(error)) from None
             except TimeoutError:
                 self._raise_if_lost(left)
@@ -471,15 +453,15 @@ class WorkerProcess:
         """The end of what was printed since the last mark."""
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
-            log.seek(max(min(self._mark, size), size - TAIL_BYTES))
-            return log.read(TAIL_BYTES).decode(errors="replace").strip()
+            log.seek(max(min(self._mark, size), size - protocol.TAIL_BYTES))
+            return log.read(protocol.TAIL_BYTES).decode(errors="replace").strip()
         return ""
 
     def request_end(self) -> None:
         """Request that a healthy worker end, without waiting for it."""
         if not self._is_ending:
-            with contextlib.suppress(ChannelClosed):
-                self._channel.send(Shutdown())
+            with contextlib.suppress(protocol.ChannelClosed):
+                self._channel.send(protocol.Shutdown())
                 self._is_ending = True
 
     def stop(self) -> None:
@@ -499,13 +481,15 @@ class WorkerProcess:
             if self._log.stat().st_size == 0:
                 remove(self._log, inside=self._log.parent)
 
-    def _lost(self, ending: Ending) -> WorkerLost:
+    def _lost(self, ending: protocol.Ending) -> protocol.WorkerLost:
         """End the worker. Returns the exception that states how its dispatch ended."""
         self.kill()
         owned = {name.rpartition(" ")[2] for name in self._owned}  # a name changes with exec
         found = self._process.left_running()
         left = [name for name in found if name.rpartition(" ")[2] not in owned]
-        return WorkerLost(with_left_behind(replace(ending, output_tail=self.output_tail()), left))
+        return protocol.WorkerLost(
+            protocol.with_left_behind(replace(ending, output_tail=self.output_tail()), left)
+        )
 
     def _raise_if_lost(self, left_s: float) -> None:
         if left_s <= 0:
@@ -514,16 +498,20 @@ class WorkerProcess:
             # A copy of the worker may still hold its end of the channel.
             raise self._reap()
         if shortage := self._process.memory_shortage():
-            raise self._lost(Ending(Outcome.OUT_OF_MEMORY, shortage))
+            raise self._lost(protocol.Ending(Outcome.OUT_OF_MEMORY, shortage))
         self._trim_output()
 
-    def _reap(self) -> WorkerLost:
+    def _reap(self) -> protocol.WorkerLost:
         """Interpret the status of a dead worker."""
         if (status := self._process.wait(SHUTDOWN_S)) is None:
-            return self._lost(Ending(Outcome.CRASH, "the worker closed its connection and hung"))
+            return self._lost(
+                protocol.Ending(Outcome.CRASH, "the worker closed its connection and hung")
+            )
         self.kill()
         ran_out = self._process.was_killed_for_memory()
-        return self._lost(ending_of_death(status, self.output_tail(), memory_ran_out=ran_out))
+        return self._lost(
+            protocol.ending_of_death(status, self.output_tail(), memory_ran_out=ran_out)
+        )
 
     def _log_size(self) -> int:
         with contextlib.suppress(OSError):
@@ -561,7 +549,7 @@ class Crews:
         self.running: dict[int, list[WorkerProcess]] = {}
         """By the numbers of their lanes."""
         self._ready: set[int] = set()
-        self._broken: dict[int, Ending] = {}
+        self._broken: dict[int, protocol.Ending] = {}
 
     def start(self, lanes: Iterable[Lane]) -> None:
         """Start the crews of `lanes` that are not running, without waiting for them."""
@@ -574,7 +562,7 @@ class Crews:
                     workers.append(WorkerProcess(lane, self._context))
                     # Nothing is opened, but everything is loaded, in all processes of all lanes at
                     # once and while the compilers work.
-                    workers[-1].send(Open(()))
+                    workers[-1].send(protocol.Open(()))
 
     def of(self, lane: Lane) -> list[WorkerProcess]:
         """The lane's workers, started if they are not running. It waits until all that were
@@ -590,12 +578,12 @@ class Crews:
             with self._starting(key):
                 for worker in self.running[key]:
                     if (failure := worker.wait_ready()) is not None:
-                        raise WorkerLost(ending_of(failure, worker.output_tail()))
+                        raise protocol.WorkerLost(protocol.ending_of(failure, worker.output_tail()))
                     worker.set_deadline(Stage.BUILD, "starting")
                     worker.expect((), ())
                 self._ready.add(key)
         if lane.id in self._broken:
-            raise WorkerLost(self._broken[lane.id])
+            raise protocol.WorkerLost(self._broken[lane.id])
         return self.running[lane.id]
 
     @contextlib.contextmanager
@@ -606,7 +594,7 @@ class Crews:
             yield
         except BaseException as error:
             self.drop(lane)
-            if not isinstance(error, WorkerLost):
+            if not isinstance(error, protocol.WorkerLost):
                 raise
             self._broken[lane] = error.ending
 

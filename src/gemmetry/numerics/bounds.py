@@ -139,10 +139,9 @@ def accumulation_error(
     """E of both tiers for `operation`, as defined in the module's docstring.
 
     Args:
-        folded_terms: the inputs are chosen so that neither they nor any sum is rounded, and only
-            the epilogue and the final rounding may err; except for sums of so many terms, which are
-            exact for the product alone, and round where a kernel folds factors into it
-            (:func:`folded_error`). None: sums are rounded.
+        folded_terms: neither the inputs nor any sum is rounded: only the epilogue and the final
+            rounding err. Sums of so many terms are exact for the product alone. They round where a
+            kernel folds factors into it (:func:`folded_error`). None: all sums are rounded.
         declared: ``TF32`` adds the rounding of the inputs, ``FP8_FAST_ACCUMULATION`` the drift of
             sums that are never promoted; the other traits change no E.
     """
