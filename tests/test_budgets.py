@@ -17,7 +17,7 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 BUDGETS = {
     "cli": 2690,
-    "counters": 4360,
+    "counters": 4370,
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4550,

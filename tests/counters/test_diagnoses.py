@@ -159,8 +159,9 @@ def test_removing_metrics_never_gives_another_confident_verdict(counter_launches
     _check_without(counter_launches, values, "my_kernel", [gone])
 
 
-def test_a_wait_that_missing_reasons_make_unclear_is_no_limit_nearby(counter_launches):
-    values = _values(CASES["near but waiting"], counter_launches)
+@pytest.mark.parametrize("name", ["near", "near but waiting"])
+def test_a_wait_that_missing_reasons_make_unclear_is_no_limit_nearby(name, counter_launches):
+    values = _values(CASES[name], counter_launches)
     gone = [metric_of(name) for name in ("selected", "not_selected", "wait")]
     _check_without(counter_launches, values, "my_kernel", [gone])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import partial
 
 from gemmetry.counters import facts as amd
@@ -371,7 +371,8 @@ def near_roof(facts: Facts) -> Iterator[Claim | NotCounted]:
     if unlisted is not None and unlisted.value >= NEAR and unlisted.value + 1 > top:
         yield NotCounted(at_its_rate(unlisted), facts.collect(sections=_OF_UNITS))
     for unit, value in sorted(near, key=_nearness)[:1]:
-        is_sure = not (facts.lacks_parents or _may_be_a_clear_wait(facts.stalls))
+        its_own = frozenset(_waits(facts, unit, True))
+        is_sure = not (facts.lacks_parents or _may_be_a_clear_wait(facts, its_own))
         is_likely = value.value >= LIKELY and is_sure
         yield roof_claim(
             facts, unit, value, MEDIUM if is_likely else LOW,
@@ -389,12 +390,15 @@ def _waits(facts: Facts, unit: Unit, is_likely: bool) -> Iterator[str]:
         yield from _BY_DESIGN
 
 
-def _may_be_a_clear_wait(stalls: StallShares | None) -> bool:
-    """Whether one stall reason would dominate if the report had all others."""
+def _may_be_a_clear_wait(facts: Facts, its_own: Set[str]) -> bool:
+    """Whether one stall reason, none of a unit's `its_own`, would dominate if the report had all
+    others."""
+    stalls = facts.stalls
     if stalls is None or not (ranked := stalls.ranked()):
         return False
-    (_, share), second = ranked[0], ranked[1][1] if ranked[1:] else 0.0
-    return share >= _STALLED_MOST and 2 * second <= share < 2 * stalls.unknown
+    (reason, share), second = ranked[0], ranked[1][1] if ranked[1:] else 0.0
+    is_clear = share >= _STALLED_MOST and 2 * second <= share < 2 * stalls.unknown
+    return is_clear and _attribute(facts, stalls, reason)[0] not in its_own
 
 
 def _nearness(one: tuple[Unit, CounterEvidence]) -> tuple[bool, float]:
