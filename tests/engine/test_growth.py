@@ -15,7 +15,7 @@ from gemmetry.domain.errors import Outcome, PlanMismatchError
 from gemmetry.domain.record import DispatchFinished, PlanReady
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine import experiment as growth
-from gemmetry.engine import run, session, trace_plan
+from gemmetry.engine import run, schema, session, trace_plan
 from gemmetry.engine.candidates import job_of
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import obstacles
@@ -213,7 +213,7 @@ def test_a_kill_while_growing_leaves_the_old_plan(grown, monkeypatch, tmp_path):
 def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypatch, tmp_path):
     _, _, first, _ = grown()
     with monkeypatch.context() as m, pytest.raises(Killed):
-        m.setattr(growth, "write_manifest", die)
+        m.setattr(schema, "write_manifest", die)
         grown(sizes=(8, 16))
     summary, *_ = grown()
     assert (summary.total, summary.kept) == (4, 2), "the first command continues with all"
@@ -257,7 +257,7 @@ def test_a_grid_of_traces_grows_in_its_journal(grid, tmp_path, monkeypatch):
     _, first = grid(16)
     inode = (tmp_path / "e" / "journal.sqlite").stat().st_ino
     with monkeypatch.context() as m, pytest.raises(Killed):
-        m.setattr(growth, "write_manifest", die)
+        m.setattr(schema, "write_manifest", die)
         grid(8, 16)
     summary, records = grid(8, 16)
     assert (summary.total, summary.kept) == (2, 1)

@@ -13,6 +13,7 @@ from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine import process as local
 from gemmetry.engine import process as worker_process
+from gemmetry.engine import protocol
 from gemmetry.engine.process import RunStopped, WorkerProcess
 from gemmetry.engine.protocol import (
     Answered,
@@ -133,7 +134,7 @@ def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     worker._trim_output()
     assert "launch" in worker.output_tail()
     log = next(Path(worker._context.folder, "artifacts", "logs").glob("null-*.log"))
-    assert log.stat().st_size <= worker_process.TAIL_BYTES + 1
+    assert log.stat().st_size <= protocol.TAIL_BYTES + 1
 
 
 @pytest.mark.parametrize(("kind", "cores", "threads", "expected"), [

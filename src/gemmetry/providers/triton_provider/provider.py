@@ -126,7 +126,7 @@ def _size_reason(operation: Operation) -> str | None:
 
 def require_interpreter() -> None:
     """Have Triton interpret its functions, which it determines when it is imported. Like compiled
-    code, they do not look for overflows of 32-bit integers, which would double the time.
+    code, they do not look for overflows of 32-bit integers, which takes almost half the time.
 
     Raises:
         UnsupportedError: it is already imported as a compiler.
