@@ -82,8 +82,7 @@ class StreamTimer:
         self, lead: Sequence[Call], calls: Sequence[Call], tail: Sequence[Call], lead_ns: float,
         before: Call | None = None,
     ) -> list[float]:  # fmt: skip
-        """See :class:`gemmetry.domain.contracts.StreamDevice`; `before` is that of
-        :meth:`time_calls`.
+        """See :class:`gemmetry.domain.contracts.StreamDevice`, and :meth:`time_calls` for `before`.
 
         Raises:
             RuntimeError: whatever torch raises for a failed launch; of `tail`, in a later call.

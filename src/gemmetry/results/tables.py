@@ -277,7 +277,7 @@ class Looks:
     good: Mapping[str, str] = field(default_factory=dict)
     """The text that is green; all others are red."""
     bars: Collection[str] = ()
-    """Columns in which each cell shows a bar whose length is proportional to its number."""
+    """Columns in which each cell shows a bar in proportion to its number."""
 
 
 def workbook(tables: Sequence[Table], looks: Looks = Looks()) -> bytes:

@@ -81,7 +81,7 @@ def loading(change: Change, base: type[TiledGemm] = TiledGemm) -> type[TiledGemm
 
 
 def _without_lower_half(values: Array, added: npt.ArrayLike = 0) -> Array:
-    """Finite float32 `values`, whose bits are increased by `added`, cut off to 16 bits."""
+    """Finite float32 `values` with `added` to their bits, cut off to 16 bits."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32) + np.asarray(added, np.uint32)
     return np.where(np.isfinite(values), (bits & np.uint32(0xFFFF0000)).view(np.float32), values)
 

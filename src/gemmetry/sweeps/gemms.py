@@ -163,8 +163,8 @@ def _judged(
     kind: GemmKind, strata: Sequence[tuple[Floats, Floats]], counts: tuple[int, int], family: int
 ) -> dict[str, Any]:
     """Slowdown, interval and verdict of a GEMM with so many instances alone and next to
-    communication: no ratio where no rank has both, or the shape is not known, so that the instances
-    may be different problems.
+    communication. No ratio where no rank has both, or where an unknown shape may hide different
+    problems.
 
     Args:
         strata: durations alone and next to communication, of each rank.

@@ -72,7 +72,7 @@ Runs: TypeAlias = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
 
 
 class StepTime(NamedTuple):
-    """One step of a point: that of its slowest rank."""
+    """One step of a point, of its slowest rank."""
 
     facts: StepFacts
     rank: int | None

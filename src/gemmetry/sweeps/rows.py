@@ -507,7 +507,7 @@ class StepSummary(_Row):
 
 
 class StepRow(_Row):
-    """One step of a point: that of its slowest rank."""
+    """One step of a point, of its slowest rank."""
 
     step: int = fact("number")
     slowest_rank: int | None = fact("the rank with the longest window")

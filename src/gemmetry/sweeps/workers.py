@@ -116,7 +116,7 @@ _ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
 
 def analyse_rank(task: RankTask) -> RankAnalysis | RankFailure:
     """Read a trace, write its workbook while it is in memory, and compute what it shows alone. Of
-    several recordings, workbook and sheet are those of the first."""
+    several recordings, the first gives workbook and sheet."""
     try:
         trace, facts = read_facts(task.file)
     except (GemmetryError, OSError) as error:

@@ -124,8 +124,7 @@ def find_steps(trace: Trace) -> list[Step]:
 
 
 def _found(trace: Trace) -> tuple[list[Step], int]:
-    """The steps, and the number of marks of steps none of whose launches has work in the file,
-    although there are launches in them."""
+    """The steps, and the number of step marks with launches, but without GPU work of these."""
     marks = _marks(trace)
     of_row = _by_launches(trace, marks)
     source = "launches"

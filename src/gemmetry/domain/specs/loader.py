@@ -40,8 +40,8 @@ Place = Callable[[tuple[str | int, ...], bool], str]
 
 
 def command_place(settings: Collection[str] = ()) -> Place:
-    """The place of a mistake on a command line: the option's name, or ``--set`` with that of one of
-    the keys `settings`, which are given by it."""
+    """The place of a mistake on a command line: the option's name, or ``--set`` and the key where
+    `settings` has it."""
 
     def place(location: tuple[str | int, ...], _of_key: bool) -> str:
         if location and location[0] in settings:

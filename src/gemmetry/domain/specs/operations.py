@@ -121,8 +121,8 @@ def make_signatures(
     kind: OperationKind, axes: ProfileSpec, slices: Sequence[int] = (1,)
 ) -> tuple[tuple[Signature, ...], tuple[str, ...]]:
     """The valid signatures of the product of a spec's axes, and one note for each kind of invalid
-    one. Its own keys count (:func:`signature_axes`); empty axes but that of formats take their
-    default.
+    one. The axes are complete (:func:`signature_axes`), and formats are not empty; another empty
+    axis takes its default.
 
     Raises:
         RequestError: no combination is valid; the reason of the first is given.

@@ -176,7 +176,7 @@ class PatternSelection:
     """Dispatches that match an `include` pattern (all, if there is none) and no `exclude` one.
 
     `configurations` limits a provider to configurations whose names match one of its globs.
-    `without` are dispatches that are selected by name: those of a provider of an operation.
+    `without` leaves out all of a provider's dispatches of an operation.
     """
 
     include: tuple[Pattern, ...] = ()

@@ -66,8 +66,8 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
     for name in ("Bool", "QInt8", "QUInt8", "QUInt4x2", "QUInt2x4", "Bits1x8", "Bits2x4",
                  "Bits4x2", "Bits8")
 }  # fmt: skip
-"""PyTorch's name of an element type (``c10/core/ScalarType.h``) -> bytes and other spellings than
-its small letters: those of C++ types in "Input type", and of ``domain/operation.py``."""
+"""PyTorch's name of an element type (``c10/core/ScalarType.h``) -> bytes and further spellings:
+C++ types, as in "Input type", and the names of ``domain/operation.py``."""
 
 
 ELEMENT_BYTES: dict[str, int] = {name: size for name, (size, _) in _SPELLINGS.items()}
