@@ -27,7 +27,7 @@ BUDGETS = {
     "history": 1740,
     "judge": 3210,
     "measurement": 1860,
-    "numerics": 1230,
+    "numerics": 1280,
     "providers": 8840,
     "results": 860,
     "selftest": 3430,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 53_610
+TESTS = 53_650
 FILES = 330
 
 

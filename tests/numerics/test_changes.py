@@ -10,6 +10,7 @@ import pytest
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.numerics.inputs import (
     ChangeKind,
+    InputChange,
     changeable,
     changed_inputs,
     changed_reference,
@@ -18,6 +19,7 @@ from gemmetry.numerics.inputs import (
     lines_of,
     make_inputs,
     part_with_lines,
+    reference_of_lines,
     result_edits,
     split_lines,
     undoing,
@@ -76,6 +78,51 @@ def test_a_reference_follows_its_changed_line(name, kind, place):
     np.testing.assert_allclose(
         stored, to_storage(wanted.value, operation.output), rtol=1e-12, atol=1e-12
     )
+
+
+def _no_product(lhs, rhs):
+    raise AssertionError("the other operand was read as a whole")
+
+
+@pytest.mark.parametrize("kind", SINGLE_KINDS)
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_9x7x80_bf16t_bf16n_bf16t",
+        "matmul_9x7x80_f16n_f16t_f16n_alpha1p5",
+        "batch_matmul_2x6x7x80_e4m3t_e4m3n_bf16t",
+        "matmul_9x7x80_f32t_f32t_f32t",
+    ],
+)
+def test_changed_lines_follow_from_known_ones(name, kind, place):
+    operation = parse_operation(name)
+    inputs = make_inputs(operation, distribution="normal", seed=3)
+    reference = compute_reference(operation, inputs)
+    for seed in range(4):
+        change = draw_change(operation, inputs, kind, place, np.random.default_rng(seed))
+        found = reference_of_lines(operation, inputs, reference, change, matmul=_no_product)
+        part, taken = part_with_lines(operation, inputs, [change])
+        wanted = compute_reference(part, taken)
+        np.testing.assert_allclose(found.value, wanted.value, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found.magnitude, wanted.magnitude, rtol=1e-5)
+        assert found.sizes == reference.sizes
+
+
+@pytest.mark.parametrize("special", [np.inf, np.nan, 3e38])
+def test_lines_with_cancellation_or_special_values_are_computed(special):
+    operation = parse_operation("matmul_4x6x80_f32t_f32t_f32t")
+    inputs = tuple(np.array(a) for a in make_inputs(operation, distribution="normal", seed=3))
+    inputs[0][2, 5] = special
+    inputs[1][7] = 0.0
+    reference = compute_reference(operation, inputs)
+    line = np.array(inputs[0][[2]])
+    line[:, [5, 7]] = line[:, [7, 5]]
+    change = InputChange(ChangeKind.ELEMENTS_SWAPPED, 0, "lhs", (2,), line)
+    found = reference_of_lines(operation, inputs, reference, change)
+    wanted = compute_reference(operation, changed_inputs(operation, inputs, change))
+    np.testing.assert_allclose(found.value[0], wanted.value[2], rtol=1e-12)
+    np.testing.assert_allclose(found.magnitude[0], wanted.magnitude[2], rtol=1e-5)
 
 
 def test_results_of_several_changes_are_one_product():

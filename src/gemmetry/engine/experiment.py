@@ -591,8 +591,8 @@ def question_marks(values: Collection[object]) -> str:
 
 
 _INSERT = (
-    "INSERT INTO plan(operation, lane, configuration) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
-    " (SELECT 1 FROM temp.known WHERE operation = ?1 AND lane = ?2 AND configuration = ?3)"
+    "INSERT INTO plan(operation, lane, configuration) SELECT ?, ?, ? WHERE NOT EXISTS"
+    " (SELECT 1 FROM temp.known WHERE operation = ? AND lane = ? AND configuration = ?)"
 )
 
 
@@ -635,9 +635,9 @@ def add_plan(
         for number, operation, lane, configuration in batch.dispatches:
             row = (operations[operation], numbers[lane], configurations[configuration])
             if number not in finished:
-                rows.append(row)
+                rows.append(row * 2)
                 continue
-            cursor = connection.execute(_INSERT, row)
+            cursor = connection.execute(_INSERT, row * 2)
             if cursor.rowcount and cursor.lastrowid:
                 connection.execute(
                     schema.INSERT_RECORD, schema.record_row(cursor.lastrowid, finished[number], 0)

@@ -54,6 +54,7 @@ from gemmetry.domain.operation import (
     DType,
     Layout,
     Operation,
+    OperationKind,
     TensorSpec,
 )
 from gemmetry.domain.settings import DISTRIBUTIONS
@@ -68,7 +69,9 @@ from gemmetry.numerics.references import (
 )
 from gemmetry.numerics.storage import (
     Array,
+    Float64Array,
     Floats,
+    as_bits,
     count_zeros,
     numpy_dtype,
     quantize,
@@ -450,9 +453,75 @@ def changed_reference(
     Args:
         matmul: as of :func:`gemmetry.numerics.references.compute_reference`.
     """
+    lines = reference_of_lines(operation, inputs, reference, change, matmul=matmul)
+    return reference_with_lines(operation, reference, change, lines)
+
+
+_FEW = 8
+"""One in so many products of a sum may change for the rest of the sum to be taken as known."""
+_LEAST_LEFT = 2.0**-10
+"""The least share of a magnitude that is left where a change subtracts from it: more cancellation
+would magnify what the reference rounded."""
+
+
+def reference_of_lines(
+    operation: Operation,
+    inputs: Sequence[Array],
+    reference: Reference,
+    change: InputChange,
+    *,
+    matmul: Matmul | None = None,
+) -> Reference:
+    """The reference of the result's lines that `change` affects; as of :func:`changed_reference`.
+
+    A product of whole lines reads the other operand as a whole. Where these lines are known ones
+    with another sign or in another order, or differ in a few elements, it need not be read.
+    """
+    if (known := _known_lines(operation, inputs, reference, change)) is not None:
+        return known
     part, taken = part_with_lines(operation, inputs, [change])
-    found = compute_reference(part, taken, matmul=matmul)
-    return reference_with_lines(operation, reference, change, found)
+    return replace(compute_reference(part, taken, matmul=matmul), sizes=reference.sizes)
+
+
+def _known_lines(
+    operation: Operation, inputs: Sequence[Array], reference: Reference, change: InputChange
+) -> Reference | None:
+    """The same from `reference`; None where that is not possible or not exact enough."""
+    s, place = operation.signature, change.place
+    has_wide_sum = s.lhs.is_integer or s.accumulator.significand_bits > 24
+    if len(operation.inputs) > 2 or s.beta or s.epilogue or has_wide_sum or not change.lines:
+        return None
+    if operation.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
+        return None
+    whole = [to_logical(array, spec) for array, spec in zip(inputs, operation.inputs, strict=True)]
+    axis = line_axis(operation, place)
+    old, new = take_lines(operation, whole[place], change), change.contents
+    known = reference.of(lambda array: take_lines(operation, array, change))
+    if not np.isfinite(known.magnitude).all():
+        return None
+    if same_bytes(new, negative(old)):
+        return replace(known, value=np.negative(to_float64(known.value)))
+    if len(change.lines) == 2 and same_bytes(new, np.flip(old, axis)):
+        return known.of(lambda array: np.flip(array, axis))
+    # The axis of the sum is that of the other lines.
+    along = -1 if axis == -2 else -2
+    is_other = (as_bits(old) != as_bits(new)).reshape(old.shape)
+    differs = np.moveaxis(is_other, along, 0).reshape(old.shape[along], -1)
+    places = [int(place) for place in np.flatnonzero(differs.any(axis=1))]
+    if len(places) * _FEW > len(differs):
+        return None
+    was, now = (to_float64(lines_of(array, places, along)) for array in (old, new))
+    other = to_float64(lines_of(whole[1 - place], places, axis))
+    scale = abs(s.alpha)
+
+    def product(lines: Float64Array, other: Float64Array) -> Float64Array:
+        return lines @ other if place == 0 else other @ lines
+
+    value = to_float64(known.value) + s.alpha * product(now - was, other)
+    magnitude = known.magnitude + scale * product(np.abs(now) - np.abs(was), np.abs(other))
+    if (magnitude < known.magnitude * _LEAST_LEFT).any() or not np.isfinite(magnitude).all():
+        return None
+    return replace(known, value=value, magnitude=magnitude)
 
 
 def reference_with_lines(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,10 +30,11 @@ from gemmetry.numerics.inputs import (
     negates_result,
     negative,
     part_with_lines,
+    reference_of_lines,
     take_lines,
     with_lines,
 )
-from gemmetry.numerics.references import Reference, compute_reference, to_logical, to_storage
+from gemmetry.numerics.references import Reference, to_logical, to_storage
 from gemmetry.numerics.storage import (
     Array,
     Float64Array,
@@ -178,10 +179,10 @@ class _Judge:
 
     def _lines_problem(self, output: Array, reference: Reference, change: InputChange) -> str:
         """Compare the lines that the change affects."""
-        part, taken = part_with_lines(self.operation, self.inputs, [change])
+        part, _ = part_with_lines(self.operation, self.inputs, [change])
         logical = to_logical(output, self.operation.output)
         lines = to_storage(take_lines(self.operation, logical, change), part.output)
-        wanted = replace(compute_reference(part, taken), sizes=reference.sizes)
+        wanted = reference_of_lines(self.operation, self.inputs, reference, change)
         errors = compare(part, lines, wanted, declared=self.declared)
         if errors.bad is None:
             return ""
