@@ -62,6 +62,8 @@ class MadePoint:
     """Rank -> duration of a sleeping kernel in each layer."""
     delayed_from: int = 0
     """Index of the first step with the delay."""
+    late_ns: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Rank -> for each layer, how late its host submits the work."""
     rank_factor: Mapping[int, float] = field(default_factory=dict)
     """Rank -> factor of the duration of :data:`DOWN`."""
     seen_channels: int | None = None
@@ -129,7 +131,9 @@ def point_traces(point: MadePoint) -> list[str]:
     for step in range(point.steps):
         for one in ranks:
             one.begin_step()
-        for _ in range(point.layers):
+        for layer in range(point.layers):
+            for number, late in point.late_ns.items():
+                ranks[number].now += late[layer]
             _layer(point, ranks, step)
         for one in ranks:
             one.end_step(step)

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "gemmetry"
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 BUDGETS = {
-    "cli": 2690,
+    "cli": 2700,
     "counters": 4370,
     "dispatches": 3710,
     "documents": 2680,
@@ -32,14 +32,14 @@ BUDGETS = {
     "results": 860,
     "selftest": 3430,
     "statistics": 1090,
-    "sweeps": 6840,
+    "sweeps": 6890,
     "traces": 6100,
-    "tuning": 3240,
+    "tuning": 3450,
     "verification": 5440,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 53_650
+TESTS = 53_850
 FILES = 330
 
 

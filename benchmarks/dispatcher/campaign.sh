@@ -7,6 +7,7 @@
 # Writes to RESULTS:
 #   table.json        the table; copy it to src/gemmetry/tuning/dispatcher/tables/, named as the product
 #   regret.txt, regret_json.txt  how good its choices are; choices.csv shape by shape
+#   trials.txt        the same where each shape is tried first; trials.csv shape by shape
 #   show.txt          what it chooses, and what of it does not fit this process
 #   host_time.txt     what choosing costs on the host, next to torch.mm
 #   tuning/, held-out/  the experiments; log.txt  how long each part took
@@ -48,12 +49,14 @@ main() {
   part 60 show "$python" -m gemmetry dispatcher show "$results/table.json"
   part 60 regret "$python" -m gemmetry dispatcher evaluate "$results/held-out" \
     --table "$results/table.json" -o "$results/choices.csv"
+  part 120 trials "$python" -m gemmetry dispatcher evaluate "$results/held-out" \
+    --table "$results/table.json" --trials -o "$results/trials.csv"
   part 60 regret_json "$python" -m gemmetry dispatcher evaluate "$results/held-out" \
     --table "$results/table.json" --json
   GEMMETRY_DISPATCHER_TABLE=$results/table.json
   export GEMMETRY_DISPATCHER_TABLE
   part 60 host_time "$python" "$here/host_time.py"
-  test -n "${DRY_RUN:-}" || cat "$results/tuning.txt" "$results/regret.txt" "$results/host_time.txt"
+  test -n "${DRY_RUN:-}" || cat "$results/tuning.txt" "$results/regret.txt" "$results/trials.txt" "$results/host_time.txt"
 }
 
 if test -n "${DRY_RUN:-}"; then

@@ -28,6 +28,9 @@ _TIMES = re.compile(
     r"--seed \d{5,}|\d{4}-\d\d-\d\d[T ][\d:.+Z]+|\b\d+(\.\d+)? s\b|\b(?=\d*[a-f])[0-9a-f]{8,64}\b"
 )
 
+_LONG = re.compile(r"(?<![\w.-])-?\d[\d.]{9,}(e[+-]?\d+)?(?![\w.])")
+"""Numbers whose last digits depend on how a version of Python, or a processor, adds."""
+
 _PACKAGE = re.compile(r"\bpackages\..*")
 """Which ones are stored depends on the build of torch: one for GPUs brings NVIDIA's."""
 
@@ -58,7 +61,13 @@ def _shown(text: str, here: Path, words: set[str], most: int = 80) -> list[str]:
         keys = (line.split(" = ")[0] for line in outputs._text(text))
         keys = (_PACKAGE.sub("packages", re.sub(r"\[\d+\]", "[]", key)) for key in keys)
         return list(dict.fromkeys(_TIMES.sub("*", key) for key in keys))
-    return [_TIMES.sub("*", line.rstrip())[:300] for line in lines]
+    return [_LONG.sub(_rounded, _TIMES.sub("*", line.rstrip()))[:300] for line in lines]
+
+
+def _rounded(number: re.Match[str]) -> str:
+    """Nine digits of a number; other texts with several points as they are."""
+    text = number.group()
+    return text if text.count(".") > 1 else f"{float(text):.9g}"
 
 
 def _run(cli_as_typed, case: str, here: Path) -> str:
@@ -96,6 +105,8 @@ def test_output(cli_as_typed, case, tmp_path, monkeypatch):
     for name, value in {"COLUMNS": width, "NO_COLOR": "1", "GEMMETRY_SEED": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    monkeypatch.setenv("PATH", programs)
     here = tmp_path / "run"
     here.mkdir()
     monkeypatch.chdir(here)

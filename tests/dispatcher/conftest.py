@@ -61,7 +61,8 @@ def table_of(*entries, certified=("a", "b"), target="cpu", device="cpu", **field
 
 class Blocked(BaseProvider):
     """Products by torch in f32, rounded once; each launch is counted. Configurations ``broken``
-    and ``failing`` cannot be built and launched, ``illegal`` is refused when it is built."""
+    and ``failing`` cannot be built and launched, ``illegal`` is refused when it is built, the last
+    row of ``wrong`` is."""
 
     name = "blocked"
 
@@ -79,7 +80,10 @@ class Blocked(BaseProvider):
         return "refused" if self.refuses((m, n, k)) else None
 
     def configurations(self, operation, target):
-        return [Configuration(name, TILE) for name in ("a", "b", "broken", "failing", "illegal")]
+        return [
+            Configuration(name, TILE)
+            for name in ("a", "b", "broken", "failing", "illegal", "wrong")
+        ]
 
     def generate(self, dispatches, workspace):
         path = workspace.generated / "kernel.txt"
@@ -118,6 +122,8 @@ class BlockedExecutable:
             given[spec.role] = tensor.mT if str(spec.layout) == "n" else tensor
         s = self.dispatch.operation.signature
         value = s.alpha * (given["lhs"].float() @ given["rhs"].float())
+        if name == "wrong":
+            value[-1] = 0
         if "addend" in given:
             value += s.beta * given["addend"].float()
         for step in s.epilogue:

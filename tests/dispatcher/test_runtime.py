@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gemmetry.domain.errors import LaunchError  # noqa: E402
 from gemmetry.tuning.dispatcher import runtime  # noqa: E402
 from gemmetry.tuning.dispatcher.call import explain, matmul  # noqa: E402
 from gemmetry.tuning.dispatcher.table import TableError, version_changes, write_table  # noqa: E402
@@ -185,3 +186,118 @@ def test_streams_share_a_kernel_without_a_workspace_also_in_a_captured_graph(
     runtime._notify()
     assert is_right(*operands, matmul(*operands))
     assert len(blocked.launches) == before + 1, "what it does not know how to capture is torch's"
+
+
+class Clock:
+    """A device whose launches take what `ns` says of their candidate."""
+
+    last_level_cache_bytes = 1 << 20
+
+    def __init__(self, blocked, **ns):
+        self.blocked, self.ns, self.timed, self.inputs = blocked, ns, [], set()
+
+    def time_calls(self, calls):
+        durations = []
+        for call in calls:
+            self.blocked.launches.clear()
+            call()
+            (arguments,) = call.args
+            self.inputs.add(arguments.b.data_ptr())
+            durations.append(self.ns[(self.blocked.launches or ["cublas"])[0]])
+        self.timed.append(len(calls))
+        return durations, "a test"
+
+
+AROUND = [entry(m, 32, 128, cublas=10.0, a=9.0, b=8.0, wrong=5.0) for m in (10, 14, 20, 28)]
+"""Of N and K that do not stand for the operands'."""
+
+
+@pytest.fixture
+def trials(blocked, use, monkeypatch):
+    """Choices of a table of other shapes with trials, whose launches take so many ns."""
+
+    def run(*certified, **ns):
+        clock = Clock(blocked, **ns)
+        monkeypatch.setattr(runtime, "open_device", lambda _target: clock)
+        use(table_of(*AROUND, certified=("a", "b", *certified)))
+        runtime.use_trials()
+        return clock
+
+    yield run
+    runtime._trials.clear()
+
+
+def test_a_trial_finds_the_fastest_candidate_once(trials, operands, recwarn):
+    a, b = operands
+    clock = trials("wrong", cublas=100.0, a=50.0, b=60.0)
+    for _ in range(2):
+        assert is_right(a, b, matmul(a, b))
+    assert explain(a, b) == "blocked:a: exact entry, measured at this shape"
+    # One launch of each, then rounds of all in turns, on several copies of the operands.
+    assert clock.timed[0] == 3
+    assert clock.timed[1:] == [3 * runtime._MOST_ROUNDS]
+    assert len(clock.inputs) > 1
+    # A result that differs from torch's is never timed, nor chosen.
+    (warned,) = recwarn.list
+    assert "blocked:wrong" in str(warned.message)
+    # Another number of rows in the same bucket is not tried again.
+    matmul(a[:12], b)
+    assert len(clock.timed) == 2
+    assert explain(a[:12], b).startswith("blocked:a: nearest tuned shape")
+
+
+@pytest.mark.parametrize(("ns", "is_chosen"), [(99.5, False), (120.0, False), (98.0, True)])
+def test_a_tie_in_a_trial_is_cublas(trials, operands, ns, is_chosen):
+    trials(cublas=100.0, a=ns, b=200.0)
+    assert explain(*operands).startswith("blocked:a" if is_chosen else "torch:default")
+
+
+def test_no_trial_where_torch_is_to_be_deterministic_or_addresses_do_not_fit(trials, operands):
+    a, b = operands
+    clock = trials(cublas=100.0, a=50.0, b=60.0)
+    shifted = torch.empty(16 * 64 + 1, dtype=a.dtype)[1:].view(16, 64).copy_(a)
+    matmul(shifted, b)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert is_right(a, b, matmul(a, b))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert clock.timed == []
+
+
+def test_a_trial_that_fails_leaves_cublas(trials, operands, recwarn):
+    clock = trials(cublas=100.0, a=50.0, b=60.0)
+
+    def fail(_calls):
+        raise LaunchError("out of memory")
+
+    clock.time_calls = fail
+    for _ in range(2):
+        assert is_right(*operands, matmul(*operands))
+    assert explain(*operands).startswith("torch:default: exact entry")
+    assert [one.category for one in recwarn.list] == [runtime.DispatchWarning]
+
+
+def test_trials_are_switched_by_a_variable_and_off_by_default(blocked, use, operands, monkeypatch):
+    clock = Clock(blocked, cublas=100.0, a=50.0, b=60.0)
+    monkeypatch.setattr(runtime, "open_device", lambda _target: clock)
+    for value, times in (("", 0), ("0", 0), ("1", 2)):
+        monkeypatch.setenv(runtime.TRIALS_VARIABLE, value)
+        use(table_of(*AROUND))
+        matmul(*operands)
+        assert len(clock.timed) == times
+
+
+def test_results_agree_up_to_roundings():
+    torch.manual_seed(3)
+    wanted = torch.randn(64, 64).to(torch.bfloat16)
+    assert runtime.agree(wanted.clone(), wanted)
+    assert runtime.agree((wanted.float() * (1 + 2**-7)).to(torch.bfloat16), wanted)
+    for value in (0.0, float("nan"), float("inf"), 4.0):
+        other = wanted.clone()
+        other[5, 7] = value if abs(float(wanted[5, 7]) - value) > 0.2 else 9.0
+        assert not runtime.agree(other, wanted)
+    wanted[3, 3] = float("nan")
+    wanted[4, 4] = float("inf")
+    assert runtime.agree(wanted.clone(), wanted)
+    assert not runtime.agree(torch.zeros_like(wanted), wanted)

@@ -255,6 +255,59 @@ def test_choosing_costs_less_than_submitting_a_product(use: Use) -> None:
     assert best[gemmetry.matmul] < best[torch.matmul]
 
 
+def test_a_trial_times_verified_kernels_next_to_the_library(use: Use, gpu: Target) -> None:
+    import torch
+
+    import gemmetry
+    from gemmetry.tuning.dispatcher import runtime
+
+    near = [(m, 1024, 1024) for m in (64, 128, 256)]
+    use(WHOLE, *near)
+    runtime.use_trials()
+    try:
+        a, b = operands(128, 4096, 4096)
+        graph, static = torch.cuda.CUDAGraph(), gemmetry.matmul(*operands(64, 1024, 1024))
+        with torch.cuda.graph(graph):
+            static = gemmetry.matmul(a, b)
+        dispatcher = runtime.dispatcher_of(a.device)
+        problem = MatmulProblem(SIGNATURE, 128, 4096, 4096)
+        assert dispatcher.chooser is not None
+        assert dispatcher.chooser.entry(problem) is None, "nothing is tried within a graph"
+        graph.replay()
+        check(static, a.double() @ b.double())
+        check(gemmetry.matmul(a, b), a.double() @ b.double())
+        entry = dispatcher.chooser.entry(problem)
+        assert entry is not None
+        assert entry.times_ns.keys() == {WHOLE, CUBLAS}
+        assert all(1e3 < ns < 1e7 for ns in entry.times_ns.values()), entry.times_ns
+        ratio = entry.times_ns[WHOLE] / entry.times_ns[CUBLAS]
+        assert (entry.choice == WHOLE) == (ratio < 1 - runtime._TIE)
+        again = runtime.trial_of(dispatcher.chooser.table, problem)
+        assert again is not None
+        print(entry.times_ns, again.times_ns)
+        for name, ns in again.times_ns.items():
+            assert 0.8 < ns / entry.times_ns[name] < 1.25, "trials agree"
+    finally:
+        runtime.use_trials(False)
+
+
+@pytest.mark.parametrize("name", ["matmul_96x2112x7168_bf16t_bf16n_bf16t"])
+def test_the_library_proposes_algorithms_that_can_be_named(gpu: Target, name: str) -> None:
+    from gemmetry.domain.contracts import ProposingProvider
+    from gemmetry.domain.dispatch import parse_operation
+    from gemmetry.providers.registry import load_provider
+
+    provider = load_provider("cublaslt")
+    if provider.available() is not None:
+        pytest.skip("needs cuBLASLt")
+    assert isinstance(provider, ProposingProvider)
+    operation = parse_operation(name)
+    found = list(provider.proposals(operation, gpu))
+    assert 1 < len(found) <= 8
+    for one in found:
+        assert provider.parse_configuration(one.name, operation, gpu) == one
+
+
 def test_a_changed_kernel_is_not_run(use: Use, gpu: Target) -> None:
     import gemmetry
     from gemmetry.tuning.dispatcher import runtime

@@ -306,8 +306,8 @@ class TuneTable(Restartable, Printed):
 def tune_table(options: TuneTable) -> None:
     """Make a table of fast kernels for the device at hand, from a list of shapes.
 
-    A third of the time searches configurations of each provider, a third measures the best of them
-    in turns with torch, and the rest verifies what may be chosen. The same command continues.
+    What each provider chooses itself is measured in turns with torch, then more configurations of
+    those that are fast somewhere. What may be chosen is verified. The same command continues.
     """
     from gemmetry.results.emit import check_writable
     from gemmetry.tuning.dispatcher import building as making
@@ -351,13 +351,16 @@ class Evaluate(Written):
         "EXPERIMENT",
     )
     table: Path | None = option(_TABLE, "FILE")
+    trials: bool = option(
+        "Try the likely candidates on the table's device first, as gemmetry.matmul can do."
+    )
 
 
 def evaluate(options: Evaluate) -> None:
     """Judge a table by how much slower its choices are than the best candidates of shapes that it
     has never seen, cuBLAS included.
 
-    A replay of stored times: nothing runs, and no GPU is needed.
+    A replay of stored times: nothing runs, and no GPU is needed, unless --trials is given.
     """
     from gemmetry.engine.experiment import Experiment
     from gemmetry.results.emit import of_table
@@ -370,8 +373,12 @@ def evaluate(options: Evaluate) -> None:
 
     options.check()
     with Experiment.open(options.experiment) as opened:
-        used = open_table(options.table)
-        found = run(used, opened.result_set())
+        used, trial = open_table(options.table), None
+        if options.trials:
+            from gemmetry.tuning.dispatcher.runtime import trial_of
+
+            trial = partial(trial_of, used)
+        found = run(used, opened.result_set(), trial)
     if options.json:
         print_facts(**evaluation_document(found))
     else:

@@ -405,6 +405,14 @@ class Provider(Protocol):
 
 
 @runtime_checkable
+class ProposingProvider(Protocol):
+    """A provider whose library knows which of its configurations are likely to be fast."""
+
+    def proposals(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        """A few configurations, the most promising one first."""
+
+
+@runtime_checkable
 class Observer(Protocol):
     """Observes a run, whatever is being run. All methods are called in the worker process."""
 

@@ -474,8 +474,8 @@ def reference_of_lines(
 ) -> Reference:
     """The reference of the result's lines that `change` affects; as of :func:`changed_reference`.
 
-    A product of whole lines reads the other operand as a whole. Where these lines are known ones
-    with another sign or in another order, or differ in a few elements, it need not be read.
+    A product of whole lines reads the other operand as a whole. That is not needed for known lines
+    with another sign, in another order, or with a few other elements.
     """
     if (known := _known_lines(operation, inputs, reference, change)) is not None:
         return known

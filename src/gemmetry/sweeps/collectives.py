@@ -231,11 +231,7 @@ def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
     places = {number: place for place, number in enumerate(steps)}
     listed = sorted(job.job.by_rank)
     row_of = {rank: place for place, rank in enumerate(listed)}
-    step_of = {
-        (facts.rank, one.collective.row): one.step
-        for facts in of_job.values()
-        for one in facts.communication
-    }
+    step_of = _steps_of(of_job.values())
     waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for one in job.matching.matched:
         starts = sorted(
@@ -254,6 +250,28 @@ def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
     windows = [step.window_ns for facts in of_job.values() for step in facts.steps]
     window = median(windows) if windows else 0.0
     return Lateness(tuple(listed), tuple(steps), delays, window)
+
+
+def _steps_of(ranks: Iterable[RankFacts]) -> dict[tuple[int | None, int], int]:
+    """Rank and row of a communication kernel -> number of its step."""
+    return {
+        (facts.rank, one.collective.row): one.step for facts in ranks for one in facts.communication
+    }
+
+
+def rank_waits(
+    job: JobCollectives, ranks: Sequence[RankFacts]
+) -> dict[tuple[int | None, int], int]:
+    """Rank and number of a step -> how long the rank waits for the last one in its matched
+    collectives of the step, in ns; without ranks and steps that have none."""
+    step_of = _steps_of(reversed(ranks))
+    found: dict[tuple[int | None, int], int] = {}
+    for one in job.matching.matched:
+        waits = one.waits_ns(job.offsets_ns)
+        for rank, kernel in one.members if len(waits) > 1 else ():
+            cell = rank, step_of.get((rank, kernel.row), -1)
+            found[cell] = found.get(cell, 0) + waits[rank]
+    return found
 
 
 def lower_bound(values: Floats, family: int) -> float:
@@ -325,12 +343,23 @@ def find_lost_time(
         if lower_bound(excess[begin:], family) > 0 and name not in ignored:
             kernels.append(LostTime(name, excess))
     kernels.sort(key=lambda one: -float(np.mean(one.per_step[begin:])))
-    for cause, field in ((IDLE, "idle_ns"), (EVERYWHERE, "compute_ns")):
+    # Who is busy for less of the same window is idle for longer.
+    for cause, field, sign in ((IDLE, "busy_ns", -1), (EVERYWHERE, "compute_ns", 1)):
         of_ranks = {one: _in_steps(facts, steps, field) for one, facts in by_rank.items()}
         mine = of_ranks.pop(rank)
-        kernels.append(LostTime(cause, _excess(mine, list(of_ranks.values()))))
+        kernels.append(LostTime(cause, sign * _excess(mine, list(of_ranks.values()))))
     least = EXPLAINED * delay_ns
     return next((one for one in kernels if float(np.mean(one.per_step[begin:])) >= least), None)
+
+
+def _most_cost(rank: int, ranks: Sequence[RankFacts], steps: Sequence[int]) -> float:
+    """What delays by `rank` can cost the other ranks in the mean step, in ns: the time in which
+    they do not compute. Collectives that are launched ahead, as FSDP's are, wait for longer."""
+    by_rank = _by_rank(ranks)
+    longest = np.max([_in_steps(one, steps, "window_ns") for one in by_rank.values()], axis=0)
+    del by_rank[rank]
+    compute = [_in_steps(one, steps, "compute_ns") for one in by_rank.values()]
+    return float(np.mean(longest - np.median(compute, axis=0)))
 
 
 def find_own_kernel(
@@ -444,6 +473,8 @@ def _lost_time(
     relevant = _RELEVANT * lateness.window_ns
     first = begin or 0
     delay = median(delays[first:])
+    if begin is not None:
+        delay = min(delay, max(_most_cost(rank, ranks, steps[begin:]), relevant))
     is_latest = bool((delays.mean() >= lateness.delays.mean(axis=1)).all())
     if begin is None and (not is_latest or delay < relevant):
         return None

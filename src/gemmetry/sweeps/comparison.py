@@ -654,6 +654,9 @@ def fresh_document(folder: Path) -> dict[str, Any] | None:
         }
         if not has_traces(sweep):
             return found if covered else None
+        # Earlier versions divided the step of another rank.
+        if any("awaited_rank" not in step for one in found["points"] for step in one["steps"]):
+            return None
         points, written = read_sweep(folder).points, path.stat().st_mtime_ns
         if covered == {(one.configuration, one.repeat): len(one.traces) for one in points}:
             files = [trace.path for point in points for trace in point.traces]

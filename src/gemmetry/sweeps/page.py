@@ -81,9 +81,9 @@ _VERDICT_TINTS = {"slower": 1, "faster": 2, "no difference shown": 0}
 _NO_VERDICT = 7
 
 _ABOUT = {
-    "step": "The step of the slowest rank, divided into its parts. Slowed compute is what GEMMs "
-    "took longer than alone; exposed communication is communication during which nothing is "
-    "computed.",
+    "step": "The step, divided into what the rank does that the others wait for. Slowed compute is "
+    "what GEMMs took longer than alone; exposed communication is communication during which "
+    "nothing is computed.",
     "map": "The median step, as geometric mean over the runs of a point; the shortest is bold.",
     "counters": "Medians over the dispatches of a kernel with one grid on one rank; percentages "
     "are of the kernel's time. While counters are collected, kernels run one after the other: "

@@ -1,12 +1,13 @@
 """Everything that a sweep shows, computed from its folder: the steps of its points, the best
 configuration, the effects of its settings, and what is missing, damaged or not comparable.
 
-The ranks of a step wait for each other, so the slowest one decides: the step's time is the longest
-window of any rank, and its parts are that rank's.
+The ranks of a step wait for each other, so its time is the longest window of any rank. Its parts
+are those of the rank that the others wait for (:class:`StepTime`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from gemmetry.statistics.intervals import median, median_interval
 from gemmetry.sweeps.collectives import (
     matched_job,
     point_collectives,
+    rank_waits,
     read_records,
     recorded_collectives,
     stragglers,
@@ -72,10 +74,20 @@ Runs: TypeAlias = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
 
 
 class StepTime(NamedTuple):
-    """One step of a point, of its slowest rank."""
+    """One step of a point: the longest window of any rank, divided into what the awaited rank does.
+
+    That is the rank that waits least for others in its matched collectives of the step; of those
+    that wait equally, as where no collective is matched, the one with the longest window. On any
+    other rank, communication waits for it, so that a late host or a slow GPU would appear as
+    exposed communication. The windows of ranks that wait for each other are almost equally long:
+    whose is the longest shows nothing about who is late."""
 
     facts: StepFacts
+    """The longest window."""
     rank: int | None
+    awaited: StepFacts
+    """The step on the awaited rank."""
+    awaited_rank: int | None
     slowed_ns: int | None
     """By how much communication lengthened GEMMs (an estimate); None where no GEMM could be judged,
     so that :attr:`compute_ns` may include it."""
@@ -83,14 +95,24 @@ class StepTime(NamedTuple):
     @property
     def compute_ns(self) -> int:
         """Computing, as if nothing were slowed."""
-        return self.facts.compute_ns - (self.slowed_ns or 0)
+        return self.awaited.compute_ns - (self.slowed_ns or 0)
+
+    @property
+    def idle_ns(self) -> int:
+        """Nothing runs, so that the parts add up to the longest window."""
+        return self.facts.window_ns - self.awaited.busy_ns
 
 
-def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> tuple[StepTime, ...]:
+def step_times(
+    ranks: Sequence[RankAnalysis],
+    pooled: Sequence[PooledGemm],
+    waits: Mapping[tuple[int | None, int], int],
+) -> tuple[StepTime, ...]:
     """The steps that all `ranks` of a point recorded, by number.
 
     Args:
         pooled: the point's GEMMs: those that are shown to be slowed count as slowed compute.
+        waits: those of :func:`~gemmetry.sweeps.collectives.rank_waits`.
     """
     if not ranks:
         return ()
@@ -102,16 +124,23 @@ def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> t
     of_ranks = [{step.number: step for step in rank.facts.steps} for rank in ranks]
     shared = sorted(set.intersection(*(set(steps) for steps in of_ranks)))
     excess = [_excess(rank, slowed) for rank in ranks]
+    numbers = [rank.facts.rank for rank in ranks]
     found = []
     for number in shared:
         steps = [steps[number] for steps in of_ranks]
-        place = max(range(len(ranks)), key=lambda at: steps[at].window_ns)
-        step, slow = steps[place], None
+        longest = max(range(len(ranks)), key=lambda at: steps[at].window_ns)
+        awaited = min(
+            range(len(ranks)),
+            key=lambda at: (waits.get((numbers[at], number), math.inf), -steps[at].window_ns),
+        )
+        slow = None
         if is_known:
             # GEMMs of several streams may be slowed at the same time, but not for longer than
             # computing.
-            slow = min(max(excess[place].get(number, 0), 0), step.compute_ns)
-        found.append(StepTime(step, ranks[place].facts.rank, slow))
+            slow = min(max(excess[awaited].get(number, 0), 0), steps[awaited].compute_ns)
+        found.append(
+            StepTime(steps[longest], numbers[longest], steps[awaited], numbers[awaited], slow)
+        )
     return tuple(found)
 
 
@@ -144,9 +173,9 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
         step_ms=StepMedian(median=mean("facts.window_ns"), ci_low=low, ci_high=high, n=len(steps)),
         compute_ms=mean("compute_ns"),
         slowed_compute_ms=mean("slowed_ns") if steps[0].slowed_ns is not None else None,
-        exposed_comm_ms=mean("facts.exposed_comm_ns"),
-        exposed_copy_ms=mean("facts.exposed_copy_ns"),
-        idle_ms=mean("facts.idle_ns"),
+        exposed_comm_ms=mean("awaited.exposed_comm_ns"),
+        exposed_copy_ms=mean("awaited.exposed_copy_ns"),
+        idle_ms=mean("idle_ns"),
     )
 
 
@@ -636,9 +665,9 @@ def _point_analysis(
     problems: tuple[str, ...],
     gaps: TraceGaps,
 ) -> PointAnalysis:
-    steps = step_times(ranks, pooled)
     facts = [rank.facts for rank in ranks]
     job = matched_job(facts)
+    steps = step_times(ranks, pooled, rank_waits(job, facts))
     damaged: list[str] = []
     return PointAnalysis(
         point=point,

@@ -115,6 +115,12 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Length of the step."""
         return self.end_ns - self.start_ns
 
+    @property
+    def busy_ns(self) -> int:
+        """Time in which anything runs. In the rest of the longest window of any rank, this rank is
+        idle: its own window is shorter if its first work is late."""
+        return self.window_ns - self.idle_ns
+
 
 class CommunicationKernel(msgspec.Struct, frozen=True, kw_only=True):
     """One communication kernel, a copy between GPUs, or an operator that communicates on the

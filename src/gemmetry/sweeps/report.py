@@ -451,10 +451,13 @@ def _most_changed(candidate: ComparedSweep, group: RowGroup, noun: str) -> list[
         return [f"No {noun} is shown to be slower or faster{rest}."]
     row, others = max(shown, key=lambda row: row.size), len(shown) - 1
     more = f" {counted(others, 'more comparison shows', 'more comparisons show')} a difference."
+    single = ""
+    if 1 in (row.runs_before, row.runs_after):
+        single = f", from {counted(row.runs_before, 'run')} and {row.runs_after}"
     return [
         f"The {noun} that changed most is {row_label(row, rows)} with {row.place}: "
         f"{MEASURES[row.measure]} {figure_text(row.before, row.unit)} → "
-        f"{figure_text(row.after, row.unit)}, {_change(row)}." + (more if others else "")
+        f"{figure_text(row.after, row.unit)}, {_change(row)}{single}." + (more if others else "")
     ]
 
 

@@ -507,11 +507,12 @@ class StepSummary(_Row):
 
 
 class StepRow(_Row):
-    """One step of a point, of its slowest rank."""
+    """One step of a point."""
 
     step: int = fact("number")
     slowest_rank: int | None = fact("the rank with the longest window")
-    window_ms: float = fact("its window", "ms")
+    awaited_rank: int | None = fact("the rank that waits least; the parts of the step are its")
+    window_ms: float = fact("the longest window", "ms")
 
 
 class PointRow(PointKeys):
@@ -620,8 +621,13 @@ def _point(one: PointAnalysis) -> PointRow:
         settings=one.settings,
         parts=one.summary or StepSummary(step_ms=StepMedian(n=0)),
         steps=tuple(
-            StepRow(step=facts.number, slowest_rank=rank, window_ms=facts.window_ns / 1e6)
-            for facts, rank, _ in one.steps
+            StepRow(
+                step=step.facts.number,
+                slowest_rank=step.rank,
+                awaited_rank=step.awaited_rank,
+                window_ms=step.facts.window_ns / 1e6,
+            )
+            for step in one.steps
         ),
         stragglers=one.stragglers,
         nccl_records=one.recorded,

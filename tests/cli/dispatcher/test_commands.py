@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 from tests import tuned
 
+from gemmetry.engine.experiment import Experiment
+from gemmetry.tuning.dispatcher import building
 from gemmetry.tuning.dispatcher.building import NEARLY
 from gemmetry.tuning.dispatcher.table import read_table
 
@@ -114,3 +116,40 @@ def test_a_table_is_made_in_a_given_time_and_the_same_command_continues(cli):
     again = cli(*command, "--minutes", "2")
     assert "2 from an earlier run are kept" in again.stderr
     assert read_table(Path("t/table.json")).entries == table.entries
+
+
+def test_more_configurations_of_a_promising_provider_are_measured_next_to_torch(cli, monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("iree.runtime")
+    monkeypatch.setattr(building, "_PROMISING", 1e9)
+    made = cli(
+        "dispatcher", "tune", "--shapes", "128x64x96,64x64x64", "--dtypes", "f32", "--device",
+        "cpu", "--providers", "torch,iree", "--time-budget", "5ms", "--experiment", "t",
+        "--minutes", "2", "--max-samples", "5",
+    )  # fmt: skip
+    assert made.status == 0, made.stderr
+    with Experiment.open(Path("t")) as first, Experiment.open(Path("t/ranked")) as ranked:
+        defaults, more = ({(one.operation, one.provider, one.configuration)
+                           for one in stored.records()} for stored in (first, ranked))  # fmt: skip
+    assert {provider for _, provider, _ in defaults} == {"torch", "iree"}
+    for operation in {one for one, _, _ in defaults}:
+        own = {name for one, provider, name in more if (one, provider) == (operation, "iree")}
+        assert len(own) > 1, "more than the default"
+        assert (operation, "torch", "default") in more, "they are measured in turns with torch"
+    entries = read_table(Path("t/table.json")).entries
+    assert all("torch:default" in one.times_ns for one in entries)
+
+
+def test_evaluate_with_trials_measures_on_the_device_of_the_table(cli):
+    pytest.importorskip("torch")
+    common = ("--layouts", "tn", "--dtypes", "bf16", "--device", "cpu", "--providers",
+              "torch,numpy", "--time-budget", "5ms")  # fmt: skip
+    assert cli("profile", "--shapes", "64x64x64", *common, "--verification-level", "standard",
+               "--experiment", "a").status == 0  # fmt: skip
+    assert cli("profile", "--shapes", "48x96x200", *common, "--experiment", "b").status == 0
+    assert cli("dispatcher", "build", "a", "-o", "table.json").status == 0
+    for trials in ((), ("--trials",)):
+        ended = cli("dispatcher", "evaluate", "b", "--table", "table.json", "--json", *trials)
+        assert ended.status == 0, ended.stderr
+        (shape,) = json.loads(ended.stdout)["choices"]
+        assert shape["step"] == ("exact entry" if trials else "cuBLAS")

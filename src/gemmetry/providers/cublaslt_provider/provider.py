@@ -244,6 +244,10 @@ class CublasLtProvider(BaseProvider):
         if self._listed != _ALGORITHMS[0]:
             yield from self._algorithms(operation, target, self._listed, self._most)
 
+    def proposals(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        """The algorithms that the library itself proposes, the first one first."""
+        return self._algorithms(operation, target, _ALGORITHMS[1], PROPOSALS)
+
     def search_space(self, operation: Operation, target: Target) -> Iterable[Configuration]:
         """``best``, and every legal algorithm, the heuristic's proposals first."""
         yield Configuration(_BEST, {"proposals": PROPOSALS})

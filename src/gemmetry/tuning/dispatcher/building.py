@@ -1,21 +1,24 @@
 """Makes a table from the records of experiments.
 
-Makes the table of a device in a given time: searches, the best of each provider in turns with
-torch, and the verifications that let them be chosen.
+Makes the table of a device in a given time: measurements in turns with torch, and the verifications
+that let what is fast be chosen.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from gemmetry.dispatches.analysis import fastest, geometric_mean, group_by_problem, record_id
 from gemmetry.dispatches.comparison import compare_with_baseline
 from gemmetry.dispatches.profile import prepare, read_spec
+from gemmetry.domain.contracts import ProposingProvider
 from gemmetry.domain.dispatch import (
     DEFAULT_CONFIGURATION,
     Configuration,
@@ -31,8 +34,16 @@ from gemmetry.domain.errors import (
     RequestError,
     Verification,
 )
-from gemmetry.domain.operation import OperationKind
-from gemmetry.domain.record import Environment, Listener, Message, Record, ResultSet
+from gemmetry.domain.operation import Operation, OperationKind
+from gemmetry.domain.record import (
+    DispatchFinished,
+    Environment,
+    Event,
+    Listener,
+    Message,
+    Record,
+    ResultSet,
+)
 from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.domain.tables import grouped
@@ -61,14 +72,12 @@ from gemmetry.tuning.dispatcher.table import (
 )
 from gemmetry.tuning.run import (
     PROOFS_FOLDER,
-    EngineMeasure,
     PlanRunner,
     PreparedTuning,
     named_plan,
     prepare_tuning,
 )
-from gemmetry.tuning.search import DEFAULT_STRATEGY, FULL, Limit, search
-from gemmetry.tuning.strategies import make_strategy
+from gemmetry.tuning.search import DEFAULT_STRATEGY, Limit, SearchSpace
 
 LEVEL = "standard"
 """The level of verification that a certificate needs: the lowest one with races and tails."""
@@ -362,15 +371,22 @@ def _wrong(result_sets: Iterable[ResultSet]) -> set[tuple[str, str]]:
 
 
 def wanted_proofs(
-    table: DispatchTable, result_sets: Sequence[ResultSet], provider_of: ProviderOf
+    table: DispatchTable,
+    result_sets: Sequence[ResultSet],
+    provider_of: ProviderOf,
+    proposed: Mapping[MatmulProblem, Iterable[str]] = MappingProxyType({}),
 ) -> list[NamedDispatch]:
     """What is to be verified next, so that each candidate nearly as fast as cuBLAS at a shape may
-    be chosen for all classes of tails; one dispatch a candidate, the most promising one first.
+    be chosen for all classes of tails; one dispatch a candidate, the most promising one first, and
+    last those that are `proposed` at a shape.
 
     The first small shape may cover all classes. The shapes at which a candidate was measured are
     the last resort: where it cannot be built for small ones.
     """
     near: dict[tuple[str, str], dict[MatmulProblem, float]] = {}
+    for problem, names in proposed.items():
+        for name in names:
+            near.setdefault((problem.signature, name), {})[problem] = math.inf
     for entry in table.entries:
         library = entry.times_ns.get(CUBLAS, 0.0)
         for name, ns in entry.times_ns.items():
@@ -423,16 +439,22 @@ USUAL = {
 """Keys of a request that leaves them out: the products of torch's linear layers. One launch of each
 is verified at its own size; the proofs have every check, at small sizes."""
 
-_FINALISTS = 3
-"""The most configurations of each shape and provider that are measured in turns with torch."""
-_FINAL_SECONDS = 1.0
-"""A dispatch that is measured in turns, on an H200."""
-_SEARCHED, _MEASURED = 0.3, 0.65
-"""Shares of the time after which the searches, and the measurements in turns, end."""
-_TRIAL_SECONDS = 0.3
-"""A trial of a search on an H200 (benchmarks/tuner/campaign.sh)."""
-_SAMPLES = 3
-"""Of a trial."""
+_FEW = 3
+"""The most configurations of a provider that are all measured first."""
+_MOST_RANKED = 8
+"""The most configurations of each shape and provider that are measured after its default."""
+_KEPT = 2
+"""The fastest candidates of each shape that are measured again, in turns with those."""
+_PROMISING = 1.1
+"""Time over that of cuBLAS at its best shape up to which more configurations of a provider are
+measured."""
+_MEASURED, _PROVED, _RANKED = 0.45, 0.6, 0.85
+"""Shares of the time after which the first measurements, their proofs, and the measurements of more
+configurations end. The other proofs have the rest."""
+_STRIDE = 4
+"""Shapes are measured in the order of every fourth one, as lists go from few rows to many."""
+_RANKED_FOLDER = "ranked"
+"""Folder of the experiment with more configurations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,21 +472,22 @@ class PreparedTable:
     """Providers that are left out, and why."""
 
     @property
-    def finalists(self) -> int:
-        """Configurations of each shape and provider for which there is time."""
-        share = (_MEASURED - _SEARCHED) * self.seconds / len(self.searches[0].spaces)
-        most = (share / _FINAL_SECONDS - len(self.libraries)) / len(self.searches)
-        return max(1, min(_FINALISTS, int(most)))
-
-    @property
     def folders(self) -> list[Path]:
         """The experiments from which the table is made."""
-        searched = [one.search_folder(FULL) for one in self.searches]
-        return [*searched, self.experiment, self.experiment / PROOFS_FOLDER]
+        return [
+            self.experiment,
+            *(self.experiment / one for one in (_RANKED_FOLDER, PROOFS_FOLDER)),
+        ]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Those of the shapes, in an order of which each beginning has small and large ones."""
+        found = list(dict.fromkeys(one.operation for each in self.searches for one in each.spaces))
+        return [one for start in range(_STRIDE) for one in found[start::_STRIDE]]
 
 
 def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
-    """The searches that a table of the device of `spec` needs; nothing runs.
+    """What is measured for a table of the device of `spec`; nothing runs.
 
     Args:
         spec: its shapes, and its providers; without any, all that work here.
@@ -492,8 +515,7 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
         if best := traits_of(name).best_configuration:
             libraries.append(candidate_of(name, best))
             continue
-        changes = {"providers": (provider,), "experiment": str(folder / name),
-                   "benchmark_repetitions": _SAMPLES}  # fmt: skip
+        changes = {"providers": (provider,), "experiment": str(folder / name)}
         own_spec = spec.model_copy(update=changes)
         try:
             searches.append(prepare_tuning(own_spec, strategy=DEFAULT_STRATEGY, limit=Limit()))
@@ -516,8 +538,10 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
 def tune_table(
     prepared: PreparedTable, *, listener: Listener, fresh: bool = False, command: str = ""
 ) -> BuiltTable:
-    """Search, measure the best in turns with torch, verify them, and build the table. The same
-    request continues what is not complete.
+    """Measure in turns with torch, verify what is fast, and build the table.
+
+    What providers choose themselves comes first, then more configurations of the promising ones.
+    The same request continues what is not complete.
 
     Raises:
         RequestError: no time was left for a single measurement, or the target is no device here.
@@ -525,7 +549,15 @@ def tune_table(
         KeyboardInterrupt: likewise.
     """
     began = time.monotonic()
-    runner = PlanRunner(listener, command=command, fresh=fresh)
+    finished = 0
+
+    def listen(event: Event) -> None:
+        nonlocal finished
+        finished += isinstance(event, DispatchFinished)
+        listener(event)
+
+    runner = PlanRunner(listen, command=command, fresh=fresh)
+    first, ranked, proofs = prepared.folders
 
     def run(names: Iterable[NamedDispatch], folder: Path, share: float, **values: object) -> None:
         plan = named_plan(prepared.spec, names, **values)
@@ -533,56 +565,104 @@ def tune_table(
         if failure := runner.run(plan, folder, lambda: time.monotonic() > end):
             raise EnvironmentFailure(failure, hint="The same command continues.")
 
-    *_, finals, proofs = prepared.folders
-    most = prepared.finalists
-    wide = [one for one in prepared.searches if max(map(len, one.spaces)) > _FINALISTS]
-    names = []
-    for one in prepared.searches:
-        picks = [space.order for space in one.spaces]
-        if one in wide:
-            left = began + prepared.seconds * _SEARCHED - time.monotonic()
-            picks = _searched(one, left / len(wide), listener, fresh=fresh, command=command)
-            wide.remove(one)
-        for space, chosen in zip(one.spaces, picks, strict=True):
-            names += [one.dispatch(space, pick) for pick in chosen[:most]]
-    operations = {space.operation: None for one in prepared.searches for space in one.spaces}
-    for candidate in prepared.libraries:
-        provider, configuration = parts_of(candidate)
-        names += [NamedDispatch(operation=one, configuration=configuration, provider=provider)
-                  for one in operations]  # fmt: skip
-    names = list(dict.fromkeys(names))
-    listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} in turns with torch"))
-    order = list(operations)  # Shape by shape, should the time not suffice for all.
-    run(sorted(names, key=lambda one: order.index(one.operation)), finals, _MEASURED)
     begun: set[NamedDispatch] = set()
-    while True:
-        with ExitStack() as stack:
-            sets = [stack.enter_context(one).result_set() for one in _opened(prepared.folders)]
-            built = build_table(sets, load_provider)
-            wanted = wanted_proofs(built.table, sets, load_provider)
-        wanted = [one for one in wanted if one not in begun]
-        if not wanted or time.monotonic() > began + prepared.seconds:
-            return built
-        listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
-        run(wanted, proofs, 1.0, verification_level=LEVEL, profiling_enabled=False)
-        begun |= set(wanted)
+
+    def prove(share: float, proposed: Mapping[MatmulProblem, Iterable[str]]) -> BuiltTable:
+        while True:
+            with ExitStack() as stack:
+                sets = [stack.enter_context(one).result_set() for one in _opened(prepared.folders)]
+                found = build_table(sets, load_provider)
+                wanted = wanted_proofs(found.table, sets, load_provider, proposed)
+            wanted = [one for one in wanted if one not in begun]
+            if not wanted or time.monotonic() > began + share * prepared.seconds:
+                return found
+            listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
+            run(wanted, proofs, share, verification_level=LEVEL, profiling_enabled=False)
+            begun.update(wanted)
+
+    names = _first(prepared)
+    listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} in turns with torch"))
+    run(names, first, _MEASURED)
+    each_s = (time.monotonic() - began) / max(finished, 1)
+    table = prove(_PROVED, {}).table
+    left_s = began + _RANKED * prepared.seconds - time.monotonic()
+    if names := _ranked(prepared, table, int(left_s / each_s)):
+        listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} that are ranked next"))
+        run(names, ranked, _RANKED)
+    return prove(1.0, _proposed(prepared))
 
 
-def _searched(
-    one: PreparedTuning, seconds: float, listener: Listener, *, fresh: bool, command: str
-) -> list[list[int]]:
-    """The configurations of each space: the fastest that were found in so many seconds, then those
-    that are predicted to be fast."""
-    count = max(_FINALISTS, int(seconds / _TRIAL_SECONDS / len(one.spaces)))
-    timed = replace(one, limit=Limit(count=count), seconds=seconds)
-    measure = EngineMeasure(timed, listener, command=command, fresh=fresh)
-    history = search(make_strategy(timed.strategy, timed.spaces, timed.limit, timed.seed), measure)
-    if measure.failure:
-        raise EnvironmentFailure(measure.failure, hint="The same command continues.")
-    return [
-        list(dict.fromkeys([*history.ranked(index), *space.order]))
-        for index, space in enumerate(timed.spaces)
+def _first(prepared: PreparedTable) -> list[NamedDispatch]:
+    """Of each shape the libraries, all configurations of providers that have few, and what the
+    others choose themselves."""
+    found = []
+    for operation in prepared.operations:
+        names = [parts_of(one) for one in prepared.libraries]
+        for one in prepared.searches:
+            space = _space(one, operation)
+            own = [space.configurations[pick].name for pick in space.order]
+            has_default = own and one.kernels.parse_configuration(
+                DEFAULT_CONFIGURATION, operation, one.target
+            )
+            if len(own) > _FEW:
+                own = [DEFAULT_CONFIGURATION] if has_default else own[:1]
+            names += [(one.provider, name) for name in own]
+        found += [_named(operation, *name) for name in dict.fromkeys(names)]
+    return found
+
+
+def _ranked(prepared: PreparedTable, table: DispatchTable, most: int) -> list[NamedDispatch]:
+    """At most so many: of each shape cuBLAS, the fastest so far, and what promising providers are
+    predicted to be fast with."""
+    entries = {one.problem: one for one in table.entries if CUBLAS in one.times_ns}
+    best: dict[str, float] = {}
+    for entry in entries.values():
+        for name, ns in entry.times_ns.items():
+            provider, ratio = parts_of(name)[0], ns / entry.times_ns[CUBLAS]
+            best[provider] = min(best.get(provider, ratio), ratio)
+    wide = [
+        one
+        for one in prepared.searches
+        if max(map(len, one.spaces)) > _FEW and best.get(one.provider, 0.0) <= _PROMISING
     ]
+    operations = prepared.operations
+    count = (most // len(operations) - _KEPT - 1) // len(wide) if wide else 0
+    if count < 1:
+        return []
+    found = []
+    for operation in operations:
+        known = entries.get(problem_of(operation))
+        times = known.times_ns if known else {}
+        kept = [one for one in sorted(times, key=lambda name: times[name]) if one != CUBLAS]
+        names = [parts_of(one) for one in (CUBLAS, *kept[:_KEPT])]
+        for one in wide:
+            space = _space(one, operation)
+            picks = space.order[: min(count, _MOST_RANKED)]
+            names += [(one.provider, space.configurations[pick].name) for pick in picks]
+        found += [_named(operation, *name) for name in dict.fromkeys(names)]
+    return found
+
+
+def _proposed(prepared: PreparedTable) -> dict[MatmulProblem, list[str]]:
+    """What libraries propose for each shape themselves: a trial may choose it for another one."""
+    found: dict[MatmulProblem, list[str]] = {}
+    for name, _ in map(parts_of, prepared.libraries):
+        provider = load_provider(name)
+        if isinstance(provider, ProposingProvider):
+            for operation in prepared.operations:
+                own = provider.proposals(operation, prepared.searches[0].target)
+                found.setdefault(problem_of(operation), []).extend(
+                    candidate_of(name, one.name) for one in own
+                )
+    return found
+
+
+def _space(one: PreparedTuning, operation: Operation) -> SearchSpace:
+    return next(space for space in one.spaces if space.operation == operation)
+
+
+def _named(operation: Operation, provider: str, configuration: str) -> NamedDispatch:
+    return NamedDispatch(operation=operation, configuration=configuration, provider=provider)
 
 
 def _opened(folders: Iterable[Path]) -> Iterator[Experiment]:

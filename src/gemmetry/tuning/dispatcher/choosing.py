@@ -12,7 +12,7 @@ ranking by all tuned shapes, cuBLAS. Pure: nothing is built or run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,6 +50,12 @@ _NEAR_WEIGHTS = 0.5
 _NEAR_ROWS = 0.25
 """The same of M above 128 rows, where buckets are narrow."""
 _MANY_ROWS = 128
+_WORTH_A_TRIAL = math.log(1.1)
+"""Logarithm of the predicted ratio to cuBLAS below which a trial may find a candidate faster:
+families of shapes that an H100's table lacks are mispredicted by that much."""
+_MOST_RANKED = 3
+"""Candidates of a trial that are taken from the ranking. With the proposals of providers, more make
+no difference to the regret of the shapes of an H100 and of an H200 (docs/dispatcher.md)."""
 _CLEARLY = math.log(0.95)
 """Logarithm of the predicted ratio to cuBLAS that a candidate needs where another card, or other
 versions, were measured."""
@@ -92,8 +98,16 @@ class Chooser:
         self.table = table
         self._permits, self._trusts_times = permits, trusts_times
         self._certified = table.certified
-        self._exact = {entry.problem: entry for entry in table.entries}
+        trusted = table.entries if trusts_times else ()
+        self._exact = {entry.problem: entry for entry in trusted}
+        self._tuned = grouped(trusted, lambda entry: entry.signature)
         self._entries = grouped(table.entries, lambda entry: entry.signature)
+
+    def learn(self, entry: TunedShape) -> None:
+        """Add a shape that was measured here, whose times are trusted."""
+        self._exact[entry.problem] = entry
+        for entries in (self._tuned, self._entries):
+            entries.setdefault(entry.signature, []).append(entry)
 
     def choose(self, problem: MatmulProblem) -> Choice:
         """The first choice."""
@@ -109,6 +123,24 @@ class Chooser:
                 yield choice
                 if choice.candidate == CUBLAS:
                     return
+
+    def entry(self, problem: MatmulProblem) -> TunedShape | None:
+        """What was measured at a problem, or at the nearest one that stands for it; None: nothing
+        whose times are trusted."""
+        return self._exact.get(problem) or self.nearest(problem)
+
+    def contenders(self, problem: MatmulProblem, proposed: Iterable[str]) -> list[str]:
+        """The candidates whose times at a problem are worth a trial.
+
+        Args:
+            proposed: candidates that providers propose; those that may be chosen take part, next to
+                those with the shortest predicted times.
+        """
+        ranked = sorted(self.predictions(problem).items(), key=lambda one: one[1])
+        near = [name for name, value in ranked if value < _WORTH_A_TRIAL]
+        picks = [name for name in near if self.is_eligible(problem, name)][:_MOST_RANKED]
+        picks += [name for name in proposed if self.is_eligible(problem, name)]
+        return [name for name in dict.fromkeys(picks) if name != CUBLAS]
 
     def is_eligible(self, problem: MatmulProblem, candidate: str) -> bool:
         """Whether a candidate may be chosen for a problem: cuBLAS always, the others where a
@@ -159,16 +191,13 @@ class Chooser:
 
     def nearest(self, problem: MatmulProblem) -> TunedShape | None:
         """The nearest tuned shape that stands for `problem`; None if there is none."""
-        entries = self._entries.get(problem.signature, ())
+        entries = self._tuned.get(problem.signature, ())
         near = (entry for entry in entries if stands_for(entry.problem, problem))
         return min(near, key=lambda entry: problem.distance(entry.problem), default=None)
 
     def _all(self, problem: MatmulProblem) -> Iterator[Choice]:
-        if self._trusts_times:
-            if exact := self._exact.get(problem):
-                yield Choice(exact.choice, ChoiceStep.EXACT, "measured at this shape")
-            elif near := self.nearest(problem):
-                yield from _like(near)
+        if found := self.entry(problem):
+            yield from _like(found, is_same=found.problem == problem)
         yield from self.ranked(problem)
         yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
 
@@ -185,13 +214,16 @@ def stands_for(tuned: MatmulProblem, problem: MatmulProblem) -> bool:
     return near_rows and max(octaves[1:]) <= _NEAR_WEIGHTS
 
 
-def _like(entry: TunedShape) -> Iterator[Choice]:
-    """The candidates that were faster than cuBLAS at a tuned shape, the fastest first."""
-    size = "x".join(map(str, entry.shape))
+def _like(entry: TunedShape, *, is_same: bool) -> Iterator[Choice]:
+    """The candidate that was shown to be faster than cuBLAS at a tuned shape; for another shape
+    also the others that took less time there, the fastest first."""
+    if is_same:
+        yield Choice(entry.choice, ChoiceStep.EXACT, "measured at this shape")
+        return
+    size, times = "x".join(map(str, entry.shape)), entry.times_ns
     if entry.choice == CUBLAS:
         yield Choice(CUBLAS, ChoiceStep.NEAREST, f"at {size} nothing was shown to be faster")
         return
-    times = entry.times_ns
     for candidate in sorted(times, key=lambda name: times[name]):
         if candidate == CUBLAS:
             return

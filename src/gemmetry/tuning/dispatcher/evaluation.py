@@ -7,7 +7,7 @@ Tables and JSON of what a table of kernels holds, and of how it does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -136,11 +136,18 @@ class Evaluation:
         return sum(not one.restricted for one in self.replayed) / len(self.replayed)
 
 
-def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
+Trial = Callable[[MatmulProblem], TunedShape | None]
+"""Measures candidates at a problem, as a first call does; None where kernels do not compute it."""
+
+
+def evaluate(table: DispatchTable, results: ResultSet, trial: Trial | None = None) -> Evaluation:
     """Replay the choices of `table` on the shapes of an experiment that it does not have.
 
     A choice that the experiment did not measure cannot be judged; the next one that it did stands
     for it, and the shape is marked as restricted.
+
+    Args:
+        trial: measures the contenders of a shape first; None: the table alone chooses.
 
     Raises:
         RequestError: no shape is new and timed on the table's kind of device.
@@ -165,7 +172,9 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
             hint="Profile other shapes than those of the table, with torch among the providers.",
         )
     chooser = Chooser(table)
-    replayed = [_replay(table, chooser, problem, times) for problem, times in measured]
+    replayed = [
+        _replay(table, _after(trial, table, problem), problem, times) for problem, times in measured
+    ]
     own = [(times, one.choice) for (_, times), one in zip(measured, replayed, strict=True)]
     others = _baselines(table, chooser, measured)
     families = {"new families": False, "known families": True}
@@ -210,6 +219,14 @@ def _regret(name: str, regrets: Sequence[float], speedup: float | None = None) -
         near=sum(one <= NEAR for one in regrets) / len(regrets) if regrets else None,
         speedup=speedup,
     )
+
+
+def _after(trial: Trial | None, table: DispatchTable, problem: MatmulProblem) -> Chooser:
+    """What chooses at a problem after a trial there, if there are trials."""
+    chooser = Chooser(table)
+    if trial is not None and (entry := trial(problem)) is not None:
+        chooser.learn(entry)
+    return chooser
 
 
 def _replay(

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from gemmetry.domain.contracts import Executable, Provider, Workspace
+from gemmetry.domain.contracts import Executable, ProposingProvider, Provider, Workspace
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import (
     DispatchError,
@@ -43,13 +44,16 @@ from gemmetry.domain.operation import (
     Signature,
 )
 from gemmetry.hardware.detect import nvidia_gpus
-from gemmetry.hardware.torch_device import TORCH_ERRORS, gpu_targets
+from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, gpu_targets, open_device
 from gemmetry.providers.registry import load_provider
+from gemmetry.statistics.comparison import Difference
 from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
     MatmulProblem,
+    TunedShape,
+    candidate_of,
     dispatch_of,
     operation_of,
     parts_of,
@@ -60,6 +64,7 @@ from gemmetry.tuning.dispatcher.table import (
     version_changes,
     why_refused,
 )
+from gemmetry.tuning.search import space_of
 
 ACTIVATIONS = (str(EpilogueStep.RELU), str(EpilogueStep.GELU))
 _FORMATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -326,12 +331,15 @@ def provider_of(name: str) -> Provider:
 class Dispatcher:
     """Chooses and builds for one device, and keeps what it built."""
 
-    def __init__(self, target: Target, table: DispatchTable | None) -> None:
+    def __init__(
+        self, target: Target, table: DispatchTable | None, *, has_trials: bool = False
+    ) -> None:
         """
         Args:
             table: None: everything is computed by torch.
+            has_trials: measure candidates at the first call with a shape that is not tuned.
         """
-        self.target = target
+        self.target, self._has_trials = target, has_trials
         self._lock = threading.RLock()
         self._fresh: dict[tuple[str, str], bool] = {}
         self._built: dict[tuple[str, MatmulProblem, int], Executable | None] = {}
@@ -354,6 +362,8 @@ class Dispatcher:
             why = "there is no table" if self.chooser is None else "kernels do not take these"
             return compute, Choice(CUBLAS, ChoiceStep.CUBLAS, why)
         with self._lock:
+            if self._has_trials and self.chooser.entry(problem) is None and self._can_try(call):
+                self.chooser.learn(self._tried(self.chooser, problem, call))
             for choice in self.chooser.choices(problem):
                 if choice.candidate == CUBLAS:
                     return compute, choice
@@ -378,6 +388,63 @@ class Dispatcher:
                 self._built[key] = found
             return self._built[key]
 
+    def _can_try(self, call: Arguments) -> bool:
+        """Whether the kernels themselves would compute `call`, and choices may depend on times."""
+        is_here = not self.target.is_gpu or _current_device() == (self.target.index or 0)
+        return is_here and not (_is_unaligned(call) or torch.are_deterministic_algorithms_enabled())
+
+    def _tried(self, chooser: Chooser, problem: MatmulProblem, call: Arguments) -> TunedShape:
+        """The times of the contenders for a problem, measured on the tensors of `call`. One whose
+        result differs from torch's is not used any more."""
+        call = call._replace(out=None)
+        functions: dict[str, Function] = {CUBLAS: compute}
+        wanted = compute(call)
+        for candidate in chooser.contenders(problem, self._proposals(chooser, problem)):
+            function = self._usable(problem, candidate, call)
+            if function is None:
+                continue
+            if agree(function(call), wanted):
+                functions[candidate] = function
+            else:
+                self._fresh[problem.signature, candidate] = False
+                _warn(f"{candidate} differs from torch at {problem.name} and is not used")
+        times: dict[str, float] = {}
+        if len(functions) > 1:
+            try:
+                times = trial_ns(functions, call, self.target)
+            except (DispatchError, *TORCH_ERRORS) as error:
+                _warn(f"candidates for {problem.name} cannot be tried: {error}")
+        others = {name: ns for name, ns in times.items() if name != CUBLAS}
+        fastest = min(others, key=others.__getitem__, default=CUBLAS)
+        ratio = others[fastest] / times[CUBLAS] if others else None
+        is_faster = ratio is not None and ratio < 1 - _TIE
+        verdict = Difference.FASTER if is_faster else Difference.NONE_SHOWN
+        return TunedShape(
+            signature=problem.signature,
+            shape=problem.shape,
+            choice=fastest if is_faster else CUBLAS,
+            verdict=str(verdict) if others else "",
+            ratio=ratio,
+            times_ns=times,
+        )
+
+    def _proposals(self, chooser: Chooser, problem: MatmulProblem) -> Iterator[str]:
+        """What the providers of the table's candidates propose for a problem."""
+        operation = operation_of(problem)
+        for name in dict.fromkeys(parts_of(one.candidate)[0] for one in chooser.table.certificates):
+            try:
+                provider = provider_of(name)
+                if provider.available() or provider.supports(operation, self.target):
+                    continue
+                if isinstance(provider, ProposingProvider):
+                    found = list(provider.proposals(operation, self.target))
+                else:
+                    space = space_of(provider, operation, self.target)
+                    found = [space.configurations[i] for i in space.order[:_MOST_PROPOSED]]
+            except GemmetryError:
+                continue
+            yield from (candidate_of(name, one.name) for one in found)
+
     def _usable(self, problem: MatmulProblem, candidate: str, call: Arguments) -> Function | None:
         """A function that has computed `call` once; None if the candidate fails."""
         if candidate == _CUBLASLT:
@@ -398,7 +465,8 @@ class Dispatcher:
             found = dispatch_of(problem.name, candidate, self.target.name, provider_of)
             dispatch = replace(found, target=self.target)
             folder = user_cache("dispatcher") / "generated"
-            return provider_of(dispatch.provider).build(dispatch, Workspace(generated=folder))
+            built = provider_of(dispatch.provider).build(dispatch, Workspace(generated=folder))
+            return built if isinstance(built.device, TorchDevice) else None  # It takes no tensors.
         except UnsupportedError:
             return None  # Not every size suits every configuration.
         except (GemmetryError, *TORCH_ERRORS) as error:
@@ -409,15 +477,15 @@ class Dispatcher:
     def _permits(self, problem: MatmulProblem, candidate: str) -> bool:
         """Whether the provider works here, supports the operation, and still has the sources that
         were verified."""
+        key = (problem.signature, candidate)
         if candidate == _CUBLASLT:
-            return self.target.kind is TargetKind.CUDA
+            return self.target.kind is TargetKind.CUDA and self._fresh.get(key, True)
         try:
             provider, operation = provider_of(parts_of(candidate)[0]), operation_of(problem)
             if provider.available() or provider.supports(operation, self.target):
                 return False
         except GemmetryError:
             return False
-        key = (problem.signature, candidate)
         if key not in self._fresh:
             assert self.chooser is not None
             certificate = self.chooser.table.certified[key]
@@ -429,6 +497,62 @@ class Dispatcher:
                     "not used. Verify it again with `gemmetry dispatcher tune`."
                 )
         return self._fresh[key]
+
+
+_TRIAL_NS = 30e6
+"""How long the launches of a trial take, unless few rounds take longer."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 33
+_TIE = 0.01
+"""Share of cuBLAS' time below which a difference in a trial is none: medians of one kernel differ
+by 0.9 % on average (docs/dispatcher.md)."""
+_MOST_COPIES = 8
+"""Of a and b in a trial."""
+_MOST_PROPOSED = 3
+"""Configurations in the order of a provider's model that take part in a trial."""
+_ROUNDINGS = 8
+"""Steps of the result's format by which results of a trial may differ: torch's own products round
+partial sums to the format where they are split."""
+
+
+def trial_ns(
+    functions: Mapping[str, Function], call: Arguments, target: Target
+) -> dict[str, float]:
+    """The time of each function in ns: the mean of the middle half of its launches.
+
+    Functions take turns, on several copies of a and b where caches would hold one.
+
+    Raises:
+        DispatchError: the device failed.
+    """
+    device = open_device(target)
+    copies = 2 * device.last_level_cache_bytes // max(call.a.nbytes + call.b.nbytes, 1)
+    calls = [call] + [
+        call._replace(a=call.a.clone(), b=call.b.clone())
+        for _ in range(min(copies, _MOST_COPIES - 1))
+    ]
+    once, _ = device.time_calls([partial(function, call) for function in functions.values()])
+    rounds = int(min(max(_TRIAL_NS / sum(once), _FEWEST_ROUNDS), _MOST_ROUNDS))
+    launches = [
+        partial(function, calls[(turn + place) % len(calls)])
+        for turn in range(rounds)
+        for place, function in enumerate(functions.values())
+    ]
+    times, _ = device.time_calls(launches)
+    found = {}
+    for place, name in enumerate(functions):
+        own = sorted(times[place :: len(functions)])
+        found[name] = statistics.fmean(own[len(own) // 4 : len(own) - len(own) // 4])
+    return found
+
+
+def agree(result: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Whether two results of one call differ by roundings only, of an element or of their root mean
+    square."""
+    step = _ROUNDINGS * torch.finfo(wanted.dtype).eps
+    got, known = result.float(), wanted.float()
+    size = float(known.square().mean().sqrt()) if known.numel() else 0.0
+    allowed = step * size if math.isfinite(size) else 0.0
+    return bool(torch.isclose(got, known, rtol=step, atol=allowed, equal_nan=True).all())
 
 
 def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: str) -> Function:
@@ -502,7 +626,12 @@ def versions_here() -> dict[str, str]:
     return {**found, "driver": ", ".join(drivers)} if drivers else found
 
 
+TRIALS_VARIABLE = "GEMMETRY_DISPATCHER_TRIALS"
+"""Environment variable that switches trials on where it is 1."""
+
 _dispatchers: dict[torch.device, Dispatcher] = {}
+_trials: list[bool] = []
+"""What :func:`use_trials` set, if it was called."""
 _tables: list[DispatchTable | None] = []
 """The table that :func:`use_table` set, if it was called."""
 listeners: list[Callable[[], None]] = []
@@ -514,7 +643,9 @@ def dispatcher_of(device: torch.device) -> Dispatcher:
     found = _dispatchers.get(device)
     if found is None:
         target = _target_of(device)
-        found = _dispatchers.setdefault(device, Dispatcher(target, _table_for(target)))
+        has_trials = _trials[0] if _trials else os.environ.get(TRIALS_VARIABLE) == "1"
+        made = Dispatcher(target, _table_for(target), has_trials=has_trials)
+        found = _dispatchers.setdefault(device, made)
     return found
 
 
@@ -529,6 +660,18 @@ def use_table(table: str | os.PathLike[str] | DispatchTable | None) -> None:
     """
     is_path = isinstance(table, str | os.PathLike)
     _tables[:] = [read_table(Path(table)) if is_path else table]  # type: ignore[arg-type,list-item]
+    reset()
+
+
+def use_trials(has_trials: bool = True) -> None:
+    """Measure, or do not measure, at the first call with a shape that no tuned shape stands for.
+
+    The verified candidates that are likely to be fast compute that call's product in turns with
+    cuBLAS, on its tensors. Their launches take 30 ms, or five rounds, next to what compiling takes.
+    The fastest computes such shapes from then on. Nothing is tried while a graph is captured, and
+    where torch is to use deterministic algorithms.
+    """
+    _trials[:] = [has_trials]
     reset()
 
 
@@ -579,6 +722,37 @@ def table_of(target: Target) -> DispatchTable | None:
         return _tables[0]
     path = os.environ.get(TABLE_VARIABLE, "")
     return read_table(Path(path)) if path else shipped_table(target.product, target.name)
+
+
+def trial_of(table: DispatchTable, problem: MatmulProblem) -> TunedShape | None:
+    """What a trial with `table` measures at a problem on random numbers; None where kernels do not
+    compute it.
+
+    Raises:
+        RequestError: there is no device of the table here.
+    """
+    targets = [*gpu_targets(), Target(TargetKind.CPU)]
+    target = next((one for one in targets if one.name == table.target), None)
+    if target is None:
+        raise RequestError(
+            f"there is no {table.target} here, on which candidates could be tried",
+            hint="Leave --trials out: the choices of the table alone need no device.",
+        )
+    operation = operation_of(problem)
+    formats = {dtype: torch_format for torch_format, dtype in _DISPATCHED.items()}
+    given = {}
+    for name, spec in zip("ab", operation.inputs, strict=False):
+        if spec.dtype not in formats:
+            return None
+        device = target.device if target.is_gpu else "cpu"
+        stored = torch.randn(spec.storage_shape, device=device).to(formats[spec.dtype])
+        given[name] = stored.mT if spec.layout is Layout.COLUMN else stored
+    call = Arguments(**given)
+    if problem_of_call(call) != problem:
+        return None
+    dispatcher = Dispatcher(target, table, has_trials=True)
+    dispatcher.function(call)
+    return dispatcher.chooser.entry(problem) if dispatcher.chooser else None
 
 
 def doctor_lines() -> list[tuple[str, bool, str, str]]:
