@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
+import threading
+from contextlib import suppress
 
 
 def main() -> None:
@@ -13,7 +17,17 @@ def main() -> None:
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
     from gemmetry.cli.main import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as ended:
+        if isinstance(ended.code, int) and threading.active_count() == 1:
+            # Unloading large libraries takes half a second, for nothing. What waits for the end of
+            # the process is called first; what was written has been flushed.
+            atexit._run_exitfuncs()
+            with suppress(OSError):
+                sys.stderr.flush()
+            os._exit(ended.code)
+        raise
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Mistakes that the parser of the command line finds, as errors of ours.
 
 from __future__ import annotations
 
-import atexit
 import errno
 import functools
 import importlib
@@ -21,9 +20,7 @@ import re
 import signal
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -403,12 +400,6 @@ def main() -> None:
         # The error was reported; with unwritten output the interpreter would repeat it and exit
         # with 120.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if "torch" in sys.modules and threading.active_count() == 1:
-        # Unloading torch takes half a second, for nothing. What waits for the end is called first.
-        atexit._run_exitfuncs()
-        with suppress(OSError):
-            sys.stderr.flush()
-        os._exit(status)
     sys.exit(status)
 
 

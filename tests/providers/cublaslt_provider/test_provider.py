@@ -167,6 +167,8 @@ def test_a_named_algorithm_is_set_up_from_its_name(tmp_path: Path) -> None:
     operation = parse_operation(BF16)
     names = [one.name for one in provider.configurations(operation, H200)]
     assert names[:2] == ["default", "best"] and len(names) == 2 + 7
+    # Whatever is listed, trials get the library's proposals.
+    assert [one.name for one in PROVIDER().proposals(operation, H200)] == names[2:]
     for name in names[2:]:
         executable = _build(BF16, name, tmp_path)
         assert executable.facts.default_configuration is None
