@@ -42,15 +42,10 @@ class Recording:
         self.kernel("Memset (Device)", start, duration, category="gpu_memset", **args)
 
     def call(
-        self,
-        correlation: int,
-        start: int,
-        duration: int = 5,
-        *,
-        name: str = "cudaLaunchKernel",
-        thread: int = 1,
-        **args: Any,
+        self, correlation: int, start: int, duration: int = 5, *, thread: int = 1, **args: Any
     ) -> None:
+        """Args: name, and others by their names there."""
+        name = args.pop("name", "cudaLaunchKernel")
         recorded = {"correlation": correlation, **args}
         self._add("cuda_runtime", name, start, duration, thread, recorded)
 
@@ -90,15 +85,9 @@ class Recording:
         return Trace(Path(name), rows)
 
     def _add(
-        self,
-        category: str,
-        name: str,
-        start: int,
-        duration: int,
-        thread: int,
-        args: Any,
+        self, category: str, name: str, start: int, duration: int, thread: int, args: Any,
         process: int = 1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         pid = f"{self.process}{process}" if self.process else process
         recorded = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread}
         rest = json.dumps(recorded)
@@ -146,9 +135,8 @@ def made_rank(
     """A trace of one rank, in the folder ``job``."""
     numbered = tuple(dataclasses.replace(one, row=i) for i, one in enumerate(collectives))
     span = (
-        (min(one.start_ns for one in numbered), max(one.end_ns for one in numbered))
-        if numbered
-        else (0, 0)
+        min((one.start_ns for one in numbered), default=0),
+        max((one.end_ns for one in numbered), default=0),
     )
     usual: dict[str, Any] = {
         "file": Path(f"job/rank{rank}.json"), "rank": rank, "rank_source": "trace",
