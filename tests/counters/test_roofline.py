@@ -43,6 +43,9 @@ def test_the_table_of_gpus_gives_what_the_report_does_not(counter_launches):
     unknown = roofline_of(counter_launches.launch(values, device="A GPU"))
     assert (unknown.datasheet_peak, unknown.attainable) == (None, None)
     assert unknown.levels[0].peak_bytes_per_s is None
+    del values["sm__ops_path_tensor_src_bf16_dst_fp32.sum"]
+    unknown = roofline_of(counter_launches.launch(values, device="A GPU"))
+    assert (unknown.datasheet_peak, unknown.attainable) == (None, None)
     assert roofline_of(counter_launches.launch({})) is None, "without a time"
 
 
