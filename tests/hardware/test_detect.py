@@ -116,92 +116,72 @@ def test_the_identity_of_a_processor_is_its_model_and_features(host_tree):
     )
 
 
-class FakeNvml:
+class Bindings:
+    """Those of a driver, one of whose functions may fail."""
+
     class NVMLError(Exception):
         pass
 
-    def __init__(self, count=1, failing=""):
-        self.count, self.failing, self.shut_down = count, failing, False
+    AmdSmiException = NVMLError
+
+    def __init__(self, answers, failing=""):
+        self.answers, self.failing, self.called = answers, failing, []
 
     def __getattr__(self, name):
-        answers = {
-            "nvmlInit": None,
-            "nvmlSystemGetDriverVersion": "575.57",
-            "nvmlDeviceGetCount": self.count,
-            "nvmlDeviceGetHandleByIndex": object(),
-            "nvmlDeviceGetCudaComputeCapability": (9, 0),
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
-            "nvmlDeviceGetPowerManagementLimit": 700_000,
-            "nvmlDeviceGetName": "NVIDIA H200",
-            "nvmlDeviceGetUUID": "GPU-1",
-        }
-
         def call(*_arguments):
+            self.called.append(name)
             if name == self.failing:
                 raise self.NVMLError("no")
-            if name == "nvmlShutdown":
-                self.shut_down = True
-                return None
-            return answers[name]
+            return self.answers[name]
 
         return call
 
 
-def test_nvidia_gpus_are_listed_with_what_the_driver_reports():
-    nvml = FakeNvml(2)
-    first, second = nvidia_gpus(nvml).gpus
+def nvml(failing="", count=1):
+    return Bindings({
+        "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "575.57",
+        "nvmlDeviceGetCount": count, "nvmlDeviceGetHandleByIndex": object(),
+        "nvmlDeviceGetCudaComputeCapability": (9, 0), "nvmlDeviceGetUUID": "GPU-1",
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
+        "nvmlDeviceGetPowerManagementLimit": 700_000, "nvmlDeviceGetName": "NVIDIA H200",
+    }, failing)  # fmt: skip
+
+
+MI300X = {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}
+
+
+def amdsmi(failing="", count=1):
+    return Bindings({
+        "amdsmi_init": None, "amdsmi_shut_down": None, "amdsmi_get_gpu_device_uuid": "ff",
+        "amdsmi_get_processor_handles": list(range(count)), "amdsmi_get_gpu_asic_info": MI300X,
+        "amdsmi_get_gpu_driver_info": {"driver_version": "6.14"},
+    }, failing)  # fmt: skip
+
+
+def test_gpus_are_listed_with_what_the_driver_reports():
+    bindings = nvml(count=2)
+    first, second = nvidia_gpus(bindings).gpus
     assert (first.index, second.index) == (0, 1)
     assert (first.architecture, first.driver) == ("sm_90", "575.57")
     assert (first.memory_bytes, first.power_limit_w) == (150_754_820_096, 700.0)
-    assert nvml.shut_down
-    [hidden] = nvidia_gpus(FakeNvml(failing="nvmlDeviceGetMemoryInfo")).gpus
+    assert bindings.called[-1] == "nvmlShutdown"
+    [hidden] = nvidia_gpus(nvml("nvmlDeviceGetMemoryInfo")).gpus
     assert (hidden.memory_bytes, hidden.power_limit_w) == (None, 700.0)
-    [virtual] = nvidia_gpus(FakeNvml(failing="nvmlDeviceGetPowerManagementLimit")).gpus
+    [virtual] = nvidia_gpus(nvml("nvmlDeviceGetPowerManagementLimit")).gpus
     assert virtual.power_limit_w is None
-
-
-class FakeAmdSmi:
-    class AmdSmiException(Exception):  # amdsmi's name
-        pass
-
-    def __init__(self, count=1, failing=""):
-        self.count, self.failing = count, failing
-
-    def __getattr__(self, name):
-        answers = {
-            "amdsmi_init": None,
-            "amdsmi_shut_down": None,
-            "amdsmi_get_processor_handles": list(range(self.count)),
-            "amdsmi_get_gpu_asic_info": {
-                "market_name": "AMD Instinct MI300X",
-                "target_graphics_version": "gfx942",
-            },
-            "amdsmi_get_gpu_driver_info": {"driver_version": "6.14"},
-            "amdsmi_get_gpu_device_uuid": "ff",
-        }
-
-        def call(*_arguments):
-            if name == self.failing:
-                raise self.AmdSmiException("no")
-            return answers[name]
-
-        return call
-
-
-def test_amd_gpus_are_listed():
-    [gpu] = amd_gpus(FakeAmdSmi()).gpus
+    [gpu] = amd_gpus(amdsmi()).gpus
     assert (gpu.kind, gpu.name, gpu.architecture) == ("hip", "AMD Instinct MI300X", "gfx942")
 
 
 @pytest.mark.parametrize(
     ("listed", "bindings", "reason"),
     [
-        (nvidia_gpus, FakeNvml(failing="nvmlInit"), "does not start"),
-        (nvidia_gpus, FakeNvml(failing="nvmlDeviceGetName"), "cannot list"),
-        (nvidia_gpus, FakeNvml(0), "no NVIDIA GPU"),
-        (amd_gpus, FakeAmdSmi(failing="amdsmi_init"), "does not start"),
-        (amd_gpus, FakeAmdSmi(failing="amdsmi_get_gpu_asic_info"), "cannot list"),
-        (amd_gpus, FakeAmdSmi(0), "no AMD GPU"),
+        (nvidia_gpus, nvml("nvmlInit"), "does not start"),
+        (nvidia_gpus, nvml("nvmlDeviceGetName"), "cannot list"),
+        (nvidia_gpus, nvml(count=0), "no NVIDIA GPU"),
+        (amd_gpus, amdsmi("amdsmi_init"), "does not start"),
+        (amd_gpus, amdsmi("amdsmi_get_gpu_asic_info"), "cannot list"),
+        (amd_gpus, amdsmi(count=0), "no AMD GPU"),
     ],
 )
 def test_no_gpu_has_a_reason_and_a_next_step(listed, bindings, reason):

@@ -113,17 +113,19 @@ def test_every_distinct_last_cache_counts(host_tree, monkeypatch):
 
 
 def test_cores_without_a_third_cache_end_at_their_second(host_tree):
+    assert last_level_caches(host_tree.root / "none") == ()
+    assert last_level_cache_bytes(host_tree.root / "none") == FALLBACK_CACHE_BYTES
     for cpu in range(8):
         host_tree.cache(cpu, 2, 2, "2M", str(cpu) if cpu < 4 else "4-7")
         if cpu < 4:
             host_tree.cache(cpu, 3, 3, "24M", "0-3")
     assert sorted(last_level_caches(host_tree.root)) == [2 * MIB, 24 * MIB]
-
-
-def test_a_cache_nobody_is_named_to_share_counts_once(host_tree):
+    nobody = type(host_tree)(
+        host_tree.root / "nobody"
+    )  # nobody is named to share it: it counts once
     for cpu in range(8):
-        host_tree.cache(cpu, 3, 3, "16M", "")
-    assert last_level_caches(host_tree.root) == (16 * MIB,)
+        nobody.cache(cpu, 3, 3, "16M", "")
+    assert last_level_caches(nobody.root) == (16 * MIB,)
 
 
 @pytest.mark.parametrize(("level", "size"), [("3", "bad"), ("", "16M"), ("3", "0K"), ("3", "")])
@@ -132,11 +134,6 @@ def test_a_file_that_makes_no_sense_is_left_out(host_tree, level, size):
     host_tree.cache(0, 2, 3, size, "0-7")
     host_tree.write("sys/devices/system/cpu/cpu0/cache/index2/level", level)
     assert last_level_caches(host_tree.root) == (MIB,)
-
-
-def test_without_sysfs_the_stated_cache_is_assumed(tmp_path):
-    assert last_level_caches(tmp_path) == ()
-    assert last_level_cache_bytes(tmp_path) == FALLBACK_CACHE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -159,15 +156,15 @@ def test_memory_is_limited_by_the_control_group(host_tree, own, file, limit, exp
 
 
 @pytest.mark.parametrize(
-    ("line", "folder", "limit_file", "used_file", "droppable"),
+    ("line", "folder", "limit_file", "used_file", "droppable", "no_limit"),
     [
-        ("0::/job/step", "job", "memory.max", "memory.current", "inactive_file"),
+        ("0::/job/step", "job", "memory.max", "memory.current", "inactive_file", "max"),
         ("4:cpu,memory:/job", "memory/job", "memory.limit_in_bytes", "memory.usage_in_bytes",
-         "total_inactive_file"),
+         "total_inactive_file", V1_NO_LIMIT),
     ],
 )  # fmt: skip
 def test_free_memory_obeys_the_group_and_those_above(
-    host_tree, line, folder, limit_file, used_file, droppable
+    host_tree, line, folder, limit_file, used_file, droppable, no_limit
 ):
     _meminfo(host_tree)
     host_tree.write("proc/self/cgroup", f"3:cpuset:/\n{line}")
@@ -180,20 +177,8 @@ def test_free_memory_obeys_the_group_and_those_above(
     assert free_memory_bytes(host_tree.root) == 700000, "what files left behind can be dropped"
     host_tree.write(f"{group}/{limit_file}", "10")
     assert free_memory_bytes(host_tree.root) == 0
-    host_tree.write(f"{group}/{limit_file}", "max")
+    host_tree.write(f"{group}/{limit_file}", no_limit)
     assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
-
-
-def test_what_a_group_without_a_limit_holds_is_not_summed_up(host_tree, monkeypatch):
-    _meminfo(host_tree)
-    host_tree.write("proc/self/cgroup", "4:memory:/job")
-    host_tree.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", V1_NO_LIMIT)
-    host_tree.write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", V1_NO_LIMIT)
-    read = []
-    monkeypatch.setattr(host, "read_text", lambda path: read.append(path.name) or read_text(path))
-    assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
-    assert "memory.limit_in_bytes" in read
-    assert not {"memory.stat", "memory.usage_in_bytes"} & set(read)
 
 
 def test_without_procfs_physical_memory_counts_and_half_of_it_as_free(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gemmetry.formats.kineto import read_kineto
@@ -99,6 +100,12 @@ def _microseconds(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches of this user are in a folder of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+
+
 @functools.cache
 def _read(path: Path) -> Trace:
     return Trace(path, read_trace(path, use_cache=False))
@@ -148,11 +155,35 @@ def made_rank(
 
 @pytest.fixture(scope="session")
 def collective() -> Callable[..., Collective]:
-    """:func:`made_collective`."""
     return made_collective
 
 
 @pytest.fixture(scope="session")
 def rank() -> Callable[..., RankTrace]:
-    """:func:`made_rank`."""
     return made_rank
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Callable[..., tuple[np.ndarray, np.ndarray, list[RankTrace]]]:
+    """Starts and ends (a row for each collective), and traces of ranks that arrive at random and
+    end within 3 us. Those of a rank begin with the collective `begins`, by a clock that is
+    `shifts` ns ahead; `of` gives what else is recorded of a collective, `more` of a rank."""
+
+    def make(seed, count, world, *, shifts, begins, of, more=lambda r: {}):
+        rng = np.random.default_rng(seed)
+        group = Group("0", tuple(range(world)), world)
+        starts = np.cumsum(rng.integers(2_000_000, 9_000_000, count))[:, None] + rng.integers(
+            0, 1_500_000, (count, world)
+        )
+        ends = starts.max(axis=1)[:, None] + 200_000 + rng.integers(0, 3000, (count, world))
+        traces = []
+        for r in range(world):
+            ones = [
+                made_collective(group=group, start_ns=int(starts[i, r] + shifts[r]),
+                                duration_ns=int(ends[i, r] - starts[i, r]), **of(i, r))
+                for i in range(begins[r], count)
+            ]  # fmt: skip
+            traces.append(made_rank(r, ones, **more(r)))
+        return starts, ends, traces
+
+    return make

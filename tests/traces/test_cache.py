@@ -16,12 +16,8 @@ from gemmetry.formats.kineto import read_kineto
 from gemmetry.traces import reading as cache
 from gemmetry.traces.reading import CACHE_SUFFIX, cache_folder, cache_key, clear_cache, load, save
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 SAMPLE = Path(__file__).parents[1] / "data" / "traces" / "h200_fsdp_rank1of4_part.pt.trace.json.gz"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
 
 
 @pytest.fixture

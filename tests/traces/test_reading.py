@@ -16,12 +16,8 @@ from gemmetry.formats import events as spool
 from gemmetry.traces import reading
 from gemmetry.traces.reading import CACHE_SUFFIX, find_traces, read_trace
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
 
 
 def large(folder: Path) -> Path:

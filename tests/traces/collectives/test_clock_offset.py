@@ -1,40 +1,21 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from gemmetry.traces.collectives.alignment import clock_offsets, node_numbers
 from gemmetry.traces.collectives.matching import match
-from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import group_jobs
 
 
 @pytest.fixture
-def job(rank, collective):
-    """A job of four ranks that arrive at random and end within 2 us; `shifts` are what the clocks
-    of ranks are ahead, in ns."""
+def job(ranks):
+    """A job of four ranks; `shifts` are what their clocks are ahead, in ns."""
 
-    def make(shifts=(0, 0, 0, 0), devices=(0, 1, 2, 3), op="all_reduce", hosts=(None,) * 4):
-        rng = np.random.default_rng(11)
-        count, world = 40, len(shifts)
-        group = Group("0", tuple(range(world)), world)
-        arrival = np.cumsum(rng.integers(2_000_000, 9_000_000, count))[:, None] + rng.integers(
-            0, 1_500_000, (count, world)
-        )
-        ends = arrival.max(axis=1)[:, None] + 100_000 + rng.integers(0, 2000, (count, world))
-        traces = [
-            rank(
-                r,
-                [
-                    collective(op=op, group=group, device=devices[r],
-                               start_ns=int(arrival[i, r] + shifts[r]),
-                               duration_ns=int(ends[i, r] - arrival[i, r]))
-                    for i in range(count)
-                ],
-                host=hosts[r],
-            )
-            for r in range(world)
-        ]  # fmt: skip
+    def make(shifts=(0,) * 4, devices=range(4), op="all_reduce", hosts=(None,) * 4):
+        _, _, traces = ranks(
+            11, 40, 4, shifts=shifts, begins=(0,) * 4,
+            of=lambda i, r: {"op": op, "device": devices[r]}, more=lambda r: {"host": hosts[r]},
+        )  # fmt: skip
         (made,) = group_jobs(traces)
         return made
 
