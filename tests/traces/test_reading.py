@@ -163,21 +163,18 @@ def test_a_full_disk_is_not_a_damaged_trace(tmp_path, monkeypatch):
 def locked(monkeypatch):
     """Creates files and folders that no user may read, not even root."""
     closed = set()
-    really_open, really_scan = Path.open, os.scandir
 
-    def open_(self, *args, **options):
-        if self in closed:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-        return really_open(self, *args, **options)
+    def refusing(really):
+        def call(path=".", *args, **options):
+            if Path(path) in closed:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return really(path, *args, **options)
 
-    def scan(path="."):
-        if Path(path) in closed:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return really_scan(path)
+        return call
 
-    monkeypatch.setattr(Path, "open", open_)
-    monkeypatch.setattr(os, "scandir", scan)
-    monkeypatch.setattr(Path, "iterdir", lambda self: map(Path, scan(self)))
+    monkeypatch.setattr(Path, "open", refusing(Path.open))
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
+    monkeypatch.setattr(Path, "iterdir", lambda self: map(Path, os.scandir(self)))
     return closed.add
 
 

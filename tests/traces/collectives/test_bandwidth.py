@@ -4,19 +4,10 @@ import pytest
 
 from gemmetry.traces.collectives.summary import (
     ELEMENT_BYTES,
-    bus_factor,
     element_type,
     exchanged_elements,
-    gigabytes_per_second,
     message_elements,
 )
-
-
-def test_no_factor_without_operation_or_size():
-    assert bus_factor(None, 8) is None
-    assert bus_factor("all_reduce", None) is None
-    assert bus_factor("barrier", 8) is None
-    assert bus_factor("broadcast", None) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,10 +66,3 @@ def test_what_leaves_a_rank_in_an_all_to_all():
     # Parts that do not fit the group, or an unknown place in it: equal parts.
     assert exchanged_elements(400, (10, 390), 1, 4) == 300
     assert exchanged_elements(400, (10, 90, 100, 200), None, 4) == 300
-
-
-def test_bandwidth_counts_powers_of_ten():
-    assert gigabytes_per_second(805_306_368, 2_000_000) == pytest.approx(402.653184)
-    assert gigabytes_per_second(None, 5) is None
-    assert gigabytes_per_second(0, 5) is None
-    assert gigabytes_per_second(10, 0) is None

@@ -4,16 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.traces.collectives.matching import describe, match
+from gemmetry.traces.collectives.matching import match
 from gemmetry.traces.jobs import group_jobs
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-
-
-def test_descriptions(collective):
-    assert describe(collective()) == "all_reduce of 1000 Float"
-    assert describe(collective(op=None, elements=None, dtype=None)) == "a collective"
-    assert describe(collective(sequence=4)) == "all_reduce of 1000 Float (number 4)"
 
 
 @settings(max_examples=25)
