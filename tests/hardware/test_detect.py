@@ -52,8 +52,12 @@ CPU part\t: 0xd4f
 CPUS = "sys/devices/system/cpu"
 
 
+def _may_run_on(monkeypatch, *cpus):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(cpus), raising=False)
+
+
 def test_facts_of_an_x86(host_tree, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
+    _may_run_on(monkeypatch, *range(6))
     host_tree.write("proc/cpuinfo", CPUINFO)
     for cpu in range(6):
         host_tree.cache(cpu, 0, 1, "48K", str(cpu), "Data")
@@ -69,32 +73,30 @@ def test_facts_of_an_x86(host_tree, monkeypatch):
     assert facts.clock_hz == pytest.approx(2.000123e9)
     assert facts.clock_source == "TSC; boost may exceed"
     assert not facts.clock_is_highest
-
-
-def test_flags_are_those_of_every_processor_that_may_be_used(host_tree, monkeypatch):
-    host_tree.write("proc/cpuinfo", CPUINFO)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
-    assert cpu_facts(host_tree.root).flags == {"fpu", "fma"}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0}, raising=False)
+    # Flags are those of every processor that may be used, and the highest clock goes before.
+    _may_run_on(monkeypatch, 0)
     assert "amx_bf16" in cpu_facts(host_tree.root).flags
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {1}, raising=False)
+    _may_run_on(monkeypatch, 1)
     assert cpu_facts(host_tree.root).name == "something else"
-
-
-def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(host_tree, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2}, raising=False)
-    host_tree.write("proc/cpuinfo", CPUINFO)
+    _may_run_on(monkeypatch, 0, 1, 2)
     for cpu, kilohertz in ((0, 3800000), (1, 3900000), (2, 2900000), (3, 9900000)):
         host_tree.write(f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(kilohertz))
     facts = cpu_facts(host_tree.root)
+    assert facts.flags == {"fpu", "fma"}
     assert (facts.clock_hz, facts.clock_source) == (3.9e9, "highest of cpufreq")
     assert not facts.clock_is_highest, "acpi-cpufreq may stop at the base clock"
     host_tree.write(f"{CPUS}/cpu0/cpufreq/scaling_driver", "intel_pstate")
     assert cpu_facts(host_tree.root).clock_is_highest
+    assert processor_identity(host_tree.root) == (
+        "model name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu fma avx512f amx_bf16"
+    )
 
 
-def test_facts_of_an_arm(host_tree, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
+def test_facts_of_an_arm_and_of_a_system_without_those_files(host_tree, monkeypatch):
+    _may_run_on(monkeypatch, 0, 1)
+    facts = cpu_facts(host_tree.root)
+    assert facts.name and processor_identity(host_tree.root)
+    assert facts.usable_cores >= facts.physical_cores >= 1
     host_tree.write("proc/cpuinfo", ARM_CPUINFO)
     facts = cpu_facts(host_tree.root)
     assert facts.arm_part == 0xD4F
@@ -103,17 +105,6 @@ def test_facts_of_an_arm(host_tree, monkeypatch):
     little = ARM_CPUINFO.replace("processor\t: 0", "processor\t: 1").replace("0xd4f", "0xd46")
     host_tree.write("proc/cpuinfo", f"{ARM_CPUINFO}\n{little}")
     assert cpu_facts(host_tree.root).arm_part is None, "two kinds of cores have no one peak"
-
-
-def test_the_identity_of_a_processor_is_its_model_and_features(host_tree):
-    facts = cpu_facts(host_tree.root)
-    assert facts.name
-    assert facts.usable_cores >= facts.physical_cores >= 1
-    assert processor_identity(host_tree.root)
-    host_tree.write("proc/cpuinfo", CPUINFO)
-    assert processor_identity(host_tree.root) == (
-        "model name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu fma avx512f amx_bf16"
-    )
 
 
 class Bindings:
