@@ -160,24 +160,29 @@ def test_bytes(checked, quantity, values, verdict, reason):
     assert (found.verdict, reason in found.reason) == (verdict, True)
 
 
-def test_bytes_of_an_unknown_tile(checked):
-    unknown = checked({TMA: 1.5 * TILES}, name="my_gemm")["bytes of tiles"]
+def test_bytes_of_tiles_that_are_unknown_loaded_or_have_factors(checked):
+    """Loads are counts of an SGEMM of cuBLAS and of a Triton GEMM on an H200."""
+
+    def tiles(*arguments, **info):
+        return checked(*arguments, **info)["bytes of tiles"]
+
+    unknown = tiles({TMA: 1.5 * TILES}, name="my_gemm")
     assert (unknown.verdict, unknown.measured) == ("skipped", 1.5 * TILES)
     assert "square tiles of 114" in unknown.reason
-
-
-def test_loads_of_a_kernel_without_copies(checked):
-    """Counts of an SGEMM of cuBLAS and of a Triton GEMM on an H200."""
     loads = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
     name = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma"
     work = GemmWork(m=2048, n=2048, k=2048, lhs=F32, rhs=F32)
-    check = checked({loads: 536_870_912 / 32}, work, name)["bytes of tiles"]
+    check = tiles({loads: 536_870_912 / 32}, work, name)
     assert (check.verdict, check.measured) == ("ok", check.expected)
-    triton = checked({loads: 1_610_612_736 / 32}, name="matmul_kernel")["bytes of tiles"]
+    triton = tiles({loads: 1_610_612_736 / 32}, name="matmul_kernel")
     assert "square tiles of 171" in triton.reason
     # Scale factors are loaded, tiles are copied, but the bytes of copies were not collected.
     few = {loads: 1e3, "sm__pipe_tma_cycles_active.avg.pct_of_peak_sustained_elapsed": 1.1}
-    assert checked(few)["bytes of tiles"].verdict == "skipped"
+    assert tiles(few).verdict == "skipped"
+    work = gemm_work(parse_operation("matmul_4096x4096x4096_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"))
+    copied = 4096**3 * (1 / 128 + 1 / 256) + 4096**3 * 4 / 128 * (1 / 128 + 1 / 256 / 128)
+    found = tiles({OPERATIONS: work.operations, TMA: copied}, work)
+    assert (found.verdict, found.expected) == ("ok", pytest.approx(copied))
 
 
 def test_kernels_that_are_no_gemms_are_skipped(checked):
@@ -205,20 +210,9 @@ def test_elements_of_blocks_may_be_widened_and_have_factors(checked):
         "dram__bytes_op_write.sum": 2.0 * 8192**2, "dram__bytes_write.sum": 2.0 * 8192**2,
     }  # fmt: skip
     checks = checked(values, work, name="matmul_kernel_block_scaled")
-    operations = checks["operations"]
-    assert operations.verdict == "ok"
-    assert operations.reason.endswith(
-        "path bf16, for which elements are widened with their factors"
-    )
-    assert checks["bytes of results"].verdict == "ok"
-    assert checks["bytes of device memory"].verdict == "ok"
+    for quantity in ("operations", "bytes of results", "bytes of device memory"):
+        assert checks[quantity].verdict == "ok"
+    assert "path bf16, for which elements are widened" in checks["operations"].reason
     assert checks["bytes of device memory"].measured == checks["bytes of device memory"].expected
     plain = gemm_work(parse_operation("matmul_8192x8192x1024_e4m3t_e4m3n_bf16t"))
     assert checked(values, plain)["operations"].verdict == "other_path"
-
-
-def test_bytes_of_tiles_include_factors(checked):
-    work = gemm_work(parse_operation("matmul_4096x4096x4096_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"))
-    bytes_of_tiles = 4096**3 * (1 / 128 + 1 / 256) + 4096**3 * 4 / 128 * (1 / 128 + 1 / 256 / 128)
-    found = checked({OPERATIONS: work.operations, TMA: bytes_of_tiles}, work)["bytes of tiles"]
-    assert (found.verdict, found.expected) == ("ok", pytest.approx(bytes_of_tiles))
