@@ -105,6 +105,7 @@ def test_every_distinct_last_cache_counts(host_tree, monkeypatch):
         host_tree.cache(cpu, 3, 3, "96M" if cpu < 4 else "32768K", "0-3" if cpu < 4 else "4-7")
     assert sorted(last_level_caches(host_tree.root)) == [32 * MIB, 96 * MIB]
     assert last_level_cache_bytes(host_tree.root) == 128 * MIB
+    # They are read once.
     monkeypatch.setattr(host, "read_text", lambda path: pytest.fail(f"{path} is read again"))
     assert sum(last_level_caches(host_tree.root)) == 128 * MIB
     monkeypatch.setattr(host, "read_text", read_text)
@@ -120,12 +121,12 @@ def test_cores_without_a_third_cache_end_at_their_second(host_tree):
         if cpu < 4:
             host_tree.cache(cpu, 3, 3, "24M", "0-3")
     assert sorted(last_level_caches(host_tree.root)) == [2 * MIB, 24 * MIB]
-    nobody = type(host_tree)(
-        host_tree.root / "nobody"
-    )  # nobody is named to share it: it counts once
+
+
+def test_a_cache_nobody_is_named_to_share_counts_once(host_tree):
     for cpu in range(8):
-        nobody.cache(cpu, 3, 3, "16M", "")
-    assert last_level_caches(nobody.root) == (16 * MIB,)
+        host_tree.cache(cpu, 3, 3, "16M", "")
+    assert last_level_caches(host_tree.root) == (16 * MIB,)
 
 
 @pytest.mark.parametrize(("level", "size"), [("3", "bad"), ("", "16M"), ("3", "0K"), ("3", "")])

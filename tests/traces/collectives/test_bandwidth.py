@@ -15,8 +15,8 @@ from gemmetry.traces.collectives.summary import (
     [
         ("BFloat16", "BFloat16", 2), ("c10::BFloat16", "BFloat16", 2), ("bf16", "BFloat16", 2),
         ("float", "Float", 4), ("f32", "Float", 4), ("c10::Half", "Half", 2),
-        ("ComplexFloat", "ComplexFloat", 8), ("Char", "Char", 1), ("c10::Float8_e5m2", "Float8_e5m2", 1),
-        ("e4m3fnuz", "Float8_e4m3fnuz", 1), ("signed char", "Char", 1),
+        ("ComplexFloat", "ComplexFloat", 8), ("c10::Float8_e5m2", "Float8_e5m2", 1),
+        ("e4m3fnuz", "Float8_e4m3fnuz", 1), ("signed char", "Char", 1), ("Char", "Char", 1),
         ("unsigned char", "Byte", 1), ("long int", "Long", 8), ("u64", "UInt64", 8),
         ("c10::complex<double>", "ComplexDouble", 16), ("Float2_future", "Float2_future", None),
         (None, None, None), ("", None, None),
