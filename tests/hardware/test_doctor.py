@@ -84,7 +84,7 @@ def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, tmp_path, n
     row = _rows(monkeypatch, nvidia=gpus)["hardware counters"]
     assert not row.available and "Nsight Compute" in row.next_step
     row = _rows(monkeypatch, amd=GpuList((MI300X,)))["hardware counters"]
-    assert not row.available and "rocprofv3" in row.detail
+    assert not row.available and "rocprofv3 is not installed" in row.detail
     monkeypatch.setenv("FAKE_NCU", "old")
     which = {"ncu": str(ncu.install(tmp_path))}.get
     row = _rows(monkeypatch, which, nvidia=gpus)["hardware counters"]
