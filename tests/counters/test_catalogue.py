@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
 from gemmetry.counters.catalogue import (
+    _METRICS,
     AMD_FACTS,
     CAPABILITIES,
     concept_of,
@@ -19,36 +18,24 @@ from gemmetry.counters.catalogue import (
     value_of,
 )
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.formats.counters.launches import LaunchInfo, LaunchTable, ProfiledLaunch
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
 from gemmetry.hardware.amd_counters import has_counter
 
 
-def a_launch(values: Mapping[str, float]) -> ProfiledLaunch:
-    return LaunchTable(
-        tool="ncu",
-        infos=[LaunchInfo(name="kernel")],
-        values={name: np.array([value]) for name, value in values.items()},
-        units={},
-    )[0]
-
-
-def exists_somewhere(metric: str) -> bool:
-    if metric in AMD_FACTS or any(has_metric(chip, metric) for chip in CAPABILITIES.values()):
-        return True
-    return has_counter(metric)
-
-
-def test_every_metric_of_the_catalogue_exists_on_a_chip() -> None:
+def test_every_metric_and_every_expression_of_the_catalogue_has_a_chip() -> None:
+    chips = [*dict.fromkeys(CAPABILITIES.values())]
     used = {m for one in concepts() for text in one.expressions for m in metrics_in(text)}
     assert len(used) > 150
-    assert [metric for metric in sorted(used) if not exists_somewhere(metric)] == []
-
-
-def test_every_expression_is_the_choice_on_some_chip_or_a_fallback_in_reports() -> None:
+    nowhere = [
+        metric
+        for metric in used - set(AMD_FACTS)
+        if not (any(has_metric(chip, metric) for chip in chips) or has_counter(metric))
+    ]
+    assert nowhere == []
     for one in concepts():
-        chips = [*dict.fromkeys(CAPABILITIES.values()), *AMD_CHIPS]
-        assert any(expression_on(chip, one) for chip in chips), one.name
+        assert any(expression_on(chip, one) for chip in [*chips, *AMD_CHIPS]), one.name
+    names = [one.name for one in concepts()]
+    assert len(names) == len(set(names))
 
 
 NEEDED = {
@@ -76,35 +63,37 @@ def test_generations_differ_in_the_metric_of_the_same_concept() -> None:
     assert expression_on("GB100", "stall_gmma") is None
 
 
-def test_the_first_expression_that_the_report_has_gives_the_value() -> None:
-    assert value_of(a_launch({"dram__bytes_read.sum": 5, "dram__bytes_op_read.sum": 6}),
-                    "dram_read_bytes") == 5  # fmt: skip
-    reading = reading_of(a_launch({"dram__sectors_read.sum": 6.0}), "dram_read_bytes")
-    assert reading is not None
+HALF = {"sm__ops_path_tensor_src_fp8_sparsity_off.sum": 8.0}
+VECTOR = "smsp__sass_thread_inst_executed_op_f{}_pred_on.sum"
+
+
+@pytest.mark.parametrize(
+    ("concept", "values", "expected"),
+    [
+        # The first expression that the report has.
+        ("dram_read_bytes", {"dram__bytes_read.sum": 5, "dram__bytes_op_read.sum": 6}, 5),
+        ("dram_read_bytes", {}, None),
+        # A missing addend makes the expression unusable.
+        ("tensor_ops_fp8", HALF, None),
+        ("tensor_ops_fp8", {**HALF, "sm__ops_path_tensor_src_fp8_sparsity_on.sum": 1.0}, 9.0),
+        # Precedence and parentheses.
+        ("tensor_pipe_percent", {"SQ_VALU_MFMA_BUSY_CYCLES": 60.0, "GRBM_GUI_ACTIVE": 80.0,
+                                 "num_xcc": 8.0, "simd_count": 10.0}, 60.0),
+        ("vector_ops_fp32", {VECTOR.format("add"): 1.0, VECTOR.format("mul"): 2.0,
+                             VECTOR.format("fma"): 5.0}, 13.0),
+        # A share of nothing.
+        ("l2_hit_percent", {"TCC_HIT_sum": 0.0, "TCC_MISS_sum": 0.0}, None),
+    ],
+)  # fmt: skip
+def test_values_of_concepts(counter_launches, concept, values, expected) -> None:
+    assert value_of(counter_launches.launch(values), concept) == expected
+
+
+def test_a_reading_names_its_source(counter_launches) -> None:
+    launch = counter_launches.launch({"dram__sectors_read.sum": 6.0})
+    reading = reading_of(launch, "dram_read_bytes")
     assert (reading.value, reading.unit) == (192.0, "byte")
     assert (reading.metric, reading.source) == ("dram_read_bytes", "32 * dram__sectors_read.sum")
-    assert value_of(a_launch({}), "dram_read_bytes") is None
-
-
-def test_a_missing_addend_makes_the_expression_unusable() -> None:
-    half = {"sm__ops_path_tensor_src_fp8_sparsity_off.sum": 8.0}
-    assert value_of(a_launch(half), "tensor_ops_fp8") is None
-    both = {**half, "sm__ops_path_tensor_src_fp8_sparsity_on.sum": 1.0}
-    assert value_of(a_launch(both), "tensor_ops_fp8") == 9.0
-
-
-def test_expressions_follow_precedence_and_parentheses() -> None:
-    amd = {"SQ_VALU_MFMA_BUSY_CYCLES": 60.0, "GRBM_GUI_ACTIVE": 80.0, "num_xcc": 8.0,
-           "simd_count": 10.0}  # fmt: skip
-    assert value_of(a_launch(amd), "tensor_pipe_percent") == 60.0
-    vector = {f"smsp__sass_thread_inst_executed_op_f{op}_pred_on.sum": n
-              for op, n in (("add", 1.0), ("mul", 2.0), ("fma", 5.0))}  # fmt: skip
-    assert value_of(a_launch(vector), "vector_ops_fp32") == 13.0
-
-
-def test_a_share_of_nothing_has_no_value() -> None:
-    none = {"TCC_HIT_sum": 0.0, "TCC_MISS_sum": 0.0}
-    assert value_of(a_launch(none), "l2_hit_percent") is None
 
 
 def test_flags_collect_what_is_missing() -> None:
@@ -123,14 +112,6 @@ def test_an_unknown_concept_suggests_a_similar_one() -> None:
     assert "dram_read_bytes" in error.value.hint
 
 
-def test_names_of_concepts_are_unique() -> None:
-    names = [one.name for one in concepts()]
-    assert len(names) == len(set(names))
-
-
 def test_the_file_of_metrics_states_how_it_was_made() -> None:
-    import gemmetry.counters.catalogue as chips
-
-    text = gzip.decompress(chips._METRICS.read_bytes()).decode()
-    assert "docs/generate/nvidia_metrics.py" in text
-    assert chips._METRICS.stat().st_size < 200_000
+    assert b"docs/generate/nvidia_metrics.py" in gzip.decompress(_METRICS.read_bytes())
+    assert _METRICS.stat().st_size < 200_000

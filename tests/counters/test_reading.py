@@ -26,9 +26,6 @@ def test_the_raw_page_of_a_full_report():
     assert launch.value("sass__inst_executed_register_spilling_mem_local") is None
     assert launch.text("launch__cluster_scheduling_policy") == "PolicySpread"
     assert table.problems == []
-
-
-def test_only_some_metrics():
     (launch,) = read_counters(RAW, ["gpu__time_duration.sum"])
     assert launch.metrics() == {"gpu__time_duration.sum": 180_992}
 
@@ -70,13 +67,6 @@ def report(tmp_path):
     return file
 
 
-def test_a_report_is_read_by_the_library_if_there_is_one(report, ncu_report, monkeypatch):
-    launch = ncu_report.Action("k", {"a": ncu_report.Metric(1)})
-    monkeypatch.setattr(collector, "report_library", lambda ncu: ncu_report.library([launch]))
-    monkeypatch.setattr(collector, "read_by_export", lambda *_: pytest.fail("not needed"))
-    assert read_counters(report)[0].metrics() == {"a": 1}
-
-
 def test_a_report_is_exported_where_the_library_is_missing(report, monkeypatch):
     monkeypatch.setattr(collector, "report_library", lambda ncu: None)
     monkeypatch.setattr(collector, "tool_path", lambda name: name)
@@ -84,38 +74,33 @@ def test_a_report_is_exported_where_the_library_is_missing(report, monkeypatch):
     assert read_counters(report, ["a"]) == (report, Path("ncu"), ["a"])
 
 
-def test_a_report_that_nothing_reads(report, monkeypatch):
-    monkeypatch.setattr(collector, "report_library", lambda ncu: None)
+@pytest.mark.parametrize("has_library", [False, True])
+def test_a_report_that_nothing_reads_and_the_csv_next_to_it(
+    report, ncu_report, monkeypatch, has_library
+):
+    """The library is missing, or finds no launches."""
+    library = ncu_report.library() if has_library else None
+    why = "no launches that ncu_report" if has_library else "nothing here reads it"
+    monkeypatch.setattr(collector, "report_library", lambda ncu: library)
     monkeypatch.setattr(collector, "tool_path", lambda name: None)
-    with pytest.raises(RequestError, match="nothing here reads it") as error:
+    with pytest.raises(RequestError, match=why) as error:
         read_counters(report)
-    assert "gemmetry[counters]" in error.value.hint
-
-
-def test_the_csv_next_to_a_report_that_nothing_reads(report, monkeypatch):
-    monkeypatch.setattr(collector, "report_library", lambda ncu: None)
-    monkeypatch.setattr(collector, "tool_path", lambda name: None)
+    assert has_library or "gemmetry[counters]" in error.value.hint
     report.with_suffix(".csv").write_text('"ID","Kernel Name","a"\n"","",""\n"0","k","5"\n')
     for path in (report, report.parent):
         table = read_counters(path)
         assert table[0].metrics() == {"a": 5}
-        assert "a.csv next to it is read" in table.problems[-1]
+        assert why in table.problems[-1] and "a.csv" in table.problems[-1]
 
 
-def test_a_report_that_the_library_cannot_read_and_its_csv(report, ncu_report, monkeypatch):
-    monkeypatch.setattr(collector, "report_library", lambda ncu: ncu_report.library())
-    with pytest.raises(RequestError, match="no launches that ncu_report"):
-        read_counters(report)
-    report.with_suffix(".csv").write_text('"ID","Kernel Name","a"\n"","",""\n"0","k","5"\n')
-    table = read_counters(report)
-    assert table[0].metrics() == {"a": 5}
-    assert "no launches that ncu_report" in table.problems[-1]
-
-
-def test_the_folder_of_a_collection(report, ncu_report, monkeypatch):
+def test_a_report_or_its_folder_is_read_by_the_library_if_there_is_one(
+    report, ncu_report, monkeypatch
+):
     launch = ncu_report.Action("k", {"a": ncu_report.Metric(1)})
     monkeypatch.setattr(collector, "report_library", lambda ncu: ncu_report.library([launch]))
-    assert read_counters(report.parent)[0].metrics() == {"a": 1}
+    monkeypatch.setattr(collector, "read_by_export", lambda *_: pytest.fail("not needed"))
+    for place in (report, report.parent):
+        assert read_counters(place)[0].metrics() == {"a": 1}
     report.with_name("b.ncu-rep").write_bytes(MAGIC)
     with pytest.raises(RequestError, match="2 reports") as error:
         read_counters(report.parent)

@@ -63,13 +63,3 @@ def test_a_rule_declares_what_it_needs_and_where_its_threshold_comes_from(rule):
     assert rule.threshold and rule.threshold_source
     for name in rule.needs:
         assert concept_of(name).meaning
-
-
-def test_the_documented_verdicts_exist():
-    assert set(verdicts()) >= {
-        "tensor_roof", "fma_roof", "sfu_roof", "dram_roof", "l2_roof", "shared_memory_roof",
-        "shared_bank_conflicts", "lsu_requests", "uncoalesced_access", "atomics", "local_memory",
-        "divergence", "grid_too_small", "tail_wave", "occupancy_registers",
-        "occupancy_shared_memory", "latency_barrier", "latency_long_scoreboard",
-        "instruction_issue", "work_mismatch", "cannot_tell",
-    }  # fmt: skip

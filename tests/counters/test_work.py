@@ -48,12 +48,9 @@ def test_a_recorded_product_agrees_with_the_model_to_the_last_digit():
     assert checks["bytes of results"].measured == 4096 * 4096 * 2
     moved = checks["bytes of device memory"]
     assert moved.measured / moved.expected == pytest.approx(1.75, abs=0.01)
-
-
-def test_the_formats_follow_from_the_kernels_name():
-    (launch,) = read_counters(RAW)
-    checks = Facts(launch, GemmWork(m=4096, n=4096, k=4096)).work_checks
-    assert [one.verdict for one in checks] == ["ok", "ok", "ok", "reread"]
+    # The formats follow from the kernel's name.
+    plain = Facts(launch, GemmWork(m=4096, n=4096, k=4096)).work_checks
+    assert [one.verdict for one in plain] == ["ok", "ok", "ok", "reread"]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +78,9 @@ def test_blocks_of_a_cluster_that_lie_outside_multiply_too(checked, cluster):
 
 @pytest.mark.parametrize(
     ("kernel", "dtype", "verdict"),
-    [
-        ("qqtst", E4M3, "ok"),
-        ("ootst", E2M1, "ok"),
-        ("ootst", E4M3, "other_path"),
-        ("qqtst", BF16, "other_path"),
-    ],
-)
+    [("qqtst", E4M3, "ok"), ("ootst", E2M1, "ok"), ("ootst", E4M3, "other_path"),
+     ("qqtst", BF16, "other_path")],
+)  # fmt: skip
 def test_operations_that_only_the_counter_of_an_instruction_shows(kernel, dtype, verdict):
     (launch,) = (one for one in read_counters(REPORTS / "16/b300_ops.csv") if kernel in one.name)
     found = diagnose(launch, replace(WORK, lhs=dtype, rhs=dtype))
@@ -105,16 +98,15 @@ def test_operations_that_only_the_counter_of_an_instruction_shows(kernel, dtype,
 def test_the_missing_counter_is_that_of_the_works_own_format(
     counter_launches, chip, dtype, concept, metric
 ):
-    work = replace(WORK, lhs=dtype, rhs=dtype)
-    is_amd = chip.startswith("gfx")
-    launch = counter_launches.launch({} if is_amd else counter_launches.metrics(), "my_gemm",
-                                     capability=chip,
-                                     tool="rocprofv3" if is_amd else "ncu")  # fmt: skip
-    facts = Facts(launch, work)
+    values, tool = counter_launches.metrics(), "ncu"
+    if chip.startswith("gfx"):
+        values, tool = {}, "rocprofv3"
+    launch = counter_launches.launch(values, "my_gemm", capability=chip, tool=tool)
+    facts = Facts(launch, replace(WORK, lhs=dtype, rhs=dtype))
     assert concept in facts.work_checks[0].reason
-    asked = [one.collect for one in work_mismatch.judge(facts)]
-    assert len(asked) == 1 and metric in asked[0]
-    assert dtype is BF16 or "BF16" not in asked[0].upper()
+    [asked] = (one.collect for one in work_mismatch.judge(facts))
+    assert metric in asked
+    assert dtype is BF16 or "BF16" not in asked.upper()
 
 
 def test_a_part_of_the_operations_is_not_less_work(checked):
@@ -168,43 +160,43 @@ def test_bytes(checked, quantity, values, verdict, reason):
     assert (found.verdict, reason in found.reason) == (verdict, True)
 
 
-def test_bytes_of_an_unknown_tile(checked):
-    unknown = checked({TMA: 1.5 * TILES}, name="my_gemm")["bytes of tiles"]
+def test_bytes_of_tiles_that_are_unknown_loaded_or_have_factors(checked):
+    """Loads are counts of an SGEMM of cuBLAS and of a Triton GEMM on an H200."""
+
+    def tiles(*arguments, **info):
+        return checked(*arguments, **info)["bytes of tiles"]
+
+    unknown = tiles({TMA: 1.5 * TILES}, name="my_gemm")
     assert (unknown.verdict, unknown.measured) == ("skipped", 1.5 * TILES)
     assert "square tiles of 114" in unknown.reason
-
-
-def test_loads_of_a_kernel_without_copies(checked):
-    """Counts of an SGEMM of cuBLAS and of a Triton GEMM on an H200."""
     loads = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
     name = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma"
     work = GemmWork(m=2048, n=2048, k=2048, lhs=F32, rhs=F32)
-    check = checked({loads: 536_870_912 / 32}, work, name)["bytes of tiles"]
+    check = tiles({loads: 536_870_912 / 32}, work, name)
     assert (check.verdict, check.measured) == ("ok", check.expected)
-    triton = checked({loads: 1_610_612_736 / 32}, name="matmul_kernel")["bytes of tiles"]
+    triton = tiles({loads: 1_610_612_736 / 32}, name="matmul_kernel")
     assert "square tiles of 171" in triton.reason
     # Scale factors are loaded, tiles are copied, but the bytes of copies were not collected.
     few = {loads: 1e3, "sm__pipe_tma_cycles_active.avg.pct_of_peak_sustained_elapsed": 1.1}
-    assert checked(few)["bytes of tiles"].verdict == "skipped"
+    assert tiles(few).verdict == "skipped"
+    work = gemm_work(parse_operation("matmul_4096x4096x4096_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"))
+    copied = 4096**3 * (1 / 128 + 1 / 256) + 4096**3 * 4 / 128 * (1 / 128 + 1 / 256 / 128)
+    found = tiles({OPERATIONS: work.operations, TMA: copied}, work)
+    assert (found.verdict, found.expected) == ("ok", pytest.approx(copied))
 
 
 def test_kernels_that_are_no_gemms_are_skipped(checked):
-    name = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>"
-    (check,) = checked({OPERATIONS: 0.0}, name=name).values()
+    (check,) = checked({OPERATIONS: 0.0}, name="elementwise_kernel<4, FillFunctor>").values()
     assert check.verdict == "skipped"
 
 
-def test_shapes_in_names():
-    found = work_in_name("main$async_dispatch_0_matmul_512x1024x768_f16xf16xf32")
-    assert (found.m, found.n, found.k, str(found.lhs)) == (512, 1024, 768, "f16")
-    assert work_in_name(NAME) is None
-    assert work_in_name("conv_matmul_like_4x4x4x4") is None
-
-
-def test_the_work_of_an_operation():
+def test_the_work_of_an_operation_and_of_a_name():
     work = gemm_work(parse_operation("batch_matmul_2x8x16x32_bf16t_bf16n_f32t"))
     assert (work.m, work.n, work.k, work.batch, work.result) == (8, 16, 32, 2, F32)
     assert work.operations == 2 * 2 * 8 * 16 * 32
+    found = work_in_name("main$async_dispatch_0_matmul_512x1024x768_f16xf16xf32")
+    assert (found.m, found.n, found.k, str(found.lhs)) == (512, 1024, 768, "f16")
+    assert work_in_name(NAME) is work_in_name("conv_matmul_like_4x4x4x4") is None
 
 
 def test_elements_of_blocks_may_be_widened_and_have_factors(checked):
@@ -218,20 +210,9 @@ def test_elements_of_blocks_may_be_widened_and_have_factors(checked):
         "dram__bytes_op_write.sum": 2.0 * 8192**2, "dram__bytes_write.sum": 2.0 * 8192**2,
     }  # fmt: skip
     checks = checked(values, work, name="matmul_kernel_block_scaled")
-    operations = checks["operations"]
-    assert operations.verdict == "ok"
-    assert operations.reason.endswith(
-        "path bf16, for which elements are widened with their factors"
-    )
-    assert checks["bytes of results"].verdict == "ok"
-    assert checks["bytes of device memory"].verdict == "ok"
+    for quantity in ("operations", "bytes of results", "bytes of device memory"):
+        assert checks[quantity].verdict == "ok"
+    assert "path bf16, for which elements are widened" in checks["operations"].reason
     assert checks["bytes of device memory"].measured == checks["bytes of device memory"].expected
     plain = gemm_work(parse_operation("matmul_8192x8192x1024_e4m3t_e4m3n_bf16t"))
     assert checked(values, plain)["operations"].verdict == "other_path"
-
-
-def test_bytes_of_tiles_include_factors(checked):
-    work = gemm_work(parse_operation("matmul_4096x4096x4096_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"))
-    bytes_of_tiles = 4096**3 * (1 / 128 + 1 / 256) + 4096**3 * 4 / 128 * (1 / 128 + 1 / 256 / 128)
-    found = checked({OPERATIONS: work.operations, TMA: bytes_of_tiles}, work)["bytes of tiles"]
-    assert (found.verdict, found.expected) == ("ok", pytest.approx(bytes_of_tiles))

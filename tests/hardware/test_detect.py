@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,8 +52,12 @@ CPU part\t: 0xd4f
 CPUS = "sys/devices/system/cpu"
 
 
+def _may_run_on(monkeypatch, *cpus):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(cpus), raising=False)
+
+
 def test_facts_of_an_x86(host_tree, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
+    _may_run_on(monkeypatch, *range(6))
     host_tree.write("proc/cpuinfo", CPUINFO)
     for cpu in range(6):
         host_tree.cache(cpu, 0, 1, "48K", str(cpu), "Data")
@@ -68,238 +73,155 @@ def test_facts_of_an_x86(host_tree, monkeypatch):
     assert facts.clock_hz == pytest.approx(2.000123e9)
     assert facts.clock_source == "TSC; boost may exceed"
     assert not facts.clock_is_highest
-
-
-def test_flags_are_those_of_every_processor_that_may_be_used(host_tree, monkeypatch):
-    host_tree.write("proc/cpuinfo", CPUINFO)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
-    assert cpu_facts(host_tree.root).flags == {"fpu", "fma"}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0}, raising=False)
+    # Flags are those of every processor that may be used, and the highest clock goes before.
+    _may_run_on(monkeypatch, 0)
     assert "amx_bf16" in cpu_facts(host_tree.root).flags
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {1}, raising=False)
+    _may_run_on(monkeypatch, 1)
     assert cpu_facts(host_tree.root).name == "something else"
-
-
-def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(host_tree, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2}, raising=False)
-    host_tree.write("proc/cpuinfo", CPUINFO)
+    _may_run_on(monkeypatch, 0, 1, 2)
     for cpu, kilohertz in ((0, 3800000), (1, 3900000), (2, 2900000), (3, 9900000)):
         host_tree.write(f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(kilohertz))
     facts = cpu_facts(host_tree.root)
+    assert facts.flags == {"fpu", "fma"}
     assert (facts.clock_hz, facts.clock_source) == (3.9e9, "highest of cpufreq")
     assert not facts.clock_is_highest, "acpi-cpufreq may stop at the base clock"
     host_tree.write(f"{CPUS}/cpu0/cpufreq/scaling_driver", "intel_pstate")
     assert cpu_facts(host_tree.root).clock_is_highest
-
-
-def test_facts_of_an_arm(host_tree, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
-    host_tree.write("proc/cpuinfo", ARM_CPUINFO)
-    facts = cpu_facts(host_tree.root)
-    assert facts.arm_part == 0xD4F
-    assert facts.flags == {"fp", "asimd", "bf16", "i8mm"}
-    assert facts.clock_hz is None
-    assert facts.last_level_caches == ()
-    assert facts.total_cache_bytes == 0
-    little = ARM_CPUINFO.replace("processor\t: 0", "processor\t: 1").replace("0xd4f", "0xd46")
-    host_tree.write("proc/cpuinfo", f"{ARM_CPUINFO}\n{little}")
-    assert cpu_facts(host_tree.root).arm_part is None, "two kinds of cores have no one peak"
-
-
-def test_a_system_without_those_files_still_has_a_name(tmp_path):
-    facts = cpu_facts(tmp_path)
-    assert facts.name
-    assert facts.usable_cores >= facts.physical_cores >= 1
-    assert processor_identity(tmp_path)
-
-
-def test_the_identity_of_a_processor_is_its_model_and_features(host_tree):
-    host_tree.write("proc/cpuinfo", CPUINFO)
     assert processor_identity(host_tree.root) == (
         "model name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu fma avx512f amx_bf16"
     )
 
 
-class FakeNvml:
+def test_facts_of_an_arm_and_of_a_system_without_those_files(host_tree, monkeypatch):
+    _may_run_on(monkeypatch, 0, 1)
+    facts = cpu_facts(host_tree.root)
+    assert facts.name and processor_identity(host_tree.root)
+    assert facts.usable_cores >= facts.physical_cores >= 1
+    host_tree.write("proc/cpuinfo", ARM_CPUINFO)
+    facts = cpu_facts(host_tree.root)
+    assert facts.arm_part == 0xD4F
+    assert facts.flags == {"fp", "asimd", "bf16", "i8mm"}
+    assert (facts.clock_hz, facts.last_level_caches, facts.total_cache_bytes) == (None, (), 0)
+    little = ARM_CPUINFO.replace("processor\t: 0", "processor\t: 1").replace("0xd4f", "0xd46")
+    host_tree.write("proc/cpuinfo", f"{ARM_CPUINFO}\n{little}")
+    assert cpu_facts(host_tree.root).arm_part is None, "two kinds of cores have no one peak"
+
+
+class Bindings:
+    """Those of a driver, one of whose functions may fail."""
+
     class NVMLError(Exception):
         pass
 
-    def __init__(self, count=1, failing=""):
-        self.count, self.failing, self.shut_down = count, failing, False
+    AmdSmiException = NVMLError
+
+    def __init__(self, answers, failing=""):
+        self.answers, self.failing, self.called = answers, failing, []
 
     def __getattr__(self, name):
-        answers = {
-            "nvmlInit": None,
-            "nvmlSystemGetDriverVersion": "575.57",
-            "nvmlDeviceGetCount": self.count,
-            "nvmlDeviceGetHandleByIndex": object(),
-            "nvmlDeviceGetCudaComputeCapability": (9, 0),
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
-            "nvmlDeviceGetPowerManagementLimit": 700_000,
-            "nvmlDeviceGetName": "NVIDIA H200",
-            "nvmlDeviceGetUUID": "GPU-1",
-        }
-
         def call(*_arguments):
+            self.called.append(name)
             if name == self.failing:
                 raise self.NVMLError("no")
-            if name == "nvmlShutdown":
-                self.shut_down = True
-                return None
-            return answers[name]
+            return self.answers[name]
 
         return call
 
 
-def test_nvidia_gpus_are_listed():
-    nvml = FakeNvml(2)
-    found = nvidia_gpus(nvml)
-    assert [gpu.index for gpu in found.gpus] == [0, 1]
-    assert found.gpus[0].architecture == "sm_90"
-    assert found.gpus[0].memory_bytes == 150_754_820_096
-    assert found.gpus[0].driver == "575.57"
-    assert found.reason == ""
-    assert nvml.shut_down
+def nvml(failing="", count=1):
+    return Bindings({
+        "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "575.57",
+        "nvmlDeviceGetCount": count, "nvmlDeviceGetHandleByIndex": object(),
+        "nvmlDeviceGetCudaComputeCapability": (9, 0), "nvmlDeviceGetUUID": "GPU-1",
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
+        "nvmlDeviceGetPowerManagementLimit": 700_000, "nvmlDeviceGetName": "NVIDIA H200",
+    }, failing)  # fmt: skip
 
 
-def test_a_gpu_that_hides_its_memory_is_listed_without():
-    assert nvidia_gpus(FakeNvml(failing="nvmlDeviceGetMemoryInfo")).gpus[0].memory_bytes is None
+MI300X = {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}
 
 
-def test_the_power_limit_that_is_set_is_read_where_the_driver_reports_it():
-    assert nvidia_gpus(FakeNvml()).gpus[0].power_limit_w == 700.0
-    virtual = FakeNvml(failing="nvmlDeviceGetPowerManagementLimit")
-    assert nvidia_gpus(virtual).gpus[0].power_limit_w is None
+def amdsmi(failing="", count=1):
+    return Bindings({
+        "amdsmi_init": None, "amdsmi_shut_down": None, "amdsmi_get_gpu_device_uuid": "ff",
+        "amdsmi_get_processor_handles": list(range(count)), "amdsmi_get_gpu_asic_info": MI300X,
+        "amdsmi_get_gpu_driver_info": {"driver_version": "6.14"},
+    }, failing)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("nvml", "reason"),
-    [
-        (FakeNvml(failing="nvmlInit"), "NVML does not start"),
-        (FakeNvml(failing="nvmlDeviceGetName"), "NVML cannot list"),
-        (FakeNvml(0), "the driver shows no NVIDIA GPU"),
-    ],
-)
-def test_no_nvidia_gpu_has_a_reason_and_a_next_step(nvml, reason):
-    found = nvidia_gpus(nvml)
-    assert found.gpus == ()
-    assert found.reason.startswith(reason)
-    assert found.next_step
-
-
-class FakeAmdSmi:
-    class AmdSmiException(Exception):  # amdsmi's name
-        pass
-
-    def __init__(self, count=1, failing=""):
-        self.count, self.failing = count, failing
-
-    def __getattr__(self, name):
-        answers = {
-            "amdsmi_init": None,
-            "amdsmi_shut_down": None,
-            "amdsmi_get_processor_handles": list(range(self.count)),
-            "amdsmi_get_gpu_asic_info": {
-                "market_name": "AMD Instinct MI300X",
-                "target_graphics_version": "gfx942",
-            },
-            "amdsmi_get_gpu_driver_info": {"driver_version": "6.14"},
-            "amdsmi_get_gpu_device_uuid": "ff",
-        }
-
-        def call(*_arguments):
-            if name == self.failing:
-                raise self.AmdSmiException("no")
-            return answers[name]
-
-        return call
-
-
-def test_amd_gpus_are_listed():
-    [gpu] = amd_gpus(FakeAmdSmi()).gpus
+def test_gpus_are_listed_with_what_the_driver_reports():
+    bindings = nvml(count=2)
+    first, second = nvidia_gpus(bindings).gpus
+    assert (first.index, second.index) == (0, 1)
+    assert (first.architecture, first.driver) == ("sm_90", "575.57")
+    assert (first.memory_bytes, first.power_limit_w) == (150_754_820_096, 700.0)
+    assert bindings.called[-1] == "nvmlShutdown"
+    [hidden] = nvidia_gpus(nvml("nvmlDeviceGetMemoryInfo")).gpus
+    assert (hidden.memory_bytes, hidden.power_limit_w) == (None, 700.0)
+    [virtual] = nvidia_gpus(nvml("nvmlDeviceGetPowerManagementLimit")).gpus
+    assert virtual.power_limit_w is None
+    [gpu] = amd_gpus(amdsmi()).gpus
     assert (gpu.kind, gpu.name, gpu.architecture) == ("hip", "AMD Instinct MI300X", "gfx942")
 
 
 @pytest.mark.parametrize(
-    ("amdsmi", "reason"),
+    ("listed", "bindings", "reason"),
     [
-        (FakeAmdSmi(failing="amdsmi_init"), "amdsmi does not start"),
-        (FakeAmdSmi(failing="amdsmi_get_gpu_asic_info"), "amdsmi cannot list"),
-        (FakeAmdSmi(0), "the driver shows no AMD GPU"),
+        (nvidia_gpus, nvml("nvmlInit"), "does not start"),
+        (nvidia_gpus, nvml("nvmlDeviceGetName"), "cannot list"),
+        (nvidia_gpus, nvml(count=0), "no NVIDIA GPU"),
+        (amd_gpus, amdsmi("amdsmi_init"), "does not start"),
+        (amd_gpus, amdsmi("amdsmi_get_gpu_asic_info"), "cannot list"),
+        (amd_gpus, amdsmi(count=0), "no AMD GPU"),
     ],
 )
-def test_no_amd_gpu_has_a_reason_and_a_next_step(amdsmi, reason):
-    found = amd_gpus(amdsmi)
+def test_no_gpu_has_a_reason_and_a_next_step(listed, bindings, reason):
+    found = listed(bindings)
     assert found.gpus == ()
-    assert found.reason.startswith(reason)
+    assert reason in found.reason
     assert found.next_step
 
 
 @pytest.mark.parametrize(
-    ("error", "nvidia", "amd"),
-    [
-        (ImportError("x"), "the NVML bindings are not installed", "amdsmi is not installed"),
-        (KeyError("libamd_smi.so"), None, "amdsmi does not load"),
-    ],
+    ("bindings", "error"),
+    [(nvidia_gpus, ImportError), (amd_gpus, ImportError), (amd_gpus, KeyError("libamd_smi.so"))],
 )
-def test_bindings_that_do_not_import_are_a_reason(monkeypatch, error, nvidia, amd):
-    def fail(name):
-        raise error
-
-    monkeypatch.setattr("gemmetry.hardware.detect.importlib.import_module", fail)
-    if nvidia is not None:
-        assert nvidia_gpus().reason == nvidia
-    assert amd_gpus().reason.startswith(amd)
+def test_bindings_that_do_not_import_are_a_reason(monkeypatch, bindings, error):
+    monkeypatch.setattr("gemmetry.hardware.detect.importlib.import_module", Mock(side_effect=error))
+    found = bindings()
+    assert ("not installed" in found.reason) is (error is ImportError)
+    assert found.reason
 
 
 def test_this_machine_is_described():
-    found = capture_environment({"numpy": "1.2.3"})
-    assert found.hostname
-    assert found.cpu
-    assert found.cpu_count >= 1
+    class Version(str):
+        """The class of torch's version; what is stored is plain text."""
+
+    found = capture_environment({"numpy": Version("1.2.3")})
+    assert found.hostname and found.cpu and found.cpu_count >= 1
     assert found.packages == {"gemmetry": gemmetry.__version__, "numpy": "1.2.3"}
+    assert type(found.packages["numpy"]) is str
     assert found.id == capture_environment({"numpy": "1.2.3"}).id
     assert found.id != capture_environment({"numpy": "1.2.4"}).id
 
 
-def test_two_cards_of_one_model_are_two_environments(monkeypatch):
-    def here(uuid):
-        gpus = GpuList((GpuFacts(kind="cuda", index=0, name="NVIDIA H200", uuid=uuid),), "", "")
-        monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
+def test_cards_of_one_model_differ_in_what_is_known_of_them(monkeypatch):
+    def here(uuid="GPU-1", **facts):
+        gpu = GpuFacts(kind="cuda", index=0, name="NVIDIA H200", uuid=uuid, **facts)
+        monkeypatch.setattr(environment, "nvidia_gpus", lambda: GpuList((gpu,), "", ""))
         return capture_environment({})
 
-    one, other = here("GPU-1"), here("GPU-2")
-    assert one.devices == other.devices == ("NVIDIA H200",)
-    assert one.differences(other) == ["device_ids: GPU-1 vs GPU-2"]
-
-
-def test_memory_and_power_limits_are_part_of_the_environment_where_they_are_known(monkeypatch):
-    def here(**facts):
-        gpus = GpuList((GpuFacts(kind="cuda", index=0, name="NVIDIA H200", **facts),), "", "")
-        monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
-        return capture_environment({})
-
-    full, less, unknown = (
-        here(memory_bytes=150 * 10**9, power_limit_w=700.0),
-        here(memory_bytes=150 * 10**9, power_limit_w=500.0),
-        here(),
-    )
-    assert full.power_limits_w == (700.0,)
-    assert full.device_memory_bytes == (150 * 10**9,)
+    unknown, other = here(), here("GPU-2")
+    assert unknown.devices == other.devices == ("NVIDIA H200",)
+    assert unknown.differences(other) == ["device_ids: GPU-1 vs GPU-2"]
+    full, less = (here(memory_bytes=150 * 10**9, power_limit_w=limit) for limit in (700.0, 500.0))
+    assert (full.power_limits_w, full.device_memory_bytes) == ((700.0,), (150 * 10**9,))
     assert (unknown.power_limits_w, unknown.device_memory_bytes) == ((), ())
     assert full.id != less.id
     assert not full.agrees_with(less)
     assert full.differences(less) == ["power_limits_w: 700.0 vs 500.0"]
-    assert full.agrees_with(unknown), "an environment that was stored before limits were read"
-    assert unknown.agrees_with(full)
-
-
-def test_versions_are_stored_as_plain_text():
-    class Version(str):
-        """The class of torch's version."""
-
-    packages = capture_environment({"torch": Version("2.13.0")}).packages
-    assert type(packages["torch"]) is str
+    # An environment that was stored before limits were read.
+    assert full.agrees_with(unknown) and unknown.agrees_with(full)
 
 
 def test_only_variables_that_change_speed_are_kept_and_no_secrets():
@@ -361,55 +283,41 @@ def test_revision_of_a_repository(tmp_path, monkeypatch):
     assert int(clean, 16) > 0
     (repository / "file").write_text("2")
     assert git_revision(repository) == f"{clean}-dirty"
-
-
-def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_revision(tmp_path) == ""
+    assert git_revision(repository) == "", "without git"
 
 
-def make(root, *names):
-    for name in names:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+NVIDIA = ("dev/nvidiactl", "dev/nvidia0", "dev/nvidia7", "dev/nvidia-uvm")
 
 
 @pytest.mark.parametrize(
     ("files", "has_gpu", "is_amd", "count"),
     [
         ((), False, False, 0),
-        (("dev/nvidiactl", "dev/nvidia0", "dev/nvidia7", "dev/nvidia-uvm"), True, False, 2),
+        (NVIDIA, True, False, 2),
         (("dev/kfd",), True, True, 0),
-        (("dev/kfd", "dev/nvidiactl", "dev/nvidia0"), True, False, 1),
+        (("dev/kfd", *NVIDIA), True, False, 2),
     ],
 )
-def test_drivers_and_devices(tmp_path, files, has_gpu, is_amd, count):
-    make(tmp_path, *files)
-    assert has_gpu_driver(tmp_path) is has_gpu
-    assert has_amd_driver(tmp_path) is is_amd
-    assert gpu_count(tmp_path, {}) == count
+def test_drivers_and_devices(host_tree, files, has_gpu, is_amd, count):
+    for name in files:
+        host_tree.write(name, "")
+    assert has_gpu_driver(host_tree.root) is has_gpu
+    assert has_amd_driver(host_tree.root) is is_amd
+    assert gpu_count(host_tree.root, {}) == count
 
 
-def test_gpus_of_amd_are_the_nodes_with_simds(tmp_path):
+def test_gpus_of_amd_are_the_nodes_with_simds(host_tree):
     for number, simds in enumerate((0, 1216, 1216)):
         name = f"sys/class/kfd/kfd/topology/nodes/{number}/properties"
-        make(tmp_path, name)
-        (tmp_path / name).write_text(f"cpu_cores_count 0\nsimd_count {simds}\n")
-    assert gpu_count(tmp_path, {}) == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "count"),
-    [
-        ("CUDA_VISIBLE_DEVICES", "0,2,5", 3),
-        ("CUDA_VISIBLE_DEVICES", "", 0),
-        ("HIP_VISIBLE_DEVICES", "1", 1),
-    ],
-)
-def test_visible_devices(tmp_path, name, value, count):
-    make(tmp_path, "dev/nvidia0", "dev/nvidia1", "dev/nvidia2", "dev/nvidia3")
-    assert gpu_count(tmp_path, {name: value}) == count
+        host_tree.write(name, f"cpu_cores_count 0\nsimd_count {simds}")
+    assert gpu_count(host_tree.root, {}) == 2
+    for environ, count in (
+        ({"CUDA_VISIBLE_DEVICES": "0,2,5"}, 3),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"HIP_VISIBLE_DEVICES": "1"}, 1),
+    ):
+        assert gpu_count(host_tree.root, environ) == count
 
 
 def test_only_tools_that_are_installed_and_succeed_are_quoted():

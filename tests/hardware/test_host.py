@@ -41,13 +41,10 @@ def _meminfo(tree):
     tree.write("proc/meminfo", f"MemTotal: {TOTAL_KIB} kB\nMemAvailable:   {AVAILABLE_KIB} kB")
 
 
-def test_processors_are_those_of_the_affinity(tmp_path, monkeypatch):
+def test_processors_are_those_of_the_affinity_or_all(tmp_path, monkeypatch):
     _may_run_on(monkeypatch, {7, 3})
     assert usable_cpus() == [3, 7]
     assert usable_cores(tmp_path) == 2
-
-
-def test_without_an_affinity_every_processor_is_usable(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     assert usable_cpus() == [0, 1, 2]
@@ -58,7 +55,6 @@ def test_without_an_affinity_every_processor_is_usable(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("own", "files", "expected"),
     [
-        ("0::/box/job", {"box/job/cpu.max": "max 100000"}, 8),
         ("0::/box/job", {"box/job/cpu.max": "200000 100000"}, 2),
         ("0::/box/job", {"box/job/cpu.max": "max 100000", "box/cpu.max": "250000 100000"}, 3),
         ("0::/box/job", {"box/job/cpu.max": "1000 100000"}, 1),
@@ -86,6 +82,8 @@ def test_a_control_group_that_grants_less_time_counts(host_tree, own, files, exp
 
 
 def test_threads_of_one_core_are_one_core(host_tree, monkeypatch):
+    assert physical_cores(host_tree.root) == 8
+    assert core_of(5, host_tree.root) == "5"
     for cpu in range(4):  # two cores of two threads, then four of one: a hybrid processor
         host_tree.siblings(cpu, "0-1" if cpu < 2 else "2-3")
     for cpu in range(4, 8):
@@ -99,11 +97,6 @@ def test_threads_of_one_core_are_one_core(host_tree, monkeypatch):
     assert physical_cores(host_tree.root) == 2, "the time of two spread over three"
 
 
-def test_unknown_cores_count_one_each(tmp_path):
-    assert physical_cores(tmp_path) == 8
-    assert core_of(5, tmp_path) == "5"
-
-
 def test_every_distinct_last_cache_counts(host_tree, monkeypatch):
     for cpu in range(8):  # one chiplet with stacked cache, one without
         host_tree.cache(cpu, 0, 1, "48K", str(cpu), "Data")
@@ -112,11 +105,17 @@ def test_every_distinct_last_cache_counts(host_tree, monkeypatch):
         host_tree.cache(cpu, 3, 3, "96M" if cpu < 4 else "32768K", "0-3" if cpu < 4 else "4-7")
     assert sorted(last_level_caches(host_tree.root)) == [32 * MIB, 96 * MIB]
     assert last_level_cache_bytes(host_tree.root) == 128 * MIB
+    # They are read once.
+    monkeypatch.setattr(host, "read_text", lambda path: pytest.fail(f"{path} is read again"))
+    assert sum(last_level_caches(host_tree.root)) == 128 * MIB
+    monkeypatch.setattr(host, "read_text", read_text)
     _may_run_on(monkeypatch, {5, 6})
     assert last_level_caches(host_tree.root) == (32 * MIB,)
 
 
 def test_cores_without_a_third_cache_end_at_their_second(host_tree):
+    assert last_level_caches(host_tree.root / "none") == ()
+    assert last_level_cache_bytes(host_tree.root / "none") == FALLBACK_CACHE_BYTES
     for cpu in range(8):
         host_tree.cache(cpu, 2, 2, "2M", str(cpu) if cpu < 4 else "4-7")
         if cpu < 4:
@@ -138,22 +137,15 @@ def test_a_file_that_makes_no_sense_is_left_out(host_tree, level, size):
     assert last_level_caches(host_tree.root) == (MIB,)
 
 
-def test_without_sysfs_the_stated_cache_is_assumed(tmp_path):
-    assert last_level_caches(tmp_path) == ()
-    assert last_level_cache_bytes(tmp_path) == FALLBACK_CACHE_BYTES
-
-
 @pytest.mark.parametrize(
     ("own", "file", "limit", "expected"),
     [
-        ("0::/box", "box/memory.max", "1073741824", 2**30),
         ("0::/box", "box/memory.max", "max", TOTAL_KIB * 1024),
         ("0::/box/job", "box/memory.max", "1073741824", 2**30),
         ("0::/of/the/host", "memory.max", "1073741824", 2**30),
         ("4:memory:/j", "memory/j/memory.limit_in_bytes", "2147483648", 2**31),
         ("4:memory:/of/the/host", "memory/memory.limit_in_bytes", "2147483648", 2**31),
         ("4:memory:/j", "memory/j/memory.limit_in_bytes", V1_NO_LIMIT, TOTAL_KIB * 1024),
-        ("7:blkio:/j", "other", "1", TOTAL_KIB * 1024),
         ("", "other", "1", TOTAL_KIB * 1024),
     ],
 )  # fmt: skip
@@ -164,59 +156,30 @@ def test_memory_is_limited_by_the_control_group(host_tree, own, file, limit, exp
     assert total_memory_bytes(host_tree.root) == expected
 
 
-def test_free_memory_is_mem_available_without_a_group(host_tree):
-    _meminfo(host_tree)
-    assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
-
-
 @pytest.mark.parametrize(
-    ("line", "folder", "limit_file", "used_file", "droppable"),
+    ("line", "folder", "limit_file", "used_file", "droppable", "no_limit"),
     [
-        ("0::/job/step", "job", "memory.max", "memory.current", "inactive_file"),
+        ("0::/job/step", "job", "memory.max", "memory.current", "inactive_file", "max"),
         ("4:cpu,memory:/job", "memory/job", "memory.limit_in_bytes", "memory.usage_in_bytes",
-         "total_inactive_file"),
+         "total_inactive_file", V1_NO_LIMIT),
     ],
 )  # fmt: skip
 def test_free_memory_obeys_the_group_and_those_above(
-    host_tree, line, folder, limit_file, used_file, droppable
+    host_tree, line, folder, limit_file, used_file, droppable, no_limit
 ):
     _meminfo(host_tree)
     host_tree.write("proc/self/cgroup", f"3:cpuset:/\n{line}")
     group = f"sys/fs/cgroup/{folder}"
+    assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
     host_tree.write(f"{group}/{limit_file}", "1000000")
     host_tree.write(f"{group}/{used_file}", "400000")
     assert free_memory_bytes(host_tree.root) == 600000
     host_tree.write(f"{group}/memory.stat", f"anon 7\n{droppable} 100000\nother 3")
     assert free_memory_bytes(host_tree.root) == 700000, "what files left behind can be dropped"
-    host_tree.write(f"{group}/{limit_file}", "max")
-    assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
-
-
-def test_what_a_group_without_a_limit_holds_is_not_summed_up(host_tree, monkeypatch):
-    _meminfo(host_tree)
-    host_tree.write("proc/self/cgroup", "4:memory:/job")
-    host_tree.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", V1_NO_LIMIT)
-    host_tree.write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", V1_NO_LIMIT)
-    read = []
-    monkeypatch.setattr(host, "read_text", lambda path: read.append(path.name) or read_text(path))
-    assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
-    assert "memory.limit_in_bytes" in read
-    assert not {"memory.stat", "memory.usage_in_bytes"} & set(read)
-
-
-def test_caches_are_read_once(host_tree, monkeypatch):
-    host_tree.cache(0, 3, 3, "16M", "0-7")
-    assert last_level_caches(host_tree.root) == (16 * MIB,)
-    monkeypatch.setattr(host, "read_text", lambda path: pytest.fail(f"{path} is read again"))
-    assert last_level_caches(host_tree.root) == (16 * MIB,)
-
-
-def test_a_group_above_its_limit_leaves_nothing(host_tree):
-    _meminfo(host_tree)
-    host_tree.write("proc/self/cgroup", "0::/")
-    host_tree.write("sys/fs/cgroup/memory.max", "10")
-    host_tree.write("sys/fs/cgroup/memory.current", "20")
+    host_tree.write(f"{group}/{limit_file}", "10")
     assert free_memory_bytes(host_tree.root) == 0
+    host_tree.write(f"{group}/{limit_file}", no_limit)
+    assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
 
 
 def test_without_procfs_physical_memory_counts_and_half_of_it_as_free(tmp_path, monkeypatch):

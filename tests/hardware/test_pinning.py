@@ -15,14 +15,11 @@ from gemmetry.hardware.host import (
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(host_tree):
     """Four cores of two threads: 0 and 4, 1 and 5, ..."""
     for processor in range(8):
-        topology = tmp_path / f"sys/devices/system/cpu/cpu{processor}/topology"
-        topology.mkdir(parents=True)
-        core = processor % 4
-        (topology / "thread_siblings_list").write_text(f"{core},{core + 4}\n")
-    return tmp_path
+        host_tree.siblings(processor, f"{processor % 4},{processor % 4 + 4}")
+    return host_tree.root
 
 
 @pytest.mark.parametrize(
@@ -37,30 +34,15 @@ def root(tmp_path):
 )
 def test_each_core_gets_a_thread_before_one_gets_two(root, threads, usable, expected):
     assert choose_processors(threads, usable, root) == expected
+    assert choose_processors(2, (0, 4, 9), root / "none") == (0, 4), "unknown cores count one each"
 
 
-def test_unknown_cores_count_one_each(tmp_path):
-    assert choose_processors(2, (3, 5, 9), tmp_path) == (3, 5)
-
-
-def test_every_thread_is_held_to_them(root, tmp_path, monkeypatch):
-    held = {}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _task: set(range(8)), raising=False)
-    monkeypatch.setattr(os, "sched_setaffinity", held.__setitem__, raising=False)
-    tasks = tmp_path / "tasks"
-    for name in ("12", "13"):
-        (tasks / name).mkdir(parents=True)
+def test_every_thread_is_held_to_them_but_those_that_ended(root, threads):
+    make, _masks, calls = threads
+    tasks = make(t12=1, t13=1, t15=1)
     assert pin_process(2, root, tasks) == (0, 1)
-    assert held == {12: (0, 1), 13: (0, 1)}
-
-
-def test_a_thread_that_ended_is_not_an_error(root, tmp_path, monkeypatch):
-    def gone(_task, _processors):
-        raise ProcessLookupError
-
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _task: {0}, raising=False)
-    monkeypatch.setattr(os, "sched_setaffinity", gone, raising=False)
-    assert pin_process(1, root, tmp_path / "none") == (0,)
+    assert sorted(calls) == [(12, {0, 1}), (13, {0, 1})]
+    assert pin_process(1, root, tasks / "none") == (0,)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +100,8 @@ def test_bound_threads_stay_and_ended_ones_are_not_an_error(threads):
     make(t15=99_000)
     calls.clear()
     assert spread_threads({}, tasks) == 0
-
-
-def test_there_are_no_more_moves_than_processors(threads):
-    make, _masks, _calls = threads
-    tasks = make(**{f"t{number}": 1_000 for number in range(20, 32)})
-    assert spread_threads({}, tasks) == 8
+    make(**{f"t{number}": 1_000_000 for number in range(20, 32)})
+    assert spread_threads({}, tasks) == 8, "no more than processors"
     assert spread_threads({}, tasks / "none") == 0
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -21,18 +22,13 @@ def _operation(name):
     return split_dispatch_name(name)[0]
 
 
-def test_a_large_product_is_bound_by_compute():
+def test_a_large_product_is_bound_by_compute_and_a_thin_one_by_memory():
     found = roofline(H200, _operation("matmul_8192x8192x8192_bf16t_bf16t_bf16t"))
-    assert found is not None
     assert found.attainable_flops_per_s == found.peak_flops_per_s == 989.4e12
     assert found.peak_bytes_per_s == 4.8e12
     assert "H200" in found.source
-
-
-def test_a_thin_product_is_bound_by_memory():
     operation = _operation("matmul_1x8192x8192_bf16t_bf16t_bf16t")
     found = roofline(H200, operation)
-    assert found is not None
     assert found.attainable_flops_per_s == pytest.approx(
         operation.flops / operation.bytes * 4.8e12, rel=1e-12
     )
@@ -53,7 +49,6 @@ def test_a_thin_product_is_bound_by_memory():
 )
 def test_each_format_has_its_rate(operands, teraflops):
     found = roofline(H200, _operation(f"matmul_4096x4096x4096_{operands}"))
-    assert found is not None
     assert found.peak_flops_per_s == teraflops * 1e12
 
 
@@ -61,52 +56,64 @@ def test_boards_that_halve_the_f32_accumulator_have_two_rates():
     target = Target(TargetKind.CUDA, "sm_89", 0, "NVIDIA GeForce RTX 4090")
     wide = roofline(target, _operation("matmul_4096x4096x4096_f16t_f16t_f16t"))
     narrow = roofline(target, _operation("matmul_4096x4096x4096_f16t_f16t_f16t_accf16"))
-    assert wide is not None
-    assert narrow is not None
     assert narrow.peak_flops_per_s == pytest.approx(2 * wide.peak_flops_per_s, rel=0.01)
 
 
-def test_no_roofline_rather_than_that_of_something_else():
-    operation = _operation("matmul_64x64x64_f16t_f16t_f16t")
-    assert roofline(Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H900"), operation) is None
-    assert roofline(Target(TargetKind.CUDA, "sm_90", None), operation) is None, "several products"
-    assert roofline(Target(TargetKind.NULL), operation) is None
-    v100 = Target(TargetKind.CUDA, "sm_70", 0, "Tesla V100-SXM2-16GB")
-    assert roofline(v100, _operation("matmul_64x64x64_bf16t_bf16t_bf16t")) is None
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H900"),
+        Target(TargetKind.CUDA, "sm_90", None),  # several products
+        Target(TargetKind.NULL),
+        Target(TargetKind.CUDA, "sm_70", 0, "Tesla V100-SXM2-16GB"),
+        Target(TargetKind.CPU),
+    ],
+)
+def test_no_roofline_rather_than_that_of_something_else(monkeypatch, target):
+    monkeypatch.setattr(module, "_facts", lambda: CpuFacts(name="x"))
+    assert roofline(target, _operation("matmul_64x64x64_bf16t_bf16t_bf16t")) is None
+    assert device_of(Target(TargetKind.CUDA, "sm_75", None)).name == "T4", "the only product"
 
 
-def test_an_architecture_with_one_product_is_enough():
-    found = device_of(Target(TargetKind.CUDA, "sm_75", None))
-    assert found is not None
-    assert found.name == "T4"
-
-
-def test_cpu_without_and_with_measured_bandwidth(monkeypatch):
-    monkeypatch.setattr(module, "_facts", lambda: ZEN5)
+def test_cpu_without_and_with_measured_bandwidth_and_with_a_cache_that_is_large(monkeypatch):
     cpu, operation = Target(TargetKind.CPU), _operation("matmul_1x4096x4096_f32t_f32t_f32t")
-    plain = roofline(cpu, operation)
-    assert plain is not None
-    assert plain.attainable_flops_per_s == plain.peak_flops_per_s == 2 * 5.0e9 * 64
-    assert plain.peak_bytes_per_s is None
-    assert "memory bandwidth was not measured" in plain.source
-    measured = roofline(cpu, operation, host_bytes_per_s=40e9)
-    assert measured is not None
-    assert measured.attainable_flops_per_s == operation.flops / operation.bytes * 40e9
-    assert measured.source.endswith("; 40.0 GB/s by a numpy triad on this machine")
-
-
-def test_memory_does_not_bound_what_fits_into_the_cache(monkeypatch):
-    cpu, operation = Target(TargetKind.CPU), _operation("matmul_1x4096x4096_f32t_f32t_f32t")
-    for caches, fits in ((1, False), (3, True)):
+    of_memory = operation.flops / operation.bytes * 40e9
+    peak = 2 * 5.0e9 * 64
+    for bandwidth, caches, attainable, source in (
+        (None, 0, peak, "memory bandwidth was not measured"),
+        (40e9, 0, of_memory, "; 40.0 GB/s by a numpy triad on this machine"),
+        (40e9, 1, of_memory, "; 40.0 GB/s"),
+        (40e9, 3, peak, "fit into the last-level cache (101 MB)"),
+    ):
         facts = dataclasses.replace(ZEN5, last_level_caches=(32 * 2**20,) * caches)
         monkeypatch.setattr(module, "_facts", lambda facts=facts: facts)
-        found = roofline(cpu, operation, host_bytes_per_s=40e9)
-        assert found is not None
-        assert (found.attainable_flops_per_s == found.peak_flops_per_s) is fits
-        assert ("fit into the last-level cache (101 MB)" in found.source) is fits
+        found = roofline(cpu, operation, host_bytes_per_s=bandwidth)
+        assert found.attainable_flops_per_s == attainable
+        assert found.peak_flops_per_s == peak
+        assert found.peak_bytes_per_s == (bandwidth if attainable == of_memory else None)
+        assert source in found.source
 
 
-def test_cpu_of_unknown_peak_has_no_roofline(monkeypatch):
-    monkeypatch.setattr(module, "_facts", lambda: CpuFacts(name="x"))
-    operation = _operation("matmul_64x64x64_f32t_f32t_f32t")
-    assert roofline(Target(TargetKind.CPU), operation) is None
+@pytest.fixture
+def _fresh():
+    module.measure_host_bandwidth.cache_clear()
+    yield
+    module.measure_host_bandwidth.cache_clear()
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_triad_moves_six_arrays_and_is_measured_once(monkeypatch):
+    workers, clock = module.cpu_facts().physical_cores, itertools.count(0.0, 0.5)
+    monkeypatch.setattr(module, "_MIN_BYTES", 2**20)
+    monkeypatch.setattr(module, "_MAX_BYTES", 2**20)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
+    expected = 6 * 8 * (2**20 // 8 // workers) * workers / 0.5
+    assert module.measure_host_bandwidth() == expected
+    monkeypatch.setattr(module, "_triad", lambda _arrays: pytest.fail("measured again"))
+    assert module.measure_host_bandwidth() == expected
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_too_little_memory_gives_no_bandwidth(monkeypatch):
+    monkeypatch.setattr(module, "total_memory_bytes", lambda: 2**20)
+    assert module.measure_host_bandwidth() is None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gemmetry.formats.kineto import read_kineto
@@ -42,15 +43,10 @@ class Recording:
         self.kernel("Memset (Device)", start, duration, category="gpu_memset", **args)
 
     def call(
-        self,
-        correlation: int,
-        start: int,
-        duration: int = 5,
-        *,
-        name: str = "cudaLaunchKernel",
-        thread: int = 1,
-        **args: Any,
+        self, correlation: int, start: int, duration: int = 5, *, thread: int = 1, **args: Any
     ) -> None:
+        """Args: name, and others by their names there."""
+        name = args.pop("name", "cudaLaunchKernel")
         recorded = {"correlation": correlation, **args}
         self._add("cuda_runtime", name, start, duration, thread, recorded)
 
@@ -90,15 +86,9 @@ class Recording:
         return Trace(Path(name), rows)
 
     def _add(
-        self,
-        category: str,
-        name: str,
-        start: int,
-        duration: int,
-        thread: int,
-        args: Any,
+        self, category: str, name: str, start: int, duration: int, thread: int, args: Any,
         process: int = 1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         pid = f"{self.process}{process}" if self.process else process
         recorded = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread}
         rest = json.dumps(recorded)
@@ -108,6 +98,12 @@ class Recording:
 
 def _microseconds(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches of this user are in a folder of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
 
 
 @functools.cache
@@ -146,9 +142,8 @@ def made_rank(
     """A trace of one rank, in the folder ``job``."""
     numbered = tuple(dataclasses.replace(one, row=i) for i, one in enumerate(collectives))
     span = (
-        (min(one.start_ns for one in numbered), max(one.end_ns for one in numbered))
-        if numbered
-        else (0, 0)
+        min((one.start_ns for one in numbered), default=0),
+        max((one.end_ns for one in numbered), default=0),
     )
     usual: dict[str, Any] = {
         "file": Path(f"job/rank{rank}.json"), "rank": rank, "rank_source": "trace",
@@ -160,11 +155,35 @@ def made_rank(
 
 @pytest.fixture(scope="session")
 def collective() -> Callable[..., Collective]:
-    """:func:`made_collective`."""
     return made_collective
 
 
 @pytest.fixture(scope="session")
 def rank() -> Callable[..., RankTrace]:
-    """:func:`made_rank`."""
     return made_rank
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Callable[..., tuple[np.ndarray, np.ndarray, list[RankTrace]]]:
+    """Starts and ends (a row for each collective), and traces of ranks that arrive at random and
+    end within 3 us. Those of a rank begin with the collective `begins`, by a clock that is
+    `shifts` ns ahead; `of` gives what else is recorded of a collective, `more` of a rank."""
+
+    def make(seed, count, world, *, shifts, begins, of, more=lambda r: {}):
+        rng = np.random.default_rng(seed)
+        group = Group("0", tuple(range(world)), world)
+        starts = np.cumsum(rng.integers(2_000_000, 9_000_000, count))[:, None] + rng.integers(
+            0, 1_500_000, (count, world)
+        )
+        ends = starts.max(axis=1)[:, None] + 200_000 + rng.integers(0, 3000, (count, world))
+        traces = []
+        for r in range(world):
+            ones = [
+                made_collective(group=group, start_ns=int(starts[i, r] + shifts[r]),
+                                duration_ns=int(ends[i, r] - starts[i, r]), **of(i, r))
+                for i in range(begins[r], count)
+            ]  # fmt: skip
+            traces.append(made_rank(r, ones, **more(r)))
+        return starts, ends, traces
+
+    return make

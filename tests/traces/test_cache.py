@@ -6,6 +6,7 @@ import io
 import os
 import random
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,12 +16,8 @@ from gemmetry.formats.kineto import read_kineto
 from gemmetry.traces import reading as cache
 from gemmetry.traces.reading import CACHE_SUFFIX, cache_folder, cache_key, clear_cache, load, save
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 SAMPLE = Path(__file__).parents[1] / "data" / "traces" / "h200_fsdp_rank1of4_part.pt.trace.json.gz"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
 
 
 @pytest.fixture
@@ -46,55 +43,40 @@ def assert_equal(left: TraceRows, right: TraceRows) -> None:
             continue
         for inner in dataclasses.fields(a):
             x, y = getattr(a, inner.name), getattr(b, inner.name)
-            assert np.array_equal(x, y), inner.name
             assert (x.dtype, x.shape) == (y.dtype, y.shape), inner.name
+            assert np.array_equal(x, y), inner.name
 
 
-def test_what_was_saved_is_loaded(trace, rows):
+def test_what_was_saved_is_loaded_by_its_user_alone(trace, rows):
+    place = trace.with_name(trace.name + CACHE_SUFFIX)
     key = cache_key([trace])
-    assert key is not None
     assert load(trace, key) is None
-    assert save(trace, key, rows) == trace.with_name(trace.name + CACHE_SUFFIX)
-    found = load(trace, key)
-    assert found is not None
-    assert_equal(found, rows)
-    assert [p.name for p in trace.parent.iterdir()] == [
-        "trace.json.gz",
-        f"trace.json.gz{CACHE_SUFFIX}",
-    ]
-
-
-def test_a_trace_without_rows(trace):
-    empty = read_kineto(io.BytesIO(b'{"traceEvents": []}'))
-    save(trace, "key", empty)
-    assert_equal(load(trace, "key"), empty)
+    for saved in (rows, read_kineto(io.BytesIO(b'{"traceEvents": []}'))):
+        assert save(trace, key, saved) == place
+        assert_equal(load(trace, key), saved)
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert sorted(trace.parent.iterdir()) == [trace, place]
 
 
 def test_the_key_knows_size_time_beginning_end_and_version(trace, monkeypatch):
-    key = cache_key([trace])
+    keys = [cache_key([trace])]
     content = bytearray(SAMPLE.read_bytes())
     status = trace.stat()
-    seen = {key}
 
-    def changed() -> str | None:
-        found = cache_key([trace])
-        assert found not in seen
-        seen.add(found)
-        return found
+    def write(later: int = 0) -> None:
+        trace.write_bytes(content)
+        os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns + later))
+        keys.append(cache_key([trace]))
 
     for place in (5, len(content) - 1):
         content[place] ^= 1
-        trace.write_bytes(content)
-        os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns))
-        changed()
-    os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    changed()
-    trace.write_bytes(content + b"x")
-    os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns))
-    changed()
+        write()
+    write(later=1)
+    content += b"x"
+    write()
     monkeypatch.setattr(cache, "READER_VERSION", cache.READER_VERSION + 1)
-    changed()
-    assert cache_key([trace, SAMPLE]) not in seen
+    keys += [cache_key([trace]), cache_key([trace, SAMPLE])]
+    assert len(set(keys)) == 7
     assert cache_key([trace.with_name("none")]) is None
 
 
@@ -134,91 +116,62 @@ def test_a_folder_that_cannot_be_written_to(trace, rows, monkeypatch):
     assert list(trace.parent.iterdir()) == [trace]
 
 
-def test_nowhere_to_write(trace, rows, monkeypatch):
-    def refuse(*_args: object) -> int:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "open", refuse)
+@pytest.mark.parametrize(("place", "function"), [(os, "open"), (Path, "replace")])
+def test_a_write_that_fails_leaves_nothing_behind(trace, rows, monkeypatch, place, function):
+    monkeypatch.setattr(place, function, Mock(side_effect=OSError("disk full")))
     assert save(trace, "key", rows) is None
-
-
-def test_only_its_user_may_read_a_cache(trace, rows):
-    place = save(trace, "key", rows)
-    assert place.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_write_that_fails_leaves_nothing_behind(trace, rows, monkeypatch):
-    def refuse(*args: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    assert save(trace, "key", rows) is None
+    monkeypatch.undo()
     assert list(trace.parent.iterdir()) == [trace]
-    # But for the list of caches, which a cache is noted in before it is written.
-    assert [path.name for path in cache_folder().iterdir()] == ["beside.txt"]
 
 
-@pytest.mark.parametrize("written", [0, 20, 5000, 20_000])
+@pytest.mark.parametrize("written", [0, 20, 20_000])
 def test_a_process_killed_while_writing_leaves_no_cache_but_one_to_clear(trace, rows, written):
-    def killed(place: Path) -> None:
-        # SIGKILL leaves no time to clean up; only what was flushed is there.
-        whole = save(trace, "key", rows)
-        assert whole is not None
-        content = whole.read_bytes()
-        whole.unlink()
-        place.write_bytes(content[:written])
-
-    left = trace.with_name(f".tmpabcd{CACHE_SUFFIX}")
-    killed(left)
+    """SIGKILL leaves no time to clean up; only what was flushed is there."""
+    whole = save(trace, "key", rows)
+    content = whole.read_bytes()
+    whole.unlink()
+    trace.with_name(f".tmpabcd{CACHE_SUFFIX}").write_bytes(content[:written])
     assert load(trace, "key") is None
     assert clear_cache() == (1, written)
     assert list(trace.parent.iterdir()) == [trace]
-
-
-def _made_up(rows: TraceRows, **columns: object) -> TraceRows:
-    return dataclasses.replace(rows, gpu=dataclasses.replace(rows.gpu, **columns))
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda gpu: {"name": gpu.name + 10**6},
-        lambda gpu: {"name": gpu.name - 10**6},
         lambda gpu: {"collective": gpu.collective + 10**6},
         lambda gpu: {"duration_ns": -gpu.duration_ns - 1},
         lambda gpu: {"duration_ns": gpu.duration_ns + 2**60},
+        lambda gpu: {"name": gpu.name - 10**6},
         lambda gpu: {"start_ns": gpu.start_ns[:-1]},
         lambda gpu: {"start_ns": gpu.start_ns.astype(np.float64)},
         lambda gpu: {"grid": gpu.grid[:, :2]},
     ],
 )
 def test_a_forged_cache_is_rejected(trace, rows, change):
-    save(trace, "key", _made_up(rows, **change(rows.gpu)))
+    gpu = dataclasses.replace(rows.gpu, **change(rows.gpu))
+    save(trace, "key", dataclasses.replace(rows, gpu=gpu))
     assert load(trace, "key") is None
 
 
-def test_only_a_file_is_a_cache(trace):
-    others = trace.with_name(f"trace.json.gz{CACHE_SUFFIX}")
-    os.mkfifo(others)
-    assert load(trace, "key") is None
-    assert clear_cache([trace.parent]) == (0, 0)
-    others.unlink()
-    others.mkdir()
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_only_a_file_is_a_cache(trace, make):
+    make(trace.with_name(trace.name + CACHE_SUFFIX))
     assert load(trace, "key") is None
     assert clear_cache([trace.parent]) == (0, 0)
 
 
-def test_a_user_without_a_home_has_no_folder(trace, rows, monkeypatch):
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", homeless)
-    assert save(trace, "key", rows) == trace.with_name(f"trace.json.gz{CACHE_SUFFIX}")
+def test_a_user_without_the_variable_or_a_home(trace, rows, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "gemmetry" / "traces"
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("no home directory")))
+    assert save(trace, "key", rows) == trace.with_name(trace.name + CACHE_SUFFIX)
     assert clear_cache([trace])[0] == 1
 
 
-def test_clearing_removes_caches_and_nothing_else(tmp_path, trace, rows):
+def test_clearing_removes_caches_and_nothing_else(tmp_path, trace, rows, monkeypatch):
     others = save(trace, "key", rows)
     foreign = trace.with_name(f"notes{CACHE_SUFFIX}")
     foreign.write_text("mine")
@@ -226,24 +179,14 @@ def test_clearing_removes_caches_and_nothing_else(tmp_path, trace, rows):
     own.write_bytes(others.read_bytes())
     size = others.stat().st_size
     assert clear_cache() == (2, 2 * size)
-    assert not others.exists()
-    assert not own.exists()
-    assert foreign.read_text() == "mine"
+    assert not others.exists() and not own.exists()
     assert clear_cache() == (0, 0)
-
-
-def test_clearing_below_a_folder(trace, rows, monkeypatch, tmp_path):
     save(trace, "key", rows)
     # Created by another user: this user's list does not name it.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    assert clear_cache()[0] == 0
-    assert clear_cache([trace.parent])[0] == 1
-    save(trace, "key", rows)
-    assert clear_cache([trace])[0] == 1
-    assert trace.exists()
-
-
-def test_the_folder_of_a_user_without_the_variable(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "gemmetry" / "traces"
+    assert clear_cache() == (0, 0)
+    for place in (trace.parent, trace):
+        save(trace, "key", rows)
+        assert clear_cache([place]) == (1, size)
+    assert sorted(trace.parent.iterdir()) == [foreign, trace]
+    assert foreign.read_text() == "mine"

@@ -91,7 +91,7 @@ def launchers(events: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
 def work_of(path: Path) -> tuple[int, list[tuple[str, str, int, int]]]:
     """Entries of the file, and (kind, name, start, duration) of all work on GPUs; kernels of
     convolution operators, by the operator's number that they carry, are a kind of their own."""
-    text = path.read_bytes()
+    text, work = path.read_bytes(), []
     document = json.loads(
         gzip.decompress(text) if path.suffix == ".gz" else text, parse_float=str, parse_int=str
     )
@@ -99,32 +99,25 @@ def work_of(path: Path) -> tuple[int, list[tuple[str, str, int, int]]]:
         events = document["traceEvents"]
         has_convolutions = any("conv" in event["name"].lower() for event in events)
         launcher = launchers(events) if has_convolutions else lambda _event: ""
-        return len(document["traceEvents"]), [
-            (
-                "kernel of convolution"
-                if KINDS[event["cat"]] == "kernel"
-                and is_gemm(event["name"])
-                and "conv" in launcher(event).lower()
-                else KINDS[event["cat"]],
-                event["name"],
-                nanoseconds(event["ts"]),
-                nanoseconds(event["dur"]),
-            )
-            for event in document["traceEvents"]
-            if event.get("cat") in KINDS and event["ph"] == "X"
-        ]
-    entries, work = 0, []
+        for event in events:
+            if event.get("cat") in KINDS and event["ph"] == "X":
+                kind, name = KINDS[event["cat"]], event["name"]
+                if kind == "kernel" and is_gemm(name) and "conv" in launcher(event).lower():
+                    kind = "kernel of convolution"
+                work.append((kind, name, nanoseconds(event["ts"]), nanoseconds(event["dur"])))
+        return len(events), work
+    entries = 0
     for process in document["rocprofiler-sdk-tool"]:
         names = {s["kernel_id"]: s["formatted_kernel_name"] for s in process["kernel_symbols"]}
         records = process["buffer_records"]
         entries += sum(map(len, (records[key] for key in ROCPROFV3 if key in records)))
-        for record in records["kernel_dispatch"]:
+        for record in (*records["kernel_dispatch"], *records["memory_copy"]):
+            kind, name = "copy", ""
+            if "dispatch_info" in record:
+                kind = "kernel"
+                name = names[record["dispatch_info"]["kernel_id"]].removesuffix(".kd")
             start, end = int(record["start_timestamp"]), int(record["end_timestamp"])
-            name = names[record["dispatch_info"]["kernel_id"]]
-            work.append(("kernel", name.removesuffix(".kd"), start, end - start))
-        for record in records["memory_copy"]:
-            start, end = int(record["start_timestamp"]), int(record["end_timestamp"])
-            work.append(("copy", "", start, end - start))
+            work.append((kind, name, start, end - start))
     return entries, work
 
 
@@ -200,14 +193,11 @@ def test_every_key_and_all_gemm_time(path, read_real):
         if kind == "kernel" and is_gemm(name):
             of_name.setdefault(name, []).append(duration)
     first = sorted(of_name.items(), key=lambda item: (-sum(item[1]), item[0]))[:10]
-    assert [
-        (
-            gemm["name"],
-            gemm["count"],
-            *(round(1000 * gemm[f"{a}_us"]) for a in ("sum", "min", "max")),
-        )
-        for gemm in recorded["top_gemms"]
-    ] == [(name, len(ns), sum(ns), min(ns), max(ns)) for name, ns in first]
+    tops = zip(recorded["top_gemms"], first, strict=True)
+    for gemm, (name, ns) in tops:
+        assert (gemm["name"], gemm["count"]) == (name, len(ns))
+        times = [round(1000 * gemm[key]) for key in ("sum_us", "min_us", "max_us")]
+        assert times == [sum(ns), min(ns), max(ns)]
 
     # Linked to an operator or not: the rows of `trace gemms` hold all of it.
     by_kernel: dict[str, Counter[str]] = {}

@@ -16,12 +16,8 @@ from gemmetry.formats import events as spool
 from gemmetry.traces import reading
 from gemmetry.traces.reading import CACHE_SUFFIX, find_traces, read_trace
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
 
 
 def large(folder: Path) -> Path:
@@ -66,69 +62,33 @@ def test_zstd(tmp_path):
         read_trace(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "it is empty"),
-        (b"\x00\x01\x02", "it is neither text nor a known format; its first bytes are 00 01 02"),
-        (b'{"a": [1]}', 'without "traceEvents"'),
-        (b'{"schema": "1.1.1", "nodes": []}', "Chakra execution trace"),
-        (b"PK\x03\x04", "a workbook"),
-        (b"\x1f\x8b\x08\x00", "byte 0: the compressed data are cut short"),
-        (b"\x28\xb5\x2f\xfd" + b"\xff" * 50, "byte 0: the compressed data are damaged"),
-        (b'"Correlation_Id","Start_Timestamp"\n1,2\n', "has kernels with their times"),
-        ('{"traceEvents": []}'.encode("utf-16"), "it is text in UTF-16"),
-    ],
-)
-def test_what_is_not_a_trace_is_named_with_the_reason(tmp_path, content, message):
-    if content.startswith(b"\x28"):
-        pytest.importorskip("zstandard")
-    path = tmp_path / "file.json"
-    path.write_bytes(content)
-    with pytest.raises(RequestError, match=message) as raised:
-        read_trace(path)
-    assert str(path) in str(raised.value)
-    assert raised.value.hint
-
-
-def test_folders_and_files_that_are_missing(tmp_path):
-    with pytest.raises(RequestError, match="is a folder"):
-        read_trace(tmp_path)
-    with pytest.raises(RequestError, match=os.strerror(errno.ENOENT)):
-        read_trace(tmp_path / "none.json")
-
-
 def test_a_cache_is_made_used_and_made_again(tmp_path):
     path = large(tmp_path)
     others = path.with_name(path.name + CACHE_SUFFIX)
-    times: dict[str, float] = {}
-    first = read_trace(path, use_cache=False, timings=times)
+
+    def read(**options):
+        times: dict[str, float] = {}
+        rows = read_trace(path, timings=times, **options)
+        assert all(seconds >= 0 for seconds in times.values())
+        return set(times), rows.names, rows.gpu.start_ns.tolist()
+
+    stages, *first = read(use_cache=False)
+    assert stages == {"read"}
     assert not others.exists()
-    assert set(times) == {"read"}
-    times.clear()
-    read_trace(path, timings=times)
-    assert set(times) == {"cache", "read", "save"}
-    assert all(seconds >= 0 for seconds in times.values())
-    times.clear()
-    again = read_trace(path, timings=times)
-    assert set(times) == {"cache"}
-    assert again.names == first.names
-    assert again.gpu.start_ns.tolist() == first.gpu.start_ns.tolist()
+    assert read() == ({"cache", "read", "save"}, *first)
+    assert read() == ({"cache"}, *first)
     # A damaged cache is made anew.
     good = others.read_bytes()
     others.write_bytes(good[: len(good) // 2])
-    assert read_trace(path).gpu.start_ns.tolist() == first.gpu.start_ns.tolist()
+    assert read()[1:] == (*first,)
     assert others.read_bytes() == good
-    # As is that of a trace that was written again.
+    # As is that of a trace that was written again; a small one leaves none.
     path.write_text(path.read_text().replace('"ts": 0,', '"ts": 7,'))
-    assert read_trace(path).gpu.start_ns[0] == 7000
-
-
-def test_small_traces_leave_no_cache(tmp_path):
-    path = tmp_path / "trace.json"
+    assert read()[2][0] == 7000
+    others.unlink()
     path.write_text('{"traceEvents": []}')
-    read_trace(path)
-    assert list(tmp_path.iterdir()) == [path]
+    read()
+    assert not others.exists()
 
 
 def test_the_cache_of_a_table_depends_on_the_tables_next_to_it(tmp_path, monkeypatch):
@@ -177,11 +137,16 @@ def test_files_that_are_named_keep_their_order_and_come_once(tmp_path):
     for path in (one, two):
         path.write_text('{"traceEvents": []}')
     assert find_traces([one, tmp_path, one]) == [one, two]
-    with pytest.raises(RequestError, match="does not exist"):
-        find_traces([tmp_path / "none"])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match="no trace below"):
-        find_traces([tmp_path / "empty"])
+    missing, empty = tmp_path / "none", tmp_path / "empty"
+    empty.mkdir()
+    for reader, place, reason in (
+        (find_traces, [missing], "does not exist"),
+        (find_traces, [empty], "no trace below"),
+        (read_trace, missing, os.strerror(errno.ENOENT)),
+        (read_trace, empty, "is a folder"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            reader(place)
 
 
 def test_a_full_disk_is_not_a_damaged_trace(tmp_path, monkeypatch):
@@ -194,58 +159,62 @@ def test_a_full_disk_is_not_a_damaged_trace(tmp_path, monkeypatch):
         read_trace(large(tmp_path))
 
 
-def test_tables_without_any_times_are_refused_with_the_reason(tmp_path):
-    for table in ("hk_b64_bank_test_agent_info", "sdk2024_counter_collection"):
-        path = tmp_path / f"{table}.csv"
-        shutil.copy(SAMPLES / path.name, path)
-        with pytest.raises(RequestError, match="has kernels with their times"):
-            read_trace(path)
-
-
 @pytest.fixture
 def locked(monkeypatch):
     """Creates files and folders that no user may read, not even root."""
     closed = set()
-    really_open, really_scan = Path.open, os.scandir
 
-    def open_(self, *args, **options):
-        if self in closed:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-        return really_open(self, *args, **options)
+    def refusing(really):
+        def call(path=".", *args, **options):
+            if Path(path) in closed:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return really(path, *args, **options)
 
-    def scan(path="."):
-        if Path(path) in closed:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return really_scan(path)
+        return call
 
-    monkeypatch.setattr(Path, "open", open_)
-    monkeypatch.setattr(os, "scandir", scan)
-    monkeypatch.setattr(Path, "iterdir", lambda self: map(Path, scan(self)))
+    monkeypatch.setattr(Path, "open", refusing(Path.open))
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
+    monkeypatch.setattr(Path, "iterdir", lambda self: map(Path, os.scandir(self)))
     return closed.add
 
 
-BAD = {
+TABLES = ("hk_b64_bank_test_agent_info.csv", "sdk2024_counter_collection.csv")
+NO_TRACES = {
     "empty": (b"", "it is empty"),
-    "utf16": ('{"traceEvents": []}'.encode("utf-16"), "UTF-16"),
-    "utf16le": ('{"traceEvents": []}'.encode("utf-16-le"), "UTF-16"),
+    "binary": (b"\x00\x01\x02", "its first bytes are 00 01 02"),
     "text": (b"Traceback (most recent call last)", "begins with 'Traceback"),
     "text of one line": (b"plain\n", r"begins with 'plain\\n'"),
     "cut array": (b"[1,2", "ends before"),
     "cut long array": (b"[" + b"1, " * 50_000, "ends before"),
     "cut": (b'{"schemaVersion": 1, "deviceProp', "ends before"),
+    "utf16": ('{"traceEvents": []}'.encode("utf-16"), "UTF-16"),
+    "utf16le": ('{"traceEvents": []}'.encode("utf-16-le"), "UTF-16"),
     "gzip": (gzip.compress(b'{"traceEvents": []}')[:12], "cut short"),
+    "gzip's head": (b"\x1f\x8b\x08\x00", "byte 0: the compressed data are cut short"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + b"\xff" * 50, "byte 0: the compressed data are damaged"),
+    "workbook": (b"PK\x03\x04", "a workbook"),
+    "other JSON": (b'{"a": [1]}', 'without "traceEvents"'),
+    "Chakra": (b'{"schema": "1.1.1", "nodes": []}', "Chakra execution trace"),
+    **{name: ((SAMPLES / name).read_bytes(), "has kernels with their times") for name in TABLES},
 }
+OTHERS = {"workbook", "other JSON", "Chakra", *TABLES}
+"""Files of a folder that nobody takes for traces; of the rest, each is read or an error."""
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_an_invalid_json_file_in_a_folder_is_not_skipped(tmp_path, bad):
-    content, reason = BAD[bad]
+@pytest.mark.parametrize("name", NO_TRACES)
+def test_what_is_not_a_trace_is_named_with_the_reason(tmp_path, name):
+    content, reason = NO_TRACES[name]
+    if name == "zstd":
+        pytest.importorskip("zstandard")
     path = tmp_path / "rank1.json"
     path.write_bytes(content)
-    shutil.copy(SAMPLES / "h200_matmul.pt.trace.json.gz", tmp_path / "rank0.json.gz")
-    assert find_traces([tmp_path]) == [tmp_path / "rank0.json.gz", path]
-    with pytest.raises(RequestError, match=reason):
+    with pytest.raises(RequestError, match=reason) as raised:
         read_trace(path)
+    assert str(path) in str(raised.value)
+    assert raised.value.hint
+    good = tmp_path / "rank0.json.gz"
+    shutil.copy(SAMPLES / "h200_matmul.pt.trace.json.gz", good)
+    assert find_traces([tmp_path]) == ([good] if name in OTHERS else [good, path])
 
 
 def test_files_that_may_not_be_opened_are_not_skipped(tmp_path, locked):

@@ -91,14 +91,9 @@ def test_the_timeline_is_tracelens(named):
 def test_all_gemm_time_is_accounted_for(named):
     _, trace = named
     gpu, names = trace.rows.gpu, trace.rows.names
-    of_name = {index: is_gemm(names[index]) for index in set(gpu.name.tolist())}
-    expected = sum(
-        duration
-        for duration, kind, index in zip(
-            gpu.duration_ns.tolist(), gpu.kind.tolist(), gpu.name.tolist(), strict=True
-        )
-        if kind == 0 and of_name[index]
-    ) - int(gpu.duration_ns[trace.is_gemm_of_convolution].sum())
+    of_gemms = [index for index in set(gpu.name.tolist()) if is_gemm(names[index])]
+    counted = (gpu.kind == 0) & np.isin(gpu.name, of_gemms)
+    expected = gpu.duration_ns[counted].sum() - gpu.duration_ns[trace.is_gemm_of_convolution].sum()
     rows = Gemms([trace]).rows()
     load = workload(rows)
     assert sum(row.sum_ns for row in rows) == expected

@@ -83,14 +83,9 @@ def expected(events, others=()):
 
 
 def times_of(summary):
-    names = [
-        "kernels",
-        "gemm_kernels",
-        "comm_kernels",
-        "others_ns",
-        *(key.replace("_us", "_ns") for key in summary.record() if key.endswith("_us")),
-    ]
-    return {name: getattr(summary, name, 0) for name in names if name != "mark_ns"}  # fmt: skip
+    times = [key.replace("_us", "_ns") for key in summary.record() if key.endswith("_us")]
+    names = {"kernels", "gemm_kernels", "comm_kernels", "others_ns", *times} - {"mark_ns"}
+    return {name: getattr(summary, name, 0) for name in names}
 
 
 @given(_events)
@@ -127,18 +122,26 @@ def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
 
 def test_the_documents_keys_and_numbers(recording):
     made = recording()
-    made.kernel(GEMM, 1000, 1_234_567)
+    made.mark("ProfilerStep#3", 0, 100)
+    made.launch(GEMM, 1, at=60, lasts=5)
+    made.launch(ADD, 2, at=260, lasts=1_234_567)
+    made.kernel(NCCL, 10, 5)
     trace = made.trace("folder/a.json")
     traces = Traces([])
     traces.errors["b.json"] = RequestError("no trace")
-    found = Summaries([summarize(trace)], [], [])
-    document = traces.result(found.rows(steps=False)).document()
+    found = Summaries([summarize(trace)], summarize_steps(trace), [outside_steps(trace)])
+    document = traces.result(found.rows(steps=True)).document()
     (entry,) = document["files"]
-    assert entry["file"] == "folder/a.json"
-    assert (entry["gemm_kernel_us"], entry["idle_us"]) == (1234.567, 0)
+    assert (entry["file"], entry["gemm_kernel_us"]) == ("folder/a.json", 0.005)
+    assert (entry["window_us"], entry["idle_us"]) == (1234.817, 0.24)
     assert document["errors"] == [{"file": "b.json", "error": "no trace"}]
     assert document["partial"] == []
-    assert "steps" not in document
+    assert [step["kernels"] for step in document["steps"]] == [1]
+    assert document["outside_steps"] == [
+        {"file": "folder/a.json", "kernels": 2, "gemm_kernels": 0, "comm_kernels": 1,
+         "launch_not_in_file": 1, "steps_without_work": 0},
+    ]  # fmt: skip
+    assert "steps" not in traces.result(found.rows(steps=False)).document()
 
 
 @given(st.integers(0, 2**52))
@@ -146,19 +149,3 @@ def test_the_documents_keys_and_numbers(recording):
 def test_microseconds_lose_nothing(ns):
     gemm = TopGemm(name="", count=1, sum_ns=ns, min_ns=0, max_ns=0)
     assert Decimal(str(gemm.record()["sum_us"])) * 1000 == ns
-
-
-def test_the_document_lists_what_is_in_no_step(recording):
-    made = recording()
-    made.mark("ProfilerStep#3", 0, 100)
-    made.launch(GEMM, 1, at=60, lasts=5)
-    made.launch(ADD, 2, at=260, lasts=5)
-    made.kernel(NCCL, 10, 5)
-    trace = made.trace("a.json")
-    found = Summaries([summarize(trace)], summarize_steps(trace), [outside_steps(trace)])
-    document = Traces([]).result(found.rows(steps=True)).document()
-    assert [step["kernels"] for step in document["steps"]] == [1]
-    assert document["outside_steps"] == [
-        {"file": "a.json", "kernels": 2, "gemm_kernels": 0, "comm_kernels": 1,
-         "launch_not_in_file": 1, "steps_without_work": 0},
-    ]  # fmt: skip

@@ -81,17 +81,17 @@ def test_each_rule(name):
 
 
 def test_what_changed_in_that_run_is_listed_with_every_cause():
-    cause, reasons = judge(replace(ALONE, environment=TORCH, hints=("throttled since: power",)))
+    cause, reasons = judge(replace(ALONE, environment=TORCH, hints=("throttled",)))
     assert cause is Cause.KERNEL
-    assert reasons[1:] == (f"changed in that run: {TORCH[0]}", "throttled since: power")
+    assert TORCH[0] in reasons[1] and reasons[2] == "throttled"
+    assert set(CAUSES) == set(Cause), "every cause is explained"
 
 
-def test_a_share_of_few_dispatches_is_no_share():
-    assert MovedShare(8, 10).is_all
-    assert not MovedShare(7, 10).is_all
-    assert MovedShare(2, 10).is_few
-    assert not MovedShare(3, 10).is_few
-    assert not MovedShare(2, 2).is_all
-    assert not MovedShare(0, 2).is_few
-    # Every cause is explained.
-    assert set(CAUSES) == set(Cause)
+@pytest.mark.parametrize(
+    ("moved", "of", "is_all", "is_few"),
+    [(8, 10, True, False), (7, 10, False, False), (3, 10, False, False), (2, 10, False, True),
+     (2, 2, False, False), (0, 2, False, False)],
+)  # fmt: skip
+def test_a_share_of_few_dispatches_is_no_share(moved, of, is_all, is_few):
+    share = MovedShare(moved, of)
+    assert (share.is_all, share.is_few) == (is_all, is_few)

@@ -38,23 +38,6 @@ def test_a_slower_kernel(histories, runs):
     assert low < 1.08 < high
 
 
-def _upgrade(synthetic):
-    synthetic.slow(0.94, 35, provider="triton")
-    synthetic.upgrade(35, "triton", "3.6.0")
-
-
-def _new_driver(synthetic):
-    synthetic.slow(1.05, 35)
-    for environment in synthetic.environments[35:]:
-        environment["driver"] = "590.3"
-
-
-def _new_method(synthetic):
-    synthetic.slow(1.05, 35)
-    for settings in synthetic.settings[35:]:
-        settings["cold_cache"] = False
-
-
 QUIET = {"noise": 0.001, "host_noise": 0.001}
 FEW = {"shapes": 1, "runs": 40, "seed": 2, "host_noise": 0.001}
 """Short excursions are found only where few series are judged together."""
@@ -74,10 +57,10 @@ PLANTED = {
     "nothing": ({"shapes": 40}, lambda one: None, []),
 }  # fmt: skip
 SHARED = {
-    "a slower host": (lambda one: one.slow(1.07, 25), 30, (25, "host"), ""),
-    "a version": (_upgrade, 10, (35, "environment"), "triton 3.5.0 → 3.6.0"),
-    "a driver": (_new_driver, 30, (35, "environment"), "driver 580.1 → 590.3"),
-    "a method": (_new_method, 30, (35, "method"), "cold_cache none → False"),
+    "a slower host": ({}, 30, "host", ""),
+    "a version": ({"triton": "3.6.0"}, 10, "environment", "triton 3.5.0 → 3.6.0"),
+    "a driver": ({"driver": "590.3"}, 30, "environment", "driver 580.1 → 590.3"),
+    "a method": ({"cold_cache": False}, 30, "method", "cold_cache none → False"),
 }
 
 
@@ -91,12 +74,19 @@ def test_planted_changes(histories, name):
 
 @pytest.mark.parametrize("name", SHARED)
 def test_changes_that_dispatches_share(histories, name):
-    change, count, expected, reason = SHARED[name]
+    new, count, cause, reason = SHARED[name]
     synthetic = histories.SyntheticHistory()
-    change(synthetic)
+    if "triton" in new:
+        synthetic.slow(0.94, 35, provider="triton")
+        synthetic.upgrade(35, "triton", new["triton"])
+    else:
+        synthetic.slow(1.06, 35)
+        changed = synthetic.environments if "driver" in new else synthetic.settings
+        for one in changed[35:]:
+            one.update(new)
     changes = found(synthetic)
     assert len(changes) == count
-    assert {one[2:4] for one in changes} == {expected}
+    assert {one[2:4] for one in changes} == {(35, cause)}
     assert reason in changes[0][4].reasons[0]
 
 

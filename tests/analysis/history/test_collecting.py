@@ -62,11 +62,8 @@ def test_an_experiment_becomes_one_entry_for_each_class_of_devices():
 
 
 def test_the_class_of_a_device_has_no_clocks_or_versions_in_it():
-    names = {
-        device_class(record(), replace(H200, driver=driver, packages={"torch": version}))
-        for driver in ("580", "590") for version in ("2.9", "2.10")
-    }  # fmt: skip
-    assert len(names) == 1
+    newer = replace(H200, driver="590", packages={"torch": "2.10"})
+    assert device_class(record(), newer) == device_class(record(), H200)
     unknown = replace(H200, device_memory_bytes=(), power_limits_w=())
     assert device_class(record(), unknown) == "NVIDIA H200"
     assert device_class(record(), Environment()) == "cuda-sm_90"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from unittest.mock import Mock
 
 import pytest
 
@@ -62,23 +63,22 @@ def test_each_range_has_its_launches_whichever_way_it_was_opened(collected, tmp_
     assert not (tmp_path / "a_3").exists()
 
 
-def test_the_report_and_the_logs_are_the_same_files_and_replace_older_ones(collected, tmp_path):
+def test_the_report_and_the_logs_are_the_same_files_and_replace_older_ones(
+    collected, tmp_path, monkeypatch
+):
     folder = tmp_path / "a"
     folder.mkdir()
     (folder / "counters.profiler.log").write_text("of an earlier collection")
-    divide(collected((pushed("a"), "")), {"a": folder})
-    assert (folder / "counters.ncu-rep").samefile(tmp_path / "whole/counters.ncu-rep")
+    whole = collected((pushed("a", "b"), ""))
+    divide(whole, {"a": folder})
+    report = folder / "counters.ncu-rep"
+    assert report.samefile(tmp_path / "whole/counters.ncu-rep")
     assert (folder / "counters.application.log").read_text() == "printed\n"
     assert not (folder / "counters.profiler.log").exists()
-
-
-def test_a_file_system_without_links_has_copies(collected, tmp_path, monkeypatch):
-    def refuse(*places):
-        raise OSError("no links here")
-
-    monkeypatch.setattr(os, "link", refuse)
-    divide(collected((pushed("a"), "")), {"a": tmp_path / "a"})
-    assert (tmp_path / "a/counters.ncu-rep").read_bytes() == b"NVR"
+    # A file system without links has copies.
+    monkeypatch.setattr(os, "link", Mock(side_effect=OSError))
+    divide(whole, {"b": tmp_path / "b"})
+    assert (tmp_path / "b/counters.ncu-rep").read_bytes() == report.read_bytes()
 
 
 def test_without_ranges_in_the_report_there_are_no_parts(collected, tmp_path):

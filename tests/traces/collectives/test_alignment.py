@@ -26,23 +26,14 @@ def test_what_is_not_recorded_agrees_with_everything():
     assert agree(left, right).tolist() == [True, True, False]
 
 
-def test_nothing_on_one_side():
-    assert pairs(entries([]), entries([1, 2])) == []
-    assert pairs(entries([1]), entries([])) == []
-
-
 def test_what_disagrees_is_left_out_and_the_rest_continues():
     ends = [1000, 2000, 3000, 4000, 5000]
-    left = entries(ends, [1, 1, 2, 1, 1])
-    right = entries(ends, [1, 1, 3, 1, 1])
+    left, right = entries(ends, [1, 1, 2, 1, 1]), entries(ends, [1, 1, 3, 1, 1])
     assert pairs(left, right) == [(0, 0), (1, 1), (3, 3), (4, 4)]
-
-
-def test_agreement_alone_where_times_say_nothing():
     # Same times everywhere: only the operations show where an entry is missing.
-    left = entries([7] * 5, [1, 2, 3, 4, 5])
-    right = entries([7] * 4, [1, 2, 4, 5])
+    left, right = entries([7] * 5, [1, 2, 3, 4, 5]), entries([7] * 4, [1, 2, 4, 5])
     assert pairs(left, right) == [(0, 0), (1, 1), (3, 2), (4, 3)]
+    assert pairs(left, entries([])) == pairs(entries([]), right) == []
 
 
 def test_very_different_lengths_are_fast_and_right():

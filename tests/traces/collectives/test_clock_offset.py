@@ -1,40 +1,21 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from gemmetry.traces.collectives.alignment import clock_offsets, node_numbers
 from gemmetry.traces.collectives.matching import match
-from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import group_jobs
 
 
 @pytest.fixture
-def job(rank, collective):
-    """A job of four ranks that arrive at random and end within 2 us; `shifts` are what the clocks
-    of ranks are ahead, in ns."""
+def job(ranks):
+    """A job of four ranks; `shifts` are what their clocks are ahead, in ns."""
 
-    def make(shifts=(0, 0, 0, 0), devices=(0, 1, 2, 3), op="all_reduce", hosts=(None,) * 4):
-        rng = np.random.default_rng(11)
-        count, world = 40, len(shifts)
-        group = Group("0", tuple(range(world)), world)
-        arrival = np.cumsum(rng.integers(2_000_000, 9_000_000, count))[:, None] + rng.integers(
-            0, 1_500_000, (count, world)
-        )
-        ends = arrival.max(axis=1)[:, None] + 100_000 + rng.integers(0, 2000, (count, world))
-        traces = [
-            rank(
-                r,
-                [
-                    collective(op=op, group=group, device=devices[r],
-                               start_ns=int(arrival[i, r] + shifts[r]),
-                               duration_ns=int(ends[i, r] - arrival[i, r]))
-                    for i in range(count)
-                ],
-                host=hosts[r],
-            )
-            for r in range(world)
-        ]  # fmt: skip
+    def make(shifts=(0,) * 4, devices=range(4), op="all_reduce", hosts=(None,) * 4):
+        _, _, traces = ranks(
+            11, 40, 4, shifts=shifts, begins=(0,) * 4,
+            of=lambda i, r: {"op": op, "device": devices[r]}, more=lambda r: {"host": hosts[r]},
+        )  # fmt: skip
         (made,) = group_jobs(traces)
         return made
 
@@ -47,9 +28,7 @@ def offsets(job):
 
 def test_one_clock_on_one_node(job):
     found = offsets(job())
-    assert [one.rank for one in found] == [0, 1, 2, 3]
-    assert [one.node for one in found] == [0] * 4
-    assert [one.applied_ns for one in found] == [0] * 4
+    assert [(one.rank, one.node, one.applied_ns) for one in found] == [(r, 0, 0) for r in range(4)]
     for one in found[1:]:
         assert abs(one.offset_ns) <= 2000
         assert one.scatter_ns <= 2000
@@ -60,10 +39,9 @@ def test_one_clock_on_one_node(job):
 def test_the_clock_of_a_second_node(job):
     # 3 ms ahead: to get the first node's times, 3 ms go off.
     found = offsets(job(shifts=(0, 0, 3_000_000, 3_000_000), devices=(0, 1, 0, 1)))
-    assert [one.node for one in found] == [0, 0, 1, 1]
-    assert [one.applied_ns for one in found[:2]] == [0, 0]
-    assert found[2].applied_ns == found[3].applied_ns
-    assert found[2].applied_ns == pytest.approx(-3_000_000, abs=2000)
+    off = found[2].applied_ns
+    assert off == pytest.approx(-3_000_000, abs=2000)
+    assert [(one.node, one.applied_ns) for one in found] == [(0, 0), (0, 0), (1, off), (1, off)]
     assert found[2].lower_ns <= -3_000_000 <= found[2].upper_ns
 
 

@@ -12,20 +12,10 @@ def matched(*members, group=FOUR):
     return Matched(group=group, members=tuple(enumerate(members)))
 
 
-@pytest.fixture
-def ranks(collective):
-    """Four ranks that start at 0, 30, 80 and 20 us and end at 100, 101, 103 and 99 us."""
-    starts, ends = (0, 30_000, 80_000, 20_000), (100_000, 101_000, 103_000, 99_000)
-    return matched(
-        *(
-            collective(start_ns=start, duration_ns=end - start, group=FOUR)
-            for start, end in zip(starts, ends, strict=True)
-        )
-    )
-
-
-def test_offsets_of_clocks_are_added(ranks):
-    offsets = {1: 60_000, 3: 0}
+def test_offsets_of_clocks_are_added(collective):
+    times = ((0, 100_000), (30_000, 71_000), (80_000, 23_000), (20_000, 79_000))
+    ones = (collective(start_ns=at, duration_ns=lasts, group=FOUR) for at, lasts in times)
+    ranks, offsets = matched(*ones, group=FOUR), {1: 60_000, 3: 0}
     assert ranks.skews_ns(offsets) == (90_000, 62_000)
     assert ranks.last_rank(offsets) == 1
     assert ranks.waits_ns(offsets) == {0: 90_000, 1: 0, 2: 10_000, 3: 70_000}

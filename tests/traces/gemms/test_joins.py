@@ -20,21 +20,26 @@ PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=1, m
 """Of a correlation number and a start."""
 
 
+def rows(kind, count, **given):
+    """Columns of zeros but for those given."""
+    empty = concatenate(kind, [])
+    zeros = {name: np.zeros((count, *getattr(empty, name).shape[1:]), np.int64)
+             for name in kind.__slots__}  # fmt: skip
+    return kind(**zeros | {name: np.array(column, np.int64) for name, column in given.items()})
+
+
 @given(PAIRS, PAIRS)
 @settings(max_examples=100)
 def test_of_several_calls_with_one_number_the_last_one_begun_before_is_the_launch(calls, kernels):
     def columns(kind, pairs):
-        empty = concatenate(kind, [])
-        filled = {name: np.zeros((len(pairs), *getattr(empty, name).shape[1:]), np.int64)
-                  for name in kind.__slots__}  # fmt: skip
-        filled["correlation"], filled["start_ns"] = np.array(pairs, np.int64).T
-        return kind(**filled)
+        numbers, starts = zip(*pairs, strict=True)
+        return rows(kind, len(pairs), correlation=numbers, start_ns=starts)
 
     whole = TraceRows(
         format="kineto", events=0, base_ns=0, names=("cudaMemcpyAsync",), arguments=(),
         collectives=(), threads=("1/1",), gpu=columns(GpuRows, kernels),
-        calls=columns(CallRows, calls), operators=concatenate(OperatorRows, []),
-        annotations=concatenate(AnnotationRows, []),
+        calls=columns(CallRows, calls), operators=rows(OperatorRows, 0),
+        annotations=rows(AnnotationRows, 0),
     )  # fmt: skip
     found, ambiguous = joins.calls_of(whole)
     assert not len(ambiguous)
@@ -48,23 +53,6 @@ def test_of_several_calls_with_one_number_the_last_one_begun_before_is_the_launc
             assert calls[row][1] == max(calls[i][1] for i in before)
         else:
             assert calls[row][1] == min(calls[i][1] for i in same)
-
-
-def operators(intervals):
-    """Rows of (thread, start, end)."""
-    count = len(intervals)
-    unknown = np.full(count, -1, np.int64)
-    return OperatorRows(
-        start_ns=np.array([start for _, start, _ in intervals], np.int64),
-        duration_ns=np.array([end - start for _, start, end in intervals], np.int64),
-        name=np.zeros(count, np.int32),
-        thread=np.array([thread for thread, _, _ in intervals], np.int32),
-        external_id=np.arange(count, dtype=np.int64),
-        sequence=unknown,
-        forward_thread=unknown,
-        arguments=np.zeros(count, np.int32),
-        collective=np.full(count, -1, np.int32),
-    )
 
 
 OVERLAPPING = st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 12))
@@ -91,10 +79,13 @@ def test_of_overlapping_operators_the_last_one_still_open_is_around(found, point
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joins, "_BLOCK", block)
         parent, around = enclosing(
-            operators(intervals),
+            rows(
+                OperatorRows, len(found), thread=[thread for thread, _, _ in found],
+                start_ns=[start for _, start, _ in found], duration_ns=[ns for _, _, ns in found],
+            ),
             np.array([thread for thread, _ in points], np.int32),
             np.array([moment for _, moment in points], np.int64),
-        )
+        )  # fmt: skip
     for place, row in enumerate(order):
         assert parent[row] == last_open(order[:place], *intervals[row][:2])
     for index, (thread, moment) in enumerate(points):

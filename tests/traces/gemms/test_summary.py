@@ -6,16 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.statistics.intervals import quantile
-from gemmetry.traces.gemms import peak_flops_per_s, quantile_of_sorted, row_major_layout
-
-
-def test_letters_of_a_blas_are_those_of_the_transposed_product():
-    # torch's linear: y = x · Wᵀ with W as (n, k) rows, for which cuBLAS runs its TN kernels.
-    assert row_major_layout("tn") == "tn"
-    assert row_major_layout("nn") == "tt"
-    assert row_major_layout("nt") == "nt"
-    assert row_major_layout("tt") == "nn"
-    assert row_major_layout("nhwc") is None
+from gemmetry.traces.gemms import peak_flops_per_s, quantile_of_sorted
 
 
 def test_peaks_are_found_by_product_and_format():

@@ -29,30 +29,18 @@ def test_shapes(title):
     cases.check(OPERATORS, title, found)
 
 
-def test_flops_count_a_product_and_a_sum_each():
-    assert GemmShape(3, 5, 7, 2).flops == 2 * 2 * 3 * 5 * 7
-
-
 @pytest.mark.parametrize(
-    "recorded",
-    [
-        OperatorArguments(),
-        OperatorArguments(shapes="[[4, 8]]"),
-        OperatorArguments(shapes="[[4, 8], [9, 16]]"),
-        OperatorArguments(shapes="[[4, 0], [0, 16]]"),
-        OperatorArguments(shapes="[[[4, 8]], [8, 16]]"),
-        OperatorArguments(shapes='["x", null]'),
-        OperatorArguments(shapes="{"),
-        OperatorArguments(shapes="[" * 100_000),
-        OperatorArguments(shapes="[[-4, 8], [8, 16]]"),
-    ],
-)
-def test_damaged_arguments_are_ignored(recorded):
-    assert gemm_shape("aten::mm", recorded) is None
+    "shapes",
+    ["", "[[4, 8]]", "[[4, 8], [9, 16]]", "[[4, 0], [0, 16]]", "[[[4, 8]], [8, 16]]",
+     '["x", null]', "{", "[" * 100_000, "[[-4, 8], [8, 16]]"],
+)  # fmt: skip
+def test_damaged_arguments_are_ignored(shapes):
+    assert gemm_shape("aten::mm", OperatorArguments(shapes=shapes)) is None
 
 
 def test_bytes_that_a_kernel_of_fp4_multiplies():
     shape = GemmShape(64, 96, 512, dtype="u8")
     assert unpacked_for(shape, "e2m1")[:3] == (64, 96, 1024)
     assert unpacked_for(shape, None) == shape
+    assert GemmShape(3, 5, 7, 2).flops == 2 * 2 * 3 * 5 * 7, "a product and a sum each"
     assert unpacked_for(GemmShape(64, 96, 512, dtype="e2m1"), "e2m1").k == 512

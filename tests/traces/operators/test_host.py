@@ -14,20 +14,11 @@ from gemmetry.traces.operators.host import (
     innermost_pieces,
 )
 
-SQUARE = {"shapes": [[64, 64], [64, 64]], "dtypes": ["float", "float"]}
-ROWS = {"strides": [[64, 1], [64, 1]]}
-
-
-def _product(made, at, lasts, *, strides=ROWS, **more):
-    """aten::matmul with aten::mm in it, which has a view in it."""
-    made.operator("aten::matmul", at, lasts, **SQUARE, **strides, **more)
-    made.operator("aten::mm", at + 10, lasts - 30, **SQUARE, **strides, **more)
-    made.operator("aten::resolve_conj", at + 12, 5, shapes=[[64, 64]], dtypes=["float"], **more)
-
 
 def test_kernels_come_before_operators(recording):
     cpu, gpu = recording(), recording()
-    _product(cpu, 0, 100)
+    for name, start, lasts in (("aten::matmul", 0, 100), ("aten::mm", 10, 70)):
+        cpu.operator(name, start, lasts, shapes=[[64, 64], [64, 64]], dtypes=["float", "float"])
     gpu.launch("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT", 1, at=100, lasts=50)
 
     def rows(*traces):
@@ -66,31 +57,20 @@ _ANY = st.lists(
 
 
 @given(intervals=_ANY)
-def test_self_times_of_a_thread_are_the_time_of_its_outermost_operators(recording, intervals):
+def test_pieces_are_the_self_times_and_add_up_to_the_outermost_operators(recording, intervals):
     trace = _trace_of(recording, intervals)
     operators, parent = trace.rows.operators, trace.launches.parent
     nesting = find_nesting(operators, parent)
     assert (nesting.self_ns >= 0).all()
     assert (nesting.self_ns <= operators.duration_ns).all()
+    pieces = innermost_pieces(operators, nesting)
+    spent = np.zeros_like(nesting.self_ns)
+    np.add.at(spent, pieces.operator, pieces.duration_ns)
+    assert spent.tolist() == nesting.self_ns.tolist()
     for thread in np.unique(operators.thread):
         here = operators.thread == thread
         outermost = here & (parent < 0)
         assert nesting.self_ns[here].sum() == operators.duration_ns[outermost].sum()
-
-
-@given(intervals=_ANY)
-def test_pieces_are_the_self_times_and_never_overlap(recording, intervals):
-    trace = _trace_of(recording, intervals)
-    operators = trace.rows.operators
-    nesting = find_nesting(operators, trace.launches.parent)
-    pieces = innermost_pieces(operators, nesting)
-    spent = Counter()
-    for operator, duration in zip(
-        pieces.operator.tolist(), pieces.duration_ns.tolist(), strict=True
-    ):
-        spent[operator] += duration
-    assert [spent[i] for i in range(len(operators.name))] == nesting.self_ns.tolist()
-    for thread in np.unique(operators.thread):
         mine = np.flatnonzero(operators.thread[pieces.operator] == thread)
         ends = pieces.start_ns[mine] + pieces.duration_ns[mine]
         assert (pieces.start_ns[mine][1:] >= ends[:-1]).all()
