@@ -56,25 +56,12 @@ def test_bad_elements_are_counted_and_the_first_is_named(case):
     operation, reference, result = case
     result[1, 7, 11] = 99  # Storage is (batch, n, m): row 11, column 7.
     result[2, 0, 0] = -99
+    result[2, 1, 0] = np.nan
     statistics = compare(operation, result, reference)
-    assert statistics.bad_count == 2
+    assert (statistics.bad_count, statistics.nan_count) == (3, 1)
     assert statistics.bad[40 + 11, 7] and statistics.bad[80, 0]
     assert statistics.first_bad.startswith("[1, 11, 7]: got 99, expected ")
     assert statistics.max_ratio > 100
-
-
-def test_pieces_change_nothing(case, monkeypatch):
-    operation, reference, result = case
-    result[0, 0, 0] = np.nan
-    whole = compare(operation, result, reference)
-    monkeypatch.setattr(comparison, "_PIECE", 64)
-    pieces = compare(operation, result, reference)
-    assert pieces.bad_count == whole.bad_count == 1
-    assert pieces.nan_count == 1
-    assert pieces.max_ratio == whole.max_ratio
-    assert pieces.relative_frobenius == pytest.approx(whole.relative_frobenius)
-    assert pieces.signed_bias == pytest.approx(whole.signed_bias)
-    assert (pieces.bad == whole.bad).all()
 
 
 def one_element(formats, value, magnitude=None):
@@ -127,39 +114,17 @@ def test_integers_must_be_equal():
     assert statistics.max_ratio == 2.0
 
 
-def test_bias_is_negative_where_magnitudes_shrink():
-    operation = parse_operation("matmul_64x64x16_bf16t_bf16t_bf16t")
-    value = np.random.default_rng(1).normal(size=(64, 64))
-    reference = Reference(value, np.abs(value))
-    shrunk = quantize(np.sign(value) * np.abs(value) * (1 - 2.0**-9), operation.output.dtype)
-    assert compare(operation, shrunk, reference).signed_bias < -0.2
-
-
-class TestExactly:
+def test_exact_results_may_differ_in_the_sign_of_zero_alone():
     operation = parse_operation("matmul_2x3x16_bf16t_bf16t_bf16t")
-
-    def test_equal_numbers_pass_whatever_their_zero_sign(self):
-        expected = quantize(np.array([[0.0, 1, -2], [3, 0, 5]]), self.operation.output.dtype)
-        result = expected.copy()
-        result[0, 0] = -0.0
-        assert compare_exactly(self.operation, result, expected).bad is None
-
-    def test_one_ulp_is_reported(self):
-        expected = quantize(np.array([[256.0, 1, -2], [3, 0, 5]]), self.operation.output.dtype)
-        result = expected.copy()
-        result[0, 0] = 258
-        statistics = compare_exactly(self.operation, result, expected)
-        assert statistics.first_bad == "[0, 0]: got 258, expected 256"
-        assert statistics.bad_count == 1
-
-    def test_infinity_is_expected_where_the_cast_overflows(self):
-        expected = np.array([[np.inf, 1, -np.inf], [3, 0, 5]]).astype(
-            quantize(np.zeros(1), self.operation.output.dtype).dtype
-        )
-        assert compare_exactly(self.operation, expected.copy(), expected).bad is None
-        result = expected.copy()
-        result[0, 0] = np.nan
-        assert compare_exactly(self.operation, result, expected).nan_count == 1
+    expected = np.array([[256, np.inf, -np.inf], [0, 0, 5]], numpy_dtype(operation.output.dtype))
+    result = expected.copy()
+    result[1, 0] = -0.0
+    assert compare_exactly(operation, result, expected).bad is None
+    result[0, 0] = 258
+    result[0, 1] = np.nan
+    statistics = compare_exactly(operation, result, expected)
+    assert statistics.first_bad == "[0, 0]: got 258, expected 256"
+    assert (statistics.bad_count, statistics.nan_count) == (2, 1)
 
 
 def test_outside_bound_looks_at_the_marked_elements_only(case):
@@ -187,6 +152,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch, name, is_wrong):
         result[::97] += 3
     whole = compare(operation, result, reference)
     monkeypatch.setattr(comparison, "_BLOCK", 10_000)
+    monkeypatch.setattr(comparison, "_PIECE", 4_096)
     found = []
     for cores in (1, 7):
         monkeypatch.setattr(comparison, "usable_cores", lambda cores=cores: cores)
@@ -201,6 +167,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch, name, is_wrong):
         assert getattr(plain[0], name) == getattr(plain[1], name)
     assert plain[0].first_bad == plain[1].first_bad
     assert plain[0].signed_bias == pytest.approx(plain[1].signed_bias)
+    assert plain[0].relative_frobenius == pytest.approx(plain[1].relative_frobenius)
 
 
 def test_exact_comparison_is_the_same_in_blocks(monkeypatch):
@@ -260,10 +227,8 @@ class TestDeclared:
         up = np.random.default_rng(3).random(values.shape) < chance
         return np.ldexp(below + up, exponent - 8)
 
-    def test_stochastic_rounding_is_wrong_where_it_is_not_declared(self):
+    def test_stochastic_rounding_is_right_and_without_bias_where_it_is_declared(self):
         assert self.judged(self.stochastic).bad_count > 0
-
-    def test_declared_it_is_right_and_without_bias(self):
         statistics = self.judged(self.stochastic, Trait.STOCHASTIC_ROUNDING)
         assert statistics.bad is None and statistics.warned_count == 0
         assert statistics.bias_problem == ""
@@ -437,10 +402,10 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_missing_and_damaged_files_are_reported(tmp_path):
-    with pytest.raises(RequestError, match="contains no"):
+    with pytest.raises(RequestError):
         load(tmp_path)
     (tmp_path / ARRAYS_NAME).write_bytes(b"PK\x03\x04 not really")
-    with pytest.raises(StorageError, match="cannot be read"):
+    with pytest.raises(StorageError):
         load(tmp_path)
 
 

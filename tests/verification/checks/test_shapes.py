@@ -77,10 +77,20 @@ def check(context_of, executable_of):
     ],
 )
 @pytest.mark.parametrize("thorough", [False, True])
-def test_right_kernels_pass(check, name, thorough):
-    result, context = check(name, thorough=thorough)
+def test_right_kernels_pass(check, executable_of, name, thorough):
+    closed = []
+
+    def build(operation):
+        executable = executable_of(operation, product)
+        executable.close = lambda: closed.append(operation)
+        return executable
+
+    result, context = check(name, thorough=thorough, build=build)
     assert result.text == "passed"
     assert len(context.built) >= (40 if thorough else 7)
+    assert closed == context.built
+    inputs, _ = shapes._answer(context.built[0], 42)
+    assert all(np.count_nonzero(to_float64(array)) == array.size for array in inputs)
 
 
 def test_results_are_kept_but_for_failures(check):
@@ -175,15 +185,10 @@ def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
         check(NAME, build=build)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        IndexError("list index out of range"),
-        KeyError((1, 2)),
-    ],
-)
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_an_exception_that_is_a_bug_is_not_a_refusal(check, executable_of, error, wrapped):
+def test_an_exception_that_is_a_bug_is_not_a_refusal(check, executable_of, wrapped):
+    error = IndexError("list index out of range")
+
     def build(operation):
         executable = executable_of(operation, product)
 
@@ -197,7 +202,7 @@ def test_an_exception_that_is_a_bug_is_not_a_refusal(check, executable_of, error
 
     result, _ = check(NAME, build=build)
     assert result.is_failure
-    assert f"raised {type(error).__name__}" in result.detail
+    assert "raised IndexError" in result.detail
 
 
 def test_more_tiles_than_the_device_has_multiprocessors(check, monkeypatch):
@@ -229,18 +234,6 @@ def test_a_verdict_counts_refused_shapes(executable_of):
     counts = [int(re.search(r"(\d+) of \d+ shapes refused", text)[1]) for text in texts]
     assert verdict.refused_shapes == sum(counts)
     assert all(counts)
-
-
-def test_executables_are_closed(check, executable_of):
-    closed = []
-
-    def build(operation):
-        executable = executable_of(operation, product)
-        executable.close = lambda: closed.append(operation)
-        return executable
-
-    _, context = check(NAME, build=build)
-    assert closed == context.built
 
 
 @pytest.mark.parametrize(("limit", "built"), [("LONGEST_S", 0), ("LONGEST_BUILDS_S", 0)])
@@ -294,13 +287,6 @@ class TestFactors:
         result, context = check(name, which=shapes.check_alpha_beta, thorough=True)
         assert all(operation.signature.alpha == 1 for operation in context.built)
         assert not result.is_failure
-
-
-def test_inputs_hold_no_zeros(check):
-    _, context = check(NAME)
-    inputs, reference = shapes._answer(context.built[0], 42)
-    assert all(np.count_nonzero(to_float64(array)) == array.size for array in inputs)
-    assert reference.value.shape == context.built[0].output.shape
 
 
 @pytest.fixture(autouse=True)
@@ -382,8 +368,7 @@ def test_what_only_seems_to_take_long_is_tried(check_long, monkeypatch):
     """The operation's own launches are slow, for example because they compile."""
     monkeypatch.setattr(shapes, "LONG_AXES_S", {False: 1.0, True: 1.0})
     monkeypatch.setattr(Context, "fastest_s", 60.0)
-    result = check_long()
-    assert result.text == "passed"
+    assert check_long().text == "passed"
     assert (3, 8, 65542) in [tuple(shape) for shape in check_long.built]
 
 
