@@ -8,18 +8,11 @@ from gemmetry.numerics.references import GELU_LIPSCHITZ, erf, gelu
 
 
 def test_erf_is_accurate_to_float64():
-    points = np.concatenate([np.linspace(-7, 7, 20_001), [0.0, -0.0, 1e-300, 5.9999, 6.0, 40.0]])
-    expected = np.array([math.erf(point) for point in points])
+    ends = [0.0, -0.0, 1e-300, 5.9999, 6.0, 40.0, np.inf, -np.inf, 1.0]
+    points = np.concatenate([np.linspace(-7, 7, 20_001), ends]).reshape(-1, 10)
+    expected = np.vectorize(math.erf)(points)
     assert np.abs(erf(points) - expected).max() < 4e-16
-
-
-def test_erf_of_special_values_and_shapes():
-    values = np.array([[np.inf, -np.inf], [np.nan, 0.0]])
-    result = erf(values)
-    assert result.shape == (2, 2)
-    assert result[0].tolist() == [1.0, -1.0]
-    assert np.isnan(result[1, 0])
-    assert result[1, 1] == 0.0
+    assert np.isnan(erf(np.array([np.nan]))[0])
 
 
 def test_gelu_matches_its_definition():
