@@ -22,26 +22,30 @@ NAME = "matmul_32x32x32_f32t_f32n_f32t"
 
 
 def product(operation, tensors):
-    a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+    wide = to_float64 if operation.signature.lhs.is_integer else to_float32
+    a, b = wide(tensors["lhs"]), wide(tensors["rhs"])
     return apply_epilogue(operation, to_float64(a @ b), tensors)
 
 
-def whole_tiles(axis):
-    """What is left of M, N or K after the last whole tile is dropped."""
+def kept(axis, limit):
+    """A kernel that leaves out what lies past `limit(size)` along an axis."""
 
     def kernel(operation, tensors):
-        a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
-        m, n, k = (s // t * t for s, t in zip(operation.matmul_shape, TILE, strict=False))
-        result = to_float64(a @ b)
-        if axis == "k":
-            result = to_float64(a[..., :k] @ b[..., :k, :])
-        elif axis == "m":
-            result[..., m:, :] = 0
-        else:
-            result[..., n:] = 0
-        return result
+        a, b = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
+        end = limit(getattr(operation.matmul_shape, axis))
+        result = a[..., :end] @ b[..., :end, :] if axis == "k" else a @ b
+        if axis == "m":
+            result[..., end:, :] = 0
+        elif axis == "n":
+            result[..., end:] = 0
+        return apply_epilogue(operation, result, tensors)
 
     return kernel
+
+
+def whole_tiles(axis):
+    tile = TILE["mnk".index(axis)]
+    return kept(axis, lambda size: size // tile * tile)
 
 
 @pytest.fixture
@@ -296,38 +300,14 @@ def without_deadlines(monkeypatch):
 
 
 @pytest.fixture
-def check_long(context_of, executable_of):
-    """check_long(name, kernel, ...) -> result; the operations built are in check_long.built."""
+def check_long(check):
+    """check_long(name, kernel, ...) -> (result, the shapes that were built)."""
 
-    def run(name=NAME, kernel=None, thorough=False, refuse=None):
-        run.built = []
-
-        def build(operation):
-            if refuse is not None and refuse(*operation.matmul_shape[:3]):
-                raise UnsupportedError("too long")
-            run.built.append(operation.matmul_shape[:3])
-            return executable_of(operation, **({} if kernel is None else {"kernel": kernel}))
-
-        companions = Companions(build, TILE)
-        context = context_of(name, companions=companions, thorough=thorough)
-        return shapes.check_long_axes(context)
+    def run(name=NAME, *arguments, **how):
+        result, context = check(name, *arguments, which=shapes.check_long_axes, **how)
+        return result, [tuple(operation.matmul_shape[:3]) for operation in context.built]
 
     return run
-
-
-def wrong_past(axis, limit):
-    """Leaves out what lies past `limit` along an axis."""
-
-    def kernel(operation, tensors):
-        a, b = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
-        product = a[:, :limit] @ b[:limit] if axis == "k" else a @ b
-        if axis == "m":
-            product[limit:] = 0
-        elif axis == "n":
-            product[:, limit:] = 0
-        return apply_epilogue(operation, product, tensors)
-
-    return kernel
 
 
 @pytest.mark.parametrize(
@@ -340,57 +320,60 @@ def wrong_past(axis, limit):
     ],
 )
 def test_right_kernels_pass_three_long_shapes(check_long, name):
-    result = check_long(name)
+    result, built = check_long(name)
     assert result.text == "passed"
-    sizes = [max(shape) for shape in check_long.built]
+    sizes = [max(shape) for shape in built]
     assert sizes[:2] == [1029, 1029]
     assert sizes[-1] > 2**16
-    assert all(sorted(shape)[1] <= 8 for shape in check_long.built)
+    assert all(sorted(shape)[1] <= 8 for shape in built)
 
 
 @pytest.mark.parametrize("axis", ["m", "n"])
 def test_paranoid_tries_more_than_65536_lines(check_long, axis):
-    kernel = wrong_past(axis, 65536)
-    assert not check_long(kernel=kernel).is_failure
-    assert check_long(kernel=kernel, thorough=True).is_failure
+    kernel = kept(axis, lambda size: 65536)
+    assert not check_long(NAME, kernel)[0].is_failure
+    assert check_long(NAME, kernel, thorough=True)[0].is_failure
 
 
 def test_what_would_take_long_is_left_out_and_reported(check_long, monkeypatch):
     monkeypatch.setattr(shapes, "LONG_AXES_S", {False: 0.0, True: 0.0})
-    result = check_long()
+    result, built = check_long()
     assert result.outcome is CheckOutcome.INCOMPLETE
     assert "left out: 1029x3x5, which would take" in result.detail
     assert "; 3x8x65542, which would take" in result.detail
-    assert not [shape for shape in check_long.built if max(shape) > 5000]
+    assert not [shape for shape in built if max(shape) > 5000]
 
 
 def test_what_only_seems_to_take_long_is_tried(check_long, monkeypatch):
     """The operation's own launches are slow, for example because they compile."""
     monkeypatch.setattr(shapes, "LONG_AXES_S", {False: 1.0, True: 1.0})
     monkeypatch.setattr(Context, "fastest_s", 60.0)
-    assert check_long().text == "passed"
-    assert (3, 8, 65542) in [tuple(shape) for shape in check_long.built]
+    result, built = check_long()
+    assert result.text == "passed"
+    assert (3, 8, 65542) in built
 
 
-def test_refusals_are_reported_and_rounded_sizes_tried(check_long):
-    result = check_long(refuse=lambda m, n, k: bool(m % 16))
+def test_refusals_are_reported_and_rounded_sizes_tried(check_long, executable_of):
+    def build(operation):
+        if operation.matmul_shape.m % 16:
+            raise UnsupportedError("too long")
+        return executable_of(operation)
+
+    result, built = check_long(build=build)
     assert result.outcome is CheckOutcome.PASSED
-    assert (16, 16, 65552) in [tuple(shape) for shape in check_long.built]
-    result = check_long(refuse=lambda *sizes: True)
+    assert (16, 16, 65552) in built
+
+    def refuse(operation):
+        raise UnsupportedError("too long")
+
+    result, _ = check_long(build=refuse)
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert "too long" in result.detail
 
 
-def test_results_are_those_of_a_configuration(context_of, executable_of):
+def test_results_are_those_of_a_configuration(check_long):
     known = {}
-    built = []
-
-    def build(operation):
-        built.append(operation)
-        return executable_of(operation)
-
-    for _ in range(2):
-        companions = Companions(build, TILE, known=known)
-        assert not shapes.check_long_axes(context_of(NAME, companions=companions)).is_failure
-    assert len(built) == len(set(built))
+    _, first = check_long(known=known)
+    _, second = check_long(known=known)
+    assert len(first) == len(set(first)) and not second
     assert len(known) == 1
