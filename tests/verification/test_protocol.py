@@ -30,7 +30,12 @@ from gemmetry.verification.checks.calls import CALLS, CALLS_UNDER_LOAD, FEWEST_C
 from gemmetry.verification.checks.changes import FEWEST_CHANGES, MOST_CHANGES
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import scaled
-from gemmetry.verification.protocol import CHECKS, launches, verify, with_check
+from gemmetry.verification.protocol import (
+    CHECKS,
+    launches,
+    verify,
+    with_check,
+)
 
 LAUNCHES = {level: launches(level) for level in LEVELS}
 """Number of launches by level, where all of its checks apply and a launch is fast."""
