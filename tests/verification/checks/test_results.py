@@ -32,7 +32,7 @@ def raised_by(function, *arguments):
 
 
 def bugs_of(error):
-    """What is said of an error, and of another that it caused."""
+    """The bugs of an error, and of another that it caused."""
     outer = LaunchError("it raised")
     outer.__cause__ = error
     return bug_of(error), bug_of(outer)
