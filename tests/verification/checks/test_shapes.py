@@ -165,18 +165,24 @@ def test_time_of_builds_is_what_the_processor_spends_on_them(
     assert check(NAME, build=build)[0].text == text
 
 
+def raising(executable_of, error):
+    """Builds what raises `error` when it is launched."""
+
+    def run(inputs, output):
+        raise error
+
+    def build(operation):
+        executable = executable_of(operation, product)
+        executable.run = run
+        return executable
+
+    return build
+
+
 def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
     check, executable_of, monkeypatch
 ):
-    def build(operation):
-        executable = executable_of(operation, product)
-
-        def refuse(inputs, output):
-            raise LaunchError("odd sizes are not for me")
-
-        executable.run = refuse
-        return executable
-
+    build = raising(executable_of, LaunchError("odd sizes are not for me"))
     result, context = check(NAME, build=build)
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert "odd sizes are not for me" in result.detail
@@ -192,19 +198,9 @@ def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_an_exception_that_is_a_bug_is_not_a_refusal(check, executable_of, wrapped):
     error = IndexError("list index out of range")
-
-    def build(operation):
-        executable = executable_of(operation, product)
-
-        def run(inputs, output):
-            if wrapped:
-                raise LaunchError("user.py:kernel raised something") from error
-            raise error
-
-        executable.run = run
-        return executable
-
-    result, _ = check(NAME, build=build)
+    outer = LaunchError("user.py:kernel raised something")
+    outer.__cause__ = error
+    result, _ = check(NAME, build=raising(executable_of, outer if wrapped else error))
     assert result.is_failure
     assert "raised IndexError" in result.detail
 
