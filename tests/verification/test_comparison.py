@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import threading
 from dataclasses import replace
 
@@ -316,9 +315,7 @@ def test_bias_of_stochastic_rounding(outward, upward, words):
     assert statistics.bias_problem == ""
     statistics.add(ErrorStatistics(10_000, rounding=bias))
     assert statistics.bias_problem == bias.problem
-
-
-def test_scatter_of_the_accumulation_is_granted():
+    # The scatter of the accumulation is granted.
     assert RoundingBias(count=100, outward=50.0).problem
     assert not RoundingBias(count=100, outward=50.0, squared_scatter=400.0).problem
 
@@ -360,27 +357,16 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
 
 
 def test_expectation_and_mask_may_be_missing_and_the_output_of_another_form(tmp_path):
-    saved = dataclasses.replace(
-        evidence_of("matmul_3x5x7_f32t_f32t_f32t"),
-        expected=None, bad=None, output=np.ones((2, 2), np.float16),
-    )  # fmt: skip
-    save(tmp_path, saved)
-    found = load(tmp_path)
-    assert found.expected is None
-    assert found.bad is None
-    assert found.output.dtype == np.float16
-
-
-def test_numpy_reads_the_file_without_us(tmp_path):
-    path = save(tmp_path, evidence_of("matmul_3x5x7_bf16t_bf16t_f32t"))
-    with np.load(path, allow_pickle=False) as arrays:
+    saved = evidence_of("matmul_3x5x7_bf16t_bf16t_f32t")
+    assert saved.nbytes == 2 * (3 * 7 + 7 * 5) + 4 * 3 * 5 + 8 * 15 + 15
+    with np.load(save(tmp_path, saved), allow_pickle=False) as arrays:  # Without us.
         assert {"header", "input_lhs", "input_rhs", "output", "expected", "bad"} == set(arrays)
         assert arrays["input_lhs"].dtype == np.uint16
-
-
-def test_bytes_count_every_array():
-    found = evidence_of("matmul_3x5x7_f32t_f32t_f32t")
-    assert found.nbytes == 4 * (3 * 7 + 7 * 5 + 3 * 5) + 8 * 15 + 15
+    other = {"expected": None, "bad": None, "output": np.ones((2, 2), np.float16)}
+    save(tmp_path, replace(saved, **other))
+    found = load(tmp_path)
+    assert found.expected is found.bad is None
+    assert found.output.dtype == np.float16
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
@@ -415,12 +401,9 @@ def test_results_come_in_the_order_of_the_items(monkeypatch):
     assert list(in_order(square, range(4))) == [0, 1, 4, 9]
 
 
-def test_one_processor_works_in_the_calling_thread(monkeypatch):
+def test_one_processor_or_item_works_in_the_calling_thread(monkeypatch):
     monkeypatch.setattr(comparison, "usable_cores", lambda: 1)
     names = set(in_order(lambda _: threading.current_thread().name, range(3)))
     assert names == {threading.current_thread().name}
-
-
-def test_a_single_item_needs_no_count_of_processors(monkeypatch):
     monkeypatch.setattr(comparison, "usable_cores", lambda: 1 / 0)
     assert list(in_order(str, [7])) == ["7"]

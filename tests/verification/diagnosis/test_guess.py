@@ -44,6 +44,7 @@ def assign(where, value):
     [
         (lambda r: r * np.nan, "NaN: 4096 of the wrong elements are NaN"),
         (assign((3, 4), np.inf), "overflow: 1 of the wrong elements are infinite"),
+        (lambda r: r * 0, "zeros: every wrong element is 0"),
         (assign(np.s_[60:], 0), "zeros: every wrong element is 0, tail: only rows from 60 on"),
         (assign(np.s_[:, 48:], 9), "tail: only columns from 48 on are wrong"),
         (lambda r: r.T.copy(), "transposed"),
@@ -97,6 +98,13 @@ def test_a_few_products_of_a_long_k_are_not_called_a_factor():
 def test_small_errors_of_one_sign_are_not_a_part_of_k():
     small = np.random.default_rng(3).uniform(0.1, 0.4, (64, 48))
     assert "precision" in guess_of_sums(256, lambda a, b: a @ b - small)
+
+
+def test_finite_where_the_result_overflows():
+    everywhere = np.ones((64, 64), bool)
+    infinite = np.full((64, 64), np.inf)
+    guessed = guess_bug(OPERATION, np.ones((64, 64), np.float32), infinite, everywhere)
+    assert guessed.startswith("overflow: finite")
 
 
 def test_most_of_k_gone_is_not_a_missing_part_of_k():
