@@ -41,6 +41,14 @@ def test_the_ladder_shows_how_wide_the_accumulator_is(context_of):
     assert "with ±16: " in exact.check_integer_ladder(context).detail
 
 
+@pytest.mark.parametrize(
+    "name", ["matmul_12x10x256_e4m3t_e4m3n_f32t", "matmul_12x10x4096_bf16t_bf16n_f32t"]
+)
+def test_promotion_applies_to_long_fp8_sums_alone(context_of, name):
+    result = exact.check_fp8_promotion(context_of(name))
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+
+
 def tf32(operation, tensors):
     a, b = (round_to_tf32(x) for x in operands(tensors))
     return to_float64(a @ b)
