@@ -12,7 +12,9 @@ from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import (
     MEANINGLESS,
     accumulation_error,
+    accuracy_class,
     bound_rule,
+    class_errors,
     gamma,
     normwise_error,
     probabilistic_error,
@@ -69,11 +71,6 @@ def test_drift_of_truncating_instructions_is_granted():
         assert accumulation_error(operation(formats)).warn > 2.5 * drift
 
 
-def test_gamma_has_no_value_where_everything_may_be_lost():
-    assert gamma(10, 2.0**-24) == pytest.approx(10 * 2.0**-24, rel=1e-5)
-    assert gamma(2**24, 2.0**-24) == math.inf
-
-
 def test_fp8_tiers_part_what_an_h200_measured_with_and_without_promotion():
     """Largest errors / M of torch's _scaled_mm on [0.1, 1.1) and [0, 1), see accumulation.py."""
     measured = {
@@ -103,9 +100,10 @@ def test_split_k_partials_add_their_roundings():
 
 
 def test_f64_bounds_allow_for_the_reference_itself():
-    assert accumulation_error(operation("f64t_f64t_f64t", 100)).fail >= gamma(100, 2.0**-52)
-    excess = accumulation_error(operation("f64t_f64t_f64t", 100)).fail - gamma(100, 2.0**-52)
-    assert excess == pytest.approx(gamma(100, 2.0**-53))
+    fail = accumulation_error(operation("f64t_f64t_f64t", 100)).fail
+    assert fail - gamma(100, 2.0**-52) == pytest.approx(gamma(100, 2.0**-53))
+    assert gamma(10, 2.0**-24) == pytest.approx(10 * 2.0**-24, rel=1e-5)
+    assert gamma(2**24, 2.0**-24) == math.inf
 
 
 class TestTf32:
@@ -115,7 +113,7 @@ class TestTf32:
         assert not rounds_to_tf32(operation("f32t_f32t_f32t"), ())
         assert not rounds_to_tf32(operation("bf16t_bf16t_f32t"), declared)
 
-    @pytest.mark.parametrize("k", [1, 16, 256, 4096])
+    @pytest.mark.parametrize("k", [1, 16, 4096])
     @pytest.mark.parametrize("truncates", [True, False])
     @pytest.mark.parametrize("low", [0.0, 0.1, -1.0])
     def test_tiers_hold_for_random_data(self, k, truncates, low):
@@ -137,8 +135,9 @@ class TestTf32:
         assert (error <= tiers.warn * magnitude).mean() > 0.999
 
 
-def strassen(a, b, levels, *, winograd):
-    """A·B in float32 by recursion on halves: Higham 2002, equations (23.4) and (23.6)."""
+def winograd(a, b, levels):
+    """A·B in float32 by recursion on halves: Higham 2002, equation (23.6), whose errors are larger
+    than those of Strassen's own (23.4)."""
     if levels == 0:
         return a @ b
     half = a.shape[0] // 2
@@ -147,37 +146,26 @@ def strassen(a, b, levels, *, winograd):
         return x[:half, :half], x[:half, half:], x[half:, :half], x[half:, half:]
 
     def times(x, y):
-        return strassen(x, y, levels - 1, winograd=winograd)
+        return winograd(x, y, levels - 1)
 
     a11, a12, a21, a22 = parts(a)
     b11, b12, b21, b22 = parts(b)
-    if winograd:
-        s1 = a21 + a22
-        s2, s3 = s1 - a11, a11 - a21
-        s4 = a12 - s2
-        t1 = b12 - b11
-        t2, t3 = b22 - t1, b22 - b12
-        t4 = t2 - b21
-        p1, p2, p3, p4 = times(a11, b11), times(a12, b21), times(s4, b22), times(a22, t4)
-        p5, p6, p7 = times(s1, t1), times(s2, t2), times(s3, t3)
-        u2 = p1 + p6
-        u3 = u2 + p7
-        u4 = u2 + p5
-        c11, c12, c21, c22 = p1 + p2, u4 + p3, u3 - p4, u3 + p5
-    else:
-        p1, p2, p3 = times(a11 + a22, b11 + b22), times(a21 + a22, b11), times(a11, b12 - b22)
-        p4, p5 = times(a22, b21 - b11), times(a11 + a12, b22)
-        p6, p7 = times(a21 - a11, b11 + b12), times(a12 - a22, b21 + b22)
-        c11, c12 = p1 + p4 - p5 + p7, p3 + p5
-        c21, c22 = p2 + p4, p1 + p3 - p2 + p6
-    return np.block([[c11, c12], [c21, c22]])
+    s1 = a21 + a22
+    s2, s3 = s1 - a11, a11 - a21
+    t1 = b12 - b11
+    t2, t3 = b22 - t1, b22 - b12
+    p1, p2 = times(a11, b11), times(a12, b21)
+    p3, p4 = times(a12 - s2, b22), times(a22, t2 - b21)
+    p5, p6, p7 = times(s1, t1), times(s2, t2), times(s3, t3)
+    u2 = p1 + p6
+    u3 = u2 + p7
+    return np.block([[p1 + p2, u2 + p5 + p3], [u3 - p4, u3 + p5]])
 
 
-@pytest.mark.parametrize("winograd", [False, True])
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("n", [8, 64, 256])
 @pytest.mark.parametrize("kind", ["uniform", "normal", "scaled"])
-def test_fast_algorithms_are_within_the_normwise_tiers(winograd, levels, n, kind):
+def test_fast_algorithms_are_within_the_normwise_tiers(levels, n, kind):
     rng = np.random.default_rng(n)
     a, b = (
         (rng.uniform(0, 1, (n, n)) if kind == "uniform" else rng.normal(size=(n, n))).astype("f4")
@@ -187,7 +175,7 @@ def test_fast_algorithms_are_within_the_normwise_tiers(winograd, levels, n, kind
         # Blocks of very different sizes: their differences lose what the small ones hold.
         a[: n // 2] *= np.float32(2**12)
         b[:, : n // 2] *= np.float32(2**-12)
-    got = strassen(a, b, levels, winograd=winograd).astype(float)
+    got = winograd(a, b, levels).astype(float)
     exact = a.astype(float) @ b.astype(float)
     tiers = normwise_error(operation("f32t_f32t_f32t", n))
     norm = n * float(np.abs(a).max()) * float(np.abs(b).max())
@@ -247,3 +235,47 @@ def test_integers_in_blocks_have_exact_sums(formats, k):
     largest = float(np.abs(to_float64(inputs[0])).max() * np.abs(to_float64(inputs[1])).max())
     if operation.signature.lhs.is_fp8:
         assert depth * largest <= 2**13
+
+
+@pytest.mark.parametrize(
+    ("formats", "classes"),
+    [
+        ("f64t_f64t_f64t", ["fp64", "fp32", "tf32", "fp16-accumulated", "bf16-accumulated"]),
+        ("f32t_f32t_f32t", ["fp32", "tf32", "fp16-accumulated", "bf16-accumulated"]),
+        ("bf16t_bf16t_bf16t", ["fp32-accumulated", "fp16-accumulated", "bf16-accumulated"]),
+        (
+            "e4m3t_e4m3n_bf16t",
+            [
+                "fp32-accumulated",
+                "fp8-promoted",
+                "fp8-14bit",
+                "fp16-accumulated",
+                "bf16-accumulated",
+            ],
+        ),
+    ],
+)
+def test_classes_in_order_of_their_errors(formats, classes):
+    assert list(class_errors(operation(formats))) == classes
+
+
+@pytest.mark.parametrize(
+    ("formats", "error", "expected"),
+    [
+        ("f64t_f64t_f64t", 1e-15, "fp64"),
+        ("f64t_f64t_f64t", 1e-6, "fp32"),
+        ("f32t_f32t_f32t", -1.0, "fp32"),
+        ("f32t_f32t_f32t", 5e-4, "tf32"),
+        ("bf16t_bf16t_f32t", 1e-6, "fp32-accumulated"),
+        ("bf16t_bf16t_f32t", 0.1, "fp16-accumulated"),
+        ("bf16t_bf16t_f32t", 1.0, "bf16-accumulated"),
+        ("bf16t_bf16t_f32t", 100.0, "none"),
+        ("bf16t_bf16t_f32t", math.nan, "none"),
+        ("e4m3t_e4m3n_bf16t", 6.3e-4, "fp8-promoted"),
+        ("e4m3t_e4m3n_bf16t", 8e-2, "fp8-14bit"),
+        ("s8t_s8t_s32t", 0.0, "exact"),
+        ("s8t_s8t_s32t", 1.0, "none"),
+    ],
+)
+def test_smallest_class_that_holds(formats, error, expected):
+    assert accuracy_class(operation(formats), error) == expected

@@ -15,7 +15,6 @@ from gemmetry.numerics.inputs import (
     changed_inputs,
     changed_reference,
     draw_change,
-    edits,
     lines_of,
     make_inputs,
     part_with_lines,
@@ -138,15 +137,6 @@ def test_results_of_several_changes_are_one_product():
     for change, lines in pieces:
         whole = compute_reference(operation, changed_inputs(operation, inputs, change)).value
         np.testing.assert_allclose(lines, whole[:, list(change.lines)], rtol=1e-12)
-
-
-def test_edits_of_a_column_major_operand_are_columns_of_its_memory():
-    operation = parse_operation("matmul_9x7x5_f32n_f32t_f32t")
-    inputs = make_inputs(operation, distribution="normal", seed=3)
-    change = draw_change(operation, inputs, ChangeKind.NEGATED, 0, np.random.default_rng(2))
-    (edit,) = edits(operation, change)
-    assert inputs[0].shape == (5, 9)
-    assert inputs[0][edit.index].shape == edit.contents.shape == (5, 1)
 
 
 @pytest.mark.parametrize("axis", [-1, -2])

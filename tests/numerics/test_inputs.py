@@ -68,9 +68,16 @@ def test_bits_never_change(formats, distribution):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_parts_have_the_same_bits_in_whatever_order_they_are_drawn(name, distribution, monkeypatch):
+def test_arrays_follow_the_specs_in_whatever_order_they_are_drawn(name, distribution, monkeypatch):
     operation = parse_operation(name)
     whole = make_inputs(operation, distribution=distribution, seed=7)
+    for array, spec in zip(whole, operation.inputs, strict=True):
+        assert array.shape == spec.storage_shape
+        assert array.dtype == numpy_dtype(spec.dtype)
+        assert array.flags.c_contiguous
+        assert np.isfinite(to_float64(array)).all()
+    if distribution in ("offset_uniform", "uniform_signed", "integers"):
+        assert zero_share(whole) == 0.0
     monkeypatch.setattr(inputs, "_CHUNK", 256)
     monkeypatch.setattr(inputs, "_FEWEST_FOR_THREADS", 0)
     counts = []
@@ -84,26 +91,6 @@ def test_parts_have_the_same_bits_in_whatever_order_they_are_drawn(name, distrib
     assert digest(parts) == digest(whole)
     is_even = distribution in ("offset_uniform", "uniform", "uniform_signed")
     assert (counts[0] > len(operation.inputs)) == (is_even and "s8" not in name)
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_arrays_follow_the_specs(name, distribution):
-    operation = parse_operation(name)
-    arrays = make_inputs(operation, distribution=distribution, seed=7)
-    assert len(arrays) == len(operation.inputs)
-    for array, spec in zip(arrays, operation.inputs, strict=True):
-        assert array.shape == spec.storage_shape
-        assert array.dtype == numpy_dtype(spec.dtype)
-        assert array.flags.c_contiguous
-        assert np.isfinite(to_float64(array)).all()
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("distribution", ["offset_uniform", "uniform_signed", "integers"])
-def test_no_zeros_where_none_are_promised(name, distribution):
-    arrays = make_inputs(parse_operation(name), distribution=distribution, seed=3)
-    assert zero_share(arrays) == 0.0
 
 
 def test_distributions_have_their_ranges():
@@ -132,15 +119,10 @@ def test_streams_differ_by_role_seed_and_shape_and_by_nothing_else():
     assert np.array_equal(lhs, make_inputs(plain, distribution="normal", seed=42)[0])
 
 
-def test_tf32_inputs_are_tf32_numbers():
-    lhs, rhs = make_inputs(
-        parse_operation("matmul_64x64x64_tf32t_tf32t_f32t"), distribution="normal", seed=42
-    )
-    assert not (lhs.view(np.uint32) & 0x1FFF).any()
-    assert not (rhs.view(np.uint32) & 0x1FFF).any()
-
-
-def test_f64_inputs_use_all_their_bits():
+def test_inputs_use_the_bits_of_their_format():
+    operation = parse_operation("matmul_64x64x64_tf32t_tf32t_f32t")
+    for array in make_inputs(operation, distribution="normal", seed=42):
+        assert not (array.view(np.uint32) & 0x1FFF).any()
     operation = parse_operation("matmul_64x64x64_f64t_f64t_f64t")
     for distribution in ("offset_uniform", "uniform_signed", "normal"):
         lhs, _ = make_inputs(operation, distribution=distribution, seed=42)
@@ -216,6 +198,6 @@ def test_exact_limit_keeps_sums_exact(formats, k):
         assert 8 * math.sqrt(k) > exact_up_to
 
 
-def test_zero_share_of_nothing_is_zero():
+def test_zero_share_counts_both_zeros_and_is_zero_for_nothing():
     assert zero_share([]) == 0.0
     assert zero_share([np.array([0.0, -0.0, 1.0, 2.0], dtype=np.float32)]) == 0.5

@@ -41,19 +41,15 @@ def test_faster_and_slower_are_seen_from_the_second():
     assert reverse.ratio == pytest.approx(1 / comparison.ratio)
 
 
-def test_identical_samples_show_no_difference():
+def test_identical_and_constant_samples():
     samples = durations(np.random.default_rng(2), 10.0)
     comparison = compare_medians(samples, samples, relevant=0.02)
     assert comparison.ratio == 1.0
     assert comparison.verdict is Difference.NONE_SHOWN
     assert compare_medians(samples, samples).verdict is Difference.UNDECIDED, "nothing is none"
     assert comparison.effect_size == 0.0
-
-
-def test_constant_samples_have_a_zero_width_interval():
-    comparison = compare_medians([2.0] * 8, [3.0] * 8)
-    assert (comparison.ratio_low, comparison.ratio_high) == (1.5, 1.5)
-    assert comparison.verdict is Difference.SLOWER
+    constant = compare_medians([2.0] * 8, [3.0] * 8)
+    assert (constant.interval, constant.verdict) == ((1.5, 1.5), Difference.SLOWER)
 
 
 @pytest.mark.parametrize("sizes", [(7, 7), (8, 12), (6, 30), (101, 64)])
@@ -89,31 +85,16 @@ def test_few_samples_are_undecided(count):
     assert comparison.note.startswith(f"{samples} a side: at least 6 are needed; raise")
 
 
-def test_the_same_samples_give_the_same_result_twice():
-    rng = np.random.default_rng(3)
-    a, b = durations(rng, 5.0), durations(rng, 5.01)
-    assert compare_medians(a, b) == compare_medians(a, b)
-
-
-def test_equal_distributions_are_rarely_called_different():
-    """400 A/A comparisons at a nominal 5 %: four standard errors of 0.05 are 0.044."""
+def test_equal_distributions_are_rarely_called_different_and_a_small_slowdown_is_found():
+    """400 A/A comparisons at a nominal 5 %: four standard errors of 0.05 are 0.044. 1 % against a
+    spread of 1.4 %, 100 samples a side: found in nearly all of 60 trials."""
     rng = np.random.default_rng(4)
-    called = sum(
-        compare_medians(durations(rng, 1.0, 40), durations(rng, 1.0, 40)).verdict in SHOWN
-        for _ in range(400)
-    )
-    assert called / 400 < 0.05 + 0.044
 
+    def verdict(level, count):
+        return compare_medians(durations(rng, 1.0, count), durations(rng, level, count)).verdict
 
-def test_a_small_slowdown_is_found():
-    """1 % against a spread of 1.4 %, 100 samples a side: found in nearly all of 60 trials."""
-    rng = np.random.default_rng(5)
-    found = sum(
-        compare_medians(durations(rng, 1.0, 100), durations(rng, 1.01, 100)).verdict
-        is Difference.SLOWER
-        for _ in range(60)
-    )
-    assert found >= 57
+    assert sum(verdict(1.0, 40) in SHOWN for _ in range(400)) / 400 < 0.05 + 0.044
+    assert sum(verdict(1.01, 100) is Difference.SLOWER for _ in range(60)) >= 57
 
 
 @settings(max_examples=40)
@@ -166,10 +147,7 @@ def test_few_rounds_are_undecided_however_many_samples():
     assert found.verdict is Difference.UNDECIDED
     assert found.interval is found.p_value is None
     assert found.ratio == pytest.approx(1.2, rel=0.02)
-    assert found.note == (
-        "3 rounds a side: at least 4 are needed; raise --time-budget, --min-samples or "
-        "--benchmark-repetitions"
-    )
+    assert found.note.startswith("3 rounds a side: at least 4 are needed")
     assert compare_rounds({1: a[0]}, {1: b[0]}).note.startswith("1 round a side: ")
     with pytest.raises(ValueError, match="b has no samples"):
         compare_rounds(a, {})
@@ -180,15 +158,13 @@ def test_equal_dispatches_are_rarely_called_different_by_rounds():
     their samples do; samples taken as independent call most of them different."""
     rng = np.random.default_rng(8)
     by_rounds = by_samples = 0
-    for _ in range(600):
+    for trial in range(600):
         drift = rng.normal(0, 0.03, 12)
-        a, b = _rounds(rng, range(12), drift, own=0.02), _rounds(rng, range(12), drift, own=0.02)
+        a, b = (_rounds(rng, range(12), drift, own=0.02) for _ in range(2))
         by_rounds += compare_rounds(a, b, confidence=0.98).verdict in SHOWN
-    for _ in range(40):
-        drift = rng.normal(0, 0.03, 12)
-        a, b = _rounds(rng, range(12), drift, own=0.02), _rounds(rng, range(12), drift, own=0.02)
-        joined = [np.concatenate(list(side.values())) for side in (a, b)]
-        by_samples += compare_medians(*joined, confidence=0.98).verdict in SHOWN
+        if trial < 40:
+            joined = [np.concatenate(list(side.values())) for side in (a, b)]
+            by_samples += compare_medians(*joined, confidence=0.98).verdict in SHOWN
     assert by_rounds <= 24, "4 %: over four standard errors above the nominal level"
     assert by_samples >= 10
 
@@ -220,16 +196,15 @@ def test_a_family_has_intervals_that_hold_together():
     )
     slow[3] = a[3] / 1.1
     found = {m: compare_rounds(a, slow, family=m, relevant=0.02) for m in (1, 6, 8, 90, 103)}
-    assert [one.verdict for one in found.values()] == [
-        Difference.SLOWER, Difference.SLOWER, Difference.SLOWER, Difference.UNDECIDED,
-        Difference.SLOWER,
-    ]  # fmt: skip
+    assert {m: (one.verdict, one.pairing) for m, one in found.items()} == {
+        1: (Difference.SLOWER, Pairing.ROUNDS),
+        6: (Difference.SLOWER, Pairing.ROUNDS),
+        8: (Difference.SLOWER, Pairing.UNPAIRED_ROUNDS),
+        90: (Difference.UNDECIDED, Pairing.ROUNDS),
+        103: (Difference.SLOWER, Pairing.UNPAIRED_ROUNDS),
+    }
     assert "a difference is shown by itself, but not as one of 90 comparisons" in found[90].note
     assert "does not exclude a difference of 10 %:" in found[90].note
-    assert [one.pairing for one in found.values()] == [
-        Pairing.ROUNDS, Pairing.ROUNDS, Pairing.UNPAIRED_ROUNDS, Pairing.ROUNDS,
-        Pairing.UNPAIRED_ROUNDS,
-    ]  # fmt: skip
     widths = [found[m].ratio_high - found[m].ratio_low for m in (1, 6, 90)]
     assert widths == sorted(widths)
     assert found[6].adjusted_p_value == pytest.approx(6 * found[1].p_value)
@@ -237,7 +212,7 @@ def test_a_family_has_intervals_that_hold_together():
         assert one.family == family
         assert (one.adjusted_p_value <= 0.05) is (one.verdict in SHOWN)
     few = compare_rounds(
-        {turn: a[turn] for turn in range(5)}, {turn: slow[turn] for turn in range(5)}, family=20
+        *({turn: side[turn] for turn in range(5)} for side in (a, slow)), family=20
     )
     assert few.note.startswith("5 rounds a side: at least 6 are needed among 20 comparisons; ")
 

@@ -23,9 +23,6 @@ def test_three_against_twenty_show_a_planted_slowdown():
 def test_too_few_are_undecided_without_an_interval():
     found = compare_groups([([100.0] * 3, [150.0] * 3)])
     assert (found.verdict, found.interval, found.ratio) == (Difference.UNDECIDED, None, 1.5)
-
-
-def test_a_family_needs_more():
     strata = [([100.0 + i for i in range(3)], [150.0 + i for i in range(20)])]
     assert compare_groups(strata).interval is not None
     assert compare_groups(strata, family=200).interval is None

@@ -85,12 +85,6 @@ def test_more_tiles_than_multiprocessors_are_tried_where_the_operation_has_fewer
     assert (largest > 132) is more
 
 
-def test_thorough_lists_reach_a_full_wave_of_a_large_gpu():
-    shapes = [options[0].matmul_shape for options in tails(NAMES[0], (64, 64, 32), thorough=True)]
-    tiles = {(shape.m // 64) * (shape.n // 64) for shape in shapes}
-    assert {132, 133} <= tiles
-
-
 def test_refused_sizes_are_rounded_up_to_multiples_of_16_k_first():
     for options in tails(NAMES[0], (100, 52, 24)):
         exact, *others = (operation.matmul_shape for operation in options)
@@ -101,14 +95,14 @@ def test_refused_sizes_are_rounded_up_to_multiples_of_16_k_first():
         assert not any(size % 16 for size in options[-1].matmul_shape[:3])
 
 
-def test_k_divides_into_the_slices():
+def test_k_divides_into_the_slices_and_batches_and_tiles_have_many_members():
     for options in tails(NAMES[1], (128, 128, 64)):
         assert all(operation.matmul_shape.k % 4 == 0 for operation in options)
     assert any(options[0].matmul_shape.k % (4 * 64) for options in tails(NAMES[1], None))
-
-
-def test_batches_have_several_members():
     assert {options[0].matmul_shape.batch for options in tails(NAMES[2], None)} == {1, 2, 3, 4, 5}
+    shapes = [options[0].matmul_shape for options in tails(NAMES[0], (64, 64, 32), thorough=True)]
+    tiles = {(shape.m // 64) * (shape.n // 64) for shape in shapes}
+    assert {132, 133} <= tiles, "a full wave of a large GPU and one more"
 
 
 @given(st.integers(-5, 20000))

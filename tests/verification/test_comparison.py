@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import threading
 from dataclasses import replace
 
@@ -40,41 +39,16 @@ def case():
     return operation, reference, to_storage(logical, operation.output)
 
 
-def test_right_result_has_no_bad_element(case):
-    operation, reference, result = case
-    statistics = compare(operation, result, reference)
-    assert statistics.bad is None and statistics.bad_count == 0
-    assert statistics.elements == 3600
-    assert 0 < statistics.max_ratio <= 1
-    expected = np.linalg.norm(
-        quantize(reference.value, operation.output.dtype).astype(float) - reference.value
-    ) / np.linalg.norm(reference.value)
-    assert statistics.relative_frobenius == pytest.approx(expected)
-
-
 def test_bad_elements_are_counted_and_the_first_is_named(case):
     operation, reference, result = case
     result[1, 7, 11] = 99  # Storage is (batch, n, m): row 11, column 7.
     result[2, 0, 0] = -99
+    result[2, 1, 0] = np.nan
     statistics = compare(operation, result, reference)
-    assert statistics.bad_count == 2
+    assert (statistics.bad_count, statistics.nan_count) == (3, 1)
     assert statistics.bad[40 + 11, 7] and statistics.bad[80, 0]
     assert statistics.first_bad.startswith("[1, 11, 7]: got 99, expected ")
     assert statistics.max_ratio > 100
-
-
-def test_pieces_change_nothing(case, monkeypatch):
-    operation, reference, result = case
-    result[0, 0, 0] = np.nan
-    whole = compare(operation, result, reference)
-    monkeypatch.setattr(comparison, "_PIECE", 64)
-    pieces = compare(operation, result, reference)
-    assert pieces.bad_count == whole.bad_count == 1
-    assert pieces.nan_count == 1
-    assert pieces.max_ratio == whole.max_ratio
-    assert pieces.relative_frobenius == pytest.approx(whole.relative_frobenius)
-    assert pieces.signed_bias == pytest.approx(whole.signed_bias)
-    assert (pieces.bad == whole.bad).all()
 
 
 def one_element(formats, value, magnitude=None):
@@ -127,39 +101,17 @@ def test_integers_must_be_equal():
     assert statistics.max_ratio == 2.0
 
 
-def test_bias_is_negative_where_magnitudes_shrink():
-    operation = parse_operation("matmul_64x64x16_bf16t_bf16t_bf16t")
-    value = np.random.default_rng(1).normal(size=(64, 64))
-    reference = Reference(value, np.abs(value))
-    shrunk = quantize(np.sign(value) * np.abs(value) * (1 - 2.0**-9), operation.output.dtype)
-    assert compare(operation, shrunk, reference).signed_bias < -0.2
-
-
-class TestExactly:
+def test_exact_results_may_differ_in_the_sign_of_zero_alone():
     operation = parse_operation("matmul_2x3x16_bf16t_bf16t_bf16t")
-
-    def test_equal_numbers_pass_whatever_their_zero_sign(self):
-        expected = quantize(np.array([[0.0, 1, -2], [3, 0, 5]]), self.operation.output.dtype)
-        result = expected.copy()
-        result[0, 0] = -0.0
-        assert compare_exactly(self.operation, result, expected).bad is None
-
-    def test_one_ulp_is_reported(self):
-        expected = quantize(np.array([[256.0, 1, -2], [3, 0, 5]]), self.operation.output.dtype)
-        result = expected.copy()
-        result[0, 0] = 258
-        statistics = compare_exactly(self.operation, result, expected)
-        assert statistics.first_bad == "[0, 0]: got 258, expected 256"
-        assert statistics.bad_count == 1
-
-    def test_infinity_is_expected_where_the_cast_overflows(self):
-        expected = np.array([[np.inf, 1, -np.inf], [3, 0, 5]]).astype(
-            quantize(np.zeros(1), self.operation.output.dtype).dtype
-        )
-        assert compare_exactly(self.operation, expected.copy(), expected).bad is None
-        result = expected.copy()
-        result[0, 0] = np.nan
-        assert compare_exactly(self.operation, result, expected).nan_count == 1
+    expected = np.array([[256, np.inf, -np.inf], [0, 0, 5]], numpy_dtype(operation.output.dtype))
+    result = expected.copy()
+    result[1, 0] = -0.0
+    assert compare_exactly(operation, result, expected).bad is None
+    result[0, 0] = 258
+    result[0, 1] = np.nan
+    statistics = compare_exactly(operation, result, expected)
+    assert statistics.first_bad == "[0, 0]: got 258, expected 256"
+    assert (statistics.bad_count, statistics.nan_count) == (2, 1)
 
 
 def test_outside_bound_looks_at_the_marked_elements_only(case):
@@ -187,6 +139,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch, name, is_wrong):
         result[::97] += 3
     whole = compare(operation, result, reference)
     monkeypatch.setattr(comparison, "_BLOCK", 10_000)
+    monkeypatch.setattr(comparison, "_PIECE", 4_096)
     found = []
     for cores in (1, 7):
         monkeypatch.setattr(comparison, "usable_cores", lambda cores=cores: cores)
@@ -201,6 +154,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch, name, is_wrong):
         assert getattr(plain[0], name) == getattr(plain[1], name)
     assert plain[0].first_bad == plain[1].first_bad
     assert plain[0].signed_bias == pytest.approx(plain[1].signed_bias)
+    assert plain[0].relative_frobenius == pytest.approx(plain[1].relative_frobenius)
 
 
 def test_exact_comparison_is_the_same_in_blocks(monkeypatch):
@@ -233,6 +187,10 @@ def test_statistics_are_those_of_their_definitions(formats):
     statistics = compare(operation, result, reference)
     assert statistics.max_ratio == pytest.approx((np.abs(error) / fail).max())
     assert statistics.max_warn_ratio == pytest.approx((np.abs(error) / warn).max())
+    assert statistics.bad is None and statistics.bad_count == 0
+    assert statistics.elements == 2000
+    frobenius = np.linalg.norm(error) / np.linalg.norm(reference.value)
+    assert statistics.relative_frobenius == pytest.approx(frobenius)
     assert statistics.warned_count == (np.abs(error) > warn).sum()
     bias = (error / warn * np.sign(reference.value)).mean()
     assert statistics.signed_bias == pytest.approx(bias)
@@ -260,10 +218,8 @@ class TestDeclared:
         up = np.random.default_rng(3).random(values.shape) < chance
         return np.ldexp(below + up, exponent - 8)
 
-    def test_stochastic_rounding_is_wrong_where_it_is_not_declared(self):
+    def test_stochastic_rounding_is_right_and_without_bias_where_it_is_declared(self):
         assert self.judged(self.stochastic).bad_count > 0
-
-    def test_declared_it_is_right_and_without_bias(self):
         statistics = self.judged(self.stochastic, Trait.STOCHASTIC_ROUNDING)
         assert statistics.bad is None and statistics.warned_count == 0
         assert statistics.bias_problem == ""
@@ -359,9 +315,7 @@ def test_bias_of_stochastic_rounding(outward, upward, words):
     assert statistics.bias_problem == ""
     statistics.add(ErrorStatistics(10_000, rounding=bias))
     assert statistics.bias_problem == bias.problem
-
-
-def test_scatter_of_the_accumulation_is_granted():
+    # The scatter of the accumulation is granted.
     assert RoundingBias(count=100, outward=50.0).problem
     assert not RoundingBias(count=100, outward=50.0, squared_scatter=400.0).problem
 
@@ -403,27 +357,16 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
 
 
 def test_expectation_and_mask_may_be_missing_and_the_output_of_another_form(tmp_path):
-    saved = dataclasses.replace(
-        evidence_of("matmul_3x5x7_f32t_f32t_f32t"),
-        expected=None, bad=None, output=np.ones((2, 2), np.float16),
-    )  # fmt: skip
-    save(tmp_path, saved)
-    found = load(tmp_path)
-    assert found.expected is None
-    assert found.bad is None
-    assert found.output.dtype == np.float16
-
-
-def test_numpy_reads_the_file_without_us(tmp_path):
-    path = save(tmp_path, evidence_of("matmul_3x5x7_bf16t_bf16t_f32t"))
-    with np.load(path, allow_pickle=False) as arrays:
+    saved = evidence_of("matmul_3x5x7_bf16t_bf16t_f32t")
+    assert saved.nbytes == 2 * (3 * 7 + 7 * 5) + 4 * 3 * 5 + 8 * 15 + 15
+    with np.load(save(tmp_path, saved), allow_pickle=False) as arrays:  # Without us.
         assert {"header", "input_lhs", "input_rhs", "output", "expected", "bad"} == set(arrays)
         assert arrays["input_lhs"].dtype == np.uint16
-
-
-def test_bytes_count_every_array():
-    found = evidence_of("matmul_3x5x7_f32t_f32t_f32t")
-    assert found.nbytes == 4 * (3 * 7 + 7 * 5 + 3 * 5) + 8 * 15 + 15
+    other = {"expected": None, "bad": None, "output": np.ones((2, 2), np.float16)}
+    save(tmp_path, replace(saved, **other))
+    found = load(tmp_path)
+    assert found.expected is found.bad is None
+    assert found.output.dtype == np.float16
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
@@ -437,10 +380,10 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_missing_and_damaged_files_are_reported(tmp_path):
-    with pytest.raises(RequestError, match="contains no"):
+    with pytest.raises(RequestError):
         load(tmp_path)
     (tmp_path / ARRAYS_NAME).write_bytes(b"PK\x03\x04 not really")
-    with pytest.raises(StorageError, match="cannot be read"):
+    with pytest.raises(StorageError):
         load(tmp_path)
 
 
@@ -458,12 +401,9 @@ def test_results_come_in_the_order_of_the_items(monkeypatch):
     assert list(in_order(square, range(4))) == [0, 1, 4, 9]
 
 
-def test_one_processor_works_in_the_calling_thread(monkeypatch):
+def test_one_processor_or_item_works_in_the_calling_thread(monkeypatch):
     monkeypatch.setattr(comparison, "usable_cores", lambda: 1)
     names = set(in_order(lambda _: threading.current_thread().name, range(3)))
     assert names == {threading.current_thread().name}
-
-
-def test_a_single_item_needs_no_count_of_processors(monkeypatch):
     monkeypatch.setattr(comparison, "usable_cores", lambda: 1 / 0)
     assert list(in_order(str, [7])) == ["7"]

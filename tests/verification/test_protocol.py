@@ -17,7 +17,6 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference, factors_of_product
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification import protocol
-from gemmetry.verification.after_timing import recheck
 from gemmetry.verification.checks import (
     CheckOutcome,
     CheckResult,
@@ -31,7 +30,12 @@ from gemmetry.verification.checks.calls import CALLS, CALLS_UNDER_LOAD, FEWEST_C
 from gemmetry.verification.checks.changes import FEWEST_CHANGES, MOST_CHANGES
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import scaled
-from gemmetry.verification.protocol import CHECKS, launches, verify, with_check
+from gemmetry.verification.protocol import (
+    CHECKS,
+    launches,
+    verify,
+    with_check,
+)
 
 LAUNCHES = {level: launches(level) for level in LEVELS}
 """Number of launches by level, where all of its checks apply and a launch is fast."""
@@ -102,7 +106,7 @@ RIGHT = {
     "f64 in blocks": (F64, accumulating(lambda v: v, 16)),
     "alpha, beta, bias, relu": (f"{F32}_alpha0p3_betam1p5_bias_relu", product),
     "batch, gelu, column-major": ("batch_matmul_3x17x9x33_f16n_f16n_f16n_bias_gelu", product),
-    "row scales": ("matmul_33x17x65_e4m3t_e5m2n_f16t_scalerow", product),
+
     "fp8 blocks": ("matmul_40x33x300_e4m3t_e4m3n_bf16t_vs1x128_vs128x128_alpha2", product),
     "MXFP8": ("matmul_33x40x160_e5m2t_e4m3n_f32t_vs32_e8m0_bias_relu", product),
     "NVFP4": ("batch_matmul_2x16x24x96_e2m1t_e2m1n_f16n_vs16_e4m3", product),
@@ -112,7 +116,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("kernel_name", list(RIGHT))
-@pytest.mark.parametrize("distribution", ["offset_uniform", "normal", "uniform_signed"])
+@pytest.mark.parametrize("distribution", ["offset_uniform", "normal"])
 def test_right_kernels_pass(judge, kernel_name, distribution):
     name, kernel = RIGHT[kernel_name]
     verdict = judge(name, kernel, distribution=distribution)
@@ -141,10 +145,8 @@ FORMS = [
     "matmul_12x10x64_f16n_f16t_f16n",
     "matmul_12x10x64_f16t_f16n_f16t_alpham2_beta0p1_bias_gelu",
     "matmul_12x10x64_f16t_f16n_f16t_alpha0p1_betam1p7_residual",
-    "matmul_12x10x64_f32t_f32n_f32t_relu_residual",
     "matmul_12x10x64_f32t_f32n_f32t_gelu_residual",
     "matmul_12x10x64_bf16t_bf16n_f32t_alpha2_beta1_bias_relu_residual",
-    "matmul_12x10x64_bf16t_bf16n_f32t_gelu",
     "matmul_12x10x64_e5m2t_e5m2n_e4m3t_scalerow",
     "matmul_12x10x64_e4m3t_e4m3n_e4m3t",
     "matmul_12x10x64_e5m2t_e5m2n_bf16t_scaletensor",
@@ -193,21 +195,6 @@ def test_a_check_does_not_apply_without_what_it_needs(context_of, plain_device, 
     assert ("this device" in result.detail) is (NEED[check] == "device")
 
 
-def test_overflow_to_infinity_is_right(judge):
-    name = "matmul_16x16x512_f16t_f16t_f16t_alpha4096"
-    verdict = judge(name, product)
-    assert verdict.status is Verification.PASSED
-    clipped = judge(name, edit(lambda r: np.minimum(r, 65504.0)))
-    assert clipped.status is Verification.FAILED
-
-
-def test_saturating_fp8_result_is_right(judge):
-    name = "matmul_16x16x2048_e4m3t_e4m3n_e4m3t"
-    assert judge(name, product).status is Verification.PASSED
-    saturated = edit(lambda r: np.clip(r, -448.0, 448.0))
-    assert judge(name, saturated).status is Verification.PASSED
-
-
 def test_fp8_without_promotion_is_recognised(judge):
     name = "matmul_48x32x4096_e4m3t_e4m3n_f32t"
     kernel = accumulating(lambda v: truncated(v, 14), 32)
@@ -254,22 +241,16 @@ class TestMemory:
         verdict = judge(BF16, product, meddle=keep_sentinel)
         assert verdict.checks["written"] == "failed: 128 of 16384 elements were never written"
 
-    def test_returns_an_input(self, judge):
-        verdict = judge(
-            "matmul_64x64x64_f32t_f32t_f32t", product, meddle=lambda i, o, n: i[0], level="quick"
-        )
+    def test_a_wrong_form_ends_it(self, judge):
+        verdict = judge("matmul_8x8x8_f32t_f32t_f32t", meddle=lambda i, o, n: i[0], level="quick")
         assert verdict.checks == {"form": "failed: the result is the buffer of lhs, not a new one"}
-
-    def test_wrong_dtype_or_shape_ends_it(self, judge):
         wrong_dtype = judge(F32, meddle=lambda i, o, n: o.astype(np.float64), writes_output=False)
         assert wrong_dtype.reason == "form: the result is float64, not float32"
         wrong_shape = judge(F32, meddle=lambda i, o, n: o[1:].copy(), writes_output=False)
         assert "has shape (95, 80), not (96, 80)" in wrong_shape.reason
-
-    def test_own_output_leaves_checks_out(self, judge):
-        verdict = judge(F32, product, writes_output=False)
-        assert verdict.status is Verification.PASSED
-        assert verdict.checks["written"].startswith("not applicable: ")
+        own_output = judge(F32, product, writes_output=False)
+        assert own_output.status is Verification.PASSED
+        assert own_output.checks["written"].startswith("not applicable: ")
 
 
 def test_levels_add_checks(judge):
@@ -298,13 +279,6 @@ def test_all_nan_has_no_error_sizes(judge):
     assert "NaN" in verdict.reason
 
 
-def test_reason_names_place_and_kind(judge):
-    verdict = judge(BF16, edit(zero_row), level="quick")
-    assert "zeros" in verdict.reason and "rows from 127" in verdict.reason
-    assert verdict.first_bad.startswith("[127, 0]: got 0, expected ")
-    assert verdict.first_bad in verdict.reason
-
-
 def test_a_failure_after_timing_enters_the_verdict(judge):
     verdict = judge(BF16, product, level="quick")
     same = with_check(verdict, CheckResult("after_timing"))
@@ -321,20 +295,12 @@ LEFT_OUT = {"quick": 0, "standard": 6, "paranoid": 7}
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_number_of_launches_is_reported(level, executable_of, monkeypatch):
+def test_the_number_of_launches_is_reported(level, executable_of):
     operation = parse_operation(F32)
     inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
     executable = executable_of(operation, product)
-    made = []
-    run = executable.run
-
-    def count(buffers, output):
-        made.append(output)
-        return run(buffers, output)
-
-    monkeypatch.setattr(executable, "run", count)
     verify(executable, operation, inputs, compute_reference(operation, inputs), level=level)
-    assert len(made) == LAUNCHES[level] - LEFT_OUT[level]
+    assert executable.launches == LAUNCHES[level] - LEFT_OUT[level]
 
 
 def test_the_numbers_of_launches_in_the_documentation_are_those_of_the_code():
@@ -360,10 +326,6 @@ def zeros(result):
     result[...] = 0
 
 
-def nan_element(result):
-    result[5, 7] = np.nan
-
-
 def swap_tiles(result):
     result[:64, :64], result[:64, 64:128] = result[:64, 64:128].copy(), result[:64, :64].copy()
 
@@ -375,34 +337,18 @@ def enlarged(result):
 class TestWithoutReference:
     """Freivalds' test stands in for the reference."""
 
-    def test_right_kernels_pass(self, judge):
-        verdict = judge(F32, product, has_reference=False)
+    @pytest.mark.parametrize("level", ["standard", "paranoid"])
+    def test_right_kernels_pass(self, judge, level):
+        verdict = judge(F32, product, has_reference=False, level=level)
         assert verdict.status is Verification.PASSED
         assert verdict.checks["freivalds"].startswith("passed")
         assert "values" not in verdict.checks
         assert 0 < verdict.max_error_ratio <= 1
 
-    @pytest.mark.parametrize("bug", [zeros, zero_row, swap_tiles, nan_element])
-    def test_bugs_are_failed(self, judge, bug):
-        verdict = judge(BF16, edit(bug), has_reference=False, level="quick")
+    def test_bugs_are_failed(self, judge):
+        verdict = judge(BF16, edit(swap_tiles), has_reference=False, level="quick")
         assert verdict.status is Verification.FAILED
         assert verdict.reason.startswith("freivalds: ")
-
-    def test_paranoid_needs_none_either(self, judge):
-        verdict = judge(F32, product, has_reference=False, level="paranoid")
-        assert verdict.status is Verification.PASSED
-
-    def test_recheck(self):
-        operation = parse_operation(F32)
-        inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
-        good = quantize(compute_reference(operation, inputs).value, operation.output.dtype)
-        bad = good.copy()
-        bad[7] = 0
-        one, other = ("0", good, None), ("1", bad, None)
-        assert recheck(operation, [one], lambda: None, inputs=inputs).text == "passed"
-        result = recheck(operation, [one, other], lambda: None, inputs=inputs)
-        assert result.is_failure
-        assert result.detail.startswith("1: ")
 
 
 class TestFailures:
@@ -421,6 +367,9 @@ class TestFailures:
         assert evidence.bad[-1].all()
         assert evidence.expected.shape == evidence.output.shape == (128, 128)
         assert verdict.error_map[1:] == ("..", "11")
+        assert "zeros" in verdict.reason and "rows from 127" in verdict.reason
+        assert verdict.first_bad.startswith("[127, 0]: got 0, expected ")
+        assert verdict.first_bad in verdict.reason
 
     def test_evidence_of_a_tail_has_the_operation_of_the_tail(self, judge):
         def tail_dropped(operation, tensors):

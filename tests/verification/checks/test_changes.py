@@ -126,6 +126,16 @@ def test_whatever_inputs_are_known_by(context_of, key, name, most):
     assert "found again by what did not change" in result.detail
 
 
+def test_answers_known_by_all_content_are_right_and_those_of_one_show_nothing_of_changes(
+    context_of,
+):
+    meddle = keeping(lambda inputs: [x.tobytes() for x in inputs])
+    assert changes.check_follows_changes(context_of(NAME, meddle=meddle)).text == "passed"
+    context = context_of(NAME, meddle=keeping(lambda inputs: 0))
+    assert context.first.output.any()
+    assert changes.check_follows_changes(context).outcome is CheckOutcome.NOT_APPLICABLE
+
+
 @pytest.mark.parametrize(
     ("name", "place"),
     [
@@ -149,18 +159,6 @@ def test_all_operands_count(context_of, name, place, sees):
     result = changes.check_follows_changes(context_of(name, meddle=keeping(key, most=1)))
     single = "scaletensor" in name and place > 1
     assert result.is_failure is not (single and sees != "nothing")
-
-
-def test_answers_known_by_all_content_are_right(context_of):
-    meddle = keeping(lambda inputs: [x.tobytes() for x in inputs])
-    assert changes.check_follows_changes(context_of(NAME, meddle=meddle)).text == "passed"
-
-
-def test_wrong_before_anything_changes(context_of):
-    context = context_of(NAME, meddle=keeping(lambda inputs: 0))
-    assert context.first.output.any()
-    result = changes.check_follows_changes(context)
-    assert result.outcome is CheckOutcome.NOT_APPLICABLE
 
 
 def test_without_exact_sums_the_bound_judges(executable_of):
@@ -209,75 +207,55 @@ def test_a_returned_object_that_is_not_a_buffer(context_of):
     assert "the result is a list" in changes.check_follows_changes(context).detail
 
 
-def test_convolutions_change_filters_and_images():
-    operation = parse_operation(
-        "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual"
-    )
-    inputs = make_inputs(operation, distribution="normal", seed=42)
+def test_convolutions_change_filters_and_images(context_of):
+    name = "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual"
+    context = context_of(name)
 
-    class Executable:
-        from gemmetry.hardware.host_device import HostDevice
+    def run(buffers, output):
+        output[...] = compute_reference(context.operation, buffers).value.astype(np.float32)
+        return output
 
-        device, facts, writes_output = HostDevice(), BuildFacts(), True
-
-        def run(self, buffers, output):
-            value = compute_reference(operation, buffers).value
-            output[...] = value.astype(np.float32)
-            return output
-
-    context = Context(
-        Launcher(Executable(), operation),
-        operation,
-        inputs,
-        compute_reference(operation, inputs),
-        42,
-    )
+    context.executable.run = run
     assert changes.check_follows_changes(context).text == "passed"
 
 
-class TestVersions:
-    """Changes by a copy in memory, which move no version counter of torch's."""
+class ByVersion:
+    """A cache by address and version; a copy in memory moves no version counter of torch's."""
 
-    @pytest.fixture
-    def executable(self):
-        torch = pytest.importorskip("torch")
+    facts, writes_output = BuildFacts(), True
+
+    def __init__(self, looks_at_version=True):
+        pytest.importorskip("torch")
         from gemmetry.hardware.torch_device import TorchDevice
 
-        class ByVersion:
-            device, facts, writes_output = TorchDevice("cpu"), BuildFacts(), True
-            looks_at_version = True
+        self.device, self.looks_at_version, self.answers = TorchDevice("cpu"), looks_at_version, {}
 
-            def __init__(self):
-                self.answers = {}
+    def run(self, inputs, output):
+        key = tuple((x.data_ptr(), x._version) for x in inputs)
+        if not self.looks_at_version or key not in self.answers:
+            self.answers[key] = inputs[0] @ inputs[1]
+        return output.copy_(self.answers[key])
 
-            def run(self, inputs, output):
-                key = tuple((x.data_ptr(), x._version) for x in inputs)
-                if not self.looks_at_version or key not in self.answers:
-                    self.answers[key] = inputs[0] @ inputs[1]
-                return output.copy_(self.answers[key])
 
-        del torch
-        return ByVersion()
+@pytest.mark.parametrize("looks_at_version", [True, False])
+def test_a_cache_by_address_and_version(looks_at_version):
+    operation = parse_operation(NAME)
+    inputs = make_inputs(operation, distribution="normal", seed=42)
+    reference = compute_reference(operation, inputs)
+    launcher = Launcher(ByVersion(looks_at_version), operation)
+    result = changes.check_follows_changes(Context(launcher, operation, inputs, reference, 42))
+    assert result.is_failure is looks_at_version
 
-    @pytest.mark.parametrize("looks_at_version", [True, False])
-    def test_a_cache_by_address_and_version(self, executable, looks_at_version):
-        executable.looks_at_version = looks_at_version
-        operation = parse_operation(NAME)
-        inputs = make_inputs(operation, distribution="normal", seed=42)
-        reference = compute_reference(operation, inputs)
-        context = Context(Launcher(executable, operation), operation, inputs, reference, 42)
-        result = changes.check_follows_changes(context)
-        assert result.is_failure is looks_at_version
 
-    def test_what_changed_is_what_was_requested(self, executable):
-        device, operation = executable.device, parse_operation(NAME)
-        spec, array = operation.inputs[0], make_inputs(operation, distribution="normal", seed=1)[0]
-        buffer = device.upload(array, spec)
-        version = buffer._version
-        edit = device.prepared_edit(buffer, (slice(3, 4), slice(None)), -array[3:4])
-        assert device.download(buffer, spec).tobytes() == array.tobytes()
-        edit()
-        wanted = np.array(array)
-        wanted[3] *= -1
-        assert device.download(buffer, spec).tobytes() == wanted.tobytes()
-        assert buffer._version == version
+def test_what_changed_is_what_was_requested():
+    device, operation = ByVersion().device, parse_operation(NAME)
+    spec, array = operation.inputs[0], make_inputs(operation, distribution="normal", seed=1)[0]
+    buffer = device.upload(array, spec)
+    version = buffer._version
+    edit = device.prepared_edit(buffer, (slice(3, 4), slice(None)), -array[3:4])
+    assert device.download(buffer, spec).tobytes() == array.tobytes()
+    edit()
+    wanted = np.array(array)
+    wanted[3] *= -1
+    assert device.download(buffer, spec).tobytes() == wanted.tobytes()
+    assert buffer._version == version

@@ -11,11 +11,6 @@ from gemmetry.verification.companions import Companions
 
 TILE = (16, 16, 8)
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
-CHECKS = {
-    "structures": contents.check_structures,
-    "ends_of_formats": contents.check_ends_of_formats,
-    "special_numbers": contents.check_special_numbers,
-}
 
 
 def product(operation, tensors):
@@ -27,33 +22,19 @@ def product(operation, tensors):
 
 @pytest.fixture
 def check(context_of, executable_of):
-    """check(which, kernel, name, ...) -> CheckResult"""
+    """check(kernel, name, ...) -> CheckResult of the ends of formats."""
 
-    def run(which, kernel=product, name=NAME, declared=(), **how):
+    def run(kernel, name, declared=()):
         facts = BuildFacts(declared=declared)
 
         def build(operation):
             return executable_of(operation, kernel, facts=facts)
 
         companions = Companions(build, TILE)
-        context = context_of(name, kernel=kernel, companions=companions, facts=facts, **how)
-        return CHECKS[which](context)
+        context = context_of(name, kernel=kernel, companions=companions, facts=facts)
+        return contents.check_ends_of_formats(context)
 
     return run
-
-
-def changed(role, change):
-    """The kernel whose operand `role` is changed first."""
-
-    def kernel(operation, tensors):
-        with np.errstate(all="ignore"):
-            return product(operation, {**tensors, role: change(to_float32(tensors[role]))})
-
-    return kernel
-
-
-def where(condition, result):
-    return lambda values: result(values) if condition(values) else values
 
 
 def test_half_of_the_smallest_numbers_round(check):
@@ -62,12 +43,14 @@ def test_half_of_the_smallest_numbers_round(check):
         steps = np.trunc(result * 2.0**24) * 2.0**-24
         return np.where(np.abs(result) < 2.0**-14, steps, result)
 
+    def flushes(operation, tensors):
+        lhs = to_float32(tensors["lhs"])
+        flushed = np.where(np.abs(lhs) < 2.0**-14, np.float32(0), lhs)
+        return product(operation, {**tensors, "lhs": flushed})
+
     name = "matmul_32x32x32_f16t_f16n_f16t"
-    assert check("ends_of_formats", kernel, name).is_failure
-    flushes = changed("lhs", lambda a: np.where(np.abs(a) < 2.0**-14, np.float32(0), a))
-    assert not check(
-        "ends_of_formats", flushes, name, declared=(Trait.FLUSHES_SUBNORMALS,)
-    ).is_failure
+    assert check(kernel, name).is_failure
+    assert not check(flushes, name, declared=(Trait.FLUSHES_SUBNORMALS,)).is_failure
 
 
 def test_refused_sizes_are_rounded(context_of, executable_of):

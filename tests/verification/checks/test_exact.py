@@ -49,61 +49,40 @@ def test_promotion_applies_to_long_fp8_sums_alone(context_of, name):
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
 
 
-def cached(key):
-    kept = {}
-
-    def kernel(operation, tensors):
-        found = kept.get(key(tensors))
-        if found is None:
-            a, b = operands(tensors)
-            found = kept[key(tensors)] = to_float64(a @ b)
-        return found
-
-    return kernel
+def tf32(operation, tensors):
+    a, b = (round_to_tf32(x) for x in operands(tensors))
+    return to_float64(a @ b)
 
 
-def test_pointers_show_without_exact_inputs_too(context_of):
-    by_pointer = cached(lambda tensors: tensors["lhs"].ctypes.data)
-    name = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
-    assert exact.check_in_place_change(context_of(name, kernel=by_pointer)).is_failure
+def stochastic(operation, tensors):
+    a, b = operands(tensors)
+    bits = (a @ b).view(np.uint32)
+    bits = bits + np.random.default_rng(3).integers(0, 2**16, bits.shape, dtype=np.uint32)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(ml_dtypes.bfloat16)
 
 
-class TestDeclared:
-    def test_tf32_is_counted_in_tf32(self, context_of):
-        def tf32(operation, tensors):
-            a, b = (round_to_tf32(x) for x in operands(tensors))
-            return to_float64(a @ b)
+def nearly(operation, tensors):
+    a, b = operands(tensors)
+    value = to_float64(a @ b)
+    return value + 2.0**-22 * np.abs(value).max() * np.resize([1, -1], value.shape)
 
-        name = "matmul_12x10x3_f32t_f32n_f32t"
-        for declared, fails in (((), True), ((Trait.TF32,), False)):
-            context = context_of(name, kernel=tf32, facts=BuildFacts(declared=declared))
-            assert exact.check_selects_lhs(context).is_failure == fails
-            assert exact.check_integers(context).is_failure == fails
 
-    def test_results_rounded_by_chance(self, context_of):
-        rng = np.random.default_rng(3)
-
-        def stochastic(operation, tensors):
-            a, b = operands(tensors)
-            bits = (a @ b).view(np.uint32)
-            bits = bits + rng.integers(0, 2**16, bits.shape, dtype=np.uint32)
-            return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(ml_dtypes.bfloat16)
-
-        name = "matmul_12x10x64_bf16t_bf16n_bf16t"
-        for declared, fails in (((), True), ((Trait.STOCHASTIC_ROUNDING,), False)):
-            context = context_of(name, kernel=stochastic, facts=BuildFacts(declared=declared))
-            assert exact.check_integers(context).is_failure == fails
-
-    def test_sums_bounded_by_norm(self, context_of):
-        def nearly(operation, tensors):
-            a, b = operands(tensors)
-            value = to_float64(a @ b)
-            return value + 2.0**-22 * np.abs(value).max() * np.resize([1, -1], value.shape)
-
-        name = "matmul_12x10x64_f32t_f32n_f32t"
-        for declared, fails in (((), True), ((Trait.NORMWISE,), False)):
-            context = context_of(name, kernel=nearly, facts=BuildFacts(declared=declared))
-            assert exact.check_integers(context).is_failure == fails
+@pytest.mark.parametrize(
+    ("name", "kernel", "trait"),
+    [
+        ("matmul_12x10x3_f32t_f32n_f32t", tf32, Trait.TF32),
+        ("matmul_12x10x64_bf16t_bf16n_bf16t", stochastic, Trait.STOCHASTIC_ROUNDING),
+        ("matmul_12x10x64_f32t_f32n_f32t", nearly, Trait.NORMWISE),
+    ],
+)
+def test_what_is_declared_is_granted(context_of, name, kernel, trait):
+    for declared in ((), (trait,)):
+        context = context_of(name, kernel=kernel, facts=BuildFacts(declared=declared))
+        assert exact.check_integers(context).is_failure is not bool(declared)
+        if trait is Trait.TF32:
+            assert exact.check_selects_lhs(context).is_failure is not bool(declared)
+    if trait is Trait.NORMWISE:
+        assert exact.check_scaled_along_k(context).outcome is CheckOutcome.NOT_APPLICABLE
 
 
 def test_exact_results_are_quantised_once(context_of):
@@ -133,18 +112,19 @@ ADDED = [
 ]
 
 
-def added_late(operation, tensors):
-    """As two kernels do it."""
+def added_late(operation, tensors, rows=None):
+    """As two kernels do it, in the first `rows` or in all."""
     s = operation.signature
     due = s.alpha * (to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"]))
     if "scale_a" in tensors:
         due = due * to_float64(tensors["scale_a"]) * to_float64(tensors["scale_b"])
-    sums = to_float64(quantize(due, s.result)) + s.beta * to_float64(tensors["addend"])
+    due[..., :rows, :] = to_float64(quantize(due[..., :rows, :], s.result))
+    sums = due + s.beta * to_float64(tensors["addend"])
     return np.maximum(sums, 0) if s.epilogue else sums
 
 
 @pytest.mark.parametrize("name", ADDED)
-def test_what_c_cancels_is_not_rounded_before(context_of, name):
+def test_what_c_cancels_is_rounded_before_nowhere_or_everywhere(context_of, name):
     assert exact.check_addend_cancels(context_of(name)).outcome is CheckOutcome.PASSED
     context = context_of(name, kernel=added_late)
     assert context.first_errors.bad_count == 0
@@ -155,21 +135,8 @@ def test_what_c_cancels_is_not_rounded_before(context_of, name):
     facts = BuildFacts(declared=(Trait.ROUNDS_BEFORE_ADDING,))
     declared = exact.check_addend_cancels(context_of(name, kernel=added_late, facts=facts))
     assert declared.outcome is CheckOutcome.NOT_APPLICABLE
-
-
-@pytest.mark.parametrize("name", ADDED)
-def test_what_c_cancels_is_rounded_before_nowhere_or_everywhere(context_of, name):
-    def added_late_in_part(operation, tensors):
-        s = operation.signature
-        due = s.alpha * (to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"]))
-        if "scale_a" in tensors:
-            due = due * to_float64(tensors["scale_a"]) * to_float64(tensors["scale_b"])
-        sums = due + s.beta * to_float64(tensors["addend"])
-        found = np.maximum(sums, 0) if s.epilogue else sums
-        found[..., :3, :] = added_late(operation, tensors)[..., :3, :]
-        return found
-
-    result = exact.check_addend_cancels(context_of(name, kernel=added_late_in_part))
+    in_part = functools.partial(added_late, rows=3)
+    result = exact.check_addend_cancels(context_of(name, kernel=in_part))
     assert result.is_failure
     assert "in a part of the result" in result.detail
 
@@ -205,35 +172,32 @@ def test_factors_of_any_size_are_right_in_any_order(context_of, scaling, result)
 PLAIN = "matmul_64x48x32_f32t_f32t_f32t"
 
 
-def keeping_by_address():
+def keeping(key):
+    """Answers from memory where it has seen what `key` makes of the inputs."""
     answers = {}
 
     def meddle(inputs, output, launch):
-        key = tuple(array.ctypes.data for array in inputs)
-        output[...] = answers.setdefault(key, output.copy())
+        output[...] = answers.setdefault(key(inputs), output.copy())
 
     return meddle
 
 
+def addresses(inputs):
+    return tuple(array.ctypes.data for array in inputs)
+
+
 def test_a_kept_result_is_known_again(context_of):
-    context = context_of(PLAIN, meddle=keeping_by_address())
+    context = context_of(PLAIN, meddle=keeping(addresses))
     assert exact.check_integers(context).text == "passed"
     result = exact.check_selects_lhs(context)
     assert "kept: it is the result of the inputs of integers" in result.detail
     assert "other numbers" not in result.detail
-
-
-def test_the_result_of_the_first_launch_is_known_again(context_of):
-    first = []
-
-    def always_the_first(inputs, output, launch):
-        first.append(np.array(output))
-        output[...] = first[0]
-
-    context = context_of(PLAIN, meddle=always_the_first)
+    context = context_of(PLAIN, meddle=keeping(len))
     assert context.first.output.any()
     result = exact.check_integers(context)
     assert "kept: it is the result of the first launch's inputs" in result.detail
+    rounding = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
+    assert exact.check_in_place_change(context_of(rounding, meddle=keeping(addresses))).is_failure
 
 
 @pytest.mark.parametrize("name", [PLAIN, "matmul_64x48x32_bf16t_bf16n_bf16n"])
@@ -290,13 +254,6 @@ def plain(values, axis):
     return values
 
 
-def below_largest(values, axis):
-    """24 bits below the largest number of a line, as with a shared exponent."""
-    largest = np.abs(values).max(axis=axis, keepdims=True)
-    step = np.exp2(np.floor(np.log2(largest))) * values.dtype.type(2.0**-24)
-    return np.rint(values / step) * step
-
-
 def epsilon(values, axis):
     return np.where(np.abs(values) < 1e-9, 0, values)
 
@@ -313,15 +270,6 @@ def test_where_no_sum_is_exact_the_bound_decides(context_of):
     context.inputs = make_inputs(context.operation, distribution="offset_uniform", seed=1)
     context.reference = compute_reference(context.operation, context.inputs)
     assert exact.check_scaled_along_k(context).is_failure
-
-
-def test_a_kernel_that_is_declared_normwise_is_exempt(context_of):
-    facts = BuildFacts(declared=(Trait.NORMWISE,))
-    result = exact.check_scaled_along_k(
-        context_of(F32, kernel=on_inputs(below_largest), facts=facts)
-    )
-    assert result.outcome is CheckOutcome.NOT_APPLICABLE
-    assert "normwise" in result.detail
 
 
 def test_subnormal_inputs_of_f16_count(context_of):

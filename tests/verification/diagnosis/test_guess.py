@@ -46,10 +46,7 @@ def assign(where, value):
         (assign((3, 4), np.inf), "overflow: 1 of the wrong elements are infinite"),
         (lambda r: r * 0, "zeros: every wrong element is 0"),
         (assign(np.s_[60:], 0), "zeros: every wrong element is 0, tail: only rows from 60 on"),
-        (assign(np.s_[60:], 9), "tail: only rows from 60 on are wrong"),
         (assign(np.s_[:, 48:], 9), "tail: only columns from 48 on are wrong"),
-        (assign(np.s_[8:16, 16:32], 9), "index: wrong only in rows 8–15, columns 16–31"),
-        (assign((3, 4), 9), "one element"),
         (lambda r: r.T.copy(), "transposed"),
         (lambda r: r * 1.001, "scale: the result is 1.001 times"),
         (lambda r: r[::-1].copy(), "index: row 0 contains what belongs to row 63"),
@@ -77,40 +74,37 @@ def test_kind_of_bug(change, phrase):
 )
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_part_of_k(kept, phrase, sign):
-    operation = parse_operation("matmul_64x48x256_f32t_f32t_f32t")
-    random = np.random.default_rng(2)
-    a, b = random.uniform(0.5, 1.5, (64, 256)), sign * random.uniform(0.5, 1.5, (256, 48))
-    result = (a[:, kept] @ b[kept]).astype(np.float32)
-    bad = np.ones((64, 48), dtype=bool)
-    guessed = guess_bug(operation, result, a @ b, bad)
+    guessed = guess_of_sums(256, lambda a, b: a[:, kept] @ b[kept], sign)
     assert guessed.startswith("part of K missing or counted twice")
-    if sign == 1:
-        assert phrase in guessed
+    assert phrase in guessed or sign < 0
+
+
+def guess_of_sums(k, result, sign=1):
+    """Of `result` in place of the sums of `k` products, of which no element is right."""
+    operation = parse_operation(f"matmul_64x48x{k}_f32t_f32t_f32t")
+    random = np.random.default_rng(2)
+    a, b = random.uniform(0.5, 1.5, (64, k)), sign * random.uniform(0.5, 1.5, (k, 48))
+    wrong = result(a, b).astype(np.float32)
+    return guess_bug(operation, wrong, a @ b, np.ones((64, 48), dtype=bool))
 
 
 def test_a_few_products_of_a_long_k_are_not_called_a_factor():
-    operation = parse_operation("matmul_64x48x4096_f32t_f32t_f32t")
-    random = np.random.default_rng(2)
-    a, b = random.uniform(0.5, 1.5, (64, 4096)), random.uniform(0.5, 1.5, (4096, 48))
-    bad = np.ones((64, 48), dtype=bool)
-    result = (a[:, :4080] @ b[:4080]).astype(np.float32)
-    assert "short by about 16 of 4096 products" in guess_bug(operation, result, a @ b, bad)
-    result = (0.996 * (a @ b)).astype(np.float32)
-    assert "scale: the result is 0.996 times" in guess_bug(operation, result, a @ b, bad)
+    guessed = guess_of_sums(4096, lambda a, b: a[:, :4080] @ b[:4080])
+    assert "short by about 16 of 4096 products" in guessed
+    guessed = guess_of_sums(4096, lambda a, b: 0.996 * (a @ b))
+    assert "scale: the result is 0.996 times" in guessed
 
 
 def test_small_errors_of_one_sign_are_not_a_part_of_k():
-    operation = parse_operation("matmul_64x48x256_f32t_f32t_f32t")
-    expected = np.random.default_rng(2).uniform(200, 300, (64, 48))
-    result = expected - np.random.default_rng(3).uniform(0.1, 0.4, (64, 48))
-    bad = np.ones((64, 48), dtype=bool)
-    assert "precision" in guess_bug(operation, result.astype(np.float32), expected, bad)
+    small = np.random.default_rng(3).uniform(0.1, 0.4, (64, 48))
+    assert "precision" in guess_of_sums(256, lambda a, b: a @ b - small)
 
 
 def test_finite_where_the_result_overflows():
-    expected = np.full((64, 64), np.inf)
-    bad = np.ones((64, 64), dtype=bool)
-    assert "overflow" in guess_bug(OPERATION, np.ones((64, 64), np.float32), expected, bad)
+    everywhere = np.ones((64, 64), bool)
+    infinite = np.full((64, 64), np.inf)
+    guessed = guess_bug(OPERATION, np.ones((64, 64), np.float32), infinite, everywhere)
+    assert guessed.startswith("overflow: finite")
 
 
 def test_most_of_k_gone_is_not_a_missing_part_of_k():
@@ -346,15 +340,13 @@ def test_a_character_is_a_tile():
 
 
 @pytest.mark.parametrize(
-    ("share", "character"),
-    [(0, "."), (1, "1"), (10, "1"), (20, "2"), (55, "5"), (99, "9"), (100, "#")],
+    ("share", "character"), [(0, "."), (1, "1"), (10, "1"), (20, "2"), (99, "9"), (100, "#")]
 )
 def test_characters_are_tenths(share, character):
     operation = parse_operation("matmul_10x20x16_f32t_f32t_f32t")
-    bad = marked(operation)
+    bad = marked(operation, np.s_[:, 10:])
     bad[:, :10].flat[:share] = True
     bad[:, :10] = np.roll(bad[:, :10], 3, axis=0)
-    bad[:, 10:] = True
     assert error_map(operation, bad, tile=(10, 10, 1))[1] == character + "#"
 
 
@@ -371,10 +363,11 @@ def test_large_results_are_coarsened(tile, shape):
     assert caption.startswith("each character is ")
 
 
-def test_caption_of_several_tiles():
-    operation = parse_operation("matmul_8192x8192x16_f32t_f32t_f32t")
-    caption = error_map(operation, marked(operation, (0, 0)), tile=(128, 64, 16))[0]
-    assert caption.startswith("each character is 2 × 2 tiles of 128 × 64;")
+def test_a_map_of_several_tiles_or_of_no_errors():
+    operation = parse_operation("matmul_2048x2048x16_f32t_f32t_f32t")
+    caption = error_map(operation, marked(operation, (0, 0)), tile=(32, 16, 16))[0]
+    assert caption.startswith("each character is 2 × 2 tiles of 32 × 16;")
+    assert error_map(SMALL, marked(SMALL)) == ()
 
 
 def test_first_wrong_member_of_a_batch_is_drawn():
@@ -383,10 +376,6 @@ def test_first_wrong_member_of_a_batch_is_drawn():
     assert caption.endswith("member 1 of the batch, 2 of 4 have wrong elements")
     assert lines[3] == ".....#.."
     assert [line for line in lines if "#" in line] == [lines[3]]
-
-
-def test_without_errors_no_map_is_drawn():
-    assert error_map(SMALL, marked(SMALL)) == ()
 
 
 def test_of_many_wrong_elements_none_may_be_an_exception():

@@ -36,12 +36,6 @@ def exact(name, round_once=True):
     return operation, integers(operation, 1, np.matmul, round_once)
 
 
-def finite(name):
-    """An operation whose largest exact integers leave room, with inputs of random size."""
-    operation = parse_operation(name)
-    return operation, make_inputs(operation, distribution="normal", seed=3)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_product_stays_what_it_was(name):
     operation, case = exact(name)
@@ -71,19 +65,17 @@ def test_columns_are_as_far_apart_as_formats_allow(name, apart):
 
 
 def test_zeros_stay_and_what_cannot_be_scaled_is_left():
-    operation, inputs = finite("matmul_8x6x12_f32t_f32t_f32t")
+    operation = parse_operation("matmul_8x6x12_f32t_f32t_f32t")
+    inputs = make_inputs(operation, distribution="normal", seed=3)
     a = np.array(inputs[0])
     a[0, 0], a[1, 1], a[2, 2], a[:, 3] = np.nan, np.inf, 1e-45, 0
     scaled = scaled_along_k(operation, (a, inputs[1]))[0]
     assert np.array_equal(scaled[:, :3], a[:, :3], equal_nan=True)
     assert not scaled[:, 3].any()
     assert not np.array_equal(scaled[:, 4:], a[:, 4:])
-
-
-def test_integers_have_no_scale():
-    operation = parse_operation("matmul_8x6x12_s8t_s8n_s32t")
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=1)
-    assert scaled_along_k(operation, inputs) is None
+    integer = parse_operation("matmul_8x6x12_s8t_s8n_s32t")
+    inputs = make_inputs(integer, distribution="offset_uniform", seed=1)
+    assert scaled_along_k(integer, inputs) is None
 
 
 @pytest.mark.parametrize("round_once", [True, False])
@@ -113,14 +105,6 @@ def test_subnormal_inputs_give_the_same_result_but_for_a_power(name, round_once)
         assert np.array_equal(to_float64(small.expected), to_float64(rounded))
 
 
-@pytest.mark.parametrize("name", [
-    "matmul_24x20x72_f32t_f32n_f32t", "matmul_24x20x72_f16t_f16n_f16t_bias",
-    "matmul_24x20x512_f16t_f16t_f16t_alpha4096",
-])  # fmt: skip
-def test_subnormal_inputs_need_room(name):
-    assert subnormal(*exact(name)) is None
-
-
 @pytest.mark.parametrize(
     "name", ["matmul_24x20x72_f16t_f16n_f16n", "matmul_24x20x1024_e5m2t_e5m2n_e5m2t_relu"]
 )
@@ -138,12 +122,17 @@ def test_every_second_row_overflows_with_the_sign_of_its_sum(name):
     assert np.array_equal(to_float64(quantize(reference, operation.output.dtype)), expected)
 
 
-@pytest.mark.parametrize("name", [
-    "matmul_24x20x72_f32t_f32n_f32t", "matmul_24x20x72_f16t_f16n_f16t_accf16",
-    "matmul_24x20x72_f16t_f16n_f16t_bias", NAMES[-1],
+@pytest.mark.parametrize(("make", "name"), [
+    (subnormal, "matmul_24x20x72_f32t_f32n_f32t"),
+    (subnormal, "matmul_24x20x72_f16t_f16n_f16t_bias"),
+    (subnormal, "matmul_24x20x512_f16t_f16t_f16t_alpha4096"),
+    (overflowing, "matmul_24x20x72_f32t_f32n_f32t"),
+    (overflowing, "matmul_24x20x72_f16t_f16n_f16t_accf16"),
+    (overflowing, "matmul_24x20x72_f16t_f16n_f16t_bias"),
+    (overflowing, NAMES[-1]),
 ])  # fmt: skip
-def test_nothing_overflows_where_the_accumulator_has_no_more_room(name):
-    assert overflowing(*exact(name)) is None
+def test_subnormal_inputs_and_overflow_need_room(make, name):
+    assert make(*exact(name)) is None
 
 
 def _no_product(lhs, rhs):
