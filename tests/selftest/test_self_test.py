@@ -52,9 +52,7 @@ def test_bugs_that_only_the_highest_level_looks_for_are_left_to_it():
 def test_the_plan_has_little_time_but_all_checks():
     settings = prepare_self_test(level="paranoid").plan.settings
     assert settings.verification_level == "paranoid"
-    assert settings.verify
-    assert settings.measure
-    assert settings.judge_rivals
+    assert settings.verify and settings.measure and settings.judge_rivals
     assert settings.time_budget_s < RunSettings().time_budget_s
     assert settings.deadlines_s[Stage.VERIFY] < RunSettings().deadlines_s[Stage.VERIFY]
     assert settings.deadlines_s[Stage.COMPILE] == RunSettings().deadlines_s[Stage.COMPILE]

@@ -53,6 +53,7 @@ LEGACY = legacy("iree")
 
 @pytest.mark.parametrize("defaults", [FIRST_RUN_CPU, FIRST_RUN_GPU, LEGACY])
 def test_every_kind_has_shapes_and_formats(defaults):
+    assert all(parse_shapes([name]) for name in PRESETS)
     for kind in OperationKind:
         assert parse_shapes(defaults.shapes[kind])
         for dtypes in defaults.dtypes[kind]:
@@ -160,11 +161,6 @@ def test_any_text_gives_positive_sizes_or_our_error(text):
 )
 def test_commas_divide_files_that_all_have_suffixes(text, files):
     assert split_files(text) == files
-
-
-def test_every_preset_reads():
-    for name in PRESETS:
-        assert parse_shapes([name])
 
 
 @pytest.mark.parametrize(
