@@ -23,9 +23,10 @@ def test_what_multiplies_comes_first_and_fills_last(recording):
     for number in range(2):
         made.kernel("sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64", 2000 + number, 20)
     made.kernel("without an owner", 3000, 10)
-    owners = np.array([0, 0, 0, 0, -1])
-    (whole, short), other = kernel_lists(made.trace(), owners, 2)
+    trace = made.trace()
+    (whole, short), other = kernel_lists(trace, np.array([0, 0, 0, 0, -1]), 2)
     assert other == ("[]", "[]")
+    assert kernel_lists(trace, np.full(5, -1), 2) == [other] * 2
     entries = ast.literal_eval(whole)
     assert [entry["name"][:8] for entry in entries] == ["sm90_xmm", "elementw", "Memset ("]
     assert entries[0]["count"] == 2

@@ -116,8 +116,8 @@ def test_a_backward_pass_is_found_through_its_forward_operator(recording):
 
 @pytest.mark.parametrize(
     ("forward", "inner", "busy_ns"),
-    [(6, 7, [70]), (None, None, []), (8, None, [])],
-    ids=["within the one that is known", "no number", "another number"],
+    [(6, 7, [70]), (None, None, []), (8, None, []), (6, None, [])],
+    ids=["within the one that is known", "no number", "a later number", "an earlier number"],
 )
 def test_the_number_leads_to_the_forward_operator(recording, forward, inner, busy_ns):
     made = recording()

@@ -71,6 +71,11 @@ def test_an_empty_file_is_a_mistake_and_an_empty_mapping_the_default_request(tmp
     assert load_spec(path) == make_spec({})
 
 
+def test_a_missing_file_is_a_request_error(tmp_path):
+    with pytest.raises(RequestError, match=r"missing\.yaml"):
+        load_spec(tmp_path / "missing.yaml")
+
+
 def test_old_names_hyphens_and_capitals():
     spec = make_spec({"op-kind": "all", "BATCH_SIZE": 3, "random_seed": 5, "num_cpu": -1})
     assert spec.operation_kind == ("all",)
