@@ -9,8 +9,10 @@ from gemmetry.domain.errors import (
     DispatchError,
     EnvironmentFailure,
     GemmetryError,
+    Outcome,
     RequestError,
     SpecError,
+    Stage,
     UnknownNameError,
     nearest,
 )
@@ -93,3 +95,17 @@ FLOATS = ("float", "float64", "float8_e4m3fn", "float8_e5m2")
 )
 def test_the_nearest_names_are_found_whatever_their_case(name, known, found):
     assert nearest(name, known)[: max(1, len(found))] == found
+
+
+def test_failures_by_themselves_are_those_of_the_exit_status():
+    failures = {outcome for outcome in Outcome if outcome.is_failure}
+    assert failures == {Outcome.WRONG, Outcome.CRASH, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY}
+
+
+def test_only_ok_may_have_a_time():
+    assert [outcome for outcome in Outcome if outcome.may_have_time] == [Outcome.OK]
+
+
+def test_stages_are_in_the_order_of_a_dispatch():
+    stages = [str(stage) for stage in Stage]
+    assert stages == ["generate", "compile", "build", "verify", "measure", "trace"]

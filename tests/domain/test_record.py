@@ -6,6 +6,7 @@ import pytest
 
 from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet
+from gemmetry.domain.settings import DISTRIBUTIONS, RunSettings
 
 OPERATION = "matmul_4x4x4_f32t_f32t_f32t"
 
@@ -97,3 +98,12 @@ def test_readers_are_shown_the_second_in_which_an_experiment_was_created():
     for created in ("2026-11-24T04:46:26.342811+00:00", "2026-11-24T04:46:26+00:00"):
         results = ResultSet(title="demo", records=[], environments={}, created=created)
         assert results.created_second == "2026-11-24T04:46:26+00:00"
+
+
+def test_default_settings_are_sane():
+    settings = RunSettings()
+    assert settings.distribution in DISTRIBUTIONS
+    assert set(settings.deadlines_s) == set(Stage)
+    assert all(seconds > settings.time_budget_s for seconds in settings.deadlines_s.values())
+    assert settings.seed == 42
+    assert RunSettings().deadlines_s is not RunSettings().deadlines_s

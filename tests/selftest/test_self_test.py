@@ -5,6 +5,7 @@ import pytest
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EmptySelectionError, Outcome, Stage, UnknownNameError
 from gemmetry.domain.settings import RunSettings
+from gemmetry.selftest import provider
 from gemmetry.selftest import run as module
 from gemmetry.selftest.provider import Carrier, all_mutants
 from gemmetry.selftest.run import prepare_self_test, self_test
@@ -29,8 +30,6 @@ def test_every_kernel_of_the_catalogue_is_in_the_plan_or_absent_with_a_reason():
 
 def test_on_a_gpu_each_carrier_runs_wherever_it_can(monkeypatch):
     monkeypatch.setattr(module, "_targets", lambda: (CPU, GPU))
-    from gemmetry.selftest import provider
-
     monkeypatch.setattr(provider, "is_installed", lambda _: True)
     prepared = prepare_self_test(level="paranoid")
     assert prepared.plan.targets == (CPU, GPU)

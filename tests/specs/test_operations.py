@@ -105,6 +105,12 @@ def test_slices_that_do_not_divide_are_left_out():
         divide(signatures[2:], (MatmulShape(8, 8, 8),))
 
 
+def test_blocks_are_read_along_k_unless_layouts_are_given():
+    axes = [signature_axes(make_spec(values)).layouts
+            for values in ({"scaling": "vs1x128"}, {"scaling": "row"}, {})]  # fmt: skip
+    assert axes == [("tn",), (), ()]
+
+
 def test_a_million_operations_take_little_time():
     (signature,), _ = make_signatures(OperationKind.MATMUL, IN_F32)
     sizes = tuple(range(1, 101))
@@ -114,15 +120,6 @@ def test_a_million_operations_take_little_time():
     assert count == len(operations) == 1_000_000
     # 0.5 s on the development machine; the bound leaves room for slow ones.
     assert time.process_time() - start < 3
-
-
-def axes(**values):
-    return signature_axes(make_spec(values))
-
-
-def test_blocks_are_read_along_k_unless_layouts_are_given():
-    assert axes(scaling="vs1x128").layouts == ("tn",)
-    assert axes(scaling="row").layouts == axes().layouts == ()
 
 
 @settings(max_examples=200)

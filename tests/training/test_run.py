@@ -162,7 +162,7 @@ def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):
 
 
 def test_folders_that_cannot_be_used(run, training):
-    assert plan(FOLDER, command=training, **SMALL).ends() == {}
+    assert plan(FOLDER, command=training, **SMALL).ends() == {}, "nothing has ended before a start"
     assert not succeeded(None) and not FOLDER.exists()
     FOLDER.write_text("a file")
     with pytest.raises(StorageError, match="cannot write the output folder"):
