@@ -169,7 +169,7 @@ def test_the_result_schema_has_every_column():
     properties = record["properties"]
     for column in COLUMNS:
         assert column.description in properties[column.name]["description"]
-    for name in ("median_ns", "effective_samples", "others_cpu_share"):
+    for name in ("median_ns", "effective_samples", "harness_overhead_ns", "run_delay_share"):
         assert properties[name]["type"] == ["number", "null"]
     assert properties["flops"]["type"] == "integer"
     assert (properties["marks"]["type"], properties["marks"]["items"]) == (
