@@ -29,7 +29,7 @@ def test_a_change_as_large_as_the_threshold_is_found_and_counts_as_none() -> Non
 
 
 def test_the_figures_are_printed(capsys) -> None:
-    history.main(["--series", "30", "--runs", "20", "--histories", "1"])
+    history.main(["--series", "10", "--runs", "20", "--histories", "1"])
     printed = capsys.readouterr().out
     assert "| changes and causes |" in printed
     assert all(kind in printed for kind in history.NOISES)

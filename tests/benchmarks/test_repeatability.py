@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,36 +8,21 @@ import repeatability
 from repeatability import Repeat
 
 import gemmetry
-from gemmetry.domain.record import Measurement
+from gemmetry.domain.record import Record
 
 NULL = {"providers": "null", "device": "null", "shapes": "64x64x64",
         "verification_level": "quick"}  # fmt: skip
 
 
-def measurement(median: float, *marks: str) -> Measurement:
-    return Measurement(
-        median_ns=median,
-        ci_low_ns=median * 0.99,
-        ci_high_ns=median * 1.01,
-        min_ns=median,
-        p95_ns=median,
-        sample_count=9,
-        marks=marks,
-    )
+def test_agreement_and_marks(record: Callable[..., Record]) -> None:
+    def repeat(first: Record, second: Record) -> Repeat:
+        return Repeat("torch", first.operation, "default", first.measurement, second.measurement)
 
-
-def test_agreement_and_marks() -> None:
-    operation = "matmul_8x8x8_f32t_f32t_f32t"
-    near = Repeat("torch", operation, "default", measurement(1000), measurement(1009))
+    near = repeat(record(1000), record(1009))
     assert near.agrees
     assert near.marks == ()
-    far = Repeat(
-        "torch",
-        operation,
-        "default",
-        measurement(1000, "throttled: why"),
-        measurement(980, "throttled: why", "noisy: much"),
-    )
+    throttled = "throttled: why"
+    far = repeat(record(1000, marks=(throttled,)), record(980, marks=(throttled, "noisy: much")))
     assert not far.agrees
     assert far.apart == pytest.approx(-0.02)
     assert far.marks == ("throttled", "noisy")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -8,61 +9,40 @@ import timing_proof as proof
 
 from gemmetry.dispatches.results import Results
 from gemmetry.domain.errors import Outcome
-from gemmetry.domain.record import Measurement, Record, ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.statistics.comparison import Difference, Pairing
 
-ROUNDS = 20
+Measured = Callable[[Sequence[float]], Results]
 
 
-def record(copy: int, rounds: Mapping[int, Sequence[float]]) -> Record:
-    samples = np.concatenate(list(rounds.values()))
-    return Record(
-        dispatch=f"matmul_8x8x8_f32t_f32t_f32t_copy{copy}",
-        provider="user",
-        target="cpu",
-        device="cpu",
-        operation="matmul_8x8x8_f32t_f32t_f32t",
-        configuration=f"copy{copy}",
-        configuration_parameters={"copy": copy},
-        outcome=Outcome.OK,
-        distribution="normal",
-        seed=1,
-        flops=1024,
-        bytes=768,
-        measurement=Measurement(
-            median_ns=float(np.median(samples)),
-            ci_low_ns=float(samples.min()),
-            ci_high_ns=float(samples.max()),
-            min_ns=float(samples.min()),
-            p95_ns=float(samples.max()),
-            sample_count=samples.size,
-            launches_per_sample=2,
-        ),
-    )
-
-
-def results(slowdowns: Sequence[float]) -> Results:
+@pytest.fixture
+def results(record: Callable[..., Record]) -> Measured:
     """Dispatches whose rounds drift alike, each slower by its own factor."""
-    rng = np.random.default_rng(5)
-    rounds = {}
-    for copy, factor in enumerate(slowdowns):
-        rounds[copy] = {
-            turn: list(factor * (1000 + 30 * turn) * rng.lognormal(0, 0.002, 8))
-            for turn in range(ROUNDS)
-        }
-    records = [record(copy, of_copy) for copy, of_copy in rounds.items()]
-    by_name = {one.dispatch: rounds[copy] for copy, one in enumerate(records)}
-    return Results(
-        ResultSet(
-            title="made up",
-            records=records,
-            samples=lambda one: np.concatenate(list(by_name[one.dispatch].values())).tolist(),
-            rounds=lambda one: by_name[one.dispatch],
+
+    def make(slowdowns: Sequence[float]) -> Results:
+        rng = np.random.default_rng(5)
+        records, rounds = [], {}
+        for copy, factor in enumerate(slowdowns):
+            of_copy = [
+                (factor * (1000 + 30 * turn) * rng.lognormal(0, 0.002, 8)).tolist()
+                for turn in range(20)
+            ]
+            facts = {"configuration": f"copy{copy}", "copy": copy, "launches_per_sample": 2}
+            records.append(record(float(np.median(of_copy)), **facts))
+            rounds[records[-1].dispatch] = dict(enumerate(of_copy))
+        return Results(
+            ResultSet(
+                title="made up",
+                records=records,
+                samples=lambda one: np.concatenate(list(rounds[one.dispatch].values())).tolist(),
+                rounds=lambda one: rounds[one.dispatch],
+            )
         )
-    )
+
+    return make
 
 
-def test_pairs_are_judged_as_compare_does_in_spite_of_drift() -> None:
+def test_pairs_are_judged_as_compare_does_in_spite_of_drift(results: Measured) -> None:
     measured = results([1.0, 1.0, 1.0, 1.06])
     same, slower = proof.judge_pairs(
         measured, [({"copy": 0}, {"copy": 1}), ({"copy": 2}, {"copy": 3})], 0.98
@@ -77,15 +57,15 @@ def test_pairs_are_judged_as_compare_does_in_spite_of_drift() -> None:
     assert backwards.verdict is Difference.FASTER
 
 
-def test_a_difference_below_the_least_relevant_one_is_shown_by_the_test_alone() -> None:
+def test_a_difference_below_the_least_relevant_one_is_shown_by_the_test_alone(
+    results: Measured,
+) -> None:
     (pair,) = proof.judge_pairs(results([1.0, 1.01]), [({"copy": 0}, {"copy": 1})], 0.98)
     assert pair.verdict is Difference.NONE_SHOWN  # below 2 %, the least relevant on a CPU
     assert pair.bare_verdict is Difference.SLOWER
 
 
-def test_a_failed_dispatch_ends_the_proof() -> None:
-    import dataclasses
-
+def test_a_failed_dispatch_ends_the_proof(results: Measured) -> None:
     measured = results([1.0, 1.0])
     broken = dataclasses.replace(
         measured.records[1], outcome=Outcome.CRASH, reason="signal 11", measurement=None
@@ -95,7 +75,7 @@ def test_a_failed_dispatch_ends_the_proof() -> None:
         proof.judge_pairs(Results(together), [({"copy": 0}, {"copy": 1})], 0.98)
 
 
-def test_rates_count_what_is_wanted() -> None:
+def test_rates_count_what_is_wanted(results: Measured) -> None:
     pairs = proof.judge_pairs(
         results([1.0, 1.01, 1.0, 1.06]),
         [({"copy": 0}, {"copy": 1}), ({"copy": 2}, {"copy": 3})],

@@ -21,11 +21,12 @@ def test_what_multiplies_comes_first_and_fills_last(recording):
     made.memset(0, 900)
     made.kernel("elementwise", 1000, 500)
     for number in range(2):
-        made.kernel(
-            "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64", 2000 + number * 50, 20
-        )
+        made.kernel("sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64", 2000 + number, 20)
+    made.kernel("without an owner", 3000, 10)
     trace = made.trace()
-    whole, short = kernel_lists(trace, np.zeros(4, np.int64), 1)[0]
+    (whole, short), other = kernel_lists(trace, np.array([0, 0, 0, 0, -1]), 2)
+    assert other == ("[]", "[]")
+    assert kernel_lists(trace, np.full(5, -1), 2) == [other] * 2
     entries = ast.literal_eval(whole)
     assert [entry["name"][:8] for entry in entries] == ["sm90_xmm", "elementw", "Memset ("]
     assert entries[0]["count"] == 2
@@ -37,16 +38,10 @@ def test_what_multiplies_comes_first_and_fills_last(recording):
 def test_a_list_too_long_for_a_cell_is_cut_between_entries(recording):
     made = recording()
     for number in range(40):
-        made.kernel(f"{number:02d}" + "x" * 1_000_000, number * 100, 10 + number)
+        made.kernel(f"{number:02d}" + "x" * 100_000, number * 100, 10 + number)
     trace = made.trace()
     whole, short = kernel_lists(trace, np.zeros(40, np.int64), 1)[0]
     for text in (whole, short):
         assert len(text) <= 32_767
         assert ast.literal_eval(text)
     assert ast.literal_eval(whole)[0]["name"].startswith("39")
-
-
-def test_rows_without_an_owner_are_in_no_list(recording):
-    made = recording()
-    made.kernel("k", 0, 10)
-    assert kernel_lists(made.trace(), np.array([-1]), 2) == [("[]", "[]")] * 2

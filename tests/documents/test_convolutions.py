@@ -8,29 +8,24 @@ SGEMM = "volta_sgemm_64x64_nt"
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("is_one", "names"),
     [
-        "aten::convolution", "aten::_convolution", "aten::cudnn_convolution", "aten::conv2d",
-        "aten::cudnn_convolution_backward_weight", "aten::convolution_backward",
-        "aten::miopen_convolution", "aten::_slow_conv2d_forward", "aten::mkldnn_convolution",
-        "torchvision::deform_conv2d", "CudnnConvolutionBackward", "ConvolutionBackward0",
-        "aten::cudnn_convolution_relu", "aten::conv_transpose1d",
+        (True, (
+            "aten::convolution", "aten::_convolution", "aten::cudnn_convolution", "aten::conv2d",
+            "aten::cudnn_convolution_backward_weight", "aten::convolution_backward",
+            "aten::miopen_convolution", "aten::_slow_conv2d_forward", "aten::mkldnn_convolution",
+            "torchvision::deform_conv2d", "CudnnConvolutionBackward", "ConvolutionBackward0",
+            "aten::cudnn_convolution_relu", "aten::conv_transpose1d",
+        )),
+        (False, (
+            "aten::mm", "aten::convert", "conv2d", "aten::_convert_weight_to_int4pack",
+            "mine::converge", "autograd::engine::evaluate_function: AddmmBackward0", "", "aten::",
+            "ConvertBackward0", "aten::unfold_backward",
+        )),
     ],
 )  # fmt: skip
-def test_convolutions(name):
-    assert is_convolution_operator(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aten::mm", "aten::convert", "conv2d", "aten::_convert_weight_to_int4pack",
-        "mine::converge", "autograd::engine::evaluate_function: AddmmBackward0", "", "aten::",
-        "ConvertBackward0", "aten::unfold_backward",
-    ],
-)  # fmt: skip
-def test_no_convolutions(name):
-    assert not is_convolution_operator(name)
+def test_convolutions(is_one, names):
+    assert [name for name in names if is_convolution_operator(name) is not is_one] == []
 
 
 def test_a_convolutions_gemm_kernel_is_not_a_gemm_but_a_products_inside_of_one_is(recording):

@@ -29,13 +29,12 @@ def test_a_call_with_a_fill_is_one_row_whose_first_kernel_multiplies(recording):
     assert table.name == "GEMM"
     (row,) = table.rows
     cells = dict(zip(table.names, row, strict=True))
-    assert [cells[f"param: {name}"] for name in "MNKB"] == [64, 16, 32, 1]
-    assert cells["param: stride_B"] == "(1, 32)"
-    assert cells["param: transpose"] == "(True, False)"
-    assert cells["name_count"] == 3
-    assert cells["Kernel Time (µs)_mean"] == pytest.approx(0.6)
-    assert cells["Kernel Time (µs)_sum"] == pytest.approx(1.8)
-    assert cells["UID_first"] == 5
+    expected = {
+        "param: M": 64, "param: N": 16, "param: K": 32, "param: B": 1, "UID_first": 5,
+        "param: stride_B": "(1, 32)", "param: transpose": "(True, False)", "name_count": 3,
+        "Kernel Time (µs)_mean": pytest.approx(0.6), "Kernel Time (µs)_sum": pytest.approx(1.8),
+    }  # fmt: skip
+    assert {name: cells[name] for name in expected} == expected
     first = ast.literal_eval(cells["kernel_details__summarize_kernel_stats"])[0]
     assert first["name"] == GEMM
 

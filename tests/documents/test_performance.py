@@ -82,15 +82,11 @@ def test_a_call_within_one_of_its_name_counts_for_both(recording):
     assert row["name_count"] == 2
 
 
-def _backward(made, *, thread=2, sequence=7):
-    made.operator(
-        "autograd::engine::evaluate_function: MeanBackward0", 5000, 900, thread=thread,
-        sequence=sequence, forward_thread=1,
-    )  # fmt: skip
-    made.operator(
-        "aten::div", 5010, 500, thread=thread, shapes=[[8, 4], []], dtypes=["float", "float"]
-    )
-    made.call(2, 5100, thread=thread)
+def _backward(made):
+    name = "autograd::engine::evaluate_function: MeanBackward0"
+    made.operator(name, 5000, 900, thread=2, sequence=7, forward_thread=1)
+    made.operator("aten::div", 5010, 500, thread=2, shapes=[[8, 4], []], dtypes=["float"] * 2)
+    made.call(2, 5100, thread=2)
     made.kernel(ADD, 6000, 70, correlation=2)
 
 
@@ -118,19 +114,15 @@ def test_a_backward_pass_is_found_through_its_forward_operator(recording):
     assert "vectorized" in backward["kernel_details__summarize_kernel_stats"]
 
 
-def test_the_forward_operator_may_lie_within_the_one_that_is_known(recording):
+@pytest.mark.parametrize(
+    ("forward", "inner", "busy_ns"),
+    [(6, 7, [70]), (None, None, []), (8, None, []), (6, None, [])],
+    ids=["within the one that is known", "no number", "a later number", "an earlier number"],
+)
+def test_the_number_leads_to_the_forward_operator(recording, forward, inner, busy_ns):
     made = recording()
-    _forward(made, sequence=6)
-    made.operator("aten::inner", 20, 100, sequence=7)
+    _forward(made, **({} if forward is None else {"sequence": forward}))
+    if inner is not None:
+        made.operator("aten::inner", 20, 100, sequence=inner)
     _backward(made)
-    trace = made.trace()
-    assert backward_calls(trace).busy_ns.tolist() == [70]
-
-
-@pytest.mark.parametrize("args", [{}, {"sequence": 8}])
-def test_without_the_number_there_is_no_backward_pass(recording, args):
-    made = recording()
-    _forward(made, **args)
-    _backward(made)
-    trace = made.trace()
-    assert len(backward_calls(trace).operator) == 0
+    assert backward_calls(made.trace()).busy_ns.tolist() == busy_ns

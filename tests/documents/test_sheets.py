@@ -39,7 +39,4 @@ def test_headings_are_those_that_tracelens_wrote(name):
     # Parameters are there if an operator has them, in an order that differs between traces.
     ours = BY_NAME[name].table(()).names
     assert [h for h in ours if h in theirs] == list(dict.fromkeys(theirs))
-    assert set(ours) - set(theirs) <= {
-        "param: transpose",
-        "param: padding",
-    }
+    assert set(ours) - set(theirs) <= {"param: transpose", "param: padding"}

@@ -9,8 +9,10 @@ from gemmetry.domain.errors import (
     DispatchError,
     EnvironmentFailure,
     GemmetryError,
+    Outcome,
     RequestError,
     SpecError,
+    Stage,
     UnknownNameError,
     nearest,
 )
@@ -51,46 +53,59 @@ def test_the_hint_is_on_a_line_of_its_own():
     assert str(RequestError("alone")) == "alone"
 
 
-def test_unknown_names_suggest_the_nearest():
-    error = UnknownNameError("provider", "Trton", ["triton", "torch", "iree"], where="spec.yaml")
-    assert error.message == "unknown provider 'Trton' in spec.yaml"
-    assert error.hint.startswith("Did you mean triton")
-    assert error.name == "Trton"
-
-
-def test_unknown_names_far_from_all_list_what_is_known():
-    error = UnknownNameError("layout", "zzzzzz", ["t", "n"])
-    assert error.hint == "Known: n, t"
-    assert UnknownNameError("layout", "zzzzzz", []).hint == "None is known here."
-
-
-def test_a_long_list_is_cut_and_what_is_left_out_is_counted():
-    names = [f"name{number:02}" for number in range(40)]
-    hint = UnknownNameError("column", "zzz", names).hint
-    assert hint == f"Known: {', '.join(names[:12])} and 28 more"
-    assert UnknownNameError("column", "zzz", names[:13]).hint == f"Known: {', '.join(names[:13])}"
-
-
-@pytest.mark.parametrize(("name", "hint"), [("alpha1", "Did you mean alpha2? Write it."),
-                                            ("zzz", "Known: alpha2. Write it.")])  # fmt: skip
-def test_a_hint_may_end_with_a_sentence(name, hint):
-    assert UnknownNameError("key", name, ["alpha2"], more="Write it.").hint == hint
-
-
-def test_nearest_ignores_case_and_puts_the_best_first():
-    assert nearest("MATMUL_SPLIT", ["batch_matmul", "Matmul_SplitK", "conv2d"])[0] == (
-        "Matmul_SplitK"
-    )
-    assert nearest("qqq", ["matmul"]) == []
-
-
 def test_a_spec_error_lists_all_mistakes():
     error = SpecError(["a.yaml:1:2: x", "a.yaml:3:4: y"], hint="See gemmetry schema.")
     assert error.mistakes == ("a.yaml:1:2: x", "a.yaml:3:4: y")
     assert str(error).splitlines() == ["a.yaml:1:2: x", "a.yaml:3:4: y", "  See gemmetry schema."]
 
 
-def test_names_that_are_longer_by_an_underscore_are_suggested_first():
-    known = ("float", "float64", "float8_e4m3fn", "float8_e5m2")
-    assert nearest("float8", known)[:2] == ["float8_e4m3fn", "float8_e5m2"]
-    assert nearest("flaot64", known)[0] == "float64"
+NAMES = [f"name{number:02}" for number in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "more", "hint"),
+    [
+        ("Trton", ["triton", "conv2d"], "", "Did you mean triton?"),
+        ("zzzzzz", ["t", "n"], "", "Known: n, t"),
+        ("zzzzzz", [], "", "None is known here."),
+        ("zzz", NAMES, "", f"Known: {', '.join(NAMES[:12])} and 28 more"),
+        ("zzz", NAMES[:13], "", f"Known: {', '.join(NAMES[:13])}"),
+        ("alpha1", ["alpha2"], "Write it.", "Did you mean alpha2? Write it."),
+        ("zzz", ["alpha2"], "Write it.", "Known: alpha2. Write it."),
+    ],
+)
+def test_unknown_names_lead_to_the_nearest_or_to_those_that_are_known(name, known, more, hint):
+    error = UnknownNameError("provider", name, known, where="spec.yaml", more=more)
+    assert (error.name, error.hint) == (name, hint)
+    assert error.message == f"unknown provider {name!r} in spec.yaml"
+
+
+FLOATS = ("float", "float64", "float8_e4m3fn", "float8_e5m2")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("MATMUL_SPLIT", ["batch_matmul", "Matmul_SplitK", "conv2d"], ["Matmul_SplitK"]),
+        ("qqq", ["matmul"], []),
+        # Names that are longer by an underscore come first.
+        ("float8", FLOATS, ["float8_e4m3fn", "float8_e5m2"]),
+        ("flaot64", FLOATS, ["float64"]),
+    ],
+)
+def test_the_nearest_names_are_found_whatever_their_case(name, known, found):
+    assert nearest(name, known)[: max(1, len(found))] == found
+
+
+def test_failures_by_themselves_are_those_of_the_exit_status():
+    failures = {outcome for outcome in Outcome if outcome.is_failure}
+    assert failures == {Outcome.WRONG, Outcome.CRASH, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY}
+
+
+def test_only_ok_may_have_a_time():
+    assert [outcome for outcome in Outcome if outcome.may_have_time] == [Outcome.OK]
+
+
+def test_stages_are_in_the_order_of_a_dispatch():
+    stages = [str(stage) for stage in Stage]
+    assert stages == ["generate", "compile", "build", "verify", "measure", "trace"]

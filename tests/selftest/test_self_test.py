@@ -5,6 +5,7 @@ import pytest
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EmptySelectionError, Outcome, Stage, UnknownNameError
 from gemmetry.domain.settings import RunSettings
+from gemmetry.selftest import provider
 from gemmetry.selftest import run as module
 from gemmetry.selftest.provider import Carrier, all_mutants
 from gemmetry.selftest.run import prepare_self_test, self_test
@@ -29,8 +30,6 @@ def test_every_kernel_of_the_catalogue_is_in_the_plan_or_absent_with_a_reason():
 
 def test_on_a_gpu_each_carrier_runs_wherever_it_can(monkeypatch):
     monkeypatch.setattr(module, "_targets", lambda: (CPU, GPU))
-    from gemmetry.selftest import provider
-
     monkeypatch.setattr(provider, "is_installed", lambda _: True)
     prepared = prepare_self_test(level="paranoid")
     assert prepared.plan.targets == (CPU, GPU)
@@ -52,9 +51,7 @@ def test_bugs_that_only_the_highest_level_looks_for_are_left_to_it():
 def test_the_plan_has_little_time_but_all_checks():
     settings = prepare_self_test(level="paranoid").plan.settings
     assert settings.verification_level == "paranoid"
-    assert settings.verify
-    assert settings.measure
-    assert settings.judge_rivals
+    assert settings.verify and settings.measure and settings.judge_rivals
     assert settings.time_budget_s < RunSettings().time_budget_s
     assert settings.deadlines_s[Stage.VERIFY] < RunSettings().deadlines_s[Stage.VERIFY]
     assert settings.deadlines_s[Stage.COMPILE] == RunSettings().deadlines_s[Stage.COMPILE]

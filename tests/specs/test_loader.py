@@ -37,13 +37,8 @@ def test_mistakes_deep_inside_are_placed_there(tmp_path):
         "seed: 3\n"
     )
     reported = mistakes_of(path)
-    assert [line.removeprefix(f"{path}:").split(": ")[0] for line in reported] == [
-        "2:5",
-        "4:5",
-        "5:7",
-        "6:13",
-        "7:1",
-    ]
+    places = [line.removeprefix(f"{path}:").split(": ")[0] for line in reported]
+    assert places == ["2:5", "4:5", "5:7", "6:13", "7:1"]
     assert "Did you mean torch?" in reported[0]
 
 
@@ -77,7 +72,7 @@ def test_an_empty_file_is_a_mistake_and_an_empty_mapping_the_default_request(tmp
 
 
 def test_a_missing_file_is_a_request_error(tmp_path):
-    with pytest.raises(RequestError, match=r"the spec .*missing\.yaml does not exist"):
+    with pytest.raises(RequestError, match=r"missing\.yaml"):
         load_spec(tmp_path / "missing.yaml")
 
 
@@ -117,23 +112,21 @@ class _Outer(BaseModel):
     parts: dict[str, int] | None = None
 
 
-def lines_of(values: object) -> list[str]:
-    try:
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"inner": {"dpeth": 1}}, "f:2:1: unknown key 'dpeth'. Did you mean depth?"),
+        ({"iner": {}}, "f:1:1: unknown key 'iner'. Did you mean inner?"),
+        ({"inner": {"depth": "x"}}, "f:2:1: inner.depth: 'x' is not a whole number"),
+        ({"inner": 3}, "f:1:1: inner: 3 is not a mapping of keys to values"),
+        ({"parts": {"a": "x"}}, "f:2:1: parts: 'x' is not a whole number"),
+    ],
+)
+def test_a_mistake_is_named_with_its_section(values, line):
+    with pytest.raises(ValidationError) as caught:
         _Outer.model_validate(values)
-    except ValidationError as error:
-        return mistake_lines(error, lambda location, _: f"f:{len(location)}:1", _Outer)
-    return []
-
-
-def test_an_unknown_key_is_compared_with_those_of_its_section():
-    assert lines_of({"inner": {"dpeth": 1}}) == ["f:2:1: unknown key 'dpeth'. Did you mean depth?"]
-    assert lines_of({"iner": {}}) == ["f:1:1: unknown key 'iner'. Did you mean inner?"]
-
-
-def test_a_value_is_named_with_its_section():
-    assert lines_of({"inner": {"depth": "x"}}) == ["f:2:1: inner.depth: 'x' is not a whole number"]
-    assert lines_of({"inner": 3}) == ["f:1:1: inner: 3 is not a mapping of keys to values"]
-    assert lines_of({"parts": {"a": "x"}}) == ["f:2:1: parts: 'x' is not a whole number"]
+    found = mistake_lines(caught.value, lambda location, _: f"f:{len(location)}:1", _Outer)
+    assert found == [line]
 
 
 def test_lines_are_in_the_order_of_the_file():

@@ -53,6 +53,7 @@ LEGACY = legacy("iree")
 
 @pytest.mark.parametrize("defaults", [FIRST_RUN_CPU, FIRST_RUN_GPU, LEGACY])
 def test_every_kind_has_shapes_and_formats(defaults):
+    assert all(parse_shapes([name]) for name in PRESETS)
     for kind in OperationKind:
         assert parse_shapes(defaults.shapes[kind])
         for dtypes in defaults.dtypes[kind]:
@@ -104,6 +105,12 @@ def test_slices_that_do_not_divide_are_left_out():
         divide(signatures[2:], (MatmulShape(8, 8, 8),))
 
 
+def test_blocks_are_read_along_k_unless_layouts_are_given():
+    axes = [signature_axes(make_spec(values)).layouts
+            for values in ({"scaling": "vs1x128"}, {"scaling": "row"}, {})]  # fmt: skip
+    assert axes == [("tn",), (), ()]
+
+
 def test_a_million_operations_take_little_time():
     (signature,), _ = make_signatures(OperationKind.MATMUL, IN_F32)
     sizes = tuple(range(1, 101))
@@ -113,15 +120,6 @@ def test_a_million_operations_take_little_time():
     assert count == len(operations) == 1_000_000
     # 0.5 s on the development machine; the bound leaves room for slow ones.
     assert time.process_time() - start < 3
-
-
-def axes(**values):
-    return signature_axes(make_spec(values))
-
-
-def test_blocks_are_read_along_k_unless_layouts_are_given():
-    assert axes(scaling="vs1x128").layouts == ("tn",)
-    assert axes(scaling="row").layouts == axes().layouts == ()
 
 
 @settings(max_examples=200)
@@ -160,11 +158,6 @@ def test_any_text_gives_positive_sizes_or_our_error(text):
 )
 def test_commas_divide_files_that_all_have_suffixes(text, files):
     assert split_files(text) == files
-
-
-def test_every_preset_reads():
-    for name in PRESETS:
-        assert parse_shapes([name])
 
 
 @pytest.mark.parametrize(

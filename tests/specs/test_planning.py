@@ -53,20 +53,16 @@ def test_an_architecture_needs_no_device(laptop):
         plan = plan_of(laptop, **values)
         assert (plan.targets[0].name, plan.targets[0].index) == ("cuda-sm_80", None)
         assert providers(plan) == ["iree", "triton"]
+    assert plan_of(laptop, LEGACY, device="cuda").targets[0].name == "cuda-sm_80"
+    with pytest.raises(RequestError, match="no device vulkan:0"):
+        plan_of(laptop, LEGACY, device="vulkan")
 
 
 def test_an_architecture_on_a_machine_with_a_gpu(gpu_machine):
     planned = make_plan(make_spec({"device": "cuda", "cuda_arch": "sm_80"}), gpu_machine)
     assert planned.plan.targets[0].device == "cuda:0"
     assert "cuda_arch sm_80" in planned.notes[0]
-    plan = plan_of(gpu_machine, LEGACY, cuda_arch="sm_86")
-    assert plan.targets[0].name == "cuda-sm_86"
-
-
-def test_compiling_needs_no_device(laptop):
-    assert plan_of(laptop, LEGACY, device="cuda").targets[0].name == "cuda-sm_80"
-    with pytest.raises(RequestError, match="no device vulkan:0"):
-        plan_of(laptop, LEGACY, device="vulkan")
+    assert plan_of(gpu_machine, LEGACY, cuda_arch="sm_86").targets[0].name == "cuda-sm_86"
 
 
 def test_options_of_a_provider_come_from_keys_too(laptop):
@@ -194,37 +190,23 @@ def test_a_kernel_that_is_not_there_is_reported(laptop, kernel):
         plan_of(laptop, kernel=kernel)
 
 
-def test_a_named_provider_that_does_not_work_is_reported(without_torch):
+def test_providers_that_do_not_work_or_are_unknown_are_reported(laptop, without_torch):
     with pytest.raises(RequestError, match="torch does not work here: its library"):
         plan_of(without_torch, providers="torch", device="cpu")
     assert providers(plan_of(without_torch)) == ["numpy"]
-
-
-def test_unknown_providers_are_reported_in_patterns_too(laptop):
     with pytest.raises(UnknownNameError, match="tourch"):
         plan_of(laptop, dispatches=f"tourch:{NAME}")
 
 
 def test_settings(laptop):
     settings = plan_of(
-        laptop,
-        warmup_iterations=2,
-        wait_steps=1,
-        active_steps=4,
-        repeat_count=5,
-        verification_enabled=False,
-        deadlines={"compile": "1min"},
-        jobs=-1,
-        tags="a:1",
-    ).settings
-    assert settings.warmup_iterations == 3
-    assert settings.launches_per_sample == 4
-    assert settings.repetitions == 5
-    assert settings.verify is False
-    assert settings.deadlines_s[Stage.COMPILE] == 60
-    assert settings.deadlines_s[Stage.BUILD] == 120
-    assert settings.jobs == 0
-    assert settings.tags == {"a": "1"}
+        laptop, warmup_iterations=2, wait_steps=1, active_steps=4, repeat_count=5, jobs=-1,
+        verification_enabled=False, deadlines={"compile": "1min"}, tags="a:1",
+    ).settings  # fmt: skip
+    expected = {"warmup_iterations": 3, "launches_per_sample": 4, "repetitions": 5,
+                "verify": False, "jobs": 0, "tags": {"a": "1"}}  # fmt: skip
+    assert {name: getattr(settings, name) for name in expected} == expected
+    assert (settings.deadlines_s[Stage.COMPILE], settings.deadlines_s[Stage.BUILD]) == (60, 120)
 
 
 def test_the_least_number_of_samples_is_promised_only_where_it_was_requested(laptop):

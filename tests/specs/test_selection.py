@@ -38,33 +38,12 @@ def test_commas_inside_brackets_belong_to_the_pattern(text, patterns):
 
 @pytest.mark.parametrize(
     "pattern",
-    [
-        NAME,
-        f"iree:{NAME}",
-        "*",
-        "matmul_3456x1024x2048_f16t_f16t_f32t_*_tensorcore_mmasync",
-        "*tensorcore*",
-        "iree:*",
-        "*iree*",
-        "ir*tile_config_128x128_32x5*",
-        "*_{32x5,64x4}_*",
-        "matmul_[0-9]*",
-        "re:32x5_tensor",
-        "re:^iree:",
-        "kind=matmul",
-        "m=3456",
-        "m=3328:4096:128",
-        "n={512,1024}",
-        "dtype=f16",
-        "rhs_dtype={bf16,f16}",
-        "layouts=t*",
-        "provider=i*",
-        "configuration=tile_config_128x128_*",
-        "epilogue=none",
-        "operation=matmul_3456x1024x2048_f16t_f16t_f32t",
-        "split_k_slices=1",
-    ],
-)
+    [NAME, f"iree:{NAME}", "matmul_3456x1024x2048_f16t_f16t_f32t_*_tensorcore_mmasync", "*iree*",
+     "ir*tile_config_128x128_32x5*", "*_{32x5,64x4}_*", "matmul_[0-9]*", "re:32x5_tensor",
+     "re:^iree:", "kind=matmul", "m=3456", "m=3328:4096:128", "n={512,1024}", "dtype=f16",
+     "rhs_dtype={bf16,f16}", "layouts=t*", "provider=i*", "configuration=tile_config_128x128_*",
+     "epilogue=none", "operation=matmul_3456x1024x2048_f16t_f16t_f32t", "split_k_slices=1"],
+)  # fmt: skip
 def test_matches(pattern):
     assert parse_pattern(pattern).matches("iree", NAME, OPERATION)
 
@@ -78,13 +57,19 @@ def test_does_not_match(pattern):
     assert not parse_pattern(pattern).matches("iree", NAME, OPERATION)
 
 
-def test_unknown_key_and_bad_expression_are_reported():
-    with pytest.raises(UnknownNameError, match="gflop"):
-        parse_pattern("gflop=3")
-    with pytest.raises(RequestError, match="regular expression"):
-        parse_pattern("re:(")
-    with pytest.raises(RequestError, match="alternatives"):
-        parse_pattern("{a,b}" * 12)
+@pytest.mark.parametrize(
+    ("pattern", "error", "cause"),
+    [
+        ("gflop=3", UnknownNameError, "gflop"),
+        ("re:(", RequestError, "regular expression"),
+        ("{a,b}" * 12, RequestError, "alternatives"),
+        ("matmul_(f32", RequestError, "invalid"),
+    ],
+)
+def test_an_unknown_key_and_bad_expressions_are_reported(pattern, error, cause):
+    with pytest.raises(error, match=cause) as found:
+        parse_pattern(pattern)
+    assert ("In a glob" in found.value.hint) == (pattern == "matmul_(f32")
 
 
 def _selection(include=(), exclude=()):
@@ -116,15 +101,16 @@ def test_document_holds_what_was_written():
     assert document == {"include": ["a*", "kind=matmul"], "exclude": ["re:b"], "configurations": {}}
 
 
-def test_full_name_is_a_dispatch():
-    named = named_dispatch(f"iree:{NAME}", PROVIDERS)
-    assert named is not None
-    assert (named.provider, named.operation) == ("iree", OPERATION)
+@pytest.mark.parametrize("provider", ["iree", None])
+def test_a_full_name_is_a_dispatch(provider):
+    named = named_dispatch(f"{provider}:{NAME}" if provider else NAME, PROVIDERS)
+    assert (named.provider, named.operation) == (provider, OPERATION)
     assert named.configuration == "tile_config_128x128_32x5_tensorcore_mmasync"
-    assert named_dispatch(NAME, PROVIDERS).provider is None
 
 
-@pytest.mark.parametrize("pattern", ["re:x", "m=3", "matmul_1x2x3_f16t_f16t_f32t", "*mma*", "foo"])
+@pytest.mark.parametrize(
+    "pattern", [f"{NAME}$", "re:x", "m=3", "matmul_1x2x3_f16t_f16t_f32t", "*mma*", "foo"]
+)
 def test_patterns_and_operations_are_not_dispatches(pattern):
     assert named_dispatch(pattern, PROVIDERS) is None
 
@@ -143,13 +129,16 @@ def test_a_misspelt_name_is_explained():
         ("iree:matmul_1x2x3_f16t_f16t_f32t_bias_*", "matmul_1x2x3_f16t_f16t_f32t_bias"),
         ("matmul_1x2x3_f16t_f16t_f32t", "matmul_1x2x3_f16t_f16t_f32t"),
         ("matmul_1x2x3_f16t_f16t_f32t_tile*", "matmul_1x2x3_f16t_f16t_f32t"),
+        ("matmul_1x2x3_f16t_f16t_f32t_(default|tile.*)", "matmul_1x2x3_f16t_f16t_f32t"),
+        ("matmul_1x2x3_f16t_f16t_f32t_.*", "matmul_1x2x3_f16t_f16t_f32t"),
     ],
 )
-def test_a_glob_contains_its_operation(pattern, operation):
+def test_a_pattern_contains_its_operation(pattern, operation):
     assert pattern_operation(pattern, PROVIDERS) == parse_operation(operation)
 
 
-@pytest.mark.parametrize("pattern", ["*", "matmul_*_f16t", "re:matmul", "m=3", "matmul_1x2x3_f1*"])
+@pytest.mark.parametrize("pattern", ["*", "matmul_*_f16t", "re:matmul", "m=3", "matmul_1x2x3_f1*",
+                                     "matmul_.*_f32t_.*"])  # fmt: skip
 def test_open_patterns_contain_no_operation(pattern):
     assert pattern_operation(pattern, PROVIDERS) is None
 
@@ -194,17 +183,3 @@ def test_what_can_only_be_a_regular_expression_is_one(pattern):
 )  # fmt: skip
 def test_what_may_be_a_glob_is_none(pattern):
     assert not is_regex_by_its_look(pattern)
-
-
-def test_the_operation_in_front_of_a_regular_expression_is_made():
-    operation = NAME.partition("_tile")[0]
-    assert pattern_operation(f"{operation}_(default|tile.*)", PROVIDERS) == OPERATION
-    assert pattern_operation(f"{operation}_.*", PROVIDERS) == OPERATION
-    assert pattern_operation("matmul_.*_f32t_.*", PROVIDERS) is None
-    assert named_dispatch(f"{NAME}$", PROVIDERS) is None
-
-
-def test_an_invalid_regular_expression_is_reported_with_an_explanation_of_globs():
-    with pytest.raises(RequestError, match="invalid") as found:
-        parse_pattern("matmul_(f32")
-    assert "In a glob" in found.value.hint

@@ -64,11 +64,9 @@ def test_an_option_is_declared_in_one_line():
     run.__annotations__["options"] = Wider
     command = build_command("run", run)
     given = command.main(["--cooling-s", "3", "--config", "tiny"], standalone_mode=False)
-    assert (given.cooling_s, given.config) == (3.0, "tiny")
-    assert next(one.help for one in command.params if one.name == "cooling_s") == (
-        "Wait before each point."
-    )
-    assert struct_of(Wider, {"cooling_s": 3.0}) == struct_of(Wider, {"cooling_s": 3.0})
+    assert given == struct_of(Wider, {"cooling_s": 3.0, "config": "tiny"})
+    helps = {one.name: one.help for one in command.params}
+    assert helps["cooling_s"] == "Wait before each point."
     assert struct_of(Wider, {}).cooling_s is None
     with pytest.raises(TypeError, match="cooling"):
         struct_of(SweepOptions, {"cooling_s": 1})

@@ -82,7 +82,7 @@ def test_sweep_and_points_are_described(run):
     assert read_sweep_manifest(FOLDER) == manifest
 
 
-def test_only_points_without_success_run_again(run):
+def test_only_points_without_success_or_traces_run_again(run, monkeypatch):
     Path("fail-256-8").touch()
     events, outcomes = run()
     assert list(outcomes.values()) == ["failed", "ok"]
@@ -99,16 +99,17 @@ def test_only_points_without_success_run_again(run):
     assert Path("runs").read_text().split() == [str(folder)]
     assert set(outcomes.values()) == {"ok"}
     assert len(json.loads((FOLDER / "sweep.json").read_text())["sessions"]) == 2
-
-
-def test_a_point_whose_traces_are_gone_runs_again(run):
-    run()
     for trace in (FOLDER / "512thread/nccl_8channels/torch_profiler").rglob("*.json"):
         trace.unlink()
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
     events, _ = run()
     assert [event.job.name for event in events if isinstance(event, JobFinished)] == [
         "512thread/nccl_8channels"
     ]
+    (warning,) = (event for event in events if isinstance(event, JobWarning))
+    assert warning.text.endswith("variables.NCCL_DEBUG: none vs INFO")
+    for before in (None, {"environment": "?"}):
+        assert environment_changes(before, Environment()) == ""
 
 
 def test_a_sweep_grows(run):
@@ -124,22 +125,10 @@ def test_a_sweep_grows(run):
 
 def test_how_bytes_move_as_an_axis(run):
     run(axes={"path": ["kernel", "copy_engine"]}, threads=[256])
-    kernel = point("256thread/nccl_8channels/path=kernel")
-    copies = point("256thread/nccl_8channels/path=copy_engine")
-    assert (kernel["path"], copies["path"]) == ("kernel", "copy_engine")
-    assert "NCCL_CTA_POLICY" not in kernel["environment"]
-    assert copies["environment"]["NCCL_CTA_POLICY"] == "2"
-    assert copies["environment"]["GEMMETRY_PATH"] == "copy_engine"
-
-
-def test_a_changed_environment_is_reported(run, monkeypatch):
-    run()
-    monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    events, _ = run()
-    (warning,) = (event for event in events if isinstance(event, JobWarning))
-    assert warning.text.endswith("variables.NCCL_DEBUG: none vs INFO")
-    assert environment_changes(None, Environment()) == ""
-    assert environment_changes({"environment": "?"}, Environment()) == ""
+    for path, policy in (("kernel", None), ("copy_engine", "2")):
+        document = point(f"256thread/nccl_8channels/path={path}")
+        assert document["path"] == document["environment"]["GEMMETRY_PATH"] == path
+        assert document["environment"].get("NCCL_CTA_POLICY") == policy
 
 
 def test_points_without_traces_and_points_that_hang(run, monkeypatch):
@@ -172,7 +161,9 @@ def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):
     assert (FOLDER / "notes.txt").is_file(), "what is not the sweep's stays"
 
 
-def test_folders_that_cannot_be_used(run):
+def test_folders_that_cannot_be_used(run, training):
+    assert plan(FOLDER, command=training, **SMALL).ends() == {}, "nothing has ended before a start"
+    assert not succeeded(None) and not FOLDER.exists()
     FOLDER.write_text("a file")
     with pytest.raises(StorageError, match="cannot write the output folder"):
         run()
@@ -227,12 +218,6 @@ def test_what_a_point_lacks(tmp_path):
     (tmp_path / "ncu").mkdir()
     (tmp_path / "ncu" / "rank0.ncu-rep").touch()
     assert lacks(command=("x",), ncu=()) == ""
-
-
-def test_nothing_has_ended_before_a_start(training):
-    assert plan(FOLDER, command=training, **SMALL).ends() == {}
-    assert not FOLDER.exists()
-    assert not succeeded(None)
 
 
 def test_the_configuration_is_kept_with_the_sweep(tmp_path):

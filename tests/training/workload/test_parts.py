@@ -37,11 +37,9 @@ def test_only_with_a_gpu_the_interpreter_is_taken_down(monkeypatch, on_gpu):
 def test_a_mistake_is_found_before_torch_is_loaded(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setenv("RANK", "5")
-    status = main(["--output", str(tmp_path), "--override", "model.num_heads=5"])
-    assert status == 2
+    assert main(["--output", str(tmp_path), "--override", "model.num_heads=5"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("rank 5: error: ")
-    assert "model.num_heads 5" in error
+    assert error.startswith("rank 5: error: ") and "model.num_heads 5" in error
     assert "\nhint: " in error
 
 

@@ -50,35 +50,19 @@ def seconds_of(rows: TraceRows, label: str) -> list[float]:
 
 UNRECORDED = ("--override", "profiling.enabled=false")
 EXACT = ("--override", "training.mixed_precision=none", "model.dropout=0")
+FSDP = (*EXACT, "distributed.mode=fsdp")
 RUNS = {
     "ddp": (),
     "again": UNRECORDED,
     "other": (*UNRECORDED, "dataset.seed=1"),
-    "exact": (*EXACT, "profiling.enabled=false"),
-    "fsdp": (*EXACT, "distributed.mode=fsdp"),
-    "ahead": (
-        *EXACT,
-        "distributed.mode=fsdp",
-        "fsdp.prefetch_layers=2",
-        "fsdp.sharding_strategy=shard_grad_op",
-        "profiling.enabled=false",
-    ),
-    "registered": (
-        "--path",
-        "symmetric",
-        *EXACT,
-        "distributed.mode=fsdp",
-        "profiling.enabled=false",
-    ),
-    "late": (
-        "--straggle",
-        "1:100",
-        "--override",
-        "profiling.trace_filename=late.json",
-        "training.max_steps=7",
-        "profiling.active=5",
-    ),
-}
+    "exact": (*EXACT, UNRECORDED[1]),
+    "fsdp": FSDP,
+    "ahead": (*FSDP, UNRECORDED[1], "fsdp.prefetch_layers=2",
+              "fsdp.sharding_strategy=shard_grad_op"),
+    "registered": ("--path", "symmetric", *FSDP, UNRECORDED[1]),
+    "late": ("--straggle", "1:100", "--override", "profiling.trace_filename=late.json",
+             "training.max_steps=7", "profiling.active=5"),
+}  # fmt: skip
 PLAIN_WINDOWS = """
 import torch.distributed._symmetric_memory as memory
 from gemmetry.sweeps import trainer as paths
@@ -119,12 +103,8 @@ def alone(train, tmp_path_factory):
 def test_every_rank_leaves_a_trace_and_the_first_one_losses_and_facts(two):
     run = two["ddp"]
     assert run.status == [0, 0], run.stderr
-    assert run.files == [
-        "facts_rank0.json",
-        "losses.json",
-        "torch_profiler/rank0/customer_trace.pt.trace.json.gz",
-        "torch_profiler/rank1/customer_trace.pt.trace.json.gz",
-    ]
+    traces = [f"torch_profiler/rank{rank}/customer_trace.pt.trace.json.gz" for rank in (0, 1)]
+    assert run.files == ["facts_rank0.json", "losses.json", *traces]
     assert "2 ranks on cpu, DDP over gloo" in run.stdout[0]
     assert run.stdout[1] == ""
     facts = run.facts
@@ -149,15 +129,12 @@ def test_a_trace_has_its_rank_its_steps_its_gemms_and_its_collectives(two):
         assert {(32, 64, 192), (32, 64, 64), (32, 64, 256), (32, 256, 64)} <= forward_gemms(rows)
 
 
-def test_training_learns(two):
-    assert len(two["ddp"].losses) == 4
-    assert two["ddp"].losses[-1] < two["ddp"].losses[0]
-
-
 def test_the_same_seed_gives_the_same_losses_bit_for_bit(two):
-    assert two["again"].losses == two["ddp"].losses
+    losses = two["ddp"].losses
+    assert len(losses) == 4 and losses[-1] < losses[0], "training learns"
+    assert two["again"].losses == losses
     assert two["again"].files == ["facts_rank0.json", "losses.json"]
-    assert two["other"].losses != two["ddp"].losses
+    assert two["other"].losses != losses
 
 
 def test_fsdp_trains_like_ddp_and_gathers_and_scatters(two):
@@ -224,6 +201,12 @@ def test_a_loss_that_is_not_finite_is_null_and_named(alone):
     assert "warning: the loss is not finite in steps " in run.stdout[0]
 
 
+def test_a_folder_that_cannot_be_written_is_named(alone):
+    run = alone["blocked"]
+    assert run.status == [3]
+    assert "cannot write" in run.stderr[0] and "rank0" in run.stderr[0]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_run_that_cannot_work_ends_with_the_reason(alone, name):
     run = alone[name]
@@ -232,13 +215,6 @@ def test_a_run_that_cannot_work_ends_with_the_reason(alone, name):
     assert REFUSED[name][1] in run.stderr[0]
     assert "\nhint: " in run.stderr[0]
     assert not run.folder.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(alone):
-    run = alone["blocked"]
-    assert run.status == [3]
-    assert "cannot write" in run.stderr[0]
-    assert "rank0" in run.stderr[0]
 
 
 TORCHRUN = """
