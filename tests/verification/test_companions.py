@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,6 +31,19 @@ def tails(name, tile, *, thorough=False, stages=None):
     operation = parse_operation(name)
     companions = Companions(lambda other: None, tile, stages)
     return list(tail_operations(operation, companions, thorough=thorough))
+
+
+def test_what_is_built_is_closed_also_after_an_error():
+    closed, operation = [], parse_operation(NAMES[0])
+    executable = SimpleNamespace(close=lambda: closed.append(operation))
+    with Companions(lambda _other: executable).built(operation) as built:
+        assert (built, closed) == (executable, [])
+    assert len(closed) == 1
+    with pytest.raises(KeyError), Companions(lambda _other: executable).built(operation):
+        raise KeyError
+    assert len(closed) == 2
+    with Companions(lambda _other: None).built(operation) as built:
+        assert built is None
 
 
 @pytest.mark.parametrize("name", NAMES)
