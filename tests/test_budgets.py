@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_600
+TESTS = 52_610
 FILES = 330
 
 
