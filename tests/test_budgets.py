@@ -34,7 +34,7 @@ BUDGETS = {
     "statistics": 1090,
     "sweeps": 6890,
     "traces": 6100,
-    "tuning": 3450,
+    "tuning": 3460,
     "verification": 5440,
     ".": 250,
 }

@@ -462,10 +462,10 @@ class PreparedTable:
     """A table that is ready to be made."""
 
     spec: ProfileSpec
-    searches: tuple[PreparedTuning, ...]
-    """By provider."""
+    providers: tuple[PreparedTuning, ...]
+    """Those whose configurations are measured, with the configurations of each shape."""
     libraries: tuple[str, ...]
-    """Candidates of each shape that no search finds: cuBLAS, and the best of a library."""
+    """Candidates of each shape besides: cuBLAS, and the best of a library."""
     seconds: float
     experiment: Path
     notes: tuple[str, ...]
@@ -482,7 +482,7 @@ class PreparedTable:
     @property
     def operations(self) -> list[Operation]:
         """Those of the shapes, in an order of which each beginning has small and large ones."""
-        found = list(dict.fromkeys(one.operation for each in self.searches for one in each.spaces))
+        found = list(dict.fromkeys(one.operation for each in self.providers for one in each.spaces))
         return [one for start in range(_STRIDE) for one in found[start::_STRIDE]]
 
 
@@ -510,24 +510,24 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
     target = max(planned.plan.targets, key=lambda one: one.is_gpu)
     if "device" not in spec.model_fields_set:
         spec = spec.model_copy(update={"device": (target.device or target.name,)})
-    searches, libraries, notes = [], [CUBLAS], []
+    providers, libraries, notes = [], [CUBLAS], []
     for name, provider in given.items():
         if best := traits_of(name).best_configuration:
             libraries.append(candidate_of(name, best))
             continue
-        changes = {"providers": (provider,), "experiment": str(folder / name)}
+        changes = {"providers": (provider,)}
         own_spec = spec.model_copy(update=changes)
         try:
-            searches.append(prepare_tuning(own_spec, strategy=DEFAULT_STRATEGY, limit=Limit()))
+            providers.append(prepare_tuning(own_spec, strategy=DEFAULT_STRATEGY, limit=Limit()))
         except RequestError as error:
             notes.append(f"{name} is left out: {error.message}")
-    if not searches:
+    if not providers:
         raise RequestError("; ".join(notes), hint="Give other shapes or --providers.")
-    used = {one.provider for one in searches} | {parts_of(one)[0] for one in libraries}
+    used = {one.provider for one in providers} | {parts_of(one)[0] for one in libraries}
     kept = tuple(one for name, one in given.items() if name in used)
     return PreparedTable(
         spec=spec.model_copy(update={"providers": kept}),
-        searches=tuple(searches),
+        providers=tuple(providers),
         libraries=tuple(libraries),
         seconds=seconds,
         experiment=folder,
@@ -583,10 +583,12 @@ def tune_table(
     names = _first(prepared)
     listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} in turns with torch"))
     run(names, first, _MEASURED)
-    each_s = (time.monotonic() - began) / max(finished, 1)
+    each_s = (time.monotonic() - began) / finished if finished else 0.0
     table = prove(_PROVED, {}).table
     left_s = began + _RANKED * prepared.seconds - time.monotonic()
-    if names := _ranked(prepared, table, int(left_s / each_s)):
+    # Where an earlier run measured them all, how long one takes is not known.
+    most = left_s / each_s if each_s else math.inf
+    if names := _ranked(prepared, table, most):
         listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} that are ranked next"))
         run(names, ranked, _RANKED)
     return prove(1.0, _proposed(prepared))
@@ -598,7 +600,7 @@ def _first(prepared: PreparedTable) -> list[NamedDispatch]:
     found = []
     for operation in prepared.operations:
         names = [parts_of(one) for one in prepared.libraries]
-        for one in prepared.searches:
+        for one in prepared.providers:
             space = _space(one, operation)
             own = [space.configurations[pick].name for pick in space.order]
             has_default = own and one.kernels.parse_configuration(
@@ -611,7 +613,7 @@ def _first(prepared: PreparedTable) -> list[NamedDispatch]:
     return found
 
 
-def _ranked(prepared: PreparedTable, table: DispatchTable, most: int) -> list[NamedDispatch]:
+def _ranked(prepared: PreparedTable, table: DispatchTable, most: float) -> list[NamedDispatch]:
     """At most so many: of each shape cuBLAS, the fastest so far, and what promising providers are
     predicted to be fast with."""
     entries = {one.problem: one for one in table.entries if CUBLAS in one.times_ns}
@@ -622,12 +624,14 @@ def _ranked(prepared: PreparedTable, table: DispatchTable, most: int) -> list[Na
             best[provider] = min(best.get(provider, ratio), ratio)
     wide = [
         one
-        for one in prepared.searches
+        for one in prepared.providers
         if max(map(len, one.spaces)) > _FEW and best.get(one.provider, 0.0) <= _PROMISING
     ]
     operations = prepared.operations
-    count = (most // len(operations) - _KEPT - 1) // len(wide) if wide else 0
-    if count < 1:
+    if not wide:
+        return []
+    share = min((most / len(operations) - _KEPT - 1) / len(wide), _MOST_RANKED)
+    if (count := int(share)) < 1:
         return []
     found = []
     for operation in operations:
@@ -637,8 +641,9 @@ def _ranked(prepared: PreparedTable, table: DispatchTable, most: int) -> list[Na
         names = [parts_of(one) for one in (CUBLAS, *kept[:_KEPT])]
         for one in wide:
             space = _space(one, operation)
-            picks = space.order[: min(count, _MOST_RANKED)]
-            names += [(one.provider, space.configurations[pick].name) for pick in picks]
+            names += [
+                (one.provider, space.configurations[pick].name) for pick in space.order[:count]
+            ]
         found += [_named(operation, *name) for name in dict.fromkeys(names)]
     return found
 
@@ -650,7 +655,7 @@ def _proposed(prepared: PreparedTable) -> dict[MatmulProblem, list[str]]:
         provider = load_provider(name)
         if isinstance(provider, ProposingProvider):
             for operation in prepared.operations:
-                own = provider.proposals(operation, prepared.searches[0].target)
+                own = provider.proposals(operation, prepared.providers[0].target)
                 found.setdefault(problem_of(operation), []).extend(
                     candidate_of(name, one.name) for one in own
                 )

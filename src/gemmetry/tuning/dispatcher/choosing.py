@@ -51,11 +51,11 @@ _NEAR_ROWS = 0.25
 """The same of M above 128 rows, where buckets are narrow."""
 _MANY_ROWS = 128
 _WORTH_A_TRIAL = math.log(1.1)
-"""Logarithm of the predicted ratio to cuBLAS below which a trial may find a candidate faster:
-families of shapes that an H100's table lacks are mispredicted by that much."""
+"""Logarithm of the predicted ratio to cuBLAS below which a candidate is tried: predictions err
+by several percent (docs/dispatcher.md)."""
 _MOST_RANKED = 3
-"""Candidates of a trial that are taken from the ranking. With the proposals of providers, more make
-no difference to the regret of the shapes of an H100 and of an H200 (docs/dispatcher.md)."""
+"""Candidates of a trial that are taken from the ranking. Five change the regret of an H200's table by
+less than 0.1 % (benchmarks/dispatcher/left_out.py --any-tails --trials)."""
 _CLEARLY = math.log(0.95)
 """Logarithm of the predicted ratio to cuBLAS that a candidate needs where another card, or other
 versions, were measured."""
