@@ -54,7 +54,7 @@ _WORTH_A_TRIAL = math.log(1.1)
 """Logarithm of the predicted ratio to cuBLAS below which a candidate is tried: predictions err
 by several percent (docs/dispatcher.md)."""
 _MOST_RANKED = 3
-"""Candidates of a trial that are taken from the ranking. Five change the regret of an H200's table by
+"""Candidates of a trial from the ranking. Five change the regret of an H200's table by
 less than 0.1 % (benchmarks/dispatcher/left_out.py --any-tails --trials)."""
 _CLEARLY = math.log(0.95)
 """Logarithm of the predicted ratio to cuBLAS that a candidate needs where another card, or other
