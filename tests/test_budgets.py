@@ -21,7 +21,7 @@ BUDGETS = {
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4550,
-    "engine": 6220,
+    "engine": 6230,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
@@ -34,12 +34,12 @@ BUDGETS = {
     "statistics": 1090,
     "sweeps": 6890,
     "traces": 6100,
-    "tuning": 3460,
+    "tuning": 3550,
     "verification": 5440,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_610
+TESTS = 52_690
 FILES = 330
 
 

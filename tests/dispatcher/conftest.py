@@ -70,6 +70,8 @@ class Blocked(BaseProvider):
         super().__init__()
         self.source = b"source"
         self.launches: list[str] = []
+        self.faults: dict[str, Callable[..., None]] = {}
+        """Of a configuration, what spoils its results: called with inputs by role and result."""
         self.refuses: Callable[[MatmulProblem], bool] = lambda _problem: False
 
     def available(self):
@@ -82,7 +84,7 @@ class Blocked(BaseProvider):
     def configurations(self, operation, target):
         return [
             Configuration(name, TILE)
-            for name in ("a", "b", "broken", "failing", "illegal", "wrong")
+            for name in ("c", "a", "b", "broken", "failing", "illegal", "wrong")
         ]
 
     def generate(self, dispatches, workspace):
@@ -134,6 +136,8 @@ class BlockedExecutable:
         turned = str(self.dispatch.operation.output.layout) == "n"
         assert output.is_contiguous()
         output.copy_(value.mT if turned else value)
+        if name in self.provider.faults:
+            self.provider.faults[name](given, output)
         return output
 
     def close(self):

@@ -85,6 +85,38 @@ def test_two_times_of_one_kernel_are_the_noise():
     assert found.replayed[0].regret == 0, "the better one of them stands for the candidate"
 
 
+class Fakes:
+    """Trials whose times differ by 10 % from one measurement to the next."""
+
+    def __init__(self):
+        self.asked, self.count = [], 0
+
+    def tried(self, problem):
+        tried = entry(*problem.shape, cublas=100.0, a=90.0, c=70.0)
+        return tried if problem.m > 8 else None
+
+    def times_ns(self, problem, names):
+        self.asked.append(set(names))
+        self.count += 1
+        times = {CUBLAS: 100.0, "blocked:a": 60.0, "blocked:c": 50.0}
+        return {name: ns * (1.1 if self.count % 2 else 1) for name, ns in times.items()}
+
+
+def test_trials_are_judged_by_times_that_are_measured_in_turns():
+    stored = results(**{
+        "300x64x64": {"cublas": 100.0, "a": 80.0, "b": 20.0}, "8x64x64": {"cublas": 100.0}
+    })  # fmt: skip
+    fakes = Fakes()
+    found = evaluate(TABLE, stored, fakes)
+    tried, other = found.replayed
+    assert fakes.asked == [{CUBLAS, "blocked:a", "blocked:b", "blocked:c"}] * 2
+    assert (tried.choice, tried.best, tried.restricted) == ("blocked:c", "blocked:c", False)
+    assert tried.chosen_ns == pytest.approx(52.5)
+    assert tried.trial_s is not None
+    assert (other.choice, other.chosen_ns, other.trial_s) == (CUBLAS, 100.0, None)
+    assert (found.noise.shapes, found.noise.largest) == (3, pytest.approx(0.1))
+
+
 def test_a_quantile_needs_twenty_shapes():
     picks = [({CUBLAS: 1.0 + i / 100, "x:y": 1.0}, CUBLAS) for i in range(20)]
     assert summary("x", picks[:19]).p95 is None

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gemmetry.domain.errors import LaunchError  # noqa: E402
-from gemmetry.tuning.dispatcher import runtime  # noqa: E402
+from gemmetry.tuning.dispatcher import choosing, runtime  # noqa: E402
 from gemmetry.tuning.dispatcher.call import explain, matmul  # noqa: E402
 from gemmetry.tuning.dispatcher.table import TableError, version_changes, write_table  # noqa: E402
 
@@ -195,15 +195,24 @@ class Clock:
 
     def __init__(self, blocked, **ns):
         self.blocked, self.ns, self.timed, self.inputs = blocked, ns, [], set()
+        self.around = 0
+
+    def neighbour(self):
+        def count():
+            self.around += 1
+
+        return count if "around" in self.ns else None
 
     def time_calls(self, calls):
         durations = []
         for call in calls:
             self.blocked.launches.clear()
-            call()
-            (arguments,) = call.args
-            self.inputs.add(arguments.b.data_ptr())
-            durations.append(self.ns[(self.blocked.launches or ["cublas"])[0]])
+            before, result = self.around, call()
+            if arguments := getattr(call, "args", None):
+                self.inputs.add(arguments[0].b.data_ptr())
+            name = (self.blocked.launches or ["cublas"])[0]
+            durations.append(self.ns[name] if result is not None else 0.0)
+            durations[-1] += self.ns.get("around", 0.0) * (self.around - before)
         self.timed.append(len(calls))
         return durations, "a test"
 
@@ -240,10 +249,61 @@ def test_a_trial_finds_the_fastest_candidate_once(trials, operands, recwarn):
     # A result that differs from torch's is never timed, nor chosen.
     (warned,) = recwarn.list
     assert "blocked:wrong" in str(warned.message)
-    # Another number of rows in the same bucket is not tried again.
+    # Another number of rows is tried by itself.
     matmul(a[:12], b)
-    assert len(clock.timed) == 2
-    assert explain(a[:12], b).startswith("blocked:a: nearest tuned shape")
+    assert len(clock.timed) == 4
+    assert explain(a[:12], b) == explain(a, b)
+
+
+def drops_a_product(given, output):
+    lhs, rhs = given["lhs"].float(), given["rhs"].float()
+    output.copy_(lhs[:, 1:] @ rhs[1:])
+
+
+def hides_what_is_not_finite(given, output):
+    output.nan_to_num_()
+
+
+def writes_behind_the_result(given, output):
+    end = output.storage_offset() + output.numel()
+    if output.untyped_storage().nbytes() > end * output.itemsize:
+        output.as_strided((1,), (1,), end).fill_(0)
+
+
+@pytest.mark.parametrize(
+    "fault", [drops_a_product, hides_what_is_not_finite, writes_behind_the_result]
+)
+def test_a_trial_checks_other_contents_than_those_of_the_call(trials, blocked, fault, recwarn):
+    a, b = (torch.randn(size, 4096).to(torch.bfloat16) for size in (16, 32))
+    b = b.mT
+    blocked.faults["a"] = fault
+    clock = trials(cublas=100.0, a=50.0, b=60.0)
+    assert is_right(a, b, matmul(a, b))
+    assert explain(a, b).startswith("blocked:b: exact entry")
+    assert clock.timed[0] == 2
+    (warned,) = recwarn.list
+    assert "blocked:a" in str(warned.message)
+
+
+@pytest.mark.parametrize("is_library", [False, True])
+def test_what_a_library_proposes_needs_no_certificate_where_it_is_tried(
+    trials, operands, monkeypatch, is_library
+):
+    if is_library:
+        monkeypatch.setattr(choosing, "is_library", lambda one: one == "blocked:c")
+    trials(cublas=100.0, a=50.0, b=60.0, c=40.0)
+    a, b = operands
+    matmul(a, b)
+    assert explain(a, b).startswith("blocked:c: exact" if is_library else "blocked:a: exact")
+    runtime.use_trials(False)
+    assert explain(a, b).startswith("blocked:b: ranking"), "nowhere else"
+
+
+def test_what_runs_between_the_launches_of_a_trial_is_subtracted(trials, operands):
+    clock = trials(cublas=100.0, a=98.5, b=200.0, around=500.0)
+    matmul(*operands)
+    assert explain(*operands).startswith("blocked:a: exact entry"), "1.5 % of 100, not of 600"
+    assert clock.around == clock.timed[1] == 4 * runtime._MOST_ROUNDS
 
 
 @pytest.mark.parametrize(("ns", "is_chosen"), [(99.5, False), (120.0, False), (98.0, True)])

@@ -272,17 +272,19 @@ def test_a_trial_times_verified_kernels_next_to_the_library(use: Use, gpu: Targe
         dispatcher = runtime.dispatcher_of(a.device)
         problem = MatmulProblem(SIGNATURE, 128, 4096, 4096)
         assert dispatcher.chooser is not None
-        assert dispatcher.chooser.entry(problem) is None, "nothing is tried within a graph"
+        assert dispatcher.chooser.measured(problem) is None, "nothing is tried within a graph"
         graph.replay()
         check(static, a.double() @ b.double())
         check(gemmetry.matmul(a, b), a.double() @ b.double())
-        entry = dispatcher.chooser.entry(problem)
+        entry = dispatcher.chooser.measured(problem)
         assert entry is not None
-        assert entry.times_ns.keys() == {WHOLE, CUBLAS}
+        assert {WHOLE, CUBLAS} < entry.times_ns.keys()
+        others = entry.times_ns.keys() - {WHOLE, CUBLAS}
+        assert {name.partition(":")[0] for name in others} <= {"torch", "cublaslt"}, others
         assert all(1e3 < ns < 1e7 for ns in entry.times_ns.values()), entry.times_ns
         ratio = entry.times_ns[WHOLE] / entry.times_ns[CUBLAS]
         assert (entry.choice == WHOLE) == (ratio < 1 - runtime._TIE)
-        again = runtime.trial_of(dispatcher.chooser.table, problem)
+        again = runtime.TrialsOnDevice(dispatcher.chooser.table).tried(problem)
         assert again is not None
         print(entry.times_ns, again.times_ns)
         for name, ns in again.times_ns.items():

@@ -352,7 +352,8 @@ class Evaluate(Written):
     )
     table: Path | None = option(_TABLE, "FILE")
     trials: bool = option(
-        "Try the likely candidates on the table's device first, as gemmetry.matmul can do."
+        "Try likely candidates on the table's device first, as gemmetry.matmul can do, and judge "
+        "by times that are measured there in turns."
     )
 
 
@@ -373,12 +374,12 @@ def evaluate(options: Evaluate) -> None:
 
     options.check()
     with Experiment.open(options.experiment) as opened:
-        used, trial = open_table(options.table), None
+        used, trials = open_table(options.table), None
         if options.trials:
-            from gemmetry.tuning.dispatcher.runtime import trial_of
+            from gemmetry.tuning.dispatcher.runtime import TrialsOnDevice
 
-            trial = partial(trial_of, used)
-        found = run(used, opened.result_set(), trial)
+            trials = TrialsOnDevice(used)
+        found = run(used, opened.result_set(), trials)
     if options.json:
         print_facts(**evaluation_document(found))
     else:

@@ -406,10 +406,10 @@ class Provider(Protocol):
 
 @runtime_checkable
 class ProposingProvider(Protocol):
-    """A provider whose library knows which of its configurations are likely to be fast."""
+    """A provider that predicts which of its configurations are fast."""
 
     def proposals(self, operation: Operation, target: Target) -> Iterable[Configuration]:
-        """A few configurations, the most promising one first."""
+        """A few configurations that compute `operation`, the most promising one first."""
 
 
 @runtime_checkable

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmetry.domain.contracts import Provider
+from gemmetry.domain.contracts import ProposingProvider, Provider
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter, Target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.operation import Operation
@@ -55,10 +55,16 @@ class SearchSpace:
 
 
 def space_of(provider: Provider, operation: Operation, target: Target) -> SearchSpace:
-    """The space of `operation`, empty where the provider does not support it."""
-    is_supported = provider.supports(operation, target) is None
-    found = provider.search_space(operation, target) if is_supported else ()
-    return make_space(operation, found, target)
+    """The space of `operation`, empty where the provider does not support it; what the provider
+    proposes are its seeds."""
+    if provider.supports(operation, target) is not None:
+        return make_space(operation, (), target)
+    space = make_space(operation, provider.search_space(operation, target), target)
+    if not isinstance(provider, ProposingProvider):
+        return space
+    places, proposed = positions(space), provider.proposals(operation, target)
+    seeds = (places[one.name] for one in proposed if one.name in places)
+    return replace(space, seeds=tuple(seeds))
 
 
 def make_space(

@@ -448,9 +448,9 @@ _KEPT = 2
 _PROMISING = 1.1
 """Time over that of cuBLAS at its best shape up to which more configurations of a provider are
 measured."""
-_MEASURED, _PROVED, _RANKED = 0.45, 0.6, 0.85
-"""Shares of the time after which the first measurements, their proofs, and the measurements of more
-configurations end. The other proofs have the rest."""
+_MEASURED, _RANKED = 0.4, 0.6
+"""Shares of the time after which the first measurements, and those of more configurations, end.
+The proofs have the rest."""
 _STRIDE = 4
 """Shapes are measured in the order of every fourth one, as lists go from few rows to many."""
 _RANKED_FOLDER = "ranked"
@@ -567,31 +567,31 @@ def tune_table(
 
     begun: set[NamedDispatch] = set()
 
-    def prove(share: float, proposed: Mapping[MatmulProblem, Iterable[str]]) -> BuiltTable:
-        while True:
-            with ExitStack() as stack:
-                sets = [stack.enter_context(one).result_set() for one in _opened(prepared.folders)]
-                found = build_table(sets, load_provider)
-                wanted = wanted_proofs(found.table, sets, load_provider, proposed)
-            wanted = [one for one in wanted if one not in begun]
-            if not wanted or time.monotonic() > began + share * prepared.seconds:
-                return found
-            listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
-            run(wanted, proofs, share, verification_level=LEVEL, profiling_enabled=False)
-            begun.update(wanted)
+    def known() -> tuple[BuiltTable, list[NamedDispatch]]:
+        """The table of what was measured and proved, and the proofs that it lacks."""
+        with ExitStack() as stack:
+            sets = [stack.enter_context(one).result_set() for one in _opened(prepared.folders)]
+            found = build_table(sets, load_provider)
+            wanted = wanted_proofs(found.table, sets, load_provider, _proposed(prepared))
+        return found, [one for one in wanted if one not in begun]
 
     names = _first(prepared)
     listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} in turns with torch"))
     run(names, first, _MEASURED)
     each_s = (time.monotonic() - began) / finished if finished else 0.0
-    table = prove(_PROVED, {}).table
     left_s = began + _RANKED * prepared.seconds - time.monotonic()
     # Where an earlier run measured them all, how long one takes is not known.
     most = left_s / each_s if each_s else math.inf
-    if names := _ranked(prepared, table, most):
+    if names := _ranked(prepared, known()[0].table, most):
         listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} that are ranked next"))
         run(names, ranked, _RANKED)
-    return prove(1.0, _proposed(prepared))
+    while True:
+        found, wanted = known()
+        if not wanted or time.monotonic() > began + prepared.seconds:
+            return found
+        listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
+        run(wanted, proofs, 1.0, verification_level=LEVEL, profiling_enabled=False)
+        begun.update(wanted)
 
 
 def _first(prepared: PreparedTable) -> list[NamedDispatch]:
@@ -649,15 +649,14 @@ def _ranked(prepared: PreparedTable, table: DispatchTable, most: float) -> list[
 
 
 def _proposed(prepared: PreparedTable) -> dict[MatmulProblem, list[str]]:
-    """What libraries propose for each shape themselves: a trial may choose it for another one."""
+    """What providers of kernels propose for each shape themselves: it may be fast at others."""
     found: dict[MatmulProblem, list[str]] = {}
-    for name, _ in map(parts_of, prepared.libraries):
-        provider = load_provider(name)
-        if isinstance(provider, ProposingProvider):
+    for one in prepared.providers:
+        if isinstance(one.kernels, ProposingProvider):
             for operation in prepared.operations:
-                own = provider.proposals(operation, prepared.providers[0].target)
+                own = one.kernels.proposals(operation, one.target)
                 found.setdefault(problem_of(operation), []).extend(
-                    candidate_of(name, one.name) for one in own
+                    candidate_of(one.provider, each.name) for each in own
                 )
     return found
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gemmetry.domain.tables import grouped
+from gemmetry.providers.base import traits_of
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -100,12 +101,14 @@ class Chooser:
         self._certified = table.certified
         trusted = table.entries if trusts_times else ()
         self._exact = {entry.problem: entry for entry in trusted}
+        self._checked: set[tuple[MatmulProblem, str]] = set()
         self._tuned = grouped(trusted, lambda entry: entry.signature)
         self._entries = grouped(table.entries, lambda entry: entry.signature)
 
     def learn(self, entry: TunedShape) -> None:
-        """Add a shape that was measured here, whose times are trusted."""
+        """Add a shape that was measured here, where each candidate with a time was right."""
         self._exact[entry.problem] = entry
+        self._checked |= {(entry.problem, name) for name in entry.times_ns}
         for entries in (self._tuned, self._entries):
             entries.setdefault(entry.signature, []).append(entry)
 
@@ -124,28 +127,27 @@ class Chooser:
                 if choice.candidate == CUBLAS:
                     return
 
-    def entry(self, problem: MatmulProblem) -> TunedShape | None:
-        """What was measured at a problem, or at the nearest one that stands for it; None: nothing
-        whose times are trusted."""
-        return self._exact.get(problem) or self.nearest(problem)
+    def measured(self, problem: MatmulProblem) -> TunedShape | None:
+        """What was measured at a problem; None: nothing whose times are trusted."""
+        return self._exact.get(problem)
 
     def contenders(self, problem: MatmulProblem, proposed: Iterable[str]) -> list[str]:
         """The candidates whose times at a problem are worth a trial.
 
         Args:
-            proposed: candidates that providers propose; those that may be chosen take part, next to
-                those with the shortest predicted times.
+            proposed: candidates that providers propose for the problem; a library's own take part,
+                and those that may be chosen, next to those with the shortest predicted times.
         """
         ranked = sorted(self.predictions(problem).items(), key=lambda one: one[1])
         near = [name for name, value in ranked if value < _WORTH_A_TRIAL]
         picks = [name for name in near if self.is_eligible(problem, name)][:_MOST_RANKED]
-        picks += [name for name in proposed if self.is_eligible(problem, name)]
+        picks += [one for one in proposed if is_library(one) or self.is_eligible(problem, one)]
         return [name for name in dict.fromkeys(picks) if name != CUBLAS]
 
     def is_eligible(self, problem: MatmulProblem, candidate: str) -> bool:
-        """Whether a candidate may be chosen for a problem: cuBLAS always, the others where a
-        verification of that class of shapes has passed."""
-        if candidate == CUBLAS:
+        """Whether a candidate may be chosen for a problem: cuBLAS always, the others where they
+        were right at that very problem, or a verification of that class of shapes has passed."""
+        if candidate == CUBLAS or (problem, candidate) in self._checked:
             return True
         certificate = self._certified.get((problem.signature, candidate))
         if certificate is None:
@@ -196,10 +198,15 @@ class Chooser:
         return min(near, key=lambda entry: problem.distance(entry.problem), default=None)
 
     def _all(self, problem: MatmulProblem) -> Iterator[Choice]:
-        if found := self.entry(problem):
+        if found := self.measured(problem) or self.nearest(problem):
             yield from _like(found, is_same=found.problem == problem)
         yield from self.ranked(problem)
         yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
+
+
+def is_library(candidate: str) -> bool:
+    """Whether a candidate belongs to a vendor's library, which supports what it proposes."""
+    return traits_of(parts_of(candidate)[0]).baseline_rank is not None
 
 
 def stands_for(tuned: MatmulProblem, problem: MatmulProblem) -> bool:

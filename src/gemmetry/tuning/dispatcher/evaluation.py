@@ -7,10 +7,11 @@ Tables and JSON of what a table of kernels holds, and of how it does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from gemmetry.dispatches.analysis import geometric_mean, group_by_problem
 from gemmetry.domain.dispatch import TargetKind, parse_operation, parse_target
@@ -21,11 +22,10 @@ from gemmetry.domain.rows import Row, fact
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import format_ns, format_percent
-from gemmetry.providers.base import traits_of
 from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import quantile
 from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_timed, median_ns
-from gemmetry.tuning.dispatcher.choosing import Chooser
+from gemmetry.tuning.dispatcher.choosing import Chooser, is_library
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -67,6 +67,7 @@ class Replayed(Row):
     regret: float = fact("chosen_ns / best_ns - 1", format=format_percent)
     known_family: bool = fact("the table has the same N and K")
     restricted: bool = fact("the first choice was not measured")
+    trial_s: float | None = fact("how long trying took, with compiling; none without trials", "s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,24 +137,36 @@ class Evaluation:
         return sum(not one.restricted for one in self.replayed) / len(self.replayed)
 
 
-Trial = Callable[[MatmulProblem], TunedShape | None]
-"""Measures candidates at a problem, as a first call does; None where kernels do not compute it."""
+class Trials(Protocol):
+    """Measures candidates at a problem on the table's device."""
+
+    def tried(self, problem: MatmulProblem) -> TunedShape | None:
+        """What a first call measures; None where kernels do not compute it."""
+
+    def times_ns(self, problem: MatmulProblem, names: Iterable[str]) -> Mapping[str, float]:
+        """The times of cuBLAS and these candidates, by which choices are judged."""
 
 
-def evaluate(table: DispatchTable, results: ResultSet, trial: Trial | None = None) -> Evaluation:
+_REPEATS = 2
+"""Measurements of each shape by which trials are judged; their mean counts, and how they differ is
+the noise."""
+
+
+def evaluate(table: DispatchTable, results: ResultSet, trials: Trials | None = None) -> Evaluation:
     """Replay the choices of `table` on the shapes of an experiment that it does not have.
 
     A choice that the experiment did not measure cannot be judged; the next one that it did stands
     for it, and the shape is marked as restricted.
 
     Args:
-        trial: measures the contenders of a shape first; None: the table alone chooses.
+        trials: tries contenders first, and measures all candidates anew by which choices are
+            judged; None: the table alone chooses, and is judged by the times of the experiment.
 
     Raises:
         RequestError: no shape is new and timed on the table's kind of device.
     """
     known = {entry.problem for entry in table.entries}
-    measured: list[tuple[MatmulProblem, _Times]] = []
+    measured: list[_Judged] = []
     seen = unusable = 0
     for group in group_by_problem(_matmuls(results, table.target)).values():
         bests = best_times(filter(is_timed, group))
@@ -162,7 +175,7 @@ def evaluate(table: DispatchTable, results: ResultSet, trial: Trial | None = Non
         if problem in known:
             seen += 1
         elif CUBLAS in times:
-            measured.append((problem, times))
+            measured.append(_Judged(problem, times))
         else:
             unusable += 1
     if not measured:
@@ -171,11 +184,13 @@ def evaluate(table: DispatchTable, results: ResultSet, trial: Trial | None = Non
             " table does not have",
             hint="Profile other shapes than those of the table, with torch among the providers.",
         )
+    noise = _noise(results, table.target)
+    if trials is not None:
+        measured = [_measured_anew(one, trials) for one in measured]
+        noise = [difference for one in measured for difference in one.differences]
     chooser = Chooser(table)
-    replayed = [
-        _replay(table, _after(trial, table, problem), problem, times) for problem, times in measured
-    ]
-    own = [(times, one.choice) for (_, times), one in zip(measured, replayed, strict=True)]
+    replayed = [_replay(table, one) for one in measured]
+    own = [(judged.times, one.choice) for judged, one in zip(measured, replayed, strict=True)]
     others = _baselines(table, chooser, measured)
     families = {"new families": False, "known families": True}
     return Evaluation(
@@ -191,7 +206,7 @@ def evaluate(table: DispatchTable, results: ResultSet, trial: Trial | None = Non
         ),
         seen=seen,
         unusable=unusable,
-        noise=_noise(results, table.target),
+        noise=_regret("noise", noise),
     )  # fmt: skip
 
 
@@ -199,6 +214,34 @@ _Times = Mapping[str, float]
 """Candidate -> median in ns."""
 _Pick = tuple[_Times, str]
 """The times of a shape, and the candidate that was chosen."""
+
+
+class _Judged(NamedTuple):
+    """A shape at which the choice is judged."""
+
+    problem: MatmulProblem
+    times: _Times
+    entry: TunedShape | None = None
+    """What a trial measured there."""
+    trial_s: float | None = None
+    differences: tuple[float, ...] = ()
+    """Between repeated measurements of one candidate, relative."""
+
+
+def _measured_anew(shape: _Judged, trials: Trials) -> _Judged:
+    """The shape after a trial, with times that were measured in turns; as it was where kernels do
+    not compute it."""
+    began = time.monotonic()
+    entry = trials.tried(shape.problem)
+    trial_s = time.monotonic() - began
+    if entry is None:
+        return shape
+    names = {*shape.times, *entry.times_ns}
+    repeats = [trials.times_ns(shape.problem, names) for _ in range(_REPEATS)]
+    times = {name: [one[name] for one in repeats if name in one] for name in repeats[0]}
+    differences = (max(ns) / min(ns) - 1 for ns in times.values())
+    means = {name: math.fsum(ns) / len(ns) for name, ns in times.items()}
+    return _Judged(shape.problem, means, entry, trial_s, tuple(differences))
 
 
 def summary(name: str, picks: Sequence[_Pick]) -> Regret:
@@ -221,17 +264,10 @@ def _regret(name: str, regrets: Sequence[float], speedup: float | None = None) -
     )
 
 
-def _after(trial: Trial | None, table: DispatchTable, problem: MatmulProblem) -> Chooser:
-    """What chooses at a problem after a trial there, if there are trials."""
-    chooser = Chooser(table)
-    if trial is not None and (entry := trial(problem)) is not None:
-        chooser.learn(entry)
-    return chooser
-
-
-def _replay(
-    table: DispatchTable, chooser: Chooser, problem: MatmulProblem, times: Mapping[str, float]
-) -> Replayed:
+def _replay(table: DispatchTable, judged: _Judged) -> Replayed:
+    chooser, problem, times = Chooser(table), judged.problem, judged.times
+    if judged.entry is not None:
+        chooser.learn(judged.entry)
     choices = list(chooser.choices(problem))
     choice = next(choice for choice in choices if choice.candidate in times)
     chosen_ns, best = times[choice.candidate], min(times, key=lambda name: times[name])
@@ -245,14 +281,11 @@ def _replay(
         best=best,
         best_ns=times[best],
         cublas_ns=times[CUBLAS],
-        library_ns=min(
-            ns
-            for name, ns in times.items()
-            if traits_of(parts_of(name)[0]).baseline_rank is not None
-        ),
+        library_ns=min(ns for name, ns in times.items() if is_library(name)),
         regret=chosen_ns / times[best] - 1,
         known_family=any(_family(entry.problem) == _family(problem) for entry in table.entries),
         restricted=choices[0].candidate not in times,
+        trial_s=judged.trial_s,
     )
 
 
@@ -263,7 +296,7 @@ def _family(problem: MatmulProblem) -> tuple[str, int, int]:
 
 
 def _baselines(
-    table: DispatchTable, chooser: Chooser, measured: Iterable[tuple[MatmulProblem, _Times]]
+    table: DispatchTable, chooser: Chooser, measured: Iterable[_Judged]
 ) -> dict[Policy, list[_Pick]]:
     """What simpler policies choose; cuBLAS where their candidate may not be chosen or has no
     time."""
@@ -274,7 +307,7 @@ def _baselines(
 
     found: dict[Policy, list[_Pick]] = {one: [] for one in Policy if one is not Policy.DISPATCHER}
     singles = {one: _single_best(table, one) for one in {e.signature for e in table.entries}}
-    for problem, times in measured:
+    for problem, times, *_ in measured:
         tuned = [entry for entry in table.entries if entry.signature == problem.signature]
         by_distance = sorted(tuned, key=lambda entry: problem.distance(entry.problem))
         names = {
@@ -302,15 +335,15 @@ def _single_best(table: DispatchTable, signature: str) -> str:
     return min(names, key=cost, default=CUBLAS)
 
 
-def _noise(results: ResultSet, target: str) -> Regret:
-    """Regrets between records of one candidate: a configuration that was measured both by its name
-    and as ``default``."""
+def _noise(results: ResultSet, target: str) -> list[float]:
+    """Relative differences between records of one candidate: a configuration that was measured both
+    by its name and as ``default``."""
     groups = [
         list(map(median_ns, alike))
         for group in group_by_problem(_matmuls(results, target)).values()
         for alike in grouped(filter(is_timed, group), candidate_name).values()
     ]
-    return _regret("noise", [max(ns) / min(ns) - 1 for ns in groups if len(ns) > 1])
+    return [max(ns) / min(ns) - 1 for ns in groups if len(ns) > 1]
 
 
 def _matmuls(results: ResultSet, target: str) -> list[Record]:

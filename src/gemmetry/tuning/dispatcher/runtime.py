@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import statistics
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -45,6 +46,8 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.hardware.detect import nvidia_gpus
 from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, gpu_targets, open_device
+from gemmetry.measurement.launches import back_to_back
+from gemmetry.providers.base import baseline_names, builtin_names
 from gemmetry.providers.registry import load_provider
 from gemmetry.statistics.comparison import Difference
 from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser
@@ -362,7 +365,7 @@ class Dispatcher:
             why = "there is no table" if self.chooser is None else "kernels do not take these"
             return compute, Choice(CUBLAS, ChoiceStep.CUBLAS, why)
         with self._lock:
-            if self._has_trials and self.chooser.entry(problem) is None and self._can_try(call):
+            if self._has_trials and not self.chooser.measured(problem) and self._can_try(call):
                 self.chooser.learn(self._tried(self.chooser, problem, call))
             for choice in self.chooser.choices(problem):
                 if choice.candidate == CUBLAS:
@@ -394,26 +397,13 @@ class Dispatcher:
         return is_here and not (_is_unaligned(call) or torch.are_deterministic_algorithms_enabled())
 
     def _tried(self, chooser: Chooser, problem: MatmulProblem, call: Arguments) -> TunedShape:
-        """The times of the contenders for a problem, measured on the tensors of `call`. One whose
-        result differs from torch's is not used any more."""
-        call = call._replace(out=None)
-        functions: dict[str, Function] = {CUBLAS: compute}
-        wanted = compute(call)
-        for candidate in chooser.contenders(problem, self._proposals(chooser, problem)):
-            function = self._usable(problem, candidate, call)
-            if function is None:
-                continue
-            if agree(function(call), wanted):
-                functions[candidate] = function
-            else:
-                self._fresh[problem.signature, candidate] = False
-                _warn(f"{candidate} differs from torch at {problem.name} and is not used")
-        times: dict[str, float] = {}
-        if len(functions) > 1:
-            try:
-                times = trial_ns(functions, call, self.target)
-            except (DispatchError, *TORCH_ERRORS) as error:
-                _warn(f"candidates for {problem.name} cannot be tried: {error}")
+        """The times of the contenders for a problem, measured on the tensors of `call`."""
+        names = chooser.contenders(problem, self._proposals(chooser, problem))
+        times: Mapping[str, float] = {}
+        try:
+            times = self.times_ns(problem, names, call._replace(out=None))
+        except (DispatchError, *TORCH_ERRORS) as error:
+            _warn(f"candidates for {problem.name} cannot be tried: {error}")
         others = {name: ns for name, ns in times.items() if name != CUBLAS}
         fastest = min(others, key=others.__getitem__, default=CUBLAS)
         ratio = others[fastest] / times[CUBLAS] if others else None
@@ -428,10 +418,39 @@ class Dispatcher:
             times_ns=times,
         )
 
+    def times_ns(
+        self, problem: MatmulProblem, names: Iterable[str], call: Arguments, longer: int = 1
+    ) -> dict[str, float]:
+        """The times of cuBLAS and candidates at a problem (:func:`trial_ns`), without those that
+        cannot be built. A candidate whose results differ from torch's, for `call` or with other
+        contents, is not used any more; nothing is timed where only cuBLAS is left.
+
+        Raises:
+            DispatchError: the device failed; so may torch.
+        """
+        functions: dict[str, Function] = {CUBLAS: compute}
+        contents = (
+            (whole_numbers(call), call.is_plain),
+            (normal_numbers(call), False),
+            (call, False),
+        )
+        expected = [(one, compute(one), is_exact) for one, is_exact in contents]
+        for candidate in names:
+            function = self._usable(problem, candidate, call) if candidate != CUBLAS else None
+            if function is None:
+                continue
+            if all(agrees(function, *one) for one in expected):
+                functions[candidate] = function
+            else:
+                self._fresh[problem.signature, candidate] = False
+                _warn(f"{candidate} differs from torch at {problem.name} and is not used")
+        return trial_ns(functions, call, self.target, longer) if len(functions) > 1 else {}
+
     def _proposals(self, chooser: Chooser, problem: MatmulProblem) -> Iterator[str]:
-        """What the providers of the table's candidates propose for a problem."""
+        """What libraries and the providers of the table's candidates propose for a problem."""
         operation = operation_of(problem)
-        for name in dict.fromkeys(parts_of(one.candidate)[0] for one in chooser.table.certificates):
+        verified = [parts_of(one.candidate)[0] for one in chooser.table.certificates]
+        for name in dict.fromkeys([*baseline_names(builtin_names()), *verified]):
             try:
                 provider = provider_of(name)
                 if provider.available() or provider.supports(operation, self.target):
@@ -507,19 +526,31 @@ _TIE = 0.01
 by 0.9 % on average (docs/dispatcher.md)."""
 _MOST_COPIES = 8
 """Of a and b in a trial."""
+_LONGER = 5
+"""How many times as long as in a trial launches take turns where trials are judged."""
 _MOST_PROPOSED = 3
-"""Configurations in the order of a provider's model that take part in a trial."""
+"""Configurations of a provider without proposals that take part in a trial."""
 _ROUNDINGS = 8
 """Steps of the result's format by which results of a trial may differ: torch's own products round
 partial sums to the format where they are split."""
+_WHOLE_TERMS = 1024
+"""Products of ±1 of which a result of the exact check is the sum: with a standard deviation of 32,
+no partial sum leaves the whole numbers that bf16 holds, up to 256."""
+_MARGIN = 128
+"""Elements around a result in which nothing may be written."""
 
 
 def trial_ns(
-    functions: Mapping[str, Function], call: Arguments, target: Target
+    functions: Mapping[str, Function], call: Arguments, target: Target, longer: int = 1
 ) -> dict[str, float]:
     """The time of each function in ns: the mean of the middle half of its launches.
 
-    Functions take turns, on several copies of a and b where caches would hold one.
+    Functions take turns in a random order, on several copies of a and b where caches would hold
+    one. On a GPU a small kernel runs ahead of each launch, and its own time is subtracted: the
+    measurement's launches are apart, too.
+
+    Args:
+        longer: how many times as long as usual they take turns.
 
     Raises:
         DispatchError: the device failed.
@@ -530,19 +561,74 @@ def trial_ns(
         call._replace(a=call.a.clone(), b=call.b.clone())
         for _ in range(min(copies, _MOST_COPIES - 1))
     ]
+    neighbour = device.neighbour()
     once, _ = device.time_calls([partial(function, call) for function in functions.values()])
-    rounds = int(min(max(_TRIAL_NS / sum(once), _FEWEST_ROUNDS), _MOST_ROUNDS))
-    launches = [
-        partial(function, calls[(turn + place) % len(calls)])
-        for turn in range(rounds)
-        for place, function in enumerate(functions.values())
-    ]
+    rounds = int(longer * min(max(_TRIAL_NS / sum(once), _FEWEST_ROUNDS), _MOST_ROUNDS))
+    order, launches, chance = [], [], random.Random(0)
+    for turn in range(rounds):
+        for place, name in enumerate(chance.sample([*functions], len(functions))):
+            launch = partial(functions[name], calls[(turn + place) % len(calls)])
+            order.append(name)
+            launches.append(back_to_back([neighbour, launch]) if neighbour else launch)
+        if neighbour:
+            order.append("")
+            launches.append(neighbour)
     times, _ = device.time_calls(launches)
-    found = {}
-    for place, name in enumerate(functions):
-        own = sorted(times[place :: len(functions)])
-        found[name] = statistics.fmean(own[len(own) // 4 : len(own) - len(own) // 4])
-    return found
+    own: dict[str, list[float]] = {}
+    for name, ns in zip(order, times, strict=True):
+        own.setdefault(name, []).append(ns)
+    means = {name: _middle_mean(found) for name, found in own.items()}
+    around = means.pop("", 0.0)
+    return {name: max(mean - around, 1.0) for name, mean in means.items()}
+
+
+def _middle_mean(values: list[float]) -> float:
+    """The mean of the middle half."""
+    quarter = len(values) // 4
+    return statistics.fmean(sorted(values)[quarter : len(values) - quarter])
+
+
+def whole_numbers(call: Arguments) -> Arguments:
+    """`call` with whole numbers, such that partial sums of a product of matrices are exact."""
+    made, chance = _empty_like(call)
+    for name, tensor in made.tensors:
+        tensor.random_(-1, 2, generator=chance)
+        if name == "a":
+            tensor.bernoulli_(0.5, generator=chance).mul_(2).sub_(1)
+    share = _WHOLE_TERMS / call.a.shape[1]
+    if share < 1:
+        made.b.mul_(torch.empty_like(made.b).bernoulli_(share, generator=chance))
+    return made
+
+
+def normal_numbers(call: Arguments) -> Arguments:
+    """`call` with normal numbers, and three elements of b that are not finite."""
+    made, chance = _empty_like(call)
+    for _, tensor in made.tensors:
+        tensor.normal_(generator=chance)
+    strange = made.b.new_tensor([math.nan, math.inf, -math.inf])
+    places = (
+        torch.randint(size, strange.shape, generator=chance, device=strange.device)
+        for size in made.b.shape
+    )
+    made.b[tuple(places)] = strange
+    return made
+
+
+def _empty_like(call: Arguments) -> tuple[Arguments, torch.Generator]:
+    tensors = {name: torch.empty_like(tensor) for name, tensor in call.tensors}
+    return call._replace(**tensors), torch.Generator(call.a.device).manual_seed(0)
+
+
+def agrees(function: Function, call: Arguments, wanted: torch.Tensor, is_exact: bool) -> bool:
+    """Whether a function's result is that of torch, up to roundings unless `is_exact`, and nothing
+    around the result is written."""
+    memory = wanted.new_full((wanted.numel() + 2 * _MARGIN,), math.nan)
+    out = memory[_MARGIN:-_MARGIN].view(wanted.shape)
+    result = function(call._replace(out=out))
+    margins = torch.stack([memory[:_MARGIN], memory[-_MARGIN:]])
+    is_right = torch.equal(result, wanted) if is_exact else agree(result, wanted)
+    return is_right and bool(margins.isnan().all())
 
 
 def agree(result: torch.Tensor, wanted: torch.Tensor) -> bool:
@@ -568,6 +654,10 @@ def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: s
     shape = (problem.m, problem.n)
     executables = {(stream := _stream(target)): dispatcher.executable(problem, candidate, stream)}
     only = executables[stream] if _workspace_bytes(executables[stream]) == 0 else None
+    if is_gpu:
+        # While a graph is recorded, where torch may have to compute, its handle cannot be created.
+        with torch.cuda.device(index):
+            torch.cuda.current_blas_handle()
 
     def of_stream() -> Executable | None:
         if is_capturing(target):
@@ -665,12 +755,13 @@ def use_table(table: str | os.PathLike[str] | DispatchTable | None) -> None:
 
 
 def use_trials(has_trials: bool = True) -> None:
-    """Measure, or do not measure, at the first call with a shape that no tuned shape stands for.
+    """Measure, or do not measure, at the first call with a shape that was not measured.
 
-    The verified candidates that are likely to be fast compute that call's product in turns with
-    cuBLAS, on its tensors. Their launches take 30 ms, or five rounds, next to what compiling takes.
-    The fastest computes such shapes from then on. Nothing is tried while a graph is captured, and
-    where torch is to use deterministic algorithms.
+    What cuBLASLt proposes for it, and the verified kernels that are likely to be fast, compute that
+    call's product in turns with cuBLAS. Each must agree with torch on the call's tensors and on
+    others of the same sizes. Their launches take 30 ms, or five rounds, next to what compiling
+    takes. The fastest computes that shape from then on. Nothing is tried while a graph is captured,
+    and where torch is to use deterministic algorithms.
     """
     _trials[:] = [has_trials]
     reset()
@@ -725,37 +816,54 @@ def table_of(target: Target) -> DispatchTable | None:
     return read_table(Path(path)) if path else shipped_table(target.product, target.name)
 
 
-def trial_of(table: DispatchTable, problem: MatmulProblem) -> TunedShape | None:
-    """What a trial with `table` measures at a problem on random numbers; None where kernels do not
-    compute it.
+class TrialsOnDevice:
+    """Trials of the candidates of a table on random numbers, on its device.
 
     Raises:
         RequestError: there is no device of the table here.
     """
-    targets = [*gpu_targets(), Target(TargetKind.CPU)]
-    target = next((one for one in targets if one.name == table.target), None)
-    if target is None:
-        raise RequestError(
-            f"there is no {table.target} here, on which candidates could be tried",
-            hint="Leave --trials out: the choices of the table alone need no device.",
-        )
-    operation = operation_of(problem)
-    formats = {dtype: torch_format for torch_format, dtype in _DISPATCHED.items()}
-    given = {}
-    for name, spec in zip("ab", operation.inputs, strict=False):
-        if spec.dtype not in formats:
+
+    def __init__(self, table: DispatchTable) -> None:
+        targets = [*gpu_targets(), Target(TargetKind.CPU)]
+        found = next((one for one in targets if one.name == table.target), None)
+        if found is None:
+            raise RequestError(
+                f"there is no {table.target} here, on which candidates could be tried",
+                hint="Leave --trials out: the choices of the table alone need no device.",
+            )
+        self._table, self._target = table, found
+
+    def tried(self, problem: MatmulProblem) -> TunedShape | None:
+        """What a first call with a problem measures; None where kernels do not compute it."""
+        call, dispatcher = self._call(problem), self._dispatcher()
+        if call is None or dispatcher.chooser is None:
             return None
-        device = target.device if target.is_gpu else "cpu"
-        stored = torch.randn(spec.storage_shape, device=device).to(formats[spec.dtype])
-        given[name] = stored.mT if spec.layout is Layout.COLUMN else stored
-    call = Arguments(**given)
-    if problem_of_call(call) != problem:
-        return None
-    dispatcher = Dispatcher(target, table, has_trials=True)
-    dispatcher.function(call)
-    found = dispatcher.chooser.entry(problem) if dispatcher.chooser else None
-    # A tuned shape of the table that stands for the problem is not tried.
-    return found if found and found.problem == problem else None
+        dispatcher.function(call)
+        return dispatcher.chooser.measured(problem)
+
+    def times_ns(self, problem: MatmulProblem, names: Iterable[str]) -> Mapping[str, float]:
+        """Times of cuBLAS and candidates in turns, longer than in a trial; without those that
+        cannot be built or are wrong."""
+        with open_device(self._target).errors("judging candidates"):
+            call = self._call(problem)
+            return self._dispatcher().times_ns(problem, names, call, _LONGER) if call else {}
+
+    def _dispatcher(self) -> Dispatcher:
+        """One that knows nothing of earlier problems."""
+        return Dispatcher(self._target, self._table, has_trials=True)
+
+    def _call(self, problem: MatmulProblem) -> Arguments | None:
+        """A product of random numbers; None where kernels do not compute such a problem."""
+        formats = {dtype: torch_format for torch_format, dtype in _DISPATCHED.items()}
+        given = {}
+        for name, spec in zip("ab", operation_of(problem).inputs, strict=False):
+            if spec.dtype not in formats:
+                return None
+            device = self._target.device if self._target.is_gpu else "cpu"
+            stored = torch.randn(spec.storage_shape, device=device).to(formats[spec.dtype])
+            given[name] = stored.mT if spec.layout is Layout.COLUMN else stored
+        call = Arguments(**given)
+        return call if problem_of_call(call) == problem else None
 
 
 def doctor_lines() -> list[tuple[str, bool, str, str]]:
