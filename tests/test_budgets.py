@@ -21,7 +21,7 @@ BUDGETS = {
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4550,
-    "engine": 6230,
+    "engine": 6240,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_690
+TESTS = 52_710
 FILES = 330
 
 

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby
 from typing import Any
@@ -187,7 +188,10 @@ class DeviceSession:
         """Start the workers that `candidates` need, without waiting for them."""
         group = list(candidates)
         self._slot.adopt(group)
-        self.crews.start(candidate.lane for candidate in group)
+        for _, members in _by_lane(group):
+            self.crews.start(
+                members[0].lane, len(members) if self._is_opened_ahead(group) else None
+            )
 
     def measure(self, groups: Iterable[Sequence[Candidate]]) -> None:
         """Process every candidate until it has a record, group by group."""
@@ -304,17 +308,29 @@ class DeviceSession:
         """On a GPU, build and verify the candidates of all lanes at the same time, those of one
         lane in its several workers."""
         lanes = [members for _, members in _by_lane(group)]
-        if not (self._slot.target.is_gpu and self._job.samples and len(group) > 1):
+        if not self._is_opened_ahead(group):
             return
         self._opens_ahead = True
         sharing = sum(min(self._job.process_count(self._slot.target), len(lane)) for lane in lanes)
         try:
-            self._all_at_once(
-                "opening", [partial(self._open_lane_ahead, one, sharing) for one in lanes]
-            )
+            opening = [partial(self._open_lane_ahead, one, sharing) for one in lanes]
+            self._all_at_once("opening", [*opening, partial(self._start_others, lanes)])
         finally:
             self._opens_ahead = False
         self._store()
+
+    def _is_opened_ahead(self, group: Sequence[Candidate]) -> bool:
+        return self._slot.target.is_gpu and self._job.samples and len(group) > 1
+
+    def _start_others(self, lanes: Sequence[Sequence[Candidate]]) -> None:
+        """Start the workers that verify nothing once those that do are ready: a GPU opens for one
+        process after the other, and verification takes longer."""
+        for members in lanes:
+            with self._mutex, suppress(protocol.WorkerLost):
+                self.crews.of(members[0].lane, len(members))
+        for members in lanes:
+            with self._mutex:
+                self.crews.start(members[0].lane)
 
     def _open_lane_ahead(self, members: Sequence[Candidate], sharing: int) -> None:
         """Build and verify each of a lane's candidates in one of its workers, then build what is
@@ -325,7 +341,7 @@ class DeviceSession:
         while waiting:
             try:
                 with self._mutex:
-                    workers = self.crews.of(lane)
+                    workers = self.crews.of(lane, len(waiting))
             except protocol.WorkerLost:
                 return  # opening them has the reason
             shares = self._verifying(waiting, len(workers))
@@ -334,6 +350,12 @@ class DeviceSession:
             lost = _losses([partial(self._verify_ahead, *part, sharing) for part in parts])
             if not lost:
                 found = {one.id for part in right for one in part}
+                try:
+                    with self._mutex:
+                        workers = self.crews.of(lane)
+                except protocol.WorkerLost:
+                    return
+                right += [[] for _ in workers[len(right) :]]
                 others = [
                     [one for one in members if one.id in found and one not in part]
                     for part in right

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -548,43 +548,46 @@ class Crews:
         self._count = count
         self.running: dict[int, list[WorkerProcess]] = {}
         """By the numbers of their lanes."""
-        self._ready: set[int] = set()
+        self._ready: dict[int, int] = {}
+        """Number of a lane's first workers that have loaded everything."""
         self._broken: dict[int, protocol.Ending] = {}
 
-    def start(self, lanes: Iterable[Lane]) -> None:
-        """Start the crews of `lanes` that are not running, without waiting for them."""
-        for lane in lanes:
-            if lane.id in self.running or lane.id in self._broken:
-                continue
-            workers = self.running[lane.id] = []
-            with self._starting(lane.id):
-                for _ in range(self._count):
-                    workers.append(WorkerProcess(lane, self._context))
-                    # Nothing is opened, but everything is loaded, in all processes of all lanes at
-                    # once and while the compilers work.
-                    workers[-1].send(protocol.Open(()))
+    def start(self, lane: Lane, count: int | None = None) -> None:
+        """Start the first `count` workers of `lane`, by default all, as far as they are not
+        running, without waiting for them."""
+        if lane.id in self._broken:
+            return
+        workers = self.running.setdefault(lane.id, [])
+        with self._starting(lane.id):
+            while len(workers) < min(count or self._count, self._count):
+                workers.append(WorkerProcess(lane, self._context))
+                # Nothing is opened, but everything is loaded, in all processes of all lanes at
+                # once and while the compilers work.
+                workers[-1].send(protocol.Open(()))
 
-    def of(self, lane: Lane) -> list[WorkerProcess]:
-        """The lane's workers, started if they are not running. It waits until all that were
-        started have loaded what dispatches need: the provider, the libraries of verification and
-        measurement, and the device.
+    def of(self, lane: Lane, count: int | None = None) -> list[WorkerProcess]:
+        """The lane's workers that are ready: those that were before, and at least the first
+        `count`, by default all. It starts them if they are not running, and waits until they have
+        loaded what dispatches need: the provider, the libraries of verification and measurement,
+        and the device.
 
         Raises:
             WorkerLost: they did not start, now or earlier; none is left running.
             RunStopped: the run is being ended.
         """
-        self.start([lane])
-        for key in [key for key in self.running if key not in self._ready]:
-            with self._starting(key):
-                for worker in self.running[key]:
-                    if (failure := worker.wait_ready()) is not None:
-                        raise protocol.WorkerLost(protocol.ending_of(failure, worker.output_tail()))
-                    worker.set_deadline(Stage.BUILD, "starting")
-                    worker.expect((), ())
-                self._ready.add(key)
+        self.start(lane, count)
+        with self._starting(lane.id):
+            ready = self._ready.get(lane.id, 0)
+            for worker in self.running.get(lane.id, [])[ready : count or self._count]:
+                if (failure := worker.wait_ready()) is not None:
+                    raise protocol.WorkerLost(protocol.ending_of(failure, worker.output_tail()))
+                worker.set_deadline(Stage.BUILD, "starting")
+                worker.expect((), ())
+                ready += 1
+            self._ready[lane.id] = ready
         if lane.id in self._broken:
             raise protocol.WorkerLost(self._broken[lane.id])
-        return self.running[lane.id]
+        return self.running[lane.id][:ready]
 
     @contextlib.contextmanager
     def _starting(self, lane: int) -> Iterator[None]:
@@ -601,7 +604,7 @@ class Crews:
     def drop(self, lane: int) -> None:
         """End a lane's workers, one of which is lost, if they are running; the next ones are
         new."""
-        self._ready.discard(lane)
+        self._ready.pop(lane, None)
         for worker in self.running.pop(lane, ()):
             worker.kill()
 

@@ -216,9 +216,10 @@ def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
     assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
 
 
-@pytest.mark.parametrize("is_gpu", [False, True])
-def test_opening_ahead_changes_no_outcome(measure, workers, monkeypatch, is_gpu):
-    """On a GPU the lanes are verified at the same time; also where a worker is lost."""
+@pytest.mark.parametrize(("is_gpu", "processes"), [(False, 2), (True, 2), (True, 5)])
+def test_opening_ahead_changes_no_outcome(measure, workers, monkeypatch, is_gpu, processes):
+    """On a GPU the lanes are verified at the same time; also where a worker is lost, and where some
+    verify nothing."""
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: is_gpu))
     requests = []
     original = WorkerProcess.send
@@ -232,13 +233,15 @@ def test_opening_ahead_changes_no_outcome(measure, workers, monkeypatch, is_gpu)
     right = ["default", "fast", "factor_2", "factor_3"]
     bad = ["wrong", "out_of_memory", "crash", "launch_error"]
     names = [*right[:2], *bad[:3], right[2], bad[3], right[3]]
-    journal = measure(names, lanes=2, processes=2, start=start_worker, race=False)
+    journal = measure(names, lanes=2, processes=processes, start=start_worker, race=False)
     assert outcomes(journal) == dict.fromkeys(right, "ok") | {name: name for name in bad}
     assert any(ahead for ahead, _ in requests) is is_gpu
     verified = sum(sum(verify) for ahead, verify in requests if ahead is is_gpu)
     assert verified >= len(names)
     if is_gpu:  # what was verified ahead is not verified again, but for what ran out of memory
         assert sum(sum(verify) for ahead, verify in requests if not ahead) <= 1
+        opened = sum(not any(verify) for ahead, verify in requests if ahead)
+        assert opened >= processes, "each of a crew opens what another one verified"
 
 
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):

@@ -37,12 +37,30 @@ def crews(make_context, memory_workers):
 
 def test_all_workers_of_a_group_start_before_any_is_waited_for(crews):
     made, _ = crews()
-    made.start(LANES)
+    for lane in LANES:
+        made.start(lane)
     # Each also loads what dispatches need, whatever the others do meanwhile.
     assert crews.messages == [(number, kind) for number in range(4) for kind in (Hello, Open)]
     made.of(LANES[0])
     made.of(LANES[1])
     assert len(crews.messages) == 8
+
+
+def test_further_workers_start_when_they_are_wanted(crews):
+    made, executor = crews()
+    made.start(LANES[0], 1)
+    assert len(executor.processes) == 1
+    first = made.of(LANES[0], 1)
+    assert len(first) == 1
+    made.start(LANES[0])
+    assert len(executor.processes) == 2
+    assert made.of(LANES[0], 1) == first, "another one need not be waited for"
+    both = made.of(LANES[0])
+    assert (len(both), both[:1]) == (2, first)
+    assert made.of(LANES[0], 1) == both, "what is ready takes part"
+    made.drop(LANES[0].id)
+    assert len(made.of(LANES[0], 5)) == 2, "a crew has two"
+    assert len(executor.processes) == 4
 
 
 @pytest.mark.parametrize("dies_in", [Hello, Open])
@@ -55,7 +73,8 @@ def test_a_lane_that_does_not_start_or_load_leaves_the_others_running(
         return [Ready(failure)] if is_refused else memory_workers.healthy_answers(request)
 
     made, executor = crews(answer)
-    made.start(LANES)
+    for lane in LANES:
+        made.start(lane)
     for _ in range(2):
         with pytest.raises(WorkerLost):
             made.of(LANES[0])
@@ -65,7 +84,8 @@ def test_a_lane_that_does_not_start_or_load_leaves_the_others_running(
 
 def test_all_workers_receive_the_request_to_end_before_any_is_waited_for(crews):
     made, executor = crews()
-    made.start(LANES)
+    for lane in LANES:
+        made.start(lane)
     made.of(LANES[0])
     waits = []
     for number, process in enumerate(executor.processes):
