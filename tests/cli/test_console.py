@@ -167,9 +167,7 @@ COLUMNS = (
     Column("none"), Column("parts", ColumnType.MAPPING),
 )  # fmt: skip
 THINGS = Table(
-    "things",
-    COLUMNS,
-    [("a|b", True, ["1", "2"], None, {"k": 1}), ("<i>", False, [], "x", {})],
+    "things", COLUMNS, [("a|b", True, ["1", "2"], None, {"k": 1}), ("<i>", False, [], "x", {})]
 )
 
 

@@ -105,14 +105,15 @@ def test_a_dispatch_that_crashes_loses_its_own_counters_only(counted, calls, tmp
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setattr(counting, "PROGRAM", "crashing")
-    ended = counted(*several(8, 16, 32, 64), "--counters", "quick")
+    monkeypatch.setattr(counting, "MOST_TOGETHER", 2)
+    ended = counted(*several(8, 16, 32, 64, 128), "--counters", "quick")
     assert ended.status == 0, ended.stderr
     assert "no counters of matmul_16x16x16" in ended.stderr
-    assert "hardware counters of 3 dispatches were collected" in ended.stderr
-    # All four, the one that crashes alone, and those after it.
-    assert calls("--target-processes") == 3
+    assert "hardware counters of 4 dispatches were collected" in ended.stderr
+    # The first two, the one that crashes alone, and those after it, of which one is left.
+    assert calls("--target-processes") == 4
     with_counters = [record["counters_folder"] is not None for record in records(counted)]
-    assert with_counters == [True, False, True, True]
+    assert with_counters == [True, False, True, True, True]
 
 
 def test_where_launches_have_no_ranges_each_dispatch_has_its_process(counted, no_launch, calls):

@@ -89,11 +89,7 @@ def test_halving_measures_with_few_samples_first(tune):
         with Experiment.open(Path("t", folder)) as stored:
             measured = [r.measurement.sample_count for r in stored.records()]
             samples[folder] = (len(measured), set(measured))
-    assert samples == {
-        "search-short2": (36, {1}),
-        "search-short1": (12, {3}),
-        "search": (4, {9}),
-    }
+    assert samples == {"search-short2": (36, {1}), "search-short1": (12, {3}), "search": (4, {9})}
     winners = json.loads(ended.stdout)["winners"]
     assert [w["configuration"] for w in winners] == ["factor_0p7"] * 2
     assert all(w["evaluations"] == pytest.approx(6) for w in winners)

@@ -3,12 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmetry.domain.record import Environment
-from gemmetry.tuning.dispatcher.table import (
-    dispatch_of,
-    refusals,
-    source_digest,
-    why_refused,
-)
+from gemmetry.tuning.dispatcher.table import dispatch_of, refusals, source_digest, why_refused
 
 from .conftest import Blocked, certificate
 from .test_building import built, record
@@ -29,9 +24,7 @@ def test_a_digest_follows_the_sources_and_not_the_versions(monkeypatch, tmp_path
     assert source_digest(provider, dispatch) == changed
 
 
-def test_a_table_built_elsewhere_fits_where_the_versions_are_those_of_the_verification(
-    monkeypatch,
-):
+def test_a_table_built_elsewhere_fits_where_the_versions_are_those_of_the_verification(monkeypatch):
     """The machine that builds the table has a third version."""
     verified = Environment(packages={"compiler": "12.8", "numpy": "2.0", "torch": "2.13.0"})
     one = record("64x64x64", "blocked:a", 1.0)

@@ -168,8 +168,7 @@ class MemoryExecutor:
     """Starts workers whose channels `make_channel` makes; remembers them all."""
 
     def __init__(
-        self,
-        make_channel: Callable[[], MemoryChannel] = lambda: MemoryChannel(healthy_answers),
+        self, make_channel: Callable[[], MemoryChannel] = lambda: MemoryChannel(healthy_answers)
     ) -> None:
         self._make_channel = make_channel
         self.starts: list[tuple[Path, Path, Mapping[str, str]]] = []

@@ -13,7 +13,7 @@ from gemmetry.domain.dispatch import (
     parse_operation,
 )
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.engine.planning import enumerate_plan, make_lanes, planned_rows
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.registry import load_provider
 
@@ -61,6 +61,9 @@ def test_candidates_of_one_operation_follow_each_other(make_plan):
         for c in ("default", "fast", "wrong")
     ]
     assert refused == []
+    halves = [make_plan(("wrong",), sizes=(8, 16), shard=f"{number}/2") for number in (1, 2)]
+    rows = [row for half in halves for row in planned_rows(half, make_lanes(half, load_provider))]
+    assert sorted(row.id for row, _ in rows) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_pair_that_is_not_supported_is_one_finished_row(make_plan):
@@ -94,12 +97,17 @@ def test_a_selection_filters_by_provider_and_name(make_plan):
     assert names == [("null", "null", "matmul_16x8x8_f32t_f32t_f32t_fast")]
 
 
-def test_an_empty_selection_lists_the_nearest_names(make_plan):
+def test_an_empty_selection_lists_the_nearest_names(make_plan, monkeypatch):
     with pytest.raises(EmptySelectionError, match="fats") as caught:
         enumerated(make_plan(plan={"selection": Matching(f"{SMALL}_fats")}))
     assert f"{SMALL}_fast" in caught.value.hint
     with pytest.raises(EmptySelectionError):
         enumerated(make_plan(sizes=()))
+    tiles = [Configuration("default"), Configuration("tile_8x8")]
+    monkeypatch.setattr(NullProvider, "configurations", lambda *_: tiles)
+    monkeypatch.setattr(NullProvider, "why_not", lambda self, name, *_: f"{name} is too large")
+    with pytest.raises(EmptySelectionError, match="null: tile_9x9 is too large"):
+        enumerated(make_plan(plan={"selection": Matching("tile_9x9")}))
 
 
 def test_named_dispatches_join_the_plan_once(make_plan):

@@ -20,20 +20,13 @@ from gemmetry.numerics.bounds import (
     probabilistic_error,
     rounds_once,
 )
-from gemmetry.numerics.references import (
-    OperandSizes,
-    Reference,
-    gelu,
-    with_epilogue,
-)
+from gemmetry.numerics.references import OperandSizes, Reference, gelu, with_epilogue
 from gemmetry.numerics.storage import quantize, to_float64
 
 
 def scalar_reference(value, magnitude, extra=None):
     return Reference(
-        np.array([[value]]),
-        np.array([[magnitude]]),
-        None if extra is None else np.array([[extra]]),
+        np.array([[value]]), np.array([[magnitude]]), None if extra is None else np.array([[extra]])
     )
 
 

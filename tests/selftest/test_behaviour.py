@@ -185,3 +185,10 @@ def test_what_the_addend_leaves_is_rounded_before(plant: Any) -> None:
         buffer[...] = number
     bench.buffers[0][:, :3] = (128, 128, 1)
     assert not bench.launch().any()
+
+
+def test_each_eleventh_launch_is_lost(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rare, "SLOW_START_S", 0.0)
+    (item,) = (one for one in ITEMS if one.slug == "every_eleventh_after_slow_start")
+    bench = plant(item.slug, item=item)
+    assert [number for number in range(1, 23) if not bench.is_right()] == [11, 22]

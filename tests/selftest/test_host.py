@@ -212,8 +212,7 @@ def test_without_the_hazard_it_is_right(
 
 
 def test_a_processor_that_ends_early_leaves_what_was_there(
-    plant: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    plant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = plant("exits_before_store")
     monkeypatch.setattr(type(bench.kernel), "odds", 1.0)

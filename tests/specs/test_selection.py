@@ -138,7 +138,7 @@ def test_a_pattern_contains_its_operation(pattern, operation):
 
 
 @pytest.mark.parametrize("pattern", ["*", "matmul_*_f16t", "re:matmul", "m=3", "matmul_1x2x3_f1*",
-                                     "matmul_.*_f32t_.*"])  # fmt: skip
+                                     "matmul_.*_f32t_.*", f"{OPERATION}*"])  # fmt: skip
 def test_open_patterns_contain_no_operation(pattern):
     assert pattern_operation(pattern, PROVIDERS) is None
 

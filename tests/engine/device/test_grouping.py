@@ -54,6 +54,8 @@ def test_small_operations_that_share_a_group_count_together():
     large = candidates(1024, 2)
     small = [one for size in range(8, 28) for one in candidates(size, 1)]
     assert longest_first([*large, *small], MAX_GROUP) == [*small, *large]
+    four, pair = candidates(1024, 4), [*candidates(17, 3), *candidates(16, 3)]
+    assert longest_first([*pair, *four], 5) == [*four, *pair], "no more than five share"
 
 
 def test_small_operations_are_the_work_of_all_devices():

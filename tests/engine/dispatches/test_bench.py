@@ -65,6 +65,7 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(serve, configuration, is
     assert (Trying(7) in channel) == is_skipped
     assert (opened.verdict is None) == is_skipped
     assert bool(opened.skip_reason) == is_skipped
+    assert opened.free_memory_bytes == (0 if is_skipped else 2**30)
 
 
 @pytest.mark.parametrize(("target", "provider", "is_known"), [
@@ -97,6 +98,8 @@ def test_a_gpu_is_opened_before_its_first_dispatch(serve, kind):
     assert provider.prepared == ([kind] if kind is TargetKind.CUDA else [])
     serving.handle(Open(()))
     assert channel == [], "what failed is left to the first dispatch"
+    serving.handle(opening("compile_error"))
+    assert (channel[-1].failure.kind, channel[-1].free_memory_bytes) == ("CompileError", 0)
 
 
 def test_sampling_begins_without_what_verification_kept_on_the_device(serve, monkeypatch):

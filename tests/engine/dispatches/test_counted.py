@@ -51,8 +51,7 @@ def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
     tmp_path, monkeypatch, events
 ) -> None:
     driver = SimpleNamespace(
-        cuProfilerStart=lambda: events.append("start"),
-        cuProfilerStop=lambda: events.append("stop"),
+        cuProfilerStart=lambda: events.append("start"), cuProfilerStop=lambda: events.append("stop")
     )
     monkeypatch.setattr(counted, "_profiler", lambda kind: driver)
     monkeypatch.setattr(

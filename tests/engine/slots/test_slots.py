@@ -176,12 +176,7 @@ def test_a_device_differs_from_others_of_its_kind(target, environment, expected)
 
 @pytest.mark.parametrize(
     ("environment", "device", "continues"),
-    [
-        ("env", "mine", True),
-        ("env", "", True),
-        ("env", "another", False),
-        ("other", "mine", False),
-    ],
+    [("env", "mine", True), ("env", "", True), ("env", "another", False), ("other", "mine", False)],
 )
 def test_rounds_continue_only_where_they_were_taken(environment, device, continues):
     slot = Slot(CUDA, "mine", context=None)

@@ -54,8 +54,7 @@ def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(start)
 
 
 @pytest.mark.parametrize(
-    ("held", "free", "is_short"),
-    [(300, 39, True), (300, 41, False), (249, 1, False)],
+    ("held", "free", "is_short"), [(300, 39, True), (300, 41, False), (249, 1, False)]
 )
 def test_memory_is_short_within_what_the_control_group_grants(
     monkeypatch, start, held, free, is_short

@@ -15,13 +15,7 @@ from gemmetry.engine import process as local
 from gemmetry.engine import process as worker_process
 from gemmetry.engine import protocol
 from gemmetry.engine.process import RunStopped, WorkerProcess
-from gemmetry.engine.protocol import (
-    Answered,
-    Open,
-    WireDispatch,
-    WorkerLost,
-    timeout_reason,
-)
+from gemmetry.engine.protocol import Answered, Open, WireDispatch, WorkerLost, timeout_reason
 from gemmetry.engine.schema import Lane
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"

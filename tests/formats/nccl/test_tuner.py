@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.formats.nccl import (
-    ALGORITHMS,
-    COLLECTIVES,
-    PROTOCOLS,
-    TunerLine,
-    tuner_config,
-)
+from gemmetry.formats.nccl import ALGORITHMS, COLLECTIVES, PROTOCOLS, TunerLine, tuner_config
 
 LINE = TunerLine(
     operation="all_gather", min_bytes=1000, max_bytes=4000, algorithm="ring", protocol="simple",
