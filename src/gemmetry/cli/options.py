@@ -127,7 +127,7 @@ LEGACY_DEFAULTS = {
     "device": "cuda-sm_80",
     "dispatches": "the dispatch profiler's 109, or all on other devices",
 }
-"""What help shows of ``specs.operations.defaults.legacy``: it must not load what that needs."""
+"""Help's copy of ``specs.operations.defaults.legacy``, whose imports help must not load."""
 
 
 def _parameter(declared: Declared, name: str, kind: Any) -> inspect.Parameter:
@@ -331,7 +331,7 @@ def threshold(usual: str, **more: Any) -> Any:
 
 
 class Undecided(StrEnum):
-    """What a comparison without a verdict does to the exit status."""
+    """Effect of a comparison without a verdict on the exit status."""
 
     FAIL = "fail"
     PASS = "pass"

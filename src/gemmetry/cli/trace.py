@@ -93,7 +93,7 @@ class ReadsWorkbooks(Reads):
 
     @staticmethod
     def workbooks() -> ModuleType:
-        """What reads the reports."""
+        """Module that reads the reports."""
         from gemmetry.documents import tracelens_workbooks
 
         return tracelens_workbooks
@@ -236,7 +236,7 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
 
 
 class Rows(StrEnum):
-    """What each row of a file describes."""
+    """Subject of each row of a file."""
 
     MATCHED = "matched"
     KERNELS = "kernels"

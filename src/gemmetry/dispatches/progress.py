@@ -79,7 +79,7 @@ class LiveLines:
         self._doing, self._since = printable(doing), time.monotonic()
 
     def _lasting(self, now: float) -> str:
-        """What is being done, and for how long if that is more than a moment."""
+        """Current activity, with its duration if it has lasted more than a moment."""
         seconds = now - self._since
         return self._doing if seconds < 2 else f"{self._doing}, for {seconds:.0f} s"
 

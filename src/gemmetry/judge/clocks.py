@@ -48,7 +48,7 @@ has to itself."""
 
 
 class HostClock:
-    """What times calls on one device: the host's monotonic clock, where nothing else is written."""
+    """Clock of calls on one device: the host's monotonic clock, where nothing else is written."""
 
     method = "wall_clock"
     """``wall_clock``, ``events`` or ``graph``."""
@@ -79,7 +79,7 @@ class HostClock:
         self._flushed += 1  # reads and writes: stores alone may bypass the caches
 
     def neighbour(self) -> Call | None:
-        """What runs ahead of each call where nothing is flushed; None on a host, where a call ends
+        """Call ahead of each call where nothing is flushed; None on a host, where a call ends
         before the next one begins."""
         return None
 

@@ -69,7 +69,8 @@ def _channels(colour: str) -> tuple[int, int, int]:
 
 
 SETTINGS = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "gemmetry"}
-"""Of matplotlib: texts of results are neither mathematics nor markup; an SVG keeps them as text."""
+"""Settings of matplotlib: texts of results are neither mathematics nor markup, and stay text in an
+SVG."""
 
 _DPI = 120
 _WIDTH, _TITLE_HEIGHT = 9.0, 0.6

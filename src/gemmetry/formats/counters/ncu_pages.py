@@ -116,7 +116,7 @@ _WRONG_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))")
 _MOST_PROBLEMS = 20
 
 _odd_number = lru_cache(maxsize=4096)(number)
-"""Of columns whose cells are mostly the same text, or empty."""
+"""Parser for columns whose cells are mostly the same text, or empty."""
 
 
 class _Page:
@@ -321,7 +321,7 @@ _SECTIONS = {
 @dataclass(slots=True)
 class _DetailedLaunch:
     cells: dict[str, str]
-    """By column; and the cells of metrics by their ids."""
+    """Cells by column; those of metrics by id."""
     values: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Id -> cell, unit."""
     rules: list[RuleResult] = field(default_factory=list)

@@ -479,7 +479,7 @@ class BatchCompiler:
     options: Mapping[str, Any]
     """The provider's."""
     workspace: Workspace
-    """Where sources and binaries are."""
+    """Folder of sources and binaries."""
 
     def compile(self, dispatches: Sequence[Dispatch]) -> Iterator[Compiled]:
         """Yields one result per dispatch as soon as it is known."""

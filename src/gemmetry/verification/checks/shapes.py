@@ -75,8 +75,8 @@ LONGEST_S = {False: 15.0, True: 90.0}
 come first. A handful of shapes takes 0.1 s on two cores."""
 
 LONGEST_BUILDS_S = {False: 4.0, True: 45.0}
-"""The same for building alone: a compiler that takes a second per shape would otherwise cost a
-sweep over configurations more than the measurements."""
+"""Seconds for building alone: a compiler that takes a second per shape would otherwise cost a sweep
+more than the measurements."""
 
 _EACH: tuple[Callable[[Context], CheckResult], ...] = (
     memory.check_form,
@@ -119,10 +119,10 @@ class Attempt:
     result: CheckResult | None = None
     """Result of the first check that failed, or of the last one."""
     refusal: str = ""
-    """Why the operation was not tried."""
+    """Reason why the operation was not tried."""
     build_seconds: float = 0.0
     first_refusal: str = ""
-    """Why the first of several operations was not tried."""
+    """Reason why the first of several operations was not tried."""
 
     @property
     def failure(self) -> CheckResult | None:
