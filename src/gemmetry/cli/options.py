@@ -269,7 +269,7 @@ def _fields(struct: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def values(options: Any, struct: Any) -> dict[str, Any]:
-    """The values in `options` of the fields that `struct`, a base of it, has."""
+    """Values in `options` of the fields of `struct`, a base class of it."""
     return {one.name: getattr(options, one.name) for one in fields(struct)}
 
 
@@ -277,7 +277,7 @@ def build_command(name: str, function: Callable[..., Any]) -> Any:
     """The command `name` that calls `function` with its options struct, if it takes one.
 
     The help is the docstring of `function`; the options are the fields of the struct that its
-    parameter is annotated with, and what it returns is the exit status. The struct's attribute
+    parameter is annotated with, and its return value is the exit status. The struct's attribute
     ``command_class`` replaces :class:`WorkbenchCommand`.
     """
     struct = next(iter(get_type_hints(function).values()), None)
@@ -447,7 +447,7 @@ class Planned(DryRun, Restartable, Printed, Verbose):
     source: Source = request()
 
     def run(self, prepared: Prepared) -> int:
-        """Run a plan, or show it with ``--dry-run``; the exit status."""
+        """Run a plan, or show it with ``--dry-run``; return the exit status."""
         from gemmetry.cli.console import print_plan, run_and_report
 
         if self.dry_run:

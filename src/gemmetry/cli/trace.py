@@ -75,7 +75,7 @@ class Reads(Printed):
     timings: bool = option("Report on stderr how long each stage took.")
 
     def traces(self) -> Traces:
-        """The traces, of which nothing is read yet, and where they may be given, workbooks."""
+        """Traces, not yet read, and workbooks where these are allowed."""
         _import_numpy_alone()
         from gemmetry.traces.api import Traces
 
@@ -225,7 +225,7 @@ def shapes(options: Shapes) -> int:
 
 
 def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
-    """Report what could not be read and, unless that is done, what is missing; the exit status."""
+    """Report errors, then warnings or timings if wanted; return the exit status."""
     notes(traces.warnings if warn else (), "warning")
     for error in traces.errors.values():
         print_error(error)

@@ -215,8 +215,8 @@ class MetricChange(Row):
         return self.interval[1] if self.interval else None
 
     verdict: str = fact()
-    """``higher``, ``lower``, ``no difference shown`` or ``undecided``; ``same`` for what follows
-    from the launch and so has no noise; "" where a side lacks the metric."""
+    """``higher``, ``lower``, ``no difference shown`` or ``undecided``; ``same`` for noiseless
+    properties of the launch; "" where a side lacks the metric."""
     interval: tuple[float, float] | None = None
     """Interval of second / first. All intervals of the comparison hold together with 95 %."""
     note: str = fact(default="")

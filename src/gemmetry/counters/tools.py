@@ -1,14 +1,13 @@
-"""Sets of counters: what is collected together.
+"""Sets of counters that are collected together.
 
-What is to be collected, of which kernels of which command.
+Requests: counters, kernels and the command to profile.
 
 The command lines of Nsight Compute.
 
-Why a profiler collected nothing.
+Reasons why a profiler collected nothing.
 
-What counts is the exit status, the files that exist, and what this machine allows. Wording of the
-profiler is used in addition, as it changes from version to version; without it the message is more
-general, and still names the log.
+The exit status, existing files and this machine's permissions decide. The profiler's wording
+changes between versions and only makes the message more specific; any message names the log.
 """
 
 from __future__ import annotations

@@ -348,7 +348,8 @@ def _change_document(change: Change) -> dict[str, Any]:
 
 
 def _brief_document(comparison: ExperimentComparison) -> dict[str, Any]:
-    """The comparison with verdicts counted, and changes worst first, of which only what decides."""
+    """The comparison with counts of verdicts, and the decisive fields of the changes, the worst
+    first."""
     found = comparison_document(comparison)
     for candidate, shown in zip(comparison.candidates, found["candidates"], strict=True):
         shown["verdicts"] = dict(Counter(change.verdict for change in candidate.changes))

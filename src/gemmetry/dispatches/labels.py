@@ -77,7 +77,7 @@ def difference_legend(differences: Iterable[Difference]) -> list[tuple[str, str]
 
 
 def failed_checks(verdict: Verdict) -> dict[str, str]:
-    """Checks that failed -> why, without the one that the verdict's reason gives."""
+    """Failed checks -> reason, without the check that the verdict's reason names."""
     return {
         check: printable(text.partition(": ")[2])
         for check, text in verdict.checks.items()

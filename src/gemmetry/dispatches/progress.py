@@ -116,7 +116,7 @@ class CountProgress(LiveLines):
         self._done = done
 
     def __call__(self, done: int, total: int, current: str = "") -> None:
-        """`done` of `total` items are done, the latest of which is `current`."""
+        """Show that `done` of `total` items are done, the latest of which is `current`."""
         self._current = printable(current)
         self._begin(f"{total - done} of {total} are left")
         self._progress.update(self._task, total=total, completed=done)
@@ -203,7 +203,7 @@ class ProgressListener(LiveLines):
             self._start_live(self._render)
 
     def _status(self) -> str:
-        """The latest stage, and what is being done for longer than a moment."""
+        """The latest stage, and any activity that lasts longer than a moment."""
         now = time.monotonic()
         self._progress.update(self._task, left=self._left(now))
         if not self._doing or now - self._since < 2:

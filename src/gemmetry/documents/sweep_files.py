@@ -466,7 +466,7 @@ def timeline_tables(points: Sequence[ProductPoint], *, geometric: bool = False) 
     times are empty cells.
 
     Args:
-        geometric: geometric means over the ranks. The mean of times of which one is 0 is 0.
+        geometric: geometric means over the ranks; with a time of 0 the mean is 0.
     """
     mean = geometric_mean if geometric else fmean
     rows = [row for point in points for row in _rows(point, mean)]
@@ -537,7 +537,7 @@ def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 def product_sweep(analysis: SweepAnalysis) -> ProductSweep:
-    """The points of a sweep, those without traces included."""
+    """The points of a sweep, including those without traces."""
     has_repeats = analysis.sweep.repeats > 1
     points = [
         bare_point(

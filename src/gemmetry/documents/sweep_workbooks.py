@@ -2,7 +2,7 @@
 
 The sheet ``gpu_timeline`` of each rank's workbook has the times of its GPU, ``GEMM`` the kernels of
 each operator with their shortest, median and longest time, and ``nccl_summary_implicit_sync`` of
-each point's workbook the collectives. When single instances ran is in none of them.
+each point's workbook the collectives. None of them has the times of single instances.
 
 The workbooks of a sweep, in TraceLens' sheets and columns.
 

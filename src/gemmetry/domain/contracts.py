@@ -314,7 +314,7 @@ class ProviderTraits:
     spec_keys: tuple[str, ...] = ()
     """Keys of a spec that its constructor is given as options."""
     is_listed: bool = True
-    """False: lists, completion and suggestions leave it out; it has to be named."""
+    """Whether lists, completion and suggestions include the provider; if not, it must be named."""
     is_dispatch_profilers: bool = False
     """The dispatch profiler's own set of dispatches is for it."""
     legacy_label: str = ""
@@ -322,7 +322,7 @@ class ProviderTraits:
     support_targets: tuple[str, ...] = ()
     """Names of the targets that the support matrix shows for it."""
     colour: int | None = None
-    """Place in the palette of reports; None: one that follows from its name."""
+    """Index into the palette of reports; None: chosen by name."""
     tuned_formats: tuple[TunedFormat, ...] = ()
     """Formats of files that ``gemmetry tune`` writes of its configurations."""
     heuristics_target: str = "CUTLASS3"

@@ -107,7 +107,7 @@ class Shard:
     """One of several parts of a plan, each the work of a command of its own."""
 
     number: int
-    """Counts from 1."""
+    """Number of the shard, from 1."""
     count: int
 
     def __str__(self) -> str:

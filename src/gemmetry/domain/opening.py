@@ -300,7 +300,7 @@ def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
 
 class _Readable(io.RawIOBase):
     def readable(self) -> bool:
-        """It is."""
+        """True: the stream can be read."""
         return True
 
 

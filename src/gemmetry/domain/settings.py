@@ -108,7 +108,7 @@ class Resume(StrEnum):
     OTHER_LIMITS = "other limits"
     """The setting determines which dispatches are given up; others are not touched by it."""
     SAME_PLAN = "same plan"
-    """It changes neither which dispatches run nor their results, and is not part of the plan."""
+    """The setting changes neither the choice of dispatches nor results, and is not in the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +316,7 @@ class RunSettings:
     max_seconds_per_launch: float = setting(
         10.0, "Skip a dispatch if one launch takes longer than this.", metavar="TIME",
         resume=_LIMITS)
-    """It is measured by a single trial launch, made because of a high prediction."""
+    """Limit for a single trial launch, made because of a high prediction."""
     deadlines_s: Mapping[Stage, float] = setting(
         lambda: dict.fromkeys(Stage, 120.0) | {Stage.GENERATE: 60.0, Stage.COMPILE: 300.0},
         "Seconds that a stage may take, as in {compile: 300}.",

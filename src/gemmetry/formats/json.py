@@ -170,7 +170,7 @@ class Text:
         """The file ends before the array does, cannot be read further, or has a place whose content
         cannot be determined."""
         self.is_cut = False
-        """It is partial only because the file cannot be read further."""
+        """Whether the array is partial only because the file cannot be read further."""
         self.problems: list[TraceProblem] = []
         self.more_problems = 0
         self.left_out = 0

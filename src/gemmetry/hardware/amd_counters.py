@@ -207,7 +207,7 @@ class AmdMetric:
 
     @property
     def needs_time(self) -> bool:
-        """Whether it refers to the time for which the GPU was busy, and so to its size."""
+        """Whether the expression refers to the GPU's busy time, and so to the GPU's size."""
         return GUI_ACTIVE in self.counters
 
 

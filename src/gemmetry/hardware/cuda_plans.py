@@ -122,7 +122,7 @@ class Pointer:
     of a workspace."""
     offset_bytes: int = 0
     alignment: int = 1
-    """Bytes of which the address must be a multiple, for kernels that load vectors."""
+    """Required alignment of the address in bytes, for kernels that load vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Tiles:
 
     @property
     def alignment(self) -> int:
-        """Bytes of which the address must be a multiple."""
+        """Required alignment of the address in bytes."""
         return ADDRESS_ALIGNMENT
 
 

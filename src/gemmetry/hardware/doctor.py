@@ -57,7 +57,7 @@ class Profiler:
     name: str
     path: str
     version: str
-    """"" if it does not state one."""
+    """Version; "" if the tool states none."""
 
 
 def find_tool(name: str) -> str | None:

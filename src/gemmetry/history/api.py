@@ -439,7 +439,7 @@ class AddedRun(NamedTuple):
     run: HistoryRun
     state: str
     """``added``; ``replaced`` if fewer or other results of the experiment were stored before;
-    ``same`` if these were, and nothing was added."""
+    ``same`` if the stored results were the same."""
     is_older: bool
     """A later run is in the history already: this one is placed by its time."""
     measured_before: HistoryRun | None = None

@@ -89,7 +89,7 @@ class HistoryRun(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     """Device class: model, memory and power limit of a GPU; model and processors of a CPU."""
     time: str
-    """ISO 8601, UTC. Runs are ordered by it."""
+    """Time by which runs are ordered (ISO 8601, UTC)."""
     points: list[HistoryPoint]
     commit: str = ""
     label: str = ""
@@ -112,7 +112,7 @@ class Annotation(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     acknowledged: bool = True
     time: str = ""
-    """ISO 8601, UTC: when it was written."""
+    """Time of writing (ISO 8601, UTC)."""
 
 
 ANNOTATIONS = "annotations.jsonl"

@@ -252,7 +252,7 @@ def do_bench(
 
     Args:
         fn: takes no arguments.
-        warmup: least duration of the warm-up in ms.
+        warmup: minimum duration of the warm-up in ms.
         rep: duration of the samples in ms, of which there is at least one.
         grad_to_none: tensors whose ``grad`` is set to None before each call.
         quantiles: shares, such as (0.5, 0.2, 0.8), to return in place of one figure.

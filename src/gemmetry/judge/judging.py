@@ -48,8 +48,8 @@ SHORT, LONG = 2, 10
 """Launches in the two batches whose difference is timed."""
 
 REPEATS = 3
-"""Batches of each length in a round, of which the shortest counts: what delays a batch as a whole,
-such as another program, only lengthens it."""
+"""Batches of each length in a round; the shortest counts, since delays by other programs only
+lengthen a batch."""
 
 MIN_BATCH_NS = 2e6
 """Batches are made longer than this."""
@@ -209,7 +209,7 @@ def judge(
 
     Args:
         level: how many checks an operation gets (:mod:`gemmetry.verification`).
-        seed: of everything that is drawn; None: one that nobody knows before.
+        seed: seed of all random draws; None: an unpredictable one.
         limit_s: seconds for a batch of launches.
         memory_bytes: limit of the submission's address space.
         threads: of torch in the submission's process and in the baseline's.
@@ -448,7 +448,7 @@ class _Judging:
             self._find(Ruling.WRONG, checked.detail, name)
 
     def _check_order(self, remote: Remote, first: tuple[Any, ...]) -> None:
-        """Many launches in a batch, of which random ones are compared; addresses repeat."""
+        """Check random launches of a large batch; addresses repeat."""
         task = self._task
         assert task.reference is not None
         wanted = _results(task.reference(*first))

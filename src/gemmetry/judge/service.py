@@ -53,7 +53,7 @@ MOST_FLOPS = 2**36
 _MOST_READING = 64
 """Requests whose bodies are read at the same time."""
 _MOST_CONNECTIONS = 512
-"""Connections that are open at the same time, of which each takes a descriptor."""
+"""Maximum number of open connections; each takes a descriptor."""
 _MOST_OUTPUT = 2**22
 """Bytes of what a process prints that are kept."""
 _BUSY = {"retry-after": "5"}

@@ -1,9 +1,9 @@
-"""The energy of one launch, from a counter of the device's energy that is updated seldom.
+"""The energy of one launch, from an energy counter of the device that is rarely updated.
 
 Launches follow each other for a few seconds, in batches, and the counter is read once in each,
 while the device works. A window lasts from one update of the counter to another, and contains a
-whole number of batches. What is uncertain is when the counter was updated between two readings, so
-a window's resolution is the sum of these two gaps divided by its duration.
+whole number of batches. The time of an update between two readings is uncertain, so a window's
+resolution is the sum of the two gaps divided by the window's duration.
 
 Untimed load: before a sustained measurement, and around the samples of each round.
 """

@@ -416,7 +416,7 @@ _MOST_LAUNCHES = 200
 :data:`UNSEEN_NS`."""
 
 _TRIES = 3
-"""Number of tries, of which the smallest value counts: another program may preempt one of them."""
+"""Number of tries; the smallest value counts, as another program may preempt one of them."""
 
 _TRIES_OF_CHANGES = 32
 

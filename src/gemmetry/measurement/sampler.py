@@ -120,8 +120,8 @@ class _Taken:
 
     durations_ns: Sequence[float]
     seconds: float
-    """Their duration by the device's clock or the host's, whichever is longer: launches that
-    compute on the host take longer than a device's events show."""
+    """Duration by the device's clock or the host's, whichever is longer: launches that compute on
+    the host take longer than a device's events show."""
     renewal_s: float
 
 
@@ -236,7 +236,7 @@ class Sampler:
         return self.method != "simulated" and self.launch_ns < longest_ns
 
     def _try_new_inputs_again(self) -> None:
-        """One more launch on new inputs, before some rounds; no kernel can know which."""
+        """Launch once more on new inputs, before some rounds that no kernel can know."""
         if self._tried_again < _MOST_TRIED_AGAIN and self._chance.random() < _TRIED_AGAIN:
             self._tried_again += 1
             self._renewal.undo()

@@ -133,9 +133,9 @@ the race."""
 
 LOOKS = (6, 8, 10, 12, 15, 19, 24, 30, 38, 48)
 """Numbers of rounds after which candidates of an operation are compared. Each comparison is one of
-a family of (candidates × looks), so the true fastest is dropped as seldom as one comparison errs
-(Bonferroni; Dunn, JASA 56, 1961). The fastest so far is chosen by the same samples, so drops of
-others are not bounded in this way."""
+a family of (candidates × looks), so the true fastest is dropped no more often than one comparison
+errs (Bonferroni; Dunn, JASA 56, 1961). The fastest so far is chosen by the same samples, so drops
+of others are not bounded in this way."""
 
 OUT_OF_REACH = 2.0
 """On a GPU, sampling ends after :data:`DISTURBED_ROUNDS` where all samples that are left would

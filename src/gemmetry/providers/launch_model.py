@@ -1,4 +1,4 @@
-"""A simple model of how long a GPU takes for a product with a tile, which ranks tiles.
+"""A simple model of a GPU's time for a product with a tile, to rank tiles.
 
 Waves of tiles at the peak of the multiprocessors, what the tiles read through the L2 cache, and the
 compulsory traffic of the memory, the largest of which bounds the kernel; and fixed times of the

@@ -237,7 +237,7 @@ def check_library(suffix: str, *, draws: bool = False) -> None:
     pictures have plots.
 
     Raises:
-        RequestError: it is not.
+        RequestError: the library is not installed.
     """
     if suffix in FORMATS and FORMATS[suffix].library:
         check_installed(FORMATS[suffix].library, extra="analysis")

@@ -123,7 +123,7 @@ class TiledGemm:
         self.staging = np.zeros((self.tile_m, self.tile_n), numpy_dtype(self.signature.result))
         self.launches = 0
         self.chance = random.Random()
-        """Seeded by the system, because on a device this is a matter of timing."""
+        """Random generator seeded by the system, because on a device this is a matter of timing."""
         self.prepare()
 
     def prepare(self) -> None:

@@ -44,8 +44,8 @@ FALSE_ALARMS = 0.05
 any change, on the probability that any is reported (Benjamini & Hochberg, JRSS B 57, 1995)."""
 
 FIRST_LEVEL = 0.8
-"""Share of the probability of error for changes of whole series, of which parts are searched
-again."""
+"""Share of the probability of error for changes of whole series; the rest is for searches of
+parts."""
 
 LEAST_SEGMENT = 5
 """Values on either side of a split of E-divisive."""

@@ -92,7 +92,7 @@ class Pairing(StrEnum):
     """The medians of both sides with the intervals of their own rounds, used where comparing rounds
     with rounds is undecided."""
     RUNS = "runs"
-    """Each run; of few runs of each of many settings."""
+    """Each run; for few runs of each of many settings."""
     SAMPLES = "samples"
     """Each sample; used where the rounds are not known."""
 

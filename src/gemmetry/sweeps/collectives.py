@@ -207,9 +207,8 @@ class Lateness(NamedTuple):
     steps: tuple[int, ...]
     """Numbers of the steps that every rank has, ascending."""
     delays: Floats
-    """(ranks, steps): the time in which all others wait for this rank alone, which is between the
-    second to last start and its own of the collectives that it enters last. Time in which several
-    of them wait counts once."""
+    """(ranks, steps): time in which all others wait for this rank alone, from the second to last
+    start to its own, in collectives that it enters last. Simultaneous waits count once."""
     window_ns: float
     """The median step of all ranks."""
 

@@ -476,7 +476,8 @@ class _Pair:
         )  # fmt: skip
 
     def _whole(self) -> Iterator[SweepRow]:
-        """The best configuration of each, and the mean change over the points that both have."""
+        """The best configuration of each sweep, and the mean change over the points that both
+        have."""
         first, other = (
             min(values, key=lambda one: (geometric_mean(values[one]), one.order))
             for values in self.steps

@@ -194,7 +194,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of parameters of the whole model, however it is spread."""
+    """Number of parameters of the whole model, sharded or not."""
     return sum(int(parameter.numel()) for parameter in model.parameters())
 
 
@@ -648,7 +648,7 @@ def trace_path(folder: Path, rank: int, keys: ProfilingKeys, number: int) -> Pat
 def recorded(
     keys: ProfilingKeys, folder: Path, ranks: Ranks, about: Mapping[str, Any]
 ) -> Iterator[Callable[[], None]]:
-    """Record the steps of the block, at the end of each of which it calls what this yields.
+    """Record the steps of the block, which calls the yielded function at the end of each step.
 
     Args:
         about: JSON values that go into each trace, under ``gemmetry``.

@@ -407,7 +407,7 @@ def _tuned(record: Record) -> Iterator[TunedDispatch]:
 
 
 def export_formats() -> dict[str, ExportFormat]:
-    """Name -> format. A suffix stands for the first one that has it; other suffixes, and all with
+    """Name -> format. A suffix selects the first format that has it; other suffixes, and all with
     the format ``table``, are those of tables."""
     found = {
         "dispatcher": ExportFormat((".json",), _dispatcher),

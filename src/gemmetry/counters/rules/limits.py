@@ -52,7 +52,7 @@ _COUNTERS = ("sm__", "smsp__", "l1tex__", "lts__", "dram__", "fbpa__", "gpu__", 
 _OF_TIME = ("cycles_elapsed", "time_", "maximum", "peak_sustained.", "per_second")
 """Parts of the names of metrics that are not zero although nothing was counted."""
 _MANY = 5
-"""Units of which a kernel uses one."""
+"""Number of units of which a kernel uses one."""
 _SLACK = 10.0
 """Percentage points that passes of one kernel can differ by."""
 

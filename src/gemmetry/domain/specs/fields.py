@@ -288,8 +288,8 @@ Names = Annotated[tuple[str, ...], _read_by(lambda v: tuple(_texts(v))), _LIST]
 
 
 def known_names(what: str, known: tuple[str, ...]) -> Any:
-    """The type of a list of `known` names, in which ``all`` stands for all of them; where none is
-    known, of any names. `what` is one of them, for the message about another name."""
+    """Type of a list of `known` names, or of any names where none is known; ``all`` selects all.
+    `what` describes a name in messages about unknown ones."""
 
     def parse(value: Any) -> tuple[str, ...]:
         names = _one_of(what, (*known, "all"))(value)

@@ -222,7 +222,7 @@ def read_results(path: Path, stated: StatedOperation) -> tuple[ResultFormat, For
     """Read a file, and find its format.
 
     Raises:
-        RequestError: it cannot be read, or no format recognises it.
+        RequestError: the file cannot be read, or no format recognises it.
     """
     text = read_whole(path).decode("utf-8", errors="replace").removeprefix("\ufeff")
     form = next((form for form in result_formats() if form.recognises(text)), None)

@@ -489,7 +489,7 @@ def _numbered(text: Iterator[str], problems: list[str]) -> Iterator[tuple[int, s
 
 
 def _rows(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines of which each has a whole row: a name in quotes may have line breaks."""
+    """Whole rows: a quoted name may contain line breaks."""
     start, parts, quotes, length = 0, list[str](), 0, 0
     for line_number, line in lines:
         if parts and (_ROW.match(line) or length > LONGEST_FIELD):  # It was cut.

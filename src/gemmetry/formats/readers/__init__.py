@@ -60,7 +60,7 @@ class TraceFormat:
     hint: str = ""
     """The next step in that case; empty: the list of supported formats."""
     reads_unrecognised: bool = False
-    """Also tries files that no format recognises."""
+    """Whether the reader also tries files that no format recognises."""
     own_name: re.Pattern[str] | None = None
     """File names that only this format has, so that a damaged file of this name counts as a
     trace."""

@@ -317,8 +317,7 @@ def read_counted(path: Path, kind: str) -> list[CountedProcess]:
     are no processes.
 
     Args:
-        path: a file of rocprofv3; of CSV files any of a process, with which those in the same
-            folder that share its prefix are read.
+        path: a file of rocprofv3; a CSV file brings the others in its folder with the same prefix.
         kind: ``csv``, ``json`` or ``db``.
 
     Raises:
@@ -417,10 +416,10 @@ def _join_replays(process: CountedProcess) -> None:
 def joined_values(
     values: Mapping[str, float], more: Mapping[str, float], differing: set[str]
 ) -> dict[str, float]:
-    """The counters of two passes over the same dispatch; of a counter that both have, the first.
+    """The counters of two passes over the same dispatch; the first pass has precedence.
 
     Args:
-        differing: the names of counters on which the passes disagree are added to it.
+        differing: receives the names of counters on which the passes disagree.
     """
     both = values.keys() & more.keys()
     differing |= {n for n in both if not isclose(values[n], more[n], rel_tol=_AGREE)}

@@ -73,7 +73,8 @@ class Block:
         return integers(self.column(name))
 
     def axes(self, name: str) -> list[str]:
-        """Columns of sizes by dimension, or of their product, where the file has no more."""
+        """Columns of sizes by dimension, or the column of their product, where the file has no
+        others."""
         return [name] if name in self.columns else [f"{name}_{axis}" for axis in XYZ]
 
     def at(self, rows: Sequence[int]) -> Block:

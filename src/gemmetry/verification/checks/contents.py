@@ -183,7 +183,7 @@ class _Timed:
     count: int = 0
     per_step_s: float = 0.0
     left_out: int = 0
-    """Contents that were not drawn."""
+    """Number of contents that were not drawn."""
 
     def add(self, seconds: float) -> None:
         """Note a launch."""

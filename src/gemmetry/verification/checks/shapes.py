@@ -61,8 +61,8 @@ SIGNS = (-1.0, 0.0, 1.0)
 have paths of their own for them."""
 
 MANY_S = {False: 1.0, True: 30.0}
-"""Thorough or not -> seconds for shapes of which each takes a launch: all of them take 0.1 s on two
-cores, and 1 s where a build takes 10 ms."""
+"""Thorough or not -> seconds for shapes with one launch each: all take 0.1 s on two cores, and 1 s
+where a build takes 10 ms."""
 
 _FIRST_FEW = 8
 """Attempts by which the others are priced."""
@@ -442,7 +442,7 @@ SHORTER = 16
 factor."""
 
 TRIES = 3
-"""Number of launches of the shorter shape, of which the fastest counts."""
+"""Number of launches of the shorter shape; the fastest counts."""
 
 
 def check_long_axes(context: Context) -> CheckResult:
