@@ -62,8 +62,8 @@ _SEED = 7
 
 
 class ProviderConformance:
-    """What every provider is held to. A subclass names the provider and what it can do; its tests
-    are skipped, with the provider's reason, where it is not available."""
+    """Tests that every provider must pass. A subclass names the provider and what it can do; its
+    tests are skipped, with the provider's reason, where it is not available."""
 
     provider_class: ClassVar[Callable[[Mapping[str, Any]], Provider]]
     options: ClassVar[Mapping[str, Any]] = {}
@@ -121,7 +121,8 @@ class ProviderConformance:
                     )
 
     def test_configurations_are_listed_alike_each_time(self) -> None:
-        """At least one, each name once, and the same ones from another instance."""
+        """Check that there is at least one, each name once, and the same ones from another
+        instance."""
         for operation in self._claimed():
             listed = list(self.provider().configurations(operation, self.target))
             name = operation_name(operation)

@@ -1,5 +1,5 @@
-"""Where text goes: results to stdout, everything else to stderr; and what commands share that run a
-plan: from options to a request and its plan, to the run and its results.
+"""Output of text: results to stdout, everything else to stderr; and the common part of commands
+that run a plan: from options to a request and its plan, to the run and its results.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def command_line() -> str:
 
 
 class Found(Protocol):
-    """What a command found, as a document of JSON and as files."""
+    """Findings of a command, as a JSON document and as files."""
 
     def document(self) -> Any:
         """JSON values."""
@@ -144,7 +144,7 @@ def check_outputs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a request comes from."""
+    """Source of a request."""
 
     given: dict[str, Any]
     """Keys given as options."""
@@ -222,7 +222,7 @@ def plan_request(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """What to print and which files to write."""
+    """Output to print and files to write."""
 
     outputs: tuple[Path, ...] = ()
     append: bool = False
@@ -373,7 +373,7 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
 
 
 def default_html(experiment: Path) -> Path | None:
-    """Where the HTML report goes when no place was given; None if it cannot be made here."""
+    """Default path of the HTML report; None if it cannot be made here."""
     from gemmetry.domain.errors import RequestError
     from gemmetry.results.emit import HTML, check_library
 
@@ -413,8 +413,7 @@ def watched(run: Callable[..., _R], *folders: Path, fresh: bool, verbose: bool =
 
 
 def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
-    """What an interrupted run left in the one of `folders` that was written last, and how to
-    continue."""
+    """Remains of an interrupted run in the latest of `folders`, and how to continue."""
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.engine.experiment import Experiment
 

@@ -109,7 +109,7 @@ class With(Options):
 
 
 class Wanted(What, Which, How):
-    """What is collected, and of what."""
+    """Data to collect, and its source."""
 
     command: tuple[str, ...] = argument(
         "The application with its arguments.", "-- COMMAND", default=None
@@ -307,7 +307,7 @@ def diagnose(options: Diagnose) -> None:
 
 
 _MOST = 50
-"""Most launches of a report that are printed."""
+"""Maximum number of launches of a report to print."""
 
 
 class Import(Written):

@@ -261,7 +261,7 @@ def self_test(options: SelfTestOptions) -> int:
 
 
 def _facts(prepared: SelfTest, level: str) -> dict[str, Any]:
-    """What the documents hold in addition to the matrix."""
+    """Facts of the documents in addition to the matrix."""
     from gemmetry.engine.experiment import Experiment
 
     with Experiment.open(prepared.experiment) as stored:

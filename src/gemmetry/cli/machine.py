@@ -267,7 +267,7 @@ def help_(options: Help) -> None:
 
 
 def _help_of(name: str, topics: Iterable[str]) -> str:
-    """What the command `name` prints with ``--help``."""
+    """Output of the command `name` with ``--help``."""
     from gemmetry.domain.errors import UnknownNameError
 
     group: Any = typer.main.get_command(app)

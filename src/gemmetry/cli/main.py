@@ -390,7 +390,7 @@ def print_error(error: GemmetryError) -> int:
 
 
 def main() -> None:
-    """Run the command line as the process."""
+    """Run the command line as a process, and exit with its status."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _note_interrupt)
     status = run()
@@ -404,7 +404,7 @@ def main() -> None:
 
 
 PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
-"""What the parser raises (``ClickException``); typer gives it no name of its own."""
+"""Base class of the parser's errors (``ClickException``); typer gives it no name of its own."""
 
 _ALIKE = 0.6
 """Names of options are suggested from this similarity on: a typing error keeps more of a name

@@ -127,7 +127,7 @@ LEGACY_DEFAULTS = {
     "device": "cuda-sm_80",
     "dispatches": "the dispatch profiler's 109, or all on other devices",
 }
-"""What help shows of ``specs.operations.defaults.legacy``: it must not load what that needs."""
+"""Help's copy of ``specs.operations.defaults.legacy``, whose imports help must not load."""
 
 
 def _parameter(declared: Declared, name: str, kind: Any) -> inspect.Parameter:
@@ -269,7 +269,7 @@ def _fields(struct: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def values(options: Any, struct: Any) -> dict[str, Any]:
-    """The values in `options` of the fields that `struct`, a base of it, has."""
+    """Values in `options` of the fields of `struct`, a base class of it."""
     return {one.name: getattr(options, one.name) for one in fields(struct)}
 
 
@@ -277,7 +277,7 @@ def build_command(name: str, function: Callable[..., Any]) -> Any:
     """The command `name` that calls `function` with its options struct, if it takes one.
 
     The help is the docstring of `function`; the options are the fields of the struct that its
-    parameter is annotated with, and what it returns is the exit status. The struct's attribute
+    parameter is annotated with, and its return value is the exit status. The struct's attribute
     ``command_class`` replaces :class:`WorkbenchCommand`.
     """
     struct = next(iter(get_type_hints(function).values()), None)
@@ -331,7 +331,7 @@ def threshold(usual: str, **more: Any) -> Any:
 
 
 class Undecided(StrEnum):
-    """What a comparison without a verdict does to the exit status."""
+    """Effect of a comparison without a verdict on the exit status."""
 
     FAIL = "fail"
     PASS = "pass"
@@ -447,7 +447,7 @@ class Planned(DryRun, Restartable, Printed, Verbose):
     source: Source = request()
 
     def run(self, prepared: Prepared) -> int:
-        """Run a plan, or show it with ``--dry-run``; the exit status."""
+        """Run a plan, or show it with ``--dry-run``; return the exit status."""
         from gemmetry.cli.console import print_plan, run_and_report
 
         if self.dry_run:

@@ -140,7 +140,7 @@ class OldNames(Options):
 
 
 class OldPlots(Options):
-    """Where the old script writes plots."""
+    """Destination of the old script's plots."""
 
     PANEL: ClassVar = _OLD
 

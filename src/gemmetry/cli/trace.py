@@ -75,7 +75,7 @@ class Reads(Printed):
     timings: bool = option("Report on stderr how long each stage took.")
 
     def traces(self) -> Traces:
-        """The traces, of which nothing is read yet, and where they may be given, workbooks."""
+        """Traces, not yet read, and workbooks where these are allowed."""
         _import_numpy_alone()
         from gemmetry.traces.api import Traces
 
@@ -93,7 +93,7 @@ class ReadsWorkbooks(Reads):
 
     @staticmethod
     def workbooks() -> ModuleType:
-        """What reads the reports."""
+        """Module that reads the reports."""
         from gemmetry.documents import tracelens_workbooks
 
         return tracelens_workbooks
@@ -225,7 +225,7 @@ def shapes(options: Shapes) -> int:
 
 
 def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
-    """Report what could not be read and, unless that is done, what is missing; the exit status."""
+    """Report errors, then warnings or timings if wanted; return the exit status."""
     notes(traces.warnings if warn else (), "warning")
     for error in traces.errors.values():
         print_error(error)
@@ -236,7 +236,7 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
 
 
 class Rows(StrEnum):
-    """What each row of a file describes."""
+    """Subject of each row of a file."""
 
     MATCHED = "matched"
     KERNELS = "kernels"

@@ -117,7 +117,7 @@ class CounterDiagnosis:
     launches: Sequence[ProfiledLaunch]
     diagnoses: Sequence[LaunchDiagnosis]
     problems: Sequence[str]
-    """What could not be read, and why the work check may not apply."""
+    """Files that could not be read, and reasons why the work check may not apply."""
     work: GemmWork | None = None
 
     def document(self, *, brief: bool = False, checklists: bool = False) -> dict[str, Any]:
@@ -237,7 +237,8 @@ def diagnose(
 
 
 def _differing_work(diagnoses: Sequence[LaunchDiagnosis], work: GemmWork) -> Iterator[str]:
-    """That launches are compared with one shape, although they counted different operations."""
+    """Report launches that are compared with one shape although they counted different
+    operations."""
     counts = [one.measured for found in diagnoses for one in found.work_check
               if one.quantity == OPERATIONS and one.measured]  # fmt: skip
     if counts and max(counts) - min(counts) > SAME_WORK * max(counts):
@@ -252,7 +253,7 @@ def _differing_work(diagnoses: Sequence[LaunchDiagnosis], work: GemmWork) -> Ite
 def _nothing(
     kernel: str | None, names: Sequence[str], problems: Sequence[str]
 ) -> EmptySelectionError:
-    """That no launch is left, and why."""
+    """Error: no launch is left, with the reason."""
     if names:
         return EmptySelectionError(
             f"no kernel matches {kernel!r}", hint=f"Kernels of the reports: {', '.join(names[:5])}"
@@ -402,7 +403,7 @@ class CounterReports:
     """File -> why it could not be read."""
 
     def launches(self) -> Iterator[ProfiledLaunch]:
-        """Of all reports."""
+        """Launches of all reports."""
         return (launch for table in self.tables for launch in table)
 
     def wide(self) -> Table:
@@ -435,7 +436,7 @@ class CounterReports:
         }  # fmt: skip
 
     def problems(self) -> list[str]:
-        """What could not be read of the reports, and which could not be read at all."""
+        """Parts of reports that could not be read, and reports that could not be read at all."""
         found = [f"{table.source}: {one}" for table in self.tables for one in table.problems]
         return found + [one.message for one in self.errors.values()]
 

@@ -59,7 +59,7 @@ _SUFFIXES = {
     "r": re.compile(r"\.(?:max_rate|pct|ratio)"),
     "t": re.compile(rf"\.(?:avg|max|min|sum)\.{_SHARE}"),
 }
-"""What follows the name of a counter, a ratio and a throughput (``NVPW_RollupOp`` and
+"""Suffixes of a counter, a ratio and a throughput (``NVPW_RollupOp`` and
 ``NVPW_MetricsEvaluator_GetSupportedSubmetrics`` in ``nvperf_host.h``)."""
 
 
@@ -133,8 +133,8 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
 }  # fmt: skip
 
 AMD_FACTS = (DURATION, "cu_count", "simd_count", "num_xcc", "max_waves_per_cu")
-"""What expressions use like counters, and rocprofv3 writes about each launch and GPU: the time, and
-the GPU's properties (``*_agent_info.csv``)."""
+"""Facts that expressions use like counters, and rocprofv3 writes for each launch and GPU: the time,
+and the GPU's properties (``*_agent_info.csv``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

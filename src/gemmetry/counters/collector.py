@@ -117,19 +117,19 @@ class Tool:
     profiler: Profiler
     gpu: GpuFacts | None
     sections: frozenset[str] | None
-    """Of Nsight Compute; None where they are not known."""
+    """Sections of Nsight Compute; None where they are not known."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What was collected."""
+    """Result of a collection."""
 
     files: CollectFiles
     launches: int | None
     """Number of profiled launches; None where that is not known."""
     passes: int | None
-    """How often each was run."""
+    """Number of passes of each kernel."""
     notes: tuple[str, ...] = ()
 
 
@@ -357,7 +357,7 @@ def _written(path: Path, hint: str = "Free some disk space.") -> Iterator[None]:
 
 
 _RANGE_COLUMNS = ("Push/Pop_Range", "Start/Stop_Range")
-"""In the names of the raw page's columns that list the ranges of a launch."""
+"""Columns of the raw page that list the ranges of a launch."""
 
 
 def divide(collected: Collected, ranges: Mapping[str, Path]) -> dict[str, Collected]:
@@ -482,7 +482,7 @@ def _read_file(path: Path, metrics: Names[str] | None) -> LaunchTable | None:
 
 
 def _read_folder(folder: Path, metrics: Names[str] | None) -> LaunchTable | None:
-    """What a collection wrote, rocprofv3's files, or a workload of rocprof-compute."""
+    """Read a collection, rocprofv3's files, or a workload of rocprof-compute."""
     reports = sorted(folder.glob("*.ncu-rep"))
     if len(reports) > 1:
         names = ", ".join(report.name for report in reports)

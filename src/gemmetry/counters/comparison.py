@@ -1,4 +1,4 @@
-"""Which kernels of two reports of counters are compared with each other.
+"""Matching of the kernels of two reports of counters.
 
 Compares reports of hardware counters kernel by kernel: metrics with noise, and diagnoses.
 
@@ -53,7 +53,7 @@ class Variant:
 
     @cached_property
     def kind(self) -> KernelKind:
-        """What it computes, as far as the name shows."""
+        """Kind of computation, as far as the name shows."""
         return classify(self.name).kind
 
     @property
@@ -69,17 +69,17 @@ class Variant:
 
     @property
     def diagnosis(self) -> LaunchDiagnosis:
-        """Of the launch of median duration."""
+        """Diagnosis of the launch with the median duration."""
         return self.diagnoses[self.middle]
 
     @cached_property
     def roofline(self) -> LaunchRoofline | None:
-        """Of the launch of median duration."""
+        """Roofline of the launch with the median duration."""
         return roofline_of(self.launches[self.middle])
 
     @property
     def operations(self) -> float | None:
-        """Those counted; None where they were not."""
+        """Counted operations; None where they were not counted."""
         return None if self.roofline is None else self.roofline.operations
 
 
@@ -89,7 +89,7 @@ class Match(NamedTuple):
     first: Variant
     second: Variant
     reason: str
-    """What they have in common."""
+    """Common properties of the two kernels."""
 
 
 def variants_of(
@@ -170,7 +170,7 @@ CONCEPTS = (
     "occupancy_theoretical_percent", "occupancy_achieved_percent", "registers_per_thread",
     "shared_bytes_per_block", "blocks", "threads_per_block", "waves_per_sm",
 )  # fmt: skip
-"""Those of the catalogue that are compared without a request."""
+"""Concepts of the catalogue that are compared by default."""
 
 STALL_SHARE = "stall_share_"
 """Prefix of the shares of stall reasons."""
@@ -194,7 +194,7 @@ class MetricChange(Row):
 
     @derived("second - first")
     def difference(self) -> float | None:
-        """In the metric's unit (percentage points for percentages)."""
+        """Difference in the metric's unit (percentage points for percentages)."""
         if self.first is None or self.second is None:
             return None
         return self.second - self.first
@@ -206,19 +206,19 @@ class MetricChange(Row):
 
     @derived("lower end of the ratio's interval")
     def ratio_low(self) -> float | None:
-        """None without an interval."""
+        """Lower end of the interval; None without one."""
         return self.interval[0] if self.interval else None
 
     @derived("upper end of the ratio's interval")
     def ratio_high(self) -> float | None:
-        """None without an interval."""
+        """Upper end of the interval; None without one."""
         return self.interval[1] if self.interval else None
 
     verdict: str = fact()
-    """``higher``, ``lower``, ``no difference shown`` or ``undecided``; ``same`` for what follows
-    from the launch and so has no noise; "" where a side lacks the metric."""
+    """``higher``, ``lower``, ``no difference shown`` or ``undecided``; ``same`` for noiseless
+    properties of the launch; "" where a side lacks the metric."""
     interval: tuple[float, float] | None = None
-    """Of the ratio second / first; all intervals of the comparison hold together with 95 %."""
+    """Interval of second / first. All intervals of the comparison hold together with 95 %."""
     note: str = fact(default="")
 
 
@@ -240,7 +240,7 @@ class KernelComparison:
     first: Variant
     second: Variant
     label: str
-    """Of the second report."""
+    """Label of the second report."""
     matched_by: str
     metrics: Sequence[MetricChange]
     gone: Sequence[str]
@@ -301,7 +301,7 @@ class CounterComparison:
     unmatched: Sequence[tuple[str, str]]
     """Label of the report, and name of a kernel that has no counterpart."""
     problems: Sequence[str] = ()
-    """What could not be read."""
+    """Files that could not be read."""
 
     def document(self) -> dict[str, Any]:
         """The content of ``gemmetry counters compare --json``."""

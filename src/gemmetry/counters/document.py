@@ -22,7 +22,7 @@ from gemmetry.domain.rows import Row, fact
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
 _MEMORY_STALLS = ("long_scoreboard", "lg_throttle")
-"""What the document calls memory throttle: waiting for TMA and global loads."""
+"""Stalls that the document calls memory throttle: waiting for TMA and global loads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class ChecklistItem:
     """None where the report lacks it."""
     unit: str
     answer: str
-    """What the document concludes; "not in the report" where it lacks the counters."""
+    """Conclusion of the document; "not in the report" where it lacks the counters."""
     remark: str = ""
-    """What the diagnosis says about it."""
+    """Remark of the diagnosis on the conclusion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRemark:
-    """What a rule of NVIDIA's reports about a launch."""
+    """Remark of a rule of NVIDIA's on a launch."""
 
     rule: str
     title: str
@@ -62,7 +62,7 @@ class SideBySide:
 
     @property
     def conclusions(self) -> list[str]:
-        """What the document's thresholds conclude, without what they only show."""
+        """Conclusions of the document's thresholds, without values that are only shown."""
         return [one.answer for one in self.checklist if one.answer.endswith(" bound")]
 
 
@@ -96,13 +96,13 @@ def side_by_side(
 
 
 def _suppressed(diagnosis: LaunchDiagnosis, prefixes: str | tuple[str, ...]) -> str:
-    """Why a finding whose id begins so was suppressed; "" if it was not."""
+    """Reason why a finding whose id begins so was suppressed; "" if none was."""
     return next((f"suppressed: {one.reason}" for one in diagnosis.suppressed
                  if one.id.startswith(prefixes)), "")  # fmt: skip
 
 
 def _reason(diagnosis: LaunchDiagnosis, *prefixes: str) -> str:
-    """The same, or that there is such a finding."""
+    """Reason why such findings are suppressed, or the one that agrees; "" without either."""
     agreeing = (f"agrees: {one.id}" for one in diagnosis.findings if one.id.startswith(prefixes))
     return _suppressed(diagnosis, prefixes) or next(agreeing, "")
 

@@ -39,7 +39,7 @@ SM = "sm__throughput" + SUFFIX
 MEMORY = "gpu__compute_memory_throughput" + SUFFIX
 """The busiest unit of the memory system."""
 BREAKDOWN = "breakdown:"
-"""In front of the name of a metric: the names of those whose maximum it is."""
+"""Prefix of a metric's name: the names of the metrics whose maximum it is."""
 
 
 SECTION_MARKS: Mapping[str, tuple[str, ...]] = {
@@ -86,7 +86,7 @@ class Unit:
 
 
 UNITS: Mapping[str, Unit] = {unit.id: unit for unit in listed("units.csv", Unit)}
-"""In the order in which the document of a diagnosis lists them."""
+"""Units in the order in which the document of a diagnosis lists them."""
 
 
 TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
@@ -94,7 +94,7 @@ TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallReason:
-    """What a state of a warp means, and what helps."""
+    """Meaning of a warp's state, and what helps."""
 
     name: str
     where: str
@@ -132,14 +132,14 @@ def warps_waiting(launch: ProfiledLaunch, reason: str) -> tuple[float, str] | No
 
 @dataclass(frozen=True, slots=True)
 class StallShares:
-    """How the time between two instructions of a warp splits."""
+    """Shares of the time between two instructions of a warp."""
 
     shares: Mapping[str, float]
     """Reason -> share from 0 to 1, with the states that can issue."""
     metrics: Mapping[str, str]
     """Reason -> the metric that it was computed from."""
     total: str
-    """What the metrics were divided by."""
+    """Name of the divisor of the metrics."""
     unknown: float = 0.0
     """Share that no reason of the report accounts for."""
     missing: tuple[str, ...] = ()
@@ -182,7 +182,7 @@ _SAMPLED = {"warpgroup_arrive": "gmma", "no_instructions": "no_instruction"}
 
 
 def _opcodes(launch: ProfiledLaunch) -> Mapping[str, Mapping[str, int]]:
-    """Where samples of each reason were taken, by the opcode of the instruction."""
+    """Samples of each reason, by the opcode of the instruction."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for sample in launch.info.samples:
         # ``WARPGROUP.DEPBAR.LE`` of ``@P0 WARPGROUP.DEPBAR.LE gsb0, 0x0``.
@@ -216,8 +216,8 @@ def term(value: CounterEvidence) -> str:
 
 
 def without(share: CounterEvidence) -> str:
-    """How much less is left without a share in percent; of the last percent, counts of different
-    passes show no more than that it is less."""
+    """Limit of the speedup without a share in percent; within the last percent, counts of
+    different passes are too inexact for a figure."""
     rest = 100 - share.value
     return "more than 100×" if rest < 1 else f"at most {100 / rest:.3g}×"
 
@@ -273,7 +273,7 @@ def utilisation(facts: Facts) -> dict[str, CounterEvidence]:
 
 
 def open_question(facts: Facts, unit: str) -> tuple[str, str] | None:
-    """What is missing where the counters of `unit` are known and its use is not, and the option of
+    """Missing counter where those of `unit` are known but its use is not, and the option of
     rocprofv3 that records it."""
     if unit != "dram" or facts.lacks("dram_read_bytes", "dram_write_bytes"):
         return None
@@ -310,7 +310,7 @@ TENSOR_LEAD = 10.0
 limit: it works for them."""
 
 SECTOR_BYTES = 32
-"""Of a sector, the part of a line that caches move."""
+"""Bytes of a sector, the part of a line that caches move."""
 
 SHORT_NS = 10_000
 """Duration below which starting the kernel is a large part of it."""
@@ -329,12 +329,12 @@ class Facts:
             ("compute unit", "workgroup", "Waves") if self.is_amd
             else ("multiprocessor", "block", "Warps")
         )  # fmt: skip
-        """What multiprocessors, blocks of threads and warps are called."""
+        """Vendor's names for multiprocessors, blocks of threads and warps."""
         self._known: dict[str, CounterEvidence | None] = {}
 
     @cached_property
     def kernel(self) -> KernelName:
-        """What its name shows."""
+        """Facts from the kernel's name."""
         return classify(self.launch.name)
 
     def metric(self, name: str) -> CounterEvidence | None:
@@ -363,7 +363,7 @@ class Facts:
         return CounterEvidence("sum", sum(one.value for one in found), found[0].unit, parts)
 
     def lacks(self, *concepts: str) -> tuple[str, ...]:
-        """Those of the concepts that the report does not have."""
+        """Concepts that the report does not have."""
         return tuple(name for name in concepts if self.get(name) is None)
 
     @cached_property
@@ -395,7 +395,7 @@ class Facts:
 
     @cached_property
     def work_checks(self) -> tuple[WorkCheck, ...]:
-        """What it did, next to the model of the work."""
+        """Comparison of counted work with the model of the work."""
         return tuple(check_work(self, self.work))
 
     def differing_work(
@@ -436,7 +436,7 @@ class Facts:
         return found
 
     def named(self, unit: Unit) -> str:
-        """What a unit is called."""
+        """Name of a unit."""
         return NAMES.get(unit.id, unit.name) if self.is_amd else unit.name
 
     def unit_flags(self, unit: Unit) -> str:
@@ -531,7 +531,7 @@ class Facts:
         return max(found, key=lambda one: one[1], default=None)
 
     def at_most(self, factor: float) -> str:
-        """How much faster a kernel becomes by `factor` at most, given how busy units are."""
+        """Upper limit of a kernel's speedup by `factor`, given how busy units are."""
         if self.nearest is None or self.nearest[1] <= 0:
             return f"at most {factor:.3g}×, until a unit is at its limit"
         name, value = self.nearest
@@ -549,8 +549,7 @@ class Facts:
 
     @cached_property
     def shared_percent(self) -> float | None:
-        """How busy shared memory keeps the data stage of L1, in percent; None where that is not
-        known."""
+        """Percent of the time that shared memory keeps L1's data stage busy; None where unknown."""
         shared = self.launch.value(
             "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_elapsed"
         )
@@ -562,8 +561,7 @@ class Facts:
 
     @cached_property
     def memory_use(self) -> CounterEvidence | None:
-        """How busy the busiest part of the memory system is, in percent; None where it is not
-        known."""
+        """Use of the busiest part of the memory system in percent; None where unknown."""
         units = ("l1", "l2", "dram", "lsu", "texture")
         found = [one for name in units if (one := self.utilisation.get(name)) is not None]
         whole = None if self.is_amd else self.metric(MEMORY)
@@ -571,7 +569,7 @@ class Facts:
 
     @cached_property
     def stalls(self) -> StallShares | None:
-        """What its warps waited for; None where the report does not have it."""
+        """Stalls of the warps; None where the report does not have them."""
         return amd_stall_shares(self) if self.is_amd else stall_shares(self.launch)
 
     def waits_for(self, *reasons: str) -> bool:

@@ -37,7 +37,7 @@ its limit."""
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What all rules say about a launch."""
+    """Judgements of all rules about a launch."""
 
     claims: Sequence[tuple[Rule, Claim]]
     dismissed: Sequence[Suppressed]
@@ -45,10 +45,10 @@ class _Judged:
 
 
 def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiagnosis:
-    """What bounds a launch.
+    """Diagnose what bounds a launch.
 
     Args:
-        work: what it computes; None: what its name shows of that.
+        work: the operation of the launch; None: as far as the kernel's name shows it.
     """
     facts = Facts(launch, work or work_in_name(launch.name))
     judged = _judge(facts)
@@ -124,8 +124,8 @@ def _gate(judged: _Judged, lead: Claim | None) -> Gate:
 
 
 def _open(judged: _Judged, lead: Claim | None) -> list[NotCounted]:
-    """What leaves the verdict open: limits that may be reached but were not counted, and without
-    any claim whatever was not counted."""
+    """Gaps that leave the verdict open: limits that may be reached but were not counted; without
+    any claim, whatever was not counted."""
     gate = _gate(judged, lead)
     if gate < Gate.ROOF:
         return []
@@ -187,7 +187,7 @@ def _others(
 
 
 def _void(limit: Claim | None, claim: Claim, rule: Rule) -> str:
-    """Why a limit makes a claim void; "" where it does not."""
+    """Reason why a limit makes a claim void; "" where it does not."""
     if limit is None or not limit.voids:
         return ""
     if rule.gate in limit.voids:
@@ -242,7 +242,7 @@ def _no_verdict(
 
 
 def _remedy(facts: Facts) -> str:
-    """How to get what is missing."""
+    """Way to get the missing counters."""
     if facts.is_amd:
         return "Collect what is missing: gemmetry counters collect distributes it over passes."
     if facts.launch.table.sections:
@@ -274,7 +274,7 @@ def _flags(text: str) -> list[str]:
 
 
 def _kind_of(cause: Claim) -> str:
-    """How sure a cause is, as the beginning of a sentence."""
+    """Confidence in a cause, as the beginning of a sentence."""
     return "The cause" if cause.confidence is HIGH else "A probable cause"
 
 
@@ -295,7 +295,7 @@ def roof_claim(
     facts: Facts, unit: Unit, value: CounterEvidence, confidence: Confidence, *,
     voids: frozenset[Gate] = frozenset(), agrees: frozenset[str] = frozenset(), doubt: str = "",
 ) -> Claim:  # fmt: skip
-    """That `unit` is busy for `value` percent of the launch; `doubt` speaks against it."""
+    """Claim that `unit` is busy for `value` percent of the launch; `doubt` speaks against it."""
     name, verdict, is_known = facts.named(unit), unit.verdict, True
     if unit.id == "l1":
         verdict, name, is_known = _of_l1(facts, value)

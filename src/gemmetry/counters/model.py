@@ -1,7 +1,6 @@
-"""What a diagnosis consists of: a verdict, findings, what they void, and the check of the work.
+"""Parts of a diagnosis: a verdict, findings, what they void, and the check of the work.
 
-Rules are functions declared by :func:`rule` in the files of
-:mod:`gemmetry.counters.rules`, which are found by their being there.
+Rules are functions declared by :func:`rule` in any file of :mod:`gemmetry.counters.rules`.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class Gate(IntEnum):
     NEAR_ROOF = 4
     """Whether a unit comes close to its limit."""
     LATENCY = 5
-    """What warps wait for, where no unit is near its limit."""
+    """Gate of the warps' waits, where no unit is near its limit."""
     COST = 6
     """GemmWork that could be saved: it explains a limit, or is listed after the verdict."""
 
 
 class Confidence(StrEnum):
-    """How sure a finding is; only ``high`` and ``medium`` count as confident."""
+    """Confidence in a finding; only ``high`` and ``medium`` count as confident."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -81,7 +80,7 @@ class CounterEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a rule says about a launch, before the gates are compared."""
+    """Statement of a rule about a launch, before the gates are compared."""
 
     id: str
     claim: str
@@ -91,10 +90,10 @@ class Claim:
     of a gate."""
     confidence: Confidence = Confidence.MEDIUM
     against: str = ""
-    """What speaks against it."""
+    """Evidence against the claim."""
     remedy: str = ""
     ceiling: str = ""
-    """What can be gained at most."""
+    """Largest possible gain."""
     voids: frozenset[Gate] = frozenset()
     """Gates whose findings mean nothing if this is the verdict."""
     because: str = ""
@@ -124,7 +123,7 @@ class NotCounted:
     """A rule that could not be applied."""
 
     missing: str
-    """What is missing, as the subject of a sentence."""
+    """Missing counter, as the subject of a sentence."""
     collect: str
     """The options of the profiler that collect it."""
 
@@ -151,7 +150,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LaunchVerdict:
-    """What bounds the kernel."""
+    """Limit of the kernel, as diagnosed."""
 
     id: str
     claim: str
@@ -164,7 +163,7 @@ class WorkCheck:
 
     quantity: str
     measured: float | None
-    """In operations or bytes; None where it was not counted."""
+    """Measured operations or bytes; None where they were not counted."""
     expected: float | None
     verdict: str
     """``ok``, ``skipped``, or what explains the difference; see ``docs/diagnosis.md``."""
@@ -186,12 +185,12 @@ class LaunchDiagnosis:
 
 
 Judge = Callable[["Facts"], Iterable[Judgement]]
-"""What a rule says about a launch; nothing where it finds nothing."""
+"""Function from facts to a rule's judgements; none where it finds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one kind of limit is recognised."""
+    """Recognition of one kind of limit."""
 
     gate: Gate
     verdicts: Mapping[str, str]
@@ -201,7 +200,7 @@ class Rule:
     threshold: str
     threshold_source: str
     judge: Judge
-    """Its name and docstring are those of the rule."""
+    """Judge with the rule's name and docstring."""
 
 
 def rule(

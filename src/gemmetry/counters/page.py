@@ -224,14 +224,14 @@ _LEVELS = {
 """Level of memory -> the places in the palette of its first slope and of all others, and their dash
 as plotly calls it."""
 _CEILINGS = {"datasheet": "solid", "at its clock": "dot"}
-"""What a peak of arithmetic is called, and its dash."""
+"""Name of a peak of arithmetic, and its dash."""
 INK = -1
 """Stands for the colour of the text in the place of one of the palette."""
 _GREY = 7
 """Place in the palette of ceilings after the first of their kind, which has the text's colour."""
 _SYMBOLS = ("circle", "diamond-open", "square-open", "x")
 _MARGIN = 4.0
-"""How many times beyond the points and ridges the horizontal axis reaches."""
+"""Factor by which the horizontal axis reaches beyond the points and ridges."""
 
 
 class Side(NamedTuple):
@@ -250,7 +250,7 @@ class Roof:
     name: str
     value: float
     labels: list[str]
-    """Of the launches below it."""
+    """Labels of the launches below the heading."""
     level: str | None = None
     """One of :data:`_LEVELS`; None: a ceiling."""
     tint: int = INK
@@ -359,7 +359,7 @@ def _finish(roofs: Sequence[Roof], places: list[float], labels: Sequence[str]) -
 
 
 def _ridge(slope: Roof, roofs: Sequence[Roof]) -> float | None:
-    """Where a slope meets the highest ceiling of its launches; None of a ceiling, or without."""
+    """Ridge where a slope meets the highest ceiling of its launches; None without one.""" ""
     if slope.level is None:
         return None
     tops = [one.value for one in roofs
@@ -385,7 +385,7 @@ def _line(roof: Roof) -> dict[str, Any]:
 
 _DASHES = {"solid": "-", "dash": "--", "dashdot": "-.", "dot": ":"}
 _MARKERS = {"circle": "o", "diamond-open": "D", "square-open": "s", "x": "x"}
-"""What plotly's names are in matplotlib."""
+"""Markers of plotly -> those of matplotlib."""
 _INK, _GRID = "#222222", "#e6e6e6"
 _HEIGHT = 3.6
 _TITLE_CHARACTERS = 90

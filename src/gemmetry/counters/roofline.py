@@ -38,12 +38,12 @@ class RoofLevel:
     intensity: float | None
     """Operations per byte of this level; None where operations were not counted."""
     source: str
-    """Where the peak comes from; "" where it is not known."""
+    """Source of the peak; "" where unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRoofline:
-    """Where a launch is, and the roofs above it. Rates are per second."""
+    """Position of a launch, and the roofs above it. Rates are per second."""
 
     path: str | None
     """The format and unit of its operations, such as ``bf16`` or ``vector fp32``."""
@@ -55,7 +55,7 @@ class LaunchRoofline:
     clock_hz: float | None
     levels: tuple[RoofLevel, ...]
     source: str
-    """Where the peaks of arithmetic come from."""
+    """Source of the peaks of arithmetic."""
 
     @property
     def attainable(self) -> float | None:

@@ -1,6 +1,6 @@
-"""What a terminal shows of a diagnosis of hardware counters, at most 80 columns wide.
+"""Text of a diagnosis of hardware counters for a terminal, at most 80 columns wide.
 
-What a terminal shows of a comparison of hardware counters, at most 80 columns wide.
+Text of a comparison of hardware counters for a terminal, at most 80 columns wide.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DiagnosedLaunch:
     diagnosis: LaunchDiagnosis
     count: int = 1
     grid: str = ""
-    """Of :func:`grid_text`."""
+    """Text of :func:`grid_text`."""
     roofline: LaunchRoofline | None = None
     stalls: StallShares | None = None
     checklists: SideBySide | None = None
@@ -93,7 +93,7 @@ def print_brief(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
 
 
 def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
-    """At most eleven lines of `width` columns."""
+    """Summary in at most eleven lines of `width` columns."""
     found, verdict = launch.diagnosis, launch.diagnosis.verdict
     lines = [
         Text(_name(found.kernel, width), "bold"),
@@ -117,7 +117,7 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
 
 
 def _two_lines(text: str, width: int) -> list[str]:
-    """As much of `text` as fits, in whole sentences or words."""
+    """As many whole sentences or words of `text` as fit."""
     first, *rest = wrap(printable(text), width) or [""]
     return [first, fitted(" ".join(rest), width)] if rest else [first]
 
@@ -159,7 +159,7 @@ class _Line(NamedTuple):
 
 
 def _lines(launch: DiagnosedLaunch) -> Iterator[_Line]:
-    """What follows the verdict: the work, findings, what is suppressed, the roofline, and the
+    """Lines after the verdict: the work, findings, what is suppressed, the roofline, and the
     checklists."""
     found = launch.diagnosis
     yield from _section("work", ((_work(check), "") for check in found.work_check))
@@ -227,7 +227,7 @@ def finding_parts(finding: Finding) -> list[tuple[str, str]]:
 
 
 def measured_text(item: ChecklistItem) -> str:
-    """What was measured, with its unit; "" where the report lacks it."""
+    """Measured value with its unit; "" where the report lacks it."""
     return "" if item.measured is None else f"{item.measured:.3g} {item.unit}".strip()
 
 
@@ -260,7 +260,7 @@ def operations_text(count: float) -> str:
 
 
 def evidence_text(evidence: CounterEvidence) -> str:
-    """A number with its unit, after the metric that it comes from."""
+    """Name of the metric, then its number with the unit."""
     plain = evidence.value == int(evidence.value) and abs(evidence.value) < 1e9
     value = f"{evidence.value:,.0f}" if plain else f"{evidence.value:.4g}"
     text = f"{evidence.metric} = {value} {evidence.unit}".rstrip()

@@ -1,14 +1,13 @@
-"""Sets of counters: what is collected together.
+"""Sets of counters that are collected together.
 
-What is to be collected, of which kernels of which command.
+Requests: counters, kernels and the command to profile.
 
 The command lines of Nsight Compute.
 
-Why a profiler collected nothing.
+Reasons why a profiler collected nothing.
 
-What counts is the exit status, the files that exist, and what this machine allows. Wording of the
-profiler is used in addition, as it changes from version to version; without it the message is more
-general, and still names the log.
+The exit status, existing files and this machine's permissions decide. The profiler's wording
+changes between versions and only makes the message more specific; any message names the log.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ ToolName = Literal["ncu", "rocprofv3"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectRequest:
-    """What to collect.
+    """Counters to collect, and how.
 
     Attributes:
         command: the application and its arguments.
@@ -157,7 +156,7 @@ class CollectRequest:
         nvtx: names or expressions of NVTX ranges; launches in one of them are profiled.
         clock_control: ``none`` leaves the clocks alone, ``base`` fixes them while counting.
         cache_control: ``all`` empties caches before each pass, ``none`` does not.
-        replay_mode: what is run again for each pass.
+        replay_mode: scope of the replay for each pass.
         target_processes: ``all``: also those that the application starts; ``application-only``.
         records_ranges: record the NVTX ranges of each launch, also where none is chosen by them.
         from_start: profile from the beginning; otherwise the application starts and stops the
@@ -185,21 +184,21 @@ class CollectFiles(NamedTuple):
     """The files of one collection, which share a stem."""
 
     report: Path
-    """What ncu writes."""
+    """Report of ncu."""
     table: Path
     """The report's raw page, which can be read without NVIDIA's software."""
     description: Path
-    """How it was collected, as JSON."""
+    """Description of the collection, as JSON."""
     application_log: Path
     """Output of the application."""
     profiler_log: Path
     """Output of the profiler."""
     passes: Path
-    """What rocprofv3 reads: the counters of each pass."""
+    """Input of rocprofv3: the counters of each pass."""
 
     @classmethod
     def at(cls, output: Path) -> CollectFiles:
-        """Those of ``x.ncu-rep``, or those in a folder."""
+        """Files of ``x.ncu-rep``, or those in a folder."""
         is_report = output.suffix == ".ncu-rep"
         stem = output.with_suffix("") if is_report else output / "counters"
         ends = (".ncu-rep", ".csv", ".json", ".application.log", ".profiler.log", ".rocprofv3.yaml")
@@ -207,13 +206,13 @@ class CollectFiles(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
+        """Folder of the files."""
         return self.report.parent
 
 
 @dataclass(frozen=True, slots=True)
 class RocprofPlan:
-    """How rocprofv3 is started: it runs the application once per pass."""
+    """Command line of rocprofv3, which runs the application once per pass."""
 
     jobs: tuple[dict[str, Any], ...]
 
@@ -234,11 +233,11 @@ class Collection:
     """The whole command line."""
     chip: str | None
     architecture: str = ""
-    """Of the GPU; "" if it is not known."""
+    """Architecture of the GPU; "" if unknown."""
     notes: tuple[str, ...] = ()
-    """What its user should know, one sentence each."""
+    """Notes for the user, one sentence each."""
     input: RocprofPlan | None = None
-    """What rocprofv3 reads."""
+    """Input of rocprofv3."""
 
 
 NOT_NCCL = (
@@ -358,14 +357,14 @@ class ProfilerEnd:
 
     @property
     def log(self) -> str:
-        """What the profiler printed: in its own file, or marked among the application's output."""
+        """Output of the profiler: its own file, or marked lines of the application's output."""
         files = self.collection.files
         marked = _MARKED.findall(log_tail(files.application_log))
         return "\n".join((log_tail(files.profiler_log), *marked))
 
 
 def failure_of(attempt: ProfilerEnd) -> GemmetryError | None:
-    """Why the attempt failed; None if it did not."""
+    """Reason why the attempt failed; None if it did not."""
     if attempt.has_result and attempt.status == 0:
         return None
     return next(_causes(attempt))
@@ -390,7 +389,7 @@ def _causes(attempt: ProfilerEnd) -> Iterator[GemmetryError]:
 
 
 def _refusals(attempt: ProfilerEnd, log: str) -> Iterator[GemmetryError]:
-    """Why the machine or the profiler itself refuses to collect."""
+    """Reasons why the machine or the profiler refuses to collect."""
     profiler, root = attempt.collection.profiler, attempt.root
     architecture, is_ncu = attempt.collection.architecture, profiler.name == "ncu"
     if not is_ncu and can_use_kfd(root) is False:

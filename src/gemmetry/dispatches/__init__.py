@@ -1,3 +1,3 @@
-"""What the records of experiments show: fastest dispatches, comparisons, marks, their reports."""
+"""Analysis of experiment records: fastest dispatches, comparisons, marks, their reports."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Which marks distinguish a measurement from its neighbours, and which describe the whole run.
+"""Marks that distinguish a measurement from its neighbours, and marks that describe the whole run.
 
 A mark that nearly every row of a run carries describes the machine and not the row. Records keep
 all of their marks; this module decides which of them a report shows in the row and which it states
 once.
 
-Best dispatches, and how fast providers are relative to one of them.
+Best dispatches, and speeds of providers relative to one of them.
 
 The evidence for a verdict about two measured dispatches, and the verdicts on several pairs
 together.
@@ -35,8 +35,7 @@ from gemmetry.statistics.comparison import (
 from gemmetry.statistics.intervals import half_width, quantile
 
 LEAST_ROWS = 4
-"""Least number of measured rows of a device that are compared with each other: with fewer rows
-nothing is usual."""
+"""Fewest measured rows of a device to compare with each other: fewer show no typical value."""
 
 COMMON_SHARE = 0.5
 """A kind of mark on more than this share of a device's measured rows describes the state of the
@@ -54,9 +53,9 @@ PART_SHARE = 0.25
 """A smaller share lies above the upper quartile, by which readings are judged, in any case."""
 
 FENCE = 1.5
-"""A reading above the upper quartile by more than this many interquartile ranges stands out (Tukey,
-"Exploratory Data Analysis", 1977): a quarter of the rows may be arbitrarily bad without moving this
-limit."""
+"""Interquartile ranges above the upper quartile beyond which a reading is an outlier (Tukey,
+"Exploratory Data Analysis", 1977): arbitrarily bad readings in a quarter of the rows do not move
+this limit."""
 
 LEAST_RATIO = 2.0
 """It must also be this many times the median, because the quartiles of a steady run are so close
@@ -97,7 +96,7 @@ rows have wide intervals, no limit would separate the widest."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What most measurements of one device have in common."""
+    """Marks that most measurements of one device have in common."""
 
     measured: int
     common: Mapping[str, int]
@@ -361,15 +360,16 @@ temperature (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obvi
 ASPLOS 2009, report layout effects of that order and above)."""
 
 INTERLEAVED_GPU = 0.005
-"""The same between dispatches of a GPU that were sampled in turns, which differ only in the
-addresses of their buffers (docs/measurement.md, "Proof")."""
+"""Threshold between interleaved dispatches of a GPU, which differ only in the addresses of their
+buffers (docs/measurement.md, "Proof")."""
 
 ADDRESSES_NS = 60.0
 """The least such difference in ns: the addresses of small matrices make a launch of 6 µs up to 51
 ns slower, equally in every round (40 pairs of equal dispatches of 1024³ in bf16 on an H200)."""
 
 INTERLEAVED_CPU = 0.02
-"""The same on a CPU, where addresses decide which data share a cache set."""
+"""Threshold between interleaved dispatches of a CPU: addresses decide which data share a cache
+set."""
 
 _DEVICE_METHODS = {"graph", "events"}
 _GAP_OF_EVENTS_NS = 2_000.0
@@ -390,7 +390,7 @@ class ComparisonEvidence:
     before: Record
     after: Record
     rounds: tuple[Rounds, Rounds] | None
-    """By turn; None where rounds are not known, or are not used (a simulated device does not
+    """Rounds by turn; None where rounds are not known, or are not used (a simulated device does not
     drift)."""
     samples: tuple[Sequence[float], Sequence[float]]
     relevant: float

@@ -54,9 +54,9 @@ class Change:
     """Ratio of the candidate to the first experiment, by rounds where they are known; None where a
     side has no samples."""
     evidence: ComparisonEvidence | None = field(default=None, repr=False, compare=False)
-    """What the comparison rests on."""
+    """Evidence of the comparison."""
     note: str = ""
-    """Why there is no comparison, or what weakens it."""
+    """Reason why there is no comparison, or what weakens it."""
     is_regression: bool = False
 
     @property

@@ -240,7 +240,7 @@ def _print_summary(
 
 
 def _regressions(found: Sequence[Change]) -> str:
-    """How many regressed, and by which criterion, after the sign that follows their verdicts."""
+    """Number of regressions and the criterion, after the sign that follows their verdicts."""
     slower = [change.comparison for change in found if change.comparison is not None]
     reasons = [f"slower by more than {_relevant(slower)}"] if slower else []
     reasons += ["no longer ok"] if len(slower) < len(found) else []
@@ -280,7 +280,7 @@ def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
 
 
 def how_judged(candidate: CandidateComparison, confidence: float) -> str:
-    """How the verdicts were reached, in one sentence; "" if nothing was tested."""
+    """Method of the verdicts in one sentence; "" if nothing was tested."""
     found = [change.comparison for change in candidate.changes if change.comparison is not None]
     tested = [comparison for comparison in found if comparison.interval is not None]
     if not tested:
@@ -348,7 +348,8 @@ def _change_document(change: Change) -> dict[str, Any]:
 
 
 def _brief_document(comparison: ExperimentComparison) -> dict[str, Any]:
-    """The comparison with verdicts counted, and changes worst first, of which only what decides."""
+    """The comparison with counts of verdicts, and the decisive fields of the changes, the worst
+    first."""
     found = comparison_document(comparison)
     for candidate, shown in zip(comparison.candidates, found["candidates"], strict=True):
         shown["verdicts"] = dict(Counter(change.verdict for change in candidate.changes))

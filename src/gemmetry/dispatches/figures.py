@@ -501,7 +501,7 @@ class _Painter:
         self, axes: Any, rows: Sequence[Sequence[float | None]],
         inks: Sequence[Sequence[str | None]], form: str, *, bar: Mapping[str, Any], **how: Any,
     ) -> None:  # fmt: skip
-        """Draw a map of cells with its scale `bar`. Where there is room, each has its number, dark
+        """Draw a heat map with its colour bar. Where there is room, each cell has its number, dark
         on light colours and light on dark ones."""
         values = [[math.nan if value is None else value for value in row] for row in rows]
         image = axes.imshow(values, aspect="auto", cmap=self._scale, **how)

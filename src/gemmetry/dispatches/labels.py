@@ -77,7 +77,7 @@ def difference_legend(differences: Iterable[Difference]) -> list[tuple[str, str]
 
 
 def failed_checks(verdict: Verdict) -> dict[str, str]:
-    """Checks that failed -> why, without the one that the verdict's reason gives."""
+    """Failed checks -> reason, without the check that the verdict's reason names."""
     return {
         check: printable(text.partition(": ")[2])
         for check, text in verdict.checks.items()
@@ -150,8 +150,8 @@ def modifiers_label(signature: Signature) -> str:
 
 
 def operation_label(operation: Operation) -> str:
-    """What distinguishes an operation from others of the same dtypes: its kind unless it is a plain
-    product, its shape, its layouts unless row-major, and its modifiers."""
+    """Label that distinguishes operations of the same dtypes: kind unless it is a plain product,
+    shape, layouts unless row-major, and modifiers."""
     s = operation.signature
     lead = {OperationKind.BATCH_MATMUL: "batch", OperationKind.CONV2D: "conv"}.get(s.kind, "")
     layouts = "" if s.layout_pair in ("tt", "nhwc_hwcf") else s.layout_pair
@@ -229,7 +229,7 @@ def shorten_configurations(
 
 
 def _shared_ends(names: list[list[str]]) -> tuple[int, int]:
-    """How many tokens all names share at the front and at the end; each name keeps at least one."""
+    """Numbers of tokens that all names share at either end; each name keeps at least one."""
     if len(names) == 1:
         return (2, 0) if names[0][:2] == ["tile", "config"] and len(names[0]) > 2 else (0, 0)
     shortest = min(map(len, names))
@@ -238,7 +238,7 @@ def _shared_ends(names: list[list[str]]) -> tuple[int, int]:
 
 
 def _alike(names: Iterable[Sequence[str]]) -> int:
-    """How many tokens the names begin with alike."""
+    """Number of leading tokens that the names share."""
     return sum(1 for _ in takewhile(lambda found: len(set(found)) == 1, zip(*names, strict=True)))
 
 
@@ -282,7 +282,7 @@ class Overview:
 
     @property
     def run_states(self) -> list[str]:
-        """What is missing, and what the rows of each device have in common."""
+        """Missing data, and what the rows of each device have in common."""
         return run_state_lines(self.marks, self.results.remarks)
 
     @cached_property
@@ -292,7 +292,7 @@ class Overview:
 
     @property
     def less_trustworthy(self) -> str:
-        """How many rows have marks of their own, and of which kinds; "" if none has."""
+        """Number of rows with marks of their own, and their kinds; "" if none has."""
         if not self.kinds:
             return ""
         count = sum(bool(self.marks.of(record)) for record in self.results.records)

@@ -51,7 +51,7 @@ class LadderStep:
     adds: str
     provider: str
     key: str
-    """What the names of its configurations begin with, before the first ``_``."""
+    """Prefix of the names of the rung's configurations, before the first ``_``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class LadderPhase:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times as fast one dispatch is as another."""
+    """Speedup of one dispatch over another."""
 
     over: str
-    """What it is compared with."""
+    """Name of the baseline."""
     ratio: float
     interval: Interval | None
     """All intervals of a ladder hold together with the same confidence; None: too little was
@@ -108,7 +108,7 @@ class Rung:
 
 
 class Expectation(StrEnum):
-    """How a measured gain compares with an expected range."""
+    """Comparison of a measured gain with an expected range."""
 
     MORE = "more"
     AS_EXPECTED = "as expected"
@@ -144,7 +144,7 @@ class Ladder:
     """All rungs on all problems."""
 
     rungs: tuple[Rung, ...]
-    """By problem in the order of the results, and by number."""
+    """Rungs by problem in the order of the results, and by number."""
     libraries: dict[str, Record]
     """Operation -> the vendor library's fastest dispatch."""
     bests: dict[str, Record]
@@ -255,7 +255,7 @@ SIZES = (256, 2048, 4096, 8192)
 and measured, so that the slow rungs run on the smallest size only."""
 FORMATS = (BF16.name, F16.name)
 CONFIGURATIONS = 2
-"""How many configurations of a rung are measured by default, the most promising ones."""
+"""Default number of measured configurations of a rung, the most promising ones."""
 
 _SMALL = 512
 """Up to this size the slow rungs run, and the first one that is not slow, so that its gain is
@@ -270,8 +270,8 @@ _WIDTH = 0.01
 (``benchmarks/round_spread.py``)."""
 
 _SAMPLES = 20
-"""At least so many of each dispatch, however long a launch takes: the sign test on pairs of rounds,
-corrected for some fifty comparisons, needs eleven (2 / 2¹¹ < 5 % / 50)."""
+"""Minimum number of samples of each dispatch, however long a launch takes. The sign test on pairs
+of rounds, corrected for some fifty comparisons, needs eleven (2 / 2¹¹ < 5 % / 50)."""
 
 PHASES = (
     LadderPhase("warps in parallel", 0, 2, (100.0, 200.0)),

@@ -149,7 +149,7 @@ SIZES = {"m": "problem_m", "n": "problem_n", "k": "problem_k", "b": "problem_b"}
 """Short names of sizes -> keys of a spec."""
 
 _KERNEL_MODULE_PREFIX = "gemmetry_user_kernel_"
-"""Modules that the provider `user` imports kernels as, in this process and in workers."""
+"""Prefix of modules of kernels that the provider `user` imports, here and in workers."""
 
 _RUN_ARGUMENTS = ("experiment", "listener", "fresh")
 

@@ -46,7 +46,7 @@ class Prepared:
     plan: Plan
     experiment: Path
     notes: tuple[str, ...]
-    """What was chosen or left out, one sentence each."""
+    """Choices and omissions, one sentence each."""
 
 
 def generated_folder(spec: ProfileSpec) -> Path | None:

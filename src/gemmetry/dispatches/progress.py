@@ -79,7 +79,7 @@ class LiveLines:
         self._doing, self._since = printable(doing), time.monotonic()
 
     def _lasting(self, now: float) -> str:
-        """What is being done, and for how long if that is more than a moment."""
+        """Current activity, with its duration if it has lasted more than a moment."""
         seconds = now - self._since
         return self._doing if seconds < 2 else f"{self._doing}, for {seconds:.0f} s"
 
@@ -116,7 +116,7 @@ class CountProgress(LiveLines):
         self._done = done
 
     def __call__(self, done: int, total: int, current: str = "") -> None:
-        """`done` of `total` items are done, the latest of which is `current`."""
+        """Show that `done` of `total` items are done, the latest of which is `current`."""
         self._current = printable(current)
         self._begin(f"{total - done} of {total} are left")
         self._progress.update(self._task, total=total, completed=done)
@@ -203,7 +203,7 @@ class ProgressListener(LiveLines):
             self._start_live(self._render)
 
     def _status(self) -> str:
-        """The latest stage, and what is being done for longer than a moment."""
+        """The latest stage, and any activity that lasts longer than a moment."""
         now = time.monotonic()
         self._progress.update(self._task, left=self._left(now))
         if not self._doing or now - self._since < 2:

@@ -527,7 +527,7 @@ def to_workbook(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
 
 
 def columns_table() -> Table:
-    """What the columns of records mean."""
+    """Meanings of the columns of records."""
     columns = tuple(map(Column, ("column", "unit", "better", "meaning")))
     return Table("columns", columns, [(c.name, c.unit, str(c.direction), c.description)
                                       for c in COLUMNS])  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is known about why a dispatch is as fast as it is, in one line.
+"""Known reasons for the speed of a dispatch, in one line.
 
 The lines of machine code that show what a kernel's inner loop does.
 
@@ -76,7 +76,7 @@ def _instruction(name: str) -> str:
 EXCERPT_LINES = 20
 
 _PLAIN_PRODUCT = "fma"
-"""What to look for if no matrix instruction was found: a part of the mnemonics of PTX
+"""Instruction to look for if no matrix instruction was found: a part of the mnemonics of PTX
 (``fma.rn``), AMD (``v_fma_f32``) and x86 (``vfmadd``)."""
 
 
@@ -96,7 +96,7 @@ def machine_code_excerpt(text: str, instruction: str | None) -> tuple[int, list[
         word = _PLAIN_PRODUCT
     lines = text.splitlines()
     before = [0, *accumulate(word in line for line in lines)]
-    """How often it occurs before each line."""
+    """Number of occurrences before each line."""
     if not before[-1]:
         return 0, []
     places = range(max(1, len(lines) - EXCERPT_LINES + 1))
@@ -237,8 +237,7 @@ def _operation_facts(record: Record) -> list[tuple[str, str]]:
 
 
 def _verdict_facts(record: Record) -> list[tuple[str, str]]:
-    """What the verdict rests on, with one row for all checks that passed, and one for each of the
-    others."""
+    """Evidence of the verdict: one row for all passed checks, and one for each other check."""
     verdict, first_bad = record.verdict, record.verdict.first_bad or ""
     passed = [name for name, text in verdict.checks.items() if text == "passed"]
     others = [(f"check {name}", text) for name, text in verdict.checks.items() if text != "passed"]

@@ -1,3 +1,3 @@
-"""What the five documents' own scripts wrote, to the column."""
+"""Files of the five documents' own scripts, with the same columns."""
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class MissingArgumentError(Exception):
 
 
 class Amounts(NamedTuple):
-    """What a call computes and moves."""
+    """Work and traffic of a call."""
 
     parameters: tuple[tuple[str, Any], ...]
     flops: int
@@ -212,10 +212,10 @@ _PLACES = {
 
 
 def attention(call: Call, *, backward: bool = False) -> Amounts:
-    """Two products, of which half are computed where the mask is causal.
+    """Work of attention: two products, halved by a causal mask.
 
-    Backward, four products, or five where the scores are recomputed (`flash_impl`); where several
-    heads of Q share one of K and V, their gradients are summed.
+    Backward has four products, or five where the scores are recomputed (`flash_impl`); where
+    several heads of Q share one of K and V, their gradients are summed.
     """
     places = _PLACES[call.name]
     shapes = [call.shape(places.query + place) for place in range(3)]
@@ -262,7 +262,7 @@ class _NormalizationPlaces(NamedTuple):
     training: int | None = None
     """Whether mean and variance are computed; None: they always are."""
     wanted: int | None = None
-    """Which gradients are requested."""
+    """Argument with the flags of the requested gradients."""
     gradients: int = 3
     is_backward: bool = False
     by_mean_square: bool = False

@@ -84,7 +84,7 @@ class Launchers:
 
     @property
     def counted(self) -> Int64:
-        """Those of the operator sheets, which launched more than communication."""
+        """Operators on the operator sheets: they launched more than communication."""
         return np.flatnonzero(self.computes)
 
 
@@ -159,7 +159,7 @@ def _past_marks(trace: Trace) -> Int64:
 
 
 def _outermost(trace: Trace, operator: Int64, whole: Callable[[str], bool]) -> Int64:
-    """From each of `operator` outwards to the last one that is `whole`; itself where none is."""
+    """Outermost ancestor of each of `operator` that is `whole`; `operator` itself where none is."""
     is_whole = np.array([whole(name) for name in trace.rows.names], bool)
     result = operator.copy()
     row = np.flatnonzero(operator != NONE)
@@ -173,7 +173,7 @@ def _outermost(trace: Trace, operator: Int64, whole: Callable[[str], bool]) -> I
 def _outwards(
     launches: JoinedLaunches, row: Int64, at: Int64, wanted: Bools
 ) -> Iterator[tuple[Int64, Int64]]:
-    """From the operators `at` of `row` outwards: the rows and operators that are `wanted`."""
+    """Rows and operators that are `wanted`, from the operators `at` of `row` outwards."""
     while len(row):
         chosen = wanted[at]
         yield row[chosen], at[chosen]
@@ -229,7 +229,7 @@ _BY_OPERATOR = tuple(
 
 
 def operator_category(operator: str, kernel: str, *, kernel_is_gemm: bool = False) -> str:
-    """What an operator does, in the words of TraceLens' ``op category``.
+    """Category of an operator, in the words of TraceLens' ``op category``.
 
     Args:
         kernel: name of the first kernel that it launched; used where the operator's name is not
@@ -273,11 +273,11 @@ def _categories(
 
 
 MOST_NAME_CHARACTERS = 4096
-"""Most characters of one kernel in a list of kernels."""
+"""Maximum length of a kernel's name in a list of kernels."""
 
 
 _MOST_CHARACTERS = 32_000
-"""Most characters of a list: a cell holds 32767 (Excel's published limits), and a truncated literal
+"""Maximum length of a list: a cell holds 32767 (Excel's published limits), and a truncated literal
 cannot be parsed."""
 
 
@@ -364,7 +364,7 @@ def _shortened(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _literal(entries: list[dict[str, Any]]) -> str:
-    """As many of the first entries as fit into a cell."""
+    """Literal with as many of the first entries as fit into a cell."""
     texts: list[str] = []
     left = _MOST_CHARACTERS
     for entry in entries:

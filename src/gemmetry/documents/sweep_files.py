@@ -1,5 +1,5 @@
-"""What the files of a sweep's analysis are made from: its points, read from traces or from
-TraceLens' workbooks, and the tables of collectives, times and varying GEMMs.
+"""Data of the files of a sweep's analysis: points, read from traces or from TraceLens' workbooks,
+and the tables of collectives, times and varying GEMMs.
 
 Tables begin with the columns of the scripts of the sweep analysis document, and have ours after
 them. Unlike there, a row is a kernel with a shape, so that all its times are of the same problem.
@@ -45,7 +45,7 @@ Timeline = Mapping[str, tuple[float, float]]
 
 
 class TracedGemm(NamedTuple):
-    """What only a trace shows of a GEMM: each of its instances."""
+    """Every instance of a GEMM, which only a trace shows."""
 
     facts: RankFacts
     statistics: GemmStatistics
@@ -62,7 +62,8 @@ class RankGemm:
     median_us: float
     max_us: float
     durations_us: Floats
-    """Of all instances from a trace; from a workbook the shortest, the median and the longest."""
+    """Durations of all instances of a trace; of a workbook the shortest, the median and the
+    longest."""
     row: Mapping[str, Any] = field(default_factory=dict)
     """The row of the sheet ``GEMM`` of the operator that launched it; {} where there is none."""
     traced: TracedGemm | None = None
@@ -82,11 +83,11 @@ class ProductPoint:
     repeat: int | None
     """Number of the repeat; None in a sweep without repeats."""
     outcome: str = "ok"
-    """Like :attr:`~gemmetry.sweeps.folder.Point.outcome`."""
+    """Outcome as in :attr:`~gemmetry.sweeps.folder.Point.outcome`."""
     reason: str = ""
     gemms: tuple[RankGemm, ...] = ()
     timelines: Mapping[int | None, Timeline] = field(default_factory=dict)
-    """By rank, where the rank did work on a GPU."""
+    """Timelines by rank, of ranks that did work on a GPU."""
 
     @property
     def thread_config(self) -> str:
@@ -140,7 +141,7 @@ class ProductSweep:
     is_traced: bool
     """Whether it was read from traces; workbooks do not show single instances."""
     problems: Sequence[str] = ()
-    """What could not be read."""
+    """Files that could not be read."""
 
 
 def comparable_gemms(point: ProductPoint) -> list[RankGemm]:
@@ -261,7 +262,7 @@ def operation_size(megabytes: float | None) -> str:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[float, str, str]:
-    """What distinguishes an operation; those of unknown size come last."""
+    """Key of an operation for sorting; those of unknown size come last."""
     size = row.get(_SIZE)
     return math.inf if size is None else size, str(row.get(_OPERATION)), str(row.get("dtype"))
 
@@ -389,7 +390,7 @@ _Instances = tuple[RankGemm, Bools]
 
 
 def sweep_samples(points: Sequence[ProductPoint]) -> SweepSamples:
-    """Of all points; it has no ranks where no GEMM was recorded."""
+    """Samples of all points; without ranks where no GEMM was recorded."""
     of_points = [
         (point, [(gemm, _overlapped(gemm)) for gemm in comparable_gemms(point)]) for point in points
     ]
@@ -465,7 +466,7 @@ def timeline_tables(points: Sequence[ProductPoint], *, geometric: bool = False) 
     times are empty cells.
 
     Args:
-        geometric: geometric means over the ranks. The mean of times of which one is 0 is 0.
+        geometric: geometric means over the ranks; with a time of 0 the mean is 0.
     """
     mean = geometric_mean if geometric else fmean
     rows = [row for point in points for row in _rows(point, mean)]
@@ -536,7 +537,7 @@ def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 def product_sweep(analysis: SweepAnalysis) -> ProductSweep:
-    """The points of a sweep, those without traces included."""
+    """The points of a sweep, including those without traces."""
     has_repeats = analysis.sweep.repeats > 1
     points = [
         bare_point(
@@ -676,7 +677,7 @@ the extremes, or also the collectives next to the longest instance."""
 
 
 def varying_table(end: str, rows: Sequence[VaryingGemm]) -> Table:
-    """Which GEMMs vary by how much: one of :data:`VARYING`."""
+    """Table of varying GEMMs: one of :data:`VARYING`."""
     name, more = VARYING[end]
     keys = sorted({key for one in rows for key in one.gemm.row})
     operators = [Column(OPERATOR_PREFIX + key, _type(key, rows)) for key in keys]

@@ -35,9 +35,9 @@ _VIOLIN_SAMPLES = 1000
 """Quantiles that represent a group in a violin, whose outline costs time for each of them."""
 
 _MARGIN = 0.6
-"""How far the vertical axis reaches beyond the 5th and 95th percentiles, as a part of the range
-between them. Single instances may take a hundred times as long as all others, and would make the
-boxes flat; those outside are written at the edge."""
+"""Reach of the vertical axis beyond the 5th and 95th percentiles, as a share of their range. Single
+instances may take a hundred times as long as all others, and would make the boxes flat; those
+outside are written at the edge."""
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _UNIT = "time of an instance,\nmultiples of the GEMM's median"
@@ -58,10 +58,10 @@ class _Picture(NamedTuple):
 
     figure: Any
     axes: Any
-    """Those whose vertical axis has a label."""
+    """Axes whose vertical axis has a label."""
     title: str
     how: str
-    """What its marks mean."""
+    """Meaning of the marks."""
 
 
 class _Dimension(NamedTuple):

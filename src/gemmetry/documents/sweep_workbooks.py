@@ -2,7 +2,7 @@
 
 The sheet ``gpu_timeline`` of each rank's workbook has the times of its GPU, ``GEMM`` the kernels of
 each operator with their shortest, median and longest time, and ``nccl_summary_implicit_sync`` of
-each point's workbook the collectives. When single instances ran is in none of them.
+each point's workbook the collectives. None of them has the times of single instances.
 
 The workbooks of a sweep, in TraceLens' sheets and columns.
 
@@ -209,11 +209,11 @@ def rank_workbooks(folder: Path, sweep: Sweep, point: Point) -> str:
 
 
 def write_rank_workbook(trace: Trace, facts: RankFacts, start: str) -> Path:
-    """Write the report of a trace, as ``gemmetry trace report`` does, while it is in memory.
+    """Write the report of a trace in memory, as ``gemmetry trace report`` does.
 
     Args:
-        start: beginning of its path, to which the rank is added, or the name of the file where it
-            is not known.
+        start: prefix of the path, followed by the rank, or by the file's name where no rank is
+            known.
 
     Raises:
         RequestError: XlsxWriter is not installed. StorageError: not writable.
@@ -241,7 +241,7 @@ PLOTS = "plots"
 
 @dataclass(frozen=True, slots=True)
 class WrittenProducts:
-    """What was written, and what was not."""
+    """Products that were written, and those that were not."""
 
     paths: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

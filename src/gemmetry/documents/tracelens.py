@@ -35,7 +35,7 @@ from gemmetry.traces.operators.gemms import Integers
 UNKNOWN_GROUP = "Unknown_Group"
 
 MOST_RANK_COLUMNS = 1000
-"""Most ranks with their own columns; a sheet has 16384 columns (Excel's published limits)."""
+"""Maximum ranks with their own columns; a sheet has 16384 columns (Excel's published limits)."""
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _AGGREGATES = {
@@ -169,7 +169,7 @@ _TEXT = files(__package__).joinpath("tracelens.csv").read_text("utf-8")
 _DECLARED = grouped(csv.DictReader(_TEXT.splitlines()), itemgetter("sheet"))
 """The rows of the file by sheet or group."""
 NOTES = tuple((row["column"], row["meaning"]) for row in _DECLARED.pop("notes"))
-"""What a reader of the workbook should know, by subject."""
+"""Notes for a reader of the workbook, by subject."""
 SHEETS = tuple(
     SheetKind(name, rows[0]["meaning"], tuple(_columns(name)))
     for name, rows in _DECLARED.items()
@@ -213,7 +213,7 @@ def _mebibytes(elements: int | None, size: int | None) -> float | None:
 
 
 def _message(one: Collective) -> tuple[float | None, float | None]:
-    """What it contributes and receives, in 2²⁰ bytes."""
+    """Sizes of its contribution and result, in 2²⁰ bytes."""
     width = one.element_bytes
     return _mebibytes(one.in_elements, width), _mebibytes(one.out_elements, width)
 

@@ -341,7 +341,7 @@ def workbook_gemms(report: TraceLensReport) -> list[GemmRow]:
 
 
 def workbook_gemm_rows(report: TraceLensReport) -> list[tuple[Mapping[str, Cell], GemmRow]]:
-    """The same, each with the cells of its operator.
+    """GEMM rows of the workbook, each with the cells of its operator.
 
     Raises:
         RequestError: the sheet ``GEMM`` is missing, or lacks a column.

@@ -25,7 +25,7 @@ HostArray: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where a provider may write files, and which resources it may use."""
+    """Folder and resources that a provider may use."""
 
     generated: Path
     """Generated sources and binaries: ``<generated>/<dialect>/<kind>/<operation>/`` (iree),
@@ -102,9 +102,9 @@ class RedZoneDevice(Protocol):
     def allocate_with_red_zones(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> Buffer:
-        """Like ``Device.allocate``, with a zone of at least `zone_bytes` just before and just
-        after the buffer. Zones are filled with the byte 0xFF, which is NaN in every float format,
-        so that reading a zone shows in the result.
+        """Allocate as ``Device.allocate`` does, with a zone of at least `zone_bytes` just before
+        and just after the buffer. Zones are filled with the byte 0xFF, which is NaN in every float
+        format, so that reading a zone shows in the result.
 
         Args:
             offset_bytes: where the buffer begins within a 256-byte line; exposes kernels that
@@ -132,9 +132,8 @@ class DigestingDevice(Protocol):
     """A device that computes digests of buffers itself."""
 
     def digest(self, buffer: Buffer, negated: Sequence[tuple[slice, ...]] = ()) -> str | None:
-        """What identifies the bytes of `buffer`, in which the parts `negated` count with the
-        opposite sign; None where the host has to compute it. It differs from every digest of the
-        host."""
+        """Digest of the bytes of `buffer`, in which the parts `negated` count with the opposite
+        sign; None where the host has to compute it. It differs from every digest of the host."""
 
 
 @runtime_checkable
@@ -205,8 +204,9 @@ class StreamDevice(Protocol):
         tail: Sequence[Callable[[], object]],
         lead_ns: float,
     ) -> list[float]:
-        """Like ``time_calls``, with `lead` immediately before and `tail` immediately after, untimed
-        and without a gap. Returns when `calls` are done; `tail` may still be running.
+        """Time `calls` as ``time_calls`` does, with `lead` immediately before and `tail`
+        immediately after, untimed and without a gap. Returns when `calls` are done; `tail` may
+        still be running.
 
         Args:
             lead_ns: the least time that the device needs for `lead`.
@@ -249,8 +249,7 @@ class StressDevice(Protocol):
         """
 
     def stress_limits(self) -> str:
-        """What the device does not support of this protocol, and why; "" if it supports
-        everything."""
+        """Unsupported parts of this protocol, and why; "" if the device supports everything."""
 
 
 class Executable(Protocol):
@@ -297,7 +296,7 @@ class TunedFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTraits:
-    """What others need to know of a provider before it is loaded; its package declares it as
+    """Facts about a provider that are needed before it is loaded, declared by its package as
     ``TRAITS``."""
 
     is_default: bool = True
@@ -315,15 +314,15 @@ class ProviderTraits:
     spec_keys: tuple[str, ...] = ()
     """Keys of a spec that its constructor is given as options."""
     is_listed: bool = True
-    """False: lists, completion and suggestions leave it out; it has to be named."""
+    """Whether lists, completion and suggestions include the provider; if not, it must be named."""
     is_dispatch_profilers: bool = False
     """The dispatch profiler's own set of dispatches is for it."""
     legacy_label: str = ""
-    """Its name in the dispatch profiler's formats, if that is another."""
+    """Label in the dispatch profiler's formats, if it differs."""
     support_targets: tuple[str, ...] = ()
     """Names of the targets that the support matrix shows for it."""
     colour: int | None = None
-    """Place in the palette of reports; None: one that follows from its name."""
+    """Index into the palette of reports; None: chosen by name."""
     tuned_formats: tuple[TunedFormat, ...] = ()
     """Formats of files that ``gemmetry tune`` writes of its configurations."""
     heuristics_target: str = "CUTLASS3"
@@ -369,8 +368,8 @@ class Provider(Protocol):
         `name` does not follow this provider's grammar."""
 
     def why_not(self, name: str, operation: Operation, target: Target) -> str | None:
-        """Why the configuration called `name` cannot be built, as far as that is known without
-        building it; None where it is not."""
+        """Reason why the configuration called `name` cannot be built; None where nothing is known
+        without building it."""
 
     def targets(self) -> Sequence[Target]:
         """The devices of this machine that the provider runs on. Also the architectures it can
@@ -400,8 +399,8 @@ class Provider(Protocol):
         """Maps the libraries whose version matters to their versions."""
 
     def doctor_notes(self) -> Sequence[str]:
-        """What ``gemmetry doctor`` should report in addition to ``available``: limits of this
-        machine that a user would otherwise discover through slow or missing results."""
+        """Notes of ``gemmetry doctor`` in addition to ``available``: limits of this machine that a
+        user would otherwise discover through slow or missing results."""
 
 
 @runtime_checkable

@@ -58,7 +58,7 @@ class Target:
     architecture: str = ""
     """sm_90, gfx942 ...; empty for this machine's CPU."""
     index: int | None = 0
-    """Which device of that kind on this machine; None: none is attached, compile only."""
+    """Index of the device among those of its kind; None: none is attached, compile only."""
     product: str = field(default="", compare=False)
     """The product name, e.g. "NVIDIA H200"; looked up in the table of devices."""
 
@@ -107,7 +107,7 @@ class Shard:
     """One of several parts of a plan, each the work of a command of its own."""
 
     number: int
-    """Counts from 1."""
+    """Number of the shard, from 1."""
     count: int
 
     def __str__(self) -> str:
@@ -145,7 +145,7 @@ DEFAULT_CONFIGURATION = "default"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How a provider computes an operation; it may change the speed, never the answer.
+    """A provider's way to compute an operation: it may change the speed, never the answer.
 
     ``name`` is unique within its provider and operation, consists of letters, digits and ``_``, and
     does not begin with a modifier of docs/names.md (``bias``, ``slices2`` ...).

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 _LISTED = 12
-"""How many known names a message lists where none is similar: about two lines of a terminal."""
+"""Known names that a message lists where none is similar: about two lines of a terminal."""
 
 
 class GemmetryError(Exception):
@@ -197,8 +197,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, *, cutoff: float = 
 
 
 class Outcome(StrEnum):
-    """How a dispatch ended; every outcome except ``ok`` comes with a reason that a user can act
-    on."""
+    """Outcome of a dispatch; each except ``ok`` has a reason that a user can act on."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -238,7 +237,7 @@ class Stage(StrEnum):
 
 
 class Verification(StrEnum):
-    """What is known of a dispatch's correctness."""
+    """Verdict on a dispatch's correctness."""
 
     PASSED = "passed"
     WARNED = "warned"

@@ -142,8 +142,8 @@ def sync(path: Path) -> None:
 
 
 LONGEST_NAME = 16 << 10
-"""Most characters of a name; the longest in the public traces has about 5,000. It limits the size
-of a table of names for every file."""
+"""Maximum length of a name; the longest in the public traces has about 5,000. It limits the size of
+a table of names for every file."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 

@@ -29,10 +29,11 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 MOST_BYTES = 64 << 20
-"""Of a document that is decoded as a whole: its values take up to 30 times as much memory."""
+"""Maximum size of a document that is decoded as a whole: values take up to 30 times as much
+memory."""
 
 MOST_TEXT_BYTES = 4 << 20
-"""Of what people write: specs, shapes, configurations, kernels."""
+"""Maximum size of what people write: specs, shapes, configurations, kernels."""
 
 STANDARD_INPUT = "-"
 """The path that means standard input, where a caller allows it."""
@@ -191,7 +192,7 @@ def read_json(path: Path, *, hint: str = "") -> Any:
     """The document in a JSON file.
 
     Raises:
-        RequestError: it cannot be read as :func:`read_whole` does, or it is not JSON.
+        RequestError: :func:`read_whole` cannot read the file, or it is not JSON.
     """
     try:
         return parsed_json(read_whole(path, hint=hint))
@@ -246,7 +247,7 @@ def _up_to(file: BinaryIO, most: int) -> bytes:
 
 
 def _piped(path: Path, most: int) -> bytes:
-    """What another program writes into a pipe; nothing if no program has opened it."""
+    """Text that another program writes into a pipe; empty if no program has opened it."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", 0) as pipe:
         content = b""
         while len(content) <= most and (part := pipe.read(_TEXT_BYTES)) != b"":
@@ -299,7 +300,7 @@ def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
 
 class _Readable(io.RawIOBase):
     def readable(self) -> bool:
-        """It is."""
+        """True: the stream can be read."""
         return True
 
 
@@ -328,7 +329,7 @@ class _Gunzip(_Readable):
         self._failure = ""
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes, fewer at the end of a block of input; b"" at the end."""
+        """Read at most `size` bytes, fewer at the end of a block of input; b"" at the end."""
         parts: list[bytes] = []
         missing = size if size >= 0 else 1 << 62
         while missing > 0 and not self._failure and (part := self._next(missing)) is not None:
@@ -386,7 +387,7 @@ class _Unzstd(_Readable):
         self._given = 0
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes; b"" at the end."""
+        """Read at most `size` bytes; b"" at the end."""
         try:
             got = self._stream.read(size)
         except self._error as error:

@@ -176,12 +176,12 @@ class BlockScaling:
 
     @property
     def of_lines(self) -> BlockScaling:
-        """The same with a factor for each row of A and each column of B."""
+        """Scaling with one factor for each row of A and each column of B."""
         return BlockScaling(self.depth, self.dtype)
 
     @property
     def problem(self) -> str:
-        """Why there is no such scaling; "" if there is."""
+        """Reason why the scaling does not exist; "" if it does."""
         if min(self.depth, self.rows, self.columns) < 1:
             return "blocks have at least one row and one element"
         if self.dtype not in SCALE_FORMATS:
@@ -322,7 +322,7 @@ class TensorSpec:
 
     @property
     def bytes(self) -> int:
-        """As the formats define them: two elements of e2m1 share a byte."""
+        """Bytes as the formats define them: two elements of e2m1 share a byte."""
         return -(-self.elements * self.dtype.storage_bits // 8)
 
 

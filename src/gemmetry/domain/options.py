@@ -39,7 +39,7 @@ class Declared:
     name of the option."""
     is_argument: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What typer takes as well: help, metavar, min, rich_help_panel, hidden, autocompletion."""
+    """Further arguments of typer: help, metavar, min, rich_help_panel, hidden, autocompletion."""
 
     def names(self, name: str) -> tuple[str, ...]:
         """The names of the option: that of its field, unless a long one is declared."""

@@ -149,7 +149,7 @@ class EnergyFacts:
     idle_power_w: float | None = None
     """Power of the device before the load, half a second after other work."""
     reason: str = ""
-    """Why energy, or that of a process, is missing."""
+    """Reason why the energy, or that of a process, is missing."""
 
 
 IMPORTED = "imported"
@@ -228,15 +228,15 @@ class CounterFacts:
     folder: str
     """Folder of the profiler's files, relative to the experiment folder."""
     metric_set: str
-    """What was collected, such as ``gemm``."""
+    """Collected set, such as ``gemm``."""
     launches: int | None = None
     """Number of kernels that one launch of the dispatch started; None where that is not known."""
     passes: int | None = None
-    """How often each kernel was run."""
+    """Number of runs of each kernel."""
     verdict: str = ""
     """Identifier of what bounds the kernel that took longest (docs/diagnosis.md)."""
     summary: str = ""
-    """The same as a sentence."""
+    """Summary in one sentence."""
     confidence: str = ""
     """``high``, ``medium`` or ``low``; "" where there is no verdict."""
 
@@ -297,7 +297,7 @@ class Record:
 
     @property
     def launches(self) -> str | None:
-        """How launches followed each other; None where gemmetry did not measure it."""
+        """Spacing of the launches; None where gemmetry did not measure it."""
         return None if self.measurement is None or self.is_imported else self.measurement.launches
 
     @property
@@ -348,7 +348,7 @@ class Environment:
     device_ids: tuple[str, ...] = ()
     """The driver's identifiers of the GPUs: two cards of one model differ by a few percent."""
     device_memory_bytes: tuple[int | None, ...] = ()
-    """Of each GPU; None where the driver does not report it."""
+    """Memory of each GPU; None where the driver does not report it."""
     power_limits_w: tuple[float | None, ...] = ()
     """The power limit set for each GPU; None where the driver does not report it."""
     driver: str = ""
@@ -416,8 +416,8 @@ class ResultSet:
     samples: Callable[[Record], Sequence[float]] = lambda _record: ()
     """Raw samples of a record in ns per launch, in the order they were taken."""
     rounds: Callable[[Record], Mapping[int, Sequence[float]]] = lambda _record: {}
-    """The same samples by turn, i.e. by interleaved round: dispatches that share a turn were
-    sampled in it one after the other. Empty where turns were not stored."""
+    """Samples by turn, i.e. by interleaved round: dispatches that share a turn were sampled in it
+    one after the other. Empty where turns were not stored."""
     command: str = ""
     """The command line that created the experiment."""
     path: str = ""
@@ -428,7 +428,7 @@ class ResultSet:
     planned: int | None = None
     """Number of dispatches of the plan; None where there is none, as after a merge."""
     remarks: tuple[str, ...] = ()
-    """What is missing or damaged, in sentences, which every report repeats."""
+    """Missing or damaged parts, in sentences that every report repeats."""
 
     @property
     def created_second(self) -> str:

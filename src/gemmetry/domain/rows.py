@@ -36,7 +36,7 @@ SCHEMA_VERSION = 1
 """Version of every JSON document; raised when a key is removed or changes its meaning."""
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-"""Of JSON schema."""
+"""URI of the JSON schema dialect."""
 
 _FACT = "fact"
 
@@ -163,13 +163,13 @@ class Member:
     name: str
     fact: Fact
     type: Any
-    """Its type without None."""
+    """Type without None."""
     row: type[Row] | None
     """The kind of the rows that it holds."""
     default: Any
     is_optional: bool
     key: str
-    """Its key in JSON."""
+    """Key in JSON."""
     is_derived: bool = False
     is_scaled: bool = False
     """Whether it is in ns in the row, and in µs in files."""

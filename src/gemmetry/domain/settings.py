@@ -52,13 +52,13 @@ USUAL_SAMPLES = 10
 """Default minimum number of samples, as far as the time budget allows."""
 
 MOST_PROCESSES = 12
-"""Most worker processes that share the rounds of a dispatch, and the fewest rounds it is given."""
+"""Maximum worker processes that share a dispatch's rounds, and minimum number of rounds."""
 
 DISTRIBUTIONS = ("offset_uniform", "uniform", "uniform_signed", "normal", "integers", "zeros")
 """Accepted names of the inputs' distribution; numerics/inputs.py defines each per dtype."""
 
 VERIFICATION_LEVELS = ("quick", "standard", "paranoid")
-"""How many checks verification runs, the fewest first."""
+"""Levels of verification, the fewest checks first."""
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 """Names of the tools of NVIDIA's compute-sanitizer."""
@@ -68,15 +68,15 @@ REGIMES = ("burst", "sustained")
 
 APART, BACK_TO_BACK = "apart", "back_to_back"
 LAUNCHES = (APART, BACK_TO_BACK)
-"""What precedes a timed launch on a GPU: a small kernel, or the launch before."""
+"""Work before a timed launch on a GPU: a small kernel, or the launch before."""
 
 TIMING_METHODS = ("auto", "graph", "events")
-"""How a device with streams is timed: by replays of captured graphs, by events around launches, or
+"""Ways to time a device with streams: by replays of captured graphs, by events around launches, or
 (auto) graphs for launches that are too short for events."""
 
 
 class Form(StrEnum):
-    """How a key is written as an option."""
+    """Form of a key as an option."""
 
     TEXT = "text"
     """One value."""
@@ -85,11 +85,11 @@ class Form(StrEnum):
     FLAG = "flag"
     """``--key``, ``--key=true``, ``--no-key``."""
     SPEC_ONLY = "spec only"
-    """In a file, or with ``--set key=value``; it has no option."""
+    """Set in a file, or with ``--set key=value``; there is no option."""
 
 
 class Effect(StrEnum):
-    """What a setting of a run can change."""
+    """Effect of a setting on a run."""
 
     OUTCOME = "outcome"
     TIMING = "timing"
@@ -99,16 +99,16 @@ class Effect(StrEnum):
 
 
 class Resume(StrEnum):
-    """What another value of a setting means for an experiment that exists."""
+    """Consequence of another value of a setting for an existing experiment."""
 
     REFUSED = "refused"
-    """Its results would not be comparable: the run needs a folder of its own."""
+    """A change would make results incomparable: the run needs a new folder."""
     MORE_SAMPLES = "more samples"
     """The setting determines how many samples are taken; those that are there stay."""
     OTHER_LIMITS = "other limits"
     """The setting determines which dispatches are given up; others are not touched by it."""
     SAME_PLAN = "same plan"
-    """It changes neither which dispatches run nor their results, and is not part of the plan."""
+    """The setting changes neither the choice of dispatches nor results, and is not in the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +119,15 @@ class Key:
     panel: str
     form: Form
     text: str
-    """What it does, in whole sentences: its help, and its description in the JSON schema."""
+    """Effect in whole sentences: the option's help, and the description in the JSON schema."""
     aliases: tuple[str, ...] = ()
     """Other names of it."""
     short: str = ""
-    """Its option with one letter, as ``-j``."""
+    """One-letter option, such as ``-j``."""
     metavar: str = ""
     """The placeholder for its value in help. TIME is read as a duration in s, BYTES as a size."""
     default: Any = None
-    """Its value where none is given; a list whose value here is None is empty."""
+    """Value where none is given; for a list, None means empty."""
     unset: str = ""
     """The meaning of an empty value, where the text does not state it."""
     setting: str = ""
@@ -142,18 +142,18 @@ class Key:
     choices: tuple[str, ...] = ()
     """The only values of a text; the JSON schema lists them."""
     bare: str = ""
-    """Its value where the option is given without one."""
+    """Value where the option is given without one."""
     names: tuple[str, ...] = ()
     """The known names of a text, or of the items of a list, in which ``all`` stands for all of
     them. Another name is reported together with those that are similar."""
 
     @property
     def value(self) -> Any:
-        """Its value where none is given."""
+        """Value where none is given."""
         return () if self.default is None and self.form is Form.LIST else self.default
 
     def help(self, own: Any = None) -> str:
-        """What its option does, and the default: `own` where a command has another."""
+        """Help of the option, with the default: `own` where a command has another."""
         if plain(own):
             return f"{self.text.partition(' Default: ')[0]} Default: {plain(own)}."
         default = self.unset or plain(self.default)
@@ -291,7 +291,7 @@ class RunSettings:
     warmup_s: float = setting(
         0.0, "Continuous load before sampling: 1s, 500ms. Default: none (see --regime sustained).",
         key="warmup_time", metavar="TIME", is_optional=True, effect=_TIMING)
-    """In addition to those iterations."""
+    """Load in addition to the warm-up iterations."""
     min_samples: int | None = setting(
         None, "Minimum number of samples, however long they take. Default: "
         f"{USUAL_SAMPLES}, or fewer if --time-budget ends first.", metavar="COUNT",
@@ -316,7 +316,7 @@ class RunSettings:
     max_seconds_per_launch: float = setting(
         10.0, "Skip a dispatch if one launch takes longer than this.", metavar="TIME",
         resume=_LIMITS)
-    """It is measured by a single trial launch, made because of a high prediction."""
+    """Limit for a single trial launch, made because of a high prediction."""
     deadlines_s: Mapping[Stage, float] = setting(
         lambda: dict.fromkeys(Stage, 120.0) | {Stage.GENERATE: 60.0, Stage.COMPILE: 300.0},
         "Seconds that a stage may take, as in {compile: 300}.",
@@ -376,5 +376,5 @@ class RunSettings:
         dict, "Extra columns before the others: column:value,...", metavar="COLUMN:VALUE",
         unset="none", effect=_NOTHING)
     trace: TraceSchedule | None = None
-    """How to record each dispatch under a profiler; None: do not record. It is not a key of a spec:
-    ``trace record`` sets it from the keys of its schedule."""
+    """Schedule of recording each dispatch under a profiler; None: do not record. It is no key of a
+    spec: ``trace record`` sets it from the keys of its schedule."""

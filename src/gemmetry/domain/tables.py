@@ -55,7 +55,7 @@ class ColumnType(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which of two values of a column is the better one."""
+    """Better direction of a column's values."""
 
     HIGHER_IS_BETTER = "higher"
     LOWER_IS_BETTER = "lower"
@@ -92,8 +92,8 @@ class Column:
 
     @property
     def meaning(self) -> str:
-        """What its values are, with their unit as they are stored: ``total time (in µs)``; "" where
-        no description is declared."""
+        """Description of the values with the stored unit: ``total time (in µs)``; "" where none is
+        declared."""
         unit = f" (in {self.unit})" if self.unit else ""
         return f"{self.description.removesuffix('.')}{unit}" if self.description else ""
 

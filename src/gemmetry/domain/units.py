@@ -94,8 +94,8 @@ def format_percent(value: float | None) -> str:
 
 
 def format_half_width(value: float) -> str:
-    """Half the relative width of an interval: ``±1.2 %``. From 100 % on it says nothing of a time,
-    which is never negative: ``over ±100 %``."""
+    """Relative half-width of an interval: ``±1.2 %``. Times are never negative, so larger ones are
+    all ``over ±100 %``."""
     return f"±{format_percent(value)}" if value < 1 else "over ±100 %"
 
 

@@ -61,7 +61,7 @@ as damage."""
 
 
 class GpuKind(IntEnum):
-    """What kind of work a row of :class:`GpuRows` is."""
+    """Kind of work of a row of :class:`GpuRows`."""
 
     KERNEL = 0
     MEMCPY = 1
@@ -145,10 +145,10 @@ class OperatorArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCall:
-    """What the file records about one collective; None where a field is missing."""
+    """Record of one collective in the file; None where a field is missing."""
 
     operation: str | None = None
-    """As written in the file: ``_allgather_base``, ``allreduce``, ``all_to_all`` ..."""
+    """Operation as written in the file: ``_allgather_base``, ``allreduce``, ``all_to_all`` ..."""
     dtype: str | None = None
     in_elements: int | None = None
     out_elements: int | None = None
@@ -164,7 +164,7 @@ class CollectiveCall:
 
 
 class ProblemKind(StrEnum):
-    """What is missing from a trace, or wrong with it."""
+    """Kind of damage to a trace, or of missing content."""
 
     DAMAGED = "damaged"
     """Text that is not valid, or a value that is impossible."""
@@ -208,10 +208,10 @@ class TracePart:
     """One of several processes, such as the ranks of a job, whose events are in the same file."""
 
     name: str
-    """As the file labels it: ``TP00``, ``process 1234``."""
+    """Name in the file: ``TP00``, ``process 1234``."""
     rank: int | None
     threads: tuple[int, ...]
-    """Its threads on the host and streams of annotations: indices into ``TraceRows.threads``."""
+    """Threads on the host and streams of annotations: indices into ``TraceRows.threads``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +285,7 @@ def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:
 
 
 KEPT_MAPPED_BYTES = 64 << 20
-"""Least size of columns in files for which releasing memory is worth the time."""
+"""Minimum size of columns in files for which releasing memory is worth the time."""
 
 
 def let_go(rows: TraceRows) -> None:
@@ -618,7 +618,7 @@ def _texts(rows: TraceRows) -> dict[str, Any]:
 
 
 def _impossible(start: Int64, duration: Int64, base_ns: int) -> Bools | None:
-    """Which rows have impossible times; None if none has."""
+    """Mask of rows with impossible times; None if none has."""
     if not len(start):
         return None
     longest = LONGEST_NS

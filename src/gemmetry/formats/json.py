@@ -99,7 +99,7 @@ class Structure:
         self.seen += len(text)
 
     def _real_quotes(self, position: Positions, kind: npt.NDArray[np.uint8], length: int) -> Bools:
-        """Which tokens are quotes that are not escaped by a backslash."""
+        """Mask of tokens that are quotes not escaped by a backslash."""
         is_quote: Bools = kind == _QUOTE
         backslash = position[kind == _BACKSLASH]
         carried, self._escapes = self._escapes, False
@@ -127,11 +127,11 @@ MOST_OBJECT_BYTES = 16 << 20
 """An object larger than this is not an event: the file is damaged or malicious."""
 
 MOST_BREAKS = 50
-"""Most places at which an object has no end. Finding one takes about 0.2 s, because all data read
-ahead are searched; a file with more of them is not worth reading."""
+"""Maximum number of unterminated objects. Finding one takes about 0.2 s, because all data read
+ahead are searched; a file with more is not worth reading."""
 
 MOST_HEAD_BYTES = 64 << 20
-"""Most bytes before the array, and after it."""
+"""Maximum size of the text before the array, and after it."""
 
 MOST_PROBLEMS = 100
 """Problems kept for a damaged file; further ones are only counted."""
@@ -170,7 +170,7 @@ class Text:
         """The file ends before the array does, cannot be read further, or has a place whose content
         cannot be determined."""
         self.is_cut = False
-        """It is partial only because the file cannot be read further."""
+        """Whether the array is partial only because the file cannot be read further."""
         self.problems: list[TraceProblem] = []
         self.more_problems = 0
         self.left_out = 0
@@ -643,7 +643,7 @@ def _writable(value: Any) -> Any:
 def record_decoders(
     kind: type, what: str = "record"
 ) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
-    """What decodes several records of `kind`, and what decodes one that may be damaged.
+    """Decoders of several records of `kind`, and of one that may be damaged.
 
     Args:
         what: a word for a record, in the reason that the latter returns.

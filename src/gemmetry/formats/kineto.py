@@ -214,7 +214,7 @@ def _known(value: Any, least: int = -(2**63)) -> int | None:
 
 _IN_WORK_ITEMS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 _MOST_THREADS = 1024
-"""Most threads of a workgroup or block, on all GPUs of AMD and NVIDIA."""
+"""Maximum number of threads of a workgroup or block, on all GPUs of AMD and NVIDIA."""
 
 
 def workgroups(
@@ -273,7 +273,7 @@ def _rounded_up(items: Int32, size: Int32) -> Int32:
 
 _WHOLE = re.compile(r"(.*)", re.DOTALL)
 _LABELS = (re.compile(r"(.*\D)\d+"), re.compile(r"\d+(\D.*)"), _WHOLE)
-"""What of a process's name is the label of its part: before or after its number, or all of it."""
+"""Label in a process's name: the part before or after its number, or all of it."""
 
 
 def _label(pattern: re.Pattern[str], pid: str) -> str:
@@ -658,7 +658,7 @@ class _KinetoBuilder:
 
 
 def _start_and_duration(events: Sequence[Event]) -> tuple[Int64, Int64, list[int]]:
-    """In ns, and the indices of events without a usable time."""
+    """Start and duration in ns, and the indices of events without a usable time."""
     start, no_start = nanoseconds([event.ts for event in events])
     duration, no_duration = nanoseconds([event.dur for event in events])
     return start, duration, no_start + no_duration
@@ -693,7 +693,7 @@ def _triples(values: Sequence[Any]) -> Int32:
 
 
 def _stated_losses(*texts: bytes) -> list[TraceProblem]:
-    """What the recorder itself states to be missing, in a key of the document."""
+    """Losses that the recorder itself states, in a key of the document."""
     found = []
     for key, text in (match.groups() for one in texts for match in _LOSS.finditer(one)):
         count = 1 if text == b"true" else int(text[:18])

@@ -57,14 +57,14 @@ class InspectorRecord:
     sequence: int | None
     """Number of the operation within the communicator."""
     bytes: int
-    """Of the whole message."""
+    """Size of the whole message."""
     duration_us: float
-    """Of the slowest channel's kernel part, where `timing` is ``kernel_gpu``."""
+    """Duration; that of the slowest channel's kernel part where `timing` is ``kernel_gpu``."""
     timing: str
     """``kernel_gpu``, ``kernel_cpu`` or ``collective_cpu``: the clock that measured; "" before it
     was recorded."""
     algorithm_bandwidth: float | None
-    """In 10⁹ bytes/s, as recorded."""
+    """Algorithm bandwidth in 10⁹ bytes/s, as recorded."""
     bus_bandwidth: float | None
     peer: int | None = None
     """Other rank of a send or receive."""
@@ -219,7 +219,7 @@ ANY = -1
 """Matches every value; as the number of channels, it leaves the choice to NCCL."""
 
 MOST_CHARACTERS = 254
-"""Of a line, without its end."""
+"""Maximum length of a line, without its end."""
 _COMMENT_CHARACTERS = 100
 
 

@@ -1,4 +1,4 @@
-"""What the log of a training run shows of its end."""
+"""End of a training run, as shown by its log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_WORKLOAD = re.compile(r"rank \d+: error: .*")
 """The error of a rank of gemmetry's own workload; torchrun repeats it as a traceback."""
 
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
-"""What torchrun's report has of a process without an error; the first one to fail comes last."""
+"""Line of torchrun's report for a process without an error; the first one to fail comes last."""
 
 _MOST_CHARACTERS = 200
 

@@ -27,11 +27,11 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.opening import XLSX_MAGIC, open_decompressed
 
 MOST_UNPACKED_BYTES = 1 << 30
-"""Most bytes of each part that is read."""
+"""Maximum size of each part that is read."""
 
 MOST_CELLS = 20_000_000
-"""Most cells of all sheets that are read, as many sheets can name the same part; with texts they
-take about 2 GB."""
+"""Maximum number of cells of all sheets: many sheets can name the same part. With texts, so many
+cells take about 2 GB."""
 
 Cell: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[int, Cell]
@@ -262,7 +262,7 @@ def _unescaped(text: str) -> str:
 
 
 def by_column(rows: Iterable[Row]) -> dict[str, list[Cell]]:
-    """Columns by the names in the first of `rows`; of two columns with the same name, the first."""
+    """Columns by the names in the first of `rows`; the first of two columns with the same name."""
     rows = iter(rows)
     places: dict[str, int] = {}
     for place, name in sorted(next(rows, {}).items()):

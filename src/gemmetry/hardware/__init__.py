@@ -1,3 +1,3 @@
-"""What this machine is: peak rates, topology, counters; memory and time of its devices."""
+"""Facts about this machine: peak rates, topology, counters; memory and time of its devices."""
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ _FLOATS = ("F16", "BF16", "F32", "F64", "F8", "F6F4", "XF32")
 
 
 class AmdGpu(Protocol):
-    """What the formulas need of a GPU, as rocprofv3 records it; a partition counts as a GPU."""
+    """GPU's numbers in the formulas, as rocprofv3 records them; a partition counts as a GPU."""
 
     @property
     def units(self) -> int:
@@ -207,7 +207,7 @@ class AmdMetric:
 
     @property
     def needs_time(self) -> bool:
-        """Whether it refers to the time for which the GPU was busy, and so to its size."""
+        """Whether the expression refers to the GPU's busy time, and so to the GPU's size."""
         return GUI_ACTIVE in self.counters
 
 
@@ -266,7 +266,7 @@ METRICS = (
         unit="",
     ),
 )  # fmt: skip
-"""In the order in which they are shown."""
+"""Metrics in the order in which they are shown."""
 
 NEED_TIME = frozenset(
     name for one in METRICS if one.needs_time for name in one.counters if name != GUI_ACTIVE

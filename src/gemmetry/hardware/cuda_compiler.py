@@ -201,7 +201,7 @@ def _key(request: _Request) -> str:
 
 
 def _read_kept(file: Path) -> Cubin | None:
-    """What :func:`_keep` wrote; None if there is no such file, or it is damaged."""
+    """Content that :func:`_keep` wrote; None if there is no such file, or it is damaged."""
     try:
         data = file.read_bytes()
     except OSError:

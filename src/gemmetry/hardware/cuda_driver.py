@@ -226,7 +226,7 @@ def launch_attributes(grid: Grid) -> Any:
 
 
 def launch_config(grid: Grid, attributes: Any) -> LaunchConfig:
-    """What cuLaunchKernelEx takes; `attributes` has to be kept as long as it is in use."""
+    """Argument of cuLaunchKernelEx; `attributes` must live as long as it is in use."""
     return LaunchConfig(
         grid.blocks,
         grid.threads,
@@ -302,13 +302,13 @@ class _Update(NamedTuple):
     launch: PreparedLaunch
     position: int
     buffer: int
-    """Its place among the addresses of a call."""
+    """Index among the addresses of a call."""
     offset_bytes: int
     alignment: int
     boxes: Boxes | None
     """None: the argument is the address itself."""
     maps: dict[int, TensorMap]
-    """By address."""
+    """Tensor maps by address."""
 
 
 class LoadedPlan:

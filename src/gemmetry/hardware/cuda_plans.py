@@ -1,5 +1,5 @@
-"""What is compiled and launched on an NVIDIA GPU for one product, described without a GPU, a driver
-or a compiler: sources with their macros, grids, arguments, tensor maps.
+"""Kernels and launches of one product on an NVIDIA GPU, described without a GPU, a driver or a
+compiler: sources with their macros, grids, arguments, tensor maps.
 
 Reads machine code for NVIDIA GPUs (cubins) without a driver: its architecture, and what each
 kernel in it takes and needs.
@@ -9,7 +9,7 @@ sections with the kernels' properties only by its tool cuobjdump (CUDA Binary Ut
 --dump-elf``), whose names of attributes are used here; the tests compare the values with those that
 the compiler reports.
 
-What ptxas prints about the kernels that it assembles, alone or as the last stage of NVRTC.
+Output of ptxas about the kernels that it assembles, alone or as the last stage of NVRTC.
 
 NVIDIA's command-line tools for machine code: where they are, and what nvdisasm shows.
 """
@@ -39,7 +39,7 @@ ADDRESS_ALIGNMENT = 16
 """Alignment in bytes that the copy engine requires of addresses and strides (CUDA Driver API,
 cuTensorMapEncodeTiled)."""
 LARGEST_BOX = 256
-"""Most elements of a box along an axis (the same page)."""
+"""Maximum number of elements of a box along an axis (the same page)."""
 
 ELEMENT_BYTES = {"u8": 1, "f16": 2, "bf16": 2, "f32": 4}
 """Formats of elements that the copy engine distinguishes, and their sizes."""
@@ -52,7 +52,7 @@ def macros_of(**values: int) -> Macros:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """How many blocks of how many threads a launch starts, and what they get."""
+    """Blocks and threads of a launch, and their arguments."""
 
     blocks: Extent
     threads: Extent
@@ -102,7 +102,7 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What one piece of machine code is compiled from."""
+    """Source and options of one piece of machine code."""
 
     source: str
     """A file below ``kernels/`` without ``.cu``: ``gemm/r00_naive``."""
@@ -122,7 +122,7 @@ class Pointer:
     of a workspace."""
     offset_bytes: int = 0
     alignment: int = 1
-    """Bytes of which the address must be a multiple, for kernels that load vectors."""
+    """Required alignment of the address in bytes, for kernels that load vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,13 @@ class Tiles:
     """An argument that is a tensor map of a buffer."""
 
     buffer: str
-    """As in :class:`Pointer`."""
+    """Buffer as in :class:`Pointer`."""
     boxes: Boxes
     offset_bytes: int = 0
 
     @property
     def alignment(self) -> int:
-        """Bytes of which the address must be a multiple."""
+        """Required alignment of the address in bytes."""
         return ADDRESS_ALIGNMENT
 
 
@@ -197,7 +197,7 @@ class CubinError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CubinKernel:
-    """What the machine code states about one kernel; None where it does not."""
+    """Facts about one kernel in the machine code; None where it states none."""
 
     parameter_bytes: tuple[int, ...] | None = None
     """The size of each parameter, in order."""
@@ -251,10 +251,10 @@ class _ElfSection:
 
 
 def read_cubin(data: bytes) -> CubinContents:
-    """What a cubin contains.
+    """Read the content of a cubin.
 
     Raises:
-        CubinError: it is something else, or it is cut off.
+        CubinError: `data` is no cubin, or cut off.
     """
     if not data.startswith(_MAGIC) or len(data) < _HEADER_BYTES:
         raise CubinError("it is not an ELF file" if data else "it is empty")
@@ -389,10 +389,10 @@ _SLOWER = re.compile(r"wgmma\b.*\bserialized|setmaxnreg\b.*\bignored|\(C75\d\d\)
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """What one thread or block of a kernel needs."""
+    """Resources of one thread or block of a kernel."""
 
     registers: int
-    """Of a thread."""
+    """Registers of a thread."""
     spill_bytes: int
     """Stored to local memory by a thread because registers did not suffice."""
     local_bytes: int
@@ -471,8 +471,8 @@ def instructions_of(code: bytes) -> frozenset[str]:
 
 
 def instructions_of_each(codes: Sequence[bytes]) -> list[frozenset[str]]:
-    """As :func:`instructions_of` for each of several cubins of one architecture, in a single run of
-    nvdisasm: its start takes 0.25 s, the instructions of a kernel 0.01 s.
+    """Instructions of several cubins of one architecture, from a single run of nvdisasm: starting
+    takes 0.25 s, the instructions of a kernel 0.01 s.
 
     Raises:
         NoDisassemblerError: there is no nvdisasm, or none that reads this code. CubinError: one is

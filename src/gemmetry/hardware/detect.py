@@ -1,10 +1,10 @@
-"""What this machine has: the CPU from the kernel's files, GPUs from NVML and amdsmi.
+"""Devices of this machine: the CPU from the kernel's files, GPUs from NVML and amdsmi.
 
 Nothing here raises when something is missing: it is reported as missing, with the reason.
 
 Captures the environment that two results must share to be comparable.
 
-What the vendors' tools show of GPUs, their clocks and the links between them.
+GPUs, their clocks and the links between them, from the vendors' tools.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class GpuList:
 
     gpus: tuple[GpuFacts, ...]
     reason: str = ""
-    """Why the list is empty; "" where it is not."""
+    """Reason why the list is empty; "" where it is not."""
     next_step: str = ""
 
 
@@ -399,7 +399,7 @@ CLOCKS: tuple[tuple[str, ...], ...] = (
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 _DEVICE_FILES = ("dev/nvidia0", "dev/nvidiactl", "dev/kfd", "dev/dxg")
-"""Of NVIDIA's and AMD's drivers, and of Windows' GPUs under WSL."""
+"""Device files of NVIDIA's and AMD's drivers, and of Windows' GPUs under WSL."""
 
 
 def printed_by_tools(commands: Sequence[Sequence[str]]) -> dict[str, str]:
@@ -426,7 +426,7 @@ def has_amd_driver(root: Path = Path("/")) -> bool:
 
 
 def gpu_count(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> int:
-    """How many GPUs a process that starts now can use, as far as drivers and variables show it."""
+    """Number of GPUs that a process that starts now can use, by drivers and variables."""
     for name in _VISIBLE:
         if name in environ:
             return len([part for part in environ[name].split(",") if part.strip()])

@@ -27,7 +27,7 @@ _PLACES = {
             "opt/nvidia/nsight-compute/*/ncu"),
     "rocprofv3": ("opt/rocm/bin/rocprofv3", "opt/rocm-*/bin/rocprofv3"),
 }  # fmt: skip
-"""Where their installers put them, below the root."""
+"""Installers' paths, below the root."""
 
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)*)\b")
 _VERSION_SECONDS = 60
@@ -57,7 +57,7 @@ class Profiler:
     name: str
     path: str
     version: str
-    """"" if it does not state one."""
+    """Version; "" if the tool states none."""
 
 
 def find_tool(name: str) -> str | None:
@@ -107,7 +107,7 @@ def is_restricted(root: Path = Path("/")) -> bool | None:
 
 
 def running_profilers(root: Path = Path("/")) -> list[str]:
-    """Those of :data:`OTHER_PROFILERS` that run on this machine."""
+    """Profilers of :data:`OTHER_PROFILERS` that run on this machine."""
     names = {read_text(path) for path in root.glob("proc/[0-9]*/comm")}
     return sorted(names & set(OTHER_PROFILERS))
 
@@ -150,9 +150,9 @@ class DoctorRow:
     capability: str
     available: bool
     detail: str
-    """What was found, or why it is missing."""
+    """Result, or why the tool is missing."""
     next_step: str = ""
-    """What to do about it; "" where nothing needs to be done."""
+    """Next step; "" where nothing needs to be done."""
 
 
 _TOOLS = (

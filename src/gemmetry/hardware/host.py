@@ -33,7 +33,7 @@ FALLBACK_MEMORY_BYTES = 2**30
 """Free memory assumed where neither /proc nor sysconf shows it."""
 
 LATELY_S = 0.02
-"""How long a result of :func:`free_memory_bytes_lately` is reused, in seconds. Memory is filled at
+"""Seconds for which a result of :func:`free_memory_bytes_lately` is reused. Memory is filled at
 about 10 GB/s, so little of it can be taken in that time."""
 
 _NO_LIMIT_BYTES = 2**62
@@ -50,8 +50,8 @@ def usable_cpus() -> list[int]:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """How many logical processors this process may keep busy: those it may run on, or fewer where a
-    control group limits processor time (``docker run --cpus``), rounded up."""
+    """Number of logical processors that this process may keep busy: those it may run on, or fewer
+    where a control group limits processor time (``docker run --cpus``), rounded up."""
     return max(1, min([len(usable_cpus()), *_granted_processors(root)]))
 
 
@@ -136,8 +136,8 @@ def _free_memory_in(_tick: int) -> int:
 
 
 def oom_kills(root: Path = ROOT) -> int:
-    """How many processes the kernel has killed since boot because memory ran out, including those
-    of control groups; 0 if unknown."""
+    """Number of processes that the kernel has killed since boot because memory ran out, including
+    those of control groups; 0 if unknown."""
     match = re.search(r"^oom_kill (\d+)$", read_text(root / "proc/vmstat"), re.MULTILINE)
     return int(match[1]) if match else 0
 
@@ -243,7 +243,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 _TASKS = Path("/proc/self/task")
 
 _ACTIVE_SHARE = 0.1
-"""Least running time of a working thread, as a share of the busiest thread's."""
+"""Minimum running time of a working thread, as a share of the busiest thread's."""
 
 
 def choose_processors(threads: int, usable: Iterable[int], root: Path = ROOT) -> tuple[int, ...]:
@@ -279,13 +279,13 @@ def pin_process(threads: int, root: Path = ROOT, tasks: Path = _TASKS) -> tuple[
 
 
 def running_times(tasks: Path = _TASKS) -> dict[int, int]:
-    """How long each thread of this process has run so far, in ns (Linux,
+    """Time for which each thread of this process has run, in ns (Linux,
     Documentation/scheduler/sched-stats.rst); {} where the system does not report it."""
     return _schedstat(0, tasks)
 
 
 def waiting_times(tasks: Path = _TASKS) -> dict[int, int]:
-    """How long each thread of this process has been runnable without a processor so far, in ns; see
+    """Time for which each thread of this process was runnable without a processor, in ns; see
     :func:`running_times`."""
     return _schedstat(1, tasks)
 

@@ -37,7 +37,7 @@ SPOILED = 0xFF
 """NaN in every float format, -1 in integers."""
 
 _M_PERTURB = -6
-"""From malloc.h of the GNU C library."""
+"""Constant of malloc.h of the GNU C library."""
 _FILL_WITH_FF = 0x100
 """mallopt(3), M_PERTURB: unless the value is 0, allocated memory is filled with the complement of
 its lowest byte, freed memory with the byte itself."""
@@ -184,7 +184,7 @@ class HostDevice:
     def allocate_with_red_zones(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> HostBuffer:
-        """Like :meth:`allocate`, with zones of at least `zone_bytes`; the buffer begins
+        """Allocate as :meth:`allocate` does, with zones of at least `zone_bytes`; the buffer begins
         `offset_bytes` after a multiple of 256.
 
         Raises:

@@ -110,7 +110,7 @@ def _others_ran(ran_before: Mapping[int, int]) -> bool:
 
 
 def _is_runnable(task: int) -> bool:
-    """Whether it runs or waits for a processor, which is state R (proc(5))."""
+    """Whether the task runs or waits for a processor: state R (proc(5))."""
     try:
         status = read_status(f"{_TASKS}/{task}/stat")
     except OSError:

@@ -1,4 +1,4 @@
-"""How torch stores the formats, and how tensors and host arrays become each other.
+"""Storage of the formats in torch, and conversion between tensors and host arrays.
 
 Compares results with float64 references on a torch device, by the same bounds as the host.
 

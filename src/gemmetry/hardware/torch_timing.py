@@ -373,7 +373,7 @@ _WAVES = 4
 """Average number of blocks per multiprocessor, so that none is left out."""
 
 _SLICE_NS = 250_000
-"""How long a multiprocessor is occupied at a time."""
+"""Time slice on a multiprocessor."""
 _SLICES, _COPIES, _BATCHES_AHEAD = 64, 192, 2
 """Contents of one batch of 16 ms: slices, and copies of twice the L2 cache (on an H200 120 MB in
 both directions at 4.3 TB/s, 56 µs)."""

@@ -1,3 +1,3 @@
-"""What the history of many runs shows: changes, their causes, and which of them are alarms."""
+"""Analysis of the history of many runs: changes, their causes, and which of them are alarms."""
 
 from __future__ import annotations

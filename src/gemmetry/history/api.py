@@ -92,10 +92,10 @@ def annotation_of(
 
 
 LOST = "lost"
-"""What a dispatch that is no longer ok is called among the reasons for an alarm."""
+"""Name of a lost dispatch among the reasons for an alarm."""
 
 FAIL_ON = (ChangeCause.KERNEL, LOST)
-"""What fails by default: what the one who changed a kernel answers for."""
+"""Causes that fail by default: those that the author of a kernel answers for."""
 
 
 LATEST = 10
@@ -117,7 +117,7 @@ class ChangeEvent:
     change: SeriesChange | None
     """None: the dispatch is no longer ok."""
     is_new: bool
-    """Its first run is among the latest ones."""
+    """Whether the first run is among the latest ones."""
     remarks: tuple[Annotation, ...]
     is_alarm: bool
 
@@ -140,7 +140,7 @@ class ChangeEvent:
 
     @property
     def loss(self) -> str:
-        """How a dispatch was lost; "" of a change."""
+        """Former and current outcome of a lost dispatch; "" for a change."""
         if self.change is not None:
             return ""
         history = self.found.history
@@ -171,7 +171,7 @@ class History:
 
     @property
     def new(self) -> list[ChangeEvent]:
-        """What happened within the latest runs, alarms first."""
+        """Events within the latest runs, alarms first."""
         new = (one for one in (*self.lost, *self.events) if one.is_new)
         return sorted(new, key=lambda one: not one.is_alarm)
 
@@ -272,7 +272,7 @@ class History:
         return found
 
     def document(self) -> dict[str, Any]:
-        """What ``gemmetry history check --json`` prints."""
+        """Document that ``gemmetry history check --json`` prints."""
         from gemmetry.history.rows import check_document
 
         return check_document(self)
@@ -419,7 +419,7 @@ def add(
 
 
 def _added(path: Path, run: HistoryRun, history: StoredHistory) -> AddedRun:
-    """What becomes of a run, which `history` contains from then on."""
+    """Add a run to `history`, and report the result."""
     known = history.runs.setdefault(run.device, [])
     digests = {one.digest for one in known if one.id == run.id}
     state = "same" if run.digest in digests else "replaced" if digests else "added"
@@ -433,13 +433,13 @@ def _added(path: Path, run: HistoryRun, history: StoredHistory) -> AddedRun:
 
 
 class AddedRun(NamedTuple):
-    """What became of the results of one experiment on the devices of one class."""
+    """Result of adding one experiment's results for one device class."""
 
     experiment: Path
     run: HistoryRun
     state: str
     """``added``; ``replaced`` if fewer or other results of the experiment were stored before;
-    ``same`` if these were, and nothing was added."""
+    ``same`` if the stored results were the same."""
     is_older: bool
     """A later run is in the history already: this one is placed by its time."""
     measured_before: HistoryRun | None = None

@@ -51,14 +51,14 @@ class DeviceHistory:
     runs: Sequence[HistoryRun]
     keys: Sequence[SeriesKey]
     operations: Sequence[str]
-    """Of each series."""
+    """Operations of each series."""
     median_ns: Values
     low_ns: Values
     high_ns: Values
     sm_clock_hz: Values
     load_average: Values
     points: Sequence[Sequence[HistoryPoint | None]]
-    """Of each series, one for each run."""
+    """Points of each series, one for each run."""
     references: Sequence[int | None]
     """The series that each is compared with: of the same problem, measured in turn with it."""
 
@@ -87,8 +87,8 @@ class DeviceHistory:
 
     @cached_property
     def level(self) -> Values:
-        """How much slower or faster than usual all dispatches of a run were: the median, over the
-        series, of the logarithm of the time over the series' own median."""
+        """Common slowdown of all dispatches of a run: the median, over the series, of the logarithm
+        of the time over the series' own median."""
         return nan_median(self.logs - nan_median(self.logs, 1)[:, None], 0)
 
     @cached_property
@@ -274,15 +274,15 @@ _IGNORED = ("environment:git_revision",)
 
 
 class ChangedSurroundings(NamedTuple):
-    """What changed, as texts such as ``torch 2.9.0 → 2.10.0``."""
+    """Changes, as texts such as ``torch 2.9.0 → 2.10.0``."""
 
     method: tuple[str, ...]
     environment: tuple[str, ...]
 
 
 def changed_surroundings(history: DeviceHistory, run: int) -> ChangedSurroundings:
-    """What changed once and for all at about the run `run`: settings of the runs and the version
-    of gemmetry, and fields of their environments. What differs from run to run does not count."""
+    """Lasting changes at about the run `run`: settings of the runs and the version of gemmetry, and
+    fields of their environments. What differs from run to run does not count."""
     facts = history.facts
     before, after = (facts[max(0, run - NEIGHBOURS) : run], facts[run : run + NEIGHBOURS])
     around = range(max(1, run - _NEAR), min(len(facts), run + _NEAR + 1))
@@ -303,7 +303,7 @@ def changed_surroundings(history: DeviceHistory, run: int) -> ChangedSurrounding
 
 
 def changed_timing(history: DeviceHistory, series: int, run: int) -> str:
-    """How the way in which a dispatch was timed changed; "" if it did not."""
+    """Change of a dispatch's way of timing; "" if there is none."""
     old, new = (_agreed([point.method for point in side]) for side in _sides(history, series, run))
     return f"timed by {new[0]} instead of {old[0]}" if old and new and old != new else ""
 
@@ -365,15 +365,15 @@ QUORUM = 0.8
 change of few of them has at most 1 - QUORUM. In between, the cause is undecided."""
 
 FEWEST = 3
-"""Least number of dispatches from which such a share is taken."""
+"""Minimum number of dispatches for such a share."""
 
 CLOCK = 0.01
-"""Least relative change of the clock that can explain a change of times: steps of an NVIDIA GPU's
+"""Minimum relative change of the clock that can explain a change of times: steps of an NVIDIA GPU's
 clock are 15 MHz, less than 1 % of 2 GHz (nvidia-smi -q -d SUPPORTED_CLOCKS)."""
 
 
 class ChangeCause(StrEnum):
-    """What changed; :data:`CAUSES` describes each."""
+    """Cause of a change; :data:`CAUSES` describes each."""
 
     KERNEL = "kernel"
     BASELINE = "baseline"
@@ -396,7 +396,7 @@ CAUSES: dict[ChangeCause, str] = {
 
 
 class MovedShare(NamedTuple):
-    """How many of some dispatches moved as the one in question did."""
+    """Number of other dispatches that moved as the given one did, and their total."""
 
     moved: int
     of: int
@@ -415,27 +415,28 @@ class MovedShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeFacts:
-    """What the rules see of one change."""
+    """Facts of one change, for the rules."""
 
     own: LevelShift | None
-    """Of the dispatch's time."""
+    """Shift of the dispatch's time."""
     relative: LevelShift | None = None
-    """Of its ratio to the reference; None without one."""
+    """Shift of the ratio to the reference; None without one."""
     reference: LevelShift | None = None
-    """Of the reference's time."""
+    """Shift of the reference's time."""
     adjusted: tuple[LevelShift | None, LevelShift | None] = (None, None)
-    """Of its time and of the reference's, both relative to the level of their runs."""
+    """Shifts of the dispatch's time and of the reference's, both relative to the level of their
+    runs."""
     is_reference: bool = False
     others: MovedShare = MovedShare(0, 0)
-    """Of all other dispatches of the runs."""
+    """Share of all other dispatches of the runs that moved."""
     provider: MovedShare = MovedShare(0, 0)
-    """Of the provider's dispatches, this one included."""
+    """Share of the provider's dispatches that moved, this one included."""
     own_method: str = ""
-    """How the dispatch's own way of timing changed, e.g. "timed by graph instead of events"."""
+    """Change of the dispatch's own way of timing, e.g. "timed by graph instead of events"."""
     method: tuple[str, ...] = ()
-    """What else of the way of measuring changed in that run."""
+    """Other changes of the measuring method in that run."""
     environment: tuple[str, ...] = ()
-    """What of software and hardware changed in that run."""
+    """Changes of software and hardware in that run."""
     clock: float | None = None
     """Clock after the change over that before it."""
     hints: tuple[str, ...] = ()
@@ -512,7 +513,7 @@ def _shared(facts: ChangeFacts) -> tuple[ChangeCause, str] | None:
 
 
 def _not_separable(facts: ChangeFacts) -> tuple[ChangeCause, str] | None:
-    """Where something changed around a provider with too few dispatches to separate the two."""
+    """Undecided: something changed around a provider with too few dispatches."""
     if _switched(facts) and facts.provider.of < FEWEST:
         few = "the provider has too few dispatches to separate the two"
         return ChangeCause.UNDECIDED, f"{_switched(facts)[0]} in that run, and {few}"
@@ -534,8 +535,8 @@ def _switched(facts: ChangeFacts) -> tuple[str, ...]:
 
 
 TRANSIENT = 7
-"""Most runs of an excursion, a week of nightly runs: if the level is then what it was before, both
-of its ends are noise."""
+"""Maximum length of an excursion in runs, a week of nightly runs: if the level then returns, both
+ends are noise."""
 
 SURE = 0.8
 """Share of cases in which a change has to be found for "no change" to be a verdict."""
@@ -558,8 +559,8 @@ class SeriesChange:
 
     @property
     def shift(self) -> LevelShift | None:
-        """What the cause rests on: the shift of the dispatch's time where it moved, else that of
-        its ratio to the reference."""
+        """Evidence of the cause: the shift of the dispatch's time where it moved, else that of its
+        ratio to the reference."""
         own, relative = self.facts.own, self.facts.relative
         if own is not None and (own.has_moved or relative is None or not relative.has_moved):
             return own
@@ -590,15 +591,15 @@ class HistoryChanges:
     tested: int
     """Number of series that were tested together, of times and of ratios."""
     confidence: float
-    """Of each interval."""
+    """Confidence of each interval."""
     threshold: float
     noise: tuple[RunNoise, RunNoise]
-    """Of times, and of ratios to references."""
+    """Noise of times, and of ratios to references."""
     _known: dict[int, tuple[Values, ChangedSurroundings]] = field(default_factory=dict)
 
     @cached_property
     def changes(self) -> list[SeriesChange]:
-        """By run, then by series."""
+        """Changes by run, then by series."""
         found = [one for series, at in self.places.items() for one in self._of_series(series, at)]
         return sorted(found, key=lambda change: (change.run, change.series))
 
@@ -733,8 +734,8 @@ class HistoryChanges:
                            relevant=self.threshold, noise=noise)  # fmt: skip
 
     def _around(self, run: int) -> tuple[Values, ChangedSurroundings]:
-        """By how much each series moved at a run (the median of the logarithms of the runs after it
-        less that of those before), and what changed around them."""
+        """Shift of each series at a run (the median of the logarithms of the runs after it less
+        that of those before), and what changed around them."""
         if run not in self._known:
             logs = self.history.logs
             before = logs[:, max(0, run - NEIGHBOURS) : run]

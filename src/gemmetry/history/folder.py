@@ -1,4 +1,4 @@
-"""What a history stores of each run: one line per run and device class.
+"""Stored lines of a history: one per run and device class.
 
 The files of a history: lines of JSON that are only ever appended to, one file for each device
 class, and one with annotations.
@@ -33,7 +33,7 @@ from gemmetry.domain.units import counted, format_memory
 from gemmetry.engine.schema import FolderLock
 
 SCHEMA = 1
-"""Of the lines. A reader skips lines with another one, and names them."""
+"""Schema of the lines. A reader skips lines of other schemas, and names them."""
 
 
 class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -50,12 +50,12 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     median_ns: float | None = None
     """None where the dispatch was not measured."""
     low_ns: float | None = None
-    """Of the median's 95 % interval; None where there were too few samples for one."""
+    """Lower end of the median's 95 % interval; None where there were too few samples for one."""
     high_ns: float | None = None
     samples: int = 0
     rounds: int = 0
     method: str = ""
-    """How launches were timed: ``graph``, ``events``, ``wall_clock`` or ``simulated``."""
+    """Timing method: ``graph``, ``events``, ``wall_clock`` or ``simulated``."""
     environment: str = ""
     """A key of :attr:`HistoryRun.environments`."""
     sm_clock_hz: float | None = None
@@ -68,7 +68,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def key(self) -> tuple[str, str, str, str, str, str]:
-        """What the points of one series have in common, within a device class."""
+        """Key of a series within a device class."""
         conditions = (self.distribution, self.regime, self.launches)
         return (self.provider, self.dispatch, self.target, *conditions)
 
@@ -83,13 +83,13 @@ class HistoryRun(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int
     id: str
-    """Of the experiment: a later line with the same id replaces an earlier one."""
+    """Id of the experiment: a later line with the same id replaces an earlier one."""
     digest: str
-    """Of the points: equal if nothing was measured in the meantime."""
+    """Digest of the points: equal if nothing was measured in the meantime."""
     device: str
     """Device class: model, memory and power limit of a GPU; model and processors of a CPU."""
     time: str
-    """ISO 8601, UTC. Runs are ordered by it."""
+    """Time by which runs are ordered (ISO 8601, UTC)."""
     points: list[HistoryPoint]
     commit: str = ""
     label: str = ""
@@ -112,13 +112,13 @@ class Annotation(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     acknowledged: bool = True
     time: str = ""
-    """ISO 8601, UTC: when it was written."""
+    """Time of writing (ISO 8601, UTC)."""
 
 
 ANNOTATIONS = "annotations.jsonl"
 
 PATIENCE_S = 10.0
-"""How long a writer waits for others; each holds the lock for a few lines."""
+"""Seconds for which a writer waits for others; each holds the lock for a few lines."""
 
 _POLL_S = 0.05
 
@@ -354,9 +354,9 @@ def runs_of(
 
 
 def device_class(record: Record, environment: Environment) -> str:
-    """What decides how fast a device is, and does not change from run to run: model, memory and
-    power limit of a GPU, model and number of processors of a CPU. Clocks and versions are not part
-    of it: they belong to the environment, so that a series continues when they change."""
+    """Constant facts that determine a device's speed: model, memory and power limit of a GPU, model
+    and number of processors of a CPU. Clocks and versions are not part of it: they belong to the
+    environment, so that a series continues when they change."""
     kind = TargetKind(record.target.partition("-")[0])
     if kind is TargetKind.NULL:
         return "simulated device"
@@ -397,7 +397,7 @@ def _point(record: Record, conditions: Measurement | None) -> HistoryPoint:
 
 
 def _identity(results: ResultSet) -> str:
-    """The same for an experiment, a copy of it, and the experiment after it has grown."""
+    """Identity that an experiment shares with its copies, and keeps as it grows."""
     hosts = sorted({one.hostname for one in results.environments.values()})
     first = next((r for r in results.records if r.measurement is not None), None)
     # Older experiments state only the second; the command distinguishes simulated devices.

@@ -1,5 +1,5 @@
-"""What a history shows, as rows, documents and files: series, points, changes, and the check as
-JUnit XML and as Markdown for a pull request.
+"""Rows, documents and files of a history: series, points, changes, and the check as JUnit XML and
+as Markdown for a pull request.
 
 Changes that many dispatches share are one group for people.
 """
@@ -27,7 +27,7 @@ from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import median
 
 _LARGE = 5
-"""How many times as large the second change is whose chance of being found is printed."""
+"""Second change whose detection probability is printed, as a multiple of the first."""
 
 _SHARED = (ChangeCause.HOST, ChangeCause.METHOD, ChangeCause.ENVIRONMENT)
 """Causes that move many dispatches at once."""
@@ -125,7 +125,7 @@ def undecided_text(found: HistoryChanges, series: int | None = None) -> str:
 
 
 def again_text(found: HistoryChanges) -> str:
-    """Which runs were left out, because they measured an old commit again; "" if none were."""
+    """Note about runs left out because they measured an old commit again; "" if none were."""
     history = found.history
     runs = [history.runs[number] for number in sorted(history.measured_again)]
     if not runs:
@@ -223,7 +223,7 @@ def change_rows(check: History) -> list[ChangeRow]:
 
 
 def check_document(check: History) -> dict[str, Any]:
-    """What ``history check --json`` prints."""
+    """Document that ``history check --json`` prints."""
     return {
         "schema_version": SCHEMA_VERSION,
         "has_alarm": check.has_alarm,
@@ -255,7 +255,7 @@ def point_rows(chosen: Chosen) -> Iterator[PointRow]:
 
 
 def history_document(check: History, chosen: Chosen) -> dict[str, Any]:
-    """What ``history show --json`` prints: the series with all of their points and changes."""
+    """Document that ``history show --json`` prints: the series with all points and changes."""
     return {
         "schema_version": SCHEMA_VERSION,
         "devices": [_device(found) for found in check.devices],

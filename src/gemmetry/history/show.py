@@ -1,4 +1,4 @@
-"""What people see of a history: on a terminal, and as a static folder.
+"""Presentation of a history: on a terminal, and as a static folder.
 
 The folder has one page, and scripts with the points of its series, which the page loads on demand.
 Nothing comes from the network, and no server is needed.
@@ -36,7 +36,7 @@ from gemmetry.results.texts import elide, printable
 
 BARS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
-"""In a sparkline: a run that did not measure the dispatch."""
+"""Mark of a run in a sparkline that did not measure the dispatch."""
 
 _MOST_SHOWN = 20
 """Changes that are not new, on a terminal."""
@@ -201,7 +201,7 @@ def _plot(values: Sequence[float], changes: Sequence[int], width: int) -> list[s
 
 
 def _binned(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values: medians of equally many neighbours."""
+    """Reduce to at most `width` values: medians of equally many neighbours."""
     count = min(len(values), max(1, width))
     cells = []
     for place in range(count):
@@ -322,7 +322,7 @@ def _series_data(check: History, found: HistoryChanges, series: int) -> dict[str
 
 
 def _health(check: History, found: HistoryChanges) -> dict[str, Any]:
-    """What a first look answers about a device class."""
+    """Overview of a device class."""
     history = found.history
     run = history.runs[-1]
     last = len(history.runs) - 1

@@ -1,4 +1,4 @@
-"""What a submission ran: kernels and operators, libraries, and machine code.
+"""Census of a submission: kernels and operators, libraries, and machine code.
 
 * *its own* account: torch's profiler in the submission's process, which may report anything;
 * *machine code*: cubins that the submission's compilers left in its folder, read here;
@@ -54,7 +54,7 @@ _MOST_CUBINS, _MOST_FILE_BYTES = 64, 2**28
 
 
 class Ran(Row):
-    """One thing that ran, or was compiled to run."""
+    """Work that ran, or was compiled to run."""
 
     name: str = fact("kernel, operator or library")
     kind: str = fact("kernel, operator, library or machine code")
@@ -67,7 +67,7 @@ class Ran(Row):
 
 
 def reported(rows: Any) -> list[Ran]:
-    """What the submission's process reports to have run; nothing where that is malformed."""
+    """Work that the submission's process reports; empty where the report is malformed."""
     found = []
     for row in rows if isinstance(rows, list) else ():
         match row:

@@ -138,7 +138,8 @@ class Served:
         return problem or {"own_ns": 1e6 * start.elapsed_time(end)}
 
     def _counted(self) -> dict[str, Any]:
-        """As `_go`, with the names of kernels and operators that torch's profiler has seen."""
+        """Run as `_go` does, with the names of kernels and operators that torch's profiler has
+        seen."""
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self._is_gpu]

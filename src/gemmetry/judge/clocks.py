@@ -48,7 +48,7 @@ has to itself."""
 
 
 class HostClock:
-    """What times calls on one device: the host's monotonic clock, where nothing else is written."""
+    """Clock of calls on one device: the host's monotonic clock, where nothing else is written."""
 
     method = "wall_clock"
     """``wall_clock``, ``events`` or ``graph``."""
@@ -79,7 +79,7 @@ class HostClock:
         self._flushed += 1  # reads and writes: stores alone may bypass the caches
 
     def neighbour(self) -> Call | None:
-        """What runs ahead of each call where nothing is flushed; None on a host, where a call ends
+        """Call ahead of each call where nothing is flushed; None on a host, where a call ends
         before the next one begins."""
         return None
 
@@ -252,7 +252,7 @@ def do_bench(
 
     Args:
         fn: takes no arguments.
-        warmup: least duration of the warm-up in ms.
+        warmup: minimum duration of the warm-up in ms.
         rep: duration of the samples in ms, of which there is at least one.
         grad_to_none: tensors whose ``grad`` is set to None before each call.
         quantiles: shares, such as (0.5, 0.2, 0.8), to return in place of one figure.

@@ -51,13 +51,13 @@ UNTIL = 0.005
 """Default half-width of the ratios' intervals at which sampling ends."""
 
 MIN_ROUNDS = 12
-"""As for dispatches (:data:`gemmetry.measurement.stopping.MIN_ROUNDS`)."""
+"""Minimum rounds as for dispatches (:data:`gemmetry.measurement.stopping.MIN_ROUNDS`)."""
 
 ROUND_S = 0.02
 """Approximate duration of a round."""
 
 MOST_SAMPLES = 256
-"""Most samples of a function in a round."""
+"""Maximum number of samples of a function in a round."""
 
 BATCH_NS = 20_000.0
 """Shorter calls are timed several at a time, where no flush has to run between them: the host's
@@ -132,7 +132,7 @@ class Pair(Row):
 
 @dataclass(frozen=True)
 class Contest:
-    """What :func:`compare` found. ``print`` it, or let a notebook show it."""
+    """Result of :func:`compare`. ``print`` it, or let a notebook show it."""
 
     device: str
     method: str
@@ -142,7 +142,7 @@ class Contest:
     """Every pair; the first function of the mapping is what others are compared with."""
     checked: tuple[Checked, ...]
     marks: tuple[str, ...]
-    """What weakens the result."""
+    """Reasons to trust the result less."""
     seconds: float
     rounds: Mapping[str, Sequence[Sequence[float]]] = field(repr=False)
     """Function -> rounds -> durations in ns; rounds of the same place were interleaved."""
@@ -620,7 +620,7 @@ Times = Mapping[str, Sequence[Sequence[float]]]
 
 
 class Change(Row):
-    """What one test or dispatch shows over all runs."""
+    """Change of one test or dispatch over all runs."""
 
     name: str = fact("test or dispatch")
     change: str = fact("time after over time before, with its interval")

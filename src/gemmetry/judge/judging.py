@@ -48,8 +48,8 @@ SHORT, LONG = 2, 10
 """Launches in the two batches whose difference is timed."""
 
 REPEATS = 3
-"""Batches of each length in a round, of which the shortest counts: what delays a batch as a whole,
-such as another program, only lengthens it."""
+"""Batches of each length in a round; the shortest counts, since delays by other programs only
+lengthen a batch."""
 
 MIN_BATCH_NS = 2e6
 """Batches are made longer than this."""
@@ -60,8 +60,8 @@ LARGE_BYTES = 2**22
 """Inputs of a launch from which on fewer of them are drawn and fewer results compared."""
 
 CLOCKS_DIFFER, CLOCK_SLACK_NS = 3.0, 1e6
-"""What the submission's own clock may miss of a batch: this many times what a rival's misses, at
-least this much, and at least a third of the batch."""
+"""Limits of the time of a batch that the submission's own clock may miss: this multiple of a
+rival's, at least this much, and at least a third of the batch."""
 
 _CHECKED = 8
 """Launches of a timed batch whose results are compared."""
@@ -74,7 +74,7 @@ _BRIEF_FINDINGS = 5
 
 
 class Ruling(StrEnum):
-    """How a submission is judged."""
+    """Judgement of a submission."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -118,18 +118,18 @@ class Judgement:
     ruling: Ruling
     findings: tuple[Finding, ...]
     checks: tuple[str, ...]
-    """What was checked."""
+    """Checks that ran."""
     basis: str
-    """What the allowed errors follow from."""
+    """Basis of the allowed errors."""
     accuracy: str
     speeds: tuple[Speed, ...]
     """Against torch's own function, and on CUDA against the best of cuBLASLt."""
     ran: tuple[Ran, ...]
     """Kernels, libraries and machine code, each with whose account it is."""
     memory: str
-    """How inputs and results travel: host, device or upload."""
+    """Transport of inputs and results: host, device or upload."""
     confinement: tuple[str, ...]
-    """What the kernel did not grant; empty where the submission was fully confined."""
+    """Confinement that the kernel did not grant; empty where the submission was fully confined."""
     seconds: float
     command: str
 
@@ -139,8 +139,8 @@ class Judgement:
         return next(iter(self.speeds), None)
 
     def result(self, *, is_brief: bool = False) -> Result:
-        """The rows of findings, with everything else as notes of their document; `is_brief`: at
-        most 4 KB of JSON, by fewer findings and shorter texts."""
+        """Findings as rows, everything else as notes of the document. With `is_brief`, at most 4 KB
+        of JSON: fewer findings, shorter texts."""
         shorter = cut if is_brief else str
         notes: dict[str, Any] = {
             "submission": shorter(self.submission),
@@ -209,7 +209,7 @@ def judge(
 
     Args:
         level: how many checks an operation gets (:mod:`gemmetry.verification`).
-        seed: of everything that is drawn; None: one that nobody knows before.
+        seed: seed of all random draws; None: an unpredictable one.
         limit_s: seconds for a batch of launches.
         memory_bytes: limit of the submission's address space.
         threads: of torch in the submission's process and in the baseline's.
@@ -448,7 +448,7 @@ class _Judging:
             self._find(Ruling.WRONG, checked.detail, name)
 
     def _check_order(self, remote: Remote, first: tuple[Any, ...]) -> None:
-        """Many launches in a batch, of which random ones are compared; addresses repeat."""
+        """Check random launches of a large batch; addresses repeat."""
         task = self._task
         assert task.reference is not None
         wanted = _results(task.reference(*first))
@@ -468,7 +468,7 @@ class _Judging:
                 self._note(checked, "launches of a batch")
 
     def _check_same_objects(self, remote: Remote) -> None:
-        """The same objects with other content, which a result that is kept by identity misses."""
+        """Check the same objects with other content, which a cache keyed by identity misses."""
         arguments = self._task.make(self._seed())
         outputs = self._outputs()
         calls = [(self._placed(arguments), outputs)]
@@ -586,7 +586,7 @@ class _Judging:
         return tuple(speeds)
 
     def _rivals(self) -> dict[str, Remote]:
-        """What the submission is compared with, each in a process of its own."""
+        """Competitors of the submission, each in a process of its own."""
         task = self._task
         name = f"torch ({task.source_entry} of the task)" if task.reference else "torch.matmul"
         sources = {name: (task.source, task.source_entry)}
@@ -719,8 +719,8 @@ class _Judging:
         return sum(self._input_bytes) >= LARGE_BYTES
 
     def _rolled(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The same values at other places: each array is rolled, across its rows, by a number of
-        its own, so that the product is none that was computed before."""
+        """Arguments with the same values in other places: each array is rolled across its rows by a
+        different number, so that the product is new."""
         return tuple(
             np.roll(one, int(self._rng.integers(one.size))) if isinstance(one, np.ndarray) else one
             for one in map(_host, arguments)

@@ -59,7 +59,7 @@ class Arena(HostDevice):
         self.was_idle = False
         """Whether nothing ran on the GPU before a submission did, as far as that can be seen."""
         self.why_not_shared = ""
-        """Why a GPU's memory is not shared."""
+        """Reason why a GPU's memory is not shared."""
         self.descriptor = os.memfd_create("gemmetry-judge", os.MFD_CLOEXEC)
         os.ftruncate(self.descriptor, self.size_bytes)
         self._map = mmap.mmap(self.descriptor, self.size_bytes)
@@ -69,12 +69,12 @@ class Arena(HostDevice):
         self._lock = threading.Lock()
 
     def setup(self) -> dict[str, Any]:
-        """What the submission's process has to know of this memory."""
+        """Facts about this memory for the submission's process."""
         return {"transport": self.transport, "device": self.device, "size": self.size_bytes}
 
     def holds(self, sizes: Iterable[int]) -> int:
-        """How often buffers of these sizes in bytes fit into half of the arena: gaps between
-        other buffers take the rest."""
+        """Number of buffer sets of these sizes in bytes that fit into half of the arena: gaps
+        between other buffers take the rest."""
         each = sum(_rounded(size + 2 * RED_ZONE_BYTES + ALIGNMENT_BYTES) for size in sizes)
         return self.size_bytes // 2 // max(each, 1)
 
@@ -114,10 +114,10 @@ class Arena(HostDevice):
             self._free = merged
 
     def offset(self, buffer: HostBuffer) -> int:
-        """Where a buffer begins in the arena.
+        """Offset of a buffer in the arena.
 
         Raises:
-            WrongResultError: it is not in the arena.
+            WrongResultError: the buffer is not in the arena.
         """
         offset = int(buffer.ctypes.data) - self._start
         if not 0 <= offset <= self._bytes.size - buffer.nbytes:
@@ -172,7 +172,7 @@ class DeviceArena(Arena):
     """
 
     alignment_bytes = 16
-    """What the widest vector load and a tensor map require (PTX ISA, ld.v4 and tensormap)."""
+    """Alignment for the widest vector load and a tensor map (PTX ISA, ld.v4 and tensormap)."""
 
     def __init__(self, device: str) -> None:
         import torch

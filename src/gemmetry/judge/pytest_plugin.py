@@ -96,7 +96,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> KernelBenchmark:
 
 
 class KernelBenchmark:
-    """What the fixture gives to a test."""
+    """Fixture's object for a test."""
 
     def __init__(self, node: pytest.Item, session: _Session) -> None:
         self._node, self._session = node, session

@@ -58,9 +58,9 @@ class Took(NamedTuple):
     """Times of a batch in ns."""
 
     ns: float
-    """By this process's clock."""
+    """Duration by this process's clock."""
     own_ns: float
-    """By the submission's process, which nobody trusts: events of the GPU, or its clock."""
+    """Duration by the clock or GPU events of the submission's process, which is not trusted."""
 
 
 class Remote:
@@ -95,9 +95,9 @@ class Remote:
         self.arena, self.limit_s, self._lock = arena, limit_s, threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="gemmetry-judge-")
         self.folder = folder = Path(self._scratch.name)
-        """Where the submission may write."""
+        """Folder in which the submission may write."""
         self.reply: dict[str, Any] = {}
-        """What its process has answered to the last launch."""
+        """Reply of the process to the last launch."""
         for name, text in submission.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

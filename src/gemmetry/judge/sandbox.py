@@ -30,7 +30,7 @@ from pathlib import Path
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER = 0x0002_0000, 0x0800_0000, 0x1000_0000
 _CLONE_NEWPID, _CLONE_NEWNET = 0x2000_0000, 0x4000_0000
-"""From sched.h of the Linux kernel."""
+"""Constants of the Linux kernel's sched.h."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 1, 38, 22, 2
 _MS_PRIVATE, _MS_REC = 1 << 18, 1 << 14
@@ -75,7 +75,7 @@ _F_SETOWN_EX, _FIOSETOWN, _SIOCSPGRP = 15, 0x8901, 0x8902
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
-"""From linux/bpf_common.h and linux/seccomp.h."""
+"""Constants of linux/bpf_common.h and linux/seccomp.h."""
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "kfd", "dri")
 """Files below /dev that may be opened for writing."""
@@ -160,7 +160,7 @@ def _map_ids(uid: int, gid: int) -> None:
 
 
 def _become_first(libc: ctypes.CDLL) -> None:
-    """Fork: the child is the first process of the namespace; this one ends with its status."""
+    """Fork: the child becomes PID 1 of the namespace; the parent exits with its status."""
     child = os.fork()
     if child == 0:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

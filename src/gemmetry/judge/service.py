@@ -53,18 +53,18 @@ MOST_FLOPS = 2**36
 _MOST_READING = 64
 """Requests whose bodies are read at the same time."""
 _MOST_CONNECTIONS = 512
-"""Connections that are open at the same time, of which each takes a descriptor."""
+"""Maximum number of open connections; each takes a descriptor."""
 _MOST_OUTPUT = 2**22
 """Bytes of what a process prints that are kept."""
 _BUSY = {"retry-after": "5"}
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a client wants judged."""
+    """Client's request."""
 
     task: str
     submission: str
-    """Its text."""
+    """Source of the submission."""
     form: Literal["py", "cu", "json"] = "py"
     function: str = ""
     device: str = ""
@@ -78,7 +78,7 @@ class Order(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the service accepts and keeps."""
+    """Limits of what the service accepts and keeps."""
 
     devices: tuple[str, ...] = ("cpu",)
     tasks: Path | None = None
@@ -164,7 +164,7 @@ async def run_gemmetry(
 
 
 async def _start_of(stream: asyncio.StreamReader | None) -> bytes:
-    """What is printed; of more than is kept, the start, and the rest is read and dropped."""
+    """Beginning of the output, as far as it is kept; the rest is read and dropped."""
     kept = b""
     while stream is not None and (part := await stream.read(2**16)):
         kept += part[: _MOST_OUTPUT - len(kept)]
@@ -241,16 +241,16 @@ class Service:
         return self.document(key)
 
     def document(self, key: str) -> dict[str, Any]:
-        """How it is with a submission.
+        """State of a submission.
 
         Raises:
-            KeyError: it is not known, or no longer.
+            KeyError: the submission is unknown, or no longer kept.
         """
         job = self._jobs[key]
         return {"id": job.key, "device": job.device, "state": job.state, **job.answer}
 
     def health(self) -> dict[str, Any]:
-        """How many wait and were judged."""
+        """Numbers of waiting and judged submissions."""
         waiting = {name: queue.qsize() for name, queue in self._queues.items()}
         return {"state": "ok", "waiting": waiting, "judged": self._judged}
 

@@ -46,7 +46,7 @@ ARENA_BYTES = 2**32
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What has to be computed."""
+    """Computation that a submission must perform."""
 
     name: str
     form: str
@@ -106,10 +106,10 @@ def read_small(path: Path) -> str:
 
 @contextmanager
 def _foreign(what: str) -> Iterator[None]:
-    """Code of a task's file runs inside; what it raises becomes the task's error.
+    """Run a task's code inside, and convert its exceptions into the task's error.
 
     Raises:
-        RequestError: it raised, or ended the process.
+        RequestError: the code raised, or ended the process.
     """
     try:
         yield
@@ -445,7 +445,7 @@ def read_submission(text: str, task: Task) -> Submission:
 
 
 def _names(path: Path, text: str) -> list[str]:
-    """What a module assigns or defines, functions and classes first; nothing is run."""
+    """Names that a module assigns or defines, functions and classes first; nothing is run."""
     try:
         body = ast.parse(text, str(path)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

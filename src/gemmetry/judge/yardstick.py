@@ -32,8 +32,8 @@ MOST = 8.0
 algorithm for the same function, errs a few times as much at its worst element."""
 
 MOST_MEAN = 3.0
-"""The same of root mean squares, which the worst element hardly moves: a narrower accumulator
-raises them by its unit roundoff over the reference's, 8 times for bf16 in place of f16."""
+"""Largest ratio of root mean squares, which the worst element hardly moves. A narrower accumulator
+raises them by the ratio of the unit roundoffs, 8 for bf16 in place of f16."""
 
 Reference = str | Callable[..., Any]
 

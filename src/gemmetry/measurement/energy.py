@@ -1,9 +1,9 @@
-"""The energy of one launch, from a counter of the device's energy that is updated seldom.
+"""The energy of one launch, from an energy counter of the device that is rarely updated.
 
 Launches follow each other for a few seconds, in batches, and the counter is read once in each,
 while the device works. A window lasts from one update of the counter to another, and contains a
-whole number of batches. What is uncertain is when the counter was updated between two readings, so
-a window's resolution is the sum of these two gaps divided by its duration.
+whole number of batches. The time of an update between two readings is uncertain, so a window's
+resolution is the sum of the two gaps divided by the window's duration.
 
 Untimed load: before a sustained measurement, and around the samples of each round.
 """
@@ -58,7 +58,7 @@ class EnergyWindow:
     """Energy over some seconds of back-to-back launches."""
 
     joules: float
-    """Of one launch, what the idle device uses included."""
+    """Energy of one launch, including the idle power."""
     seconds: float
     launches: int
     resolution: float
@@ -67,12 +67,12 @@ class EnergyWindow:
 
 @dataclass(frozen=True, slots=True)
 class EnergyTaken:
-    """What one process measured of a dispatch."""
+    """Energy of a dispatch, measured by one process."""
 
     windows: tuple[EnergyWindow, ...] = ()
     idle_power_w: float | None = None
     reason: str = ""
-    """Why there are no windows."""
+    """Reason why there are no windows."""
 
 
 class _Reading(NamedTuple):
@@ -138,7 +138,7 @@ class EnergyMeter:
         return EnergyTaken(found, idle_w)
 
     def _idle_power(self) -> float | None:
-        """In W; None where the counter is not updated twice."""
+        """Idle power in W; None where the counter is not updated twice."""
         rest = partial(self.sleep, _POLL_S)
         try:
             first = last = self._update(rest, 2 * IDLE_S)
@@ -248,8 +248,8 @@ to 2.4 % after 15 ms and 4.2 to 5.2 % after 5 ms; 100 ms improve it no further
 (``benchmarks/round_spread.py``)."""
 
 _MOST_LEADING, _MOST_TRAILING = 360, 240
-"""Most submissions of a lead or tail. With the samples in between they stay below the 1024 after
-which the driver makes the host wait."""
+"""Maximum number of submissions of a lead and of a tail. With the samples in between they stay
+below the 1024 after which the driver makes the host wait."""
 
 _POWER_REASONS = frozenset({"sw_power_cap", "hw_power_brake_slowdown"})
 """Throttle reasons of :class:`gemmetry.domain.record.Telemetry` that name the power."""
@@ -278,7 +278,7 @@ class Surroundings:
         return _calls(duration_ns, _MOST_LEADING, sample_ns, submissions)
 
     def tail(self, sample_ns: float, submissions: int) -> int:
-        """Calls right after the samples."""
+        """Number of calls right after the samples."""
         return _calls(TAIL_NS, _MOST_TRAILING, sample_ns, submissions)
 
 

@@ -416,7 +416,7 @@ _MOST_LAUNCHES = 200
 :data:`UNSEEN_NS`."""
 
 _TRIES = 3
-"""Number of tries, of which the smallest value counts: another program may preempt one of them."""
+"""Number of tries; the smallest value counts, as another program may preempt one of them."""
 
 _TRIES_OF_CHANGES = 32
 
@@ -468,8 +468,8 @@ def seconds_running_on(
     cpu_clock: Callable[[], float] = time.process_time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> float:
-    """How long other threads of this process remain busy after a launch on the CPU has returned, in
-    seconds, at most :data:`_LONGEST_WAIT_S`. Thread pools that spin while they wait do so for a
+    """Seconds for which other threads of this process stay busy after a launch on the CPU has
+    returned, at most :data:`_LONGEST_WAIT_S`. Thread pools that spin while they wait do so for a
     millisecond or two; anything longer is work that the wall clock missed."""
     began = clock()
     while True:
@@ -693,7 +693,7 @@ for a while (OpenBLAS for 2²⁶ cycles, about 20 ms; OpenMP for a few ms) and o
 meanwhile."""
 
 WARM_NS = 10e6
-"""Least total duration of a warm-up's launches. After three launches of 40 µs threads have not
+"""Minimum total duration of a warm-up's launches. After three launches of 40 µs threads have not
 reached their final processors, and the supposed shortest launch is 20 times too long: rounds then
 count as settled although they are not (torch on two processors with another busy program)."""
 
@@ -705,7 +705,7 @@ _MOST_PER_CHECK = 100
 """Launches between two checks of the threads, which take tenths of a millisecond."""
 
 _MOST_UNTIMED = 1000
-"""Most launches of a warm-up: enough for launches that take a microsecond and use no threads."""
+"""Maximum launches of a warm-up, enough for launches that take a microsecond and use no threads."""
 
 
 def warm_up(

@@ -266,7 +266,7 @@ def _drift(rounds: Sequence[Round]) -> Iterator[str]:
 def _circumstances(
     measurement: Measurement, last: Round, target: Target, settings: RunSettings
 ) -> Iterator[str]:
-    """How the measurement was made, as far as another one may differ."""
+    """Circumstances of the measurement that may differ in another one."""
     if measurement.process_spread > 2 * required_width(settings, target):
         yield (
             f"processes differ: by {format_percent(measurement.process_spread)} among "
@@ -300,7 +300,7 @@ def _circumstances(
 
 
 def _numbers(rounds: Sequence[Round], name: str) -> list[float]:
-    """What the telemetry of each round that has it reports as `name`."""
+    """Telemetry `name` of each round that reports it."""
     values = (item.telemetry.get(name) for item in rounds)
     return [float(value) for value in values if isinstance(value, (int, float))]
 

@@ -83,7 +83,7 @@ class KeptResults:
         self._kept[place : place + 1] = [(copy, left)]
 
     def left(self, right: str = "") -> list[LeftOutput]:
-        """What was kept, as :func:`left_outputs` returns it; first the results of unchanged
+        """Kept outputs, as :func:`left_outputs` returns them; first the results of unchanged
         inputs."""
         found = [
             left

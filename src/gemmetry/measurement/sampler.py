@@ -54,18 +54,18 @@ OVERHEAD_RATIO = 100
 """A sample timed by the device itself is at least this many times as long as an empty one."""
 
 GRAPH_OVERHEAD_RATIO = 200
-"""The same for replays: starting a graph adds about as much as an event pair."""
+"""Ratio for replays: starting a graph adds about as much as an event pair."""
 
 MAX_DEVICE_LAUNCHES_PER_SAMPLE = 12
-"""Most launches per sample timed by events: devices queue about a thousand launches before the host
-has to wait, and a timed batch holds up to 64 samples with two event records each."""
+"""Maximum launches per sample timed by events: devices queue about a thousand launches before the
+host has to wait, and a timed batch holds up to 64 samples with two event records each."""
 
 MAX_GRAPH_LAUNCHES = 128
-"""Most launches per graph: a replay is one submission, so only the time for capturing limits it."""
+"""Maximum launches per graph: a replay is one submission, so only the capture time limits it."""
 
 MOST_POISONED = 32
-"""Most outputs overwritten before a round: filling one takes microseconds on a GPU, and filling
-those of all tiny sets would take longer than the round."""
+"""Maximum number of outputs overwritten before a round: filling one takes microseconds on a GPU,
+and all tiny sets would take longer than the round."""
 
 _ROUND_WARMUP_NS = 50e6
 """A launch shorter than this runs untimed before each round: other candidates have run meanwhile,
@@ -80,8 +80,8 @@ _MOST_TRIED_AGAIN = 4
 whoever knew when they come could compute for them alone."""
 
 _KEPT = 4
-"""Most results of timed launches that are kept because they differ; of a kernel that computes, the
-first, and one of changed inputs where the sign of a line does not make it the same."""
+"""Maximum number of distinct results of timed launches to keep. A kernel that computes has one, and
+another for changed inputs unless only the sign of a line differs."""
 
 _INPUTS_LOOKED_AT = 8
 _MOST_LOOKED_AT_BYTES = 64 << 20
@@ -120,8 +120,8 @@ class _Taken:
 
     durations_ns: Sequence[float]
     seconds: float
-    """Their duration by the device's clock or the host's, whichever is longer: launches that
-    compute on the host take longer than a device's events show."""
+    """Duration by the device's clock or the host's, whichever is longer: launches that compute on
+    the host take longer than a device's events show."""
     renewal_s: float
 
 
@@ -236,7 +236,7 @@ class Sampler:
         return self.method != "simulated" and self.launch_ns < longest_ns
 
     def _try_new_inputs_again(self) -> None:
-        """One more launch on new inputs, before some rounds; no kernel can know which."""
+        """Launch once more on new inputs, before some rounds that no kernel can know."""
         if self._tried_again < _MOST_TRIED_AGAIN and self._chance.random() < _TRIED_AGAIN:
             self._tried_again += 1
             self._renewal.undo()
@@ -314,8 +314,8 @@ class Sampler:
         )
 
     def damaged(self) -> str:
-        """What timed launches wrote that they must not, where that can be seen; "" if nothing:
-        memory next to buffers, and inputs of some sets, which are chosen at random."""
+        """Forbidden writes of timed launches, as far as visible; "" if none: memory next to
+        buffers, and inputs of some sets, which are chosen at random."""
         if self.method == "simulated":
             return ""
         self._look_if_owed()

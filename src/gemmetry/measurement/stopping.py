@@ -58,11 +58,11 @@ class Round:
     """Time spent before this round waiting for other programs to leave the processors; not part of
     `seconds`."""
     runs_on_s: float = 0.0
-    """How long threads of the process stayed busy after launches had returned (CPU)."""
+    """Seconds for which threads of the process stayed busy after launches had returned (CPU)."""
     new_inputs_ratio: float | None = None
     """Ratio between the times of launches on new and on known inputs; None: not checked."""
     capture_failure: str = ""
-    """Why launches that should have been timed as graphs could not be captured."""
+    """Reason why launches to be timed as graphs could not be captured."""
     turn: int = 0
     """Set by the engine: rounds of one turn were interleaved. 0: not known."""
     waited_s: float = 0.0
@@ -79,21 +79,21 @@ GPU_INTERVAL_WIDTH = 0.005
 """Default target for the relative half-width of the median's interval on a GPU."""
 
 CPU_INTERVAL_WIDTH = 0.02
-"""The same on a CPU (and the simulated device), where the clock and other programs vary more."""
+"""Interval width on a CPU (and the simulated device), whose clock and other programs vary more."""
 
 QUICK_GPU_INTERVAL_WIDTH, QUICK_CPU_INTERVAL_WIDTH = 0.03, 0.05
-"""The same with ``--quick``: six rounds that differ by 1.3 % (8192³ in bf16 on an H200,
+"""Interval widths with ``--quick``: six rounds that differ by 1.3 % (8192³ in bf16 on an H200,
 ``benchmarks/round_spread.py``) give ±1 to ±2 %."""
 
 MIN_ROUNDS = 12
-"""Least number of rounds over which samples are spread, so that the candidates of a comparison take
-turns however few samples are enough. A round is one independent observation; with 12 pairs the sign
-test can show a difference at p = 2·2⁻¹² = 0.0005, which is enough for a hundred comparisons at 5 %.
-The simulated device does not drift and needs one round."""
+"""Minimum number of rounds over which samples are spread, so that the candidates of a comparison
+take turns however few samples are enough. A round is one independent observation; with 12 pairs the
+sign test can show a difference at p = 2·2⁻¹² = 0.0005, which is enough for a hundred comparisons at
+5 %. The simulated device does not drift and needs one round."""
 
 QUICK_ROUNDS = 6
-"""The same with ``--quick``: the fewest rounds whose range is a 95 % interval of their median (1 -
-2·2⁻⁶ = 97 %, David & Nagaraja, *Order Statistics*, section 7.1)."""
+"""Minimum rounds with ``--quick``: the fewest rounds whose range is a 95 % interval of their median
+(1 - 2·2⁻⁶ = 97 %, David & Nagaraja, *Order Statistics*, section 7.1)."""
 
 ROUND_S = 0.005
 GPU_ROUND_S = 0.01
@@ -112,9 +112,9 @@ within a process differ from process to process: those of torch's products in bf
 (standard deviation, on one H200; ``benchmarks/process_times.py``)."""
 
 DISTURBED_ROUNDS = 3 * MIN_ROUNDS
-"""Least number of rounds where one of them is off by :data:`OFF`, however narrow the interval:
-among sixty comparisons the sign test allows no contrary pair out of 12, but seven out of 36. With
-more of them off, rounds continue until the test allows as many contrary pairs, or up to
+"""Minimum number of rounds where one is off by :data:`OFF`, however narrow the interval: among
+sixty comparisons the sign test allows no contrary pair out of 12, but seven out of 36. With more of
+them off, rounds continue until the test allows as many contrary pairs, or up to
 :data:`MOST_ROUNDS`."""
 
 OFF = 1.5
@@ -133,9 +133,9 @@ the race."""
 
 LOOKS = (6, 8, 10, 12, 15, 19, 24, 30, 38, 48)
 """Numbers of rounds after which candidates of an operation are compared. Each comparison is one of
-a family of (candidates × looks), so the true fastest is dropped as seldom as one comparison errs
-(Bonferroni; Dunn, JASA 56, 1961). The fastest so far is chosen by the same samples, so drops of
-others are not bounded in this way."""
+a family of (candidates × looks), so the true fastest is dropped no more often than one comparison
+errs (Bonferroni; Dunn, JASA 56, 1961). The fastest so far is chosen by the same samples, so drops
+of others are not bounded in this way."""
 
 OUT_OF_REACH = 2.0
 """On a GPU, sampling ends after :data:`DISTURBED_ROUNDS` where all samples that are left would
@@ -310,7 +310,7 @@ class StopPolicy:
         return min(max(int(size), self._first_size), most)
 
     def reason(self, rounds: Sequence[Round], seconds_spent: float) -> str:
-        """Why sampling ended: ``interval``, ``time_budget``, ``max_samples`` or
+        """Reason why sampling ended: ``interval``, ``time_budget``, ``max_samples`` or
         ``out_of_reach``."""
         settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:

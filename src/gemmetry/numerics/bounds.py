@@ -93,7 +93,7 @@ BLOCK = 16
 """Products that tensor cores add per truncation: k of the bf16 and f16 instructions."""
 
 TF32_BLOCK = 8
-"""The same for tf32 (PTX ISA, wgmma and mma shapes)."""
+"""Block of tf32 (PTX ISA, wgmma and mma shapes)."""
 
 FP8_UNIT = 2.0**-13
 """One truncation of Hopper's fp8 accumulator, which keeps 14 bits (PyTorch blog, "Some Matrix

@@ -283,12 +283,12 @@ _SINGLE = {"scale_a": "the scale of A", "scale_b": "the scale of B"}
 
 
 class ChangeKind(StrEnum):
-    """How one or two lines change. Each kind preserves a property that a cache might compare."""
+    """Kind of change of one or two lines. Each preserves a property that a cache might compare."""
 
     ONE_ELEMENT = "changed in one element"
     """One number changes its sign; all other numbers and all magnitudes stay the same."""
     LAST_ELEMENT = "changed in its last element"
-    """The same for the last number in memory, which a checksum with a stride may leave out."""
+    """Change of the last number in memory, which a checksum with a stride may skip."""
     CROSSED = "prepared for an exchange where it crosses another"
     """Two lines hold a, b and b, a at two places, where b is -a: the starting point of the next
     kind."""
@@ -311,7 +311,7 @@ class InputChange:
 
     kind: ChangeKind
     place: int
-    """In ``operation.inputs``: 0 for A, 1 for B."""
+    """Index into ``operation.inputs``: 0 for A, 1 for B."""
     role: str
     lines: tuple[int, ...]
     """Rows of A (images of a convolution) or columns of B (filters), and the matching lines of
@@ -486,7 +486,7 @@ def reference_of_lines(
 def _known_lines(
     operation: Operation, inputs: Sequence[Array], reference: Reference, change: InputChange
 ) -> Reference | None:
-    """The same from `reference`; None where that is not possible or not exact enough."""
+    """Changed lines of `reference`; None where deriving them is impossible or not exact enough."""
     s, place = operation.signature, change.place
     has_wide_sum = s.lhs.is_integer or s.accumulator.significand_bits > 24
     if len(operation.inputs) > 2 or s.beta or s.epilogue or has_wide_sum or not change.lines:
@@ -600,7 +600,7 @@ _TRIES = 8
 """Number of places examined to find one whose change is visible, such as a large number."""
 
 _TRIES_OF_ONE = 32
-"""The same for a place at a suitable distance: one in five distances has no factor in common with
+"""Attempts to find a place at a suitable distance: one in five distances is coprime to
 :data:`_STRIDES`."""
 
 _STRIDES = 2 * 3 * 5 * 7 * 11 * 13

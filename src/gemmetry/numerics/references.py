@@ -149,7 +149,7 @@ class Reference:
     """None where the operands' sizes are not known."""
 
     def flat(self) -> Reference:
-        """The same arrays, reshaped to (-1, last axis)."""
+        """Arrays reshaped to (-1, last axis)."""
         width = self.value.shape[-1]
         return self.of(lambda array: array.reshape(-1, width))
 
@@ -221,7 +221,7 @@ def logical_tensors(operation: Operation, inputs: Sequence[Array]) -> dict[str, 
 
 
 def factors_of_product(operation: Operation, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
-    """What is multiplied: A and B in logical shape, with the factors of their blocks in float64
+    """Factors of the product: A and B in logical shape, with the factors of their blocks in float64
     where they have such factors."""
     if operation.signature.blocks is None:
         return tensors["lhs"], tensors["rhs"]
@@ -424,9 +424,9 @@ def evaluate(
 def plain_product(
     operation: Operation, compute_dtype: np.dtype[Any]
 ) -> Callable[[Sequence[HostArray], HostArray], None] | None:
-    """Like :func:`evaluate`, but with an overhead of 1 to 2 µs instead of 8, which is as long as a
-    small product itself takes. None where the operation is more than one product in `compute_dtype`
-    of formats that numpy converts exactly."""
+    """Fast form of :func:`evaluate`: its overhead is 1 to 2 µs instead of 8, as long as a small
+    product takes. None where the operation is more than one product in `compute_dtype` of formats
+    that numpy converts exactly."""
     s = operation.signature
     if operation.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
         return None
@@ -537,7 +537,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAX_THREADS = 16
-"""Most threads: the GIL, held between numpy's loops, leaves further threads little to do."""
+"""Maximum threads: the GIL, held between numpy's loops, leaves further threads little to do."""
 
 
 def in_order(

@@ -1,4 +1,4 @@
-"""How the number formats are stored in host memory, and conversions between them.
+"""Storage of the number formats in host memory, and conversions between them.
 
 bf16 and the formats of 8 and 4 bits come from the ml_dtypes package, which stores one number of 4
 bits in each byte; tf32 has no storage format of its own and

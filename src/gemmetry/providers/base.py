@@ -65,13 +65,13 @@ class BaseProvider(ABC):
     """One line for ``gemmetry list providers``."""
     rebuilds_quickly: bool = True
     requires: ClassVar[Sequence[Requirement]] = ()
-    """What :meth:`missing` looks for."""
+    """Packages that :meth:`missing` looks for."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options: Mapping[str, Any] = options or {}
 
     def missing(self) -> str | None:
-        """Those of :attr:`requires` that are not installed, and how to install them, or None."""
+        """Packages of :attr:`requires` that are not installed, and how to install them, or None."""
         rows = [row for row in self.requires if not is_installed(row[0])]
         if not rows:
             return None
@@ -242,8 +242,8 @@ SHARED_BYTES = {
     }.items()
     for number in numbers
 }  # fmt: skip
-"""Most shared memory of a block in bytes, static and dynamic (CUDA C++ Programming Guide, technical
-specifications per compute capability)."""
+"""Maximum shared memory of a block in bytes, static and dynamic (CUDA C++ Programming Guide,
+technical specifications per compute capability)."""
 
 
 def compute_capability(architecture: str) -> int:
@@ -296,7 +296,7 @@ def traits_of(name: str) -> ProviderTraits:
 
 
 def baseline_names(names: Iterable[str]) -> list[str]:
-    """Those of `names` that are vendor libraries, the best baseline first."""
+    """Names of vendor libraries among `names`, the best baseline first."""
     ranks = {name: traits_of(name).baseline_rank for name in names}
     ranked = [(rank, name) for name, rank in ranks.items() if rank is not None]
     return [name for _, name in sorted(ranked)]

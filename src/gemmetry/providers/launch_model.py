@@ -1,4 +1,4 @@
-"""A simple model of how long a GPU takes for a product with a tile, which ranks tiles.
+"""A simple model of a GPU's time for a product with a tile, to rank tiles.
 
 Waves of tiles at the peak of the multiprocessors, what the tiles read through the L2 cache, and the
 compulsory traffic of the memory, the largest of which bounds the kernel; and fixed times of the
@@ -63,16 +63,16 @@ def _count(configuration: Configuration, name: str) -> int:
 
 
 _SHARED_BYTES, _REGISTERS, _THREADS = 233_472, 65_536, 2_048
-"""Of a multiprocessor of Hopper, 228 KiB of shared memory (CUDA C++ Programming Guide, "Technical
-Specifications per Compute Capability")."""
+"""Limits of a Hopper multiprocessor, with 228 KiB of shared memory (CUDA C++ Programming Guide,
+"Technical Specifications per Compute Capability")."""
 _BLOCK_BYTES = 1_024
 """Shared memory that the system keeps of each block, likewise."""
 _OTHER_REGISTERS = 48
-"""Of a thread, for addresses, scales and the next operands, next to its sums."""
+"""Registers of a thread for addresses, scales and the next operands, in addition to its sums."""
 _LATENCY_S, _L2_LATENCY_S = 800e-9, 270e-9
-"""From the memory under load and from the L2 cache: 800 and 270 ns, of the order of what Luo et al.
-measured on an H800 ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024: 479 and
-263 cycles without load)."""
+"""Latencies of memory under load and of the L2 cache: 800 and 270 ns, similar to those that Luo et
+al. measured on an H800 ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024: 479
+and 263 cycles without load)."""
 _WIDE_ROWS, _NARROW_SHARE = 64, 0.6
 """Rows from which Hopper's wide matrix instruction is used, and the share of the peak that the
 older one reaches (Luo et al., likewise)."""
@@ -140,7 +140,7 @@ LONG_S = 0.05
 """A probe that takes longer ends the search: the next one takes about eight times as long."""
 
 SHARE = 8
-"""Least ratio of the operation's FLOPs to those of a probe; below it, a probe saves nothing."""
+"""Minimum ratio of the operation's FLOPs to those of a probe; below it, a probe saves nothing."""
 
 Launch = Callable[[], object]
 

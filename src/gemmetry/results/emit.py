@@ -237,7 +237,7 @@ def check_library(suffix: str, *, draws: bool = False) -> None:
     pictures have plots.
 
     Raises:
-        RequestError: it is not.
+        RequestError: the library is not installed.
     """
     if suffix in FORMATS and FORMATS[suffix].library:
         check_installed(FORMATS[suffix].library, extra="analysis")
@@ -275,7 +275,7 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a command found: rows under their names, further facts, and its own file formats."""
+    """Result of a command: rows under their names, further facts, and its own file formats."""
 
     kind: str = ""
     """Name of the result; its tables are called ``<kind>_<name of the rows>``."""
@@ -304,7 +304,8 @@ class Result:
         return {"schema_version": SCHEMA_VERSION, **self.notes, **records}
 
     def brief(self) -> dict[str, Any]:
-        """What matters most, in at most :data:`~gemmetry.results.json_text.BRIEF_BYTES` of JSON."""
+        """Most important facts, in at most :data:`~gemmetry.results.json_text.BRIEF_BYTES` of
+        JSON."""
         return brief(self.document() if self.short is None else self.short())
 
     def table(self, name: str) -> Table:

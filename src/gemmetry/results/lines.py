@@ -25,7 +25,7 @@ def safe_console(**options: Any) -> Console:
 
 class _Cleaning(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """The same, cleaned when they are rendered."""
+        """Renderables that are cleaned when they are rendered."""
         return [_Cleaned(one) for one in renderables]
 
 

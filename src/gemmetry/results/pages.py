@@ -1,4 +1,4 @@
-"""What the HTML pages share: templates, styles, and data from which no text can break out."""
+"""Common parts of the HTML pages: templates, styles, and data from which no text can break out."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from typing import Any
 from gemmetry.results.tables import require
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
-"""For a light background. The first six are from Okabe and Ito's palette, whose colours people with
-any colour vision can distinguish (https://jfly.uni-koeln.de/color/)."""
+"""Colours for a light background. The first six are from Okabe and Ito's palette, whose colours
+people with any colour vision can distinguish (https://jfly.uni-koeln.de/color/)."""
 
 DARK_COLOURS = (
     "#4da3e0", "#ff8c4a", "#2cc295", "#e79cc4", "#f5b942", "#8fd3f4", "#b79be0", "#aab2bb",
@@ -69,7 +69,8 @@ def _channels(colour: str) -> tuple[int, int, int]:
 
 
 SETTINGS = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "gemmetry"}
-"""Of matplotlib: texts of results are neither mathematics nor markup; an SVG keeps them as text."""
+"""Settings of matplotlib: texts of results are neither mathematics nor markup, and stay text in an
+SVG."""
 
 _DPI = 120
 _WIDTH, _TITLE_HEIGHT = 9.0, 0.6

@@ -242,7 +242,7 @@ def markdown_lines(
 def table_lines(
     headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[bool]
 ) -> list[str]:
-    """Like :func:`markdown_lines`, for cells that are Markdown already."""
+    """Lines of :func:`markdown_lines` for cells that are already Markdown."""
     lines = [[escape_markdown(heading) for heading in headings]]
     lines.append(["---:" if is_number else "---" for is_number in numbers])
     lines += map(list, rows)
@@ -270,10 +270,10 @@ MOST_CELLS_IN_MEMORY = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
-    """How columns look where they differ from the default, by their names."""
+    """Looks of columns that differ from the default, by name."""
 
     widths: Mapping[str, int] = field(default_factory=dict)
-    """In characters; without one, a column has the width of its heading."""
+    """Widths in characters; a column without one is as wide as its heading."""
     good: Mapping[str, str] = field(default_factory=dict)
     """The text that is green; all others are red."""
     bars: Collection[str] = ()

@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 def cell_fit(text: str) -> str:
-    """As much of `text` as fits in a cell of a workbook."""
+    """Beginning of `text` that fits in a cell of a workbook."""
     text = printable(text[:_CELL_UNITS])
     if text.isascii() or len(text) * 2 <= _CELL_UNITS:
         return text

@@ -140,7 +140,7 @@ class ScalesAsExponents(TiledGemm):
 
 
 _S8_OFFSET = 128
-"""What is added to s8 to make it u8."""
+"""Offset from s8 to u8."""
 
 _FP8_EXPONENT = {E4M3: (4, 7), E5M2: (5, 15)}
 """Format -> bits and bias of its exponent ("FP8 Formats for Deep Learning", arXiv 2209.05433, table
@@ -156,7 +156,7 @@ class PairedS8(TiledGemm):
         return np.asarray(accumulator + self.kept(products).sum(axis=0).astype(np.int32))
 
     def kept(self, sums: Array) -> Array:
-        """What is kept of the sums of two products (pairs, rows, columns)."""
+        """Accumulator after the sums of two products (pairs, rows, columns)."""
         return sums
 
 
@@ -486,7 +486,7 @@ class StreamK(TiledGemm):
 
     def prepare(self) -> None:
         self.partials = np.zeros((self.processors, self.tile_m, self.tile_n), self.accumulator)
-        """What each processor computed of the tile that it did not start."""
+        """Partial sums of each processor for the tile that it did not start."""
 
     def run_grid(self) -> None:
         units = self.tile_count * self.step_count

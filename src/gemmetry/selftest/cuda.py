@@ -1,4 +1,4 @@
-"""What CUDA mutants need from the driver in addition to what every kernel needs.
+"""Driver functions that only CUDA mutants need.
 
 Builds CUDA mutants: compiles, loads and launches them on torch's memory and stream.
 """

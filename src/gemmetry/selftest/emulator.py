@@ -123,11 +123,11 @@ class TiledGemm:
         self.staging = np.zeros((self.tile_m, self.tile_n), numpy_dtype(self.signature.result))
         self.launches = 0
         self.chance = random.Random()
-        """Seeded by the system, because on a device this is a matter of timing."""
+        """Random generator seeded by the system, because on a device this is a matter of timing."""
         self.prepare()
 
     def prepare(self) -> None:
-        """What the host does once for a shape, such as allocating workspaces."""
+        """Work of the host once per shape, such as allocating workspaces."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         """One launch; returns the buffer that holds the result."""
@@ -141,7 +141,7 @@ class TiledGemm:
         return output
 
     def before(self) -> None:
-        """What the host does before the kernel, such as clearing counters and workspaces."""
+        """Work of the host before the kernel, such as clearing counters and workspaces."""
 
     def seen_a(self, a: Array) -> Array:
         """(batch, M, K) as the kernel sees it."""
@@ -157,7 +157,7 @@ class TiledGemm:
         return int(buffer.ctypes.data % alignment // buffer.itemsize)
 
     def after(self) -> None:
-        """What is still in progress when the last tile is done."""
+        """Work still in progress when the last tile is done."""
 
     # Scheduling -------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class TiledGemm:
         return accumulator
 
     def all_steps(self, tile: Tile, steps: range) -> Array:
-        """The same products in the same order, from what the loop would load."""
+        """Products in the loop's order, from the data that the loop would load."""
         first, last = steps.start * self.tile_k, steps.stop * self.tile_k
         a = self.problem.a[tile.batch, tile.row :, first:last][: self.tile_m]
         b = self.problem.b[tile.batch, first:last, tile.column :][:, : self.tile_n]

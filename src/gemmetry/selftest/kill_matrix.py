@@ -57,7 +57,7 @@ class MutantResult:
 
     @property
     def name(self) -> str:
-        """Its configuration."""
+        """Name of the configuration."""
         return self.mutant.configuration
 
     @property
@@ -132,7 +132,7 @@ class NotRun(Row):
 
 
 class RivalScore(Row):
-    """How another harness's check judges the same results."""
+    """Another harness's judgement of the same results."""
 
     judged: int = fact(key="asked")
     """Number of mutants that left a result to judge."""
@@ -463,7 +463,7 @@ def kill_matrix_page(matrix: KillMatrix, facts: Facts) -> str:
 
 
 def _by_reason(left_out: Iterable[NotRun], limit: int = 200) -> Iterable[tuple[str, list[NotRun]]]:
-    """What did not run, grouped by the first line of the reason."""
+    """Mutants that did not run, grouped by the first line of the reason."""
     return grouped(left_out, lambda item: first_line(item.reason, limit)).items()
 
 

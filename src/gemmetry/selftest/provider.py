@@ -77,7 +77,7 @@ class HostRecipe:
 
 @dataclass(frozen=True, slots=True)
 class CudaRecipe:
-    """How a mutant is compiled and launched."""
+    """Compilation and launch of a mutant."""
 
     source: str = "tiled_matmul"
     blocks: int = 0
@@ -114,11 +114,11 @@ class Mutant:
     one."""
 
     number: int
-    """Its number in the list of bugs, or in the list of correct but tricky kernels."""
+    """Number in the list of bugs, or in the list of correct but tricky kernels."""
     slug: str
     """The middle part of the configuration's name, unique among the kernels of one carrier."""
     bug: str
-    """What is wrong (or tricky), in one line."""
+    """Bug (or trick) in one line."""
     carrier: Carrier
     operation: str
     """The name of the operation it runs on."""

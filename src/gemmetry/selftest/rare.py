@@ -92,7 +92,7 @@ class LeavesWorkToThread(TiledGemm):
 
 
 class ThreadWritesLater(TiledGemm):
-    """It is right when it returns; then a thread writes to the first row once more."""
+    """Right on return; then a thread writes to the first row once more."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         super().launch(inputs, output)

@@ -104,7 +104,7 @@ class ScalesRowsGently(NormalisesRows):
 
 
 class ScaledByLargest(TiledGemm):
-    """Right: what is far below the largest number of a tensor is lost, which is a property."""
+    """Right: numbers far below the largest of a tensor are lost, a property of the format."""
 
     def before(self) -> None:
         self.factors = [_power_of_two(np.abs(x).max()) for x in (self.problem.a, self.problem.b)]

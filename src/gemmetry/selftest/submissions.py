@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TASK = "matmul_64x48x40_f32t_f32t_f32t"
-"""What the attacks claim to compute."""
+"""Operation that the attacks claim to compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Attack:
 
 
 def _attacks(file: str) -> Iterator[Attack]:
-    """Those of a text file: a heading with name and description, and the source below it."""
+    """Attacks of a text file: a heading with name and description, and the source below it."""
     text = Path(__file__).with_name(file).read_text("utf-8")
     for part in text.removeprefix("## ").split("\n## "):
         heading, source = part.split("\n", 1)
@@ -47,7 +47,7 @@ def _attacks(file: str) -> Iterator[Attack]:
 ATTACKS = tuple(_attacks("attacks.txt"))
 
 GPU_ATTACKS = tuple(_attacks("gpu_attacks.txt"))
-"""Those that need a GPU; ``calls_a_library`` needs a task that forbids libraries."""
+"""Attacks that need a GPU; ``calls_a_library`` needs a task that forbids libraries."""
 
 
 @dataclass(frozen=True, slots=True)

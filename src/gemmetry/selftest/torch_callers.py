@@ -43,7 +43,7 @@ class TorchMutant:
 
 
 def kept(change: Callable[[Submit, list[Any], Tensors, torch.Tensor], object]) -> Wrapper:
-    """What wraps a launch in a change that gets it, and a list that stays from one to the next."""
+    """Wrap a launch in a change that gets it, and a list that persists between launches."""
     return lambda submit: partial(change, submit, [])
 
 

@@ -44,8 +44,8 @@ FALSE_ALARMS = 0.05
 any change, on the probability that any is reported (Benjamini & Hochberg, JRSS B 57, 1995)."""
 
 FIRST_LEVEL = 0.8
-"""Share of the probability of error for changes of whole series, of which parts are searched
-again."""
+"""Share of the probability of error for changes of whole series; the rest is for searches of
+parts."""
 
 LEAST_SEGMENT = 5
 """Values on either side of a split of E-divisive."""
@@ -62,7 +62,7 @@ MOST_VALUES = 400
 memory grow with the square."""
 
 _BEFORE = 60
-"""Most values that the latest are compared with."""
+"""Maximum number of earlier values that the latest are compared with."""
 
 _PERMUTATIONS = 2000
 _TAIL = 0.1
@@ -71,7 +71,7 @@ sums of squares of normal variables, have an exponential tail (Zolotarev, Theory
 its Applications 6, 1961)."""
 
 _PLACES = 64
-"""Most places of a segment at which it is tried to split it."""
+"""Maximum number of places at which to try to split a segment."""
 
 _AROUND = 40
 """Values on either side of the split by ranks among which its place is looked for."""
@@ -91,9 +91,9 @@ class ChangePoint:
     """A place in a series at which its level changes."""
 
     index: int
-    """Of the first value after the change."""
+    """Index of the first value after the change."""
     p_value: float
-    """Of the segment in which it was found, for any change in it."""
+    """P-value of any change in the segment where this one was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,13 @@ class FoundChanges:
     """The changes of many series."""
 
     changes: tuple[tuple[ChangePoint, ...], ...]
-    """Of each series, in order of their places."""
+    """Changes of each series, ordered by place."""
     error: float
     """The largest p-value that counted as a change when all series were judged together. Intervals
     about the changes with the confidence 1 - `error` cover with 1 - :data:`FALSE_ALARMS` on average
     over those that were selected (Benjamini & Yekutieli, JASA 100, 2005)."""
     noise: tuple[RunNoise, ...]
-    """Of each kind of series, around the levels between the changes."""
+    """Noise of each kind of series, around the levels between the changes."""
 
 
 def find_changes(
@@ -182,7 +182,7 @@ def _accepted(p_values: Sequence[float], level: float) -> float:
 def _tested(
     segments: Sequence[tuple[int, int, int]], arrays: Sequence[Values], kinds: Sequence[int]
 ) -> list[tuple[int, float]]:
-    """Of each segment (series, begin, end): the most likely place of a change, and the p-value."""
+    """Most likely place of a change and its p-value, for each segment (series, begin, end)."""
     candidates: list[list[tuple[float, range, int]]] = []
     last: dict[int, list[tuple[int, Values, float]]] = {}
     for place, (which, begin, end) in enumerate(segments):
@@ -301,11 +301,11 @@ class NullDistribution:
     """The largest statistic of segments of one length without a change."""
 
     ordered: Values
-    """Of the permutations, ascending."""
+    """Statistics of the permutations, ascending."""
     threshold: float
     """The statistic from which the tail is extrapolated."""
     rate: float
-    """Of the exponential tail."""
+    """Rate of the exponential tail."""
 
     def p_value(self, statistic: float) -> float:
         """Probability of a statistic this large or larger without a change."""
@@ -380,10 +380,10 @@ def _weights(length: int) -> tuple[list[npt.NDArray[np.intp]], list[Values]]:
 
 @dataclass(frozen=True, slots=True)
 class StepPower:
-    """How often a step at the end of one of several series would be found."""
+    """Power to find a step at the end of one of several series."""
 
     share: float
-    """Of cases, 0 to 1."""
+    """Share of cases, 0 to 1."""
     after: int
     """Runs after the step that this takes at most."""
 

@@ -72,7 +72,7 @@ _Checked = Mapping[int, npt.NDArray[np.float64]]
 
 
 class Difference(StrEnum):
-    """What two samples show about the second compared with the first."""
+    """Conclusion from two samples about the second compared with the first."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -82,7 +82,7 @@ class Difference(StrEnum):
 
 
 class Pairing(StrEnum):
-    """What counts as one independent observation."""
+    """Unit that counts as one independent observation."""
 
     ROUNDS = "paired rounds"
     """The ratio within each interleaved round; drift of the machine cancels."""
@@ -92,7 +92,7 @@ class Pairing(StrEnum):
     """The medians of both sides with the intervals of their own rounds, used where comparing rounds
     with rounds is undecided."""
     RUNS = "runs"
-    """Each run; of few runs of each of many settings."""
+    """Each run; for few runs of each of many settings."""
     SAMPLES = "samples"
     """Each sample; used where the rounds are not known."""
 
@@ -112,7 +112,7 @@ class Comparison:
     rounds where these are paired."""
     verdict: Difference
     note: str = ""
-    """Why the comparison is undecided, or what weakens its result."""
+    """Reason why the comparison is undecided, or what weakens its result."""
     pairing: Pairing = Pairing.SAMPLES
     observations: int = 0
     """Number of pairs of rounds, or of the smaller side's rounds or samples."""
@@ -230,7 +230,7 @@ def compare_rounds(
 def _undecided(
     a: Samples, b: Samples, count: int, pairing: Pairing, confidence: float, **known: Any
 ) -> Comparison:
-    """What is known of two sides before any test."""
+    """Result for two sides before any test."""
     ratio, effect = median(b) / median(a), cliffs_delta(a, b)
     known |= {"pairing": pairing, "observations": count}
     return Comparison(ratio, None, confidence, effect, Difference.UNDECIDED, **known)

@@ -89,7 +89,7 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval | No
 
 
 SERIES = 12
-"""Least number of rounds in which dependence between neighbours is counted: in fewer, it may be
+"""Minimum number of rounds in which dependence between neighbours is counted: in fewer, it may be
 chance."""
 
 MOST_DEPENDENT = 0.8

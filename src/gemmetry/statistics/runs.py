@@ -38,7 +38,7 @@ _LEAST_IN_TAIL = 12
 """Statistics in that tail; of fewer, no tail can be estimated, and noise is taken to be normal."""
 
 _SMALLEST = 1e-18
-"""Least variance of logarithms: steps of 1e-9 are the resolution of a median in ns."""
+"""Minimum variance of logarithms: steps of 1e-9 are the resolution of a median in ns."""
 
 _MOST_DEGREES = 1e6
 _TRUST = 0.1
@@ -88,8 +88,8 @@ class NoiseTail:
     """The score that a share of :data:`_TAIL` exceeds; infinite: normal noise is assumed."""
     scale: float = 1.0
     shape: float = 0.0
-    """Of the generalised Pareto distribution of what is beyond it (Pickands, Annals of Statistics
-    3, 1975); 0: an exponential tail."""
+    """Shape of the generalised Pareto distribution of the tail (Pickands, Annals of Statistics 3,
+    1975); 0: an exponential tail."""
 
     def p_value(self, score: float) -> float:
         """Two-sided p-value of a score, at least that of a normal one."""
@@ -235,8 +235,8 @@ def _noise_of(
 
 
 def _latest_sides(rows: Values, after: int) -> tuple[Values, Values, npt.NDArray[np.bool_]]:
-    """Of each row: by how much the mean of the latest runs is larger, the variance within both
-    sides, and whether the newest and most of the latest differ by half of that."""
+    """Excess of the mean of each row's latest runs, the variance within both sides, and whether the
+    newest and most of the latest differ by half of that."""
     old, new = rows[:, :-after], rows[:, -after:]
     means = old.mean(axis=1, keepdims=True), new.mean(axis=1, keepdims=True)
     squares = ((old - means[0]) ** 2).sum(axis=1) + ((new - means[1]) ** 2).sum(axis=1)
@@ -247,8 +247,8 @@ def _latest_sides(rows: Values, after: int) -> tuple[Values, Values, npt.NDArray
 
 
 def _window_sides(rows: Values, width: int) -> tuple[Values, Values]:
-    """Of each row and each window of `width` runs in it: by how much the mean of the window is
-    larger than that of all other runs, and the variance within both."""
+    """Excess of each window of `width` runs of each row over the mean of all other runs, and the
+    variance within both."""
     size = rows.shape[1]
     centred = rows - rows.mean(axis=1, keepdims=True)
     sums, squares = (

@@ -51,22 +51,22 @@ COUNTERS = "rocprof_kernels.csv"
 
 
 class AnalyzedSweep:
-    """What a sweep shows: as objects (:attr:`analysis`), as data frames, and as a document."""
+    """Results of a sweep: as objects (:attr:`analysis`), as data frames, and as a document."""
 
     def __init__(self, analysis: SweepAnalysis, folder: Path) -> None:
         self.analysis = analysis
         self.folder = folder
-        """Where its files are written."""
+        """Folder of the written files."""
 
     @property
     def workbooks(self) -> list[Path]:
-        """Those of single traces, which were written when the traces were read."""
+        """Workbooks of single traces, written when the traces were read."""
         ranks = [rank for point in self.analysis.points for rank in point.ranks]
         return [Path(rank.workbook) for rank in ranks if rank.workbook]
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read or compared."""
+        """Files that could not be read, and points that could not be compared."""
         return self.analysis.all_problems
 
     @property
@@ -76,7 +76,8 @@ class AnalyzedSweep:
 
     @cached_property
     def result(self) -> Result:
-        """Its rows: points, gemms, pooled_gemms, settings, collectives, rocprof, effects."""
+        """Rows of the analysis: points, gemms, pooled_gemms, settings, collectives, rocprof,
+        effects."""
         return sweep_result(self.analysis)
 
     @cached_property
@@ -179,7 +180,7 @@ class SweepWorkbooks:
     def __init__(self, sweep: ProductSweep, folder: Path) -> None:
         self.sweep = sweep
         self.folder = folder
-        """Where its workbooks are, and its files are written."""
+        """Folder of the workbooks and of the written files."""
 
     @written_together()
     def write(
@@ -199,7 +200,7 @@ class SweepWorkbooks:
         )
 
     def document(self) -> dict[str, Any]:
-        """What :func:`compare` uses of it, with the keys of ``analysis.json``."""
+        """Data for :func:`compare`, with the keys of ``analysis.json``."""
         from gemmetry.documents.sweep_files import workbook_document
 
         return workbook_document(self.sweep, str(self.folder))
@@ -305,7 +306,7 @@ def run_sweep(
 
 
 class ComparedSweeps:
-    """What a comparison of sweeps shows: as objects (:attr:`comparison`), and as a data frame, a
+    """Results of a comparison of sweeps: as objects (:attr:`comparison`), and as a data frame, a
     document and files (:attr:`result`)."""
 
     def __init__(self, comparison: SweepComparison, sweeps: Sequence[LabelledSweep]) -> None:

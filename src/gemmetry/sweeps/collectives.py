@@ -51,8 +51,8 @@ kind_of: Callable[[Matched], CollectiveKey] = attrgetter("op", "bytes", "group_s
 
 
 def _communication_trace(facts: RankFacts) -> RankTrace:
-    """What a trace shows of collectives. Copies between GPUs are left out: nothing shows to which
-    collective one belongs."""
+    """Collectives of a trace. Copies between GPUs are left out: nothing shows to which collective
+    one belongs."""
     kernels = (one.collective for one in facts.communication)
     same = ("rank", "rank_source", "world_size", "job", "host", "base_ns", "span", "partial",
             "problems")  # fmt: skip
@@ -207,9 +207,8 @@ class Lateness(NamedTuple):
     steps: tuple[int, ...]
     """Numbers of the steps that every rank has, ascending."""
     delays: Floats
-    """(ranks, steps): the time in which all others wait for this rank alone, which is between the
-    second to last start and its own of the collectives that it enters last. Time in which several
-    of them wait counts once."""
+    """(ranks, steps): time in which all others wait for this rank alone, from the second to last
+    start to its own, in collectives that it enters last. Simultaneous waits count once."""
     window_ns: float
     """The median step of all ranks."""
 
@@ -218,7 +217,7 @@ class Lateness(NamedTuple):
         return np.asarray(self.delays[self.ranks.index(rank)])
 
     def excess(self, rank: int) -> Floats:
-        """By how much the rank delays the others more than any other rank does, in each step."""
+        """Delay that the rank causes beyond that of any other rank, in each step."""
         place = self.ranks.index(rank)
         return np.asarray(self.delays[place] - np.delete(self.delays, place, axis=0).max(axis=0))
 
@@ -308,12 +307,12 @@ def _excess(own: Floats, others: Sequence[Floats]) -> Floats:
 
 
 class LostTime(NamedTuple):
-    """What a rank spends more time on than the others."""
+    """Excess time of a rank over the others, and its cause."""
 
     cause: str
     """A kernel, :data:`IDLE` or :data:`EVERYWHERE`."""
     per_step: Floats
-    """By how much in each step, in ns."""
+    """Delay in each step, in ns."""
 
 
 def _by_rank(ranks: Sequence[RankFacts]) -> dict[int, RankFacts]:
@@ -353,8 +352,9 @@ def find_lost_time(
 
 
 def _most_cost(rank: int, ranks: Sequence[RankFacts], steps: Sequence[int]) -> float:
-    """What delays by `rank` can cost the other ranks in the mean step, in ns: the time in which
-    they do not compute. Collectives that are launched ahead, as FSDP's are, wait for longer."""
+    """Upper limit of the cost of `rank`'s delays to other ranks in the mean step, in ns: the time
+    in which they do not compute. Collectives that are launched ahead, as FSDP's are, wait for
+    longer."""
     by_rank = _by_rank(ranks)
     longest = np.max([_in_steps(one, steps, "window_ns") for one in by_rank.values()], axis=0)
     del by_rank[rank]
@@ -383,7 +383,7 @@ def find_own_kernel(
 
 
 def _own_kernels(tables: Mapping[int, Kernels]) -> dict[int, Kernels]:
-    """Of each rank, the kernels that no other rank runs."""
+    """Kernels of each rank that no other rank runs."""
     users = Counter(name for table in tables.values() for name in table if table[name].any())
     return {
         rank: {name: times for name, times in table.items() if users[name] == 1 and times.any()}

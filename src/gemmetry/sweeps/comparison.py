@@ -89,7 +89,7 @@ class RowGroup(StrEnum):
     STEP = "step"
     """The time of a step at each point."""
     PARTS = "parts"
-    """By how much each part of a step changes the step."""
+    """Change of the step due to each of its parts."""
     GEMMS = "gemms"
     COLLECTIVES = "collectives"
 
@@ -102,7 +102,7 @@ class LabelledSweep:
     document: Document
     """The content of ``analysis.json``."""
     products: Callable[[], ProductSweep] | None = None
-    """What its plots are made from; None where it was analysed before, with its plots."""
+    """Data of the plots; None where the sweep was analysed before, with its plots."""
 
     @property
     def title(self) -> str:
@@ -111,7 +111,7 @@ class LabelledSweep:
 
 
 class ComparedKeys(Row):
-    """What is compared: a GEMM or a collective; nothing of a step."""
+    """Keys of a compared GEMM or collective; none of a step."""
 
     kernel: str | None = fact("of a GEMM", default=None)
     m: int | None = fact("of a GEMM", default=None)
@@ -145,7 +145,7 @@ class SweepRow(Row):
     """Geometric; arithmetic of parts of a step, which may be 0."""
     after: float = fact("in the candidate")
     comparison: Comparison
-    """Of a part of the step: the step with only this part changed, over the first sweep's."""
+    """Comparison of the step with only this part changed, over the first sweep's."""
     evidence: Ratio = inline()
     runs_before: int = fact("runs of the first sweep")
     runs_after: int = fact("runs of the candidate")
@@ -153,7 +153,7 @@ class SweepRow(Row):
 
     @property
     def verdict(self) -> Difference:
-        """What the runs show about the candidate."""
+        """Conclusion of the runs about the candidate."""
         return self.comparison.verdict
 
     @property
@@ -417,7 +417,7 @@ class _Figure(NamedTuple):
     keys: ComparedKeys = _NO_KEYS
     note: str = ""
     base: float = 0.0
-    """Of a part of the step: the rest of the first sweep's step, which is added to each value."""
+    """Rest of the first sweep's step, which is added to each value of a part."""
 
 
 class _Pair:
@@ -476,7 +476,8 @@ class _Pair:
         )  # fmt: skip
 
     def _whole(self) -> Iterator[SweepRow]:
-        """The best configuration of each, and the mean change over the points that both have."""
+        """The best configuration of each sweep, and the mean change over the points that both
+        have."""
         first, other = (
             min(values, key=lambda one: (geometric_mean(values[one]), one.order))
             for values in self.steps

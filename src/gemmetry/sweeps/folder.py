@@ -27,7 +27,7 @@ from gemmetry.traces.reading import find_traces
 TRACES, ROCPROF, LOG = "torch_profiler", "rocprof_traces", "run_output.log"
 POINT, MANIFEST = "point.json", "sweep.json"
 ANALYSIS_FOLDERS = ("tracelens_analysis", "analysis")
-"""Where an analysis is written: the first one if it exists, else the second."""
+"""Folders of an analysis: the first one if it exists, else the second."""
 
 _THREADS = re.compile(r"(\d+)threads?")
 _CHANNELS = re.compile(r"nccl_(\d+)channels?")
@@ -47,7 +47,7 @@ class RankFile:
 
     path: Path
     rank: int | None
-    """As the path states it; the trace itself has precedence (:attr:`RankFacts.rank`)."""
+    """Rank in the path; the trace itself has precedence (:attr:`RankFacts.rank`)."""
     more: tuple[Path, ...] = ()
     """Further recordings of the rank, which a profiler's schedule with ``repeat`` writes."""
 
@@ -65,7 +65,7 @@ class Point:
     """``ok``; ``failed``: the run ended with an error (it may have traces); ``no_traces``: it has
     none; ``not_run``: it belongs to the sweep's grid but has no folder."""
     reason: str = ""
-    """Why the outcome is not ``ok``."""
+    """Reason why the outcome is not ``ok``."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The content of ``point.json``, which ``gemmetry sweep run`` writes; {} for other sweeps."""
     rocprof: tuple[Path, ...] = ()
@@ -83,7 +83,7 @@ class Sweep:
 
     folder: Path
     points: tuple[Point, ...]
-    """By configuration and repeat."""
+    """Points by configuration and repeat."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """The content of ``sweep.json``, which ``gemmetry sweep run`` writes; {} for other sweeps."""
     problems: tuple[str, ...] = ()

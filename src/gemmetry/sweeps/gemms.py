@@ -84,8 +84,8 @@ def members_of(facts: RankFacts) -> list[Int64]:
 
 
 def gemm_statistics(facts: RankFacts) -> tuple[GemmStatistics, ...]:
-    """Of every GEMM of a trace, those with the most time first. The GEMMs that can be judged share
-    the probability of error."""
+    """Statistics of every GEMM of a trace, those with the most time first. The GEMMs that can be
+    judged share the probability of error."""
     members, overlapped = members_of(facts), facts.gemms.overlap_ns > 0
     counts = [(int(overlapped[chosen].sum()), len(chosen)) for chosen in members]
     family = family_of([(all_of - n, n)] for n, all_of in counts)
@@ -128,7 +128,8 @@ def family_of(sizes: Iterable[Sequence[tuple[int, int]]]) -> int:
 
 
 def _cause(facts: RankFacts, kind: GemmKind, chosen: Int64, family: int) -> Cause:
-    """Of the instances `chosen` of one GEMM, as one of `family` comparisons."""
+    """Cause of the slowdown of the instances `chosen` of one GEMM, as one of `family`
+    comparisons."""
     duration, overlap = facts.gemms.duration_ns[chosen], facts.gemms.overlap_ns[chosen]
     is_overlapped = overlap > 0
     together, alone = duration[is_overlapped] / 1000, duration[~is_overlapped] / 1000
@@ -181,8 +182,8 @@ def _judged(
 
 
 def excess_ns(facts: RankFacts, chosen: Int64) -> Int64:
-    """How much longer each of the instances `chosen` of one GEMM took than the median one alone, in
-    ns; 0 of instances alone, and of all without a control group."""
+    """Excess of each instance `chosen` of one GEMM over the median one alone, in ns; 0 of instances
+    alone, and of all without a control group."""
     duration, alone = facts.gemms.duration_ns[chosen], facts.gemms.overlap_ns[chosen] == 0
     if not alone.any():
         return np.zeros(len(chosen), np.int64)
@@ -262,7 +263,7 @@ class _Pooled(NamedTuple):
     strata: list[tuple[Floats, Floats]]
     """Durations alone and next to communication of each rank that has both, in µs."""
     multiples: Floats
-    """The same durations as multiples of the rank's median alone."""
+    """Durations as multiples of the rank's median alone."""
     shares: Floats
     """Overlapped share of each of `multiples`."""
 

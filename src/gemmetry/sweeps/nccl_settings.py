@@ -278,14 +278,14 @@ class Judgement(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What holds for a whole point."""
+    """Facts of a whole point."""
 
     threads: int = MOST_NTHREADS
     """NCCL_NTHREADS as requested; its upper bound, which is the default, where it is not."""
     ll128_threads: int = MOST_THREADS
     """NCCL_LL128_NTHREADS, or its default."""
     version: str | None = None
-    """Of NCCL."""
+    """Version of NCCL."""
 
 
 def _other_library(kind: CollectiveKind) -> Judgement | None:
@@ -419,7 +419,7 @@ def _way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
 
 
 def _path(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """How the bytes move: ``kernel``, ``symmetric``, ``copy_engine``."""
+    """Path of the bytes: ``kernel``, ``symmetric``, ``copy_engine``."""
     if kind.library == HOST:
         return Judgement(NOT_APPLICABLE, None, "the host communicates")
     seen = {COPY: "copy_engine", "symmetric": "symmetric"}.get(kind.library, "kernel")
@@ -521,7 +521,7 @@ def requested_settings(point: Point) -> Iterator[tuple[str, str]]:
 
 
 def run_of_point(point: Point, ranks: Sequence[RankFacts]) -> Run:
-    """What holds for the whole of `point`: requested threads, version of NCCL."""
+    """Facts of the whole of `point`: requested threads, version of NCCL."""
     numbers = {name: int(value) for name, value in requested_settings(point) if value.isdecimal()}
     versions = {facts.versions.get("nccl_version") for facts in ranks} - {None}
     return Run(
@@ -643,7 +643,7 @@ def _compared(name: str, points: Judged, reason: str) -> tuple[str, str]:
 
 
 def _communication(ranks: Sequence[RankFacts]) -> frozenset[tuple[object, ...]]:
-    """What is communicated and how, without times."""
+    """Communication of the ranks, without times."""
     return frozenset(
         (one.collective.op, one.kernel, one.grid, one.block, one.collective.bytes)
         for facts in ranks

@@ -22,7 +22,7 @@ AXIS_FORM = "Write --axis NAME=VALUE,VALUE, as in --axis NCCL_ALGO=Ring,Tree."
 ORDERS = ("random", "given")
 LIBRARIES = ("nccl", "rccl", "gloo")
 PATHS = ("kernel", "symmetric", "copy_engine")
-"""How the bytes of collectives move."""
+"""Paths of the bytes of collectives."""
 
 DOCUMENT = "document"
 """The configuration of the sweep analysis document: every key has its default."""
@@ -31,11 +31,11 @@ CONFIGS = (DOCUMENT, "tiny")
 
 WORKLOAD = "gemmetry.sweeps.workload"
 _OLD_WORKLOAD = "gemmetry.training.workload"
-"""Its name in commands and folders of earlier versions."""
+"""Workload's name in commands and folders of earlier versions."""
 
 
 def parts_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """What commas separate."""
+    """Parts between commas."""
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
@@ -100,7 +100,7 @@ def as_today(words: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(kw_only=True)
 class SweepOptions:
-    """What a sweep runs, and where. Commands are words, or texts as you would write them in a
+    """Program and machines of a sweep. Commands are words, or texts as you would write them in a
     shell; whatever is not given is the choice of the library, or of this machine.
 
     Raises:

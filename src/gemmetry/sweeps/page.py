@@ -73,7 +73,7 @@ _MOST_ROWS = 40
 """Rows of a forest plot."""
 _MOST_LINES = 8
 _LEGEND_ROOM = 270
-"""Least height in px of a figure whose legend may have a line for each part of the step: plotly
+"""Minimum height in px of a figure whose legend may have a line for each part of the step: plotly
 gives it half of the height."""
 
 _TINTS = dict(zip(PARTS, (0, 1, 4, 5, 7), strict=True))
@@ -163,7 +163,7 @@ def comparison_page(comparison: SweepComparison, sweeps: Sweeps) -> str:
 
 
 def _environment(one: ComparedSweep) -> list[tuple[str, str]]:
-    """How the environment of a candidate differs."""
+    """Differences of a candidate's environment."""
     lines = one.environment_differences
     return [("Environments differ", f"{first_few(lines, _MOST_FACTS)}.")] if lines else []
 
@@ -186,7 +186,7 @@ def _changes(comparison: SweepComparison) -> Iterator[dict[str, Any]]:
 
 
 def _sections(sweeps: Sweeps, file: str) -> list[dict[str, Any]]:
-    """What every page about sweeps shows; a section without content is empty."""
+    """Sections of every page about sweeps; a section without content is empty."""
     rows, about = _tables(sweeps), _ABOUT
     return [
         page_section("step", "Step", "Where the time of a step goes", about["step"],
@@ -356,7 +356,7 @@ def _named(label: str, sweep: LabelledSweep, sweeps: Sweeps) -> str:
 
 
 def split_figure(sweeps: Sweeps, *, without: Collection[str] = ()) -> Figure | None:
-    """How the step of each point is divided.
+    """Figure of the parts of each point's step.
 
     Args:
         without: parts that are left out, so that small ones can be compared.

@@ -69,7 +69,7 @@ NCU = "ncu"
 """Folder of Nsight Compute's reports, in that of a point."""
 
 RANKS_ON_A_CPU = 2
-"""By default: the fewest that communicate."""
+"""Default number of ranks: the fewest that communicate."""
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _PLACEHOLDER = re.compile(r"\{(\w[\w.]*)\}")
@@ -95,7 +95,7 @@ every version with that policy reads."""
 
 
 class AxisKind(StrEnum):
-    """What an axis changes."""
+    """Kind of change that an axis makes."""
 
     VARIABLE = "variable"
     """An environment variable."""
@@ -104,7 +104,7 @@ class AxisKind(StrEnum):
     PLACEHOLDER = "placeholder"
     """``{name}`` in the user's own command."""
     PATH = "path"
-    """How the bytes move, as ``--path`` does for a whole sweep."""
+    """Path of the bytes, as ``--path`` sets it for a whole sweep."""
 
 
 class SweepAxis(NamedTuple):
@@ -125,8 +125,8 @@ class PlannedPoint(SweepConfiguration):
 
     @property
     def folder(self) -> str:
-        """Its folder in the sweep, ``256thread/nccl_28channels/NCCL_ALGO=Ring/repeat_01``, which
-        also identifies it."""
+        """Folder in the sweep, ``256thread/nccl_28channels/NCCL_ALGO=Ring/repeat_01``, which also
+        identifies the point."""
         parts = [] if self.threads is None else [f"{self.threads}thread"]
         parts += [] if self.channels is None else [f"nccl_{self.channels}channels"]
         parts += [f"{name}={quote(value, safe=_PLAIN)}" for name, value in self.axes]
@@ -141,7 +141,7 @@ class PlannedPoint(SweepConfiguration):
         return ", ".join([*self.settings, *([f"repeat {self.repeat}"] if is_numbered else [])])
 
     def document(self) -> dict[str, Any]:
-        """What identifies the point, as JSON values."""
+        """Identity of the point, as JSON values."""
         return {**configuration_entry(self), "repeat": self.repeat}
 
 
@@ -153,10 +153,10 @@ class RequestedSetting:
     value: str
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-    """Why nothing is set; "" if something is."""
+    """Reason why nothing is set; "" if something is."""
 
     def document(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Document as JSON values."""
         variables = masked_variables(self.environment)
         return {"name": self.name, "value": self.value, "environment": variables, "note": self.note}
 
@@ -170,14 +170,14 @@ class PlannedSweep:
     axes: tuple[SweepAxis, ...]
     folder: Path
     library: str
-    """That moves the bytes: nccl, rccl or gloo."""
+    """Library that moves the bytes: nccl, rccl or gloo."""
     points: tuple[PlannedPoint, ...]
     identity: dict[str, Any]
-    """What all points have in common; a folder holds one sweep."""
+    """Identity that all points share; a folder holds one sweep."""
     manifest: dict[str, Any] | None
-    """Of an earlier start in the folder."""
+    """Manifest of an earlier start in the folder."""
     notes: tuple[str, ...]
-    """What is worth knowing before it runs, one sentence each."""
+    """Notes before the run, one sentence each."""
 
     @property
     def world_size(self) -> int | None:
@@ -186,11 +186,11 @@ class PlannedSweep:
         return (given.nproc or 1) * given.nnodes if given.command is None else None
 
     def path_of(self, point: PlannedPoint) -> str:
-        """How the bytes of a point move."""
+        """Path of a point's bytes."""
         return dict(point.axes).get(_PATH_AXIS, self.options.path)
 
     def requested(self, point: PlannedPoint) -> tuple[RequestedSetting, ...]:
-        """What is requested for a point."""
+        """Requested settings of a point."""
         return requested_settings(point, self.axes, self.library, self.options.path)
 
 
@@ -233,7 +233,7 @@ def _default_ranks(options: SweepOptions) -> int:
 
 
 def _backend(options: SweepOptions, more: Sequence[str] = ()) -> str | None:
-    """That of the workload's configuration; None for the user's own command."""
+    """Backend of the workload's configuration; None for the user's own command."""
     if options.command is not None:
         return None
     config = load_config(options.config or "", (*options.overrides, *more))
@@ -321,10 +321,10 @@ def library_of(backend: str | None) -> str:
 def requested_settings(
     point: PlannedPoint, axes: Sequence[SweepAxis], library: str, path: str
 ) -> tuple[RequestedSetting, ...]:
-    """What is requested for a point, in the order channels, threads, axes, path.
+    """Requested settings of a point, in the order channels, threads, axes, path.
 
     Args:
-        path: how the bytes move where no axis decides it.
+        path: the path of the bytes where no axis sets it.
     """
     found = []
     for name, value, variables in (
@@ -435,7 +435,7 @@ def _check_settings(options: SweepOptions, axes: Sequence[SweepAxis], library: s
 
 
 def _rocprof_notes(path: Path | None) -> tuple[str, ...]:
-    """What the jobs of rocprofv3's input file cannot show."""
+    """Notes on what the jobs of rocprofv3's input file cannot show."""
     if path is None:
         return ()
     found = check_rocprof_input(path)
@@ -485,7 +485,7 @@ def _notes(sweep: PlannedSweep) -> Iterator[str]:
 
 
 def sweep_identity(options: SweepOptions, library: str) -> dict[str, Any]:
-    """What all points of a sweep have in common."""
+    """Identity that all points of a sweep share."""
     config: dict[str, Any] | None = None
     if options.command is None:
         source = options.config or ""
@@ -527,7 +527,7 @@ def read_sweep_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _differences(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
-    """How the sweep of a manifest differs; an earlier version may have named the workload."""
+    """Differences from the sweep of a manifest; an earlier version may have named the workload."""
     before = dict(manifest.get("identity", {}))
     if before.get("command"):
         before["command"] = list(as_today(before["command"]))
@@ -628,7 +628,7 @@ def rocprof_command(options: SweepOptions, output: Path) -> tuple[str, ...]:
 
 
 def point_environment(sweep: PlannedSweep, point: PlannedPoint, folder: Path) -> dict[str, str]:
-    """What the user's own command can read about its point."""
+    """Variables about the point for the user's own command."""
     values = _values(sweep, point, folder)
     return {f"GEMMETRY_{name.upper()}": value for name, value in values.items()}
 

@@ -76,11 +76,10 @@ Runs: TypeAlias = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
 class StepTime(NamedTuple):
     """One step of a point: the longest window of any rank, divided into what the awaited rank does.
 
-    That is the rank that waits least for others in its matched collectives of the step; of those
-    that wait equally, as where no collective is matched, the one with the longest window. On any
-    other rank, communication waits for it, so that a late host or a slow GPU would appear as
-    exposed communication. The windows of ranks that wait for each other are almost equally long:
-    whose is the longest shows nothing about who is late."""
+    The awaited rank waits least for others in its matched collectives of the step. Of ranks that
+    wait equally, as without matched collectives, the one with the longest window is chosen. On
+    other ranks, a late host or a slow GPU would appear as exposed communication. Ranks that wait
+    for each other have almost equal windows, so the longest window does not show who is late."""
 
     facts: StepFacts
     """The longest window."""
@@ -89,8 +88,8 @@ class StepTime(NamedTuple):
     """The step on the awaited rank."""
     awaited_rank: int | None
     slowed_ns: int | None
-    """By how much communication lengthened GEMMs (an estimate); None where no GEMM could be judged,
-    so that :attr:`compute_ns` may include it."""
+    """Time by which communication lengthened GEMMs (an estimate); None where no GEMM could be
+    judged, so that :attr:`compute_ns` may include it."""
 
     @property
     def compute_ns(self) -> int:
@@ -196,8 +195,8 @@ class Best(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """How the best compares with the next: ``faster``, ``no difference shown``, ``undecided``;
-        ``the only one``."""
+        """Verdict on the best point and the next: ``faster``, ``no difference shown``,
+        ``undecided``; ``the only one``."""
         return self.second.verdict_of_best if self.second else "the only one"
 
     @property
@@ -293,7 +292,7 @@ def point_problems(
     selected: Collection[int] | None = None,
     lost: Collection[int | None] = (),
 ) -> list[str]:
-    """Of one point: its outcome, missing ranks, differences between ranks, damaged traces.
+    """Problems of one point: outcome, missing ranks, differences between ranks, damaged traces.
 
     Args:
         selected: the ranks that are analysed; None: all.
@@ -376,7 +375,7 @@ def _gaps_text(gaps: TraceGaps) -> str:
 
 
 def sweep_problems(points: Sequence[PointAnalysis]) -> list[str]:
-    """What makes points of one sweep incomparable."""
+    """Differences that make points of one sweep incomparable."""
     found = []
     compared = [one for one in points if one.is_compared]
     if compared and compared[0].gaps:
@@ -422,7 +421,7 @@ def _differing(
 
 
 class PointSelection(NamedTuple):
-    """Which points and ranks are analysed; None: all."""
+    """Points and ranks to analyse; None: all."""
 
     threads: Collection[int] | None = None
     channels: Collection[int] | None = None
@@ -437,11 +436,11 @@ class PointSelection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAnalysis:
-    """What one point shows."""
+    """Analysis of one point."""
 
     point: Point
     ranks: tuple[RankAnalysis, ...]
-    """By rank, those without a number last."""
+    """Ranks by number, those without one last."""
     job: JobCollectives
     """The collectives of its ranks, matched."""
     pooled: tuple[PooledGemm, ...]
@@ -452,7 +451,7 @@ class PointAnalysis:
     settings: tuple[SettingVerdict, ...] = ()
     stragglers: tuple[PointStraggler, ...] = ()
     recorded: tuple[RecordedCollective, ...] = ()
-    """What NCCL Inspector recorded."""
+    """Collectives that NCCL Inspector recorded."""
     rocprof: PointRocprof = PointRocprof()
     problems: tuple[str, ...] = ()
     gaps: TraceGaps = ()
@@ -461,7 +460,7 @@ class PointAnalysis:
 
     @property
     def collectives(self) -> tuple[PointCollective, ...]:
-        """Its collectives by operation and size."""
+        """Collectives by operation and size."""
         return point_collectives(self.job)
 
     @property
@@ -485,23 +484,23 @@ class PointAnalysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepAnalysis:
-    """What a sweep shows."""
+    """Analysis of a sweep."""
 
     sweep: Sweep
     points: tuple[PointAnalysis, ...]
-    """By configuration and repeat; those that did not run included."""
+    """Points by configuration and repeat, including those that did not run."""
     best: Best | None
     """None where no point has steps."""
     effects: tuple[SettingEffect, ...]
-    """What each setting changes of the step, as far as points differ in nothing else."""
+    """Effect of each setting on the step, among points that differ in nothing else."""
     settings: tuple[SweepSetting, ...] = ()
     """The verdict on each setting with several values, over all points."""
     problems: tuple[str, ...]
-    """Of the folder, and what differs between points; those of one point stand there."""
+    """Problems of the folder, and differences between points, but not problems of one point."""
 
     @property
     def all_problems(self) -> list[str]:
-        """Those of the sweep, then those of each point with its name."""
+        """Problems of the sweep, then those of each point with its name."""
         return [
             *self.problems,
             *(f"{one.point.label}: {text}" for one in self.points for text in one.problems),

@@ -73,7 +73,7 @@ class GemmInstances(msgspec.Struct, frozen=True, eq=False):
     kind: Int64 = _NOTHING
     """Indices into :attr:`RankFacts.gemm_kinds`."""
     start_ns: Int64 = _NOTHING
-    """In ns since 1970 where the trace records the origin of its times."""
+    """Start, in ns since 1970 where the trace records the origin of its times."""
     duration_ns: Int64 = _NOTHING
     overlap_ns: Int64 = _NOTHING
     """Part of the duration during which communication ran on the same device."""
@@ -100,7 +100,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     start_ns: int
-    """In ns since 1970 where the trace records the origin of its times, like `end_ns`."""
+    """Start, like `end_ns` in ns since 1970 where the trace records the origin of its times."""
     end_ns: int
     compute_ns: int
     """Time in which anything computes: kernels that do not communicate, and fills."""
@@ -127,7 +127,7 @@ class CommunicationKernel(msgspec.Struct, frozen=True, kw_only=True):
     host."""
 
     collective: Collective
-    """What it communicates and when. A copy between GPUs has the operation ``copy``."""
+    """Data and time of the communication. A copy between GPUs has the operation ``copy``."""
     kernel: str
     """Full name."""
     written: str = ""
@@ -160,7 +160,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     rank: int | None
-    """From the trace, else from the path."""
+    """Rank from the trace, else from the path."""
     rank_source: str
     """``trace``, ``name`` or ""."""
     process: int | None = None
@@ -189,7 +189,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     gemm_kinds: tuple[GemmKind, ...]
     gemms: GemmInstances
     communication: tuple[CommunicationKernel, ...]
-    """By start."""
+    """Communication kernels by start."""
     kernel_times: KernelTimes = KernelTimes()
 
 
@@ -426,8 +426,8 @@ def _pairs(start: Int64, duration: Int64, communication: Sequence[CommunicationK
 
 
 def _on_host(trace: Trace) -> dict[str, Any]:
-    """Of a trace without work on a GPU: self times of the operators that compute, and of
-    annotations on the host the time in which none runs."""
+    """Facts of a trace without GPU work: self times of operators that compute, and time without any
+    annotation on the host."""
     rows, operators, marked = trace.rows, trace.rows.operators, trace.rows.annotations
     marks = host_marks(trace)
     collectives = _host_collectives(trace, marks)

@@ -1,4 +1,4 @@
-"""What a sweep, or a comparison of sweeps, shows: sentences with numbers, for terminals and pages,
+"""Report of a sweep, or of a comparison of sweeps: sentences with numbers, for terminals and pages,
 and the tables of terminals, at most 80 columns wide.
 """
 
@@ -81,7 +81,7 @@ def point_label(entry: Entry) -> str:
 
 
 def mark_of(entry: Entry) -> str:
-    """What sets a point apart from those that are compared: ``failed``; "" of one of those."""
+    """Mark of a point that is not compared: ``failed``; "" for others."""
     if entry["outcome"] != "ok":
         return str(entry["outcome"]).replace("_", " ")
     return "incomplete" if entry.get("left_out") else ""
@@ -167,7 +167,7 @@ def figure_text(value: float, unit: str) -> str:
 
 
 def sentences(document: Entry) -> list[str]:
-    """What the sweep of a document (``analysis.json``) shows."""
+    """Sentences on the sweep of a document (``analysis.json``)."""
     return [text for _, text in answers(document)]
 
 
@@ -294,7 +294,7 @@ def _no_straggler(found: Sequence[tuple[Entry, Entry]]) -> str:
 
 
 def _settings(settings: Sequence[Entry]) -> list[str]:
-    """Those without effect, each by its reason; else that all are in effect."""
+    """Settings without effect, each with its reason; else a line that all are in effect."""
     found = [one["reason"] for one in settings if one["verdict"] != "in effect"]
     effective = [one["name"] for one in settings if one["verdict"] == "in effect"]
     if effective:
@@ -328,7 +328,7 @@ def _effects(effects: Sequence[Entry], settings: Sequence[Entry]) -> list[str]:
 
 
 def change_sentences(comparison: SweepComparison, candidate: ComparedSweep) -> list[str]:
-    """What differs between a candidate and the first sweep."""
+    """Sentences on the differences between a candidate and the first sweep."""
     return [text for _, text in change_answers(comparison, candidate)]
 
 
@@ -355,7 +355,7 @@ def change_answers(comparison: SweepComparison, candidate: ComparedSweep) -> lis
 
 
 def _points(candidate: ComparedSweep, first: str, other: str) -> list[str]:
-    """Those that only one of the sweeps has, or that fail now."""
+    """Points that only one of the sweeps has, or that fail now."""
     mine, theirs, lost = (
         first_few([one.label for one in ones], 4, before=" ")
         for ones in (candidate.only_first, candidate.only_candidate, candidate.lost)

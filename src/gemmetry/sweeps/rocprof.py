@@ -52,10 +52,10 @@ class TraceProcess:
 
 @dataclass(frozen=True, slots=True)
 class PointRocprof:
-    """What rocprofv3 shows of a point."""
+    """Records of rocprofv3 for a point."""
 
     kernels: tuple[RocprofKernel, ...] = ()
-    """By rank, those with the most time first."""
+    """Kernels by rank, those with the most time first."""
     problems: tuple[str, ...] = ()
 
 
@@ -79,7 +79,7 @@ class _OwnerPasses:
 def read_point_rocprof(
     folders: Iterable[Path], traces: Sequence[TraceProcess] = ()
 ) -> PointRocprof:
-    """What the folders of rocprofv3's files show.
+    """Read the folders of rocprofv3's files.
 
     Args:
         traces: the processes of the point's traces, whose ranks are known.
@@ -235,7 +235,7 @@ def _row(
 
 
 def _values(counter: str, per_pass: Sequence[Sequence[Mapping[str, float]]]) -> list[float]:
-    """Of the first pass that has the counter."""
+    """Values of the first pass that has the counter."""
     found = ([one[counter] for one in values if counter in one] for values in per_pass)
     return next(filter(None, found))
 

@@ -87,11 +87,11 @@ class RocprofInput:
 
     jobs: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...] = ()
-    """What the jobs cannot show, one sentence each."""
+    """Notes on what the jobs cannot show, one sentence each."""
 
     @property
     def text(self) -> str:
-        """As YAML."""
+        """Text as YAML."""
         # One line for each value: an expression that is broken at its spaces is hard to read.
         jobs = [dict(job) for job in self.jobs]
         return yaml.safe_dump({"jobs": jobs}, sort_keys=False, width=1 << 30, allow_unicode=True)
@@ -217,7 +217,7 @@ def write_rocprof_input(
 
 
 _ALTERNATIVES = re.compile(r"(?<!\\)\|")
-"""What separates the names in a regular expression."""
+"""Separator of the names in a regular expression."""
 
 FORMATS = ("csv", "json", "pftrace", "otf2", "rocpd")
 

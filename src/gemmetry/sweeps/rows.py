@@ -111,7 +111,7 @@ class Configuration(_Row):
 
 
 class PointKeys(Configuration):
-    """What identifies a point."""
+    """Keys that identify a point."""
 
     repeat: int = fact("number of the repeat")
 
@@ -149,7 +149,7 @@ class GemmKind(_Row):
 
 
 class DoseResponse(_Row):
-    """How the duration depends on the overlapped share of an instance.
+    """Dependence of the duration on the overlapped share of an instance.
 
     The factor is the Theil-Sen slope of the logarithm of the duration over the share.
     """
@@ -216,7 +216,7 @@ class Cause(_Effect):
     hold together with 95 %."""
 
     by_collective: tuple[CollectiveEffect, ...] = fact("by the kind of collective", column="")
-    """By count; empty where nothing overlaps."""
+    """Effects by count; empty where nothing overlaps."""
 
 
 class GemmStatistics(_Row):
@@ -224,7 +224,7 @@ class GemmStatistics(_Row):
 
     kind: GemmKind = inline()
     index: int
-    """Of the kind in :attr:`~gemmetry.sweeps.ranks.RankFacts.gemm_kinds`."""
+    """Index of the kind in :attr:`~gemmetry.sweeps.ranks.RankFacts.gemm_kinds`."""
     count: int = fact("instances")
     sum_us: float = fact("total time", "µs")
     median_us: float = fact("median time", "µs")
@@ -237,7 +237,7 @@ class GemmStatistics(_Row):
     max_us: float = fact("longest time", "µs")
     max_minus_min_us: float = fact("longest less shortest time", "µs")
     first_step_median_us: float | None = fact("median in the first recorded step", "µs")
-    """That step may have run on cold caches, at another clock or during autotuning."""
+    """Median of a step that may have run on cold caches, at another clock or during autotuning."""
     later_steps_median_us: float | None = fact("median in later steps", "µs")
     first_step_ratio: float | None = fact("ratio of the two")
     cause: Cause = inline()
@@ -296,7 +296,7 @@ class SettingVerdict(_Row):
 
 
 class SweepSetting(_Row):
-    """What the points of a whole sweep show of one setting with several values."""
+    """Effect of one setting with several values, over a whole sweep."""
 
     name: str = fact("setting")
     values: tuple[str, ...] = fact("requested values")
@@ -305,7 +305,7 @@ class SweepSetting(_Row):
 
 
 class PointStraggler(_Row):
-    """How much one rank of a point delays the others."""
+    """Delay of a point's other ranks by one rank."""
 
     rank: int = _count("rank", "rank")
     collectives: int | None = _count("its matched collectives", "collectives")
@@ -350,7 +350,8 @@ class RecordedCollective(_Row):
     """Otherwise latencies are upper bounds."""
     timing: str | None = fact("clock of most records")
     latencies_us: tuple[float, ...]
-    """Of each collective: the shortest duration on any rank, which did not wait for others."""
+    """Latency of each collective: the shortest duration on any rank, which did not wait for
+    others."""
     latency_us: float = _us("median, as NCCL Inspector recorded it", "latency µs")
     low: float | None = _end("lower", "latency_ci_low_us", unit="µs")
     high: float | None = _end("upper", "latency_ci_high_us", unit="µs")
@@ -365,7 +366,7 @@ class RecordedCollective(_Row):
 
     @property
     def key(self) -> tuple[str | None, int | None, int | None]:
-        """What identifies it in traces as well."""
+        """Key that identifies the collective in traces as well."""
         return self.operation, self.bytes, self.ranks
 
 
@@ -405,7 +406,7 @@ else:
 
 
 class RocprofKernel(_Row):
-    """What rocprofv3 shows of a kernel with one grid, on one rank. Figures of a dispatch are
+    """Kernel with one grid on one rank, as recorded by rocprofv3. Figures of a dispatch are
     medians; None where the files do not show them."""
 
     rank: int | None = _count("rank; empty where the files do not state it", "rank")
@@ -420,7 +421,7 @@ class RocprofKernel(_Row):
     workgroups: int | None = _count("of the grid", "workgroups")
     workgroup_size: int | None = fact("work-items of a workgroup")
     count: int = _count("dispatches", "count")
-    """Of the pass with the fewest."""
+    """Dispatches of the pass with the fewest."""
     passes: int = fact("passes that have the kernel")
     median_us: float | None = _us("median time", "µs")
     is_serialised: bool = fact(
@@ -493,8 +494,8 @@ class StepMedian(_Row):
 
 
 class StepSummary(_Row):
-    """What the median step consists of. The parts add up to it: they are those of that step, or
-    means of the two middle ones."""
+    """Parts of the median step, which add up to it: those of that step, or means of the two middle
+    ones."""
 
     step_ms: StepMedian = fact("median step", "ms")
     compute_ms: float | None = _ms("computing, as if nothing were slowed", "compute ms")

@@ -78,11 +78,11 @@ JOURNAL, CONFIG, PREVIOUS = "sweep.jsonl", "config.yaml", "previous"
 
 _OF_A_SWEEP = (MANIFEST, JOURNAL, CONFIG, "analysis", "tracelens_analysis", "*thread",
                "nccl_*channels", "*=*", "repeat_*")  # fmt: skip
-"""What ``--fresh`` moves aside; other files in the folder are not the sweep's."""
+"""Files that ``--fresh`` moves aside; others in the folder are not the sweep's."""
 
 _PACKAGES = ("torch", "triton", "numpy")
 _PREFIXES = ("nvidia-nccl", "nvidia-cublas", "nvidia-cudnn", "nvidia-cuda-runtime", "amd-")
-"""Of packages whose names contain the version of CUDA."""
+"""Prefixes of packages whose names contain the version of CUDA."""
 
 
 class SweepRun:
@@ -108,7 +108,7 @@ class SweepRun:
         ])  # fmt: skip
 
     def analyze(self, **options: Any) -> AnalyzedSweep:
-        """What its traces show, like :func:`gemmetry.sweeps.api.analyze` with its options."""
+        """Analyse the sweep's traces, like :func:`gemmetry.sweeps.api.analyze` with its options."""
         from gemmetry.sweeps.api import analyze
 
         return analyze(self.folder, **options)
@@ -124,7 +124,7 @@ class SweepPlan:
         self.plan = plan
         self.folder = plan.folder
         self.notes: Sequence[str] = plan.notes
-        """What is worth knowing before it runs, one sentence each."""
+        """Notes before the run, one sentence each."""
 
     @cached_property
     def jobs(self) -> Sequence[OpaqueJob]:
@@ -222,7 +222,7 @@ def succeeded(end: JobEnd | None) -> bool:
 
 
 def _starter(sweep: PlannedSweep) -> StartJob:
-    """What starts the points: this machine, or tasks of a Ray cluster."""
+    """Starter of the points: this machine, or tasks of a Ray cluster."""
     options = sweep.options
     if options.executor == LOCAL:
         return start_here
@@ -241,14 +241,14 @@ class _Work:
         # torch need not be imported for versions of packages; the workload records what it loaded.
         self._environment = capture_environment(installed_versions())
         self.changes = environment_changes(sweep.manifest, self._environment)
-        """What changed in the environment since the last start; "" if nothing did."""
+        """Changes of the environment since the last start; "" without any."""
         self._sweep = _with_copied_config(sweep, folder)
         manifest = sweep_manifest(sweep, folder.name, self._environment, command)
         write_whole(folder / MANIFEST, indented(manifest), durable=True)
         sync(folder)
         attempt = len(manifest["sessions"])
         self.jobs = [_point_job(self._sweep, point, folder, attempt) for point in sweep.points]
-        """In the order in which they run; each has the name of its point's folder."""
+        """Jobs in the order in which they run, each with the name of its point's folder."""
 
     def prepare(self, job: OpaqueJob) -> None:
         """Make the folder of a point, without what an attempt that did not succeed left there."""
@@ -300,7 +300,7 @@ def _point_job(sweep: PlannedSweep, point: PlannedPoint, place: Path, attempt: i
 
 
 def _lacks(options: SweepOptions, folder: Path) -> str:
-    """Why a point whose command succeeded has not produced what a sweep needs; "" if it has."""
+    """Reason why a point whose command succeeded lacks what a sweep needs; "" if it is complete."""
     if options.ncu is not None:
         return "" if _files(folder / NCU) else f"ncu wrote no report into {NCU}/"
     if options.rocprof and not _files(folder / ROCPROF):
@@ -454,7 +454,7 @@ def sweep_manifest(
 
 
 def workload_facts(folder: Path) -> dict[str, Any]:
-    """What the workload recorded of a point: world size, backend, versions that it loaded, and
+    """Records of the workload for a point: world size, backend, versions that it loaded, and
     losses; null where it did not, or another command trained."""
     facts, losses = (json_object(folder / name, []) for name in ("facts_rank0.json", "losses.json"))
     return {

@@ -194,7 +194,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of parameters of the whole model, however it is spread."""
+    """Number of parameters of the whole model, sharded or not."""
     return sum(int(parameter.numel()) for parameter in model.parameters())
 
 
@@ -425,7 +425,7 @@ def register(path: str, model: nn.Module, keys: FsdpKeys) -> RegisteredAllGather
 
 
 def path_facts(path: str, gather: RegisteredAllGather | None) -> dict[str, Any]:
-    """What was configured for `path`. Whether NCCL followed it, only the trace shows."""
+    """Configuration for `path`. Whether NCCL followed it, only the trace shows."""
     if gather is None:
         return {"requested": path, "registered_buffers": 0}
     policy = os.environ.get("NCCL_CTA_POLICY", "")
@@ -434,8 +434,8 @@ def path_facts(path: str, gather: RegisteredAllGather | None) -> dict[str, Any]:
 
 
 LATER_S = 2.0
-"""How long a rank with an unexplained error waits before it fails. It is most often that another
-rank has ended; torchrun quotes the earliest error, by whole seconds, and ends the others."""
+"""Seconds for which a rank with an unexplained error waits before it fails. Mostly another rank has
+ended; torchrun quotes the earliest error, by whole seconds, and ends the others."""
 
 
 def too_little_memory(what: str) -> RequestError:
@@ -510,7 +510,7 @@ _PROBE_CYCLES = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Straggle:
-    """Which rank waits, and for how long."""
+    """Rank that waits, and for how long."""
 
     rank: int
     milliseconds: float
@@ -638,7 +638,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def trace_path(folder: Path, rank: int, keys: ProfilingKeys, number: int) -> Path:
-    """Where recording `number`, counted from 1, of `rank` is written."""
+    """Path of recording `number`, counted from 1, of `rank`."""
     stem = keys.trace_filename.removesuffix(".json")
     suffix = "" if number == 1 else f"_{number:02d}"
     return folder / "torch_profiler" / f"rank{rank}" / f"{stem}{suffix}{KINETO_SUFFIX}.gz"
@@ -648,7 +648,7 @@ def trace_path(folder: Path, rank: int, keys: ProfilingKeys, number: int) -> Pat
 def recorded(
     keys: ProfilingKeys, folder: Path, ranks: Ranks, about: Mapping[str, Any]
 ) -> Iterator[Callable[[], None]]:
-    """Record the steps of the block, at the end of each of which it calls what this yields.
+    """Record the steps of the block, which calls the yielded function at the end of each step.
 
     Args:
         about: JSON values that go into each trace, under ``gemmetry``.

@@ -34,7 +34,7 @@ is nearer (in the ratio)."""
 
 
 class Way(NamedTuple):
-    """How NCCL ran a collective at a point, which is what a tuner can set."""
+    """Algorithm, protocol and channels of a collective at a point, which a tuner can set."""
 
     algorithm: str | None
     protocol: str | None
@@ -47,7 +47,7 @@ class TunedCollective:
 
     operation: str
     bytes: int
-    """Of the whole message."""
+    """Size of the whole message."""
     ranks: int
     nodes: int | None
     source: str
@@ -70,7 +70,7 @@ class TunedCollective:
 
     @property
     def obstacle(self) -> str:
-        """Why there is no line for it; "" where there is one."""
+        """Reason why there is no line for it; "" where there is one."""
         if self.operation not in COLLECTIVES:
             return "the plugin does not tune this operation"
         if self.rival is None:

@@ -51,7 +51,7 @@ SMALL_BYTES = 1 << 20
 start, in which it could have read several MB."""
 
 SMALL_TABLE_BYTES = 8 << 20
-"""The same for rocprofv3's files, which are mostly CSV: 20 MB of it take a second."""
+"""Threshold for rocprofv3's files, which are mostly CSV: 20 MB of it take a second."""
 
 WORKER = [sys.executable, "-m", "gemmetry.sweeps.workers"]
 
@@ -77,21 +77,21 @@ class RocprofTask(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankAnalysis(msgspec.Struct, frozen=True):
-    """What is computed of one trace alone."""
+    """Analysis of one trace alone."""
 
     facts: RankFacts
     gemms: tuple[GemmStatistics, ...]
-    """Those with the most time first."""
+    """GEMMs, those with the most time first."""
     problems: tuple[str, ...] = ()
-    """What could not be written of it."""
+    """Files that could not be written."""
     workbook: str = ""
-    """That was written; "" without one."""
+    """Workbook that was written; "" without one."""
     gemm_sheet: bytes = b""
     """The sheet ``GEMM`` of TraceLens' workbook (:func:`packed_sheet`)."""
 
 
 class RankFailure(msgspec.Struct, frozen=True, tag=True):
-    """Why a trace could not be read."""
+    """Reason why a trace could not be read."""
 
     reason: str
     is_internal: bool = False
@@ -312,7 +312,7 @@ def analyse_ranks(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> list[RankAnalysis | RankFailure]:
-    """What each trace shows, in the order of `tasks`.
+    """Analyse each trace, in the order of `tasks`.
 
     Args:
         processes: number of workers; by default one for each processor that this process may use,

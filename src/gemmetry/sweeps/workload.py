@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Its options that ``gemmetry sweep run`` has as well are declared there."""
+    """Parser; options shared with ``gemmetry sweep run`` are declared there."""
     parser = argparse.ArgumentParser(
         prog="gemmetry.sweeps.workload",
         usage="torchrun … -m gemmetry.sweeps.workload --output DIR [options]",

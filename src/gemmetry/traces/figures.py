@@ -93,7 +93,7 @@ def window_parts(summary: Summary) -> dict[str, int]:
 
 
 def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
-    """How the window of each trace is divided (:func:`window_parts`)."""
+    """Parts of the window of each trace (:func:`window_parts`)."""
     labels = short_paths([summary.file for summary in summaries])
     names = ("GEMM", "other kernels", "exposed communication", "exposed copies", "idle")
     bars = []

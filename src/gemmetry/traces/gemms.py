@@ -492,8 +492,8 @@ def duration_statistics(durations: Int64) -> dict[str, Any]:
 
 
 def quantile_of_sorted(samples: npt.NDArray[np.generic], share: float) -> float:
-    """The same as :func:`gemmetry.statistics.intervals.quantile` (definition 7 of Hyndman & Fan,
-    1996) of samples in order, without sorting again."""
+    """Quantile of sorted samples, as by :func:`gemmetry.statistics.intervals.quantile` (definition
+    7 of Hyndman & Fan, 1996)."""
     place = (len(samples) - 1) * share
     below = int(place)
     low, high = float(samples[below]), float(samples[min(below + 1, len(samples) - 1)])
@@ -539,7 +539,8 @@ def row_major_layout(blas: str) -> str | None:
 
 
 _NAMED_SOURCES = 3
-"""Most files that a spec lists by name; for more it gives their number and the folder."""
+"""Maximum number of files that a spec lists by name; with more, a spec has their number and
+folder."""
 
 
 class WorkloadGemm(Row):
@@ -565,7 +566,7 @@ class Workload:
     """The GEMMs of traces as products, and the time of those whose shape is not known."""
 
     gemms: tuple[WorkloadGemm, ...]
-    """Those with the most time first."""
+    """GEMMs, those with the most time first."""
     sum_ns: int
     unknown_ns: int
     unknown_count: int

@@ -59,7 +59,7 @@ class TraceJob:
 
     @property
     def by_rank(self) -> dict[int, RankTrace]:
-        """Its traces by number; every trace of a job has one."""
+        """Traces by rank; every trace of a job has one."""
         return {one.rank: one for one in self.ranks if one.rank is not None}
 
 

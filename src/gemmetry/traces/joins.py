@@ -323,7 +323,7 @@ def _contains(intervals: Intervals, moments: Int64) -> Bools:
 
 
 def enclosing_operator(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
-    """From each of `operator` outwards, itself first, to one whose number in `chosen` is not -1; -1
+    """Nearest ancestor of each of `operator`, or itself, whose number in `chosen` is not -1; -1
     where there is none."""
     at = operator.copy()
     waiting = np.flatnonzero(at != NONE)

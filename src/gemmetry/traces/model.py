@@ -66,7 +66,7 @@ _MOST_GROUPS = 5
 
 
 _MOST_SHOWN = 5
-"""Most problems of one file that are listed; documents and sheets have all."""
+"""Maximum number of problems of a file to list; documents and sheets have all."""
 
 
 def split(rows: TraceRows) -> list[tuple[str, TraceRows]]:
@@ -158,7 +158,7 @@ def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
 
 
 def _in_captures(rows: TraceRows, launches: Int64) -> Bools:
-    """Which of these calls lie between the beginning and the end of a capture on their thread."""
+    """Mask of calls between the beginning and the end of a capture on their thread."""
     calls = rows.calls
     found = [re.search(r"Stream(Begin|End)Capture", name) for name in rows.names]
     sign = np.array([0 if one is None else 1 if one[1] == "Begin" else -1 for one in found])
@@ -184,7 +184,7 @@ class _Check:
     """The call of each row that is kept so far."""
 
     def run(self) -> Bools:
-        """Which rows of ``rows.gpu`` are kept."""
+        """Mask of the rows of ``rows.gpu`` that are kept."""
         rows, gpu = self.rows, self.rows.gpu
         call, several = calls_of(rows)
         self._note_lost_launches(call)
@@ -283,8 +283,8 @@ class _Check:
         return self._among(gpu, beyond)
 
     def _among(self, gpu: GpuRows, rows: Int64) -> Bools:
-        """Those of `rows` that last far longer than the same kernel elsewhere. Kernels that
-        communicate wait for other ranks, so theirs may."""
+        """Mask of `rows` that last far longer than the same kernel elsewhere. Communication kernels
+        are exempt, since they wait for other ranks."""
         result, names = np.zeros(len(gpu.start_ns), bool), self.rows.names
         rows = rows[[not is_communication(names[name]) for name in gpu.name[rows].tolist()]]
         if len(rows):
@@ -347,20 +347,20 @@ class Trace:
 
     @cached_property
     def is_kernel(self) -> Bools:
-        """Which rows are kernels, not copies or fills."""
+        """Mask of kernels, without copies and fills."""
         result: Bools = self.rows.gpu.kind == GpuKind.KERNEL
         return result
 
     @cached_property
     def is_gemm(self) -> Bools:
-        """Which rows are kernels of a matrix multiplication, including its helper passes: kernels
-        with such a name that no convolution operator is known to have launched."""
+        """Mask of kernels of a matrix multiplication, including its helper passes: kernels with
+        such a name that no convolution operator is known to have launched."""
         return self._is_named_gemm & ~self.is_gemm_of_convolution
 
     @cached_property
     def is_gemm_of_convolution(self) -> Bools:
-        """Which rows are kernels with the name of a GEMM that a convolution operator launched, as
-        cuDNN and MIOpen do for filters of 1 x 1 and for transformed inputs."""
+        """Mask of kernels with the name of a GEMM that a convolution operator launched, as cuDNN
+        and MIOpen do for filters of 1 x 1 and for transformed inputs."""
         named = self._is_named_gemm
         is_convolution = np.array([is_convolution_operator(name) for name in self.rows.names], bool)
         if not named.any() or not is_convolution[self.rows.operators.name].any():
@@ -373,7 +373,7 @@ class Trace:
 
     @cached_property
     def is_communication(self) -> Bools:
-        """Which rows are kernels that communicate with other GPUs, according to their names."""
+        """Mask of kernels that communicate with other GPUs, according to their names."""
         return self._of_names(is_communication)
 
     @cached_property
@@ -394,7 +394,7 @@ class Trace:
 
     @cached_property
     def is_copy(self) -> Bools:
-        """Which rows are copies (memcpy)."""
+        """Mask of copies (memcpy)."""
         result: Bools = self.rows.gpu.kind == GpuKind.MEMCPY
         return result
 

@@ -87,8 +87,8 @@ _Head = msgspec.defstruct(
     [("key", str), ("counts", tuple[int, ...]), ("checksum", int), *_OF_ROWS.items()],
     frozen=True,
 )
-"""What precedes the columns, which follow each other by table, each from a multiple of 64 bytes;
-`counts` are the rows of the tables."""
+"""Header of a cache. The columns follow by table, each from a multiple of 64 bytes; `counts` are
+the rows of the tables."""
 
 
 def cache_key(files: Sequence[Path]) -> str | None:
@@ -468,7 +468,7 @@ def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
 
 
 def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
-    """Why the file is not a trace, and what to do."""
+    """Reason why the file is not a trace, and what to do."""
     from gemmetry.domain.opening import open_decompressed
     from gemmetry.formats.readers import Content, supported, trace_formats
 

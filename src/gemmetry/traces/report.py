@@ -410,7 +410,7 @@ class Sheets(Protocol):
 
 
 _MOST_RANKS = 3
-"""Most ranks that are named one by one."""
+"""Maximum number of ranks to name one by one."""
 
 
 _DIVISION = ("window_us", "compute_union_us", "exposed_comm_us", "idle_us", "gemm_kernel_us")
@@ -429,7 +429,7 @@ class TraceReport:
     """The contents of a report of traces."""
 
     tables: list[Table] = field(default_factory=list)
-    """In the order of the workbook."""
+    """Tables in the order of the workbook."""
     summaries: list[Summary] = field(default_factory=list)
     steps: list[StepSummary] = field(default_factory=list)
     gemms: list[GemmRow] = field(default_factory=list)
@@ -445,15 +445,15 @@ class TraceReport:
     """Lanes of the timeline; [] unless it was requested."""
     errors: dict[str, str] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
-    """What is worth a look in another viewer; [] unless the timeline was requested."""
+    """Moments worth a look in another viewer; [] unless the timeline was requested."""
 
     def table(self, name: str) -> Table | None:
         """The sheet of that name, if it is not empty."""
         return next((table for table in self.tables if table.name == name), None)
 
     def result(self, *, files: Sequence[str] = ()) -> Result:
-        """What matters most: how time divides, by trace, step and rank, and GEMMs; `files` were
-        written."""
+        """Most important results: parts of the time by trace, step and rank, and GEMMs; `files`
+        were written."""
         summaries = sorted(self.summaries, key=lambda one: -one.window_ns)
         steps = sorted(self.steps, key=lambda one: -one.window_ns)
         stragglers = [(job.job.name, one) for job in self.jobs for one in job.stragglers()]
@@ -522,7 +522,7 @@ class TraceReport:
 
     @property
     def file_warnings(self) -> list[str]:
-        """What is missing from files that could be read, and what makes their numbers doubtful."""
+        """Warnings about readable files: missing data, and reasons to doubt their numbers."""
         found = [t for s in self.summaries for t in problem_texts(s.file, s.partial, s.problems)]
         return [*found, *filter(None, [above_peak_warning(self.gemms)])]
 

@@ -106,7 +106,7 @@ class Step:
     lost_launches: int = 0
     """Number of the launches within its mark whose work is not in the file."""
     rows: Int64 = field(default_factory=lambda: np.zeros(0, np.int64), compare=False, repr=False)
-    """Its work: rows of ``TraceRows.gpu``, ascending."""
+    """Work: rows of ``TraceRows.gpu``, ascending."""
 
 
 class _Mark(NamedTuple):
@@ -319,7 +319,7 @@ class TopGemm(Row):
 
 
 class _Place(Row):
-    """What a row is about."""
+    """Subject of a row."""
 
     file: Path
     part: str = ""
@@ -332,7 +332,7 @@ class _Place(Row):
 
 
 class Activity(Row):
-    """What ran on GPUs in a trace or a step; times are exact."""
+    """Work on GPUs in a trace or a step; times are exact."""
 
     label: str
     """The trace's file, rank and device, for display."""
@@ -555,11 +555,11 @@ ABOUT_INCOMPLETE = (
     "≥ and ≤ mark bounds: work of the GPU is missing from the file, so it was busy for longer than "
     "shown, and idle for less."
 )
-"""What these signs mean, wherever they are shown."""
+"""Meaning of these signs, wherever they are shown."""
 
 
 class Problem(Row):
-    """What could not be used of a file, or is missing from it, and why."""
+    """Unusable or missing part of a file, and why."""
 
     file: str = fact("the trace")
     where: str = fact("byte, event or row")

@@ -388,7 +388,7 @@ ABOUT_BOUNDS = (
     "≤ and ≥ mark bounds: some ranks of these groups have no file, or no trace names the group. "
     "The rank that came last may be one of them."
 )
-"""What these signs mean, wherever they are shown."""
+"""Meaning of these signs, wherever they are shown."""
 
 
 _MOST_CHARACTERS = 20

@@ -27,7 +27,7 @@ KIND_OF = {
     KernelKind.ATTENTION: "attention",
     KernelKind.COLLECTIVE: "communication",
 }
-"""What a kernel does -> its kind of work; all others are ``other``."""
+"""Purpose of a kernel -> kind of work; all others are ``other``."""
 
 _LOOKED_AT = 512
 """Characters of an operator's name that are read: searching a malicious one of 16,000 takes half a
@@ -72,7 +72,7 @@ class TimelineLane:
     """-1 for a thread of the host, like `stream`."""
     stream: int
     start_ns: Int64
-    """In ns since 1970 where the trace records the origin of its times."""
+    """Start, in ns since 1970 where the trace records the origin of its times."""
     duration_ns: Int64
     kind: Int64
     """Indices into :data:`KINDS`."""
@@ -219,7 +219,7 @@ def _kinds(trace: Trace) -> Int64:
 
 
 def _joined(start: Int64, duration: Int64, kind: Int64, gap: int) -> Int64:
-    """Where a new piece begins; every piece where `gap` is negative."""
+    """Mask of starts of new pieces; every piece where `gap` is negative."""
     if gap < 0:
         return np.arange(len(start))
     reached = np.maximum.accumulate(start + duration)

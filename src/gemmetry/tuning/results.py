@@ -1,4 +1,4 @@
-"""What a search found: the fastest configuration of each shape, next to the baselines; its tables,
+"""Results of a search: the fastest configuration of each shape, next to the baselines; its tables,
 JSON and sentences, and its files, whose suffix picks the format unless it is named.
 """
 
@@ -40,8 +40,8 @@ class AgainstBaseline:
     record: Record | None
     """None where the baseline has no correct result."""
     comparison: Comparison | None
-    """Of the winner with the baseline, all shapes judged together; None where too little was
-    measured for one."""
+    """Comparison of the winner with the baseline, all shapes judged together; None where too little
+    was measured for one."""
     is_winner: bool = False
     """Whether the winner is the baseline."""
 
@@ -57,19 +57,19 @@ class AgainstBaseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeTuning:
-    """What was found for one operation."""
+    """Result of the search for one operation."""
 
     operation: str
     space: int = 0
     """Configurations that there are."""
     tried: int = 0
     failed: int = 0
-    """Of those that were tried: those that failed or were wrong."""
+    """Number of tried configurations that failed or were wrong."""
     evaluations: float = 0.0
-    """What the search cost, short trials in proportion."""
+    """Cost of the search, short trials in proportion."""
     winner: Record | None = None
     reason: str = ""
-    """Why there is no winner."""
+    """Reason why there is no winner."""
     ties: tuple[Record, ...] = ()
     """Other finalists that are not shown to be slower than the winner."""
     against: tuple[AgainstBaseline, ...] = ()
@@ -291,8 +291,8 @@ def tuning_document(found: TuningResult) -> dict[str, Any]:
 
 
 def _gains(found: TuningResult) -> Iterator[tuple[str, int, float | None, dict[str, int]]]:
-    """Of each baseline: on how many shapes it was measured, the geometric mean of the speeds, and
-    how many shapes have each verdict."""
+    """Name of each baseline, number of measured shapes, geometric mean of the speeds, and shapes by
+    verdict."""
     for place, name in enumerate(found.baselines):
         against = [one.against[place] for one in found.shapes if one.against]
         speeds = [1 / one.comparison.ratio for one in against if one.comparison]
@@ -362,7 +362,7 @@ class ExportFormat:
 
     suffixes: tuple[str, ...]
     content: Callable[[TuningResult, str], str]
-    """From what was found, and the file's suffix."""
+    """Function of the result and the file's suffix."""
     provider: str = ""
     """The only provider whose configurations it can hold; "": any."""
 
@@ -407,7 +407,7 @@ def _tuned(record: Record) -> Iterator[TunedDispatch]:
 
 
 def export_formats() -> dict[str, ExportFormat]:
-    """Name -> format. A suffix stands for the first one that has it; other suffixes, and all with
+    """Name -> format. A suffix selects the first format that has it; other suffixes, and all with
     the format ``table``, are those of tables."""
     found = {
         "dispatcher": ExportFormat((".json",), _dispatcher),

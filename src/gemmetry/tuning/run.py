@@ -59,8 +59,8 @@ from gemmetry.tuning.simulation import FINALISTS, SEARCH_FOLDER, device_of, medi
 from gemmetry.tuning.strategies import make_strategy
 
 SAMPLES = 9
-"""Of a full trial, where ``--benchmark-repetitions`` does not say otherwise: short trials then take
-one and three."""
+"""Samples of a full trial, where ``--benchmark-repetitions`` does not say otherwise: short trials
+then take one and three."""
 _IDLE = ("append", "html", "columns", "counters")
 """Keys of a spec about reports that a search does not write."""
 _LEVEL = "standard"
@@ -74,7 +74,7 @@ class PreparedTuning:
     """A search that is ready to run."""
 
     spec: ProfileSpec
-    """Of the finals."""
+    """Spec of the finals."""
     provider: str
     target: Target
     spaces: tuple[SearchSpace, ...]
@@ -142,12 +142,13 @@ class PreparedTuning:
         return self._plan(names, verification_level=_LEVEL, profiling_enabled=False, shard="")
 
     def _plan(self, names: Iterable[NamedDispatch], **values: object) -> Plan:
-        """As :func:`named_plan`, with the tuned provider alone unless `values` say otherwise."""
+        """Plan of :func:`named_plan`, with the tuned provider alone unless `values` say
+        otherwise."""
         own = tuple(one for one in self.spec.providers if one.name == self.provider)
         return named_plan(self.spec, names, **{"providers": own, **values})
 
     def proofs(self, space: SearchSpace, candidate: int) -> list[NamedDispatch]:
-        """What is verified of a configuration of a space at level standard: the same kernel at
+        """Dispatches to verify for a configuration of a space at level standard: the same kernel at
         small sizes with tails and without or, if it cannot be built for these or would be another
         kernel, at its own size."""
         own = self.dispatch(space, candidate)
@@ -318,8 +319,8 @@ def _baselines(
     catalogue: InstalledCatalogue,
     spaces: Sequence[SearchSpace],
 ) -> tuple[str, ...]:
-    """Those that are named, else the default of a vendor's library that is here, and the best of
-    its algorithms where a provider offers that; without any, the provider's own default."""
+    """Named baselines, else the default of an installed vendor library and the best of its
+    algorithms where offered; else the provider's own default."""
     operations = [one.operation for one in spaces if len(one)]
     if spec.baseline:
         other, configuration = parts_of(spec.baseline)
@@ -409,7 +410,7 @@ class EngineMeasure:
         """Evaluations that are done, those of them that were measured by this process, and the
         time that these took."""
         self.failure = ""
-        """Why the last run ended early."""
+        """Reason why the last run ended early."""
 
     def __call__(self, trials: Sequence[SearchTrial]) -> Mapping[SearchTrial, float | None]:
         """The medians of `trials` in ns; without those for which there was no time."""
@@ -441,7 +442,7 @@ class EngineMeasure:
         return found
 
     def _progress(self) -> str:
-        """How far the whole search is, which measures batch by batch."""
+        """Progress of the whole search, which measures batch by batch."""
         total = sum(self._prepared.limit.of(space) for space in self._prepared.spaces)
         text = f"search: {self._done:.4g} of {counted(total, 'evaluation')}"
         if not self._measured:
@@ -503,7 +504,7 @@ def _key(name: NamedDispatch) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TuningRun:
-    """What a search found, and whether the machine failed meanwhile."""
+    """Result of a search, and whether the machine failed meanwhile."""
 
     result: TuningResult
     had_finalists: bool

@@ -1,9 +1,9 @@
-"""What is searched: for each operation, the configurations of one provider with what is known of
-them before anything is measured.
+"""Search spaces: for each operation, the configurations of one provider with what is known of them
+before anything is measured.
 
 The protocol of strategies: they ``ask`` for trials and ``learn`` their times.
 
-The loop of a search: what the strategy asks for is measured, and it learns the times.
+The loop of a search: measure the trials that the strategy asks for, and pass it the times.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def make_space(
 
 
 def features(spaces: Sequence[SearchSpace]) -> list[Matrix]:
-    """What distinguishes the configurations of each space, as numbers with a standard deviation of
-    about one over all spaces: logarithms of positive parameters, one column for each other value,
-    and the logarithms of the predicted time and of the filled shares, where they differ. Each array
-    has the shape (configurations, columns)."""
+    """Features of the configurations of each space, as numbers with a standard deviation of about
+    one over all spaces: logarithms of positive parameters, one column for each other value, and the
+    logarithms of the predicted time and of the filled shares, where they differ. Each array has the
+    shape (configurations, columns)."""
     tables = [[dict(one.parameters) for one in space.configurations] for space in spaces]
     items = [item for table in tables for row in table for item in row.items()]
     names = dict.fromkeys(name for name, value in items if _is_size(value))
@@ -169,7 +169,7 @@ class SearchTrial:
 
     @property
     def cost(self) -> float:
-        """In evaluations: the share of a full trial's samples."""
+        """Cost in evaluations: the share of a full trial's samples."""
         return EFFORTS[self.effort]
 
 
@@ -186,11 +186,11 @@ class TuningStrategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many evaluations of each space a search may make."""
+    """Maximum number of evaluations of each space."""
 
     count: int | None = None
     share: float | None = None
-    """Of the space, above 0 and up to 1. Without either, all of it."""
+    """Share of the space, above 0 and up to 1. Without any limit, the whole space."""
 
     def of(self, space: SearchSpace) -> int:
         """Evaluations of `space`: at least one where it has a configuration."""
@@ -267,7 +267,7 @@ class SearchHistory:
         return len({trial.candidate for trial in self.times if trial.space == space})
 
     def failed(self, space: int) -> int:
-        """Those of them that failed or were wrong."""
+        """Number of evaluations that failed or were wrong."""
         return len({trial.candidate for trial, ns in self.times.items()
                     if trial.space == space and ns is None})  # fmt: skip
 

@@ -59,7 +59,7 @@ class MeasuredSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedShare:
-    """How a strategy does with a budget: the time of the exhaustive best over that of what it
+    """Quality of a strategy with a budget: the time of the exhaustive best over that of what it
     found, at most 1, as geometric mean over the shapes."""
 
     strategy: str
@@ -71,7 +71,7 @@ class SimulatedShare:
     """Mean over the seeds."""
     lowest: float
     highest: float
-    """Of all seeds."""
+    """Highest of all seeds."""
     by_shape: tuple[float, ...]
     """Geometric mean over the seeds, for each shape."""
 
@@ -82,7 +82,7 @@ def simulate(
     budgets: Sequence[float] = BUDGETS,
     seeds: int = SEEDS,
 ) -> list[SimulatedShare]:
-    """How each strategy does with each budget.
+    """Simulate each strategy with each budget.
 
     A trial varies around the stored median as another one with its number of samples would, by
     the stored interval. Of the :data:`FINALISTS` that are then the fastest, the finals find the
@@ -118,7 +118,7 @@ def _mean(values: Sequence[float]) -> float:
 def _run(
     measured: Sequence[MeasuredSpace], name: str, budget: float, seed: int
 ) -> list[tuple[float, float]]:
-    """Of each shape: the share that was found, and what it cost."""
+    """Share found and its cost, for each shape."""
     strategy = make_strategy(name, [one.space for one in measured], Limit(share=budget), seed)
     rng = np.random.default_rng((seed, 1))
 
@@ -148,7 +148,7 @@ VERSION = 1
 SEARCH_FOLDER = "search"
 """Folder of a search's experiment within that of its finals."""
 _FEWEST = 20
-"""Configurations of a shape from which a simulation is of use: five per cent of them is one."""
+"""Fewest configurations of a shape for a useful simulation: five per cent of them is one."""
 _NORMAL_95 = 1.96
 _USUAL_ERROR = 0.01
 """Relative standard error of a median where too few samples were taken for an interval."""

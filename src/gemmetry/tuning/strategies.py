@@ -75,7 +75,7 @@ class Halving:
 
 
 def _places(limit: int) -> list[int]:
-    """How many configurations each rung takes. At least one is measured with all samples, and the
+    """Number of configurations of each rung. At least one is measured with all samples, and the
     other rungs share what is left."""
     last = max(1, limit // len(EFFORTS)) if limit else 0
     share = (limit - last) / (len(EFFORTS) - 1)
@@ -87,7 +87,7 @@ Indices = NDArray[np.intp]
 _BATCHES = 5
 """Batches of a search: each costs the start of the workers, and more of them learn more."""
 _SHAPE_VARIANCE = 4.0
-"""Of a shape's constant: nothing is known of it."""
+"""Prior variance of a shape's constant, of which nothing is known."""
 _NOISE_VARIANCE = 1e-4
 """A median of few samples varies by a per cent."""
 _SHARE = 0.6
@@ -98,14 +98,14 @@ _LENGTHS = (1.0, 2.0, 4.0)
 """Distances of configurations, in standard deviations of a feature, over which times are alike; the
 most likely one is taken."""
 _VARIANCES = (0.01, 0.04, 0.16, 0.64)
-"""Of the differences from the prediction; likewise."""
+"""Variances of the differences from the prediction, for each of which a model is fitted."""
 _CAUTION = 1.5
 """Standard deviations that an unknown configuration is given the benefit of."""
 _MOST_KNOWN = 400
 """Measurements that the posterior of a shape uses: those of the nearest shapes. The work grows with
 the cube of their number, and 40 shapes have thousands."""
 _URGENT = 1e6
-"""What a shape of which nothing works yet is ahead of all others."""
+"""Priority of a shape of which nothing works yet."""
 _MOST = 3
 """Largest share of a batch that a shape gets, in its equal share."""
 _FAILED = math.log(2.0)
@@ -201,7 +201,7 @@ class ModelSearch:
         ]
 
     def _failed(self, index: int) -> float:
-        """What a configuration that failed counts as."""
+        """Cost assigned to a configuration that failed."""
         best = self._best.get(index)
         if best is None:
             best = float(np.median(self._spaces[index].predicted))
@@ -260,7 +260,7 @@ class _Posterior:
         return np.asarray(self._variance * alike * (_SHARE + (1 - _SHARE) * near))
 
     def _covariance(self, used: Indices) -> Matrix:
-        """Of measurements, shape (used, used)."""
+        """Covariance of measurements, shape (used, used)."""
         x, shapes = self._x[used], self._shapes[used]
         matrix = self._kernel(x, shapes, x, shapes)
         matrix += _SHAPE_VARIANCE * (shapes[:, None] == shapes[None, :])
@@ -277,8 +277,8 @@ class _Posterior:
 
 
 def _expected_improvement(gain: Matrix, spread: Matrix) -> Matrix:
-    """Of a normal variable with mean `gain` and standard deviation `spread`: the mean of its
-    positive part."""
+    """Mean of the positive part of a normal variable with mean `gain` and standard deviation
+    `spread`."""
     z = gain / spread
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])

@@ -137,7 +137,7 @@ class _Judge:
         return self.find_reference()
 
     def problem(self, output: Array, change: InputChange | None) -> tuple[str, str]:
-        """What is wrong with `output`, and its first wrong element; "" if it is correct."""
+        """Fault of `output`, and its first wrong element; "" if it is correct."""
         self.was_known = self._is_known(output, change)
         if self.was_known:
             return "", ""

@@ -41,8 +41,8 @@ ALIGNMENT = 16
 alignment of 16 bytes, which is 16 elements of the narrowest format (cuBLASLt, fp8)."""
 
 _ROUNDINGS = ((1, 1, 1), (1, 1, ALIGNMENT), (ALIGNMENT, ALIGNMENT, ALIGNMENT))
-"""Of M, N and K, until one is accepted. Kernels that fetch rows along K want these to be aligned,
-and still compute any number of rows and columns."""
+"""Multiples of M, N and K, tried until one is accepted. Kernels that fetch rows along K need
+alignment there, but not of the number of rows and columns."""
 
 PROCESSORS = 132
 """Streaming multiprocessors of an H100 SXM and an H200 (NVIDIA H100 white paper): a persistent
@@ -68,7 +68,7 @@ THIN = 8
 """Sizes up to this have paths of their own: products with a vector, and narrow fragments."""
 
 LARGE_RESULT = 2**19
-"""Least number of elements of the covering set's largest result."""
+"""Minimum number of elements of the covering set's largest result."""
 
 SHAPES_ON_GPU = 4, 32
 """Fewest and most shapes of the covering set that are drawn for a configuration at level standard

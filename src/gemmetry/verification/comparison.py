@@ -63,7 +63,7 @@ _LARGEST = ("max_ratio", "max_warn_ratio", "largest_error")
 
 @dataclass
 class ErrorStatistics:
-    """How far a result is from its reference. ``bad`` marks elements outside the fail bound."""
+    """Errors of a result against its reference. ``bad`` marks elements outside the fail bound."""
 
     elements: int
     bad: Mask | None = None
@@ -225,7 +225,7 @@ class _Block:
     """Rows of the whole result, and which of their elements are bad."""
 
     def compare(self, got: Array, piece: Reference) -> Mask | None:
-        """Which elements of a piece are outside the fail bound; None: none is."""
+        """Mask of elements of a piece outside the fail bound; None: none is."""
         rule, statistics = self.rule, self.statistics
         if rule is None:
             return self._compare_integers(got, piece)
@@ -402,8 +402,8 @@ def outside_bound(
     *,
     declared: Collection[Trait] = (),
 ) -> Mask:
-    """Which of the elements of `result` marked by `where` (both in storage shape) are outside the
-    fail bound; in logical order, (-1, last axis)."""
+    """Mask of the elements of `result` marked by `where` (both in storage shape) outside the fail
+    bound; in logical order, (-1, last axis)."""
     marked = np.ascontiguousarray(_rows(operation, where))
     got = _rows(operation, result)[marked][np.newaxis]
     piece = reference.flat().of(lambda array: array[marked][np.newaxis])
@@ -469,7 +469,7 @@ class Evidence:
     check: str
     operation: Operation
     inputs: tuple[Array, ...]
-    """In the order of ``operation.inputs``, storage shapes, each in its dtype."""
+    """Inputs in the order of ``operation.inputs``, in storage shapes and dtypes."""
     output: Array
     """The dispatch's output, of ``operation.output.storage_shape`` unless the shape itself is
     wrong."""

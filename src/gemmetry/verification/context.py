@@ -230,7 +230,7 @@ class ExactRun:
     case: ExactCase
     launch: Launch
     problem: str
-    """What is wrong with the result's form; such a result is not judged."""
+    """Fault of the result's form; such a result is not judged."""
     errors: ErrorStatistics | None
 
     @property
@@ -319,7 +319,7 @@ class Context:
 
     @cached_property
     def second(self) -> Launch:
-        """The same launch again, into another output with the other sentinel."""
+        """Launch again on the same inputs, into another output with the other sentinel."""
         launcher, first = self.launcher, self.first
         # Where memory is short, the first result is used on the host from here on.
         has_room = launcher.has_room(self.operation.output.bytes) or not first.output.size
@@ -402,7 +402,7 @@ class Context:
         return compute_reference(self.operation, inputs, matmul=self.matmul)
 
     def compare(self, launch: Launch, reference: Reference) -> ErrorStatistics:
-        """Like :func:`gemmetry.verification.comparison.compare`, with the executable's
+        """Compare as :func:`gemmetry.verification.comparison.compare` does, with the executable's
         declarations; on the device if it can, and all elements are within their warn bounds."""
         operation, found = self.operation, None
         is_plain = Trait.STOCHASTIC_ROUNDING not in self.declared
@@ -414,7 +414,7 @@ class Context:
         return found or compare(operation, launch.output, reference, declared=self.declared)
 
     def freivalds(self, launch: Launch) -> FreivaldsResult:
-        """Like :func:`gemmetry.verification.freivalds.freivalds`, with the executable's
+        """Test as :func:`gemmetry.verification.freivalds.freivalds` does, with the executable's
         declarations."""
         return freivalds(
             self.operation, launch.inputs, launch.output, seed=self.seed, declared=self.declared

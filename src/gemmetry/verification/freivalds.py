@@ -393,7 +393,7 @@ class FreivaldsResult:
     statistics: ErrorStatistics
     """Error statistics of the sampled elements, without a mask."""
     inapplicable: str = ""
-    """Why the sums do not apply, so that only the sample was judged; "" where they do."""
+    """Reason why the sums do not apply, so that only the sample was judged; "" where they do."""
     largest_deviation: float = 0.0
     """Largest √(Σ_v r_v² / V) / s over rows and columns: below about 2 for a right result."""
     shape: tuple[int, int] = (0, 0)
@@ -401,7 +401,7 @@ class FreivaldsResult:
 
     @property
     def detail(self) -> str:
-        """What is wrong and where, or what was checked; one line."""
+        """Fault and its place, or what was checked; one line."""
         parts, statistics = [], self.statistics
         if statistics.bad_count:
             parts.append(f"{statistics.bad_count} of {statistics.elements} sampled elements")
@@ -424,8 +424,8 @@ class FreivaldsResult:
 
     @property
     def mask(self) -> Mask:
-        """Where the result may be wrong, as (-1, last axis): the crossings of bad rows and columns
-        (all of a row where no column is known to be bad, and the reverse)."""
+        """Mask of the elements that may be wrong, as (-1, last axis): the crossings of bad rows and
+        columns (all of a row where no column is known to be bad, and the reverse)."""
         mask = np.zeros(self.shape, dtype=np.bool_)
         if self.bad_rows or self.bad_columns:
             bad = (self.bad_rows, self.bad_columns)

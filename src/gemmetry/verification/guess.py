@@ -102,8 +102,8 @@ _NAMED = 4
 
 
 def place_of(bad: Mask, tile: tuple[int, int] | None) -> str:
-    """Where the marked elements of one matrix lie, with the class of bug that this suggests, if
-    they fill a recognisable part of it; "" if they do not.
+    """Place of the marked elements of one matrix, with the class of bug that this suggests, if they
+    fill a recognisable part of it; "" if they do not.
 
     Args:
         bad: (M, N), at least one True.
@@ -220,7 +220,7 @@ def _span(lines: Indices) -> str:
 
 
 _FEWEST = 8
-"""Least number of wrong elements for which a pattern is named."""
+"""Minimum number of wrong elements for which a pattern is named."""
 
 _ALIKE = 0.02
 """Errors of one line, or of all, that deviate by less than this share of their size count as
@@ -237,7 +237,7 @@ a second."""
 
 
 def numbers_of(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
-    """What the wrong elements have in common; "" for nothing.
+    """Common property of the wrong elements; "" for none.
 
     Args:
         wrong: finite numbers. right: the expected numbers in their places, finite.
@@ -336,7 +336,7 @@ _RANKED = 96
 """Number of rows and columns used to determine the rank of the errors, which takes 10 ms."""
 
 _FEWEST_OF_MEMBER = 64
-"""Least number of elements by which a matrix of a batch can be recognised."""
+"""Minimum number of elements by which a matrix of a batch can be recognised."""
 
 _INDEX_ERROR = 0.25
 """A median error above this share of the reference's standard deviation is not rounding: products
@@ -587,7 +587,7 @@ def _taken_from(operation: Operation, got: Array, want: Array, bad: Mask) -> str
 
 
 def _some(lines: Indices, most: int = _LINES) -> Indices:
-    """At most `most` of the items, evenly spaced."""
+    """Sample of at most `most` items, evenly spaced."""
     if lines.size <= most:
         return lines
     return lines[np.linspace(0, lines.size - 1, most).astype(np.intp)]

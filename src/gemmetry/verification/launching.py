@@ -30,7 +30,7 @@ FLOAT_SENTINELS = (0xFF, 0x7F)
 with them stays implausible."""
 
 INTEGER_SENTINELS = (0xA5, 0x5A)
-"""As s32 these are -1515870811 and 1515870810."""
+"""Sentinels of integers; as s32 -1515870811 and 1515870810."""
 
 PLAUSIBLE = (0xC1, 0x41)
 """Plausible contents of an output: -24.2 and 12.1 in f32 and bf16, -2.9 and 2.6 in f16. A kernel
@@ -38,7 +38,7 @@ may ignore NaN and the largest numbers and still use the output's contents. Both
 as the maximum of a negative number and a result of relu is always the latter."""
 
 SMALLEST_ZONE_BYTES = 4096
-"""Least size of a red zone: a page, which is more than any vector store exceeds an end by."""
+"""Minimum size of a red zone: a page, more than any vector store overruns an end."""
 
 LARGEST_ZONE_BYTES = 2**20
 """Largest red zone: a tile of 128 rows of 4096 bf16 elements; larger overruns damage this much
@@ -345,7 +345,7 @@ class Launcher:
             yield self._returned(placed, output, copy), returned
 
     def _fitting(self, count: int) -> int:
-        """How many of `count` launches have room for their results."""
+        """Number of the `count` launches that have room for their results."""
         size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
         return max(1, min(count, fitting))
@@ -379,7 +379,7 @@ class Launcher:
         return tuple(changed)
 
     def form_problem(self, launch: Launch) -> str:
-        """What is wrong with the type, dtype, shape or memory of a result; "" if nothing."""
+        """Fault of the type, dtype, shape or memory of a result; "" if none."""
         if launch.returned_type:
             return f"the result is a {launch.returned_type}, not a buffer of the device"
         spec, output = self._output, launch.output
@@ -458,7 +458,7 @@ def _same(left: Buffer, right: Buffer) -> bool:
 
 
 def sentinel_mask(array: Array, sentinel: int) -> npt.NDArray[np.bool_]:
-    """Which elements of `array` still consist of the sentinel's byte, in the same shape."""
+    """Mask of elements of `array` that still consist of the sentinel's byte, in the same shape."""
     bits = as_bits(array)
     pattern = np.frombuffer(bytes([sentinel]) * bits.dtype.itemsize, dtype=bits.dtype)
     return np.asarray(bits == pattern[0]).reshape(array.shape)

@@ -48,11 +48,11 @@ from gemmetry.traces.names import KernelKind
 _EVERYTHING = frozenset(Gate) - {Gate.VALIDITY}
 _COUNTERS = ("sm__", "smsp__", "l1tex__", "lts__", "dram__", "fbpa__", "gpu__", "idc__", "SQ_",
              "TCC_", "TCP_", "TA_", "TD_", "FETCH_SIZE", "WRITE_SIZE")  # fmt: skip
-"""How names of counters begin."""
+"""Prefixes of counters' names."""
 _OF_TIME = ("cycles_elapsed", "time_", "maximum", "peak_sustained.", "per_second")
 """Parts of the names of metrics that are not zero although nothing was counted."""
 _MANY = 5
-"""Units of which a kernel uses one."""
+"""Number of units of which a kernel uses one."""
 _SLACK = 10.0
 """Percentage points that passes of one kernel can differ by."""
 
@@ -208,7 +208,7 @@ def roofs(facts: Facts) -> Iterator[Claim | NotCounted]:
 
 
 def _doubt(facts: Facts) -> str:
-    """Which units may be busier: those that were not counted, and those that are not listed."""
+    """Names of units that may be busier: those not counted, and those not listed."""
     rivals = [facts.named(unit) for unit in facts.rivals]
     doubts = [f"Not counted, and possibly busier: {', '.join(rivals)}"] if rivals else []
     return ". ".join([*doubts, *([MAY_BE_UNLISTED] if facts.lacks_parents else [])])
@@ -222,7 +222,7 @@ def _is_first(unlisted: CounterEvidence, reached: Sequence[tuple[Unit, CounterEv
 
 
 def _question(facts: Facts, unit: Unit) -> str:
-    """What has to be known; one question for all units of a whole that is known."""
+    """Open question; one for all units of a whole that is known."""
     top = max((one.value for one in facts.utilisation.values()), default=0.0)
     for whole in unit.parents:
         known = facts.metric(whole)
@@ -295,7 +295,7 @@ def grid(facts: Facts) -> Iterator[Judgement]:
 def _idle_claim(
     facts: Facts, active: CounterEvidence, idle: float, tail: float, *, is_known: bool
 ) -> Claim:  # fmt: skip
-    """Why multiprocessors have no work, although there are blocks for all of them."""
+    """Claim why multiprocessors are idle although there are blocks for all of them."""
     waves, longest = facts.get("waves_per_sm"), facts.get("sm_active_cycles_max")
     elapsed = facts.value("elapsed_cycles")
     # Before the first and after the last block, no multiprocessor has work.
@@ -349,7 +349,7 @@ LIKELY = 70.0
 _UNSPECIFIC = "any", "inst_issue"
 """Waits on AMD: the counters do not show for what."""
 _BY_DESIGN = "barrier", "long_scoreboard", "tma", "sleeping"
-"""What warps that start copies and multiplications, and do nothing else, wait for."""
+"""Stalls of warps that only start copies and multiplications."""
 
 
 @rule(
@@ -381,7 +381,7 @@ def near_roof(facts: Facts) -> Iterator[Claim | NotCounted]:
 
 
 def _waits(facts: Facts, unit: Unit, is_likely: bool) -> Iterator[str]:
-    """What warps wait for if `unit` is the limit."""
+    """Waits of warps if `unit` is the limit."""
     yield from _UNSPECIFIC
     yield from unit.queues
     if is_likely:

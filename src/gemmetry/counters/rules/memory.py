@@ -235,7 +235,7 @@ _UNUSED = 25.0
 _COALESCED = 4.0
 """Sectors of a request in which 32 threads access four bytes each."""
 _WIDEST = 16.0
-"""The same with sixteen bytes each, the most that a thread can access."""
+"""Sectors of a request with 16-byte accesses, the widest of a thread."""
 _THEORETICAL = "memory_l2_theoretical_sectors_global"
 _BYTES = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.ratio"
 

@@ -170,7 +170,7 @@ def _epilogues(value: Any) -> tuple[str, ...]:
 
 
 def _matrix_sizes(value: Any) -> tuple[str, ...]:
-    """Like shapes; numbers are squares, also with commas, as the grid of sizes has them."""
+    """Parse shapes; a number is a square, and commas separate sizes, as in the grid of sizes."""
     items = _items(value, "a list of sizes", "Write [256, 512].")
     return _shapes([one.replace(",", " ") if isinstance(one, str) else one for one in items])
 
@@ -288,8 +288,8 @@ Names = Annotated[tuple[str, ...], _read_by(lambda v: tuple(_texts(v))), _LIST]
 
 
 def known_names(what: str, known: tuple[str, ...]) -> Any:
-    """The type of a list of `known` names, in which ``all`` stands for all of them; where none is
-    known, of any names. `what` is one of them, for the message about another name."""
+    """Type of a list of `known` names, or of any names where none is known; ``all`` selects all.
+    `what` describes a name in messages about unknown ones."""
 
     def parse(value: Any) -> tuple[str, ...]:
         names = _one_of(what, (*known, "all"))(value)
@@ -392,7 +392,7 @@ def run_fields() -> dict[str, Any]:
 
 
 def _type_of(key: Key, hint: Any) -> Any:
-    """What a spec may hold for a setting whose values have the type `hint`."""
+    """Type in a spec of a setting whose values have the type `hint`."""
     parts = [part for part in get_args(hint) if part is not NoneType]
     is_optional = key.is_optional or NoneType in get_args(hint)
     if get_origin(hint) is Mapping:

@@ -90,7 +90,7 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
 
 
 def wanted_of(spec: ProfileSpec, found: Sequence[Generated]) -> tuple[Generated, ...]:
-    """Those of `found` that match the kinds and formats of `spec`."""
+    """Dispatches of `found` that match the kinds and formats of `spec`."""
     kinds = frozenset(spec.operation_kind)
     # ``f32``, ``lhs:rhs`` or ``lhs:rhs:result``, as keys of a spec have them.
     formats = [names * 2 if len(names) == 1 else names
@@ -151,7 +151,7 @@ class Reused:
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """What decides which dispatches run, in canonical JSON form."""
+        """Canonical JSON of everything that decides which dispatches run."""
         found: dict[str, dict[str, list[str]]] = {}
         for named in self.named:
             lane = found.setdefault(f"{named.provider} on {named.target}", {})

@@ -197,8 +197,8 @@ def _line(error: Any, place: Place, model: type[BaseModel]) -> str:
 def _section(
     model: type[BaseModel], location: tuple[str | int, ...]
 ) -> tuple[int, type[BaseModel]]:
-    """How many parts of `location` are keys of `model` and of the models within it, the last one
-    known or not; and the model of that last key."""
+    """Number of parts of `location` that are keys of `model` and of nested models, the last one
+    known or not, and the model of that last key."""
     for depth, part in enumerate(location[:-1], 1):
         field = model.model_fields.get(str(part))
         inner = field.annotation if field is not None else None

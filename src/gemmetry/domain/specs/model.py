@@ -87,7 +87,7 @@ _SAME_THING = (
 
 
 class _Problem(BaseModel):
-    """What a request computes, and with what."""
+    """Operations of a request, and what computes them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Which dispatches are wanted: globs, regular expressions and ``key=value`` on columns."""
+"""Selection of dispatches: globs, regular expressions and ``key=value`` on columns."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class PatternSelection:
     configurations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     without: frozenset[tuple[str, Operation]] = frozenset()
     _found: set[str] = field(default_factory=set, compare=False, repr=False)
-    """What :meth:`idle_patterns` leaves out: patterns that selected a dispatch."""
+    """Patterns that selected a dispatch, which :meth:`idle_patterns` leaves out."""
 
     @property
     def everything(self) -> bool:

@@ -207,7 +207,7 @@ _HINT = (
 
 
 _LONGEST = 80
-"""Characters of a shape, and of what an error shows of a text that is none."""
+"""Maximum length of a shape, and of an invalid text in an error."""
 
 
 PRESETS: dict[str, tuple[str, ...]] = {

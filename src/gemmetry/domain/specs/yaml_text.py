@@ -77,7 +77,7 @@ class YamlDocument:
     keys: dict[KeyPath, str] = field(default_factory=dict)
     values: dict[KeyPath, str] = field(default_factory=dict)
     mistakes: list[str] = field(default_factory=list)
-    """A mistake that YAML itself allows but a spec does not: a repeated key."""
+    """Mistakes that YAML allows but a spec does not: repeated keys."""
 
     @property
     def is_empty(self) -> bool:

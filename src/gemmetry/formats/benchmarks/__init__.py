@@ -31,7 +31,7 @@ from gemmetry.domain.operation import (
 )
 
 _LARGEST = 2**63 - 1
-"""Of an integer in the store."""
+"""Largest integer of the store."""
 
 
 class RowError(ValueError):
@@ -56,23 +56,23 @@ class ForeignResult:
 
     operation: Operation
     configuration: str
-    """What the file calls the kernel."""
+    """Name of the kernel in the file."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     time_ns: float | None = None
-    """Of one launch; None where the kernel failed, or where `samples_ns` are stated."""
+    """Time of one launch; None where the kernel failed, or where `samples_ns` are stated."""
     statistic: str = "median"
-    """What `time_ns` is: ``median`` or ``mean``."""
+    """Statistic of `time_ns`: ``median`` or ``mean``."""
     samples_ns: tuple[float, ...] = ()
     outcome: Outcome = Outcome.OK
     reason: str = ""
-    """Why the outcome is not ok."""
+    """Reason why the outcome is not ok."""
     device: str = ""
     """The device's name; empty where the file does not state it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ForeignFile:
-    """What was read of a file."""
+    """Content of a file."""
 
     results: list[ForeignResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -81,8 +81,8 @@ class ForeignFile:
 
 @dataclass(frozen=True, slots=True)
 class StatedOperation:
-    """What the user states about the problems of a file that does not: a whole operation, or
-    formats and layouts only."""
+    """User's statement about the problems of a file without one: a whole operation, or formats and
+    layouts only."""
 
     text: str = ""
     """``matmul_64x64x64_f16t_f16t_f16t``, ``f16t_f16t_f16t``, or nothing."""
@@ -194,12 +194,12 @@ def plain_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFormat:
-    """How files of one benchmark are recognised and read."""
+    """Recognition and reader of one benchmark's files."""
 
     name: str
     """The provider's name in records: ``cutlass_profiler``."""
     summary: str
-    """Its description in the list of supported formats."""
+    """Description in the list of supported formats."""
     recognises: Callable[[str], bool]
     """Whether a file with this text has the format."""
     rows: Callable[[str], Iterable[tuple[object, Any]]]
@@ -219,10 +219,10 @@ def result_formats() -> tuple[ResultFormat, ...]:
 
 
 def read_results(path: Path, stated: StatedOperation) -> tuple[ResultFormat, ForeignFile]:
-    """What a file contains, and its format.
+    """Read a file, and find its format.
 
     Raises:
-        RequestError: it cannot be read, or no format recognises it.
+        RequestError: the file cannot be read, or no format recognises it.
     """
     text = read_whole(path).decode("utf-8", errors="replace").removeprefix("\ufeff")
     form = next((form for form in result_formats() if form.recognises(text)), None)

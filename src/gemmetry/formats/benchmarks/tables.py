@@ -232,7 +232,7 @@ DOCUMENTS = (
 
 
 _BEGINNING: Final = "Problem,Provider,OperationKind,Operation,Disposition,Status"
-"""Of the header. The columns of ``--tags`` stand before it."""
+"""Beginning of the header, after any columns of ``--tags``."""
 _NEEDED: Final = (
     "OperationKind", "Operation", "Disposition", "Status", "m", "n", "k", "A", "B", "C", "Runtime",
 )  # fmt: skip
@@ -403,8 +403,8 @@ def _format(row: dict[str, str], column: str) -> str:
 
 
 def _layout(row: dict[str, str], column: str) -> Layout:
-    """Of the operand of the row-major product: one that is not transposed has rows of K elements,
-    or of N."""
+    """Layout of an operand of the row-major product: one that is not transposed has rows of K
+    elements, or of N."""
     text = row.get(column.lower(), "")
     if text not in ("N", "T", "C"):
         raise RowError(f"{column} is {text!r}, not N or T")
@@ -415,7 +415,7 @@ _LATENCY: Final = "-latency"
 _SHAPE: Final = re.compile(r"\(\s*(\d{1,18}(?:\s*,\s*\d{1,18}){2,3})\s*,?\s*\)")
 """``(M, N, K)`` or ``(B, M, N, K)``."""
 _SPREAD: Final = re.compile(r"\s*\((?:±|\+-)[^()]*\)$")
-"""What may follow a latency: ``0.012 (±1.20%)``."""
+"""Spread after a latency: ``0.012 (±1.20%)``."""
 _SUMMARIES: Final = ("average", "hashes")
 """Rows that are not about a shape."""
 _FALSE: Final = ("False", "false", "0", "0.0")

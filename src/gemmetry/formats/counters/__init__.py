@@ -1,3 +1,3 @@
-"""How reports of hardware counters are decoded."""
+"""Decoders of reports of hardware counters."""
 
 from __future__ import annotations

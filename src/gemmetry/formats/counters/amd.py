@@ -180,7 +180,7 @@ _OTHERS = _NEEDED | {"Wave_Size", "Correlation_ID", "XCC_Index", "Kernel_ID", "S
                      "End_Timestamp", "Queue_ID", "PID", "TID"}  # fmt: skip
 _REPEATED = re.compile(r"_\d+\Z")
 _STEPPING = re.compile(r"_[AB]\d\Z")
-"""Of the chip, behind the product's name: ``MI300X_A1``."""
+"""Stepping of the chip after the product's name: ``MI300X_A1``."""
 _CHANNEL = re.compile(r"\[\d+\]\Z")
 
 
@@ -233,7 +233,7 @@ def _rows(text: Iterator[str], problems: list[str]) -> Iterator[list[str]]:
 
 
 def _system(path: Path) -> Mapping[str, str]:
-    """What ``sysinfo.csv`` states; {} if there is none."""
+    """Content of ``sysinfo.csv``; {} if there is none."""
     own = path.with_name(path.name.replace("pmc_perf", "sysinfo"))
     found: dict[str, str] = {}
     if own != path and own.is_file():

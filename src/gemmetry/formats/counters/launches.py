@@ -47,7 +47,7 @@ DURATION = "gpu__time_duration.sum"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult:
-    """What a rule of the profiler concluded about one launch."""
+    """Conclusion of a rule of the profiler about one launch."""
 
     identifier: str
     section: str
@@ -65,13 +65,13 @@ class StallSamples:
 
     address: int
     instruction: str
-    """Its disassembly; "" where the report has none."""
+    """Disassembly; "" where the report has none."""
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchInfo:
-    """What identifies a launch. Fields that the file does not give are None or empty."""
+    """Identity of a launch. Fields that the file does not give are None or empty."""
 
     name: str
     grid: Triple | None = None
@@ -138,7 +138,7 @@ class ProfiledLaunch:
 
     @property
     def info(self) -> LaunchInfo:
-        """What identifies it."""
+        """Identity of the launch."""
         return self.table.infos[self.index]
 
     @property
@@ -297,8 +297,8 @@ _COUNTED = frozenset((
     "texel", "thread", "tpc", "transaction", "vertex", "vertice", "warp", "wave",
     "wavefront", "workload",
 ))  # fmt: skip
-"""What is counted, in the singular: units that are not scaled. From reports of compute
-capabilities 7.5 to 10.0, and the dimensions of CUPTI's metrics."""
+"""Counted things, in the singular: units that are not scaled. From reports of compute capabilities
+7.5 to 10.0, and the dimensions of CUPTI's metrics."""
 _PLURAL = re.compile(r"(?<=ss)es$|(?<=ch)es$|(?<=[^s])s$")
 
 _SCALED = re.compile(r"([kmgtpe]?)(byte|hz|bit)", re.IGNORECASE)

@@ -116,7 +116,7 @@ _WRONG_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))")
 _MOST_PROBLEMS = 20
 
 _odd_number = lru_cache(maxsize=4096)(number)
-"""Of columns whose cells are mostly the same text, or empty."""
+"""Parser for columns whose cells are mostly the same text, or empty."""
 
 
 class _Page:
@@ -321,7 +321,7 @@ _SECTIONS = {
 @dataclass(slots=True)
 class _DetailedLaunch:
     cells: dict[str, str]
-    """By column; and the cells of metrics by their ids."""
+    """Cells by column; those of metrics by id."""
     values: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Id -> cell, unit."""
     rules: list[RuleResult] = field(default_factory=list)
@@ -489,7 +489,7 @@ def _numbered(text: Iterator[str], problems: list[str]) -> Iterator[tuple[int, s
 
 
 def _rows(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines of which each has a whole row: a name in quotes may have line breaks."""
+    """Whole rows: a quoted name may contain line breaks."""
     start, parts, quotes, length = 0, list[str](), 0, 0
     for line_number, line in lines:
         if parts and (_ROW.match(line) or length > LONGEST_FIELD):  # It was cut.

@@ -95,8 +95,8 @@ def read_ncu_rep(
 
 
 class _Kinds:
-    """What launches have in common, and what takes long to look up: the names of their metrics, and
-    of each metric whether it is a text, its base unit, and the factor to it."""
+    """Cache of common facts that are slow to look up: the names of their metrics, and of each
+    metric whether it is a text, its base unit, and the factor to it."""
 
     def __init__(self, library: ModuleType) -> None:
         self._text = library.IMetric.ValueKind_STRING
@@ -110,7 +110,7 @@ class _Kinds:
         return self._names.setdefault(names, dict.fromkeys(names))
 
     def of(self, name: str, metric: Any) -> tuple[bool, str, float] | None:
-        """Of a metric, which the first launch that has it shows; None: its unit is unknown."""
+        """Kind of a metric, from the first launch that has it; None: the unit is unknown."""
         if name not in self._kinds:
             unit, is_text = metric.unit(), metric.kind() == self._text
             base = ("", 1.0) if is_text else base_unit(unit)
@@ -125,7 +125,7 @@ class _Action:
 
     def __init__(self, action: Any, kinds: _Kinds, library: ModuleType) -> None:
         self.names = kinds.names(action)
-        """Of its metrics."""
+        """Names of the metrics."""
         self._action = action
         self._kinds = kinds
         self._name_base = library.IAction.NameBase_DEMANGLED
@@ -146,10 +146,10 @@ class _Action:
         return int(value) if isinstance(value, float) else None
 
     def info(self, row: int, context: object) -> LaunchInfo:
-        """What identifies the launch, its rules and its samples.
+        """Identity of the launch, its rules and its samples.
 
         Args:
-            context: what has to exist as long as samples may be read.
+            context: object that must live as long as samples may be read.
         """
         info = LaunchInfo(
             name=self._action.name(self._name_base),
@@ -272,7 +272,7 @@ LIBRARY = "ncu_report"
 
 _VERSION = re.compile(r"\b20\d\d\.\d+(?:\.\d+)*")
 _OPT = Path("/opt/nvidia/nsight-compute")
-"""Where Nsight Compute's own packages install it, a folder for each version."""
+"""Folder of Nsight Compute's own packages, with a subfolder for each version."""
 
 _SCRIPT_BYTES = 64 << 10
 

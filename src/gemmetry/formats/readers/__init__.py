@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 FIRST_BYTES = 64 << 10
 MOST_BYTES = 8 << 20
-"""How many bytes are searched for the key that identifies a JSON document: metadata that users add
-precede the events (32 KiB in one of the public traces)."""
+"""Bytes to search for the key that identifies a JSON document: metadata that users add precede the
+events (32 KiB in one of the public traces)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFormat:
-    """How files of one format are recognised and read."""
+    """Recognition and reader of one format's files."""
 
     name: str
     suffix: str
     """The suffixes of its files, such as ``.json``; ``.gz`` and ``.zst`` may follow."""
     summary: str = ""
-    """Its description in the list of supported formats; empty for a format that is recognised but
-    not read."""
+    """Description in the list of supported formats; empty for a format that is recognised but not
+    read."""
     json_key: str = ""
     """A key that the outermost object of its JSON documents has, and of no other format."""
     counts: Callable[[bytes], bool] = lambda before: True
@@ -56,11 +56,11 @@ class TraceFormat:
     counters: Callable[[Path], list[CountedProcess]] = lambda path: []
     """A function that returns the kernels of a file with their hardware counters."""
     problem: str = ""
-    """Why a file of this format is not a trace, where that is known."""
+    """Reason why a file of this format is not a trace, where known."""
     hint: str = ""
     """The next step in that case; empty: the list of supported formats."""
     reads_unrecognised: bool = False
-    """Also tries files that no format recognises."""
+    """Whether the reader also tries files that no format recognises."""
     own_name: re.Pattern[str] | None = None
     """File names that only this format has, so that a damaged file of this name counts as a
     trace."""
@@ -103,7 +103,7 @@ def later(place: str, *more: object) -> Callable[..., Any]:
 
 
 def of_stream(read: Callable[[BinaryIO], TraceRows | None]) -> Callable[[Path], TraceRows | None]:
-    """What reads a file by `read`, which takes the decompressed content.
+    """Reader of files by `read`, which takes the decompressed content.
 
     Raises:
         RequestError: the file cannot be opened.

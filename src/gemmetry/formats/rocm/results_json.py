@@ -157,9 +157,9 @@ class JsonTables(Tables):
         self._devices: Numbers[tuple[int, int]] = Numbers()
         self._symbols: dict[tuple[int, int], _Symbol] = {}
         self._texts: dict[tuple[str, int, int], str] = {}
-        """Of markers and counters, by number."""
+        """Texts of markers and counters, by number."""
         self._operations: list[Any] = []
-        """Of each process: one entry per kind of record, with its operations by number."""
+        """Operations by number, for each process and kind of record."""
         self.is_found = False
         """Whether it is such a document."""
 

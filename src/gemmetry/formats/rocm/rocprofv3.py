@@ -1,4 +1,4 @@
-"""What rocprofv3 recorded, from the tables of any of its formats: events, and kernels with their
+"""Records of rocprofv3, from the tables of any of its formats: events, and kernels with their
 hardware counters.
 
 Grid sizes are stored in work-items; they are converted to workgroups.
@@ -99,7 +99,7 @@ def is_rocpd(path: Path) -> bool:
 
 
 def trace_rows(tables: Tables) -> TraceRows:
-    """What ran on GPUs, and on the host, in normal form."""
+    """Work on GPUs and on the host, in normal form."""
     names: Numbers[Any] = Names()
     threads: Numbers[tuple[int, Any, Any]] = Numbers()
     gpu, calls = Spool(GpuRows), Spool(CallRows)
@@ -254,7 +254,7 @@ class CountedDispatch:
     them."""
 
     number: int
-    """Of the dispatch, in its process."""
+    """Number of the dispatch in its process."""
     kernel: str
     device: int
     """Number of the GPU."""
@@ -264,8 +264,8 @@ class CountedDispatch:
     block: tuple[int, ...]
     """Work-items of a workgroup, likewise."""
     facts: dict[str, int]
-    """What else is recorded: ``lds_block_size`` (bytes of a workgroup), ``scratch_size`` (bytes of
-    a work-item), ``vgpr_count``, ``accum_vgpr_count``, ``sgpr_count``."""
+    """Other recorded facts: ``lds_block_size`` (bytes of a workgroup), ``scratch_size`` (bytes of a
+    work-item), ``vgpr_count``, ``accum_vgpr_count``, ``sgpr_count``."""
     start_ns: int
     end_ns: int
     values: dict[str, float] = field(default_factory=dict)
@@ -274,7 +274,7 @@ class CountedDispatch:
 
     @property
     def workgroups(self) -> int:
-        """Of the grid."""
+        """Workgroups of the grid."""
         return prod(self.grid) if self.grid else MISSING
 
     @property
@@ -295,14 +295,14 @@ class CountedProcess:
     """The dispatches of one process in one pass."""
 
     number: int = 0
-    """Of the pass, from 1; 0 where the layout has no passes."""
+    """Number of the pass, from 1; 0 where the layout has no passes."""
     pid: int | None = None
     rank: int | None = None
     rank_source: str = ""
     """``environment`` or ``command line``, as the file has them; "" where the rank is not known."""
     host: str = ""
     gpus: dict[int, CountedGpu] = field(default_factory=dict)
-    """By number."""
+    """Counted GPUs by number."""
     dispatches: list[CountedDispatch] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -317,8 +317,7 @@ def read_counted(path: Path, kind: str) -> list[CountedProcess]:
     are no processes.
 
     Args:
-        path: a file of rocprofv3; of CSV files any of a process, with which those in the same
-            folder that share its prefix are read.
+        path: a file of rocprofv3; a CSV file brings the others in its folder with the same prefix.
         kind: ``csv``, ``json`` or ``db``.
 
     Raises:
@@ -417,10 +416,10 @@ def _join_replays(process: CountedProcess) -> None:
 def joined_values(
     values: Mapping[str, float], more: Mapping[str, float], differing: set[str]
 ) -> dict[str, float]:
-    """The counters of two passes over the same dispatch; of a counter that both have, the first.
+    """The counters of two passes over the same dispatch; the first pass has precedence.
 
     Args:
-        differing: the names of counters on which the passes disagree are added to it.
+        differing: receives the names of counters on which the passes disagree.
     """
     both = values.keys() & more.keys()
     differing |= {n for n in both if not isclose(values[n], more[n], rel_tol=_AGREE)}
@@ -460,7 +459,7 @@ _PID = re.compile(r"(?:.*_)?(\d+)")
 
 
 def read_counter_folder(folder: Path) -> tuple[list[CountedProcess], list[str]]:
-    """What rocprofv3 wrote into `folder`, and what could not be read of it, one sentence each.
+    """Read rocprofv3's files in `folder`; what could not be read is stated, one sentence each.
 
     Where a process has the same in several formats, CSV is read, else JSON, else the database. A
     process's rank is that of its file's name, else of its environment or command line, as the file

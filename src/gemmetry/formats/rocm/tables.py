@@ -34,7 +34,7 @@ XYZ = ("X", "Y", "Z")
 
 
 class Kind(Enum):
-    """What a row is."""
+    """Kind of a row."""
 
     KERNEL = "kernel"
     COPY = "copy"
@@ -46,7 +46,7 @@ class Kind(Enum):
 
 HOST = {"hip_api": Kind.CALL, "hsa_api": Kind.CALL, "rccl_api": Kind.RCCL,
          "marker_api": Kind.RANGE}  # fmt: skip
-"""Tables of the host -> what their rows are."""
+"""Tables of the host -> kind of their rows."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,8 @@ class Block:
         return integers(self.column(name))
 
     def axes(self, name: str) -> list[str]:
-        """Columns of sizes by dimension, or of their product, where the file has no more."""
+        """Columns of sizes by dimension, or the column of their product, where the file has no
+        others."""
         return [name] if name in self.columns else [f"{name}_{axis}" for axis in XYZ]
 
     def at(self, rows: Sequence[int]) -> Block:
@@ -128,7 +129,7 @@ GPU_FACTS = ("cu_count", "simd_count", "num_xcc", "max_waves_per_cu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedGpu:
-    """What rocprofv3 records of a GPU; fields as in
+    """GPU as recorded by rocprofv3; fields as in
     :class:`~gemmetry.hardware.amd_counters.AmdGpu`."""
 
     chip: str
@@ -188,10 +189,10 @@ class Agents:
 
 @dataclass(slots=True)
 class Process:
-    """What a file states of one process."""
+    """Process as stated in a file."""
 
     label: object
-    """Its number, for display."""
+    """Number, for display."""
     pid: int | None = None
     host: str = ""
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -208,7 +209,7 @@ class Tables(ABC):
 
     format: ClassVar[str]
     untimed: ClassVar[str] = "rows"
-    """What the format calls the records of which some have no usable time."""
+    """Format's word for the records of which some have no usable time."""
 
     def __init__(self, *, counters: bool) -> None:
         self.counters = counters

@@ -479,7 +479,7 @@ class BatchCompiler:
     options: Mapping[str, Any]
     """The provider's."""
     workspace: Workspace
-    """Where sources and binaries are."""
+    """Folder of sources and binaries."""
 
     def compile(self, dispatches: Sequence[Dispatch]) -> Iterator[Compiled]:
         """Yields one result per dispatch as soon as it is known."""
@@ -633,7 +633,7 @@ def _notes(dispatch: Dispatch, compiled_for: str | None) -> tuple[str, ...]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the inputs of an operation; the exit status."""
+    """Write the inputs of an operation; return the exit status."""
     if not 2 <= len(arguments) <= 4:
         sys.stderr.write(f"{__doc__}\n")
         return 2

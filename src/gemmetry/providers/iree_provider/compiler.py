@@ -60,7 +60,7 @@ class MachineCode:
     suffix: str
     """Suffix of a file with the text: ``.s``, ``.ptx`` or ``.amdgcn``."""
     facts: BuildFacts
-    """Its matrix instruction, and the resources of the kernels that use the most."""
+    """Matrix instruction, and the resources of the kernels that use the most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class IreeProvider(BaseProvider):
         return None
 
     def doctor_notes(self) -> tuple[str, ...]:
-        """What ``gemmetry doctor`` should report in addition to ``available``."""
+        """Notes of ``gemmetry doctor`` in addition to ``available``."""
         if self._compiler_path() is None:
             return ("iree-compile is missing: only binaries compiled elsewhere can run.",)
         return (support.SM90_NOTE,)
@@ -146,7 +146,7 @@ class IreeProvider(BaseProvider):
         }
 
     def _refusal(self, dispatch: Dispatch) -> DispatchError | None:
-        """Why the dispatch is not passed to the compiler at all."""
+        """Reason why the dispatch is not passed to the compiler at all."""
         reason = self.supports(dispatch.operation, dispatch.target)
         name = dispatch.configuration.name
         if reason is None and (tile := parse_tile(name, dispatch.target)):

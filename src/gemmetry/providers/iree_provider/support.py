@@ -1,6 +1,6 @@
-"""What IREE 3.13 can compile for and run on, and the compiler flags of each target.
+"""Targets of IREE 3.13, and the compiler flags of each.
 
-Which operations IREE 3.13 supports on which target, with a reason for each unsupported one.
+Operations that IREE 3.13 supports on each target, with a reason for each unsupported one.
 
 The limits were found by compiling; odd ones are gaps in that compiler.
 """
@@ -47,7 +47,8 @@ SM90_NOTE = (
 """Note for ``gemmetry doctor`` and the facts of every affected dispatch."""
 
 COMMON_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
-"""By default the compiler silently turns f64 into f32 and changes the function's signature."""
+"""Flags against the compiler's default, which silently turns f64 into f32 and changes the
+signature."""
 
 TARGET_CPU_VARIABLE = "GEMMETRY_IREE_TARGET_CPU"
 """Environment variable for the option ``target_cpu`` where no options can be passed: ``haswell``,

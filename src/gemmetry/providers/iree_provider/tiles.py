@@ -88,7 +88,7 @@ class IreeTile(ABC):
 
     @property
     def configuration(self) -> Configuration:
-        """Its configuration, with the sizes as parameters for records and for selection."""
+        """Configuration with the sizes as parameters for records and selection."""
         sizes = self._sizes().items()
         named: dict[str, Parameter] = {f"tile_{n}" if n in "mnk" else n: size for n, size in sizes}
         return Configuration(self.name, named)
@@ -332,7 +332,7 @@ class _MatrixTile(_GpuTile):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self.grid[0] * self.grid[1] * self.lanes
 
     def problem(self, operation: Operation) -> str | None:
@@ -407,7 +407,7 @@ class SimtTile(_GpuTile):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return (self.m // self.thread_m) * (self.n // self.thread_n)
 
     def problem(self, operation: Operation) -> str | None:
@@ -572,7 +572,7 @@ _CONV_TILES = (
 )
 _THREAD_SIZES = (16, 32, 64, 128, 256)
 _VECTOR_ROWS, _VECTOR_COLUMNS, _VECTOR_DEPTHS = (4, 8), (16, 32, 64), (1, 2, 4)
-"""What a search combines; other vectors were slower in that sweep."""
+"""Vectors that a search combines; others were slower in that sweep."""
 _MMA_TILES = tuple(
     MmaTile(*sizes)
     for sizes in (
@@ -626,7 +626,7 @@ def tiles_for(
 def search_tiles(
     operation: Operation, target: Target, vector_limit_bytes: int | None = None
 ) -> Iterator[IreeTile]:
-    """Those of :func:`tiles_for`, and on a CPU those that only a search tries: matmul tiles of
+    """Tiles of :func:`tiles_for`, and on a CPU those that only a search tries: matmul tiles of
     threads with sides up to a factor of two apart, with every vector that fits into them."""
     found = dict.fromkeys(tiles_for(operation, target, vector_limit_bytes))
     if target.kind is TargetKind.CPU and operation.kind is not OperationKind.CONV2D:

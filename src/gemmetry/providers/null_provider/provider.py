@@ -291,7 +291,8 @@ class NullProvider(BaseProvider):
 
     @cached_property
     def _configurations(self) -> tuple[Configuration, ...]:
-        """The same for every operation, as plans of a million operations call this for each."""
+        """Configurations of every operation, created once: plans of a million operations call this
+        for each."""
         more = self.options.get("configurations", ())
         names = dict.fromkeys(map(str, (BehaviourKind.DEFAULT, BehaviourKind.FAST, *more)))
         return tuple(_configuration(_behaviour_of(name)) for name in names)
@@ -398,7 +399,7 @@ def _falsify(output: HostBuffer) -> None:
 
 
 def _before(behaviour: Behaviour, launches: int) -> None:
-    """What a launch does before it computes; `launches` counts it."""
+    """Behaviour of a launch before it computes; `launches` counts it."""
     match behaviour.kind:
         case BehaviourKind.SLOW:
             time.sleep(behaviour.value / 1e3)
@@ -433,7 +434,7 @@ def _hang() -> NoReturn:
 
 
 def _die_of(number: signal.Signals) -> NoReturn:
-    """Like a crash in native code, but without leaving a core file."""
+    """Die like a crash in native code, but without leaving a core file."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

@@ -1,10 +1,10 @@
-"""What torch can compute natively, decided from the operation and the target alone.
+"""Operations that torch computes natively, decided from the operation and the target alone.
 
 Each rule was tried on torch 2.13 (CPU) and 2.11 with CUDA 13.0 on an H200; docs/torch.md has the
 table. A product that torch can compute only by converting operands first is not supported: the
 conversion would be timed as part of the product.
 
-The ``torch`` provider: what callers of torch get, on CPU, CUDA and ROCm.
+The ``torch`` provider: torch's own functions on CPU, CUDA and ROCm.
 
 It is the baseline of most comparisons (cuBLAS, hipBLAS or oneDNN do the work). docs/torch.md lists
 the call for each operation and its accumulation precision.

@@ -44,7 +44,7 @@ class Architecture:
 
     name: str
     shared_memory_bytes: int
-    """Most shared memory per block, in bytes."""
+    """Maximum shared memory per block in bytes."""
     warp_size: int
     registers_per_thread: int
     """Vector registers that may hold an accumulator."""
@@ -159,7 +159,7 @@ def reason_against(operation: Operation, architecture: Architecture | None) -> s
 
 
 def no_method(s: Signature, architecture: Architecture | None) -> str:
-    """Why none of the methods computes a signature with blocks."""
+    """Reason why none of the methods computes a signature with blocks."""
     blocks = s.blocks
     assert blocks is not None
     if architecture is not None and architecture.is_amd:
@@ -204,7 +204,7 @@ def _has_fp8(s: Signature) -> bool:
 
 
 def why_no_dot_scaled(signature: Signature, architecture: Architecture | None) -> str:
-    """Why Triton's ``dot_scaled`` does not compute these blocks; "" if it does."""
+    """Reason why Triton's ``dot_scaled`` does not compute these blocks; "" if it does."""
     s, blocks = signature, signature.blocks
     assert blocks is not None
     if not {s.lhs, s.rhs} <= set(_NATIVE.get((blocks.dtype, blocks.depth), ())):
@@ -232,7 +232,7 @@ def _decomposes_factors(architecture: Architecture) -> bool:
 
 
 def why_not_native(signature: Signature, architecture: Architecture) -> str:
-    """Why no matrix instruction of `architecture` applies the factors; "" if one does."""
+    """Reason why no matrix instruction of `architecture` applies the factors; "" if one does."""
     if reason := why_no_dot_scaled(signature, architecture):
         return reason
     if architecture.number < _FIRST_NATIVE:
@@ -241,7 +241,7 @@ def why_not_native(signature: Signature, architecture: Architecture) -> str:
 
 
 def note(signature: Signature, method: str, architecture: Architecture) -> str:
-    """What a reader of times has to know about the method."""
+    """Note on the method for a reader of times."""
     if method == PROMOTED:
         return "sums of each block are multiplied by their f32 factors outside the instruction"
     reason = why_not_native(signature, architecture)

@@ -220,7 +220,7 @@ def _executable(
     of_output = names.index("c")
 
     def argument(position: int, tensor: torch.Tensor) -> torch.Tensor | TensorDescriptor:
-        """What the kernel takes for `tensor`: itself, or its description in tiles."""
+        """Kernel's argument for `tensor`: itself, or its description in tiles."""
         if device.is_gpu and tensor.data_ptr() % ALIGNMENT:
             raise LaunchError(
                 f"{dispatch.name} was compiled for buffers aligned to {ALIGNMENT} bytes",
@@ -258,7 +258,7 @@ def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice
 
 
 def _resident_programs(plan: KernelPlan, built: Built, device: TorchDevice) -> int:
-    """How many programs the device runs at once, at most one for each tile."""
+    """Number of programs that the device runs at once, at most one for each tile."""
     import torch
 
     limits = torch.cuda.get_device_properties(device.torch_device)

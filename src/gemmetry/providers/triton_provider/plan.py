@@ -1,5 +1,5 @@
-"""From an operation and a tile to the kernel's signature, constants and arguments; tuned
-configurations as ``triton.Config`` objects in a Python module, or as JSON.
+"""The kernel's signature, constants and arguments for an operation and a tile; tuned configurations
+as ``triton.Config`` objects in a Python module, or as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What gemmetry's Triton kernel can compute, decided from the operation and the target alone.
+"""Operations of gemmetry's Triton kernel, decided from the operation and the target alone.
 
 All tiles of the Triton kernel that a search may try: many more than :mod:`.tiles` lists.
 

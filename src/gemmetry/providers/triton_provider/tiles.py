@@ -107,11 +107,11 @@ of rows that are not, plain tiles load one element at a time."""
 _SLIVER = 64
 """Tiles with fewer rows or columns are only for matrices that are not larger."""
 _ACCUMULATOR_SHARE = 0.55
-"""Most registers of a thread for the accumulator: on an H200, tiles with 128 of 255 registers ran
-without spills and those with 256 spilled."""
+"""Maximum share of a thread's registers for the accumulator: on an H200, tiles with 128 of 255
+registers ran without spills and those with 256 spilled."""
 
 _PROMOTED_SHARE = 0.8
-"""The same with promoted sums: compiled by Triton 3.9 for sm_90, 192 of 255 registers did not
+"""Maximum share with promoted sums: compiled by Triton 3.9 for sm_90, 192 of 255 registers did not
 spill, and 256 did."""
 
 
@@ -126,10 +126,10 @@ class TritonTile:
     stages: int
     group: int = 8
     method: str = field(default="", kw_only=True)
-    """How blocks with scale factors are multiplied, or how tensor descriptors are used; "" where
-    there are neither."""
+    """Method for blocks with scale factors, or for tensor descriptors; "" where there are
+    neither."""
     parts: int = field(default=1, kw_only=True)
-    """In how many parts a tile is stored (tensor descriptors only): 1 or 2."""
+    """Number of parts in which a tile is stored (tensor descriptors only): 1 or 2."""
 
     @property
     def name(self) -> str:
@@ -336,7 +336,7 @@ _PERSISTENT = {
 operands are contiguous along K, on an H200 (docs/benchmarks.md): 1.05 to 1.14 times as fast as the
 best plain tile at each product from 2048³ on, and 0.5 to 0.7 times at 1024³."""
 _PERSISTENT_FROM = 2048
-"""Least M and N of these products."""
+"""Minimum M and N of these products."""
 _INTERPRETED_BLOCKS = _make((32, 32, 128, 4, 1), (16, 32, 64, 4, 1))
 _INTERPRETED = (
     *_make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1)),

@@ -49,11 +49,11 @@ _LIMITS = {
 """Along x, y and z: CUDA C++ Programming Guide, technical specifications per compute capability;
 clusters of more than eight blocks are non-portable, of more than 16 impossible (sm_90)."""
 _MOST_THREADS = 1024
-"""Of a block: the same table."""
+"""Maximum number of threads of a block (the same table)."""
 
 
 def names_of(operation: Operation, values: Mapping[str, Parameter]) -> dict[str, int]:
-    """What expressions of a manifest can mention: sizes, and macros that are integers."""
+    """Names for expressions of a manifest: sizes, and macros that are integers."""
     numbers = (*operation.matmul_shape, operation.signature.split_k_slices)
     sizes = dict(zip(SIZES, numbers, strict=True))
     return sizes | {name: int(v) for name, v in values.items() if isinstance(v, int)}
@@ -124,7 +124,7 @@ def _grid_problem(grid: Grid, architecture: str, machine_code: CubinKernel | Non
 
 
 def _other_launch(grid: Grid, machine_code: CubinKernel) -> str | None:
-    """How the launch differs from what the code was compiled for, if it does."""
+    """Difference between the launch and the one that the code was compiled for, if any."""
     required, most = machine_code.required_threads, machine_code.max_threads
     if required is not None and grid.threads != required:
         return f"its block is {times(grid.threads)}, and the code requires {times(required)}"

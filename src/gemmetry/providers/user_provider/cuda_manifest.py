@@ -87,7 +87,7 @@ class Expression:
         return frozenset(n.id for n in nodes if isinstance(n, ast.Name)) - FUNCTIONS.keys()
 
     def value(self, names: Mapping[str, int]) -> int:
-        """Its value, where comparisons are 1 or 0.
+        """Value of the expression; comparisons are 1 or 0.
 
         Raises:
             ValueError: it divides by zero, or calls a function with a wrong number of arguments.
@@ -187,7 +187,7 @@ class MapArgument:
     """A tensor map, for kernels that fetch boxes by Hopper's copy engine."""
 
     tensor: str
-    """Of :data:`TENSORS`."""
+    """Tensor of :data:`TENSORS`."""
     box: tuple[Expression, ...]
     """Elements along each axis, the contiguous one first."""
     swizzle_bytes: int = 0
@@ -269,7 +269,7 @@ def argument_bytes(argument: UserArgument) -> int:
 def argument_for(
     argument: UserArgument, operation: Operation, names: Mapping[str, int]
 ) -> Argument:
-    """What is passed for an operation.
+    """Argument to pass for an operation.
 
     Raises:
         ValueError: an expression has no value or does not fit, or a tensor map is impossible.
@@ -335,13 +335,13 @@ class CudaManifest:
     function_name: str
     """The name of its table."""
     entry: str
-    """Its name in the file."""
+    """Name in the file."""
     configurations: Mapping[str, Mapping[str, Parameter]]
     """Configuration's name -> macros of a source, or values for expressions."""
     signatures: tuple[Signature, ...]
-    """What it computes, where alpha is 1 if it is an argument, and beta too."""
+    """Computed operations, where alpha is 1 if it is an argument, and beta too."""
     arguments: tuple[UserArgument, ...]
-    """In the kernel's order."""
+    """Arguments in the kernel's order."""
     grid: tuple[Expression, ...]
     """Blocks along x, y and z."""
     block: tuple[Expression, ...]
@@ -351,14 +351,14 @@ class CudaManifest:
     shared_bytes: Expression = parse_expression(0)
     """Dynamic shared memory of a block."""
     requires: tuple[Expression, ...] = ()
-    """What must hold for an operation to be supported."""
+    """Conditions of a supported operation."""
     declared: tuple[Trait, ...] = ()
     cubin: CubinContents | None = None
-    """What the machine code states; None for a source."""
+    """Content of the machine code; None for a source."""
 
     @property
     def machine_code(self) -> CubinKernel | None:
-        """What the machine code states about this kernel; None for a source."""
+        """Facts of the machine code about this kernel; None for a source."""
         return None if self.cubin is None else self.cubin.kernels[self.entry]
 
     def __str__(self) -> str:
@@ -449,7 +449,7 @@ def _tables(source: Path, entry: str) -> dict[str, dict[str, Any]]:
 
 
 def _contents(source: Path, entry: str) -> CubinContents | None:
-    """What the machine code states; None for a source.
+    """Content of the machine code; None for a source.
 
     Raises:
         RequestError: the file cannot be read, or is not machine code.

@@ -337,7 +337,7 @@ class UserProvider(GpuProvider):
 
     @property
     def _naming(self) -> dict[str, Any]:
-        """What configurations there are, and whether their names begin with the kernel's."""
+        """Configurations, and whether their names begin with the kernel's."""
         configurations = self.options.get("configurations")
         return {"configurations": configurations, "prefix": len(self._given_texts) > 1}
 

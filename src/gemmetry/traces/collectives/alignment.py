@@ -263,7 +263,7 @@ class Matched(Row):
     missing: tuple[int, ...] = ()
     """Ranks of the group without a file; times are those of the other ranks."""
     offsets_ns: Mapping[int, int] = field(default_factory=dict)
-    """What is added to the clocks of ranks in corrected facts; {} where no offset is applied."""
+    """Offsets added to the clocks of ranks in corrected facts; {} where none is applied."""
 
     @derived("operation")
     def op(self) -> str | None:
@@ -452,7 +452,7 @@ class ClockOffset(Row):
 
     rank: int = fact("rank of the trace", column="")
     node: int = fact("node of the rank")
-    """From 0; ranks of one node have the same clock."""
+    """Node, from 0; ranks of one node have the same clock."""
     offset_ns: int = _clock_fact(
         "offset that turns times of the rank into times of the first rank", "offset", 0
     )

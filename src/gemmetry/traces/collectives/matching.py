@@ -36,8 +36,8 @@ _UNEQUAL = ("all_to_all", *POINT_TO_POINT)
 
 
 _MOST_GROUPS = 64
-"""Most groups of one name that are compared with each other: a job has one, a damaged trace
-thousands."""
+"""Maximum number of groups of one name that are compared with each other: a job has one, a damaged
+trace thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,12 +382,12 @@ class JobKind(Row):
 
     @cached_property
     def latencies(self) -> list[int]:
-        """In ns; [] of lone kernels."""
+        """Latencies in ns; [] for lone kernels."""
         return [one.latency_ns for one in self.ones if not one.is_lone]
 
     @cached_property
     def durations(self) -> list[int]:
-        """Of all kernels, in ns."""
+        """Durations of all kernels, in ns."""
         return [kernel.duration_ns for one in self.ones for _, kernel in one.members]
 
 
@@ -507,7 +507,7 @@ def analyse_job(job: TraceJob) -> JobCollectives:
 
 
 def _notes_on_ranks(found: JobCollectives) -> Iterator[str]:
-    """What is missing, and what ranks did differently."""
+    """Notes on missing data, and on differences between ranks."""
     job, mismatches = found.job, found.matching.mismatches
     if job.missing:
         size = job.world_size or len(job.ranks) + len(job.missing)

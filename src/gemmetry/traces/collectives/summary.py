@@ -230,7 +230,7 @@ class Collective(Row):
         lambda one: one.group and one.group.name
     )
     start_ns: int = fact("start, as recorded", "ns")
-    """In ns since 1970 where the trace records the origin of its times."""
+    """Start, in ns since 1970 where the trace records the origin of its times."""
     duration_ns: int = fact("duration with the wait for others", "ns")
     group_size = derived("ranks of the group", type=int | None)(
         lambda one: one.group and one.group.size

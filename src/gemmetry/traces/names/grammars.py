@@ -259,8 +259,8 @@ _NVSHMEM = pattern(
     r"\A(?P<operation>[a-z]+)(?:_all|\d+|_(?P<format>[a-z0-9]+)_[a-z]+)?_on_stream_kernel"
     r"(?:_(?:threadgroup|warp|block))?\Z"
 )
-"""In early versions also ``barrier_all_on_stream_kernel_warp``, ``broadcast32_on_stream_kernel``,
-``rdxn_float_sum_on_stream_kernel``."""
+"""NVSHMEM's kernels; early versions also had ``barrier_all_on_stream_kernel_warp``,
+``broadcast32_on_stream_kernel``, ``rdxn_float_sum_on_stream_kernel``."""
 _NVSHMEM_OPERATIONS = {
     "alltoall": "all_to_all", "broadcast": "broadcast", "reducescatter": "reduce_scatter",
     # Every processing element receives the parts of all others, and the result of a reduction.
@@ -877,7 +877,7 @@ GRAMMARS: tuple[Callable[[Symbol], KernelName | None], ...] = (
     cutlass_template, legacy_cublas, composable_kernel, aiter, deep_gemm, trtllm,
     trtllm_weight_only, rocblas, cublas_functions, any_gemm,
 )  # fmt: skip
-"""In the order in which they are tried."""
+"""Grammars in the order in which they are tried."""
 
 
 def family_of(symbol: Symbol) -> str:

@@ -39,7 +39,7 @@ class _Pattern:
 
 
 def pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """Like ``re.compile(text, flags)``, but deferred; errors in `text` are raised on first use."""
+    """Deferred ``re.compile(text, flags)``; errors in `text` are raised on first use."""
     return cast("re.Pattern[str]", _Pattern(text, flags))
 
 

@@ -87,7 +87,7 @@ _PACKED = {"float4_e2m1fn_x2": ("e2m1", 2), "quint4x2": ("u4", 2), "quint2x4": (
 
 _FOUR_BITS = r"(?:fp|mxf|nvf|mxfp|nvfp|_f)4|e2m1|int4|4bit|w4|a4|awq"
 _FLOATS_OF_FOUR_BITS = r"f4|fp4|e2m1|a4w4"
-"""What names of operators state about their operands, in small letters."""
+"""Formats in names of operators, in small letters."""
 
 _BYTES, _WORDS = ("u8", "s8"), ("s32", "u32")
 
@@ -158,7 +158,8 @@ def _of_other_library(name: str, tensors: Sequence[_Tensor]) -> GemmShape | None
 
 
 def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
-    """By torch.matmul's rules: vectors are rows or columns, leading dimensions are a batch."""
+    """Product by torch.matmul's rules: vectors are rows or columns, leading dimensions are a
+    batch."""
     if not a.shape or not b.shape or min(*a.shape, *b.shape) < 1:
         return None
     left = a if len(a.shape) > 1 else _Tensor((1, *a.shape), (), a.dtype, a.packed)

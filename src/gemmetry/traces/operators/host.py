@@ -269,7 +269,7 @@ def _row(file: Path | None, key: _Key, parts: list[Int64], self_ns: int) -> Host
 
 
 def _by_self_time(rows: list[HostOperator]) -> list[HostOperator]:
-    """Those with the most self time first, each with its share of it."""
+    """Operators with the most self time first, each with its share."""
     whole = sum(row.self_ns for row in rows)
     rows = [replace(row, self_share=part_of(row.self_ns, whole)) for row in rows]
     return sorted(rows, key=lambda row: (-row.self_ns, row.name, row.input_dims, row.input_types))

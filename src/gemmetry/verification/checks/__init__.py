@@ -33,14 +33,14 @@ class CheckOutcome(StrEnum):
     FAILED = "failed"
     NOT_APPLICABLE = "not applicable"
     INCOMPLETE = "incomplete"
-    """What was tried is correct, but the check was cut short."""
+    """Attempts were correct, but the check was cut short."""
     PROPERTY = "property"
     """Not wrong, but worth knowing: a range, or a relation between results, that does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What one check found."""
+    """Result of one check."""
 
     name: str
     """"": that of the check which returns it (:func:`gemmetry.verification.context.run_check`)."""
@@ -90,7 +90,7 @@ def not_applicable(detail: str, name: str = "") -> CheckResult:
 
 
 def bug_of(error: BaseException) -> str:
-    """What is wrong with a kernel that ended with `error`; "" if `error` states a limit.
+    """Bug of a kernel that ended with `error`; "" if `error` states a limit.
 
     A provider states a limit with a DispatchError that no other exception caused. A kernel does so
     by a ``raise`` or ``assert`` of its own, with an exception other than :data:`BUGS`. What a

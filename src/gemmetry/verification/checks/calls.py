@@ -386,7 +386,7 @@ RARE_LAUNCHES_S = 1.0
 a GPU. Where the fewest take longer, as in an interpreter, the check is incomplete."""
 
 RARE_LAUNCHES_ON_HOST_S = 0.05
-"""The same on a CPU, where the check makes as many as this allows, and 100 at least."""
+"""Seconds for rare launches on a CPU, where the check makes as many as fit, and 100 at least."""
 
 _FEWEST_ON_HOST = 100
 _FEWEST_AT_ONCE = 12

@@ -87,7 +87,7 @@ def check_follows_changes(context: Context) -> CheckResult:
 
 @dataclass
 class _Plan:
-    """What is the same for all dispatches of an operation."""
+    """Common parts of all dispatches of an operation."""
 
     key: tuple[object, ...]
     case: ExactCase | None
@@ -97,7 +97,7 @@ class _Plan:
     answers: Mapping[InputChange, Sequence[Edit]]
     """Where every bit is known: what writes these lines to the result of the unchanged inputs."""
     restoring: Sequence[Edit]
-    """What undoes these, in any order."""
+    """Edits that undo these, in any order."""
 
 
 _KEPT_BYTES = 64 << 20

@@ -53,7 +53,8 @@ CONTENTS_S = 0.3
 """Seconds for the launches on one shape: 300 of them take 0.1 s on two cores."""
 
 CONTENTS_ON_GPU_S = 0.03
-"""The same on a GPU at level standard, where uploading and comparing one takes a millisecond."""
+"""Seconds for contents on a GPU at level standard, where uploading and comparing one takes a
+millisecond."""
 
 _EVEN = (64, 64, 64)
 """Sizes whose halves are whole vectors and steps."""
@@ -112,7 +113,7 @@ class ContentsSizes(NamedTuple):
     """The one with tails, one of a single row, one of a single column, and long sums of few rows
     and of few columns."""
     specials: tuple[Sizes, ...]
-    """Those of the ends without the longest sums."""
+    """Special sizes at the ends, without the longest sums."""
 
 
 def contents_sizes(companions: Companions | None, seed: int) -> ContentsSizes:
@@ -182,7 +183,7 @@ class _Timed:
     count: int = 0
     per_step_s: float = 0.0
     left_out: int = 0
-    """Contents that were not drawn."""
+    """Number of contents that were not drawn."""
 
     def add(self, seconds: float) -> None:
         """Note a launch."""

@@ -61,8 +61,8 @@ SIGNS = (-1.0, 0.0, 1.0)
 have paths of their own for them."""
 
 MANY_S = {False: 1.0, True: 30.0}
-"""Thorough or not -> seconds for shapes of which each takes a launch: all of them take 0.1 s on two
-cores, and 1 s where a build takes 10 ms."""
+"""Thorough or not -> seconds for shapes with one launch each: all take 0.1 s on two cores, and 1 s
+where a build takes 10 ms."""
 
 _FIRST_FEW = 8
 """Attempts by which the others are priced."""
@@ -75,8 +75,8 @@ LONGEST_S = {False: 15.0, True: 90.0}
 come first. A handful of shapes takes 0.1 s on two cores."""
 
 LONGEST_BUILDS_S = {False: 4.0, True: 45.0}
-"""The same for building alone: a compiler that takes a second per shape would otherwise cost a
-sweep over configurations more than the measurements."""
+"""Seconds for building alone: a compiler that takes a second per shape would otherwise cost a sweep
+more than the measurements."""
 
 _EACH: tuple[Callable[[Context], CheckResult], ...] = (
     memory.check_form,
@@ -119,10 +119,10 @@ class Attempt:
     result: CheckResult | None = None
     """Result of the first check that failed, or of the last one."""
     refusal: str = ""
-    """Why the operation was not tried."""
+    """Reason why the operation was not tried."""
     build_seconds: float = 0.0
     first_refusal: str = ""
-    """Why the first of several operations was not tried."""
+    """Reason why the first of several operations was not tried."""
 
     @property
     def failure(self) -> CheckResult | None:
@@ -442,7 +442,7 @@ SHORTER = 16
 factor."""
 
 TRIES = 3
-"""Number of launches of the shorter shape, of which the fastest counts."""
+"""Number of launches of the shorter shape; the fastest counts."""
 
 
 def check_long_axes(context: Context) -> CheckResult:

@@ -78,7 +78,7 @@ class Contents:
     """Sign of the infinity that each of them holds; 0: NaN, or unknown."""
     is_infinite: bool = False
     steps: tuple[EpilogueStep, ...] = ()
-    """Of the epilogue that follow: relu and gelu turn some special numbers into zero."""
+    """Epilogue steps that follow: relu and gelu turn some special numbers into zero."""
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -175,7 +175,7 @@ STRUCTURES: Mapping[str, _Draw] = {
     "powers of two": lambda base, _: np.exp2(np.floor(np.log2(np.abs(base)))) * np.sign(base),
     "sorted": lambda base, _: np.sort(base, axis=None).reshape(base.shape),
 }
-"""What a kernel might recognise, and treat in a way of its own."""
+"""Structures that a kernel might recognise and treat specially."""
 
 _OF_OTHERS = (
     "zero", "one number", "ones", "equal rows", "equal columns", "zero in places",

@@ -123,9 +123,9 @@ LADDER = (1, 3, 16)
 a float16 accumulator and inputs cast to fp8, ±16 shows the first, the largest shows both."""
 
 _LARGE = 120
-"""Least magnitude in the rows of A and columns of B of s8 that hold large numbers: float32 sums of
-their products are no longer exact from K = 1100 on (120 to 127 are 123.5 on average, squared). Up
-to K = 1024 those of any s8 numbers are."""
+"""Minimum magnitude in the rows of A and columns of B of s8 that hold large numbers: float32 sums
+of their products are inexact from K = 1100 on (120 to 127 are 123.5 on average, squared). Up to K =
+1024 those of any s8 numbers are."""
 
 _MOST_STEPS = 16
 """Largest ratio of C to the unit of the product's sums: four bits of the accumulator that
@@ -160,7 +160,7 @@ def integers(
 def integers_up_to(
     limit: int, operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
 ) -> ExactCase | None:
-    """Like :func:`integers` with A and B in ±[1, limit]; None where that is not exact."""
+    """Case of :func:`integers` with A and B in ±[1, limit]; None where the result is inexact."""
     if limit > exact_integer_limit(operation):
         return None
     lhs, rhs = (random_integers(spec, limit, seed) for spec in operation.inputs[:2])
@@ -380,9 +380,9 @@ class ChangeStep:
     """The lines of the result to check: those of `change`, or for a scalar factor some other
     line."""
     edits: Sequence[Edit]
-    """What makes the change."""
+    """Edits that make the change."""
     undoing: Sequence[Edit]
-    """What restores the inputs before all changes."""
+    """Edits that restore the inputs before all changes."""
 
     @property
     def inputs(self) -> tuple[Array, ...]:

@@ -87,7 +87,7 @@ _LARGEST_SCALE = 4.0
 """The largest product of two scale factors of :func:`gemmetry.numerics.inputs.make_inputs`."""
 
 _FEWEST_LINES = 4
-"""Least number of rows of A or columns of B at which one of them is cleared."""
+"""Minimum number of rows of A or columns of B at which one of them is cleared."""
 
 _HIDDEN_BITS = 20
 """Significand bits of a result that remain correct after a few roundings in f32."""
@@ -326,10 +326,10 @@ HONEST_SPAN = 40
 one keeps: the products of two such numbers stay normal in f32, with 24 bits and a sum to spare."""
 
 _HONEST_SHARE = 0.4
-"""The same as a share of the room of narrower formats."""
+"""HONEST_SPAN as a share of the room of narrower formats."""
 
 _LEAST_SPREAD = 3
-"""Least range of D, in powers of two, for which the check is meaningful."""
+"""Minimum range of D, in powers of two, for which the check is meaningful."""
 
 Powers = npt.NDArray[np.int64]
 
@@ -507,7 +507,7 @@ WIDEST_FACTOR = 20
 outside the range of f16."""
 
 _REACH_OF_E4M3 = 5
-"""The same for factors in e4m3, whose normal numbers are 2^-6 to 448."""
+"""Powers of two of a factor in e4m3, whose normal numbers are 2^-6 to 448."""
 
 _SUMS = frozenset({EpilogueStep.BIAS, EpilogueStep.RESIDUAL, EpilogueStep.GELU})
 
