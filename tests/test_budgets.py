@@ -28,7 +28,7 @@ BUDGETS = {
     "judge": 3210,
     "measurement": 1860,
     "numerics": 1280,
-    "providers": 8840,
+    "providers": 8850,
     "results": 860,
     "selftest": 3430,
     "statistics": 1090,
