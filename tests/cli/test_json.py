@@ -50,7 +50,7 @@ LINES = {
     "counters metrics": ["--chip", "gh100"],
     "dispatcher build": ["a", "-o", "table.json"],
     "dispatcher tune": ["--device", "cpu", "--providers", "torch", "--shapes", "64x64x64",
-                        "--dtypes", "f32", "--experiment", "tuned"],
+                        "--experiment", "tuned"],
     "dispatcher show": [],
     "dispatcher evaluate": ["a"],
     "kernels list": [],

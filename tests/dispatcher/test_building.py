@@ -1,22 +1,26 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from tests import tuned
 from tests.tuned import STANDARD, rounds
 
+from gemmetry.domain.dispatch import parse_operation, parse_target
 from gemmetry.domain.errors import Outcome, RequestError, Verification
-from gemmetry.domain.record import BuildFacts, Environment, Trait, Verdict
+from gemmetry.domain.record import BuildFacts, Environment, Trait, Verdict, ignore_events
+from gemmetry.tuning.dispatcher import building
 from gemmetry.tuning.dispatcher.building import (
     best_times,
     build_table,
     candidate_name,
     wanted_proofs,
 )
-from gemmetry.tuning.dispatcher.table import CUBLAS, why_refused
+from gemmetry.tuning.dispatcher.table import CUBLAS, problem_of, why_refused
 
-from .conftest import SIGNATURE, TILE, providers
+from .conftest import SIGNATURE, TILE, entry, providers
 
 ENVIRONMENT = Environment(packages={"torch": "2.13.0", "numpy": "2.4.6"}, driver="580.1")
 
@@ -235,3 +239,63 @@ def test_experiments_that_do_not_fit_together_are_refused():
     newer = dataclasses.replace(ENVIRONMENT, driver="590")
     with pytest.raises(RequestError, match=r"driver 580.1 and 590"):
         build_table([experiment(good), experiment(good, environment=newer)], providers)
+
+
+REFUTED = {"verdict": WRONG, "outcome": Outcome.WRONG, "reason": "wrong"}
+
+
+class Engine:
+    """Stands for the engine and the device: what a plan names is verified at once, and ``b``, which
+    nobody proposed, is the fastest of all."""
+
+    def __init__(self, **verdicts):
+        self.verdicts, self.verified, self.proofs = verdicts, [], []
+
+    def run(self, plan, folder, is_late):
+        for one in plan.named:
+            self.verified.append(one.configuration)
+            shape = str(one.operation).split("_")[1]
+            verdict = self.verdicts.get(one.configuration, {})
+            self.proofs.append(record(shape, f"{one.provider}:{one.configuration}", None,
+                                      configuration_parameters=TILE, **verdict))  # fmt: skip
+        return ""
+
+    def opened(self, folder):
+        return [nullcontext(SimpleNamespace(result_set=lambda: experiment(*self.proofs)))]
+
+    def tried(self, problem, longer):
+        return entry(*problem.shape, cublas=100.0, a=90.0, b=80.0) if problem.m > 1 else None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdicts", "verified", "choices", "words"),
+    [
+        pytest.param(600, {}, ["a", "c", "b"], [B, B], ["1 shape left out"], id="all"),
+        pytest.param(600, {"b": REFUTED}, ["a", "c", "b"],
+                     [A, A], ["1 shape left out", "cannot be used"], id="the fastest is wrong"),
+        pytest.param(0, {}, [], [CUBLAS], ["not measured", "cannot be used"], id="no time"),
+    ],
+)  # fmt: skip
+def test_a_table_holds_what_was_verified_of_what_was_measured(
+    monkeypatch, tmp_path, seconds, verdicts, verified, choices, words
+):
+    runtime = pytest.importorskip("gemmetry.tuning.dispatcher.runtime")
+    engine = Engine(**verdicts)
+    operations = [parse_operation(f"matmul_{m}x512x512_{SIGNATURE}") for m in (64, 1, 32)]
+    one, _, other = map(problem_of, operations)
+    monkeypatch.setattr(building, "PlanRunner", lambda *_, **__: engine)
+    monkeypatch.setattr(building, "named_plan", lambda _, names, **__: SimpleNamespace(named=names))
+    monkeypatch.setattr(building, "_opened", engine.opened)
+    monkeypatch.setattr(building, "load_provider", providers)
+    monkeypatch.setattr(runtime, "TrialsOnDevice", lambda _table: engine)
+    prepared = building.PreparedTable(
+        spec=None, target=parse_target("cpu"), operations=tuple(operations),
+        proposed={one: ["blocked:a", "blocked:c"], other: ["blocked:a"]}, seconds=seconds,
+        experiment=tmp_path, notes=(),
+    )  # fmt: skip
+    found = building.tune_table(prepared, listener=ignore_events)
+    assert engine.verified == verified
+    assert [each.choice for each in found.table.entries] == choices
+    assert len(found.notes) == len(words)
+    assert all(any(word in note for note in found.notes) for word in words)
+    assert all(each.times_ns["blocked:b"] == 80.0 for each in found.table.entries)

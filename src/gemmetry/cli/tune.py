@@ -306,8 +306,8 @@ class TuneTable(Restartable, Printed):
 def tune_table(options: TuneTable) -> None:
     """Make a table of fast kernels for the device at hand, from a list of shapes.
 
-    What each provider chooses itself is measured in turns with torch, then more configurations of
-    those that are fast somewhere. What may be chosen is verified. The same command continues.
+    What providers propose is verified, then measured in turns with cuBLAS and cuBLASLt. The same
+    command keeps what was verified.
     """
     from gemmetry.results.emit import check_writable
     from gemmetry.tuning.dispatcher import building as making
@@ -318,8 +318,7 @@ def tune_table(options: TuneTable) -> None:
         check_writable(options.output)
     notes(prepared.notes, "")
     built = watched(
-        partial(making.tune_table, prepared), prepared.experiment, *prepared.folders,
-        fresh=options.fresh,
+        partial(making.tune_table, prepared), prepared.experiment, fresh=options.fresh
     )  # fmt: skip
     _write_built(built, output, options)
 

@@ -54,6 +54,21 @@ class SearchSpace:
         return list(dict.fromkeys([*self.seeds, *ranked]))
 
 
+MOST_PROPOSED = 3
+"""Configurations that stand for the proposals of a provider without any."""
+
+
+def proposed(provider: Provider, operation: Operation, target: Target) -> list[Configuration]:
+    """The configurations of `operation` that a provider, or else the model of its space, predicts
+    to be fast, the most promising one first."""
+    if provider.supports(operation, target) is not None:
+        return []
+    if isinstance(provider, ProposingProvider):
+        return list(provider.proposals(operation, target))
+    space = space_of(provider, operation, target)
+    return [space.configurations[number] for number in space.order[:MOST_PROPOSED]]
+
+
 def space_of(provider: Provider, operation: Operation, target: Target) -> SearchSpace:
     """The space of `operation`, empty where the provider does not support it; what the provider
     proposes are its seeds."""

@@ -6,24 +6,25 @@ that let what is fast be chosen.
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
 from gemmetry.dispatches.analysis import fastest, geometric_mean, group_by_problem, record_id
 from gemmetry.dispatches.comparison import compare_with_baseline
 from gemmetry.dispatches.profile import prepare, read_spec
-from gemmetry.domain.contracts import ProposingProvider
 from gemmetry.domain.dispatch import (
     DEFAULT_CONFIGURATION,
     Configuration,
     NamedDispatch,
     Parameter,
+    Target,
     parse_operation,
     parse_target,
 )
@@ -32,19 +33,18 @@ from gemmetry.domain.errors import (
     GemmetryError,
     Outcome,
     RequestError,
+    Stage,
     Verification,
 )
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.record import (
-    DispatchFinished,
     Environment,
-    Event,
     Listener,
     Message,
     Record,
     ResultSet,
+    StageProgress,
 )
-from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.domain.tables import grouped
 from gemmetry.domain.units import counted
@@ -53,6 +53,7 @@ from gemmetry.engine.experiment import Experiment
 from gemmetry.providers.base import traits_of
 from gemmetry.providers.registry import load_provider
 from gemmetry.statistics.comparison import Comparison, Difference
+from gemmetry.tuning.dispatcher.choosing import Chooser, tuned_shape
 from gemmetry.tuning.dispatcher.table import (
     ANY_CLASS,
     CUBLAS,
@@ -71,13 +72,10 @@ from gemmetry.tuning.dispatcher.table import (
     tail_class,
 )
 from gemmetry.tuning.run import (
-    PROOFS_FOLDER,
     PlanRunner,
-    PreparedTuning,
     named_plan,
-    prepare_tuning,
 )
-from gemmetry.tuning.search import DEFAULT_STRATEGY, Limit, SearchSpace
+from gemmetry.tuning.search import proposed
 
 LEVEL = "standard"
 """The level of verification that a certificate needs: the lowest one with races and tails."""
@@ -89,6 +87,8 @@ _PASSED = "passed"
 NEARLY = 1.03
 """Time over that of cuBLAS up to which a candidate is worth verifying: it may be faster at other
 shapes."""
+_IsVerified = Callable[[MatmulProblem, str], bool]
+"""Whether a verification covers a problem and a candidate."""
 _CONFIGURATION = re.compile(r"\w+", re.ASCII)
 """Names of configurations; other texts describe what a library chose."""
 
@@ -170,19 +170,7 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
 
     measured = (entry for results in result_sets for entry in _entries(results, is_verified))
     shapes = grouped(measured, lambda entry: entry.problem)
-    unproved = {
-        f"{entry.problem.name} by {best}"
-        for entries in shapes.values()
-        for entry in entries
-        if CUBLAS in entry.times_ns
-        and (best := min(entry.times_ns, key=lambda name: entry.times_ns[name])) != CUBLAS
-        and not is_verified(entry.problem, best)
-    }
-    if unproved:
-        notes.append(
-            f"{counted(len(unproved), 'time')} shorter than cuBLAS' cannot be used, as no "
-            f"verification at level {LEVEL} covers those tails (first: {min(unproved)})"
-        )
+    notes += _unproved([one for each in shapes.values() for one in each], is_verified)
     several = sum(len(entries) > 1 for entries in shapes.values())
     if several:
         notes.append(
@@ -200,6 +188,23 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
         entries=tuple(_merged(entries) for _, entries in sorted(shapes.items())),
     )
     return BuiltTable(table, tuple(notes))
+
+
+def _unproved(entries: Iterable[TunedShape], is_verified: _IsVerified) -> list[str]:
+    """What to say of times that no verification lets be used."""
+    found = {
+        f"{entry.problem.name} by {best}"
+        for entry in entries
+        if CUBLAS in entry.times_ns
+        and (best := min(entry.times_ns, key=lambda name: entry.times_ns[name])) != CUBLAS
+        and not is_verified(entry.problem, best)
+    }
+    if not found:
+        return []
+    return [
+        f"{counted(len(found), 'time')} shorter than cuBLAS' cannot be used, as no verification at "
+        f"level {LEVEL} covers those tails (first: {min(found)})"
+    ]
 
 
 def versions_of(environments: Iterable[Environment]) -> dict[str, str]:
@@ -239,10 +244,6 @@ def _device(environments: Sequence[Environment], target: str) -> str:
     if not parse_target(target).is_gpu:
         return target
     return _only({name for one in environments for name in one.devices}, "devices")
-
-
-_IsVerified = Callable[[MatmulProblem, str], bool]
-"""Whether a verification covers a problem and a candidate."""
 
 
 def _entries(results: ResultSet, is_verified: _IsVerified) -> list[TunedShape]:
@@ -385,8 +386,9 @@ def wanted_proofs(
     """
     near: dict[tuple[str, str], dict[MatmulProblem, float]] = {}
     for problem, names in proposed.items():
-        for name in names:
-            near.setdefault((problem.signature, name), {})[problem] = math.inf
+        for place, name in enumerate(names):
+            ratios = near.setdefault((problem.signature, name), {})
+            ratios[problem] = _NOT_MEASURED + place
     for entry in table.entries:
         library = entry.times_ns.get(CUBLAS, 0.0)
         for name, ns in entry.times_ns.items():
@@ -432,29 +434,18 @@ USUAL = {
     "layouts": "tn",
     "dtypes": "bf16",
     "distribution": "normal",
-    "verification_level": VERIFICATION_LEVELS[0],
-    "time_budget": "50ms",
-    "processes": 1,
+    "verification_level": LEVEL,
+    "profiling_enabled": False,
 }
-"""Keys of a request that leaves them out: the products of torch's linear layers. One launch of each
-is verified at its own size; the proofs have every check, at small sizes."""
+"""Keys of a request that leaves them out: the products of torch's linear layers."""
 
-_FEW = 3
-"""The most configurations of a provider that are all measured first."""
-_MOST_RANKED = 8
-"""The most configurations of each shape and provider that are measured after its default."""
-_KEPT = 2
-"""The fastest candidates of each shape that are measured again, in turns with those."""
-_PROMISING = 1.1
-"""Time over that of cuBLAS at its best shape up to which more configurations of a provider are
-measured."""
-_MEASURED, _RANKED = 0.4, 0.6
-"""Shares of the time after which the first measurements, and those of more configurations, end.
-The proofs have the rest."""
+_PROVED, _TRIED = 0.65, 0.9
+"""Shares of the time after which the verification of kernels, and the measurements, end. What was
+fast and is not verified has the rest."""
 _STRIDE = 4
 """Shapes are measured in the order of every fourth one, as lists go from few rows to many."""
-_RANKED_FOLDER = "ranked"
-"""Folder of the experiment with more configurations."""
+_NOT_MEASURED = 2.0
+"""Ratio to cuBLAS of a proposal that was not measured, and the more the later it is proposed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,28 +453,16 @@ class PreparedTable:
     """A table that is ready to be made."""
 
     spec: ProfileSpec
-    providers: tuple[PreparedTuning, ...]
-    """Those whose configurations are measured, with the configurations of each shape."""
-    libraries: tuple[str, ...]
-    """Candidates of each shape besides: cuBLAS, and the best of a library."""
+    target: Target
+    operations: tuple[Operation, ...]
+    """Those of the shapes, in an order of which each beginning has small and large ones."""
+    proposed: Mapping[MatmulProblem, Sequence[str]]
+    """What providers of kernels propose for each shape, the most promising first."""
     seconds: float
     experiment: Path
+    """That of the verifications."""
     notes: tuple[str, ...]
     """Providers that are left out, and why."""
-
-    @property
-    def folders(self) -> list[Path]:
-        """The experiments from which the table is made."""
-        return [
-            self.experiment,
-            *(self.experiment / one for one in (_RANKED_FOLDER, PROOFS_FOLDER)),
-        ]
-
-    @property
-    def operations(self) -> list[Operation]:
-        """Those of the shapes, in an order of which each beginning has small and large ones."""
-        found = list(dict.fromkeys(one.operation for each in self.providers for one in each.spaces))
-        return [one for start in range(_STRIDE) for one in found[start::_STRIDE]]
 
 
 def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
@@ -505,32 +484,37 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
     given.setdefault(own, ProviderSpec(name=own))
     spec = spec.model_copy(update={"providers": tuple(given.values())})
     planned = prepare(spec)
-    folder = planned.experiment
     # Each provider alone may have another device as its default.
     target = max(planned.plan.targets, key=lambda one: one.is_gpu)
     if "device" not in spec.model_fields_set:
         spec = spec.model_copy(update={"device": (target.device or target.name,)})
-    providers, libraries, notes = [], [CUBLAS], []
+    listed = list(planned.plan.operations)
+    if not listed:
+        raise RequestError(
+            "no shape is given, for which kernels could be chosen", hint="Give --shapes."
+        )
+    operations = tuple(one for start in range(_STRIDE) for one in listed[start::_STRIDE])
+    found: dict[MatmulProblem, list[str]] = {}
+    used, notes = [], []
     for name, provider in given.items():
-        if best := traits_of(name).best_configuration:
-            libraries.append(candidate_of(name, best))
+        kernels = catalogue.provider(name, provider.options)
+        reasons = [kernels.supports(one, target) for one in operations]
+        if None not in reasons:
+            notes.append(f"{name} is left out: {reasons[0]}")
             continue
-        changes = {"providers": (provider,)}
-        own_spec = spec.model_copy(update=changes)
-        try:
-            providers.append(prepare_tuning(own_spec, strategy=DEFAULT_STRATEGY, limit=Limit()))
-        except RequestError as error:
-            notes.append(f"{name} is left out: {error.message}")
-    if not providers:
-        raise RequestError("; ".join(notes), hint="Give other shapes or --providers.")
-    used = {one.provider for one in providers} | {parts_of(one)[0] for one in libraries}
-    kept = tuple(one for name, one in given.items() if name in used)
+        used.append(provider)
+        # Others are not verified for all tails, and take no tensors.
+        if traits_of(name).baseline_rank is None and kernels.rebuilds_quickly:
+            for one in operations:
+                names = (candidate_of(name, each.name) for each in proposed(kernels, one, target))
+                found.setdefault(problem_of(one), []).extend(names)
     return PreparedTable(
-        spec=spec.model_copy(update={"providers": kept}),
-        providers=tuple(providers),
-        libraries=tuple(libraries),
+        spec=spec.model_copy(update={"providers": tuple(used)}),
+        target=target,
+        operations=operations,
+        proposed=found,
         seconds=seconds,
-        experiment=folder,
+        experiment=planned.experiment,
         notes=tuple(notes),
     )
 
@@ -538,138 +522,85 @@ def prepare_table(spec: ProfileSpec, seconds: float) -> PreparedTable:
 def tune_table(
     prepared: PreparedTable, *, listener: Listener, fresh: bool = False, command: str = ""
 ) -> BuiltTable:
-    """Measure in turns with torch, verify what is fast, and build the table.
+    """Verify what kernels' providers propose, measure it in turns with cuBLAS and with what
+    libraries propose, verify what of these is fast, and build the table.
 
-    What providers choose themselves comes first, then more configurations of the promising ones.
-    The same request continues what is not complete.
+    The same request keeps what is verified, and measures anew.
 
     Raises:
-        RequestError: no time was left for a single measurement, or the target is no device here.
-        EnvironmentFailure: the machine failed; what was measured is kept.
+        RequestError: the target is no device here.
+        EnvironmentFailure: the machine failed; what was verified is kept.
         KeyboardInterrupt: likewise.
     """
+    from gemmetry.tuning.dispatcher.runtime import LONGER, TrialsOnDevice, versions_here
+
     began = time.monotonic()
-    finished = 0
-
-    def listen(event: Event) -> None:
-        nonlocal finished
-        finished += isinstance(event, DispatchFinished)
-        listener(event)
-
-    runner = PlanRunner(listen, command=command, fresh=fresh)
-    first, ranked, proofs = prepared.folders
-
-    def run(names: Iterable[NamedDispatch], folder: Path, share: float, **values: object) -> None:
-        plan = named_plan(prepared.spec, names, **values)
-        end = began + share * prepared.seconds
-        if failure := runner.run(plan, folder, lambda: time.monotonic() > end):
-            raise EnvironmentFailure(failure, hint="The same command continues.")
-
+    runner = PlanRunner(listener, command=command, fresh=fresh)
+    entries: list[TunedShape] = []
     begun: set[NamedDispatch] = set()
 
+    def is_late(share: float) -> bool:
+        return time.monotonic() > began + share * prepared.seconds
+
     def known() -> tuple[BuiltTable, list[NamedDispatch]]:
-        """The table of what was measured and proved, and the proofs that it lacks."""
+        """The table of what was verified and measured, and the verifications that it lacks."""
         with ExitStack() as stack:
-            sets = [stack.enter_context(one).result_set() for one in _opened(prepared.folders)]
-            found = build_table(sets, load_provider)
-            wanted = wanted_proofs(found.table, sets, load_provider, _proposed(prepared))
-        return found, [one for one in wanted if one not in begun]
-
-    names = _first(prepared)
-    listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} in turns with torch"))
-    run(names, first, _MEASURED)
-    each_s = (time.monotonic() - began) / finished if finished else 0.0
-    left_s = began + _RANKED * prepared.seconds - time.monotonic()
-    # Where an earlier run measured them all, how long one takes is not known.
-    most = left_s / each_s if each_s else math.inf
-    if names := _ranked(prepared, known()[0].table, most):
-        listener(Message(f"{counted(len(names), 'dispatch', 'dispatches')} that are ranked next"))
-        run(names, ranked, _RANKED)
-    while True:
-        found, wanted = known()
-        if not wanted or time.monotonic() > began + prepared.seconds:
-            return found
-        listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
-        run(wanted, proofs, 1.0, verification_level=LEVEL, profiling_enabled=False)
-        begun.update(wanted)
-
-
-def _first(prepared: PreparedTable) -> list[NamedDispatch]:
-    """Of each shape the libraries, all configurations of providers that have few, and what the
-    others choose themselves."""
-    found = []
-    for operation in prepared.operations:
-        names = [parts_of(one) for one in prepared.libraries]
-        for one in prepared.providers:
-            space = _space(one, operation)
-            own = [space.configurations[pick].name for pick in space.order]
-            has_default = own and one.kernels.parse_configuration(
-                DEFAULT_CONFIGURATION, operation, one.target
+            sets = [stack.enter_context(one).result_set() for one in _opened(prepared.experiment)]
+            found = BuiltTable(DispatchTable(target=prepared.target.name, device=""), ())
+            if any(map(is_usable, chain.from_iterable(one.records for one in sets))):
+                found = build_table(sets, load_provider)
+            table = replace(
+                found.table,
+                device=prepared.target.product or prepared.target.name,
+                versions=versions_here(),
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                entries=tuple(sorted(entries, key=lambda one: (one.signature, one.shape))),
             )
-            if len(own) > _FEW:
-                own = [DEFAULT_CONFIGURATION] if has_default else own[:1]
-            names += [(one.provider, name) for name in own]
-        found += [_named(operation, *name) for name in dict.fromkeys(names)]
-    return found
+            wanted = wanted_proofs(table, sets, load_provider, prepared.proposed)
+        return replace(found, table=table), [one for one in wanted if one not in begun]
 
+    def prove(share: float) -> None:
+        while not is_late(share) and (wanted := known()[1]):
+            listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
+            values = {"verification_level": LEVEL, "profiling_enabled": False}
+            plan = named_plan(prepared.spec, wanted, **values)
+            if failure := runner.run(plan, prepared.experiment, lambda: is_late(share)):
+                raise EnvironmentFailure(failure, hint="The same command continues.")
+            begun.update(wanted)
 
-def _ranked(prepared: PreparedTable, table: DispatchTable, most: float) -> list[NamedDispatch]:
-    """At most so many: of each shape cuBLAS, the fastest so far, and what promising providers are
-    predicted to be fast with."""
-    entries = {one.problem: one for one in table.entries if CUBLAS in one.times_ns}
-    best: dict[str, float] = {}
-    for entry in entries.values():
-        for name, ns in entry.times_ns.items():
-            provider, ratio = parts_of(name)[0], ns / entry.times_ns[CUBLAS]
-            best[provider] = min(best.get(provider, ratio), ratio)
-    wide = [
-        one
-        for one in prepared.providers
-        if max(map(len, one.spaces)) > _FEW and best.get(one.provider, 0.0) <= _PROMISING
+    prove(_PROVED)
+    trials, left_out = TrialsOnDevice(known()[0].table), 0
+    for done, operation in enumerate(prepared.operations):
+        if entries and is_late(_TRIED):
+            break
+        total = len(prepared.operations)
+        listener(StageProgress(Stage.MEASURE, done, total, str(operation)))
+        entry = trials.tried(problem_of(operation), LONGER)
+        if entry is None:
+            left_out += 1
+        else:
+            entries.append(entry)
+    if not entries:
+        raise RequestError(
+            f"gemmetry.matmul leaves {prepared.operations[0]} to torch, and all other shapes given",
+            hint="It chooses kernels for products in bf16 and f16.",
+        )
+    prove(1.0)
+    built, _ = known()
+    notes = list(built.notes)
+    if left_out:
+        notes.append(f"{counted(left_out, 'shape')} left out: gemmetry.matmul leaves them to torch")
+    missing = len(prepared.operations) - len(entries) - left_out
+    if missing:
+        notes.append(f"{counted(missing, 'shape')} not measured: give more --minutes")
+    chooser = Chooser(built.table)
+    settled = [
+        tuned_shape(one.problem, one.times_ns, chooser.is_eligible) for one in built.table.entries
     ]
-    operations = prepared.operations
-    if not wide:
-        return []
-    share = min((most / len(operations) - _KEPT - 1) / len(wide), _MOST_RANKED)
-    if (count := int(share)) < 1:
-        return []
-    found = []
-    for operation in operations:
-        known = entries.get(problem_of(operation))
-        times = known.times_ns if known else {}
-        kept = [one for one in sorted(times, key=lambda name: times[name]) if one != CUBLAS]
-        names = [parts_of(one) for one in (CUBLAS, *kept[:_KEPT])]
-        for one in wide:
-            space = _space(one, operation)
-            names += [
-                (one.provider, space.configurations[pick].name) for pick in space.order[:count]
-            ]
-        found += [_named(operation, *name) for name in dict.fromkeys(names)]
-    return found
+    notes += _unproved(settled, chooser.is_eligible)
+    return BuiltTable(replace(built.table, entries=tuple(settled)), tuple(notes))
 
 
-def _proposed(prepared: PreparedTable) -> dict[MatmulProblem, list[str]]:
-    """What providers of kernels propose for each shape themselves: it may be fast at others."""
-    found: dict[MatmulProblem, list[str]] = {}
-    for one in prepared.providers:
-        if isinstance(one.kernels, ProposingProvider):
-            for operation in prepared.operations:
-                own = one.kernels.proposals(operation, one.target)
-                found.setdefault(problem_of(operation), []).extend(
-                    candidate_of(one.provider, each.name) for each in own
-                )
-    return found
-
-
-def _space(one: PreparedTuning, operation: Operation) -> SearchSpace:
-    return next(space for space in one.spaces if space.operation == operation)
-
-
-def _named(operation: Operation, provider: str, configuration: str) -> NamedDispatch:
-    return NamedDispatch(operation=operation, configuration=configuration, provider=provider)
-
-
-def _opened(folders: Iterable[Path]) -> Iterator[Experiment]:
-    for folder in folders:
-        with suppress(RequestError):  # The time ended before it was begun.
-            yield Experiment.open(folder)
+def _opened(folder: Path) -> Iterator[Experiment]:
+    with suppress(RequestError):  # The time ended before it was begun.
+        yield Experiment.open(folder)

@@ -12,12 +12,13 @@ ranking by all tuned shapes, cuBLAS. Pure: nothing is built or run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from gemmetry.domain.tables import grouped
 from gemmetry.providers.base import traits_of
+from gemmetry.statistics.comparison import Difference
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -57,6 +58,9 @@ by several percent (docs/dispatcher.md)."""
 _MOST_RANKED = 3
 """Candidates of a trial from the ranking. Five change the regret of an H200's table by
 less than 0.1 % (benchmarks/dispatcher/left_out.py --any-tails --trials)."""
+_TIE = 0.01
+"""Share of cuBLAS' time below which a difference in a trial is none: medians of one kernel differ
+by 0.9 % on average (docs/dispatcher.md)."""
 _CLEARLY = math.log(0.95)
 """Logarithm of the predicted ratio to cuBLAS that a candidate needs where another card, or other
 versions, were measured."""
@@ -202,6 +206,26 @@ class Chooser:
             yield from _like(found, is_same=found.problem == problem)
         yield from self.ranked(problem)
         yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
+
+
+def tuned_shape(
+    problem: MatmulProblem, times_ns: Mapping[str, float], permits: Permits
+) -> TunedShape:
+    """The entry of a problem that was measured in turns: the fastest candidate that may be chosen,
+    unless it ties with cuBLAS."""
+    others = {one: ns for one, ns in times_ns.items() if one != CUBLAS and permits(problem, one)}
+    fastest = min(others, key=others.__getitem__, default=CUBLAS)
+    ratio = others[fastest] / times_ns[CUBLAS] if others else None
+    is_faster = ratio is not None and ratio < 1 - _TIE
+    verdict = Difference.FASTER if is_faster else Difference.NONE_SHOWN
+    return TunedShape(
+        signature=problem.signature,
+        shape=problem.shape,
+        choice=fastest if is_faster else CUBLAS,
+        verdict=str(verdict) if others else "",
+        ratio=ratio,
+        times_ns=times_ns,
+    )
 
 
 def is_library(candidate: str) -> bool:

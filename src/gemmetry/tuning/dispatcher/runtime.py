@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from gemmetry.domain.contracts import Executable, ProposingProvider, Provider, Workspace
+from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import (
     DispatchError,
@@ -49,8 +49,7 @@ from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, gpu_target
 from gemmetry.measurement.launches import back_to_back
 from gemmetry.providers.base import baseline_names, builtin_names
 from gemmetry.providers.registry import load_provider
-from gemmetry.statistics.comparison import Difference
-from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser
+from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser, tuned_shape
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -67,7 +66,7 @@ from gemmetry.tuning.dispatcher.table import (
     version_changes,
     why_refused,
 )
-from gemmetry.tuning.search import space_of
+from gemmetry.tuning.search import proposed
 
 ACTIVATIONS = (str(EpilogueStep.RELU), str(EpilogueStep.GELU))
 _FORMATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -312,6 +311,8 @@ Function = Callable[[Arguments], torch.Tensor]
 _ALIGNMENT = 16
 """Bytes: what kernels require of addresses (PTX ISA, ld.v4 and tensormap)."""
 _CUBLASLT = "torch:cublaslt"
+_TENSORS = {"lhs": "a", "rhs": "b", "addend": "addend", "bias": "bias"}
+"""Role of an operation's input -> argument of a call."""
 _MOST_EXECUTABLES = 4096
 _MOST_WORKSPACE_BYTES = 2**30
 """What a program that multiplies ever new sizes keeps; beyond that, it chooses anew."""
@@ -366,7 +367,7 @@ class Dispatcher:
             return compute, Choice(CUBLAS, ChoiceStep.CUBLAS, why)
         with self._lock:
             if self._has_trials and not self.chooser.measured(problem) and self._can_try(call):
-                self.chooser.learn(self._tried(self.chooser, problem, call))
+                self.chooser.learn(self.tried(self.chooser, problem, call))
             for choice in self.chooser.choices(problem):
                 if choice.candidate == CUBLAS:
                     return compute, choice
@@ -396,34 +397,25 @@ class Dispatcher:
         is_here = not self.target.is_gpu or _current_device() == (self.target.index or 0)
         return is_here and not (_is_unaligned(call) or torch.are_deterministic_algorithms_enabled())
 
-    def _tried(self, chooser: Chooser, problem: MatmulProblem, call: Arguments) -> TunedShape:
+    def tried(
+        self, chooser: Chooser, problem: MatmulProblem, call: Arguments, longer: int = 1
+    ) -> TunedShape:
         """The times of the contenders for a problem, measured on the tensors of `call`."""
         names = chooser.contenders(problem, self._proposals(chooser, problem))
         times: Mapping[str, float] = {}
         try:
-            times = self.times_ns(problem, names, call._replace(out=None))
+            if names:
+                times = self.times_ns(problem, names, call._replace(out=None), longer)
         except (DispatchError, *TORCH_ERRORS) as error:
             _warn(f"candidates for {problem.name} cannot be tried: {error}")
-        others = {name: ns for name, ns in times.items() if name != CUBLAS}
-        fastest = min(others, key=others.__getitem__, default=CUBLAS)
-        ratio = others[fastest] / times[CUBLAS] if others else None
-        is_faster = ratio is not None and ratio < 1 - _TIE
-        verdict = Difference.FASTER if is_faster else Difference.NONE_SHOWN
-        return TunedShape(
-            signature=problem.signature,
-            shape=problem.shape,
-            choice=fastest if is_faster else CUBLAS,
-            verdict=str(verdict) if others else "",
-            ratio=ratio,
-            times_ns=times,
-        )
+        return tuned_shape(problem, times, lambda *_: True)
 
     def times_ns(
         self, problem: MatmulProblem, names: Iterable[str], call: Arguments, longer: int = 1
     ) -> dict[str, float]:
         """The times of cuBLAS and candidates at a problem (:func:`trial_ns`), without those that
         cannot be built. A candidate whose results differ from torch's, for `call` or with other
-        contents, is not used any more; nothing is timed where only cuBLAS is left.
+        contents, is not used any more.
 
         Raises:
             DispatchError: the device failed; so may torch.
@@ -444,7 +436,7 @@ class Dispatcher:
             else:
                 self._fresh[problem.signature, candidate] = False
                 _warn(f"{candidate} differs from torch at {problem.name} and is not used")
-        return trial_ns(functions, call, self.target, longer) if len(functions) > 1 else {}
+        return trial_ns(functions, call, self.target, longer)
 
     def _proposals(self, chooser: Chooser, problem: MatmulProblem) -> Iterator[str]:
         """What libraries and the providers of the table's candidates propose for a problem."""
@@ -453,13 +445,8 @@ class Dispatcher:
         for name in dict.fromkeys([*baseline_names(builtin_names()), *verified]):
             try:
                 provider = provider_of(name)
-                if provider.available() or provider.supports(operation, self.target):
-                    continue
-                if isinstance(provider, ProposingProvider):
-                    found = list(provider.proposals(operation, self.target))
-                else:
-                    space = space_of(provider, operation, self.target)
-                    found = [space.configurations[i] for i in space.order[:_MOST_PROPOSED]]
+                is_here = provider.available() is None
+                found = proposed(provider, operation, self.target) if is_here else []
             except GemmetryError:
                 continue
             yield from (candidate_of(name, one.name) for one in found)
@@ -521,21 +508,16 @@ class Dispatcher:
 _TRIAL_NS = 30e6
 """How long the launches of a trial take, unless few rounds take longer."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 33
-_TIE = 0.01
-"""Share of cuBLAS' time below which a difference in a trial is none: medians of one kernel differ
-by 0.9 % on average (docs/dispatcher.md)."""
 _MOST_COPIES = 8
 """Of a and b in a trial."""
-_LONGER = 5
-"""How many times as long as in a trial launches take turns where trials are judged."""
-_MOST_PROPOSED = 3
-"""Configurations of a provider without proposals that take part in a trial."""
+LONGER = 5
+"""How many times as long as at a first call launches take turns where a table is made or judged."""
 _ROUNDINGS = 8
 """Steps of the result's format by which results of a trial may differ: torch's own products round
 partial sums to the format where they are split."""
 _WHOLE_TERMS = 1024
-"""Products of ±1 of which a result of the exact check is the sum: with a standard deviation of 32,
-no partial sum leaves the whole numbers that bf16 holds, up to 256."""
+"""Products of ±1 and 0 of which a result of the exact check is the sum: with a standard deviation
+below 32, no partial sum leaves the whole numbers that bf16 holds, up to 256."""
 _MARGIN = 128
 """Elements around a result in which nothing may be written."""
 
@@ -591,10 +573,9 @@ def _middle_mean(values: list[float]) -> float:
 def whole_numbers(call: Arguments) -> Arguments:
     """`call` with whole numbers, such that partial sums of a product of matrices are exact."""
     made, chance = _empty_like(call)
-    for name, tensor in made.tensors:
+    for _, tensor in made.tensors:
         tensor.random_(-1, 2, generator=chance)
-        if name == "a":
-            tensor.bernoulli_(0.5, generator=chance).mul_(2).sub_(1)
+    made.a.random_(0, 2, generator=chance).mul_(2).sub_(1)
     share = _WHOLE_TERMS / call.a.shape[1]
     if share < 1:
         made.b.mul_(torch.empty_like(made.b).bernoulli_(share, generator=chance))
@@ -712,7 +693,8 @@ def why_untrusted(table: DispatchTable, target: Target) -> str:
 
 def versions_here() -> dict[str, str]:
     """The versions that a table is compared with."""
-    found = dict(provider_of(parts_of(CUBLAS)[0]).versions())
+    own = provider_of(parts_of(CUBLAS)[0]).versions()
+    found = {name: str(version) for name, version in own.items()}
     drivers = sorted({gpu.driver for gpu in nvidia_gpus().gpus if gpu.driver})
     return {**found, "driver": ", ".join(drivers)} if drivers else found
 
@@ -833,20 +815,19 @@ class TrialsOnDevice:
             )
         self._table, self._target = table, found
 
-    def tried(self, problem: MatmulProblem) -> TunedShape | None:
+    def tried(self, problem: MatmulProblem, longer: int = 1) -> TunedShape | None:
         """What a first call with a problem measures; None where kernels do not compute it."""
         call, dispatcher = self._call(problem), self._dispatcher()
         if call is None or dispatcher.chooser is None:
             return None
-        dispatcher.function(call)
-        return dispatcher.chooser.measured(problem)
+        return dispatcher.tried(dispatcher.chooser, problem, call, longer)
 
     def times_ns(self, problem: MatmulProblem, names: Iterable[str]) -> Mapping[str, float]:
         """Times of cuBLAS and candidates in turns, longer than in a trial; without those that
         cannot be built or are wrong."""
         with open_device(self._target).errors("judging candidates"):
             call = self._call(problem)
-            return self._dispatcher().times_ns(problem, names, call, _LONGER) if call else {}
+            return self._dispatcher().times_ns(problem, names, call, LONGER) if call else {}
 
     def _dispatcher(self) -> Dispatcher:
         """One that knows nothing of earlier problems."""
@@ -854,15 +835,19 @@ class TrialsOnDevice:
 
     def _call(self, problem: MatmulProblem) -> Arguments | None:
         """A product of random numbers; None where kernels do not compute such a problem."""
+        operation, signature = operation_of(problem), operation_of(problem).signature
         formats = {dtype: torch_format for torch_format, dtype in _DISPATCHED.items()}
-        given = {}
-        for name, spec in zip("ab", operation_of(problem).inputs, strict=False):
-            if spec.dtype not in formats:
+        given: dict[str, torch.Tensor] = {}
+        for spec in operation.inputs:
+            if spec.dtype not in formats or spec.role not in _TENSORS:
                 return None
             device = self._target.device if self._target.is_gpu else "cpu"
             stored = torch.randn(spec.storage_shape, device=device).to(formats[spec.dtype])
-            given[name] = stored.mT if spec.layout is Layout.COLUMN else stored
-        call = Arguments(**given)
+            given[_TENSORS[spec.role]] = stored.mT if spec.layout is Layout.COLUMN else stored
+        steps = [str(step) for step in signature.epilogue if str(step) in ACTIVATIONS]
+        call = Arguments(
+            **given, alpha=signature.alpha, beta=signature.beta, activation=next(iter(steps), None)
+        )
         return call if problem_of_call(call) == problem else None
 
 
