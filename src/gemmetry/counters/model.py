@@ -53,7 +53,7 @@ class Confidence(StrEnum):
         return max(self, other, key=list(Confidence).index)
 
     def exceeds(self, other: Confidence) -> bool:
-        """Whether it is the higher one of the two."""
+        """Whether the unit is the higher one of the two."""
         return self is not other and self.at_most(other) is other
 
 

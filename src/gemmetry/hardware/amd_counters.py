@@ -52,7 +52,7 @@ def check_chip(chip: str) -> str:
     """`chip`, if its counters are known.
 
     Raises:
-        UnknownNameError: they are not.
+        UnknownNameError: the counters are unknown.
     """
     if chip not in CHIPS:
         raise UnknownNameError("GPU with listed counters", chip, CHIPS)

@@ -139,7 +139,7 @@ class Contest:
     is_cold: bool
     times: tuple[Timed, ...]
     pairs: tuple[Pair, ...]
-    """Every pair; the first function of the mapping is what others are compared with."""
+    """Every pair; the first function of the mapping is the baseline."""
     checked: tuple[Checked, ...]
     marks: tuple[str, ...]
     """Reasons to trust the result less."""

@@ -411,7 +411,7 @@ class OperandOfThread(OfThreads):
 
 
 class LaterLaunchesOfThread(OfThreads):
-    """Only in threads that did not build it."""
+    """Wrong only in threads that did not build the kernel."""
 
     def before(self) -> None:
         if self.is_elsewhere:

@@ -326,7 +326,7 @@ def null_distribution(length: int) -> NullDistribution:
 
 
 def _grid_length(length: int) -> int:
-    """The least length of the grid that is not less than `length`."""
+    """Smallest length of the grid that is at least `length`."""
     grid = 2 * LEAST_SEGMENT
     while grid < length:
         grid = math.ceil(grid * _GRID)
@@ -424,7 +424,7 @@ class Slope:
 
     estimate: float
     interval: Interval | None
-    """None where there are too few points for the confidence."""
+    """Interval; None where there are too few points for the confidence."""
     points: int
 
 

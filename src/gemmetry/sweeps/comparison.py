@@ -134,7 +134,7 @@ class SweepRow(Row):
     candidate: str = fact("label of the sweep that is compared with the first one")
     group: RowGroup = fact("whole, step, parts, gemms or collectives")
     configuration: SweepConfiguration | None
-    """None of the whole sweep."""
+    """Configuration; None for the whole sweep."""
     point: Configuration = inline()
     other_point: Configuration | None = fact("point of the candidate, if another", column="")
     keys: ComparedKeys = inline()

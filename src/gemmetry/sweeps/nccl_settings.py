@@ -165,7 +165,7 @@ class CollectiveKind:
 
     operation: str | None
     algorithm: str | None = None
-    """None where the kernel's name leaves it open, like `protocol`."""
+    """Algorithm; like `protocol`, None where the kernel's name leaves it open."""
     protocol: str | None = None
     library: str = HOST
     """``nccl``, ``rccl``, ``symmetric`` (NCCL's kernels for symmetric memory), :data:`COPY`,
@@ -254,7 +254,7 @@ def _kind(key: CollectiveKind, ones: Sequence[CommunicationKernel]) -> Collectiv
 IN_EFFECT, NOT_IN_EFFECT = "in effect", "not in effect"
 NOT_APPLICABLE, UNKNOWN = "not applicable", "unknown"
 CLAMPED = "clamped to "
-"""Is followed by the value to which the library limits a setting."""
+"""Prefix of the value to which the library limits a setting."""
 
 COPY_ENGINE_OPERATIONS = ("all_gather", "all_to_all", "gather", "scatter")
 """Collectives that copy engines can carry out, as they move bytes and compute nothing."""

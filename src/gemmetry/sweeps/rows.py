@@ -488,7 +488,7 @@ class StepMedian(_Row):
         "median step: the longest window of any rank", "step ms", column="step_ms"
     )
     ci_low: float | None = _ms("lower end of its 95 % interval", "low", column="step_ms_ci_low")
-    """None of fewer than 6 steps."""
+    """Lower end; None for fewer than 6 steps."""
     ci_high: float | None = _ms("upper end of its 95 % interval", "high", column="step_ms_ci_high")
     n: int = _count("steps that all ranks recorded", "steps", column="steps")
 

@@ -38,7 +38,7 @@ class AgainstBaseline:
     baseline: str
     """``provider:configuration``."""
     record: Record | None
-    """None where the baseline has no correct result."""
+    """Record; None where the baseline has no correct result."""
     comparison: Comparison | None
     """Comparison of the winner with the baseline, all shapes judged together; None where too little
     was measured for one."""

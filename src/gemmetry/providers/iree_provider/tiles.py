@@ -328,7 +328,7 @@ class _MatrixTile(_GpuTile):
 
     @abstractmethod
     def instruction(self, operation: Operation) -> _Instruction | None:
-        """The one for the operation's formats; None if IREE has none."""
+        """Matrix instruction for the operation's formats; None if IREE has none."""
 
     @property
     def threads(self) -> int:
