@@ -153,8 +153,8 @@ class ProviderConformance:
             _require(found is None, f"{self.unknown_configuration!r} parses to {found}")
 
     def test_what_is_refused_is_not_built_and_costs_no_other(self) -> None:
-        """Building it raises an error of its own dispatch; compiled along with a good one, it is
-        one of two results."""
+        """Building a refused dispatch raises its own error; compiled with a good one, it is one of
+        two results."""
         provider = self.provider()
         operation, configuration = next(self._listed(provider))
         good = Dispatch(operation, configuration, provider.name, self.target)

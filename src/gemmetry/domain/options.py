@@ -150,7 +150,7 @@ SETTINGS = tuple(
     replace(key, name=key.name or field, panel=HOW, setting=field)
     for field, key in declarations(RunSettings).items()
 )
-"""The keys that set a field of :class:`RunSettings` each."""
+"""Keys that each set one field of :class:`RunSettings`."""
 
 
 def _rows() -> Iterator[Key]:

@@ -208,7 +208,7 @@ class CubinKernel:
     shared_bytes: int = 0
     """Static shared memory of a block."""
     required_threads: tuple[int, int, int] | None = None
-    """The only block that it may be launched with."""
+    """The only block size of a launch."""
     max_threads: int | None = None
     """The most threads of a block."""
     cluster: tuple[int, int, int] | None = None

@@ -450,8 +450,8 @@ class _Plan:
                 )
 
     def settle(self, deadline: float) -> bool:
-        """Run rounds that do not count until their totals agree; whether they did by `deadline`.
-        On a host, whose other programs never settle, two rounds warm up."""
+        """Run uncounted rounds until their totals agree; return whether they did by `deadline`. On
+        a host, whose other programs never settle, two rounds warm up."""
         totals: list[float] = []
         if self._clock.method == "wall_clock":
             self._take(self._count)

@@ -74,7 +74,7 @@ _PLACES = 64
 """Maximum number of places at which to try to split a segment."""
 
 _AROUND = 40
-"""Values on either side of the split by ranks among which its place is looked for."""
+"""Values on either side of the split by ranks among which to search for its place."""
 
 _GRID = 1.12
 """Ratio of the lengths for which permutations are drawn. The statistic grows with the length, so

@@ -118,7 +118,7 @@ class RunNoise:
     variance: float = 0.0
     """Common to all series."""
     degrees: float = 0.0
-    """Degrees of freedom that it is worth next to a series' own; 0: nothing is known in common."""
+    """Degrees of freedom of the common estimate, next to a series' own; 0: no common estimate."""
     tail: NoiseTail = NoiseTail()
 
     def shrunk(self, variance: Variance, degrees: float) -> tuple[Variance, float]:

@@ -427,7 +427,7 @@ class RocprofKernel(_Row):
     is_serialised: bool = fact(
         "counters were collected: the time is not comparable with a trace", page="serialised"
     )
-    """Kernels then run one after the other."""
+    """Counting runs kernels one after the other."""
     metrics: RocprofMetrics = inline()
     matrix_gflop: float | None = fact("work of the matrix units per dispatch", "10⁹ FLOP")
     vgprs: int | None = _count("vector registers of a work-item", "VGPR")
