@@ -76,7 +76,7 @@ class Unit:
     lead: float = 0.0
     """Percentage points by which another unit of the rank has to be busier to come before it."""
     is_key: bool = True
-    """Whether a verdict about units requires that it is known."""
+    """Whether a verdict about units requires this metric."""
     queues: tuple[str, ...] = ()
     """Stall reasons of warps that find its queue full."""
     waits: tuple[str, ...] = ()

@@ -180,7 +180,7 @@ class LaunchDiagnosis:
     work_check: Sequence[WorkCheck]
     verdict: LaunchVerdict
     findings: Sequence[Finding]
-    """The one of the verdict first."""
+    """Findings, with the one of the verdict first."""
     suppressed: Sequence[Suppressed] = field(default=())
 
 

@@ -383,7 +383,7 @@ class OperatorModel(NamedTuple):
     """The FLOP and bytes of one call of an operator."""
 
     sheet: str
-    """Sheet in which TraceLens reports it."""
+    """Sheet of TraceLens' report."""
     parameters: tuple[tuple[str, Any], ...]
     """Name and value of its columns ``param: ...``."""
     flops: int

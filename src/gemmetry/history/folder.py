@@ -129,7 +129,7 @@ _T = TypeVar("_T", HistoryRun, Annotation)
 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
-    """All that could be read of a history."""
+    """Readable content of a history."""
 
     runs: dict[str, list[HistoryRun]] = field(default_factory=dict)
     """Device class -> its runs in the order of their times, each experiment once."""

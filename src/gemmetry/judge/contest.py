@@ -616,7 +616,7 @@ THRESHOLD = 0.02
 """Default difference up to which a change counts as none."""
 
 Times = Mapping[str, Sequence[Sequence[float]]]
-"""Name of what was timed -> rounds -> durations in ns."""
+"""Name of the timed function -> rounds -> durations in ns."""
 
 
 class Change(Row):

@@ -414,8 +414,8 @@ def step_power(
 
 
 MOST_POINTS = 600
-"""Points of which all pairs are compared; of more, evenly spaced ones in the order of x: the pairs
-of 600 give the slope to about 1/20 of the spread of single slopes."""
+"""Maximum number of points to compare in pairs; of more, evenly spaced ones in the order of x: the
+pairs of 600 give the slope to about 1/20 of the spread of single slopes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ collectives that they implement. The ring implements all."""
 
 
 class Execution(NamedTuple):
-    """One way to run a collective, with the block that it has."""
+    """One way to run a collective, with its block."""
 
     algorithm: str
     protocol: str

@@ -364,7 +364,7 @@ class ExportFormat:
     content: Callable[[TuningResult, str], str]
     """Function of the result and the file's suffix."""
     provider: str = ""
-    """The only provider whose configurations it can hold; "": any."""
+    """The only provider whose configurations the format can hold; "": any."""
 
 
 def _dispatcher(found: TuningResult, _suffix: str) -> str:
