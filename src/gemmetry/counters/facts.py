@@ -65,11 +65,11 @@ class Unit:
     """The verdict where it is at its limit."""
     name: str
     metrics: tuple[str, ...]
-    """The largest of them counts."""
+    """Metrics, of which the largest counts."""
     parents: tuple[str, ...]
     """Metrics that cannot be below it; none: it is not part of them."""
     section: str
-    """The section of Nsight Compute that collects it."""
+    """The section of Nsight Compute that collects the metric."""
     rank: int = 1
     """Rank. 0: the unit's limit is the verdict whatever else is busy; 2: only if no other unit is
     at a limit."""

@@ -89,7 +89,7 @@ class AnalyzedSweep:
         return self._document
 
     def frame(self, name: str) -> polars.DataFrame:
-        """Some of its rows as a data frame: ``points``, the median steps and their parts; ``gemms``
+        """Rows of one kind as a data frame: ``points``, the median steps and their parts; ``gemms``
         of each rank; ``pooled_gemms`` over the ranks of a point; ``rocprof``, the records of
         rocprofv3; ``settings``, ``collectives`` or ``effects``.
 

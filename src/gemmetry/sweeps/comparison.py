@@ -306,8 +306,8 @@ def kind_values(
 def _collected(
     entries: Iterable[tuple[Document, float | None]], above: float = -math.inf
 ) -> Values:
-    """The values `above` a bound. Times that are not positive, which clocks that differ by more
-    than a collective takes can give it, have no ratio."""
+    """The values `above` a bound. Times that are not positive, as clocks that differ by more than a
+    collective's duration can cause, have no ratio."""
     found: Values = {}
     for entry, value in entries:
         if value is not None and value > above:

@@ -485,7 +485,7 @@ _JUDGES: Mapping[str, Callable[[CollectiveKind, str, Run], Judgement]] = {
 }
 _NUMERIC = (_channels, _threads, _LEAST, _MOST)
 _OF_ANY_LIBRARY = (_path, _policy)
-"""Judges of kinds that settings of NCCL do not concern as well."""
+"""Judges that also apply to kinds without NCCL's settings."""
 
 Judged: TypeAlias = Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]]
 
