@@ -97,7 +97,7 @@ class ProviderConformance:
         _require(self.target.kind in kinds, f"targets() lists no {self.target.kind}")
 
     def test_support_is_claimed_or_refused_with_a_reason(self) -> None:
-        """None for what is claimed; for the rest, whatever it is, a reason and no exception."""
+        """Check that support is claimed by None, and refused by a reason without an exception."""
         provider = self.provider()
         for operation in self._claimed():
             found = provider.supports(operation, self.target)
@@ -145,15 +145,16 @@ class ProviderConformance:
             _require(found == configuration, f"{dispatch.name} parses to {found}")
 
     def test_a_name_of_nobodys_grammar_is_none(self) -> None:
-        """Not an exception: a name is looked up in several providers in turn."""
+        """Check that an unknown name raises nothing: several providers are searched for it in
+        turn."""
         provider = self.provider()
         for operation in self._claimed():
             found = provider.parse_configuration(self.unknown_configuration, operation, self.target)
             _require(found is None, f"{self.unknown_configuration!r} parses to {found}")
 
     def test_what_is_refused_is_not_built_and_costs_no_other(self) -> None:
-        """Building it raises an error of its own dispatch; compiled along with a good one, it is
-        one of two results."""
+        """Building a refused dispatch raises its own error; compiled with a good one, it is one of
+        two results."""
         provider = self.provider()
         operation, configuration = next(self._listed(provider))
         good = Dispatch(operation, configuration, provider.name, self.target)

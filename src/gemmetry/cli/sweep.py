@@ -93,8 +93,8 @@ def parse_steps(text: str, option: str) -> tuple[str, ...]:
 
 
 def sweep_folders(folder: Path | None, others: Iterable[Path | None]) -> tuple[Path, Path | None]:
-    """The folder of the sweep, and that of its analysis if that is what was named: by `folder`, or
-    by the old scripts' options, which name the sweep, the folder of its analysis, or a file in it.
+    """The folder of the sweep, and that of its analysis if that was named: by `folder`, or by the
+    old scripts' options, which name the sweep, the folder of its analysis, or a file in it.
 
     Raises:
         RequestError: none is given, or they name different sweeps.

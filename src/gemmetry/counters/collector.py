@@ -112,7 +112,7 @@ _EXPORT_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A profiler of this machine, and the GPU that it is for."""
+    """A profiler of this machine, and the GPU to profile."""
 
     profiler: Profiler
     gpu: GpuFacts | None
@@ -283,7 +283,7 @@ def _plan_rocprof(
 
 
 def _tool(tool: ToolName | None) -> tuple[ToolName, GpuFacts | None]:
-    """The profiler, and the GPU that it is for."""
+    """The profiler, and the GPU to profile."""
     found: dict[ToolName, Sequence[GpuFacts]]
     found = {"ncu": nvidia_gpus().gpus, "rocprofv3": amd_gpus().gpus}
     for name, gpus in found.items():

@@ -201,7 +201,7 @@ class MetricChange(Row):
 
     @derived("second / first")
     def ratio(self) -> float | None:
-        """None where the first is 0."""
+        """Second over first; None where the first is 0."""
         return self.second / self.first if self.first and self.second is not None else None
 
     @derived("lower end of the ratio's interval")

@@ -33,7 +33,7 @@ class ChecklistItem:
     target: str
     """The target or threshold as the document gives it; "" where it gives none."""
     measured: float | None
-    """None where the report lacks it."""
+    """Measured value; None where the report lacks it."""
     unit: str
     answer: str
     """Conclusion of the document; "not in the report" where it lacks the counters."""

@@ -65,18 +65,18 @@ class Unit:
     """The verdict where it is at its limit."""
     name: str
     metrics: tuple[str, ...]
-    """The largest of them counts."""
+    """Metrics, of which the largest counts."""
     parents: tuple[str, ...]
     """Metrics that cannot be below it; none: it is not part of them."""
     section: str
-    """The section of Nsight Compute that collects it."""
+    """The section of Nsight Compute that collects the metric."""
     rank: int = 1
-    """0: its limit is the verdict whatever else is busy. 2: only if no other unit is at its
-    limit."""
+    """Rank. 0: the unit's limit is the verdict whatever else is busy; 2: only if no other unit is
+    at a limit."""
     lead: float = 0.0
     """Percentage points by which another unit of the rank has to be busier to come before it."""
     is_key: bool = True
-    """Whether a verdict about units requires that it is known."""
+    """Whether a verdict about units requires this metric."""
     queues: tuple[str, ...] = ()
     """Stall reasons of warps that find its queue full."""
     waits: tuple[str, ...] = ()
@@ -580,8 +580,9 @@ class Facts:
 
     @cached_property
     def uses_async_copies(self) -> bool | None:
-        """Whether it feeds tensor cores through the tensor memory accelerator or asynchronous
-        multiplications, so that few warps are normal; None where that was not counted."""
+        """Whether the kernel feeds tensor cores through the tensor memory accelerator or
+        asynchronous multiplications, so that few warps are normal; None where that was not
+        counted."""
         names = (
             "smsp__inst_executed_op_tma_ld.sum", "smsp__sass_inst_executed_op_tma_ld.sum",
             "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",

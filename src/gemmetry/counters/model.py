@@ -53,7 +53,7 @@ class Confidence(StrEnum):
         return max(self, other, key=list(Confidence).index)
 
     def exceeds(self, other: Confidence) -> bool:
-        """Whether it is the higher one of the two."""
+        """Whether the unit is the higher one of the two."""
         return self is not other and self.at_most(other) is other
 
 
@@ -180,7 +180,7 @@ class LaunchDiagnosis:
     work_check: Sequence[WorkCheck]
     verdict: LaunchVerdict
     findings: Sequence[Finding]
-    """The one of the verdict first."""
+    """Findings, with the one of the verdict first."""
     suppressed: Sequence[Suppressed] = field(default=())
 
 

@@ -374,7 +374,7 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
     "FLOP/s": lambda value: format_gflops(value / 1e9),
     "hz": lambda value: f"{value / 1e9:.2f} GHz",
 }  # fmt: skip
-"""Unit -> how a value of it is shown."""
+"""Unit -> formatter of its values."""
 
 
 def change_text(change: MetricChange) -> str:

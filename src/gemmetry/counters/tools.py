@@ -60,7 +60,7 @@ class MetricSet:
     sections: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     all_concepts: bool = False
-    """Also the metrics of the catalogue that no section collects."""
+    """Whether to add the metrics of the catalogue that no section collects."""
     ncu_set: str = ""
     """A set of its own that it names; then nothing else is listed."""
 
@@ -89,7 +89,7 @@ SETS: Mapping[str, MetricSet] = {
         ),
     ),
 }  # fmt: skip
-"""Name -> what it contains. Sources: ``--section`` and ``--metrics`` of the document's commands;
+"""Name -> set of counters. Sources: ``--section`` and ``--metrics`` of the document's commands;
 ``gemm`` has every section that a concept of the catalogue names."""
 
 

@@ -101,7 +101,7 @@ class CandidateComparison:
     input_differences: tuple[str, ...] = ()
     """Distributions and seeds that differ, where the caller allowed that."""
     is_same: bool = False
-    """True if it is the first experiment itself, or a copy of it: nothing can differ."""
+    """Whether this is the first experiment itself, or a copy: nothing can differ."""
 
     @property
     def geometric_mean(self) -> float | None:

@@ -377,7 +377,7 @@ def prepare_ladder(
 
 
 def ladder_of(result_set: ResultSet) -> Ladder:
-    """The ladder that results show, of whichever run.
+    """The ladder in the results of any run.
 
     Raises:
         RequestError: no record is of a rung.

@@ -263,7 +263,7 @@ def _ladder_text_gain(gain: Gain | None) -> str:
 
 
 def _share(gain: Gain | None) -> str:
-    """``98.1% [97.9, 98.3]``; of less than 1 % the interval says nothing more."""
+    """``98.1% [97.9, 98.3]``; a share below 1 % has no interval."""
     if gain is not None and gain.ratio < _SMALL_SHARE:
         gain = replace(gain, interval=None)
     return "" if gain is None else _compared(gain, 100.0, "%")

@@ -141,7 +141,7 @@ class Call:
         return tuple(map(_integer, parts))
 
     def numbers(self, place: int, count: int, usual: int) -> tuple[int, ...]:
-        """`count` integers; a single one stands for all of them, none for `usual`."""
+        """`count` integers; a single one is repeated, and none means `usual`."""
         found = self.list_of_numbers(place) if self.value(place) else ()
         if len(found) < 2:
             return (found or (usual,)) * count
@@ -383,12 +383,12 @@ class OperatorModel(NamedTuple):
     """The FLOP and bytes of one call of an operator."""
 
     sheet: str
-    """Sheet in which TraceLens reports it."""
+    """Sheet of TraceLens' report."""
     parameters: tuple[tuple[str, Any], ...]
     """Name and value of its columns ``param: ...``."""
     flops: int
     bytes: int | None
-    """None where the types are missing."""
+    """Bytes; None where the types are missing."""
     spec: str | None
     """``matrix_bf16``."""
 

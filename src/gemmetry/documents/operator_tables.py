@@ -76,9 +76,9 @@ class Launchers:
     categories: tuple[str, ...]
     """Categories in alphabetical order."""
     computes: Bools
-    """Whether it launched anything other than communication."""
+    """Whether the operator launched anything other than communication."""
     direct_ns: Int64
-    """Union of the work that it launched itself, without communication."""
+    """Union of the work launched by the operator itself, without communication."""
     subtree_ns: Int64
     """Union of all work launched by it and by the operators called from it."""
 

@@ -67,7 +67,7 @@ class RankGemm:
     row: Mapping[str, Any] = field(default_factory=dict)
     """The row of the sheet ``GEMM`` of the operator that launched it; {} where there is none."""
     traced: TracedGemm | None = None
-    """None from a workbook."""
+    """Instances; None from a workbook."""
 
     @property
     def spread_us(self) -> float:
@@ -139,7 +139,7 @@ class ProductSweep:
     """The sheets of TraceLens' report on the collectives of all ranks of a point; [] without any.
     They are made on request, because those of a thousand ranks take much memory."""
     is_traced: bool
-    """Whether it was read from traces; workbooks do not show single instances."""
+    """Whether the GEMM was read from traces; workbooks do not show single instances."""
     problems: Sequence[str] = ()
     """Files that could not be read."""
 

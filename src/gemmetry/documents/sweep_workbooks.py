@@ -328,7 +328,7 @@ _LIBRARIES = {
     "plots": ("matplotlib", "plot"), "timeline": ("xlsxwriter", "analysis"),
     "collectives": ("xlsxwriter", "analysis"),
 }  # fmt: skip
-"""Step -> the library that it needs, and what installs that."""
+"""Step -> required library, and what installs it."""
 
 
 def check_steps(only: Collection[str]) -> None:

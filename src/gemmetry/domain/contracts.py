@@ -276,7 +276,7 @@ class Executable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedDispatch:
-    """A dispatch that a search found, or compared with what it found."""
+    """A dispatch that a search found, or a baseline of one."""
 
     dispatch: Dispatch
     median_ns: float

@@ -154,7 +154,7 @@ class Configuration:
     name: str = DEFAULT_CONFIGURATION
     parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)
     is_proposed: bool = field(default=True, compare=False)
-    """Whether it takes part where nobody requests configurations."""
+    """Whether the configuration takes part where nobody requests configurations."""
 
     @property
     def tile(self) -> tuple[int, int, int] | None:
@@ -240,7 +240,7 @@ class NamedDispatch:
     operation: Operation
     configuration: str
     provider: str | None = None
-    """None: every provider whose grammar includes the configuration."""
+    """Provider; None: every provider whose grammar includes the configuration."""
     target: str | None = None
     """Name of the only target; None: every target it is known on."""
 
@@ -255,7 +255,7 @@ class Plan:
     providers: tuple[ProviderRequest, ...]
     targets: tuple[Target, ...]
     selection: Selection | None = None
-    """None: all dispatches."""
+    """Selection; None: all dispatches."""
     named: tuple[NamedDispatch, ...] = ()
     default_configurations_only: bool = False
     proposed_only: frozenset[str] = frozenset()

@@ -216,7 +216,7 @@ class Outcome(StrEnum):
 
     @property
     def may_have_time(self) -> bool:
-        """Only an ``ok`` dispatch carries timings."""
+        """True for ``ok``, the only outcome with timings."""
         return self is Outcome.OK
 
 

@@ -1,5 +1,4 @@
-"""Files that have their name only when they are complete, what is removed, and paths that stored
-files name.
+"""Files that get their name only when complete, removal of files, and paths in stored files.
 
 Assigns numbers to repeated texts, and limits the length of names.
 """

@@ -35,8 +35,8 @@ class Declared:
     default: Any = USUAL
     """Usually None, False for a flag, an empty list, or nothing for what must be given."""
     parse: Callable[[Any, str], Any] | None = None
-    """Reads the given text (or texts), whose type is that of its first parameter; it also gets the
-    name of the option."""
+    """Parser of the given text (or texts), typed by its first parameter; also gets the option's
+    name."""
     is_argument: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of typer: help, metavar, min, rich_help_panel, hidden, autocompletion."""
@@ -132,7 +132,7 @@ def struct_of(struct: type[Any], given: Mapping[str, Any]) -> Any:
 
 
 def first_type(kind: Any, parse: Callable[[Any, str], Any] | None) -> Any:
-    """The type of what is given on a command line for a field of type `kind`."""
+    """The type of a command line's value for a field of type `kind`."""
     if parse is not None:
         return next(iter(get_type_hints(parse).values()))
     return list[get_args(kind)[0]] if get_origin(kind) is tuple else kind  # type: ignore[misc]
@@ -150,7 +150,7 @@ SETTINGS = tuple(
     replace(key, name=key.name or field, panel=HOW, setting=field)
     for field, key in declarations(RunSettings).items()
 )
-"""The keys that set a field of :class:`RunSettings` each."""
+"""Keys that each set one field of :class:`RunSettings`."""
 
 
 def _rows() -> Iterator[Key]:

@@ -166,7 +166,7 @@ class Measurement:
     """95 % interval of the median; None where there are too few samples for one."""
     min_ns: float | None
     p95_ns: float | None
-    """None where an imported file states no samples."""
+    """95th percentile; None where an imported file states no samples."""
     sample_count: int
     launches_per_sample: int = 1
     rounds: int = 1
@@ -192,7 +192,7 @@ class Measurement:
     """Effective number of independent samples, given the correlation within rounds."""
     telemetry: Telemetry = Telemetry()
     energy: EnergyFacts | None = None
-    """None where it was not requested."""
+    """Energy; None where it was not requested."""
     marks: tuple[str, ...] = ()
     """Reasons not to trust this measurement fully, each with a remedy."""
 

@@ -172,11 +172,11 @@ class Member:
     """Key in JSON."""
     is_derived: bool = False
     is_scaled: bool = False
-    """Whether it is in ns in the row, and in µs in files."""
+    """Whether the value is in ns in the row, and in µs in files."""
 
     @property
     def is_list(self) -> bool:
-        """Whether it holds several values."""
+        """Whether the member holds several values."""
         return _is_list(self.type)
 
     def read(self, record: Mapping[str, Any]) -> Any:

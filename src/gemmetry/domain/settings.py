@@ -93,7 +93,7 @@ class Effect(StrEnum):
 
     OUTCOME = "outcome"
     TIMING = "timing"
-    """Only how a dispatch is timed, not the verdict of verification."""
+    """The setting changes only how a dispatch is timed, not the verdict of verification."""
     NOTHING = "nothing"
     """Nothing that is stored about a dispatch."""
 
@@ -144,8 +144,8 @@ class Key:
     bare: str = ""
     """Value where the option is given without one."""
     names: tuple[str, ...] = ()
-    """The known names of a text, or of the items of a list, in which ``all`` stands for all of
-    them. Another name is reported together with those that are similar."""
+    """The known names of a text, or of the items of a list, in which ``all`` selects all. Another
+    name is reported together with those that are similar."""
 
     @property
     def value(self) -> Any:

@@ -69,7 +69,7 @@ class InspectorRecord:
     peer: int | None = None
     """Other rank of a send or receive."""
     channels: int | None = None
-    """Only in verbose records (NCCL_INSPECTOR_DUMP_VERBOSE), like `start_us` and `end_us`."""
+    """Channels, in verbose records only (NCCL_INSPECTOR_DUMP_VERBOSE), as are start and end."""
     start_us: int | None = None
     """First start of a channel's kernel part, by the host's clock, in µs since 1970."""
     end_us: int | None = None

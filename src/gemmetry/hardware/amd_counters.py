@@ -3,7 +3,7 @@
 A pass is one run of the application under rocprofv3. In a pass, each block of the GPU counts as
 many events as it has registers. The names are in ``amd_counters.txt``, with their source.
 
-What hardware counters of AMD GPUs show: percentages and sums, each with its formula and source.
+Metrics from hardware counters of AMD GPUs: percentages and sums, each with its formula and source.
 
 Values of counters are sums over all instances, as rocprofv3 writes them, so that the cycles of
 ``GRBM_GUI_ACTIVE`` are those of all XCCs together. The formulas are those of
@@ -52,7 +52,7 @@ def check_chip(chip: str) -> str:
     """`chip`, if its counters are known.
 
     Raises:
-        UnknownNameError: they are not.
+        UnknownNameError: the counters are unknown.
     """
     if chip not in CHIPS:
         raise UnknownNameError("GPU with listed counters", chip, CHIPS)

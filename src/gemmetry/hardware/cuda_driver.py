@@ -306,7 +306,7 @@ class _Update(NamedTuple):
     offset_bytes: int
     alignment: int
     boxes: Boxes | None
-    """None: the argument is the address itself."""
+    """Boxes; None: the argument is the address itself."""
     maps: dict[int, TensorMap]
     """Tensor maps by address."""
 

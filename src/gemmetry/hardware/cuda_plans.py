@@ -81,7 +81,7 @@ class Boxes:
     """Bytes between neighbours along each axis after the innermost, multiples of 16; (): nothing
     lies between the rows."""
     swizzle_bytes: int = 0
-    """0, 32, 64 or 128; a row of the box must fit into it."""
+    """Swizzle: 0, 32, 64 or 128; a row of the box must fit into it."""
     promotion_bytes: int = 0
     """Bytes that the L2 cache fetches at a time: 0 (no more than requested), 64, 128 or 256."""
     nan_outside: bool = False
@@ -89,7 +89,7 @@ class Boxes:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one box, which is what a copy adds to a barrier."""
+        """Bytes of one box, which a copy adds to a barrier."""
         return math.prod(self.box) * ELEMENT_BYTES[self.element]
 
     @property
@@ -208,11 +208,11 @@ class CubinKernel:
     shared_bytes: int = 0
     """Static shared memory of a block."""
     required_threads: tuple[int, int, int] | None = None
-    """The only block that it may be launched with."""
+    """The only block size of a launch."""
     max_threads: int | None = None
     """The most threads of a block."""
     cluster: tuple[int, int, int] | None = None
-    """The clusters that it was compiled for."""
+    """Cluster for which the kernel was compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +222,7 @@ class CubinContents:
     number: int
     """90 for sm_90."""
     is_specific: bool
-    """Whether it uses instructions of this architecture alone (``sm_90a``)."""
+    """Whether the code uses instructions of this architecture alone (``sm_90a``)."""
     kernels: Mapping[str, CubinKernel]
     instructions: bytes = b""
     """The sections with machine instructions, one after the other."""

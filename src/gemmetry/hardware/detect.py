@@ -58,7 +58,7 @@ class CpuFacts:
     clock_hz: float | None = None
     clock_source: str = ""
     clock_is_highest: bool = False
-    """True where the clock is this processor's own highest, turbo included."""
+    """True where the clock is this processor's own highest, including turbo."""
     last_level_caches: tuple[int, ...] = ()
     """Bytes of each distinct last-level cache of the usable processors; () if unknown."""
 

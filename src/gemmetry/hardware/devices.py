@@ -40,7 +40,7 @@ class DeviceSpec:
     architecture: str
     """sm_90, gfx942 ... as in :class:`gemmetry.domain.dispatch.Target`."""
     tokens: tuple[frozenset[str], ...]
-    """Each is a set of words in a driver's product name, in addition to neutral words."""
+    """Sets of words in a driver's product name, in addition to neutral words."""
     peaks: Mapping[str, float]
     """Rate class -> FLOP/s (s8: operations per second), dense."""
     bandwidth_bytes_per_s: float

@@ -339,7 +339,7 @@ class SpeedLimit:
     """Speed that no correct kernel exceeds."""
 
     flops_per_s: float
-    """The limit, margin included."""
+    """The limit, including the margin."""
     source: str
     """Peak, margin and their sources, for display."""
 

@@ -115,7 +115,7 @@ class ChangeEvent:
     place: int
     """Number of the first run after it."""
     change: SeriesChange | None
-    """None: the dispatch is no longer ok."""
+    """Change; None: the dispatch is no longer ok."""
     is_new: bool
     """Whether the first run is among the latest ones."""
     remarks: tuple[Annotation, ...]

@@ -99,7 +99,7 @@ class DeviceHistory:
         return [" ".join([f"{key[0]}:{key[1]}", *(key[n] for n in differing)]) for key in self.keys]
 
     def outcome(self, series: int, run: int) -> str | None:
-        """None where the run did not have the dispatch."""
+        """Outcome in a run; None where the run did not have the dispatch."""
         point = self.points[series][run]
         return None if point is None else point.outcome
 
@@ -227,7 +227,7 @@ class LevelShift(NamedTuple):
 
     ratio: float
     interval: Interval | None
-    """None where too few runs were measured for the confidence."""
+    """Interval; None where too few runs were measured for the confidence."""
     verdict: Difference
     """Read from the interval."""
 
@@ -430,7 +430,7 @@ class ChangeFacts:
     others: MovedShare = MovedShare(0, 0)
     """Share of all other dispatches of the runs that moved."""
     provider: MovedShare = MovedShare(0, 0)
-    """Share of the provider's dispatches that moved, this one included."""
+    """Share of the provider's dispatches that moved, including this one."""
     own_method: str = ""
     """Change of the dispatch's own way of timing, e.g. "timed by graph instead of events"."""
     method: tuple[str, ...] = ()

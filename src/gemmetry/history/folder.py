@@ -48,7 +48,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     launches: str = BACK_TO_BACK
     outcome: str = "ok"
     median_ns: float | None = None
-    """None where the dispatch was not measured."""
+    """Median in ns; None where the dispatch was not measured."""
     low_ns: float | None = None
     """Lower end of the median's 95 % interval; None where there were too few samples for one."""
     high_ns: float | None = None
@@ -129,7 +129,7 @@ _T = TypeVar("_T", HistoryRun, Annotation)
 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
-    """All that could be read of a history."""
+    """Readable content of a history."""
 
     runs: dict[str, list[HistoryRun]] = field(default_factory=dict)
     """Device class -> its runs in the order of their times, each experiment once."""

@@ -105,8 +105,8 @@ def _belongs(one: ChangeEvent, first: ChangeEvent) -> bool:
 
 
 def undecided_text(found: HistoryChanges, series: int | None = None) -> str:
-    """How often a change would be found where "no change" is no verdict: of one series, or of the
-    middle one of those of the device class; "" where it is one."""
+    """Probability of finding a change where "no change" is no verdict: of one series, or of the
+    middle one of a device class; "" otherwise."""
     own = [series] if series in found.undecided else []
     chosen = list(found.undecided) if series is None else own
     if not chosen:

@@ -139,7 +139,7 @@ class Contest:
     is_cold: bool
     times: tuple[Timed, ...]
     pairs: tuple[Pair, ...]
-    """Every pair; the first function of the mapping is what others are compared with."""
+    """Every pair; the first function of the mapping is the baseline."""
     checked: tuple[Checked, ...]
     marks: tuple[str, ...]
     """Reasons to trust the result less."""
@@ -450,8 +450,8 @@ class _Plan:
                 )
 
     def settle(self, deadline: float) -> bool:
-        """Run rounds that do not count until their totals agree; whether they did by `deadline`.
-        On a host, whose other programs never settle, two rounds warm up."""
+        """Run uncounted rounds until their totals agree; return whether they did by `deadline`. On
+        a host, whose other programs never settle, two rounds warm up."""
         totals: list[float] = []
         if self._clock.method == "wall_clock":
             self._take(self._count)
@@ -616,7 +616,7 @@ THRESHOLD = 0.02
 """Default difference up to which a change counts as none."""
 
 Times = Mapping[str, Sequence[Sequence[float]]]
-"""Name of what was timed -> rounds -> durations in ns."""
+"""Name of the timed function -> rounds -> durations in ns."""
 
 
 class Change(Row):

@@ -55,7 +55,7 @@ _MOST_READING = 64
 _MOST_CONNECTIONS = 512
 """Maximum number of open connections; each takes a descriptor."""
 _MOST_OUTPUT = 2**22
-"""Bytes of what a process prints that are kept."""
+"""Maximum number of kept bytes of a process's output."""
 _BUSY = {"retry-after": "5"}
 
 

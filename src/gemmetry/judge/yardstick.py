@@ -102,7 +102,7 @@ def _change(exact: npt.NDArray[np.float64], moved: npt.NDArray[Any]) -> Any:
 def _check_consistent(
     exact: npt.NDArray[np.float64], usual: npt.NDArray[np.float64], dtype: np.dtype[Any]
 ) -> None:
-    """A reference that is wrong itself would allow any error.
+    """Check a reference in its own format: a wrong one would allow any error.
 
     Raises:
         RequestError: in its own format it has another shape, or loses half of the digits: the

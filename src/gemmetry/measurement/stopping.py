@@ -71,7 +71,7 @@ class Round:
     """Set by the engine: the device that ran the round, see
     :attr:`gemmetry.domain.record.Record.device_ids`. "": not known."""
     process: int = 0
-    """Set by the engine: when the process that ran the round was started, in ns since 1970. 0: not
+    """Start of the process that ran the round, in ns since 1970, set by the engine. 0: not
     known."""
 
 

@@ -146,7 +146,7 @@ class Reference:
     """Sum of the magnitudes that an epilogue kept in the result format, instead of in the
     accumulator, would round on the way; None where there is no such step."""
     sizes: OperandSizes | None = None
-    """None where the operands' sizes are not known."""
+    """Sizes of the operands; None where unknown."""
 
     def flat(self) -> Reference:
         """Arrays reshaped to (-1, last axis)."""

@@ -35,7 +35,7 @@ _WAVE_NS = 1_250.0
 """Filling the pipeline and storing the results of a tile: 2,200 cycles, as fitted for our own
 kernels (``cuda_provider/kernel.py``)."""
 _SLICES_NS = 6_700.0
-"""Adding up slices of K: 11,700 cycles, likewise."""
+"""Adding up slices of K: 11,700 cycles, fitted in the same way."""
 
 
 def modelled_ns(operation: Operation, configuration: Configuration, device: DeviceSpec) -> float:
@@ -66,7 +66,7 @@ _SHARED_BYTES, _REGISTERS, _THREADS = 233_472, 65_536, 2_048
 """Limits of a Hopper multiprocessor, with 228 KiB of shared memory (CUDA C++ Programming Guide,
 "Technical Specifications per Compute Capability")."""
 _BLOCK_BYTES = 1_024
-"""Shared memory that the system keeps of each block, likewise."""
+"""Shared memory that the system keeps of each block (the same guide)."""
 _OTHER_REGISTERS = 48
 """Registers of a thread for addresses, scales and the next operands, in addition to its sums."""
 _LATENCY_S, _L2_LATENCY_S = 800e-9, 270e-9
@@ -75,7 +75,7 @@ al. measured on an H800 ("Benchmarking and Dissecting the Nvidia Hopper GPU Arch
 and 263 cycles without load)."""
 _WIDE_ROWS, _NARROW_SHARE = 64, 0.6
 """Rows from which Hopper's wide matrix instruction is used, and the share of the peak that the
-older one reaches (Luo et al., likewise)."""
+older one reaches (Luo et al.)."""
 _WARPS_AT_PEAK = 8
 """Warps of a multiprocessor from which issuing instructions is hidden behind multiplying."""
 

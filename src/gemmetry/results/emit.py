@@ -185,7 +185,7 @@ class Format(NamedTuple):
 
     content: Callable[[Sequence[Table]], bytes]
     library: str = ""
-    """The module that it needs, of the extra ``analysis``."""
+    """Required module, of the extra ``analysis``."""
 
 
 CSV, JSON, PARQUET, XLSX = ".csv", ".json", ".parquet", ".xlsx"
@@ -208,7 +208,7 @@ _ALIASES = {".htm": HTML}
 
 
 def every_form() -> tuple[str, ...]:
-    """Suffixes of what results of dispatches can be."""
+    """Suffixes of all forms of dispatch results."""
     return (*FORMATS, JUNIT, *PICTURES)
 
 

@@ -396,7 +396,7 @@ class Racing(TiledGemm):
         """The rows of that tile."""
 
     def struck(self, tile: Tile, step: int | None = None) -> bool:
-        """Whether it happens here."""
+        """Whether the bug happens here."""
         here = self.happens and tile.number == self.victim
         return here and (step is None or step == self.victim_step)
 

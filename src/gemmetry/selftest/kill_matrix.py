@@ -128,7 +128,7 @@ class NotRun(Row):
     is_bug: bool = fact(default=True)
     reason: str = fact()
     is_broken: bool = fact(default=False)
-    """True if it was in the plan but left no verdict."""
+    """True if the mutant was in the plan but left no verdict."""
 
 
 class RivalScore(Row):

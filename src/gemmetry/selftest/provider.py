@@ -129,8 +129,8 @@ class Mutant:
     it may end; empty for a correct kernel."""
     declared: tuple[Trait, ...] = ()
     tile: tuple[int, int, int] = (64, 64, 32)
-    """Along M, N and K. It is part of the configuration, so that shapes with tails can be derived
-    from it."""
+    """Sides along M, N and K, part of the configuration, so that shapes with tails can be
+    derived."""
     level: str = "standard"
     """The lowest level of verification that has a check for it."""
     recipe: Any = field(default=None, repr=False, compare=False)

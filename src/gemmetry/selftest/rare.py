@@ -195,7 +195,7 @@ class TakesWorkspaceForZero(TiledGemm):
 
 class WaitsFixedTime(TiledGemm):
     """Waits for another block's half of K for a time that is sufficient while nothing else runs,
-    and then stores the last tile without it. Other Python threads are what else may run."""
+    and then stores the last tile without it. Other Python threads may also run."""
 
     def after(self) -> None:
         ran_before_ns = _others_ran_ns()
@@ -411,7 +411,7 @@ class OperandOfThread(OfThreads):
 
 
 class LaterLaunchesOfThread(OfThreads):
-    """Only in threads that did not build it."""
+    """Wrong only in threads that did not build the kernel."""
 
     def before(self) -> None:
         if self.is_elsewhere:

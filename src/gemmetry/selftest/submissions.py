@@ -173,7 +173,8 @@ def _flashinfer(inputs: str, reference: str, other: str) -> dict[str, str]:
 
 
 def _functions() -> Iterator[Right]:
-    """Each in the three forms, whose files begin with the task and end with the submission."""
+    """Correct functions in the three forms; files begin with the task and end with the
+    submission."""
     forms = {"kernelbench": _kernelbench, "gpumode": _gpumode, "flashinfer": _flashinfer}
     for name, *texts in _FUNCTIONS:
         for form, make in forms.items():

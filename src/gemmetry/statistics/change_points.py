@@ -74,7 +74,7 @@ _PLACES = 64
 """Maximum number of places at which to try to split a segment."""
 
 _AROUND = 40
-"""Values on either side of the split by ranks among which its place is looked for."""
+"""Values on either side of the split by ranks among which to search for its place."""
 
 _GRID = 1.12
 """Ratio of the lengths for which permutations are drawn. The statistic grows with the length, so
@@ -326,7 +326,7 @@ def null_distribution(length: int) -> NullDistribution:
 
 
 def _grid_length(length: int) -> int:
-    """The least length of the grid that is not less than `length`."""
+    """Smallest length of the grid that is at least `length`."""
     grid = 2 * LEAST_SEGMENT
     while grid < length:
         grid = math.ceil(grid * _GRID)
@@ -414,8 +414,8 @@ def step_power(
 
 
 MOST_POINTS = 600
-"""Points of which all pairs are compared; of more, evenly spaced ones in the order of x: the pairs
-of 600 give the slope to about 1/20 of the spread of single slopes."""
+"""Maximum number of points to compare in pairs; of more, evenly spaced ones in the order of x: the
+pairs of 600 give the slope to about 1/20 of the spread of single slopes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +424,7 @@ class Slope:
 
     estimate: float
     interval: Interval | None
-    """None where there are too few points for the confidence."""
+    """Interval; None where there are too few points for the confidence."""
     points: int
 
 

@@ -221,7 +221,7 @@ class Shift:
 
     estimate: float
     interval: Interval | None
-    """None where there are too few values for the confidence."""
+    """Interval; None where there are too few values for the confidence."""
     p_greater: float
     """Probability of signs or ranks this high or higher if the shift were at most the margin; at
     most (1 - confidence) / 2 exactly where the interval lies above the margin."""

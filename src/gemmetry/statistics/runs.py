@@ -29,7 +29,7 @@ STEPS = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 20)
 """Numbers of latest runs that are compared with the runs before them."""
 
 LEAST_BEFORE = 3
-"""Runs before a step."""
+"""Minimum number of runs before a step."""
 
 _TAIL = 0.1
 """Share of the earlier statistics to which a tail is fitted."""
@@ -118,7 +118,7 @@ class RunNoise:
     variance: float = 0.0
     """Common to all series."""
     degrees: float = 0.0
-    """Degrees of freedom that it is worth next to a series' own; 0: nothing is known in common."""
+    """Degrees of freedom of the common estimate, next to a series' own; 0: no common estimate."""
     tail: NoiseTail = NoiseTail()
 
     def shrunk(self, variance: Variance, degrees: float) -> tuple[Variance, float]:

@@ -1,3 +1,3 @@
-"""Training sweeps: what is run, what its traces show, comparisons, pages."""
+"""Training sweeps: runs, analysis of their traces, comparisons, pages."""
 
 from __future__ import annotations

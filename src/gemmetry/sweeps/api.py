@@ -89,9 +89,9 @@ class AnalyzedSweep:
         return self._document
 
     def frame(self, name: str) -> polars.DataFrame:
-        """Some of its rows as a data frame: ``points``, the median steps and their parts; ``gemms``
-        of each rank; ``pooled_gemms`` over the ranks of a point; ``rocprof``, what rocprofv3
-        recorded; ``settings``, ``collectives`` or ``effects``.
+        """Rows of one kind as a data frame: ``points``, the median steps and their parts; ``gemms``
+        of each rank; ``pooled_gemms`` over the ranks of a point; ``rocprof``, the records of
+        rocprofv3; ``settings``, ``collectives`` or ``effects``.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
@@ -390,9 +390,8 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
 def _documents(
     places: Sequence[Path], progress: Progress | None
 ) -> list[tuple[dict[str, Any], Callable[[], ProductSweep] | None]]:
-    """The document of each sweep, of a file or made now, and what plots are made from if it was
-    analysed now. If only workbooks are left of one, it is what workbooks show of all that have
-    traces."""
+    """The document of each sweep, read or made now, and the data of plots if analysed now. If only
+    workbooks are left of one sweep, all documents show only what workbooks do."""
     from gemmetry.documents.sweep_files import product_sweep
 
     known = {

@@ -134,7 +134,7 @@ class SweepRow(Row):
     candidate: str = fact("label of the sweep that is compared with the first one")
     group: RowGroup = fact("whole, step, parts, gemms or collectives")
     configuration: SweepConfiguration | None
-    """None of the whole sweep."""
+    """Configuration; None for the whole sweep."""
     point: Configuration = inline()
     other_point: Configuration | None = fact("point of the candidate, if another", column="")
     keys: ComparedKeys = inline()
@@ -306,8 +306,8 @@ def kind_values(
 def _collected(
     entries: Iterable[tuple[Document, float | None]], above: float = -math.inf
 ) -> Values:
-    """The values `above` a bound. Times that are not positive, which clocks that differ by more
-    than a collective takes can give it, have no ratio."""
+    """The values `above` a bound. Times that are not positive, as clocks that differ by more than a
+    collective's duration can cause, have no ratio."""
     found: Values = {}
     for entry, value in entries:
         if value is not None and value > above:

@@ -263,8 +263,8 @@ _Repeat = TypeVar("_Repeat", int, int | None)
 def whole_grid(
     points: Collection[tuple[SweepConfiguration, _Repeat]],
 ) -> set[tuple[SweepConfiguration, _Repeat]]:
-    """The configurations and repeats that complete threads × channels for each combination of
-    other axes and each repeat, those of `points` included."""
+    """The configurations and repeats that complete threads × channels for each combination of other
+    axes and each repeat, including those of `points`."""
     threads = {one.threads for one, _ in points}
     channels = {one.channels for one, _ in points}
     others = {(one.axes, repeat) for one, repeat in points}

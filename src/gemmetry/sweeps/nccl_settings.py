@@ -58,7 +58,7 @@ collectives that they implement. The ring implements all."""
 
 
 class Execution(NamedTuple):
-    """One way to run a collective, with the block that it has."""
+    """One way to run a collective, with its block."""
 
     algorithm: str
     protocol: str
@@ -165,7 +165,7 @@ class CollectiveKind:
 
     operation: str | None
     algorithm: str | None = None
-    """None where the kernel's name leaves it open, like `protocol`."""
+    """Algorithm; like `protocol`, None where the kernel's name leaves it open."""
     protocol: str | None = None
     library: str = HOST
     """``nccl``, ``rccl``, ``symmetric`` (NCCL's kernels for symmetric memory), :data:`COPY`,
@@ -254,7 +254,7 @@ def _kind(key: CollectiveKind, ones: Sequence[CommunicationKernel]) -> Collectiv
 IN_EFFECT, NOT_IN_EFFECT = "in effect", "not in effect"
 NOT_APPLICABLE, UNKNOWN = "not applicable", "unknown"
 CLAMPED = "clamped to "
-"""Is followed by the value to which the library limits a setting."""
+"""Prefix of the value to which the library limits a setting."""
 
 COPY_ENGINE_OPERATIONS = ("all_gather", "all_to_all", "gather", "scatter")
 """Collectives that copy engines can carry out, as they move bytes and compute nothing."""
@@ -485,7 +485,7 @@ _JUDGES: Mapping[str, Callable[[CollectiveKind, str, Run], Judgement]] = {
 }
 _NUMERIC = (_channels, _threads, _LEAST, _MOST)
 _OF_ANY_LIBRARY = (_path, _policy)
-"""Judges of kinds that settings of NCCL do not concern as well."""
+"""Judges that also apply to kinds without NCCL's settings."""
 
 Judged: TypeAlias = Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]]
 

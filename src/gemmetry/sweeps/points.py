@@ -447,7 +447,7 @@ class PointAnalysis:
     """The GEMMs over all ranks, those with the most time first."""
     steps: tuple[StepTime, ...]
     summary: StepSummary | None
-    """None where not every rank has a step in common."""
+    """Summary; None where not every rank has a step in common."""
     settings: tuple[SettingVerdict, ...] = ()
     stragglers: tuple[PointStraggler, ...] = ()
     recorded: tuple[RecordedCollective, ...] = ()
@@ -472,7 +472,7 @@ class PointAnalysis:
 
     @property
     def is_compared(self) -> bool:
-        """Whether it has steps that are compared with those of other points."""
+        """Whether the point has steps that are compared with those of other points."""
         return bool(self.steps) and not self.left_out
 
     @property
@@ -490,7 +490,7 @@ class SweepAnalysis:
     points: tuple[PointAnalysis, ...]
     """Points by configuration and repeat, including those that did not run."""
     best: Best | None
-    """None where no point has steps."""
+    """Best configuration; None where no point has steps."""
     effects: tuple[SettingEffect, ...]
     """Effect of each setting on the step, among points that differ in nothing else."""
     settings: tuple[SweepSetting, ...] = ()

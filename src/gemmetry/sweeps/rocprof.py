@@ -46,7 +46,7 @@ class TraceProcess:
 
     pid: int
     host: str
-    """"" where the trace does not name it."""
+    """Host; "" where the trace does not name it."""
     rank: int
 
 

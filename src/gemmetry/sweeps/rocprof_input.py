@@ -137,8 +137,7 @@ def kernel_names(path: Path) -> list[str]:
 
 
 def nvidia_note(names: Iterable[str]) -> str:
-    """What is wrong with kernels of NVIDIA's libraries among `names`, as a sentence; "" where there
-    are none."""
+    """Sentence on the problem with kernels of NVIDIA's libraries among `names`; "" without any."""
     every = list(names)
     found = [name for name in every if _NVIDIA.search(name)]
     if not found:

@@ -427,7 +427,7 @@ class RocprofKernel(_Row):
     is_serialised: bool = fact(
         "counters were collected: the time is not comparable with a trace", page="serialised"
     )
-    """Kernels then run one after the other."""
+    """Counting runs kernels one after the other."""
     metrics: RocprofMetrics = inline()
     matrix_gflop: float | None = fact("work of the matrix units per dispatch", "10⁹ FLOP")
     vgprs: int | None = _count("vector registers of a work-item", "VGPR")
@@ -488,7 +488,7 @@ class StepMedian(_Row):
         "median step: the longest window of any rank", "step ms", column="step_ms"
     )
     ci_low: float | None = _ms("lower end of its 95 % interval", "low", column="step_ms_ci_low")
-    """None of fewer than 6 steps."""
+    """Lower end; None for fewer than 6 steps."""
     ci_high: float | None = _ms("upper end of its 95 % interval", "high", column="step_ms_ci_high")
     n: int = _count("steps that all ranks recorded", "steps", column="steps")
 

@@ -72,12 +72,12 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the rank that prints and writes."""
+        """Whether this is the rank that prints and writes."""
         return self.rank == 0
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it trains on a GPU."""
+        """Whether the rank trains on a GPU."""
         return bool(self.device.type == "cuda")
 
 
@@ -230,8 +230,8 @@ class Parallel:
     name: str
     """DDP, FSDP2, or none for one rank."""
     micro_batch: Callable[[bool], AbstractContextManager[Any]]
-    """Whether it is the last micro-batch of a step -> the context of its forward and backward
-    pass. Gradients are reduced in the last one."""
+    """Function of whether a micro-batch is the last of a step, to the context of its forward and
+    backward pass. The last one reduces gradients."""
     forward: Callable[[], AbstractContextManager[Any]]
     """Context of the forward pass, in which the GEMMs have the requested format."""
 

@@ -252,7 +252,7 @@ def tuner_text(sweep: str, tuned: Sequence[TunedCollective]) -> str:
 
 
 def evidence(one: TunedCollective) -> str:
-    """What the sweep shows of one collective, in sentences for a comment."""
+    """Evidence of the sweep on one collective, in sentences for a comment."""
     source = "NCCL's records" if one.source == "nccl_records" else "traces"
     best, rival = one.best, one.rival
     text = (

@@ -58,7 +58,7 @@ WORKER = [sys.executable, "-m", "gemmetry.sweeps.workers"]
 LENGTH_BYTES = 8
 
 Progress = Callable[[int, int, str], None]
-"""Is called with the number of traces that are done, that of all, and the path of the latest."""
+"""Called with the number of finished traces, the total, and the path of the latest."""
 
 
 class RankTask(msgspec.Struct, frozen=True, tag=True):

@@ -330,7 +330,7 @@ def _title(report: TraceReport) -> str:
 
 
 def _identity(report: TraceReport, created: str) -> list[str]:
-    """The folder of the traces, what they cover, and the version that created the page."""
+    """The folder of the traces, their extent, and the version that created the page."""
     folder = str(common_folder(summary.file for summary in report.summaries))
     parts = [f"in {cut(folder)}"] if folder not in ("", ".") else []
     ranks, jobs = sum(len(job.job.ranks) for job in report.jobs), len(report.jobs)

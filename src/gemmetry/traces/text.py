@@ -319,8 +319,8 @@ def phases(steps: Iterable[StepSummary]) -> list[str]:
 
 
 def steps_text(files: Iterable[Summary], steps: Sequence[StepSummary]) -> str:
-    """How the windows and the idle time of `steps` relate to those of their `files`, as ``windows:
-    18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms``.
+    """Windows and idle time of `steps` relative to those of their `files`, as ``windows: 18.342 of
+    the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms``.
 
     The sum of windows that overlap exceeds the time they span, and idle time in several of them
     would count several times; then the text gives the windows only.

@@ -69,7 +69,7 @@ class TimelineLane:
     file: str
     rank: int | None
     device: int
-    """-1 for a thread of the host, like `stream`."""
+    """Device; like `stream`, -1 for a thread of the host."""
     stream: int
     start_ns: Int64
     """Start, in ns since 1970 where the trace records the origin of its times."""

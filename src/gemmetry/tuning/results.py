@@ -38,7 +38,7 @@ class AgainstBaseline:
     baseline: str
     """``provider:configuration``."""
     record: Record | None
-    """None where the baseline has no correct result."""
+    """Record; None where the baseline has no correct result."""
     comparison: Comparison | None
     """Comparison of the winner with the baseline, all shapes judged together; None where too little
     was measured for one."""
@@ -364,7 +364,7 @@ class ExportFormat:
     content: Callable[[TuningResult, str], str]
     """Function of the result and the file's suffix."""
     provider: str = ""
-    """The only provider whose configurations it can hold; "": any."""
+    """The only provider whose configurations the format can hold; "": any."""
 
 
 def _dispatcher(found: TuningResult, _suffix: str) -> str:

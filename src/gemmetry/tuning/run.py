@@ -512,8 +512,8 @@ class TuningRun:
 
     @property
     def exit_status(self) -> int:
-        """0: every shape has a winner, or a configuration that works where there were no finalists.
-        1: one has none. 3: the machine failed."""
+        """Exit status. 0: every shape has a winner or, without finalists, a working configuration.
+        1: a shape has none. 3: the machine failed."""
         if self.failure:
             return EnvironmentFailure.exit_status
         shapes = self.result.shapes
@@ -535,7 +535,7 @@ def run_tuning(
         RequestError: the target is no device of this machine.
         PlanMismatchError: the folder has results that were measured in another way.
         EnvironmentFailure: disk full ...; what was measured is kept.
-        KeyboardInterrupt: likewise.
+        KeyboardInterrupt: what was measured is kept.
     """
     from gemmetry.engine.experiment import Experiment
 

@@ -218,7 +218,7 @@ class _Block:
 
     operation: Operation
     rule: BoundRule | None
-    """None for integers."""
+    """Rule; None for integers."""
     start: int = 0
     statistics: ErrorStatistics = field(default_factory=lambda: ErrorStatistics(elements=0))
     bad: list[tuple[slice, Mask]] = field(default_factory=list)

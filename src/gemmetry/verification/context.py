@@ -381,8 +381,7 @@ class Context:
         return found
 
     def _note_digest(self) -> None:
-        """Note the digest of the first result while it is what was judged: a kernel may use the
-        memory of a result again."""
+        """Note the digest of the first result before a kernel can reuse its memory."""
         if self.wants_digest:
             self.first_digest = digest_of(self.first)
 

@@ -358,7 +358,7 @@ _RUN = 16
 """Number of consecutive elements that must agree: fragments are 8 or 16 wide."""
 
 _BY_CHANCE = 1e-3
-"""If this many rows or more would agree by chance, no source of the values is named."""
+"""Expected number of rows that agree by chance from which on no source of the values is named."""
 
 
 def guess_bug(

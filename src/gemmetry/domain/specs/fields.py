@@ -64,7 +64,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _items(value: Any, what: str, hint: str, kind: type = object) -> list[Any]:
-    """The items of a list, each of a `kind`, or the one text that stands for them."""
+    """The items of a list, each of a `kind`, or the one text in their place."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, kind) for item in items):
         raise RequestError(f"{_shown(value)} is not {what}", hint=hint)

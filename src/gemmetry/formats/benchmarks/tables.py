@@ -86,7 +86,7 @@ def _flashinfer_rows(text: str) -> _Rows:
 def _flashinfer_result(
     line: Mapping[str, Any], stated: StatedOperation, path: Path
 ) -> ForeignResult | None:
-    """None for a workload without an evaluation."""
+    """Result of a line; None for a workload without an evaluation."""
     if not isinstance(line, dict):
         raise RowError("it is not a JSON object")
     evaluation = line.get("evaluation")

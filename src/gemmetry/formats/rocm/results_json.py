@@ -161,7 +161,7 @@ class JsonTables(Tables):
         self._operations: list[Any] = []
         """Operations by number, for each process and kind of record."""
         self.is_found = False
-        """Whether it is such a document."""
+        """Whether the document is of this format."""
 
     def blocks(self) -> Iterator[Block]:
         """All rows, in blocks."""

@@ -262,7 +262,7 @@ class CountedDispatch:
     """Workgroups by dimension, or in all where the file has the product only; () where it has
     neither."""
     block: tuple[int, ...]
-    """Work-items of a workgroup, likewise."""
+    """Work-items of a workgroup."""
     facts: dict[str, int]
     """Other recorded facts: ``lds_block_size`` (bytes of a workgroup), ``scratch_size`` (bytes of a
     work-item), ``vgpr_count``, ``accum_vgpr_count``, ``sgpr_count``."""

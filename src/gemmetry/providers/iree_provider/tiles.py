@@ -158,7 +158,7 @@ def _compilation_info(backend: str, config: str, pipeline: str) -> str:
 
 
 def _remainder(sizes: Sequence[int], tile: Sequence[int]) -> str | None:
-    """Why the (m, n, k) `tile` leaves a remainder of `sizes`, or None."""
+    """Reason why the (m, n, k) `tile` leaves a remainder of `sizes`, or None."""
     steps = zip("mnk", sizes, tile, strict=True)
     uneven = [f"{letter}={size} by {step}" for letter, size, step in steps if size % step]
     return f"the tile does not divide {', '.join(uneven)}" if uneven else None
@@ -328,7 +328,7 @@ class _MatrixTile(_GpuTile):
 
     @abstractmethod
     def instruction(self, operation: Operation) -> _Instruction | None:
-        """The one for the operation's formats; None if IREE has none."""
+        """Matrix instruction for the operation's formats; None if IREE has none."""
 
     @property
     def threads(self) -> int:
@@ -658,7 +658,7 @@ _GRAMMAR: dict[TargetKind, tuple[tuple[CompilerChoice, ...], tuple[type[IreeTile
     TargetKind.HIP: (_CHOICES, (MfmaTile,)),
     TargetKind.CUDA: (_CHOICES, (LegacyTile, MmaTile, SimtTile)),
 }
-"""Kind of target -> the compiler's choices, and the forms of tiles that it has."""
+"""Kind of target -> compiler's choices, and forms of tiles."""
 
 
 def parse_tile(name: str, target: Target) -> IreeTile | None:

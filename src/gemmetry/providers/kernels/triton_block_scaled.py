@@ -60,8 +60,8 @@ def _from_bits(bits, WIDE: tl.constexpr):
 
 @triton.jit
 def _e2m1_values(codes, WIDE: tl.constexpr):
-    """0, 0.5, 1, 1.5, 2, 3, 4, 6 for the codes 0 to 7, and their negatives for 8 to 15: from 1 on
-    the bits of a code are the last of the exponent and the first of the mantissa."""
+    """Values 0, 0.5, 1, 1.5, 2, 3, 4, 6 for the codes 0 to 7, and their negatives for 8 to 15: from
+    1 on the bits of a code are the last of the exponent and the first of the mantissa."""
     size = codes & 7
     half: tl.constexpr = 0x3F00
     bits = tl.where(size > 1, (size << 6) + half, tl.where(size == 1, half, 0))

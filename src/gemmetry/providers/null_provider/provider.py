@@ -47,7 +47,7 @@ class BehaviourKind(StrEnum):
 
     DEFAULT = "default"
     FAST = "fast"
-    """0.8 times the default's simulated time."""
+    """Takes 0.8 times the default's simulated time."""
     FACTOR = "factor"
     """Simulated time × value."""
     NOISY = "noisy"

@@ -426,7 +426,7 @@ def _fits(block: int, size: int) -> bool:
 def configurations(
     operation: Operation, architecture: Architecture | None
 ) -> Iterator[Configuration]:
-    """``default`` (with its actual parameters), then every valid tile, of which the next best are
+    """``default`` (with its actual parameters), then every valid tile; the next best ones are
     proposed."""
     best, *others = ranked(operation, architecture) or [_SMALLEST]
     proposed = others if architecture is None else others[:_PROPOSED]

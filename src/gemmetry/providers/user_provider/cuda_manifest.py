@@ -333,7 +333,7 @@ class CudaManifest:
     path: Path
     """The source, or the machine code."""
     function_name: str
-    """The name of its table."""
+    """The name of the function's table."""
     entry: str
     """Name in the file."""
     configurations: Mapping[str, Mapping[str, Parameter]]

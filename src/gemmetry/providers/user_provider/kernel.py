@@ -69,10 +69,10 @@ class UserKernel:
     configurations: Mapping[str, Mapping[str, Parameter]]
     """Configuration's name -> keyword values, in the specified order."""
     signature: inspect.Signature | None = None
-    """None: unknown, as for some functions written in C."""
+    """Signature; None: unknown, as for some functions written in C."""
     declared: tuple[Trait, ...] = ()
     function: Callable[..., Any] | None = None
-    """None where another process has loaded it."""
+    """Function; None where another process has loaded it."""
 
     def __str__(self) -> str:
         return f"{self.path.name}:{self.function_name}"

@@ -35,7 +35,7 @@ def _classify(name: str) -> KernelName:
 
 @lru_cache(maxsize=CACHED_NAMES)
 def _by_grammar(name: str) -> KernelName | None:
-    """None where only the words classify the name: such kernels are neither GEMMs nor
+    """Name by a grammar; None where only the words classify it: such kernels are neither GEMMs nor
     communication."""
     symbol = read_symbol(name)
     return next((found for rule in GRAMMARS if (found := rule(symbol))), None)

@@ -145,7 +145,7 @@ def tensile(symbol: Symbol) -> KernelName | None:
 
 
 def _tensile_format(letters: str, name: str) -> str | None:
-    """gfx942 has only the fnuz variants of fp8, which older names call F8 and B8."""
+    """Format of the letters. gfx942 only has fnuz variants of fp8, F8 and B8 in older names."""
     found = _TENSILE_FORMATS.get(letters)
     return f"{found}fnuz" if found in ("e4m3", "e5m2") and "_ISA942" in name else found
 

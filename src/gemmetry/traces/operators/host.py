@@ -53,7 +53,7 @@ class HostOperator(Row):
     """
 
     file: Path | None
-    """None for the calls of all files together."""
+    """File; None for the calls of all files together."""
     files: int
     product: GemmShape | None
     """The matrix product that each call computes."""
@@ -74,7 +74,7 @@ class HostOperator(Row):
 
     @derived("speed of the median call", "10¹² FLOP/s")
     def tflops(self) -> float | None:
-        """None for operators that are not products."""
+        """TFLOP/s; None for operators that are not products."""
         if self.product is None or self.median_ns <= 0:
             return None
         return self.product.flops / self.median_ns / 1000

@@ -1,5 +1,5 @@
 """The checks of verification by theme: each is a small named unit that examines results of
-launches. Here is what one check found; the modules hold the checks themselves.
+launches. This module has the result of one check; the others hold the checks themselves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckResult:
     """Result of one check."""
 
     name: str
-    """"": that of the check which returns it (:func:`gemmetry.verification.context.run_check`)."""
+    """Name; "": that of the returning check (:func:`gemmetry.verification.context.run_check`)."""
     outcome: CheckOutcome = CheckOutcome.PASSED
     detail: str = ""
     """One line: why the check did not pass, or what a passed check left out, if anything."""

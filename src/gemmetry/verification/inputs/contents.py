@@ -498,8 +498,8 @@ def small_factors(operation: Operation, seed: int) -> Contents | None:
 
 def specials(operation: Operation, seed: int) -> Iterator[Contents]:
     """Many NaN, then many infinities, in one operand at a time: in every second row of A, at places
-    that together have every remainder along K, likewise in B, and in what is added or multiplied.
-    NaN of either sign, quiet and signalling, with a payload. A few in several operands at once."""
+    that together have every remainder along K, also in B, and in addends and factors. NaN of either
+    sign, quiet and signalling, with a payload. A few in several operands at once."""
     rng = np.random.default_rng([seed % 2**64, 2, *operation.matmul_shape])
     limit = structure_limit(operation)
     if not limit or operation.signature.lhs.is_integer:

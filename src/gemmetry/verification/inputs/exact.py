@@ -101,7 +101,7 @@ class ExactCase:
 
     @property
     def value(self) -> Array:
-        """The result, or the value of the reference that stands for it."""
+        """The result, or the value of the reference in its place."""
         if self.expected is not None:
             return self.expected
         assert self.reference is not None
