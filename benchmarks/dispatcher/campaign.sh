@@ -49,7 +49,7 @@ main() {
   part 60 show "$python" -m gemmetry dispatcher show "$results/table.json"
   part 60 regret "$python" -m gemmetry dispatcher evaluate "$results/held-out" \
     --table "$results/table.json" -o "$results/choices.csv"
-  part 120 trials "$python" -m gemmetry dispatcher evaluate "$results/held-out" \
+  part 240 trials "$python" -m gemmetry dispatcher evaluate "$results/held-out" \
     --table "$results/table.json" --trials -o "$results/trials.csv"
   part 60 regret_json "$python" -m gemmetry dispatcher evaluate "$results/held-out" \
     --table "$results/table.json" --json

@@ -434,8 +434,6 @@ USUAL = {
     "layouts": "tn",
     "dtypes": "bf16",
     "distribution": "normal",
-    "verification_level": LEVEL,
-    "profiling_enabled": False,
 }
 """Keys of a request that leaves them out: the products of torch's linear layers."""
 
@@ -528,7 +526,7 @@ def tune_table(
     The same request keeps what is verified, and measures anew.
 
     Raises:
-        RequestError: the target is no device here.
+        RequestError: the target is no device here, or gemmetry.matmul takes none of the shapes.
         EnvironmentFailure: the machine failed; what was verified is kept.
         KeyboardInterrupt: likewise.
     """
