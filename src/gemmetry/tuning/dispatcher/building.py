@@ -1,7 +1,6 @@
 """Makes a table from the records of experiments.
 
-Makes the table of a device in a given time: measurements in turns with torch, and the verifications
-that let what is fast be chosen.
+Makes the table of the device at hand in a given time, from verifications and trials.
 """
 
 from __future__ import annotations
