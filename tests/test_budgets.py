@@ -34,12 +34,12 @@ BUDGETS = {
     "statistics": 1090,
     "sweeps": 6890,
     "traces": 6100,
-    "tuning": 3520,
+    "tuning": 3510,
     "verification": 5440,
     ".": 250,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_730
+TESTS = 52_740
 FILES = 330
 
 
