@@ -478,7 +478,7 @@ def open_table(path: Path | None) -> DispatchTable:
     """The table in a file, or the one that comes with gemmetry.
 
     Raises:
-        TableError: it cannot be read or is damaged.
+        TableError: the table cannot be read or is damaged.
     """
     from gemmetry.tuning.dispatcher.table import read_table, shipped_table
 

@@ -117,7 +117,7 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
 
 
 def _two_lines(text: str, width: int) -> list[str]:
-    """As many whole sentences or words of `text` as fit."""
+    """The whole sentences or words of `text` that fit."""
     first, *rest = wrap(printable(text), width) or [""]
     return [first, fitted(" ".join(rest), width)] if rest else [first]
 

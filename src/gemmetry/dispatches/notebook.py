@@ -31,7 +31,7 @@ def write_notebook_kernel(function: Callable[..., Any], folder: Path | None) -> 
     """Write `function`, and everything of its notebook that it uses, to ``kernels/`` in `folder`.
 
     Raises:
-        RequestError: its source is not known, or it uses something that cannot be written.
+        RequestError: the function has no known source, or uses something that cannot be written.
         StorageError: the file cannot be written.
     """
     text = kernel_source(function)

@@ -19,7 +19,7 @@ from typing import TypeVar
 from gemmetry.domain.errors import RequestError
 
 _KEPT = 50
-"""Characters of a file's name that its temporary name keeps: what is added must fit, too."""
+"""Characters of a file's name that its temporary name keeps: the addition must fit, too."""
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def completed(path: Path, *, end: str = ".partial", durable: bool = False) -> It
         durable: flush the file to the disk first, so that it survives a power failure.
 
     Raises:
-        OSError: it cannot be written; an older file is unchanged.
+        OSError: the file cannot be written; an older file is unchanged.
     """
     writer = f"{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name[:_KEPT]}.{writer}{end}")
@@ -52,7 +52,7 @@ def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
     """Write `content` to `path` as :func:`completed` does.
 
     Raises:
-        OSError: it cannot be written; an older file is unchanged.
+        OSError: the file cannot be written; an older file is unchanged.
     """
     with completed(path, durable=durable) as temporary:
         temporary.write_bytes(content)

@@ -192,7 +192,7 @@ def read_json(path: Path, *, hint: str = "") -> Any:
     """The document in a JSON file.
 
     Raises:
-        RequestError: :func:`read_whole` cannot read the file, or it is not JSON.
+        RequestError: :func:`read_whole` cannot read the file, or the content is not JSON.
     """
     try:
         return parsed_json(read_whole(path, hint=hint))
@@ -269,7 +269,7 @@ def _check_regular(path: Path) -> None:
     device may never end.
 
     Raises:
-        RequestError: it is not a regular file. OSError: it cannot be inspected.
+        RequestError: not a regular file. OSError: inspecting the file fails.
     """
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):

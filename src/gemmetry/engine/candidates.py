@@ -430,7 +430,7 @@ class Candidate:
     left_behind: tuple[str, ...] = ()
     """Processes that it left running and that were ended."""
     was_launched: bool = False
-    """Whether it was launched in this run."""
+    """True if launched in this run."""
     runs_alone: bool = False
     """It ran out of memory alongside others, or what it was blamed for may be another's fault, or
     the device was lost while it ran. It gets a second chance, alone."""

@@ -363,7 +363,7 @@ class Experiment:
             }
 
     def device_losses(self) -> dict[int, int]:
-        """How often the device was lost while each unfinished dispatch ran."""
+        """Number of times the device was lost while each unfinished dispatch ran."""
         rows = self._query(
             "SELECT dispatch, times FROM device_losses"
             " WHERE dispatch NOT IN (SELECT id FROM records)"

@@ -323,7 +323,7 @@ def can_shift(sizes: Sequence[tuple[int, int]], confidence: float = 0.95) -> boo
 
 
 def _stratified_rank(sizes: Sequence[tuple[int, int]], tail: float) -> int:
-    """How many of the ordered gaps may be cut off at each end, plus one; 0: none may."""
+    """Number of the ordered gaps that may be cut off at each end, plus one; 0: none may."""
     if sum(map(sum, sizes)) <= EXACT_UP_TO:
         chances = np.ones(1)
         for first, second in sizes:

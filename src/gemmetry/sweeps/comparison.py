@@ -624,7 +624,7 @@ def read_document(path: Path) -> dict[str, Any]:
     """The document in the file `path`.
 
     Raises:
-        RequestError: it cannot be read, or is not that of a sweep, or of another version.
+        RequestError: the document cannot be read, or is not that of a sweep, or of another version.
     """
     again = "Write it again with: gemmetry sweep analyze SWEEP"
     found = read_json(path, hint=again)

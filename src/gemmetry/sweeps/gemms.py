@@ -123,7 +123,7 @@ def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> Gem
 
 
 def family_of(sizes: Iterable[Sequence[tuple[int, int]]]) -> int:
-    """How many comparisons of strata of these sizes could show a difference, at least 1."""
+    """Number of comparisons of strata of these sizes that could show a difference, at least 1."""
     return max(1, sum(can_shift(size) for size in sizes))
 
 

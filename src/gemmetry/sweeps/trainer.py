@@ -632,7 +632,7 @@ _END_BYTES = 64
 """Read from the end of a trace to see whether it is complete."""
 
 _COMPRESSION = 6
-"""gzip's own default; Python's, 9, takes several times as long for a few percent."""
+"""Default level of gzip; Python's, 9, takes several times as long for a few percent."""
 
 _CHUNK_BYTES = 1 << 20
 

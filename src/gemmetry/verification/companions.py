@@ -96,7 +96,7 @@ class Companions:
     processors: int | None = None
     """Number of the device's multiprocessors, where it is a GPU that reports them."""
     most_shapes: int | None = None
-    """How many shapes of the covering set are drawn; None: all."""
+    """Number of shapes of the covering set that are drawn; None: all."""
     known: MutableMapping[str, CheckResult] = field(default_factory=dict, compare=False)
     """Results that are valid for every shape of the operation; the caller keeps them for the next
     one."""
@@ -113,7 +113,7 @@ class Companions:
 
 
 def most_shapes(target: Target, level: str, configurations: int) -> int | None:
-    """How many shapes of the covering set are tried on `target` at `level`; None: all.
+    """Number of shapes of the covering set tried on `target` at `level`; None: all.
 
     Args:
         configurations: number that the provider has for the operation.

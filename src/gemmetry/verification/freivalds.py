@@ -18,7 +18,7 @@ machines can use less running time", IFIP 1977); both sides are computed in floa
 (a sum of fixed numbers with random signs is sub-Gaussian, Hoeffding 1963; the tail for V of them is
 theorem 1 of Hsu, Kakade, Zhang, "A tail inequality for quadratic forms of subgaussian random
 vectors", 2012). t = ln(rows tested / :data:`FALSE_ALARM`), so a result whose errors are within s
-fails in one of a million verifications, however many rows it has. Columns are tested likewise, by
+fails in one of a million verifications, however many rows it has. Columns are tested by
 y·C = (y·A)·B; both tests together locate wrong elements.
 
 The noise s of a row has two parts:

@@ -109,7 +109,7 @@ def add_generated(folder: Path, entries: Iterable[Generated]) -> None:
     """Add the written entries to the folder's list; configurations of an operation are merged.
 
     Raises:
-        OSError: it cannot be written. RequestError: the list that is there cannot be read.
+        OSError: the list cannot be written. RequestError: the list that is there cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = attrgetter("provider", "target", "operation")

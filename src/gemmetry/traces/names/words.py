@@ -265,7 +265,7 @@ _TYPE = pattern(r"(?<![\w:])(?:\w{1,40}::){0,4}(unsigned short|\w{1,40})(?: cons
 
 
 def number_format(spelling: str) -> str | None:
-    """gemmetry's name of a format in any library's spelling; None if it is not a format."""
+    """Name in gemmetry of a format in any library's spelling; None if it is not a format."""
     return FORMATS.get(spelling.rpartition("::")[2].strip().lower())
 
 

@@ -267,7 +267,7 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def tensor_format(spelling: Any) -> str | None:
-    """gemmetry's name of a tensor's type in a trace (``c10::BFloat16``, ``signed char``); None if
+    """Name in gemmetry of a tensor's type in a trace (``c10::BFloat16``, ``signed char``); None if
     it is unknown."""
     if not isinstance(spelling, str):
         return None
@@ -276,7 +276,7 @@ def tensor_format(spelling: Any) -> str | None:
 
 
 def packed_in(spelling: Any) -> int:
-    """How many numbers an element of a tensor's type holds, such as 2 of
+    """Count of numbers in an element of a tensor's type, such as 2 of
     ``c10::Float4_e2m1fn_x2``."""
     return _PACKED.get(str(spelling).rpartition("::")[2].lower(), ("", 1))[1]
 
