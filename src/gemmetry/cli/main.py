@@ -159,7 +159,7 @@ class LazyGroup(PlainHelp, TyperGroup):
         """The command that the first argument names.
 
         Raises:
-            UnknownNameError: there is none of that name; the nearest are suggested.
+            UnknownNameError: no command has that name; the nearest are suggested.
         """
         name = args[0] if args else ""
         if name == "agent" and self.summaries:

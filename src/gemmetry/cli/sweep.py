@@ -97,7 +97,7 @@ def sweep_folders(folder: Path | None, others: Iterable[Path | None]) -> tuple[P
     old scripts' options, which name the sweep, the folder of its analysis, or a file in it.
 
     Raises:
-        RequestError: none is given, or they name different sweeps.
+        RequestError: no sweep is named, or the options name different sweeps.
     """
     named = [_sweep_of(one) for one in (folder, *others) if one is not None]
     given = [sweep for sweep, _ in named]

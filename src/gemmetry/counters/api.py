@@ -96,7 +96,7 @@ def chip_here() -> str:
     """The chip of this machine's first GPU.
 
     Raises:
-        RequestError: it has none, or one that is not listed.
+        RequestError: the machine has no GPU, or an unlisted one.
     """
     for gpu in (*nvidia_gpus().gpus, *amd_gpus().gpus):
         if gpu.architecture:
@@ -270,7 +270,7 @@ def requested_work(shape: str | None, dtype: str | None, operation: str | None) 
     """The work that options describe; None where they do not.
 
     Raises:
-        RequestError: they contradict each other, or are not of the form required.
+        RequestError: the options contradict each other, or are not of the form required.
     """
     if operation is not None:
         if shape is not None or dtype is not None:

@@ -96,7 +96,7 @@ def check_metric(chip: str, metric: str) -> None:
     """Check that a metric exists.
 
     Raises:
-        UnknownNameError: it does not, on this chip.
+        UnknownNameError: the chip has no such metric.
     """
     if has_metric(chip, metric):
         return
@@ -183,7 +183,7 @@ def concept_of(name: str) -> Concept:
     """The concept of this name.
 
     Raises:
-        UnknownNameError: there is none.
+        UnknownNameError: no concept has this name.
     """
     known = _by_name()
     if name not in known:

@@ -97,7 +97,7 @@ def set_of(name: str) -> MetricSet:
     """The set of this name.
 
     Raises:
-        UnknownNameError: there is none.
+        UnknownNameError: no set has this name.
     """
     if name not in SETS:
         raise UnknownNameError("set of counters", name, SETS)

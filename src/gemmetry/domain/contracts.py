@@ -267,7 +267,7 @@ class Executable(Protocol):
         that holds the result, possibly before the device is done.
 
         Raises:
-            LaunchError: the device rejected it. OutOfMemoryError: not enough memory.
+            LaunchError: the device rejected the launch. OutOfMemoryError: not enough memory.
         """
 
     def close(self) -> None:

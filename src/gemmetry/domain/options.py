@@ -123,7 +123,7 @@ def struct_of(struct: type[Any], given: Mapping[str, Any]) -> Any:
     """An options struct with the `given` values, and usual ones elsewhere.
 
     Raises:
-        TypeError: it has no option of a given name.
+        TypeError: `struct` has no option of a given name.
     """
     kinds = get_type_hints(struct)
     usual = {one.name: one.metadata[DECLARED].otherwise(one.name, kinds[one.name])

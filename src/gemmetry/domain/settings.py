@@ -37,7 +37,7 @@ def check_executor(name: str) -> None:
     """Check that there is an executor called `name`.
 
     Raises:
-        RequestError: it is one of an earlier version. UnknownNameError: there is none.
+        RequestError: an earlier version's executor. UnknownNameError: no such executor.
     """
     if name in OF_AGENTS:
         raise RequestError(f"there is no executor {name} any more", hint=WITHOUT_AGENTS)

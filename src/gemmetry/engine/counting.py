@@ -136,7 +136,7 @@ def _range(kind: TargetKind, name: str) -> AbstractContextManager[object]:
     """An NVTX range, on devices that have them.
 
     Raises:
-        DispatchError: torch, by which it is opened, is not installed.
+        DispatchError: torch, which opens the range, is not installed.
     """
     if kind is not TargetKind.CUDA:
         return nullcontext()
@@ -172,7 +172,7 @@ def check_counters(chosen: Plan) -> None:
     """Check, before anything runs, that counters can be collected of a plan.
 
     Raises:
-        RequestError: it runs nothing, or nothing on a GPU with counters.
+        RequestError: the plan runs nothing, or nothing on a GPU with counters.
         EnvironmentFailure: the profiler is missing.
     """
     kinds = {target.kind for target in chosen.targets}

@@ -199,7 +199,7 @@ def start_command(
     its output in `log`.
 
     Raises:
-        RequestError: there is no such program. OSError: it cannot be started.
+        RequestError: there is no such program. OSError: the program cannot be started.
     """
     variables = {**os.environ, **environment}
     program, *arguments = argv
@@ -219,7 +219,7 @@ def run_command(argv: tuple[str, ...], environment: Mapping[str, str], log: Path
     and everything that it starts end with this process, and with an exception.
 
     Raises:
-        RequestError: there is no such program. OSError: it cannot be started.
+        RequestError: there is no such program. OSError: the program cannot be started.
     """
     process = start_command(argv, environment, Path.cwd(), log.absolute())
     try:

@@ -423,7 +423,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of `folder`; None if it has none.
 
     Raises:
-        JournalDamagedError: it cannot be read, or has another format.
+        JournalDamagedError: the manifest cannot be read, or has another format.
     """
     try:
         text = (folder / MANIFEST_NAME).read_bytes()

@@ -50,7 +50,7 @@ class Workbook:
     """One workbook, opened; sheets are read when they are requested.
 
     Raises:
-        WorkbookError: it is not a workbook, or is too large.
+        WorkbookError: not a workbook, or too large.
     """
 
     def __init__(self, content: bytes) -> None:

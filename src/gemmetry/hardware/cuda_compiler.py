@@ -66,7 +66,7 @@ def compile_kept(
     """Compile a source of this package; see :func:`compile_file`.
 
     Raises:
-        CompileError: the compiler is missing, or it rejected the source.
+        CompileError: the compiler is missing, or rejected the source.
     """
     return compile_file(
         SOURCES, compilation.source, compilation.macros, architecture,
@@ -106,7 +106,7 @@ def compile_file(
         fresh: compile again even where it is found.
 
     Raises:
-        CompileError: the compiler is missing, or it rejected the source; the message is its first
+        CompileError: the compiler is missing, or rejected the source; the message is its first
             line.
     """
     request = _request(folder, name, macros, architecture, options)

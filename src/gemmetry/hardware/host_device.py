@@ -166,7 +166,7 @@ class HostDevice:
         """Uninitialised memory of ``spec.storage_shape``.
 
         Raises:
-            OutOfMemoryError: the system refused it.
+            OutOfMemoryError: the system refused the allocation.
         """
         return self._allocate(spec.storage_shape, numpy_dtype(spec.dtype))
 
@@ -188,7 +188,7 @@ class HostDevice:
         `offset_bytes` after a multiple of 256.
 
         Raises:
-            OutOfMemoryError: the system refused it.
+            OutOfMemoryError: the system refused the allocation.
         """
         return self._allocate(spec.storage_shape, numpy_dtype(spec.dtype), zone_bytes=zone_bytes,
                               alignment=RED_ZONE_ALIGNMENT_BYTES, offset=offset_bytes)  # fmt: skip

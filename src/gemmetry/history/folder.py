@@ -146,7 +146,7 @@ def read_history(folder: Path) -> StoredHistory:
     """Everything in the history at `folder`. Lines that cannot be read are skipped and named.
 
     Raises:
-        RequestError: there is no such folder, or it holds no history.
+        RequestError: the folder does not exist, or holds no history.
         StorageError: a file cannot be read.
     """
     try:

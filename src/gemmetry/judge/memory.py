@@ -284,7 +284,7 @@ def open_arena(device: str, transport: str = "") -> Arena:
         transport: ``device`` or ``upload``; "": the first that works here.
 
     Raises:
-        RequestError: no such device, or it cannot do that.
+        RequestError: no such device, or `transport` is not possible.
     """
     if device != "cpu":
         from gemmetry.judge.clocks import open_clock

@@ -78,7 +78,7 @@ def read_task(text: str, workloads: Path | None = None) -> Task:
         workloads: FlashInfer-Bench's Workloads (.json or .jsonl), of which the first is taken.
 
     Raises:
-        RequestError: there is no such file, or it is no task.
+        RequestError: the file does not exist, or is no task.
     """
     path = Path(text)
     if path.is_dir():
@@ -96,7 +96,7 @@ def read_small(path: Path) -> str:
     """The text of a file of a task or submission.
 
     Raises:
-        RequestError: it cannot be read, is too large, or is no UTF-8.
+        RequestError: the file cannot be read, is too large, or is no UTF-8.
     """
     try:
         return read_whole(path, most=MOST_TEXT_BYTES).decode("utf-8-sig")

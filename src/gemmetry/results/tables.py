@@ -113,7 +113,7 @@ def require(module: str, *, extra: str) -> Any:
     """The module called `module`, which ``gemmetry[extra]`` installs.
 
     Raises:
-        RequestError: it is not installed.
+        RequestError: the library is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -130,7 +130,7 @@ def check_installed(module: str, *, extra: str) -> None:
     """Check that `module` is installed, without the cost of importing it.
 
     Raises:
-        RequestError: it is not installed.
+        RequestError: the library is not installed.
     """
     if not is_installed(module):
         raise _missing(module, extra)

@@ -43,7 +43,7 @@ def parse_counts(texts: list[str], option: str) -> tuple[int, ...]:
     """Numbers, separated by commas or given one by one.
 
     Raises:
-        RequestError: one of them is not a whole number, or there is none.
+        RequestError: a value is not a whole number, or no value is given.
     """
     parts = parts_of(texts)
     if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
@@ -231,7 +231,7 @@ def check_counts(values: Sequence[int], option: str) -> tuple[int, ...]:
     """The values of an axis of numbers.
 
     Raises:
-        RequestError: one of them is not positive, or occurs twice.
+        RequestError: a value is not positive, or occurs twice.
     """
     for value in values:
         if value < 1:

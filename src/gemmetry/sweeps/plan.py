@@ -249,7 +249,7 @@ def _axis(name: str, values: Sequence[object], command: Sequence[str] | None) ->
     """A further axis of a sweep; `command`: the user's own, None for the workload.
 
     Raises:
-        RequestError: it has no values, or the same twice, or changes nothing.
+        RequestError: the axis has no values, or the same twice, or changes nothing.
     """
     texts = tuple(map(str, values))
     if not texts:
@@ -364,7 +364,7 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file, as hexadecimal digits.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the file cannot be read.
     """
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -510,7 +510,7 @@ def read_sweep_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of the sweep in `folder`; None if it has none.
 
     Raises:
-        JournalDamagedError: it cannot be read.
+        JournalDamagedError: the manifest cannot be read.
     """
     path = folder / MANIFEST
     try:

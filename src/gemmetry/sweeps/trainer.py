@@ -482,7 +482,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A name to write to; the file is renamed to `path` when the block ends without an error.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -735,7 +735,7 @@ def check_memory(config: WorkloadConfig, ranks: Ranks) -> None:
     """Compare the lower bound with what is free.
 
     Raises:
-        RequestError: it cannot fit.
+        RequestError: the workload cannot fit.
     """
     with torch.device("meta"):
         parameters = count_parameters(Transformer(config.model))

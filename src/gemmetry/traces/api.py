@@ -104,7 +104,7 @@ class Traces(Sequence[Trace]):
         """Read all files into memory.
 
         Raises:
-            RequestError: none of them can be read; the message has the reason for each.
+            RequestError: no file can be read; the message has the reason for each.
         """
         self.traces = tuple(self.passing())
         self._check_any()
@@ -368,7 +368,7 @@ def load(*paths: str | PathLike[str], use_cache: bool = True) -> Traces:
     """The traces `paths`: Kineto (plain, gz, zst), rocprofv3 (JSON, CSV, rocpd), or folders.
 
     Raises:
-        RequestError: none of them can be read; the message has the reason for each.
+        RequestError: no trace can be read; the message has the reason for each.
     """
     traces = Traces(map(Path, paths), use_cache=use_cache)
     traces.keep()

@@ -223,7 +223,7 @@ def parse_limit(text: str) -> Limit:
     """``40`` -> 40 evaluations of each space; ``5%`` -> a share of it.
 
     Raises:
-        RequestError: it is neither a positive number nor a share up to 100 %.
+        RequestError: `text` is neither a positive number nor a share up to 100 %.
     """
     is_share = text.strip().endswith("%")
     try:

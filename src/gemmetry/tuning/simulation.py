@@ -292,7 +292,7 @@ def open_space(path: Path) -> StoredSpace:
     experiment. Shapes that are not finished are left out.
 
     Raises:
-        RequestError: there is none. JournalDamagedError: it cannot be read.
+        RequestError: no search is there. JournalDamagedError: `path` cannot be read.
     """
     from gemmetry.engine.experiment import Experiment
 

@@ -105,7 +105,7 @@ class Launch:
         """The result as a host array, in whatever shape and dtype it was returned.
 
         Raises:
-            LaunchError: the device cannot read it, because its shape or dtype is wrong.
+            LaunchError: the device cannot read the result: wrong shape or dtype.
         """
         return np.asarray(self.device.download(self.result, self.spec))
 

@@ -166,7 +166,7 @@ def milliseconds(value: object, what: str, unit: str = "milliseconds") -> float:
     """A time in ms, or in ``microseconds``, in ns.
 
     Raises:
-        RowError: it is not a positive number.
+        RowError: not a positive number.
     """
     try:
         number = float(str(value))
@@ -179,7 +179,7 @@ def milliseconds(value: object, what: str, unit: str = "milliseconds") -> float:
 
 def integer(value: object, what: str) -> int:
     """Raises:
-    RowError: it is not a whole number.
+    RowError: not a whole number.
     """
     try:
         return int(str(value))
