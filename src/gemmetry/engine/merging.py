@@ -316,7 +316,7 @@ def measured_like(path: Path) -> MeasuredOn:
     Raises:
         RequestError: no experiment is there, it has no records, or it has several devices or
             distributions.
-        JournalDamagedError: it cannot be read.
+        JournalDamagedError: the experiment cannot be read.
     """
     with Experiment.open(path) as experiment:
         found = {

@@ -234,7 +234,7 @@ def resolve_program(program: str, search: str | None = None) -> str:
     """The path of a program, which `search` (default: PATH) finds unless it has a folder.
 
     Raises:
-        RequestError: there is none of that name.
+        RequestError: no program has that name.
     """
     if (found := shutil.which(program, path=search)) is None:
         hint = "Give its path, or add its folder to PATH."

@@ -164,7 +164,7 @@ class TraceManifest(Outputs):
         identifies.
 
         Raises:
-            JournalDamagedError: it cannot be read.
+            JournalDamagedError: the file cannot be read.
         """
         self._experiment, self._environments = experiment, environments
         self._path = experiment / TRACES / "manifest.json"
@@ -256,7 +256,7 @@ class TraceManifest(Outputs):
         """Replace the file.
 
         Raises:
-            StorageError: it cannot be written.
+            StorageError: the file cannot be written.
         """
         self._document.configurations = sorted(self._entries.values(), key=lambda e: e.number)
         with storage_errors(self._experiment):

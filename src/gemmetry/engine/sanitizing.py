@@ -96,7 +96,7 @@ def build_requested(
     """A dispatch of `hello`, built.
 
     Raises:
-        DispatchError: the provider does not support it, or cannot build it.
+        DispatchError: the provider does not support or cannot build the dispatch.
     """
     if refusal := provider.supports(operation, hello.target):
         raise DispatchError(refusal)

@@ -491,7 +491,7 @@ def new_folder(into: Path) -> Iterator[None]:
     """Within the context the folder `into`, which holds no experiment yet, is locked.
 
     Raises:
-        RequestError: it already holds one. StorageError: it is not writable.
+        RequestError: `into` holds an experiment. StorageError: `into` is not writable.
     """
     if (into / JOURNAL_NAME).exists():
         raise RequestError(

@@ -99,7 +99,7 @@ def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_ev
     Sources that a provider cannot generate are left out, with a warning.
 
     Raises:
-        RequestError: the plan cannot be carried out. OSError: it cannot be written.
+        RequestError: the plan cannot be carried out. OSError: a file cannot be written.
     """
     lanes = {item.lane.id: item for item in make_lanes(plan, load_provider)}
     groups: dict[tuple[str, int], list[PlannedDispatch]] = defaultdict(list)

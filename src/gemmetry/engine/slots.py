@@ -232,7 +232,7 @@ def plan_for_nodes(plan: Plan, job: Job, counters: str | None) -> Plan:
     there.
 
     Raises:
-        RequestError: they cannot do what is requested.
+        RequestError: the nodes cannot do what is requested.
     """
     for is_asked, problem in (
         (len(plan.targets) != 1, f"serves one target, and --device names {len(plan.targets)}"),

@@ -172,7 +172,7 @@ def _record(line: Any) -> InspectorRecord:
     """The record in a line.
 
     Raises:
-        ValueError: it has neither a collective nor a send or receive.
+        ValueError: `line` has neither a collective nor a send or receive.
     """
     header, process = line.header, line.metadata
     one = line.coll_perf or line.p2p_perf

@@ -55,7 +55,7 @@ def compile_source(name: str, macros: Macros, architecture: str) -> Cubin:
         architecture: ``sm_90a`` …
 
     Raises:
-        CompileError: the compiler rejected it; the message is its first line.
+        CompileError: the compiler rejected the source; the message is its first line.
     """
     return compile_file(SOURCES, name, macros, architecture)
 
@@ -147,7 +147,7 @@ def nvrtc_version() -> tuple[int, int]:
     """NVRTC's version, as (13, 0).
 
     Raises:
-        CompileError: its library is missing.
+        CompileError: NVRTC's library is missing.
     """
     try:
         status, major, minor = nvrtc.nvrtcVersion()
@@ -233,7 +233,7 @@ def fetched(program: Any, what: str) -> bytes:
     """``CUBIN``, ``PTX`` or ``ProgramLog`` of an NVRTC program.
 
     Raises:
-        CompileError: NVRTC does not have it.
+        CompileError: NVRTC does not have `what`.
     """
     status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
     _nvrtc(status, f"querying the size of the {what}")

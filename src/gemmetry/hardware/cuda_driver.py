@@ -90,7 +90,7 @@ class Kernel:
     def __init__(self, cubin: Cubin, name: str) -> None:
         """
         Raises:
-            CudaError: the driver rejected it.
+            CudaError: the driver rejected the kernel.
         """
         self.name = name
         self._module = checked(driver.cuModuleLoadData(cubin.code), f"loading {name}")
@@ -142,7 +142,7 @@ class Kernel:
             check: False only for the kernel whose deliberate bug is an unchecked launch.
 
         Raises:
-            CudaError: the driver rejected it.
+            CudaError: the driver rejected the launch.
         """
         grid = Grid(blocks=(blocks, 1, 1), threads=(threads, 1, 1), dynamic_bytes=dynamic_bytes)
         try:
@@ -188,7 +188,7 @@ class PreparedLaunch:
         """Launch on `stream` (a CUstream's address).
 
         Raises:
-            CudaError: the driver rejected it.
+            CudaError: the driver rejected the launch.
         """
         self._config.stream = stream
         code = self._call(self._config_address, self._function, self._table_address, None)

@@ -256,7 +256,7 @@ class History:
         """The series that `pattern` stands for.
 
         Raises:
-            EmptySelectionError: there is none.
+            EmptySelectionError: no series matches.
         """
         found = [
             (device, series)

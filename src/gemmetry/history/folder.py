@@ -180,7 +180,7 @@ def append(folder: Path, entries: Sequence[HistoryRun | Annotation]) -> None:
     writing to it is waited for.
 
     Raises:
-        RequestError: it was still writing after :data:`PATIENCE_S`.
+        RequestError: another process was still writing after :data:`PATIENCE_S`.
         StorageError: it cannot be written.
     """
     with writing(folder) as store:
@@ -319,7 +319,7 @@ def runs_of(
         time: ISO 8601; "": when the experiment was created. Without a zone, UTC.
 
     Raises:
-        RequestError: it has no records, or the time cannot be read.
+        RequestError: the experiment has no records, or the time cannot be read.
     """
     classes: dict[str, dict[tuple[str, ...], HistoryPoint]] = {}
     # What failed belongs to the series of what was measured.

@@ -232,7 +232,7 @@ def write_site(check: History, folder: Path, title: str) -> None:
     """Write the site to `folder`: ``index.html``, and the files of ``points/``.
 
     Raises:
-        RequestError: the folder is a file. StorageError: it cannot be written.
+        RequestError: the folder is a file. StorageError: the site cannot be written.
     """
     for first in range(0, len(series := check.chosen()), _A_FILE):
         points = [_points(*one) for one in series[first : first + _A_FILE]]

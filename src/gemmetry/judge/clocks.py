@@ -87,7 +87,7 @@ class HostClock:
         """The replay of what `call` submits.
 
         Raises:
-            LaunchError: it cannot be captured; the message states why.
+            LaunchError: `call` cannot be captured; the message states why.
         """
         return call
 

@@ -170,7 +170,7 @@ class Contest:
         Warns with :class:`UndecidedWarning` where the interval reaches beyond that.
 
         Raises:
-            AssertionError: it is slower, or its result was found wrong.
+            AssertionError: `name` is slower, or its result was found wrong.
             RequestError: there is no function with that name.
         """
         found = self.pair(name, than)
@@ -370,7 +370,7 @@ def _tried(name: str, function: Function, arguments: Sequence[Any]) -> object:
     """The function's result, from its first call.
 
     Raises:
-        LaunchError: it raises.
+        LaunchError: the function raises.
     """
     try:
         return function(*arguments)
@@ -632,7 +632,7 @@ def read_times(path: Path) -> dict[str, list[list[float]]]:
     """The times in a file.
 
     Raises:
-        RequestError: it cannot be read, or is of another kind.
+        RequestError: the file cannot be read, or is of another kind.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

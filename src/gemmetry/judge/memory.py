@@ -83,7 +83,7 @@ class Arena(HostDevice):
         addresses change.
 
         Raises:
-            OutOfMemoryError: there is none.
+            OutOfMemoryError: no gap is large enough.
         """
         size = _rounded(size_bytes)
         with self._lock:
@@ -168,7 +168,7 @@ class DeviceArena(Arena):
     """Memory of a GPU that the child maps too, and host memory of the same layout.
 
     Raises:
-        RuntimeError: the driver refuses it. ImportError: there is no cuda-bindings.
+        RuntimeError: the driver refuses the memory. ImportError: there is no cuda-bindings.
     """
 
     alignment_bytes = 16

@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the file to compare with before any test runs.
 
     Raises:
-        UsageError: it cannot be read, or tests run in several processes.
+        UsageError: the file cannot be read, or tests run in several processes.
     """
     session = config.stash[_SESSION] = _Session(config)
     if (session.target or session.before) and config.getoption("numprocesses", None):

@@ -225,7 +225,7 @@ def _module(path: Path, text: str, needed: Sequence[str]) -> Any:
     """The module of a task's file, which has the names `needed`.
 
     Raises:
-        RequestError: it does not import, or lacks a name.
+        RequestError: the file does not import, or lacks a name.
     """
     module = type(sys)(f"task_{abs(hash(text))}")
     module.__file__ = str(path)

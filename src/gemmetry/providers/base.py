@@ -147,7 +147,7 @@ class GpuProvider(BaseProvider):
         """Facts from compiling one dispatch; None where nothing has to be compiled.
 
         Raises:
-            DispatchError: it cannot be compiled.
+            DispatchError: the dispatch cannot be compiled.
         """
 
     def compiles_ahead(self, target: Target) -> bool:

@@ -221,7 +221,7 @@ def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
     """The suffix of `path` in lower case.
 
     Raises:
-        RequestError: it is none of `suffixes`.
+        RequestError: the suffix is none of `suffixes`.
     """
     suffix = path.suffix.lower()
     if suffix not in suffixes:

@@ -92,7 +92,7 @@ def compile_item(item: Mutant, architecture: str) -> Cubin:
     """The machine code of `item`; needs no GPU.
 
     Raises:
-        CompileError: NVRTC rejected it.
+        CompileError: NVRTC rejected the source.
     """
     recipe: CudaRecipe = item.recipe
     if recipe.source == HOPPER_SOURCE:

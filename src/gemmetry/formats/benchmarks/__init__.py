@@ -91,7 +91,7 @@ class StatedOperation:
         """The operation that all rows of a file compute.
 
         Raises:
-            RowError: none is stated, or only its formats are.
+            RowError: no operation is stated, or only its formats.
         """
         try:
             return parse_operation(self.text)
@@ -155,7 +155,7 @@ def _stored(operation: Operation) -> Operation:
     """`operation`, whose counts a record can store.
 
     Raises:
-        RowError: they are too large.
+        RowError: a count is too large.
     """
     if max(operation.flops, operation.bytes) > _LARGEST:
         raise RowError(f"the shape of {operation} is impossibly large")

@@ -224,7 +224,7 @@ def check_decimal_point(text: str, unit: str) -> None:
         unit: that of the cell; without a unit it may be a list, such as that of TPCs.
 
     Raises:
-        RequestError: it is such a number.
+        RequestError: `text` is such a number.
     """
     if unit and _DECIMAL_COMMA.fullmatch(text.strip()):
         raise RequestError(

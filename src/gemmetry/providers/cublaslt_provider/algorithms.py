@@ -170,7 +170,7 @@ def proposed(matmul: Matmul, operation: Operation, count: int) -> list[Result]:
     """The heuristic's proposals, at most `count`.
 
     Raises:
-        UnsupportedError: it has none.
+        UnsupportedError: the heuristic has none.
     """
     if found := matmul.proposals(count):
         return found
@@ -198,7 +198,7 @@ def result_of(
     """The algorithm, ready to launch.
 
     Raises:
-        UnsupportedError: it does not compute the operation, or not in its accumulator.
+        UnsupportedError: the algorithm does not compute the operation, or not in its accumulator.
     """
     if algorithm.reduction & ~problem.reductions:
         raise UnsupportedError(
@@ -240,7 +240,7 @@ def search(matmul: Matmul, problem: GemmProblem, operation: Operation) -> Iterat
     all of them; :data:`MOST_CHECKED` combinations are tried at most.
 
     Raises:
-        UnsupportedError: there is none.
+        UnsupportedError: no algorithm is accepted.
     """
     results = proposed(matmul, operation, MOST_PROPOSALS)
     seen = dict.fromkeys(algorithm_of(matmul, one) for one in results)

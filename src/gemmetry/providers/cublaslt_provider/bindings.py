@@ -336,7 +336,7 @@ class Matmul:
         """An algorithm with the library's own values.
 
         Raises:
-            UnsupportedError: it is not for these formats.
+            UnsupportedError: the algorithm is not for these formats.
         """
         found = Result()
         with errors(f"preparing the algorithm {algorithm_id}"):
@@ -363,7 +363,7 @@ class Matmul:
         """Set one value of ``cublasLtMatmulAlgoConfigAttributes_t``.
 
         Raises:
-            UnsupportedError: the algorithm does not have it.
+            UnsupportedError: the algorithm lacks `attribute`.
         """
         with errors(f"setting {attribute} to {value}"):
             self._set("matmul_algo_config", result.address, attribute, value)

@@ -304,7 +304,7 @@ def store_artefact(stem: Path, artefact: Artefact) -> None:
     """Write the record that marks a dispatch as compiled.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the record cannot be written.
     """
     fields = asdict(artefact)
     fields |= fields.pop("facts")
@@ -349,7 +349,7 @@ def store_logs(logs: Mapping[Path, str]) -> None:
         logs: the dispatch's :func:`artefact_stem` -> the text; many dispatches share a text.
 
     Raises:
-        StorageError: they cannot be written.
+        StorageError: a log cannot be written.
     """
     first: dict[str, Path] = {}
     for stem, text in logs.items():

@@ -302,7 +302,7 @@ def open_device(target: Target, threads: int = 0) -> IreeDevice:
     """The device of `target`, opened once; the CPU's has red zones.
 
     Raises:
-        DeviceLostError: it cannot be opened.
+        DeviceLostError: the device cannot be opened.
     """
     if target.kind is TargetKind.CPU:
         return IreeHostDevice(threads)
@@ -380,7 +380,7 @@ class IreeExecutable:
         """Submit one launch; on the CPU it is complete when this returns.
 
         Raises:
-            LaunchError: the runtime rejected it, or the executable is closed.
+            LaunchError: the runtime rejected the launch, or the executable is closed.
             OutOfMemoryError: not enough memory for the function's own allocations.
         """
         module = self._module

@@ -72,7 +72,7 @@ def compile_kernel(
     compiled ahead load immediately in another process.
 
     Raises:
-        CompileError: Triton or ptxas rejected it.
+        CompileError: Triton or ptxas rejected the kernel.
         StorageError: the files cannot be written.
     """
     function = KERNELS[plan.kernel]

@@ -288,7 +288,7 @@ def number_of(expression: Expression, names: Mapping[str, int], kind: str) -> in
     """The value of an argument of the type `kind`: ``int`` or ``int64``.
 
     Raises:
-        ValueError: it has none, or it does not fit.
+        ValueError: the expression has no value, or one that does not fit.
     """
     value = expression.value(names)
     if abs(value) > _LARGEST[kind]:
@@ -390,7 +390,7 @@ def kernels_of(path: Path) -> list[str]:
     machine code in a folder.
 
     Raises:
-        RequestError: there is none, or a manifest is missing or has a mistake.
+        RequestError: no kernel is listed, or a manifest is missing or has a mistake.
     """
     files = sorted(path.glob(f"*{MACHINE_CODE}")) if path.is_dir() else [path]
     if not files:

@@ -82,8 +82,8 @@ class UserExecutable:
         """Call the function.
 
         Raises:
-            LaunchError: it raised, or returned something that is not C.
-            OutOfMemoryError: it ran out of memory.
+            LaunchError: the function raised, or returned something that is not C.
+            OutOfMemoryError: the function ran out of memory.
         """
         views = [_logical(array, spec) for array, spec in zip(inputs, self._inputs, strict=True)]
         extra = {spec.role: v for spec, v in zip(self._inputs[2:], views[2:], strict=True)}
