@@ -82,7 +82,7 @@ def _student_below(value: float, degrees: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NoiseTail:
-    """How often the scores of unchanged runs are extreme: normally, or as observed."""
+    """Frequency of extreme scores of unchanged runs: normally, or as observed."""
 
     threshold: float = math.inf
     """The score that a share of :data:`_TAIL` exceeds; infinite: normal noise is assumed."""

@@ -732,7 +732,7 @@ def needed_bytes(config: WorkloadConfig, parameters: int, ranks: int) -> int:
 
 
 def check_memory(config: WorkloadConfig, ranks: Ranks) -> None:
-    """Compare the lower bound with what is free.
+    """Compare the lower bound with the free memory.
 
     Raises:
         RequestError: the workload cannot fit.

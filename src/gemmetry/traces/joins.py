@@ -300,7 +300,7 @@ def within(intervals: Intervals, start: int, end: int) -> Intervals:
 
 
 def covered(start: Int64, duration: Int64, by: Intervals) -> Int64:
-    """How many ns of each event [start, start + duration) lie in the set `by`."""
+    """Time in ns of each event [start, start + duration) that lies in the set `by`."""
     if len(by) == 0:
         return np.zeros(len(start), np.int64)
     return _before(start + duration, by) - _before(start, by)

@@ -423,7 +423,7 @@ _SAMPLED_AT = {
     ),
     ("long_scoreboard", "LDL"): ("local_memory", "local memory: the samples are at users of LDL"),
 }  # fmt: skip
-"""Reason and opcode -> what is really waited for, as samples of a product on an H200 show."""
+"""Reason and opcode -> the real cause of waiting, as samples of a product on an H200 show."""
 
 
 @rule(
