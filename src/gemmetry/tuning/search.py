@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -54,8 +54,8 @@ class SearchSpace:
         return list(dict.fromkeys([*self.seeds, *ranked]))
 
 
-MOST_PROPOSED = 3
-"""Configurations that stand for the proposals of a provider without any."""
+_MODELLED = 3
+"""Number of configurations that the model proposes for a provider without proposals."""
 
 
 def proposed(provider: Provider, operation: Operation, target: Target) -> list[Configuration]:
@@ -66,20 +66,14 @@ def proposed(provider: Provider, operation: Operation, target: Target) -> list[C
     if isinstance(provider, ProposingProvider):
         return list(provider.proposals(operation, target))
     space = space_of(provider, operation, target)
-    return [space.configurations[number] for number in space.order[:MOST_PROPOSED]]
+    return [space.configurations[number] for number in space.order[:_MODELLED]]
 
 
 def space_of(provider: Provider, operation: Operation, target: Target) -> SearchSpace:
-    """The space of `operation`, empty where the provider does not support it; what the provider
-    proposes are its seeds."""
-    if provider.supports(operation, target) is not None:
-        return make_space(operation, (), target)
-    space = make_space(operation, provider.search_space(operation, target), target)
-    if not isinstance(provider, ProposingProvider):
-        return space
-    places, proposed = positions(space), provider.proposals(operation, target)
-    seeds = (places[one.name] for one in proposed if one.name in places)
-    return replace(space, seeds=tuple(seeds))
+    """The space of `operation`, empty where the provider does not support it."""
+    is_supported = provider.supports(operation, target) is None
+    found = provider.search_space(operation, target) if is_supported else ()
+    return make_space(operation, found, target)
 
 
 def make_space(
