@@ -18,9 +18,10 @@ from gemmetry.tuning.dispatcher.building import (
     candidate_name,
     wanted_proofs,
 )
+from gemmetry.tuning.dispatcher.choosing import Trial
 from gemmetry.tuning.dispatcher.table import CUBLAS, problem_of, why_refused
 
-from .conftest import SIGNATURE, TILE, entry, providers
+from .conftest import SIGNATURE, TILE, providers
 
 ENVIRONMENT = Environment(packages={"torch": "2.13.0", "numpy": "2.4.6"}, driver="580.1")
 
@@ -264,7 +265,8 @@ class Engine:
         return [nullcontext(SimpleNamespace(result_set=lambda: experiment(*self.proofs)))]
 
     def tried(self, problem, longer):
-        return entry(*problem.shape, cublas=100.0, a=90.0, b=80.0) if problem.m > 1 else None
+        turns = {CUBLAS: [100.0] * 30, A: [90.0] * 30, B: [80.0] * 30}
+        return Trial(problem, turns) if problem.m > 1 else None
 
 
 @pytest.mark.parametrize(

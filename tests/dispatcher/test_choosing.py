@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gemmetry.tuning.dispatcher.choosing import ChoiceStep, Chooser, stands_for
+from gemmetry.tuning.dispatcher.choosing import ChoiceStep, Chooser, Trial, stands_for
 from gemmetry.tuning.dispatcher.table import CUBLAS, MatmulProblem
 
 from .conftest import SIGNATURE, certificate, entry, table_of
@@ -130,3 +130,52 @@ def test_a_candidate_needs_measured_shapes_of_its_own():
 def test_without_measurements_nearby_nothing_is_predicted(count, wanted):
     entries = shapes(lambda m: 100.0, lambda m: 50.0)[:count]
     assert predictor(entries).predictions(wanted) == {}
+
+
+def timed(count, noise=0.0, **means):
+    """A trial of so many turns, whose clock changes from turn to turn by tens of percent."""
+    chance = random.Random(1)
+    clocks = [chance.uniform(0.7, 1.3) for _ in range(count)]
+    return Trial(problem(16), {
+        CUBLAS if name == "cublas" else f"blocked:{name}":
+        [mean * clock * math.exp(chance.gauss(0, noise)) for clock in clocks]
+        for name, mean in means.items()
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trial", "guess", "verdict", "choice"),
+    [
+        pytest.param(timed(30, 0.01, cublas=100.0, a=80.0), "a", "faster", "a", id="faster"),
+        pytest.param(timed(30, 0.3, cublas=100.0, a=97.0), "a", "undecided", None, id="noise"),
+        pytest.param(timed(4, cublas=100.0, a=80.0), "a", "undecided", None, id="few turns"),
+        pytest.param(timed(30, 1e-4, cublas=100.0, a=99.5), None, "no difference shown", None,
+                     id="tie"),
+        pytest.param(timed(30, 0.01, cublas=100.0, a=120.0), None, "slower", None, id="slower"),
+        pytest.param(timed(30, 0.01, cublas=100.0, a=90.0, bad=50.0), "bad", "faster", "a",
+                     id="not permitted"),
+        pytest.param(Trial(problem(16), {}), None, "", None, id="no candidate"),
+    ],
+)  # fmt: skip
+def test_a_table_chooses_what_turns_show_and_a_call_what_they_suggest(
+    trial, guess, verdict, choice
+):
+    def candidate(name):
+        return f"blocked:{name}" if name else CUBLAS
+
+    shown = trial.shown(lambda _, name: name != "blocked:bad")
+    assert (shown.verdict, shown.choice) == (verdict, candidate(choice))
+    assert (shown.ratio is None) == (verdict == "")
+    assert trial.guessed().choice == candidate(guess)
+    assert trial.guessed().times_ns == shown.times_ns == trial.times_ns
+
+
+def test_more_candidates_need_more_turns():
+    def is_faster(turns, **others):
+        trial = timed(turns, 1e-3, cublas=1.0, a=0.9, **others)
+        return trial.shown(lambda *_: True).choice != CUBLAS
+
+    fewest = next(turns for turns in range(1, 50) if is_faster(turns))
+    others = {f"c{i}": 2.0 for i in range(20)}
+    assert not is_faster(fewest, **others)
+    assert is_faster(2 * fewest, **others)

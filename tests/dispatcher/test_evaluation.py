@@ -4,6 +4,7 @@ import pytest
 
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.record import BuildFacts
+from gemmetry.tuning.dispatcher.choosing import Trial
 from gemmetry.tuning.dispatcher.evaluation import (
     Policy,
     evaluate,
@@ -92,8 +93,8 @@ class Fakes:
         self.asked, self.count = [], 0
 
     def tried(self, problem):
-        tried = entry(*problem.shape, cublas=100.0, a=90.0, c=70.0)
-        return tried if problem.m > 8 else None
+        turns = {CUBLAS: [100.0], "blocked:a": [90.0], "blocked:c": [70.0]}
+        return Trial(problem, turns) if problem.m > 8 else None
 
     def times_ns(self, problem, names):
         self.asked.append(set(names))

@@ -52,7 +52,7 @@ from gemmetry.engine.experiment import Experiment
 from gemmetry.providers.base import traits_of
 from gemmetry.providers.registry import load_provider
 from gemmetry.statistics.comparison import Comparison, Difference
-from gemmetry.tuning.dispatcher.choosing import Chooser, tuned_shape
+from gemmetry.tuning.dispatcher.choosing import Chooser, Trial
 from gemmetry.tuning.dispatcher.table import (
     ANY_CLASS,
     CUBLAS,
@@ -533,7 +533,7 @@ def tune_table(
 
     began = time.monotonic()
     runner = PlanRunner(listener, command=command, fresh=fresh)
-    entries: list[TunedShape] = []
+    trials: list[Trial] = []
     begun: set[NamedDispatch] = set()
 
     def is_late(share: float) -> bool:
@@ -551,7 +551,7 @@ def tune_table(
                 device=prepared.target.product or prepared.target.name,
                 versions=versions_here(),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
-                entries=tuple(sorted(entries, key=lambda one: (one.signature, one.shape))),
+                entries=tuple(one.guessed() for one in trials),
             )
             wanted = wanted_proofs(table, sets, load_provider, prepared.proposed)
         return replace(found, table=table), [one for one in wanted if one not in begun]
@@ -566,18 +566,19 @@ def tune_table(
             begun.update(wanted)
 
     prove(_PROVED)
-    trials, left_out = TrialsOnDevice(known()[0].table), 0
+    device, left_out = TrialsOnDevice(known()[0].table), 0
     for done, operation in enumerate(prepared.operations):
-        if entries and is_late(_TRIED):
+        if trials and is_late(_TRIED):
             break
         total = len(prepared.operations)
         listener(StageProgress(Stage.MEASURE, done, total, str(operation)))
-        entry = trials.tried(problem_of(operation), LONGER)
-        if entry is None:
+        trial = device.tried(problem_of(operation), LONGER)
+        if trial is None:
             left_out += 1
         else:
-            entries.append(entry)
-    if not entries:
+            trials.append(trial)
+    trials.sort(key=lambda one: one.problem)
+    if not trials:
         raise RequestError(
             f"gemmetry.matmul leaves {prepared.operations[0]} to torch, and all other shapes given",
             hint="It chooses kernels for products in bf16 and f16.",
@@ -587,13 +588,11 @@ def tune_table(
     notes = list(built.notes)
     if left_out:
         notes.append(f"{counted(left_out, 'shape')} left out: gemmetry.matmul leaves them to torch")
-    missing = len(prepared.operations) - len(entries) - left_out
+    missing = len(prepared.operations) - len(trials) - left_out
     if missing:
         notes.append(f"{counted(missing, 'shape')} not measured: give more --minutes")
     chooser = Chooser(built.table)
-    settled = [
-        tuned_shape(one.problem, one.times_ns, chooser.is_eligible) for one in built.table.entries
-    ]
+    settled = [one.shown(chooser.is_eligible) for one in trials]
     notes += _unproved(settled, chooser.is_eligible)
     return BuiltTable(replace(built.table, entries=tuple(settled)), tuple(notes))
 

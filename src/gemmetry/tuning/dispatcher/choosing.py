@@ -12,13 +12,14 @@ ranking by all tuned shapes, cuBLAS. Pure: nothing is built or run.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from gemmetry.domain.tables import grouped
 from gemmetry.providers.base import traits_of
-from gemmetry.statistics.comparison import Difference
+from gemmetry.statistics.comparison import Difference, compare_rounds
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -208,24 +209,56 @@ class Chooser:
         yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
 
 
-def tuned_shape(
-    problem: MatmulProblem, times_ns: Mapping[str, float], permits: Permits
-) -> TunedShape:
-    """The entry of a problem that was measured in turns: the fastest candidate that may be chosen,
-    unless it ties with cuBLAS."""
-    others = {one: ns for one, ns in times_ns.items() if one != CUBLAS and permits(problem, one)}
-    fastest = min(others, key=others.__getitem__, default=CUBLAS)
-    ratio = others[fastest] / times_ns[CUBLAS] if others else None
-    is_faster = ratio is not None and ratio < 1 - _TIE
-    verdict = Difference.FASTER if is_faster else Difference.NONE_SHOWN
-    return TunedShape(
-        signature=problem.signature,
-        shape=problem.shape,
-        choice=fastest if is_faster else CUBLAS,
-        verdict=str(verdict) if others else "",
-        ratio=ratio,
-        times_ns=times_ns,
-    )
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Times at a problem of cuBLAS and of candidates that took turns with it."""
+
+    problem: MatmulProblem
+    turns: Mapping[str, Sequence[float]]
+    """Candidate -> its time in each turn, in ns; empty: there was no candidate."""
+
+    @property
+    def times_ns(self) -> dict[str, float]:
+        """The mean of the middle half of each candidate's turns."""
+        return {name: _middle_mean(turns) for name, turns in self.turns.items()}
+
+    def guessed(self) -> TunedShape:
+        """The entry whose choice is the fastest candidate, unless it ties with cuBLAS: the best
+        guess, whether or not the turns show a difference."""
+        times = self.times_ns
+        fastest = min(times, key=times.__getitem__, default=CUBLAS)
+        is_tie = fastest == CUBLAS or times[fastest] >= (1 - _TIE) * times[CUBLAS]
+        return self._entry(CUBLAS if is_tie else fastest, "", None)
+
+    def shown(self, permits: Permits) -> TunedShape:
+        """The entry whose choice is the fastest candidate that may be chosen, if the turns show
+        that it is faster than cuBLAS; each candidate counts as one of the comparisons."""
+        times = self.times_ns
+        others = [one for one in times if one != CUBLAS and permits(self.problem, one)]
+        if not others:
+            return self._entry(CUBLAS, "", None)
+        fastest = min(others, key=times.__getitem__)
+        library, other = (dict(enumerate([ns] for ns in self.turns[one]))
+                          for one in (CUBLAS, fastest))  # fmt: skip
+        found = compare_rounds(library, other, relevant=_TIE, family=len(others))
+        is_faster = found.verdict is Difference.FASTER
+        return self._entry(fastest if is_faster else CUBLAS, str(found.verdict), found.ratio)
+
+    def _entry(self, choice: str, verdict: str, ratio: float | None) -> TunedShape:
+        return TunedShape(
+            signature=self.problem.signature,
+            shape=self.problem.shape,
+            choice=choice,
+            verdict=verdict,
+            ratio=ratio,
+            times_ns=self.times_ns,
+        )
+
+
+def _middle_mean(values: Sequence[float]) -> float:
+    """The mean of the middle half."""
+    quarter = len(values) // 4
+    return statistics.fmean(sorted(values)[quarter : len(values) - quarter])
 
 
 def is_library(candidate: str) -> bool:

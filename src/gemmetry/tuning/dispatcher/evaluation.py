@@ -25,7 +25,7 @@ from gemmetry.domain.units import format_ns, format_percent
 from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import quantile
 from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_timed, median_ns
-from gemmetry.tuning.dispatcher.choosing import Chooser, is_library
+from gemmetry.tuning.dispatcher.choosing import Chooser, Trial, is_library
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
@@ -140,7 +140,7 @@ class Evaluation:
 class Trials(Protocol):
     """Measures candidates at a problem on the table's device."""
 
-    def tried(self, problem: MatmulProblem) -> TunedShape | None:
+    def tried(self, problem: MatmulProblem) -> Trial | None:
         """What a first call measures; None where kernels do not compute it."""
 
     def times_ns(self, problem: MatmulProblem, names: Iterable[str]) -> Mapping[str, float]:
@@ -232,16 +232,16 @@ def _measured_anew(shape: _Judged, trials: Trials) -> _Judged:
     """The shape after a trial, with times that were measured in turns; as it was where kernels do
     not compute it."""
     began = time.monotonic()
-    entry = trials.tried(shape.problem)
+    trial = trials.tried(shape.problem)
     trial_s = time.monotonic() - began
-    if entry is None:
+    if trial is None:
         return shape
-    names = {*shape.times, *entry.times_ns}
+    names = {*shape.times, *trial.turns}
     repeats = [trials.times_ns(shape.problem, names) for _ in range(_REPEATS)]
     times = {name: [one[name] for one in repeats if name in one] for name in repeats[0]}
     differences = (max(ns) / min(ns) - 1 for ns in times.values())
     means = {name: math.fsum(ns) / len(ns) for name, ns in times.items()}
-    return _Judged(shape.problem, means, entry, trial_s, tuple(differences))
+    return _Judged(shape.problem, means, trial.guessed(), trial_s, tuple(differences))
 
 
 def summary(name: str, picks: Sequence[_Pick]) -> Regret:

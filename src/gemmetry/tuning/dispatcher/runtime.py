@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import statistics
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,12 +48,12 @@ from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, gpu_target
 from gemmetry.measurement.launches import back_to_back
 from gemmetry.providers.base import baseline_names, builtin_names
 from gemmetry.providers.registry import load_provider
-from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser, tuned_shape
+from gemmetry.statistics.intervals import median
+from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser, Trial
 from gemmetry.tuning.dispatcher.table import (
     CUBLAS,
     DispatchTable,
     MatmulProblem,
-    TunedShape,
     candidate_of,
     dispatch_of,
     operation_of,
@@ -367,7 +366,7 @@ class Dispatcher:
             return compute, Choice(CUBLAS, ChoiceStep.CUBLAS, why)
         with self._lock:
             if self._has_trials and not self.chooser.measured(problem) and self._can_try(call):
-                self.chooser.learn(self.tried(self.chooser, problem, call))
+                self.chooser.learn(self.tried(self.chooser, problem, call).guessed())
             for choice in self.chooser.choices(problem):
                 if choice.candidate == CUBLAS:
                     return compute, choice
@@ -399,21 +398,20 @@ class Dispatcher:
 
     def tried(
         self, chooser: Chooser, problem: MatmulProblem, call: Arguments, longer: int = 1
-    ) -> TunedShape:
-        """The times of the contenders for a problem, measured on the tensors of `call`."""
+    ) -> Trial:
+        """The contenders for a problem, timed on the tensors of `call`."""
         names = chooser.contenders(problem, self._proposals(chooser, problem))
-        times: Mapping[str, float] = {}
         try:
             if names:
-                times = self.times_ns(problem, names, call._replace(out=None), longer)
+                return self.timed(problem, names, call._replace(out=None), longer)
         except (DispatchError, *TORCH_ERRORS) as error:
             _warn(f"candidates for {problem.name} cannot be tried: {error}")
-        return tuned_shape(problem, times, lambda *_: True)
+        return Trial(problem, {})
 
-    def times_ns(
+    def timed(
         self, problem: MatmulProblem, names: Iterable[str], call: Arguments, longer: int = 1
-    ) -> dict[str, float]:
-        """The times of cuBLAS and candidates at a problem (:func:`trial_ns`), without those that
+    ) -> Trial:
+        """cuBLAS and candidates at a problem, timed in turns (:func:`turns_ns`), without those that
         cannot be built. A candidate whose results differ from torch's, for `call` or with other
         contents, is not used any more.
 
@@ -436,7 +434,7 @@ class Dispatcher:
             else:
                 self._fresh[problem.signature, candidate] = False
                 _warn(f"{candidate} differs from torch at {problem.name} and is not used")
-        return trial_ns(functions, call, self.target, longer)
+        return Trial(problem, turns_ns(functions, call, self.target, longer))
 
     def _proposals(self, chooser: Chooser, problem: MatmulProblem) -> Iterator[str]:
         """What libraries and the providers of the table's candidates propose for a problem."""
@@ -522,13 +520,13 @@ _MARGIN = 128
 """Elements around a result in which nothing may be written."""
 
 
-def trial_ns(
+def turns_ns(
     functions: Mapping[str, Function], call: Arguments, target: Target, longer: int = 1
-) -> dict[str, float]:
-    """The time of each function in ns: the mean of the middle half of its launches.
+) -> dict[str, list[float]]:
+    """The time of each function in each turn, in ns.
 
     Functions take turns in a random order, on several copies of a and b where caches would hold
-    one. On a GPU a small kernel runs ahead of each launch, and its own time is subtracted: the
+    one. On a GPU a small kernel runs ahead of each launch, and its own median is subtracted: the
     measurement's launches are apart, too.
 
     Args:
@@ -559,15 +557,8 @@ def trial_ns(
     own: dict[str, list[float]] = {}
     for name, ns in zip(order, times, strict=True):
         own.setdefault(name, []).append(ns)
-    means = {name: _middle_mean(found) for name, found in own.items()}
-    around = means.pop("", 0.0)
-    return {name: max(mean - around, 1.0) for name, mean in means.items()}
-
-
-def _middle_mean(values: list[float]) -> float:
-    """The mean of the middle half."""
-    quarter = len(values) // 4
-    return statistics.fmean(sorted(values)[quarter : len(values) - quarter])
+    around = median(own.pop("", [0.0]))
+    return {name: [max(ns - around, 1.0) for ns in found] for name, found in own.items()}
 
 
 def whole_numbers(call: Arguments) -> Arguments:
@@ -815,7 +806,7 @@ class TrialsOnDevice:
             )
         self._table, self._target = table, found
 
-    def tried(self, problem: MatmulProblem, longer: int = 1) -> TunedShape | None:
+    def tried(self, problem: MatmulProblem, longer: int = 1) -> Trial | None:
         """What a first call with a problem measures; None where kernels do not compute it."""
         call, dispatcher = self._call(problem), self._dispatcher()
         if call is None or dispatcher.chooser is None:
@@ -827,7 +818,8 @@ class TrialsOnDevice:
         cannot be built or are wrong."""
         with open_device(self._target).errors("judging candidates"):
             call = self._call(problem)
-            return self._dispatcher().times_ns(problem, names, call, LONGER) if call else {}
+            dispatcher = self._dispatcher()
+            return dispatcher.timed(problem, names, call, LONGER).times_ns if call else {}
 
     def _dispatcher(self) -> Dispatcher:
         """One that knows nothing of earlier problems."""
