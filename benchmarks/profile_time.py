@@ -137,7 +137,8 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     from gemmetry.engine import bench
     from gemmetry.engine import bench as companion_builder
     from gemmetry.engine import bench as inputs_and_references
-    from gemmetry.measurement import sampler
+    from gemmetry.hardware import monitors
+    from gemmetry.measurement import launches, renewal, sampler
     from gemmetry.numerics import inputs, references
     from gemmetry.verification import after_timing, comparison, context, freivalds, protocol
     from gemmetry.verification.checks import memory
@@ -148,7 +149,12 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     clock.methods(bench.Bench, steps)
     clock.methods(inputs_and_references.InputsAndReferences, ["inputs", "reference"])
     clock.methods(companion_builder.CompanionBuilder, ["_build"], "companion ")
-    clock.methods(sampler.Sampler, ["prepare", "recheck"], "sampler ")
+    parts = ["prepare", "recheck", "_before_round", "_time", "_look_if_owed"]
+    clock.methods(sampler.Sampler, [*parts, "_try_new_inputs_again"], "sampler ")
+    clock.methods(renewal.Renewal, ["prepare", "undo"], "renewal ")
+    clock.methods(launches.NewInputs, ["try_on", "_launch_ns", "_changed_again"], "new inputs ")
+    clock.functions(launches.check_stream, launches.measure_overhead, launches.make_sets)
+    clock.methods(monitors.ReadingObserver, ["start", "sample", "stop"], "telemetry ")
     clock.functions(
         inputs.make_inputs, inputs.zero_share, references.compute_reference,
         references.exact_product, comparison.compare, comparison.compare_exactly,
@@ -189,7 +195,7 @@ def _time_parent(clock: Clock) -> None:
             **more["environment"], "GEMMETRY_PROFILE_TIME_WORKER": f"{lane} {counts[lane]}",
         }  # fmt: skip
         ours = [sys.executable, str(Path(__file__).resolve()), "--worker", command[-1]]
-        return start(ours, **more)
+        return start(ours, **more | {"forks": None})
 
     vars(local)["start_guarded"] = start_timed
 

@@ -17,10 +17,8 @@ worker under the fixture ``fresh_workers``.
 
 from __future__ import annotations
 
-import array
 import atexit
 import ctypes
-import gc
 import importlib
 import json
 import os
@@ -30,16 +28,17 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-COMMAND = [sys.executable, "-m", "gemmetry.engine.worker"]
+from gemmetry.engine.process import WORKER, ForkServer
+from gemmetry.engine.worker import end_with, fork_all
+
+COMMAND = [sys.executable, *WORKER]
 """What a guardian starts, see ``gemmetry.engine.guardian``."""
 
 BEFORE_COMMAND = 3
@@ -61,94 +60,10 @@ READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_D
 """Variables that are read when they are needed, so that servers need not differ by them."""
 
 MOST_SERVERS = 6
-_OWN_DESCRIPTORS = 200
-"""Descriptors of the server's own are kept from here on, so that a worker may have any below."""
-
-_REQUEST_BYTES = 1 << 20
 _real_popen = subprocess.Popen
 
 
 # In the tests' process.
-
-
-class ForkedWorker:
-    """A forked worker, with what the engine uses of :class:`subprocess.Popen`."""
-
-    def __init__(self, pid: int, status: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-        self._status = status
-        self._lock = threading.Lock()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, negative for a signal."""
-        with self._lock:
-            if self.returncode is None:
-                ready, _, _ = select.select([self._status], [], [], timeout)
-                if not ready:
-                    raise subprocess.TimeoutExpired(COMMAND, timeout or 0.0)
-                # Nothing is written if the server died, and its copies with it.
-                self.returncode = int(os.read(self._status, 16) or b"-9")
-                os.close(self._status)
-            return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it."""
-        self.send_signal(signal.SIGKILL)
-
-    def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
-
-
-class ForkServer:
-    """One server process."""
-
-    def __init__(self, kind: str, environment: dict[str, str]) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = _real_popen(
-            [sys.executable, __file__, str(theirs.fileno()), kind],
-            pass_fds=(theirs.fileno(),), env=environment, start_new_session=True,
-        )  # fmt: skip
-        theirs.close()
-        self._socket = ours
-        self._lock = threading.Lock()
-
-    def fork(
-        self, arguments: list[str], inherited: tuple[int, ...], files: tuple[int, int, int],
-        environment: dict[str, str], folder: str,
-    ) -> ForkedWorker:  # fmt: skip
-        """A guardian with these arguments, or a program where the first one is ``-c`` or ``-m``. It
-        has the descriptors `inherited` by their numbers, and `files` as standard input, output and
-        error."""
-        read, write = os.pipe()
-        request = json.dumps([arguments, inherited, environment, folder]).encode()
-        sent = array.array("i", [write, *files, *inherited])
-        try:
-            with self._lock:
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, sent)]
-                self._socket.sendmsg([request], rights)
-                pid = int(self._socket.recv(64))
-        finally:
-            os.close(write)
-        return ForkedWorker(pid, read)
-
-    def end(self) -> None:
-        """Let the server end, which it does when no client is left."""
-        self._socket.close()
-        self._process.wait()
 
 
 class ForkServers:
@@ -166,14 +81,12 @@ class ForkServers:
         if list(command) == PROBE:
             environment = dict(os.environ)
             files = tuple(options[name].fileno() for name in ("stdin", "stdout", "stderr"))
-            return self.server("programs", environment).fork(
-                PROBE[1:], (), files, environment, str(Path.cwd())
-            )
+            return self.server("programs", environment).fork(PROBE[1:], (), files, environment)
         if list(command[: len(JUDGED)]) == JUDGED:
             with Path(os.devnull).open() as nothing:
                 return self.server("judged", options["env"]).fork(
                     list(command[1:]), tuple(options["pass_fds"]), (nothing.fileno(),) * 3,
-                    options["env"], str(options["cwd"]),
+                    options["env"], options["cwd"],
                 )  # fmt: skip
         given = list(command[1 + len(local.GUARDIAN) :])
         if given[BEFORE_COMMAND:][: len(COMMAND)] != COMMAND:
@@ -183,7 +96,7 @@ class ForkServers:
         with Path(os.devnull).open() as nothing:
             return self.server(_kind_for(given, environment), environment).fork(
                 given, tuple(options["pass_fds"]), (nothing.fileno(), output, output),
-                environment, str(Path.cwd()),
+                environment,
             )  # fmt: skip
 
     def awaiting(self, real: Callable[..., bool]) -> Callable[[Any, float], bool]:
@@ -219,7 +132,7 @@ class ForkServers:
     def end(self) -> None:
         """End all servers."""
         while self._servers:
-            self._servers.popitem()[1].end()
+            self._servers.popitem()[1].close()
 
     def server(self, kind: str, environment: dict[str, str]) -> ForkServer:
         """The server of this kind (a key of :data:`IMPORTS`) for this environment."""
@@ -232,8 +145,8 @@ class ForkServers:
         with self._lock:
             if key not in self._servers:
                 if len(self._servers) == MOST_SERVERS:
-                    self._servers.popitem(last=False)[1].end()
-                self._servers[key] = ForkServer(kind, environment)
+                    self._servers.popitem(last=False)[1].close()
+                self._servers[key] = ForkServer(environment, [sys.executable, __file__, kind])
             self._servers.move_to_end(key)
             return self._servers[key]
 
@@ -260,7 +173,7 @@ class ForkedPipes:
         try:
             self._process = servers.server("programs", environment).fork(
                 arguments, (), (reads, writes_out, writes_err),
-                environment, str(Path.cwd()),
+                environment,
             )  # fmt: skip
         finally:
             for descriptor in (reads, writes_out, writes_err):
@@ -306,99 +219,20 @@ class ForkedPipes:
 # In the server.
 
 
-def serve(connection: socket.socket, kind: str) -> None:
+def serve(kind: str, connection: int) -> int:
     """Fork the requested processes until no client is left."""
-    import fcntl
-
     IMPORTS[kind]()
-    gc.collect()
-    gc.freeze()  # keeps these pages shared with copies that collect garbage
-    own = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
-    connection.close()
-    connection = socket.socket(fileno=own)
-    pipe = os.pipe()
-    wakes, wake = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS) for fd in pipe)
-    for descriptor in pipe:
-        os.close(descriptor)
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    running: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([connection, wakes], [], [])
-        if wakes in ready:
-            os.read(wakes, 512)
-        for pid in list(running):
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                status_pipe = running.pop(pid)
-                _try_write(status_pipe, os.waitstatus_to_exitcode(status))
-        if connection in ready:
-            request, rights, _, _ = connection.recvmsg(_REQUEST_BYTES, 4096)
-            if not request:
-                return
-            received = array.array("i")
-            for _, _, data in rights:
-                received.frombytes(data)
-            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS) for fd in received]
-            for descriptor in received:
-                os.close(descriptor)
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                connection.close()
-                _work(high, *json.loads(request))
-            running[pid] = high[0]
-            for descriptor in high[1:]:
-                os.close(descriptor)
-            connection.send(str(pid).encode())
+    fork_all(socket.socket(fileno=connection), _run)
+    return 0
 
 
-def _try_write(descriptor: int, status: int) -> None:
-    try:
-        os.write(descriptor, str(status).encode())
-    except BrokenPipeError:
-        pass  # no process waits for it any more
-    os.close(descriptor)
-
-
-def _work(
-    received: list[int], arguments: list[str], inherited: list[int],
-    environment: dict[str, str], folder: str,
-) -> None:  # fmt: skip
-    """Become the guardian or the program, in the copy; does not return."""
-    status = 1
-    try:
-        os.setsid()
-        for source, number in zip(received[1:], (0, 1, 2, *inherited), strict=True):
-            os.dup2(source, number)
-        os.closerange(_OWN_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))  # the server's, and received
-        os.environ.clear()
-        os.environ.update(environment)
-        if perturbs := environment.get("MALLOC_PERTURB_"):
-            ctypes.CDLL(None).mallopt(_M_PERTURB, int(perturbs))
-        tempfile.tempdir = None  # an imported library may have requested it
-        os.chdir(folder)
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-        os._exit(status)
-    _end_with(_status_of, arguments)
-
-
-def _end_with(run: Callable[[list[str]], int], arguments: list[str]) -> None:
-    """Ends this process as the interpreter does after `run`, with its status."""
-    status = 1
-    try:
-        status = run(arguments)
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+def _run(arguments: list[str]) -> int:
+    """Run a guardian or a program as the interpreter does. Returns its exit status."""
+    if perturbs := os.environ.get("MALLOC_PERTURB_"):
+        ctypes.CDLL(None).mallopt(_M_PERTURB, int(perturbs))
+    status = _status_of(arguments)
+    threading._shutdown()
+    return status
 
 
 def _worker_status(command: list[str]) -> int:
@@ -418,7 +252,7 @@ def _status_of(arguments: list[str]) -> int:
     if arguments[0] != "-c":
         from gemmetry.engine import guardian
 
-        status = guardian.main(arguments, lambda command: _end_with(_worker_status, command))
+        status = guardian.main(arguments, lambda command: end_with(_worker_status, command))
         return guardian.end_like(status)
     sys.argv = ["-c", *arguments[2:]]
     sys.path.insert(0, "")
@@ -492,4 +326,4 @@ IMPORTS: dict[str, Callable[[], None]] = {
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+    serve(sys.argv[1], int(sys.argv[2]))

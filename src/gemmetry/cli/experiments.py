@@ -65,6 +65,7 @@ def profile(options: Planned) -> int:
     or repeats and the same --experiment, the experiment grows. A spec file can contain everything
     that options can.
     """
+    options.begin()
     return options.run(plan_request(read_request(options.source), options.source))
 
 
@@ -202,6 +203,7 @@ VERIFY_COLUMNS = ("provider", "operation", "configuration", "outcome", "verifica
 
 def verify(options: Planned) -> int:
     """Compile and verify dispatches; nothing is timed. Exit status 1 if one is wrong."""
+    options.begin()
     source = options.source
     source.given["profiling_enabled"] = False
     prepared = plan_request(read_request(source, name="verify", columns=VERIFY_COLUMNS), source)

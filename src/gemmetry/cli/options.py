@@ -446,6 +446,13 @@ class Planned(DryRun, Restartable, Printed, Verbose):
 
     source: Source = request()
 
+    def begin(self) -> None:
+        """Have what workers import loaded while the plan is made."""
+        from gemmetry.engine.process import import_early
+
+        if not self.dry_run:
+            import_early()
+
     def run(self, prepared: Prepared) -> int:
         """Run a plan, or show it with ``--dry-run``; return the exit status."""
         from gemmetry.cli.console import print_plan, run_and_report

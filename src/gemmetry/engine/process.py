@@ -9,11 +9,14 @@ The workers of a device: for each lane a crew, whose processes share a dispatch'
 
 from __future__ import annotations
 
+import array
 import contextlib
 import getpass
+import glob
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -23,10 +26,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gemmetry.domain.dispatch import Target
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.files import remove
 from gemmetry.domain.settings import RunSettings
@@ -42,6 +46,8 @@ from gemmetry.hardware.host import (
 )
 
 GUARDIAN = ("-S", "-P", guardian.__file__)
+WORKER = ("-m", "gemmetry.engine.worker")
+"""The interpreter's arguments for a worker, which the descriptor of its socket follows."""
 
 GUARDIAN_S = 10.0
 """A guardian starts its worker in about ten milliseconds."""
@@ -66,12 +72,18 @@ def start_worker(
     Raises:
         OSError: it cannot be started.
     """
+    return _start_worker(log, temporary, environment)
+
+
+def _start_worker(
+    log: Path, temporary: Path, environment: Mapping[str, str], forks: ForkServer | None = None
+) -> tuple[protocol.Channel, LocalProcess]:
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno())]
+    command = [sys.executable, *WORKER, str(theirs.fileno())]
     try:
         process = start_guarded(
             command, channel=theirs.fileno(), temporary=str(temporary), log=log,
-            environment=environment,
+            environment=environment, forks=forks,
         )  # fmt: skip
     except BaseException:
         ours.close()
@@ -89,6 +101,7 @@ def start_guarded(
     log: Path,
     environment: Mapping[str, str],
     folder: Path | None = None,
+    forks: ForkServer | None = None,
 ) -> LocalProcess:
     """Start `command`, whose program is given by its path, with a guardian.
 
@@ -97,6 +110,7 @@ def start_guarded(
         temporary: a folder that is removed at the end; "" for none.
         log: the file to which standard output and standard error are appended.
         folder: the working folder; None for this process's.
+        forks: where the guardian is forked, and `command` in it, if it can be.
 
     Raises:
         OSError: it cannot be started.
@@ -108,15 +122,22 @@ def start_guarded(
     try:
         # Not through a link: workers' output stays where it belongs.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        arguments = [*map(str, descriptors), temporary, *command]
+        variables = {**environment, guardian.MARK: mark}
         with os.fdopen(os.open(log, flags, 0o644), "ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, *GUARDIAN, *map(str, descriptors), temporary, *command],
+            process: subprocess.Popen[bytes] | ForkedProcess | None = None
+            if forks is not None:
+                with Path(os.devnull).open() as nothing:
+                    files = nothing.fileno(), output.fileno(), output.fileno()
+                    process = forks.fork(arguments, descriptors, files, variables, folder)
+            process = process or subprocess.Popen(
+                [sys.executable, *GUARDIAN, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=descriptors,
                 start_new_session=True,
-                env={**environment, guardian.MARK: mark},
+                env=variables,
                 cwd=folder,
             )
     except BaseException:
@@ -134,7 +155,7 @@ class LocalProcess:
     processes that the system had killed for lack of memory before; `_mark` is in the environment
     of all."""
 
-    _guardian: subprocess.Popen[bytes]
+    _guardian: subprocess.Popen[bytes] | ForkedProcess
     _control: socket.socket
     _kills_before: int
     _mark: str
@@ -211,6 +232,146 @@ class LocalProcess:
         return self._report
 
 
+FORK_S = 60.0
+"""Importing torch takes seconds, and tens of them from a slow disk."""
+
+
+class ForkedProcess:
+    """A process that a :class:`ForkServer` forked, with what is used of
+    :class:`subprocess.Popen`."""
+
+    def __init__(self, pid: int, status: int) -> None:
+        """`status` is a pipe on which the server reports its exit status."""
+        self.pid = pid
+        self.returncode: int | None = None
+        self._status = status
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, negative for a signal.
+
+        Raises:
+            TimeoutExpired: it still runs after `timeout` s.
+        """
+        with self._lock:
+            if self.returncode is None:
+                ready, _, _ = select.select([self._status], [], [], timeout)
+                if not ready:
+                    raise subprocess.TimeoutExpired(WORKER, timeout or 0.0)
+                # Nothing is written if the server died before it.
+                self.returncode = int(os.read(self._status, 16) or -signal.SIGKILL)
+                os.close(self._status)
+            return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit status; None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+class ForkServer:
+    """A process that has imported what workers import (:func:`gemmetry.engine.worker.fork_all`) and
+    forks them, which takes milliseconds where importing torch and triton takes seconds of a
+    processor. Its memory is theirs until they write to it.
+
+    Only workers of a GPU are forked: those of a CPU differ in the addresses of their memory, so
+    that the processes of one dispatch show how much these matter.
+    """
+
+    def __init__(self, environment: Mapping[str, str], command: Sequence[str] = ()) -> None:
+        """Start it, without waiting for it.
+
+        Args:
+            environment: of its workers, which libraries read when they are loaded. A worker whose
+                variables differ, but for the folder of its temporary files, is not forked.
+            command: the program and its first arguments, by default that of workers.
+        """
+        self._environment = {**environment, _OWN_FOLDER: ""}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._server = subprocess.Popen(
+                [*(command or (sys.executable, *WORKER, "--forks")), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),), env=dict(environment), start_new_session=True,
+            )  # fmt: skip
+        self._socket = ours
+        self._socket.settimeout(FORK_S)
+        self._lock = threading.Lock()
+
+    def start_worker(
+        self, log: Path, temporary: Path, environment: Mapping[str, str]
+    ) -> tuple[protocol.Channel, LocalProcess]:
+        """:func:`start_worker`, by a fork where that has the same variables."""
+        forks = self if self.is_for(environment) else None
+        return _start_worker(log, temporary, environment, forks)
+
+    def is_for(self, environment: Mapping[str, str]) -> bool:
+        """Whether workers with these variables can be forked."""
+        return {**environment, _OWN_FOLDER: ""} == self._environment
+
+    def fork(
+        self, arguments: Sequence[str], inherited: Sequence[int], files: tuple[int, int, int],
+        environment: Mapping[str, str], folder: Path | None = None,
+    ) -> ForkedProcess | None:  # fmt: skip
+        """A guardian with these arguments and what it starts; None if the server does not work.
+
+        Args:
+            inherited: descriptors that it has by the same numbers.
+            files: its standard input, output and error.
+            folder: its working folder; None for this process's.
+        """
+        request = json.dumps([arguments, inherited, dict(environment), str(folder or Path.cwd())])
+        read, write = os.pipe()
+        try:
+            with self._lock:
+                sent = array.array("i", [write, *files, *inherited])
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, sent)]
+                self._socket.sendmsg([request.encode()], rights)
+                answer = self._socket.recv(64)
+            if answer:
+                return ForkedProcess(int(answer), read)
+        except OSError:
+            self.close()  # It must not fork later.
+        finally:
+            os.close(write)
+        os.close(read)
+        return None
+
+    def close(self) -> None:
+        """End the server; what it has forked continues."""
+        self._socket.close()
+        self._server.kill()
+        self._server.wait()
+
+
+_OWN_FOLDER = "TMPDIR"
+"""The variable that differs from worker to worker."""
+
+_early: list[ForkServer] = []
+
+
+def import_early() -> None:
+    """Start a :class:`ForkServer` for workers of a GPU with the usual settings, while this process
+    still prepares the request; nothing on a machine without GPUs."""
+    has_gpus = any(map(glob.glob, ("/dev/nvidia[0-9]*", "/dev/kfd")))
+    if has_gpus and not _early:
+        threads = default_threads(Target(TargetKind.CUDA), usable_cores())
+        _early.append(ForkServer(worker_environment(RunSettings(), threads)))
+
+
+def fork_server(environment: Mapping[str, str] | None) -> ForkServer | None:
+    """The server that was started early, if its workers have these variables, or a new one; None
+    where no workers of a GPU are wanted."""
+    while _early:
+        found = _early.pop()
+        if environment is not None and found.is_for(environment):
+            return found
+        found.close()
+    return None if environment is None else ForkServer(environment)
+
+
 _THREAD_VARIABLES = (
     *(f"{library}_NUM_THREADS" for library in ("OMP", "MKL", "OPENBLAS", "BLIS", "NUMEXPR")),
     "VECLIB_MAXIMUM_THREADS",
@@ -255,6 +416,12 @@ def default_variables() -> dict[str, str]:
         name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
         found["TORCHINDUCTOR_CACHE_DIR"] = f"{tempfile.gettempdir()}/torchinductor_{name}"
     return found
+
+
+def worker_environment(settings: RunSettings, threads: int) -> dict[str, str]:
+    """The variables of workers, but for the folder of their temporary files."""
+    defaults = {**default_variables(), **job_of(settings).worker_defaults}
+    return {**defaults, **os.environ, **thread_variables(threads)}
 
 
 POLL_S = 0.5
@@ -304,6 +471,10 @@ class WorkerContext:
         run."""
         return self.folder / "temporary"
 
+    def environment(self, target: Target) -> dict[str, str]:
+        """The variables of workers on `target` (:func:`worker_environment`)."""
+        return worker_environment(self.settings, self.threads(target))
+
     def threads(self, target: Target) -> int:
         """The CPU threads of a provider on `target`."""
         return self.settings.threads or default_threads(target, self.cores)
@@ -328,13 +499,7 @@ class WorkerProcess:
         self._channel, self._process = context.start(
             self._log,
             self._temporary,
-            {
-                **default_variables(),
-                **job_of(context.settings).worker_defaults,
-                **os.environ,
-                **thread_variables(context.threads(lane.target)),
-                "TMPDIR": str(self._temporary),
-            },
+            {**context.environment(lane.target), _OWN_FOLDER: str(self._temporary)},
         )
         self._mark = 0
         self._deadline = 0.0
@@ -538,6 +703,28 @@ def stop_all(workers: Collection[WorkerProcess]) -> None:
         worker.stop()
 
 
+_ending: list[threading.Thread] = []
+
+
+def end_later(step: Callable[[], None]) -> None:
+    """Take a step of ending a run, after the earlier ones, while the program goes on."""
+    before = list(_ending)
+
+    def take() -> None:
+        for thread in before:
+            thread.join()
+        step()
+
+    _ending.append(threading.Thread(target=take, name="ending"))
+    _ending[-1].start()
+
+
+def wait_for_ends() -> None:
+    """Wait until all steps of :func:`end_later` are taken."""
+    while _ending:
+        _ending.pop().join()
+
+
 class Crews:
     """The workers of one device: for each lane a crew, of which the first one verifies, and all
     sample."""
@@ -608,10 +795,15 @@ class Crews:
         for worker in self.running.pop(lane, ()):
             worker.kill()
 
-    def stop(self) -> None:
-        """End all workers."""
-        stop_all([worker for crew in self.running.values() for worker in crew])
+    def stop(self, *, waits: bool = True) -> None:
+        """End all workers; without `waits` later (:func:`end_later`), as processes close a GPU one
+        after the other."""
+        workers = [worker for crew in self.running.values() for worker in crew]
         self.running.clear()
+        if waits:
+            stop_all(workers)
+        else:
+            end_later(partial(stop_all, workers))
 
     def kill(self) -> None:
         """Kill all workers."""

@@ -56,7 +56,14 @@ from gemmetry.engine.planning import (
     wanted_again,
     with_known_configurations,
 )
-from gemmetry.engine.process import WorkerContext, default_threads, thread_variables
+from gemmetry.engine.process import (
+    WorkerContext,
+    default_threads,
+    end_later,
+    fork_server,
+    thread_variables,
+    wait_for_ends,
+)
 from gemmetry.engine.schema import Lane, PlanBatch, PlannedDispatch, os_failure
 from gemmetry.engine.slots import (
     Budget,
@@ -228,7 +235,7 @@ class Serving:
         except BaseException:
             session.crews.kill()
             raise
-        session.crews.stop()
+        session.crews.stop(waits=not slot.target.is_gpu)
         return ""
 
     def _remains(self, target: Target) -> bool:
@@ -322,6 +329,7 @@ def run(
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
     check_executor(plan.settings.executor)
+    wait_for_ends()
     if counters is not None:
         from gemmetry.engine.counting import check_counters
 
@@ -359,6 +367,10 @@ def run(
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
         context = WorkerContext(settings=plan.settings, generated=written, folder=folder)
+        gpus = [item.lane.target for item in lanes if item.lane.target.is_gpu and not is_remote]
+        forks = fork_server(context.environment(gpus[0]) if gpus else None)
+        if forks is not None:
+            context = dataclasses.replace(context, start=forks.start_worker)
         # Files left by a run that was killed.
         _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -382,10 +394,13 @@ def run(
             if counters is not None and not failure:
                 from gemmetry.engine.counting import Counting
 
+                wait_for_ends()
                 failure = Counting(counters, context, journal, by_number).work()
         except OSError as error:
             raise os_failure(experiment, error) from error
         finally:
+            if forks is not None:
+                end_later(forks.close)
             _remove_temporary(context)
             outputs.close()
         outcomes = {Outcome(name): number for name, number in store.outcome_counts().items()}

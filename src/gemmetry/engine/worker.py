@@ -7,18 +7,31 @@ that it started, whatever happens to the parent.
 
 from __future__ import annotations
 
+import array
 import atexit
 import faulthandler
+import fcntl
+import gc
+import importlib
+import json
 import os
+import select
 import signal
 import socket
 import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 from gemmetry.domain.contracts import Provider, Workspace
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.engine.guardian import become_subreaper
+from gemmetry.engine.guardian import become_subreaper, end_like
+from gemmetry.engine.guardian import main as guard
 from gemmetry.engine.protocol import (
     Answered,
     Channel,
@@ -108,10 +121,113 @@ def _compile(
             channel.send(CompileDone(left, BuildFacts(), describe(error)))
 
 
+# -- Forks, see gemmetry.engine.process.ForkServer ------------------------------------------------
+
+IMPORTED_AHEAD = ("gemmetry.engine.bench", "torch", "torch.profiler", "triton")
+"""What a server imports before it forks, as far as it is installed. No GPU may be opened by that: a
+fork cannot use it."""
+
+_OWN_DESCRIPTORS = 200
+"""A server's own descriptors are kept from here on, so that a fork may have any below."""
+
+_REQUEST_BYTES = 1 << 20
+
+
+def fork_all(connection: socket.socket, run: Callable[[list[str]], int]) -> None:
+    """Fork for each request until no client is left; the fork calls `run` with its arguments, with
+    the descriptors, variables and folder that are given, in a session of its own."""
+    gc.collect()
+    gc.freeze()  # keeps these pages shared with forks that collect garbage
+    requests = socket.socket(fileno=_high(connection.detach()))
+    wakes, wake = map(_high, os.pipe())
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    running: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([requests.fileno(), wakes], [], [])
+        if wakes in ready:
+            os.read(wakes, 512)
+        for pid in list(running):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                _report_status(running.pop(pid), os.waitstatus_to_exitcode(status))
+        if requests.fileno() in ready:
+            request, rights, _, _ = requests.recvmsg(_REQUEST_BYTES, 4096)
+            if not request:
+                return
+            received = array.array("i")
+            for _, _, data in rights:
+                received.frombytes(data)
+            high = list(map(_high, received))
+            if (pid := os.fork()) == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                requests.close()
+                end_with(partial(_forked, run, high[1:]), json.loads(request))
+            running[pid] = high[0]
+            for descriptor in high[1:]:
+                os.close(descriptor)
+            requests.send(str(pid).encode())
+
+
+def _high(descriptor: int) -> int:
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
+    os.close(descriptor)
+    return found
+
+
+def _report_status(pipe: int, status: int) -> None:
+    with suppress(BrokenPipeError):  # no process waits for it any more
+        os.write(pipe, str(status).encode())
+    os.close(pipe)
+
+
+def _forked(run: Callable[[list[str]], int], received: list[int], request: list[Any]) -> int:
+    arguments, inherited, environment, folder = request
+    os.setsid()
+    for source, number in zip(received, (0, 1, 2, *inherited), strict=True):
+        os.dup2(source, number)
+    os.closerange(_OWN_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None  # a library may have asked for it
+    os.chdir(folder)
+    return run(arguments)
+
+
+def _guarded(arguments: list[str]) -> int:
+    """Be a guardian whose worker is a fork of it."""
+
+    def become(command: list[str]) -> None:
+        sys.argv = command[2:]
+        end_with(main, command[3:])
+
+    return end_like(guard(arguments, become))
+
+
+def end_with(run: Callable[[Any], int], arguments: Any) -> NoReturn:
+    """End this process after `run`, with its status, as the interpreter does; but libraries are not
+    unloaded, which takes half a second."""
+    status = 1
+    try:
+        status = run(arguments)
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _serve_forks(arguments: list[str]) -> int:
+    for name in IMPORTED_AHEAD:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    fork_all(socket.socket(fileno=int(arguments[1])), _guarded)
+    return 0
+
+
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    # Unloading large libraries takes half a second, for nothing.
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    end_with(_serve_forks if sys.argv[1] == "--forks" else main, sys.argv[1:])
