@@ -18,7 +18,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,7 +36,15 @@ from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Conv2dShape, Operation, TensorSpec
 from gemmetry.domain.units import format_ns
 from gemmetry.hardware.host import running_times, spread_threads, usable_cpus, waiting_times
-from gemmetry.numerics.inputs import ChangeKind, InputChange, changed_inputs, draw_change, negative
+from gemmetry.numerics.inputs import (
+    ChangeKind,
+    Edit,
+    InputChange,
+    draw_change,
+    edits,
+    negative,
+    prepared_edits,
+)
 
 MAX_SETS = 1024
 """Tiny operations would need tens of thousands of copies to exceed the cache; beyond this number,
@@ -482,13 +490,17 @@ def seconds_running_on(
             return now - began
 
 
+_Element = tuple[int, ...]
+"""The place of an element in an array."""
+
+
 @dataclass(eq=False)
 class NewInputs:
     """Launches on inputs that differ in one element, away from the edges, from all earlier ones. A
     launch that takes far longer than on known inputs shows that an executable recognises inputs by
     their content and returns a stored result. Places are drawn at random.
 
-    Before each launch the smaller operand is rewritten in place; afterwards it is restored.
+    Elements of the smaller operand are changed in place before a launch, and restored after it.
 
     Args:
         executable: has already been launched on `inputs`.
@@ -508,57 +520,63 @@ class NewInputs:
         # A line of a convolution's A is a whole image, whose reference takes long to compute.
         is_image = isinstance(self.operation.shape, Conv2dShape)
         self._place = 1 if is_image else min((0, 1), key=lambda i: self.inputs[i].nbytes)
-        self._flipped: frozenset[int] = frozenset()
-        """The elements by which the latest inputs differ from `inputs`."""
-        self._past = {self._flipped}
+        self._array = self.inputs[self._place]
+        self._past: set[frozenset[_Element]] = {frozenset()}
+        """The elements by which inputs so far differed from `inputs`."""
 
     def try_on(self, one: BufferSet, *, pairs: int = PAIRS) -> None:
         """Time launches on known and on new inputs in turns, in the buffers of `one`; again where
         new ones seem slow, as another program may have delayed them."""
-        ratio, array = 1.0, self.inputs[self._place]
-        self._flipped = frozenset()
+        ratio, flipped = 1.0, frozenset[_Element]()
         for attempt in range(_ROUNDS_OF_PAIRS):
             seen_ns, new_ns = [], []
             for pair in range(pairs):
-                seen_ns.append(self._launch_ns(one, self.inputs[self._place], None))
+                seen_ns.append(self._launch_ns(one, None))
                 shown = None
                 if attempt == pair == 0:
                     shown = draw_change(
                         self.operation, self.inputs, ChangeKind.ONE_ELEMENT, self._place,
                         self._chance,
                     )  # fmt: skip
-                    array = changed_inputs(self.operation, self.inputs, shown)[self._place]
-                    self._flipped = _differing(array, self.inputs[self._place])
-                    self._past.add(self._flipped)
+                    flipped = self._elements_of(shown)
                 else:
-                    array = self._changed_again(array)
-                new_ns.append(self._launch_ns(one, array, shown))
+                    flipped = self._one_more(flipped)
+                self._past.add(flipped)
+                self._write(one, flipped, is_new=True)
+                new_ns.append(self._launch_ns(one, shown))
+                self._write(one, flipped, is_new=False)
             found = min(new_ns) / max(min(seen_ns), 1.0)
             ratio = found if attempt == 0 else min(ratio, found)
             if ratio <= REMEMBERED_RATIO:
                 break
             pairs = PAIRS
-        self._write(one, self.inputs[self._place])
         one.launched = False
         self.ratio = max(ratio, self.ratio or 0.0)
 
-    def _changed_again(self, array: HostArray) -> HostArray:
-        """`array` with the sign of one more inner element changed, so that it was never seen
-        before."""
-        changed = np.array(array)
-        flat = changed.reshape(-1)
-        for _ in range(_TRIES_OF_CHANGES):
-            at = flat.size // 4 + int(self._chance.integers(flat.size // 2 + 1))
-            if self._flipped ^ {at} not in self._past:
-                break
-        flat[at : at + 1] = negative(flat[at : at + 1])
-        self._flipped ^= {at}
-        self._past.add(self._flipped)
-        return changed
+    def _elements_of(self, change: InputChange) -> frozenset[_Element]:
+        """The elements whose bits a change flips."""
+        found: set[_Element] = set()
+        for edit in edits(self.operation, change):
+            old, new = (np.ascontiguousarray(one).view(f"u{one.itemsize}")
+                        for one in (self._array[edit.index], edit.contents))  # fmt: skip
+            first = [one.start or 0 for one in edit.index]
+            found |= set(map(tuple, (np.argwhere(old != new) + first).tolist()))
+        return frozenset(found)
 
-    def _launch_ns(self, one: BufferSet, array: HostArray, change: InputChange | None) -> float:
-        self._write(one, array)
+    def _one_more(self, flipped: frozenset[_Element]) -> frozenset[_Element]:
+        """Such elements with one more of the inner ones, or without it, so that they were never
+        seen before."""
+        for _ in range(_TRIES_OF_CHANGES):
+            size = self._array.size
+            number = min(size // 4 + int(self._chance.integers(size // 2 + 1)), size - 1)
+            at = tuple(map(int, np.unravel_index(number, self._array.shape)))
+            if flipped ^ {at} not in self._past:
+                break
+        return flipped ^ {at}
+
+    def _launch_ns(self, one: BufferSet, change: InputChange | None) -> float:
         device, results = self.executable.device, []
+        device.synchronize()
 
         def launch() -> None:
             results.append(self.executable.run(one.inputs, one.output))
@@ -570,16 +588,16 @@ class NewInputs:
             one.change = None
         return durations[0]
 
-    def _write(self, one: BufferSet, array: HostArray) -> None:
-        device = self.executable.device
-        device.write(one.inputs[self._place], array, self.operation.inputs[self._place])
-        device.synchronize()
-
-
-def _differing(array: HostArray, other: HostArray) -> frozenset[int]:
-    """The numbers of the elements whose bits differ."""
-    bits = f"u{array.itemsize}"
-    return frozenset(np.flatnonzero(array.view(bits) != other.view(bits)).tolist())
+    def _write(self, one: BufferSet, elements: Iterable[_Element], *, is_new: bool) -> None:
+        """Write the negatives of elements, or what they were."""
+        wanted = []
+        for element in elements:
+            index = tuple(slice(at, at + 1) for at in element)
+            old = self._array[index]
+            wanted.append(Edit(self._place, index, negative(old) if is_new else old))
+        specs = self.operation.inputs
+        for edit in prepared_edits(self.executable.device, specs, one.inputs, wanted):
+            edit()
 
 
 _REPEATS = 50

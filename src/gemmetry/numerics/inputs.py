@@ -58,6 +58,7 @@ from gemmetry.domain.operation import (
     TensorSpec,
 )
 from gemmetry.domain.settings import DISTRIBUTIONS
+from gemmetry.domain.tables import grouped
 from gemmetry.numerics.references import (
     Matmul,
     Reference,
@@ -769,12 +770,14 @@ def prepared_edits(
     if _is_editable(device):
         return [device.prepared_edit(buffers[e.place], e.index, e.contents) for e in edits]
 
-    def rewrite(edit: Edit) -> None:
-        whole = np.array(device.download(buffers[edit.place], specs[edit.place]))
-        whole[edit.index] = edit.contents
-        device.write(buffers[edit.place], whole, specs[edit.place])
+    def rewrite(place: int, edits: Sequence[Edit]) -> None:
+        whole = np.array(device.download(buffers[place], specs[place]))
+        for edit in edits:
+            whole[edit.index] = edit.contents
+        device.write(buffers[place], whole, specs[place])
 
-    return [partial(rewrite, edit) for edit in edits]
+    by_place = grouped(edits, lambda edit: edit.place)
+    return [partial(rewrite, *one) for one in by_place.items()]
 
 
 def _is_editable(device: Device) -> TypeGuard[EditableDevice]:
