@@ -22,6 +22,7 @@ import pytest
 
 from gemmetry.domain.contracts import StressDevice
 from gemmetry.engine import process as local
+from gemmetry.engine import session
 from gemmetry.hardware.host_device import set_blas_threads
 from gemmetry.judge import remote as _judged
 from gemmetry.providers.user_provider import kernel as _user_probe
@@ -92,10 +93,14 @@ def forked_workers() -> Iterator[None]:
     forking = SimpleNamespace(**vars(subprocess) | {"Popen": servers.popen})
     for module in FORKING:
         module.subprocess = forking
+    # The variables that a server is for include the name of the test.
+    fork_server = session.fork_server
+    session.fork_server = lambda _variables: SimpleNamespace(start_worker=local.start_worker)
     awaits = _user_probe._await_end
     _user_probe._await_end = servers.awaiting(awaits)
     yield
     _user_probe._await_end = awaits
+    session.fork_server = fork_server
     for module in FORKING:
         module.subprocess = subprocess
     servers.end()

@@ -21,12 +21,12 @@ BUDGETS = {
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4550,
-    "engine": 6240,
+    "engine": 6430,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
     "judge": 3210,
-    "measurement": 1860,
+    "measurement": 1880,
     "numerics": 1280,
     "providers": 8850,
     "results": 860,
@@ -34,12 +34,12 @@ BUDGETS = {
     "statistics": 1090,
     "sweeps": 6890,
     "traces": 6100,
-    "tuning": 3510,
+    "tuning": 3520,
     "verification": 5440,
-    ".": 250,
+    ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_740
+TESTS = 52_700
 FILES = 330
 
 

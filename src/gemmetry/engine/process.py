@@ -10,6 +10,7 @@ The workers of a device: for each lane a crew, whose processes share a dispatch'
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import getpass
 import glob
@@ -26,7 +27,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +309,8 @@ class ForkServer:
 
     def is_for(self, environment: Mapping[str, str]) -> bool:
         """Whether workers with these variables can be forked."""
-        return {**environment, _OWN_FOLDER: ""} == self._environment
+        is_open = self._socket.fileno() >= 0
+        return is_open and {**environment, _OWN_FOLDER: ""} == self._environment
 
     def fork(
         self, arguments: Sequence[str], inherited: Sequence[int], files: tuple[int, int, int],
@@ -349,27 +350,25 @@ class ForkServer:
 _OWN_FOLDER = "TMPDIR"
 """The variable that differs from worker to worker."""
 
-_early: list[ForkServer] = []
+_kept: list[ForkServer] = []
+
+
+def fork_server(environment: Mapping[str, str]) -> ForkServer:
+    """The server for workers with these variables. It is kept for further runs of this process."""
+    while _kept and not _kept[0].is_for(environment):
+        _kept.pop().close()
+    if not _kept:
+        _kept.append(ForkServer(environment))
+        atexit.register(_kept[0].close)
+    return _kept[0]
 
 
 def import_early() -> None:
-    """Start a :class:`ForkServer` for workers of a GPU with the usual settings, while this process
-    still prepares the request; nothing on a machine without GPUs."""
-    has_gpus = any(map(glob.glob, ("/dev/nvidia[0-9]*", "/dev/kfd")))
-    if has_gpus and not _early:
+    """Start the :class:`ForkServer` for the usual settings, while this process still prepares the
+    request; nothing on a machine without GPUs."""
+    if any(map(glob.glob, ("/dev/nvidia[0-9]*", "/dev/kfd"))):
         threads = default_threads(Target(TargetKind.CUDA), usable_cores())
-        _early.append(ForkServer(worker_environment(RunSettings(), threads)))
-
-
-def fork_server(environment: Mapping[str, str] | None) -> ForkServer | None:
-    """The server that was started early, if its workers have these variables, or a new one; None
-    where no workers of a GPU are wanted."""
-    while _early:
-        found = _early.pop()
-        if environment is not None and found.is_for(environment):
-            return found
-        found.close()
-    return None if environment is None else ForkServer(environment)
+        fork_server(worker_environment(RunSettings(), threads))
 
 
 _THREAD_VARIABLES = (
@@ -706,21 +705,8 @@ def stop_all(workers: Collection[WorkerProcess]) -> None:
 _ending: list[threading.Thread] = []
 
 
-def end_later(step: Callable[[], None]) -> None:
-    """Take a step of ending a run, after the earlier ones, while the program goes on."""
-    before = list(_ending)
-
-    def take() -> None:
-        for thread in before:
-            thread.join()
-        step()
-
-    _ending.append(threading.Thread(target=take, name="ending"))
-    _ending[-1].start()
-
-
 def wait_for_ends() -> None:
-    """Wait until all steps of :func:`end_later` are taken."""
+    """Wait for the workers that end while the program goes on (:meth:`Crews.stop`)."""
     while _ending:
         _ending.pop().join()
 
@@ -796,14 +782,16 @@ class Crews:
             worker.kill()
 
     def stop(self, *, waits: bool = True) -> None:
-        """End all workers; without `waits` later (:func:`end_later`), as processes close a GPU one
-        after the other."""
+        """End all workers; without `waits` while the program goes on (:func:`wait_for_ends`), as
+        processes close a GPU one after the other."""
         workers = [worker for crew in self.running.values() for worker in crew]
         self.running.clear()
+        ending = threading.Thread(target=stop_all, args=[workers], name="ending workers")
+        ending.start()
         if waits:
-            stop_all(workers)
+            ending.join()
         else:
-            end_later(partial(stop_all, workers))
+            _ending.append(ending)
 
     def kill(self) -> None:
         """Kill all workers."""

@@ -59,7 +59,6 @@ from gemmetry.engine.planning import (
 from gemmetry.engine.process import (
     WorkerContext,
     default_threads,
-    end_later,
     fork_server,
     thread_variables,
     wait_for_ends,
@@ -368,8 +367,8 @@ def run(
             lanes = [_loaded(lane) for lane in store.lanes()]
         context = WorkerContext(settings=plan.settings, generated=written, folder=folder)
         gpus = [item.lane.target for item in lanes if item.lane.target.is_gpu and not is_remote]
-        forks = fork_server(context.environment(gpus[0]) if gpus else None)
-        if forks is not None:
+        if gpus:
+            forks = fork_server(context.environment(gpus[0]))
             context = dataclasses.replace(context, start=forks.start_worker)
         # Files left by a run that was killed.
         _remove_temporary(context)
@@ -399,8 +398,6 @@ def run(
         except OSError as error:
             raise os_failure(experiment, error) from error
         finally:
-            if forks is not None:
-                end_later(forks.close)
             _remove_temporary(context)
             outputs.close()
         outcomes = {Outcome(name): number for name, number in store.outcome_counts().items()}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine.process import Crews
+from gemmetry.engine.process import Crews, wait_for_ends
 from gemmetry.engine.protocol import Failure, Hello, Open, Ready, Shutdown, WorkerLost
 from gemmetry.engine.schema import Lane
 
@@ -94,3 +96,16 @@ def test_all_workers_receive_the_request_to_end_before_any_is_waited_for(crews):
         )
     made.stop()
     assert [(number, len(sent)) for number, sent in waits] == [(n, 4) for n in range(4)]
+
+
+def test_the_program_may_go_on_while_workers_end(crews):
+    made, executor = crews()
+    made.of(LANES[0])
+    ends = threading.Event()
+    for process in executor.processes:
+        process.wait = lambda _seconds: ends.wait(60)
+    made.stop(waits=False)
+    assert [process.status for process in executor.processes] == [None, None]
+    ends.set()
+    wait_for_ends()
+    assert [process.status for process in executor.processes] == [-9, -9]

@@ -15,14 +15,27 @@ from gemmetry.engine import process as local
 from gemmetry.engine.guardian import Strays
 from gemmetry.engine.protocol import ChannelClosed, Shutdown
 
+VARIABLES = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
 
-@pytest.fixture
-def start(tmp_path):
+
+@pytest.fixture(scope="module")
+def forks():
+    """A server that forks workers, as those of a GPU are."""
+    server = local.ForkServer(VARIABLES)
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["started", "forked"])
+def start(request, tmp_path):
     """Starts a worker that was sent nothing yet; what the executor yields."""
     started = []
+    start_worker = local.start_worker
+    if request.param == "forked":
+        start_worker = request.getfixturevalue("forks").start_worker
 
     def go():
-        found = local.start_worker(tmp_path / "log", tmp_path, os.environ)
+        found = start_worker(tmp_path / "log", tmp_path, {**VARIABLES, "TMPDIR": str(tmp_path)})
         started.append(found)
         return found
 
@@ -51,6 +64,52 @@ def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(start)
     assert process.wait(0) == -signal.SIGKILL
     with pytest.raises(ChannelClosed):
         channel.receive(1)
+
+
+def kind(process):
+    return type(process._guardian).__name__
+
+
+@pytest.fixture
+def start_by(tmp_path, fresh_workers):
+    """Starts a worker by a server, ends it on request, and returns its kind and its folder."""
+
+    def go(server, variables):
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        channel, process = server.start_worker(
+            tmp_path / "log", temporary, VARIABLES | {"TMPDIR": str(temporary)} | variables
+        )
+        place = Path(f"/proc/{process.pid}/cwd")
+        folder = place.resolve() if place.exists() else Path.cwd()
+        channel.send(Shutdown())
+        assert process.wait(60) == 0
+        process.end()
+        channel.close()
+        assert not temporary.exists()
+        return type(process._guardian).__name__, folder
+
+    return go
+
+
+def test_only_workers_with_the_variables_of_a_server_are_forked(start_by, forks):
+    assert start_by(forks, {}) == ("ForkedProcess", Path.cwd())
+    assert start_by(forks, {"OMP_NUM_THREADS": "7"}) == ("Popen", Path.cwd())
+
+
+def test_workers_are_started_where_their_server_is_gone(start_by):
+    server = local.ForkServer(VARIABLES, [sys.executable, "-c", ""])
+    assert [start_by(server, {})[0] for _ in range(2)] == ["Popen", "Popen"]
+    assert not server.is_for(VARIABLES)
+
+
+def test_a_server_is_kept_for_runs_with_the_same_variables(monkeypatch):
+    monkeypatch.setattr(local, "_kept", [])
+    first = local.fork_server({"A": "1"})
+    assert local.fork_server({"A": "1", "TMPDIR": "elsewhere"}) is first
+    other = local.fork_server({"A": "2"})
+    assert (first.is_for({"A": "1"}), other.is_for({"A": "2"})) == (False, True)
+    other.close()
 
 
 @pytest.mark.parametrize(
