@@ -26,7 +26,7 @@ BUDGETS = {
     "hardware": 3250,
     "history": 1740,
     "judge": 3210,
-    "measurement": 1880,
+    "measurement": 1870,
     "numerics": 1280,
     "providers": 8850,
     "results": 860,

@@ -247,11 +247,6 @@ rounds of a 4096³ product in bf16 then differ by 0.7 to 0.8 % (standard deviati
 to 2.4 % after 15 ms and 4.2 to 5.2 % after 5 ms; 100 ms improve it no further
 (``benchmarks/round_spread.py``)."""
 
-LOADED_LEAD_NS = 5e6
-"""The lead where other launches have kept the device busy until now. At the power limit of an H200,
-the medians of rounds of a 4096³ product in bf16 differ by 4 to 5 % (standard deviation) with six
-candidates in turn, whether their leads take 5 or 15 ms, and not by more between candidates."""
-
 _MOST_LEADING, _MOST_TRAILING = 360, 240
 """Maximum number of submissions of a lead and of a tail. With the samples in between they stay
 below the 1024 after which the driver makes the host wait."""
@@ -278,9 +273,8 @@ class Surroundings:
 
     def lead(self, sample_ns: float, submissions: int) -> int:
         """Calls right before the samples, of `submissions` entries in the device's queue each."""
-        duration_ns = LEAD_NS if self._is_free else LIMITED_LEAD_NS
-        if self.is_loaded:
-            duration_ns = LOADED_LEAD_NS
+        is_short = self._is_free or self.is_loaded
+        duration_ns = LEAD_NS if is_short else LIMITED_LEAD_NS
         return _calls(duration_ns, _MOST_LEADING, sample_ns, submissions)
 
     def tail(self, sample_ns: float, submissions: int) -> int:
