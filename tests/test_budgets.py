@@ -21,7 +21,7 @@ BUDGETS = {
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4550,
-    "engine": 6430,
+    "engine": 6440,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,

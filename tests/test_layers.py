@@ -144,7 +144,7 @@ NAMES_OF_PROVIDERS = {
 NAMES_OF_SOMETHING_ELSE = {
     "cli/options.py", "domain/settings.py",  # who computes a reference
     "cli/trace.py", "hardware/host_device.py", "hardware/torch_device.py",  # libraries
-    "hardware/cuda_plans.py", "engine/sanitizing.py", "engine/recording.py",
+    "hardware/cuda_plans.py", "engine/sanitizing.py", "engine/recording.py", "engine/worker.py",
     "verification/context.py",
     "domain/dispatch.py", "domain/specs/model.py", "domain/columns.py",
     "domain/specs/yaml_text.py", "domain/options.py", "domain/rows.py",  # null

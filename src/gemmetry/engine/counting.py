@@ -60,7 +60,7 @@ from gemmetry.engine.candidates import Candidate, job_of
 from gemmetry.engine.journal import Journal, path_of
 from gemmetry.engine.opaque import run_command
 from gemmetry.engine.planning import LaneProvider, candidates_of
-from gemmetry.engine.process import WorkerContext
+from gemmetry.engine.process import WorkerContext, wait_for_ends
 from gemmetry.engine.protocol import Hello
 from gemmetry.engine.sanitizing import CANNOT, build_requested, made_ready
 from gemmetry.formats.counters.launches import DURATION
@@ -205,6 +205,7 @@ class Counting:
                    if self._lacks(record)}  # fmt: skip
         if not lacking:
             return ""
+        wait_for_ends()  # They hold memory of the GPU.
         began = time.monotonic()
         dispatches = counted(len(lacking), "dispatch", "dispatches")
         what = f"collecting hardware counters of {dispatches}"

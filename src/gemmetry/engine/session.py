@@ -328,7 +328,6 @@ def run(
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
     check_executor(plan.settings.executor)
-    wait_for_ends()
     if counters is not None:
         from gemmetry.engine.counting import check_counters
 
@@ -365,11 +364,7 @@ def run(
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
-        context = WorkerContext(settings=plan.settings, generated=written, folder=folder)
-        gpus = [item.lane.target for item in lanes if item.lane.target.is_gpu and not is_remote]
-        if gpus:
-            forks = fork_server(context.environment(gpus[0]))
-            context = dataclasses.replace(context, start=forks.start_worker)
+        context = _context(plan, lanes, generated=written, folder=folder)
         # Files left by a run that was killed.
         _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -393,7 +388,6 @@ def run(
             if counters is not None and not failure:
                 from gemmetry.engine.counting import Counting
 
-                wait_for_ends()
                 failure = Counting(counters, context, journal, by_number).work()
         except OSError as error:
             raise os_failure(experiment, error) from error
@@ -412,6 +406,19 @@ def run(
             operations_without_ok=store.operations_without_ok(excused),
             failure=failure,
         )
+
+
+def _context(
+    plan: Plan, lanes: Iterable[LaneProvider], *, generated: Path, folder: Path
+) -> WorkerContext:
+    """What the workers have in common; those of a GPU here are forked."""
+    context = WorkerContext(settings=plan.settings, generated=generated, folder=folder)
+    gpu = next((item.lane.target for item in lanes if item.lane.target.is_gpu), None)
+    if gpu is None or plan.settings.executor == RAY:
+        return context
+    wait_for_ends()
+    server = fork_server(context.environment(gpu))
+    return dataclasses.replace(context, start=server.start_worker)
 
 
 def _remove_temporary(context: WorkerContext) -> None:

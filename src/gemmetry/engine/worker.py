@@ -191,7 +191,7 @@ def _forked(run: Callable[[list[str]], int], received: list[int], request: list[
     os.closerange(_OWN_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None  # a library may have asked for it
+    tempfile.tempdir = None  # an imported library may have requested it
     os.chdir(folder)
     return run(arguments)
 
