@@ -353,10 +353,13 @@ _OWN_FOLDER = "TMPDIR"
 _kept: list[ForkServer] = []
 
 
-def fork_server(environment: Mapping[str, str]) -> ForkServer:
-    """The server for workers with these variables. It is kept for further runs of this process."""
-    while _kept and not _kept[0].is_for(environment):
+def fork_server(environment: Mapping[str, str] | None) -> ForkServer | None:
+    """The server for workers with these variables. It is kept for further runs of this process,
+    until others are wanted, or none: starting would disturb what is measured on a CPU."""
+    while _kept and (environment is None or not _kept[0].is_for(environment)):
         _kept.pop().close()
+    if environment is None:
+        return None
     if not _kept:
         _kept.append(ForkServer(environment))
         atexit.register(_kept[0].close)

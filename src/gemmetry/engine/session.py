@@ -413,12 +413,11 @@ def _context(
 ) -> WorkerContext:
     """What the workers have in common; those of a GPU here are forked."""
     context = WorkerContext(settings=plan.settings, generated=generated, folder=folder)
-    gpu = next((item.lane.target for item in lanes if item.lane.target.is_gpu), None)
-    if gpu is None or plan.settings.executor == RAY:
-        return context
     wait_for_ends()
-    server = fork_server(context.environment(gpu))
-    return dataclasses.replace(context, start=server.start_worker)
+    gpus = [item.lane.target for item in lanes if item.lane.target.is_gpu]
+    forks = plan.settings.executor != RAY and bool(gpus)
+    server = fork_server(context.environment(gpus[0]) if forks else None)
+    return context if server is None else dataclasses.replace(context, start=server.start_worker)
 
 
 def _remove_temporary(context: WorkerContext) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.engine import guardian
 from gemmetry.engine import process as local
 from gemmetry.engine.guardian import Strays
@@ -109,7 +110,20 @@ def test_a_server_is_kept_for_runs_with_the_same_variables(monkeypatch):
     assert local.fork_server({"A": "1", "TMPDIR": "elsewhere"}) is first
     other = local.fork_server({"A": "2"})
     assert (first.is_for({"A": "1"}), other.is_for({"A": "2"})) == (False, True)
-    other.close()
+    assert local.fork_server(None) is None
+    assert not other.is_for({"A": "2"}), "importing disturbs measurements on a CPU"
+
+
+@pytest.mark.parametrize("nodes", [["/dev/nvidia0"], ["/dev/kfd"], []])
+def test_what_a_run_with_usual_settings_imports_is_imported_early(monkeypatch, make_context, nodes):
+    monkeypatch.setattr(local, "_kept", [])
+    monkeypatch.setattr(
+        local.glob, "glob", lambda pattern: [n for n in nodes if pattern.startswith(n[:-1])]
+    )
+    local.import_early()
+    variables = make_context().environment(Target(TargetKind.CUDA))
+    assert [server.is_for(variables) for server in local._kept] == [True] * len(nodes)
+    assert local.fork_server(None) is None
 
 
 @pytest.mark.parametrize(
