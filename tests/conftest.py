@@ -93,9 +93,11 @@ def forked_workers() -> Iterator[None]:
     forking = SimpleNamespace(**vars(subprocess) | {"Popen": servers.popen})
     for module in FORKING:
         module.subprocess = forking
-    # The variables that a server is for include the name of the test.
+    # The variables that a server is for would include the name of the test.
     fork_server = session.fork_server
-    session.fork_server = lambda _variables: SimpleNamespace(start_worker=local.start_worker)
+    session.fork_server = lambda variables: (
+        None if variables is None else SimpleNamespace(start_worker=local.start_worker)
+    )
     awaits = _user_probe._await_end
     _user_probe._await_end = servers.awaiting(awaits)
     yield
