@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from typer.core import TyperGroup
@@ -53,6 +54,7 @@ def _is_docstring(parent: ast.AST, node: ast.AST) -> bool:
     return isinstance(parent, ast.Expr) and isinstance(node, ast.Constant)
 
 
+@cache
 def _messages() -> list[tuple[str, str, bool]]:
     """(place, text, whether it is a hint) of every text that is no docstring."""
     found = []
@@ -76,13 +78,10 @@ def _messages() -> list[tuple[str, str, bool]]:
     return found
 
 
-MESSAGES = _messages()
-
-
 def test_every_option_of_a_hint_exists():
-    assert sum(is_hint for _, _, is_hint in MESSAGES) > 300
+    assert sum(is_hint for _, _, is_hint in _messages()) > 300
     wrong = []
-    for place, text, is_hint in MESSAGES:
+    for place, text, is_hint in _messages():
         foreign = {one for tool, options in FOREIGN.items() if tool in text for one in options}
         if is_hint and not place.startswith(OTHER_PROGRAMS):
             wrong += [(place, one) for one in OPTION.findall(text) if one not in OPTIONS | foreign]
@@ -91,7 +90,7 @@ def test_every_option_of_a_hint_exists():
 
 def test_every_command_of_a_message_exists():
     wrong = []
-    for place, text, _ in MESSAGES:
+    for place, text, _ in _messages():
         for name, sub in COMMAND.findall(text):
             is_group = isinstance(KNOWN.get(name), TyperGroup)
             if is_group and f"{name} {sub}" not in KNOWN:
@@ -100,11 +99,11 @@ def test_every_command_of_a_message_exists():
 
 
 def test_every_page_of_a_message_exists_and_none_is_a_file_of_the_repository():
-    topics = [(place, one) for place, text, _ in MESSAGES
+    topics = [(place, one) for place, text, _ in _messages()
               for one in re.findall(r"gemmetry help ([a-z-]+)", text)]  # fmt: skip
     assert len(topics) > 8
     assert not [(place, one) for place, one in topics if one not in pages()]
-    files = [(place, one) for place, text, _ in MESSAGES
+    files = [(place, one) for place, text, _ in _messages()
              for one in re.findall(r"docs/[a-z-]+\.md", text)]  # fmt: skip
     assert not files
 
