@@ -68,9 +68,10 @@ def late_work(
     """
     before, ran_before = thread_ids(), running_times()
     returned = launch()
+    # Listed before the result is copied: a thread may write and end between the two.
+    started = thread_ids() - before
     first = look(returned)
     began = time.monotonic()
-    started = thread_ids() - before
     if not started and not _others_ran(ran_before):
         return ""
     time.sleep(WAIT_S)
