@@ -20,9 +20,8 @@ def main() -> None:
     try:
         run()
     except SystemExit as ended:
-        for thread in threading.enumerate():
-            if not (thread.daemon or thread is threading.main_thread()):
-                thread.join()  # As the interpreter does: workers may still be ending.
+        if process := sys.modules.get("gemmetry.engine.process"):
+            process.wait_for_ends()
         if isinstance(ended.code, int) and threading.active_count() == 1:
             # Unloading large libraries takes half a second, for nothing. What waits for the end of
             # the process is called first; what was written has been flushed.

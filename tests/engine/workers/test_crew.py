@@ -109,3 +109,19 @@ def test_the_program_may_go_on_while_workers_end(crews):
     ends.set()
     wait_for_ends()
     assert [process.status for process in executor.processes] == [-9, -9]
+
+
+def test_a_command_ends_after_its_workers(forked):
+    done = forked(
+        "import sys, threading, time\n"
+        "from gemmetry import __main__\n"
+        "from gemmetry.engine import process\n"
+        "def end():\n"
+        "    time.sleep(0.2)\n"
+        "    print('ended', flush=True)\n"
+        "process._ending.append(threading.Thread(target=end))\n"
+        "process._ending[0].start()\n"
+        "sys.argv = ['gemmetry', '--version']\n"
+        "__main__.main()\n"
+    )
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["ended"])
