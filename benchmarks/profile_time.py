@@ -152,7 +152,7 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     parts = ["prepare", "recheck", "_before_round", "_time", "_look_if_owed"]
     clock.methods(sampler.Sampler, [*parts, "_try_new_inputs_again"], "sampler ")
     clock.methods(renewal.Renewal, ["prepare", "undo"], "renewal ")
-    clock.methods(launches.NewInputs, ["try_on", "_launch_ns", "_changed_again"], "new inputs ")
+    clock.methods(launches.NewInputs, ["try_on", "_launch_ns", "_write"], "new inputs ")
     clock.functions(launches.check_stream, launches.measure_overhead, launches.make_sets)
     clock.methods(monitors.ReadingObserver, ["start", "sample", "stop"], "telemetry ")
     clock.functions(

@@ -276,8 +276,8 @@ class ForkServer:
     forks them, which takes milliseconds where importing torch and triton takes seconds of a
     processor. Its memory is theirs until they write to it.
 
-    Only workers of a GPU are forked: those of a CPU differ in the addresses of their memory, so
-    that the processes of one dispatch show how much these matter.
+    Only workers of a GPU are forked. Workers of a CPU start anew with other memory addresses, and
+    the processes of one dispatch show how much these addresses matter.
     """
 
     def __init__(self, environment: Mapping[str, str], command: Sequence[str] = ()) -> None:
@@ -330,13 +330,13 @@ class ForkServer:
                 sent = array.array("i", [write, *files, *inherited])
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, sent)]
                 self._socket.sendmsg([request.encode()], rights)
-                answer = self._socket.recv(64)
-            if answer:
-                return ForkedProcess(int(answer), read)
+                if answer := self._socket.recv(64):
+                    return ForkedProcess(int(answer), read)
         except OSError:
-            self.close()  # It must not fork later.
+            pass
         finally:
             os.close(write)
+        self.close()  # It must not fork later.
         os.close(read)
         return None
 

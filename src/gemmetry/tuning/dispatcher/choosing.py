@@ -60,8 +60,8 @@ _MOST_RANKED = 3
 """Candidates of a trial from the ranking. Five change the regret of an H200's table by
 less than 0.1 % (benchmarks/dispatcher/left_out.py --any-tails --trials)."""
 _TIE = 0.01
-"""Share of cuBLAS' time below which a difference in a trial is none: medians of one kernel differ
-by 0.9 % on average (docs/dispatcher.md)."""
+"""Share of cuBLAS' time below which a difference in a trial is none: two times of one kernel
+differ by 0.7 % on average (docs/dispatcher.md)."""
 _CLEARLY = math.log(0.95)
 """Logarithm of the predicted ratio to cuBLAS that a candidate needs where another card, or other
 versions, were measured."""

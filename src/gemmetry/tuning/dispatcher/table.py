@@ -163,7 +163,8 @@ class TunedShape:
     ratio: float | None = None
     """Duration of the fastest other candidate over that of cuBLAS."""
     times_ns: Mapping[str, float]
-    """Candidate -> median, of those with a correct result."""
+    """Candidate -> its median, or the mean of the middle half of its turns; none without a correct
+    result."""
 
     @property
     def problem(self) -> MatmulProblem:
