@@ -79,7 +79,7 @@ def table(found: list[Product]) -> str:
         ratios[name].append(ratio)
         interval = "n/a"
         if one.interval is not None:
-            interval = f"{1 / one.interval[1]:.3f} … {1 / one.interval[0]:.3f}"
+            interval = f"{1 / one.interval[1]:.3f}–{1 / one.interval[0]:.3f}"
         library = product.evidence[name].before.measurement
         assert library is not None  # Without one there is no evidence.
         cells[id(product), name] = f" {library.median_ns / 1e3:.4g} | {ratio:.3f} ({interval}) |"

@@ -3,16 +3,16 @@
 #
 #   sh benchmarks/reach/campaign.sh RESULTS
 #
-# Writes to RESULTS squares.md, fp8.md and decode_bf16.txt, decode_e4m3.txt, the experiments next to
-# them, and log.txt with how long each part took. Language models' shapes in bf16 come from the
-# dispatcher's experiments:
+# Writes to RESULTS few_rows.md, squares.md, e4m3.md, fp8.md, decode_bf16.txt and decode_e4m3.txt, the
+# experiments next to them, and log.txt with how long each part took. Language models' shapes in bf16
+# come from the dispatcher's experiments:
 #
 #   sh benchmarks/dispatcher/campaign.sh RESULTS
-#   python benchmarks/reach_table.py RESULTS/tuning RESULTS/held-out --rows 128-8192 --no-squares
+#   python benchmarks/reach_table.py RESULTS/held-out
 #
 # Every part has a limit of its own, so that one that hangs does not cost the others. PYTHON, DEVICE,
 # DEVICES (all: shapes are distributed over the GPUs that are there) and LIMIT (seconds of each of the
-# two experiments, 600) may be set.
+# experiments, 600) may be set.
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0}
@@ -28,14 +28,14 @@ part() { # LIMIT_S TITLE COMMAND...: prints to RESULTS/TITLE
 }
 
 main() {
-  for name in squares fp8; do
+  for name in few_rows squares e4m3 fp8; do
     part "${LIMIT:-600}" "$name.log" "$python" -m gemmetry profile --spec "$here/$name.yaml" \
       --device "$device" ${DEVICES:+--devices "$DEVICES"} --experiment "$results/$name"
     part 30 "$name.md" "$python" "$here/../reach_table.py" "$results/$name"
   done
   part 60 decode_bf16.txt "$python" "$here/../decode/run.py" --m 1 2 4 8 16 --top 3
   part 60 decode_e4m3.txt "$python" "$here/../decode/run.py" --m 1 4 16 --top 3 --dtype e4m3
-  cat "$results/squares.md" "$results/fp8.md"
+  cat "$results/few_rows.md" "$results/squares.md" "$results/e4m3.md" "$results/fp8.md"
   grep geometric "$results/decode_bf16.txt" "$results/decode_e4m3.txt"
 }
 

@@ -16,7 +16,7 @@ MODES = [*(1.3e6 + i for i in range(10)), *(1e6 + i for i in range(30))]
 SMALL = {"input_sets": 4, "bytes_per_set": 1000, "last_level_cache_bytes": 2**20}
 
 
-def marks(rounds, telemetry=lambda _index: {}, settings=None, **how):
+def marks(rounds, telemetry=lambda _index: {}, settings=None, stop_reason="interval", **how):
     """The marks of `rounds`, each of samples; `telemetry` by the number of a round."""
     taken = [
         Round(samples_ns=tuple(one), method="wall_clock", telemetry=telemetry(index), **how)
@@ -24,7 +24,7 @@ def marks(rounds, telemetry=lambda _index: {}, settings=None, **how):
     ]
     settings = settings or RunSettings()
     return summarize(
-        taken, stop_reason="interval", target=Target(TargetKind.CPU),
+        taken, stop_reason=stop_reason, target=Target(TargetKind.CPU),
         settings=settings,
     ).marks  # fmt: skip
 
@@ -41,6 +41,9 @@ def check(found, expected, contained=()):
         (STEADY, {}, {"overhead_ns": 100.0}, [], []),
         (STEADY, {"quick": True}, {}, ["quick: "], ["without --quick"]),
         (NOISY, {}, {}, ["noisy: interval ±5.4"], ["requested ±2 %", "--time-budget"]),
+        (NOISY, {}, {"stop_reason": "max_samples"}, ["noisy: "], ["--max-samples"]),
+        (NOISY, {}, {"stop_reason": "out_of_reach"}, ["noisy: "], ["--interval-width"]),
+        (NOISY, {}, {"stop_reason": "outclassed"}, [], []),  # wide by design
         (NOISY, {"repetitions": 40}, {}, [], []),  # exact repetitions promise no width
         (NOISY, {"repetitions": 40, "interval_width": 0.01}, {}, ["noisy"], []),
         (WILD, {"repetitions": 40}, {}, ["noisy: interval ±", "two modes", "stalled"], []),

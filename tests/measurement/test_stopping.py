@@ -107,7 +107,7 @@ def test_stops_when_the_interval_is_narrow():
 @pytest.mark.parametrize(
     ("target", "width", "spread", "gives_up"),
     [(GPU, None, 0.2, True), (GPU, 0.001, 0.2, False), (CPU, None, 0.5, False),
-     (GPU, None, 0.1, False)],
+     (GPU, None, 0.06, False)],
 )  # fmt: skip
 def test_what_cannot_become_narrow_is_given_up(target, width, spread, gives_up):
     settings = RunSettings(interval_width=width, max_samples=1000)

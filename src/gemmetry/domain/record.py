@@ -182,7 +182,7 @@ class Measurement:
     launches: str = BACK_TO_BACK
     """``apart`` where another kernel ran ahead of each launch."""
     stop_reason: str = ""
-    """``interval``, ``time_budget`` or ``max_samples``."""
+    """``interval``, ``time_budget``, ``max_samples``, ``out_of_reach`` or ``outclassed``."""
     input_sets: int = 1
     """Number of rotated copies of the inputs; together they exceed twice the last-level cache."""
     first_launch_ns: float | None = None

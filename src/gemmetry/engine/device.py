@@ -40,6 +40,7 @@ from gemmetry.engine.process import Crews, WorkerProcess
 from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.slots import Budget, Slot
 from gemmetry.hardware.roofline import SpeedLimit, speed_limit
+from gemmetry.measurement.energy import LEAD_NS, TAIL_NS
 from gemmetry.measurement.marks import summarize
 from gemmetry.measurement.stopping import Round, StopPolicy, is_outclassed, median_of_rounds
 from gemmetry.verification.checks import CheckOutcome, CheckResult
@@ -115,10 +116,10 @@ A commit takes less than a millisecond on a solid-state disk, so this costs litt
 kill loses."""
 
 LOADED_S = 0.005
-LOADED_FROM = 4
+LOADED_TURN_S = 0.08
 """A request for samples this soon after the last answer finds a GPU busy with the launches that
-follow samples; no long lead must then bring it to its limit. With fewer candidates in turn, rounds
-of one would follow each other closer than the clock at a power limit changes (0.1 s)."""
+follow samples; no long lead must then bring it to its limit. In turns shorter than this, rounds of
+one candidate would follow each other closer than the clock at a power limit changes (0.1 s)."""
 
 _AROUND = 1.5
 """Duration of a round in multiples of its samples' duration, until a round was taken: a guess."""
@@ -515,12 +516,14 @@ class DeviceSession:
             # The order changes each round, so that no candidate always follows the same neighbour.
             # It is seeded, so that a run can be repeated.
             random.Random(f"{self._settings.seed}:{group_seed}:{number}").shuffle(order)
+            launched_s = (wanted[key] * self._open[key].sample_s for key in order)
+            is_long = sum(launched_s, len(order) * (LEAD_NS + TAIL_NS) / 1e9) >= LOADED_TURN_S
             # Looked up again each time, because a lost worker may have ended candidates.
             for place, keys in groupby(order, key=self._place):
                 requests = [(key, wanted[key]) for key in keys if self._place(key) == place]
                 if requests and place is not None:
                     is_soon = time.monotonic() - self._sampled_at < LOADED_S
-                    self._sample(*place, requests, is_soon and len(order) >= LOADED_FROM)
+                    self._sample(*place, requests, is_soon and is_long)
             self._store()
             self._race()
             self._sampling_s += time.monotonic() - began_s

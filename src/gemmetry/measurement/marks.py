@@ -80,6 +80,12 @@ _THROTTLE_ADVICE = {
     "hw_slowdown": "check the device's cooling and power supply",
 }
 
+_MORE_SAMPLES = {
+    "max_samples": "raise --max-samples",
+    "out_of_reach": "set --interval-width, with which sampling goes on",
+}
+"""What lets a dispatch go on, by the reason why its sampling ended."""
+
 
 def find_marks(
     measurement: Measurement, rounds: Sequence[Round], target: Target, settings: RunSettings
@@ -161,10 +167,12 @@ def _precision(
             )
         return
     required = required_width(settings, target)
-    if width > required:
+    # A candidate that has left the race is wide by design.
+    if width > required and measurement.stop_reason != "outclassed":
+        more = _MORE_SAMPLES.get(measurement.stop_reason, "raise --time-budget")
         yield (
             f"noisy: interval {format_half_width(width)} is wider than the requested "
-            f"{format_half_width(required)}; {remedy}raise --time-budget"
+            f"{format_half_width(required)}; {remedy}{more}"
         )
 
 
