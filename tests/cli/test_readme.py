@@ -137,7 +137,7 @@ def mistake(line: Line) -> str:
 
 def test_the_readme_is_short_and_whole():
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) < 150
+    assert len(text.splitlines()) <= 150
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
         assert (ROOT / target).exists(), target
 
