@@ -116,7 +116,7 @@ class Found(Protocol):
         """JSON values."""
 
     def write(self, path: Path) -> object:
-        """Write it in the format of the suffix."""
+        """Write the findings in the format of the suffix."""
 
 
 def write_outputs(found: Found, outputs: Sequence[Path]) -> None:

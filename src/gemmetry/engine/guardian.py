@@ -72,7 +72,7 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it had not ended yet."""
+        """Whether the process had not ended yet."""
         return self.state not in "ZX"
 
     def __str__(self) -> str:

@@ -647,7 +647,7 @@ class HistoryChanges:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether that holds of half of the series: that none changed is no verdict."""
+        """Whether half of the measured series are undecided: no verdict that none changed then."""
         return 2 * len(self.undecided) >= max(1, len(self.measured))
 
     @property

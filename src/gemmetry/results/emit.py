@@ -324,7 +324,7 @@ class Result:
         return frame(self.table(name))
 
     def write(self, path: str | PathLike[str]) -> None:
-        """Write it to `path`; see :func:`emit`."""
+        """Write the result to `path`; see :func:`emit`."""
         emit(self, Path(path))
 
 

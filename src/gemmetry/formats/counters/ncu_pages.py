@@ -441,7 +441,7 @@ def _rule(row: Mapping[str, str]) -> RuleResult:
     )
 
 
-_HEADER = re.compile(r'(?=.*"?\bKernel Name\b)"?ID"?,')
+_HEADER = re.compile(r'"?ID"?,.*\bKernel Name\b')
 _LONG = {"Metric Name", "Metric Value"}
 _ROW = re.compile(r'"\d*","')
 """The beginning of a row, and of no line of a name that has line breaks."""

@@ -98,7 +98,7 @@ class Arguments(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the product of two matrices and nothing else, into a new one."""
+        """Whether the call is the product of two matrices and nothing else, into a new one."""
         return self[2:] == (None, None, None, 1, 0, None)
 
     @property
