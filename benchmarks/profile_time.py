@@ -8,7 +8,8 @@ Runs ``gemmetry profile ARGUMENTS`` with every worker's own stages timed, and pr
 the stages of the parent (which waits for its workers), those of the workers that verify, and those
 of the further processes of the same lanes. ``self`` is a stage's wall time without the stages
 listed that ran within it, so that the column adds up; ``cpu`` is the processor time of the whole
-process, its threads included. Stages of several workers are summed. ``--set-constant`` runs with
+process, its threads included; ``from`` and ``to`` are when a stage first began and last ended, in
+seconds of the run. Stages of several workers are summed. ``--set-constant`` runs with
 another value of a constant, in the parent and in all workers.
 """
 
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 FOLDER = "GEMMETRY_PROFILE_TIME"
 """The environment variable with the folder to which workers write their stages."""
@@ -36,8 +37,11 @@ FOLDER = "GEMMETRY_PROFILE_TIME"
 CONSTANTS = "GEMMETRY_PROFILE_TIME_CONSTANTS"
 """The environment variable with the constants that are set, separated by spaces."""
 
+BEGAN = "GEMMETRY_PROFILE_TIME_BEGAN"
+"""The environment variable with the time at which the run began, in seconds since 1970."""
+
 Totals = dict[str, list[float]]
-"""Stage -> calls, wall s, self s, processor s."""
+"""Stage -> calls, wall s, self s, processor s, and from when to when, in s of the run."""
 
 
 class Clock:
@@ -54,6 +58,7 @@ class Clock:
         is_outermost = all(name != other for other, _ in stack)
         entry: list[Any] = [name, 0.0]
         stack.append(entry)
+        began = time.time() - float(os.environ[BEGAN])
         wall, cpu = time.perf_counter(), time.process_time()
         try:
             yield
@@ -62,11 +67,12 @@ class Clock:
             stack.pop()
             if stack:
                 stack[-1][1] += wall
-            total = self.totals.setdefault(name, [0, 0.0, 0.0, 0.0])
+            total = self.totals.setdefault(name, [0, 0.0, 0.0, 0.0, began, began])
             total[0] += 1
             total[1] += wall if is_outermost else 0.0
             total[2] += wall - entry[1]
             total[3] += cpu if is_outermost else 0.0
+            total[5] = max(total[5], began + wall)
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, timed as a stage."""
@@ -103,15 +109,13 @@ def set_constants() -> None:
         vars(importlib.import_module(module))[constant] = float(value)
 
 
-def worker(arguments: list[str]) -> int:
-    """Serve as a worker whose stages are timed."""
-    began = time.perf_counter()
-    from gemmetry.engine import worker as main
-
+def worker(arguments: list[str]) -> NoReturn:
+    """Serve as a worker whose stages are timed, or fork such workers."""
     clock = Clock()
-    clock.totals["imports: worker"] = [
-        1, time.perf_counter() - began, time.perf_counter() - began, time.process_time(),
-    ]  # fmt: skip
+    with clock.stage("imports: worker"):
+        from gemmetry.engine import worker as main
+    # What was imported ahead costs a fork nothing.
+    os.register_at_fork(after_in_child=clock.totals.clear)
     load = vars(main)["load_provider"]
 
     def load_timed(name: str, options: Any) -> Any:
@@ -123,14 +127,17 @@ def worker(arguments: list[str]) -> int:
         return provider
 
     vars(main)["load_provider"] = load_timed
-    path = Path(os.environ[FOLDER]) / f"{os.getpid()}.json"
-    started = os.environ.get("GEMMETRY_PROFILE_TIME_WORKER", "")
 
     def write() -> None:
-        path.write_text(json.dumps({"worker": started, "stages": clock.totals}))
+        if not clock.totals:
+            return  # a guardian
+        name = Path(os.environ["TMPDIR"]).name  # of its lane, with a number
+        path = Path(os.environ[FOLDER]) / f"{name}.{os.getpid()}.json"
+        path.write_text(json.dumps({"worker": name, "stages": clock.totals}))
 
     atexit.register(write)
-    return main.main(arguments)
+    serve = vars(main)["_serve_forks"] if arguments[0] == "--forks" else main.main
+    main.end_with(serve, arguments)
 
 
 def _time_worker(clock: Clock, provider: Any) -> None:
@@ -185,27 +192,16 @@ def _time_parent(clock: Clock) -> None:
     clock.methods(crew.Crews, ["start", "of", "stop"], "crews ")
     clock.methods(ahead.CompilingAhead, ["ready"], "compiled ahead: ")
     clock.functions(session._loaded, session._environment)
-    start = local.start_guarded
-    counts: dict[str, int] = {}
-
-    def start_timed(command: list[str], **more: Any) -> Any:
-        lane = str(more["log"].stem)
-        counts[lane] = counts.get(lane, 0) + 1
-        more["environment"] = {
-            **more["environment"], "GEMMETRY_PROFILE_TIME_WORKER": f"{lane} {counts[lane]}",
-        }  # fmt: skip
-        ours = [sys.executable, str(Path(__file__).resolve()), "--worker", command[-1]]
-        return start(ours, **more | {"forks": None})
-
-    vars(local)["start_guarded"] = start_timed
+    vars(local)["WORKER"] = (str(Path(__file__).resolve()), "--worker")
 
 
 def table(title: str, totals: Totals) -> str:
     """The stages, those with the longest wall time of their own first."""
-    lines = [f"{title:<44}{'calls':>7}{'wall s':>9}{'self s':>9}{'cpu s':>9}"]
-    for name, (calls, wall, own, cpu) in sorted(totals.items(), key=lambda item: -item[1][2]):
-        if wall >= 0.005 or own >= 0.005:
-            lines.append(f"{name:<44}{calls:>7.0f}{wall:>9.2f}{own:>9.2f}{cpu:>9.2f}")
+    columns = ("wall s", "self s", "cpu s", "from", "to")
+    lines = [f"{title:<44}{'calls':>7}" + "".join(f"{one:>9}" for one in columns)]
+    for name, (calls, *times) in sorted(totals.items(), key=lambda item: -item[1][2]):
+        if max(times[:2]) >= 0.005:
+            lines.append(f"{name:<44}{calls:>7.0f}" + "".join(f"{one:>9.2f}" for one in times))
     return "\n".join(lines)
 
 
@@ -214,8 +210,9 @@ def added(some: Iterable[Totals]) -> Totals:
     whole: Totals = {}
     for totals in some:
         for name, values in totals.items():
-            old = whole.get(name, [0.0] * 4)
-            whole[name] = [a + b for a, b in zip(old, values, strict=True)]
+            old = whole.get(name, [0.0] * 4 + values[4:])
+            sums = [a + b for a, b in zip(old[:4], values[:4], strict=True)]
+            whole[name] = [*sums, min(old[4], values[4]), max(old[5], values[5])]
     return whole
 
 
@@ -229,6 +226,7 @@ def main() -> int:
     os.environ[CONSTANTS] = " ".join(options.set_constant)
     set_constants()
     clock = Clock()
+    os.environ[BEGAN] = str(time.time())
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder
         _time_parent(clock)
@@ -262,5 +260,5 @@ def _run(clock: Clock, arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        sys.exit(worker(sys.argv[2:]))
+        worker(sys.argv[2:])
     sys.exit(main())

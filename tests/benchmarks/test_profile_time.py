@@ -23,5 +23,6 @@ def test_stages_of_a_run_and_its_workers_are_timed(tmp_path: Path) -> None:
     assert {"whole run", "device open_all", "device sample_all", "compiled ahead: ready"} <= set(
         parent
     )
-    assert parent["whole run"][1] == max(wall for _, wall, _, _ in parent.values())
+    assert parent["whole run"][1] == max(wall for _, wall, *_ in parent.values())
+    assert all(begin <= end <= parent["whole run"][5] for *_, begin, end in parent.values())
     assert any(one["stages"] for one in stages["workers"])
