@@ -8,7 +8,7 @@
 # come from the dispatcher's experiments:
 #
 #   sh benchmarks/dispatcher/campaign.sh RESULTS
-#   python benchmarks/reach_table.py RESULTS/held-out
+#   python benchmarks/reach_table.py RESULTS/held-out --no-squares
 #
 # Every part has a limit of its own, so that one that hangs does not cost the others. PYTHON, DEVICE,
 # DEVICES (all: shapes are distributed over the GPUs that are there) and LIMIT (seconds of each of the

@@ -421,21 +421,28 @@ def default_variables() -> dict[str, str]:
     return found
 
 
-_KEPT_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
-"""Makes glibc keep what a GPU's worker frees, up to 4 GiB: checks on the host take and free arrays
-of 100 MB, whose pages would be made anew each time (mallopt(3)). On a virtual machine with an H200,
-``benchmarks/profile_time.yaml`` took 67 s without these, and 61 s with them."""
+KEPT_SHARE = 32
+"""Divisor of the machine's memory for what a GPU's worker keeps of the memory that it frees: checks
+on the host take and free arrays of 100 MB, whose pages would be made anew each time. On a virtual
+machine with an H200, ``benchmarks/profile_time.yaml`` took 67 s where nothing was kept, and 61 s
+where all was."""
+
+
+def _kept_memory() -> dict[str, str]:
+    """Variables that make glibc keep freed memory (mallopt(3)). Not for workers of a CPU: the check
+    ``spoiled_scratch`` spoils memory that is made anew."""
+    return {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(total_memory_bytes() // KEPT_SHARE),
+        "MALLOC_TOP_PAD_": str(64 << 20),
+    }
 
 
 def worker_environment(settings: RunSettings, target: Target, threads: int) -> dict[str, str]:
     """The variables of workers on `target`, but for the folder of their temporary files."""
     defaults = {**default_variables(), **job_of(settings).worker_defaults}
     if target.is_gpu:
-        defaults |= _KEPT_MEMORY
+        defaults |= _kept_memory()
     return {**defaults, **os.environ, **thread_variables(threads)}
 
 

@@ -141,7 +141,7 @@ OUT_OF_REACH = 1.25
 """On a GPU, sampling ends after :data:`DISTURBED_ROUNDS` where all samples that are left would
 leave the interval more than this many times as wide as required, unless a width is given. At
 its power limit an H100's clock swings by 4.5 % (standard deviation) within tenths of a second: 60
-rounds of torch's 4096³ product in bf16 give ±1.2 %, and 36 give ±1.5 %."""
+rounds of torch's 4096³ product in bf16 give ±1.2 %."""
 
 _MAX_GROWTH = 2
 """The next rounds together take at most this many times the existing samples: estimates from few

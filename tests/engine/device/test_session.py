@@ -210,6 +210,27 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
     assert len(set.union(*turns.values())) == 3
 
 
+@pytest.mark.parametrize(("sample_s", "loaded"), [(1e-4, False), (0.02, True)])
+def test_leads_are_short_in_long_turns(measure, memory_workers, monkeypatch, sample_s, loaded):
+    """Two candidates, of which samples of 0.1 ms leave turns of about 50 ms, too short for it."""
+    requests = []
+
+    def answer(request):
+        if isinstance(request, Sample):
+            requests.append(request.is_loaded)
+        for reply in memory_workers.healthy_answers(request):
+            is_open = isinstance(reply, Opened)
+            yield msgspec.structs.replace(reply, sample_s=sample_s) if is_open else reply
+
+    monkeypatch.setattr(device_session, "LOADED_S", 60.0)
+    executor = memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
+    measure(["default", "fast"], lanes=2, executor=executor, interval_width=1e-9, min_samples=10,
+            max_samples=20)  # fmt: skip
+    assert len(requests) > 2
+    assert requests[0] is False, "nothing has run before"
+    assert set(requests[1:]) == {loaded}
+
+
 def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
     journal = measure(["default", "out_of_memory", "fast"], start=start_worker)
     assert outcomes(journal) == {"default": "ok", "fast": "ok", "out_of_memory": "out_of_memory"}

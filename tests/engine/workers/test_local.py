@@ -114,6 +114,16 @@ def test_a_server_is_kept_for_runs_with_the_same_variables(monkeypatch):
     assert not other.is_for({"A": "2"}), "importing disturbs measurements on a CPU"
 
 
+def test_workers_of_a_gpu_alone_keep_a_share_of_memory(monkeypatch, make_context):
+    monkeypatch.setattr(local, "total_memory_bytes", lambda: 64 << 30)
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    of_gpu, of_cpu = (
+        make_context().environment(Target(kind)) for kind in (TargetKind.CUDA, TargetKind.CPU)
+    )
+    assert of_gpu["MALLOC_TRIM_THRESHOLD_"] == str(2 << 30)
+    assert "MALLOC_TRIM_THRESHOLD_" not in of_cpu
+
+
 @pytest.mark.parametrize("nodes", [["/dev/nvidia0"], ["/dev/kfd"], []])
 def test_what_a_run_with_usual_settings_imports_is_imported_early(monkeypatch, make_context, nodes):
     monkeypatch.setattr(local, "_kept", [])
