@@ -21,7 +21,7 @@ BUDGETS = {
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4550,
-    "engine": 6450,
+    "engine": 6490,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
@@ -35,11 +35,11 @@ BUDGETS = {
     "sweeps": 6890,
     "traces": 6100,
     "tuning": 3530,
-    "verification": 5440,
+    "verification": 5450,
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_750
+TESTS = 52_800
 FILES = 330
 
 

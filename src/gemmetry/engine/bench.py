@@ -472,9 +472,10 @@ class Bench:
         self._uploads = Uploads() if hello.target.is_gpu else None
         self._open: dict[int, OpenDispatch] = {}
         self._shared_by = 1
-        self._ahead: dict[int, tuple[Executable, bool]] = {}
-        """Executables that were built, and verified, ahead; and whether their launches gave the
-        same bits."""
+        self._ahead: dict[int, Executable] = {}
+        """Executables that were built ahead, and perhaps verified."""
+        self._repeatable: set[int] = set()
+        """The dispatches whose launches gave the same bits when they were verified here."""
         self._strays = Strays()
         self._copies = Copies()
         self._watch: HangWatch | None = None
@@ -491,7 +492,8 @@ class Bench:
                         self._answer(wire.id, self._open_one(wire, ahead=request.ahead > 0))
                 case protocol.Sample():
                     self._on_device.clear()  # memory of the device is for what is measured
-                    for executable, _ in self._ahead.values():  # wrong in another process
+                    # What is wrong in another process, or is measured later.
+                    for executable in self._ahead.values():
                         executable.close()
                     self._ahead.clear()
                     for dispatch_id, count in request.requests:
@@ -522,7 +524,7 @@ class Bench:
     def _open_one(self, wire: protocol.WireDispatch, *, ahead: bool) -> protocol.Opened:
         self.enter(wire, Stage.BUILD)
         dispatch = self._hello.dispatch(wire)
-        executable, is_repeatable = self._ahead.pop(wire.id, (None, False))
+        executable = self._ahead.pop(wire.id, None)
         self._copies.forget()
         try:
             if executable is None:
@@ -532,7 +534,8 @@ class Bench:
                     return protocol.Opened(wire.id, executable.facts, None, None, slow, 0)
             verdict, right_output = self._verify(wire, dispatch, executable)
             if verdict is not None:
-                is_repeatable = verdict.checks.get("repeat") == "passed"
+                if verdict.checks.get("repeat") == "passed":
+                    self._repeatable.add(wire.id)
                 if verdict.status is Verification.FAILED:
                     executable.close()
                     return protocol.Opened(wire.id, executable.facts, verdict, None, "", 0)
@@ -544,12 +547,13 @@ class Bench:
             trace = prepared if isinstance(prepared, TraceFacts) else None
             self._copies.wait_and_check()
             if ahead:
-                self._ahead[wire.id] = (executable, is_repeatable)
+                self._ahead[wire.id] = executable
+                self.known.inputs(dispatch.operation)  # for the sampler, which has the device alone
             else:
                 is_verified = verdict is not None or not wire.verify
                 right = right_output or wire.right_output
                 self._open[wire.id] = OpenDispatch(
-                    dispatch, executable, sampler, is_verified, right, is_repeatable
+                    dispatch, executable, sampler, is_verified, right, wire.id in self._repeatable
                 )
             free = executable.device.free_memory_bytes()
             sample_s = 0.0 if sampler is None else sampler.sample_s

@@ -1,9 +1,9 @@
 """The work of one device: opening, sampling and closing its dispatches until each has a record.
 
 The dispatches of a group are open at the same time, in warm workers. Those of a GPU build and
-verify at the same time; whatever is timed has the device alone, because this thread then sends one
-request at a time. If a worker is lost, the dispatch that it was working on fails; the other
-dispatches that it held are opened again in a new worker.
+verify at the same time, also those of several groups; whatever is timed has the device alone,
+because this thread then sends one request at a time. If a worker is lost, the dispatch that it was
+working on fails; the other dispatches that it held are opened again in a new worker.
 
 Checks that a measured time is possible: no kernel is faster than its device, and the clock by
 which its process measures runs as fast as that of the parent.
@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -37,7 +37,7 @@ from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, job
 from gemmetry.engine.compiling import compile_failures
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.process import Crews, WorkerProcess
-from gemmetry.engine.schema import StoredRound
+from gemmetry.engine.schema import Lane, StoredRound
 from gemmetry.engine.slots import Budget, Slot
 from gemmetry.hardware.roofline import SpeedLimit, speed_limit
 from gemmetry.measurement.energy import LEAD_NS, TAIL_NS
@@ -45,6 +45,14 @@ from gemmetry.measurement.marks import summarize
 from gemmetry.measurement.stopping import Round, StopPolicy, is_outclassed, median_of_rounds
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import with_check
+
+MOST_VERIFIED = 32
+"""The most dispatches of several groups that are verified together. None of them is measured
+before all are verified, which should not take more than a minute."""
+
+SETUP_BYTES = 40e6
+"""What verification takes in addition where a worker does not know a configuration yet, as bytes of
+operands and result: 1 s in addition to 27 s for each GB (bf16, 16 processors of an H200's host)."""
 
 NAME = "timing_sanity"
 
@@ -174,8 +182,8 @@ class DeviceSession:
         """The time from the request, or the answer before, to the latest answer."""
         self._second_chances: list[Candidate] = []
         self._opens_ahead = False
-        self._verifiers: dict[tuple[int, str], int] = {}
-        """The worker that verifies a configuration of a lane, where several do."""
+        self._verifiers: dict[tuple[int, str], set[int]] = {}
+        """The workers that have verified a configuration of a lane, where several do."""
         self._mutex = threading.RLock()
         """For what the threads that open ahead share."""
         self._turn = 0
@@ -197,31 +205,64 @@ class DeviceSession:
     def measure(self, groups: Iterable[Sequence[Candidate]]) -> None:
         """Process every candidate until it has a record, group by group."""
         try:
-            for group in groups:
-                self._slot.adopt(group)
-                self._measure_group(group)
+            for batch in self._batches(groups):
+                self._measure_batch(batch)
                 alone, self._second_chances = self._second_chances, []
                 for candidate in alone:
                     candidate.runs_alone = True
-                    self._measure_group([candidate])
+                    self._measure_batch([[candidate]])
         except DeviceLostError:
             self._store()
             raise
 
-    def _measure_group(self, group: Sequence[Candidate]) -> None:
-        self._restore(group)
+    def _batches(
+        self, groups: Iterable[Sequence[Candidate]]
+    ) -> Iterator[Sequence[Sequence[Candidate]]]:
+        """Groups that are verified together, before the first of them is measured: while some
+        workers verify what is large, the others verify what is small."""
+        batch: list[Sequence[Candidate]] = []
+        for group in groups:
+            self._slot.adopt(group)
+            if batch and not self._is_verified_together([*chain(*batch), *group]):
+                yield batch
+                batch = []
+            batch.append(group)
+        if batch:
+            yield batch
+
+    def _is_verified_together(self, group: Sequence[Candidate]) -> bool:
+        """Whether several groups with these candidates are verified together. Not where other
+        devices take groups too, nor what may have cost a device its life."""
+        return (
+            self._settings.verify
+            and self._slot.is_only
+            and self._is_opened_ahead(group)
+            and len(group) <= MOST_VERIFIED
+            and not any(one.runs_alone for one in group)
+        )
+
+    def _measure_batch(self, batch: Sequence[Sequence[Candidate]]) -> None:
+        for group in batch:
+            self._restore(group)
+        self._group = list(chain(*batch))
         self._ended.clear()
-        counted = () if self._job.works_alone else group
+        counted = () if self._job.works_alone else self._group
         verifies, self._counted = self._settings.verify, 0
         self._uncounted = {one.id for one in counted if not verifies or one.verdict is None}
         # All at once, and ready before the first dispatch: loading libraries takes seconds of
         # processor time, which must not disturb what is warmed up.
-        self.start(group)
-        self._group, self._began_s = group, time.monotonic()
-        opened = self._opened
-        self._open_ahead(group)
-        done = self._ended | {one.id for one in self._second_chances}
-        for _, members in _by_lane(one for one in group if one.id not in done):
+        self.start(self._group)
+        if len(batch) > 1:
+            self._began_s = time.monotonic()
+            self._open_ahead(self._group, builds=False)
+            self._opening_s += time.monotonic() - self._began_s
+        for group in batch:
+            self._measure_group(group)
+
+    def _measure_group(self, group: Sequence[Candidate]) -> None:
+        self._began_s, opened = time.monotonic(), self._opened
+        self._open_ahead(self._going_on(group))
+        for _, members in _by_lane(self._going_on(group)):
             self._open_all(members)
         self._opened = opened + len(group)
         self._opening_s += time.monotonic() - self._began_s
@@ -232,6 +273,11 @@ class DeviceSession:
         self._open.clear()
         self._stale.clear()
         self._store()
+
+    def _going_on(self, group: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates of `group` that did not end when they were verified ahead."""
+        done = self._ended | {one.id for one in self._second_chances}
+        return [one for one in group if one.id not in done]
 
     def _restore(self, group: Sequence[Candidate]) -> None:
         """Continue with what an earlier run stored, if this device took all of it. Otherwise the
@@ -305,16 +351,16 @@ class DeviceSession:
                     self._announce(one)
         return [one for one in members if one.id not in failed]
 
-    def _open_ahead(self, group: Sequence[Candidate]) -> None:
-        """On a GPU, build and verify the candidates of all lanes at the same time, those of one
-        lane in its several workers."""
+    def _open_ahead(self, group: Sequence[Candidate], *, builds: bool = True) -> None:
+        """On a GPU, verify the candidates of all lanes at the same time, those of one lane in its
+        several workers. With `builds`, then build what is right in all of a lane's workers."""
         lanes = [members for _, members in _by_lane(group)]
         if not self._is_opened_ahead(group):
             return
         self._opens_ahead = True
         sharing = sum(min(self._job.process_count(self._slot.target), len(lane)) for lane in lanes)
         try:
-            opening = [partial(self._open_lane_ahead, one, sharing) for one in lanes]
+            opening = [partial(self._open_lane_ahead, one, sharing, builds) for one in lanes]
             self._all_at_once("opening", [*opening, partial(self._start_others, lanes)])
         finally:
             self._opens_ahead = False
@@ -333,12 +379,12 @@ class DeviceSession:
             with self._mutex:
                 self.crews.start(members[0].lane)
 
-    def _open_lane_ahead(self, members: Sequence[Candidate], sharing: int) -> None:
+    def _open_lane_ahead(self, members: Sequence[Candidate], sharing: int, builds: bool) -> None:
         """Build and verify each of a lane's candidates in one of its workers, then build what is
-        right in the others, while so many processes are `sharing` the device. What is open when a
-        worker is lost is built again by :meth:`_open_all`."""
-        lane, waiting = members[0].lane, self._compiled(members)
-        members = waiting
+        right in all, while so many processes are `sharing` the device. What is open when a worker
+        is lost is built again by :meth:`_open_all`."""
+        lane, members = members[0].lane, self._compiled(members)
+        waiting = [one for one in members if one.verdict is None]
         while waiting:
             try:
                 with self._mutex:
@@ -346,67 +392,69 @@ class DeviceSession:
             except protocol.WorkerLost:
                 return  # opening them has the reason
             shares = self._verifying(waiting, len(workers))
-            right: list[list[Candidate]] = [[] for _ in workers]
-            parts = zip(workers, shares, right, strict=True)
+            parts = zip(workers, shares, strict=True)
             lost = _losses([partial(self._verify_ahead, *part, sharing) for part in parts])
-            if not lost:
-                found = {one.id for part in right for one in part}
-                try:
-                    with self._mutex:
-                        workers = self.crews.of(lane)
-                except protocol.WorkerLost:
-                    return
-                right += [[] for _ in workers[len(right) :]]
-                others = [
-                    [one for one in members if one.id in found and one not in part]
-                    for part in right
-                ]
-                building = zip(workers, others, strict=True)
-                if not _losses([partial(self._build_ahead, *one, sharing) for one in building]):
-                    return
+            waiting = [one for share in shares for one in share]
             with self._mutex:
                 for number, loss in lost.items():
                     if shares[number]:
                         self._blame(shares[number][0], loss.ending)
-                        self._announce(shares[number].popleft())
-                # What costs a further worker its life does so again when it is opened there.
-                self.crews.drop(lane.id)
-            waiting = [one for share in shares for one in share]
+                        self._announce(shares[number][0])
+                        waiting.remove(shares[number][0])
+                if lost:
+                    self.crews.drop(lane.id)
+        if builds:
+            self._build_lane_ahead(lane, self._going_on(members), sharing)
 
-    def _verify_ahead(
-        self, worker: WorkerProcess, line: deque[Candidate], right: list[Candidate], sharing: int
-    ) -> None:
-        """Build and verify those in `line`, and add what is right."""
+    def _verify_ahead(self, worker: WorkerProcess, line: deque[Candidate], sharing: int) -> None:
+        """Build and verify those in `line`."""
 
         def take(candidate: Candidate, opened: protocol.Opened) -> None:
-            if self._is_right(worker, candidate, opened):
-                right.append(candidate)
+            self._is_right(worker, candidate, opened)
             self._announce(candidate)
 
         request = protocol.Open(tuple(one.wire for one in line), ahead=sharing)
         self._converse(worker, request, protocol.OPENING, line, take)
 
-    def _build_ahead(
-        self, worker: WorkerProcess, verified: Sequence[Candidate], sharing: int
-    ) -> None:
-        """Build what another worker has verified."""
-        wires = (msgspec.structs.replace(one.wire, verify=False) for one in verified)
+    def _build_lane_ahead(self, lane: Lane, right: Sequence[Candidate], sharing: int) -> None:
+        """Build what is right in all workers of a lane, at the same time."""
+        wires = (msgspec.structs.replace(one.wire, verify=False) for one in right)
         request = protocol.Open(tuple(wires), ahead=sharing)
-        self._converse(
-            worker, request, protocol.OPENING, deque(verified), lambda _one, _opened: None
-        )
+        try:
+            with self._mutex:
+                workers = self.crews.of(lane)
+        except protocol.WorkerLost:
+            return
+
+        def build(worker: WorkerProcess) -> None:
+            waiting = deque(right)
+            self._converse(worker, request, protocol.OPENING, waiting, lambda _one, _opened: None)
+
+        if _losses([partial(build, worker) for worker in workers]):
+            with self._mutex:
+                # What costs a worker its life does so again when it is opened there.
+                self.crews.drop(lane.id)
 
     def _verifying(
         self, candidates: Sequence[Candidate], workers: int
     ) -> tuple[deque[Candidate], ...]:
-        """The candidates that each of a lane's workers verifies. A configuration stays with its
-        worker, which knows what it found out about other shapes."""
-        shares: tuple[deque[Candidate], ...] = tuple(deque() for _ in range(workers))
-        for one in candidates:
-            shortest = min(range(workers), key=lambda number: len(shares[number]))
-            key = (one.lane.id, one.configuration.name)
-            shares[self._verifiers.setdefault(key, shortest) % workers].append(one)
-        return shares
+        """The candidates that each of a lane's workers verifies, so that all end at about the same
+        time: the largest first, each by the worker that would end with it the earliest (Graham,
+        *SIAM J. Appl. Math.* 17, 1969). A worker that has verified another shape of a configuration
+        knows part of the answer."""
+        shares: list[list[Candidate]] = [[] for _ in range(workers)]
+        loads = [0.0] * workers
+        for one in sorted(candidates, key=lambda one: -one.operation.bytes):
+            knowing = self._verifiers.setdefault((one.lane.id, one.configuration.name), set())
+            ends = [
+                load + one.operation.bytes + SETUP_BYTES * (number not in knowing)
+                for number, load in enumerate(loads)
+            ]
+            number = ends.index(min(ends))
+            loads[number] = ends[number]
+            shares[number].append(one)
+            knowing.add(number)
+        return tuple(deque(sorted(share, key=lambda one: one.id)) for share in shares)
 
     def _take_opened(
         self,

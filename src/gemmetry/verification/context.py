@@ -13,6 +13,7 @@ escape only if they cancel for every vector.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import operator
@@ -163,8 +164,14 @@ def _write(path: Path, header: str, reference: Reference) -> None:
         arrays["sizes"] = np.array(reference.sizes)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with completed(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+        with path.with_suffix(".lock").open("wb") as lock:
+            # Of the processes that verify an operation at the same time, one writes.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                with completed(path) as temporary, temporary.open("wb") as file:
+                    np.savez(file, allow_pickle=False, **arrays)
+            finally:
+                Path(lock.name).unlink()
 
 
 VECTORS = 4

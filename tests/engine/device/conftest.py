@@ -66,9 +66,9 @@ def memory_journal():
 def make_candidate():
     """A candidate of the null provider."""
 
-    def make(number, configuration="default", lane=0):
+    def make(number, configuration="default", lane=0, name=NAME):
         lane = Lane(lane, "null", {}, TARGET)
-        return Candidate(number, lane, parse_operation(NAME), NAME, Configuration(configuration))
+        return Candidate(number, lane, parse_operation(name), name, Configuration(configuration))
 
     return make
 
@@ -85,6 +85,8 @@ def measure(tmp_path, make_context, memory_workers, make_candidate):
         start=None,
         trace_folder="",
         journal=None,
+        most_open=None,
+        operations=(NAME,),
         **settings,
     ):
         start = start or (executor or memory_workers.MemoryExecutor()).start
@@ -93,9 +95,15 @@ def measure(tmp_path, make_context, memory_workers, make_candidate):
         records = RecordMaker(context.settings, "env", tmp_path)
         slot = Slot(TARGET, "device", context)
         budget = Budget(TARGET, job_of(context.settings))
+        budget.most_open = most_open or budget.most_open
         session = DeviceSession(slot, budget, journal, records)
         candidates = [
-            make_candidate(number, configuration, number % lanes)
+            make_candidate(
+                number,
+                configuration,
+                number % lanes,
+                operations[number * len(operations) // len(configurations)],
+            )
             for number, configuration in enumerate(configurations)
         ]
         for candidate in candidates:

@@ -237,25 +237,36 @@ def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
     assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
 
 
-@pytest.mark.parametrize(("is_gpu", "processes"), [(False, 2), (True, 2), (True, 5)])
-def test_opening_ahead_changes_no_outcome(measure, workers, monkeypatch, is_gpu, processes):
-    """On a GPU the lanes are verified at the same time; also where a worker is lost, and where some
-    verify nothing."""
+@pytest.mark.parametrize(
+    ("is_gpu", "processes", "most_open"),
+    [(False, 2, None), (True, 2, None), (True, 5, None), (False, 2, 3), (True, 2, 3), (True, 5, 3)],
+)
+def test_opening_ahead_changes_no_outcome(
+    measure, workers, monkeypatch, is_gpu, processes, most_open
+):
+    """On a GPU the lanes are verified at the same time, and several groups before the first is
+    measured; also where a worker is lost, and where some verify nothing."""
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: is_gpu))
-    requests = []
+    requests, verified_at_first_sample = [], []
     original = WorkerProcess.send
 
     def send(self, message):
         if isinstance(message, Open) and message.dispatches:
             requests.append((message.ahead > 0, [one.verify for one in message.dispatches]))
+        if isinstance(message, Sample):
+            verified_at_first_sample.append(sum(sum(verify) for _, verify in requests))
         original(self, message)
 
     monkeypatch.setattr(WorkerProcess, "send", send)
     right = ["default", "fast", "factor_2", "factor_3"]
     bad = ["wrong", "out_of_memory", "crash", "launch_error"]
     names = [*right[:2], *bad[:3], right[2], bad[3], right[3]]
-    journal = measure(names, lanes=2, processes=processes, start=start_worker, race=False)
+    journal = measure(
+        names, lanes=2, processes=processes, start=start_worker, race=False, most_open=most_open
+    )
     assert outcomes(journal) == dict.fromkeys(right, "ok") | {name: name for name in bad}
+    verifies_all_first = is_gpu or most_open is None
+    assert (verified_at_first_sample[0] >= len(names)) is verifies_all_first
     assert any(ahead for ahead, _ in requests) is is_gpu
     verified = sum(sum(verify) for ahead, verify in requests if ahead is is_gpu)
     assert verified >= len(names)
@@ -263,6 +274,28 @@ def test_opening_ahead_changes_no_outcome(measure, workers, monkeypatch, is_gpu,
         assert sum(sum(verify) for ahead, verify in requests if not ahead) <= 1
         opened = sum(not any(verify) for ahead, verify in requests if ahead)
         assert opened >= processes, "each of a crew opens what another one verified"
+
+
+def test_workers_share_verification_by_its_size(measure, memory_workers, monkeypatch):
+    """The largest two of ten dispatches keep a worker each busy as long as the others the third;
+    a configuration alone does not keep its shapes together."""
+    monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
+    monkeypatch.setattr(device_session, "SETUP_BYTES", 1000)
+    verified = []
+
+    class Records(memory_workers.MemoryChannel):
+        def send(self, message):
+            if isinstance(message, Open) and message.ahead:
+                verified.append([one.operation for one in message.dispatches if one.verify])
+            super().send(message)
+
+    executor = memory_workers.MemoryExecutor(lambda: Records(memory_workers.healthy_answers))
+    names = [f"matmul_{size}x{size}x{size}_f32t_f32t_f32t" for size in (8, 16, 32, 64, 128)]
+    measure(["default", "fast"] * 5, executor=executor, processes=3, operations=names)
+    large, small = names[-1], names[:-1]
+    shares = sorted(filter(None, verified), key=len)
+    assert [set(share) for share in shares] == [{large}, {large}, set(small)]
+    assert len(shares[2]) == 8
 
 
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import fcntl
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -149,6 +151,21 @@ def test_what_is_sooner_computed_than_read_too_large_or_half_written_is_no_file(
         assert list(tmp_path.iterdir()) == []
     compute.get(ReferenceCache(tmp_path))
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_one_of_several_processes_writes(tmp_path):
+    """Whoever computes while another one writes has the reference and leaves the file to it; what
+    an ended process left hinders nobody."""
+    compute = Compute()
+    compute.get(ReferenceCache(tmp_path))
+    (path,) = tmp_path.iterdir()
+    path.unlink()
+    with path.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert_same(compute.get(ReferenceCache(tmp_path)), compute())
+        assert not path.exists()
+    compute.get(ReferenceCache(tmp_path))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_memory_keeps_the_newest_within_its_limit(monkeypatch):
