@@ -20,15 +20,15 @@ BUDGETS = {
     "counters": 4370,
     "dispatches": 3710,
     "documents": 2680,
-    "domain": 4550,
-    "engine": 6490,
+    "domain": 4560,
+    "engine": 6500,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
     "judge": 3210,
     "measurement": 1880,
     "numerics": 1280,
-    "providers": 8850,
+    "providers": 8840,
     "results": 860,
     "selftest": 3430,
     "statistics": 1090,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_800
+TESTS = 52_840
 FILES = 330
 
 

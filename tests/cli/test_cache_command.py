@@ -38,6 +38,17 @@ def test_clear_removes_what_reading_kept(cli, trace):
     assert cli("cache", "clear").stdout.startswith("removed 0 caches")
 
 
+def test_clear_removes_what_was_compiled(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = tmp_path / "gemmetry/compiled/triton/cache/hash"
+    place.mkdir(parents=True)
+    (place / "kernel.cubin").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "gemmetry/compiled/link").symlink_to(RANK0)
+    assert cli("cache", "clear").stdout == "removed 2 caches, 3.0 MB\n"
+    assert not place.parents[2].exists() and RANK0.exists()
+    assert cli("cache", "clear").stdout.startswith("removed 0 caches")
+
+
 def test_clear_of_a_folder_whose_caches_others_made(cli, trace, monkeypatch, tmp_path):
     cli("trace", "summary", str(trace))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another user"))

@@ -32,7 +32,7 @@ from gemmetry.engine import device, run, session
 from gemmetry.engine import slots as grouping
 from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.experiment import Experiment
-from gemmetry.engine.process import WorkerProcess
+from gemmetry.engine.process import WorkerContext, WorkerProcess
 from gemmetry.engine.protocol import HUNG_REASON, Sample, Trying
 
 
@@ -434,6 +434,34 @@ def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, monk
         devices.setdefault(record.operation, set()).add(record.device)
     assert all(len(found) == 1 for found in devices.values()), "an operation stays on one device"
     assert set.union(*devices.values()) == {"null:1", "null:3"}
+
+
+@pytest.mark.parametrize("place", ["shared", "in a folder of its own", "nowhere"])
+def test_machine_code_is_kept_for_all_experiments_or_with_what_is_generated(
+    make_plan, run_plan, monkeypatch, tmp_path, place
+):
+    """A folder of its own is complete, so that it can be moved. A user's cache that cannot be
+    written costs nothing but time."""
+    if place == "nowhere":
+        (tmp_path / "user").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    workspaces = []
+    original = WorkerContext.hello
+
+    def hello(self, lane, *, jobs):
+        workspaces.append(original(self, lane, jobs=jobs).workspace())
+        return original(self, lane, jobs=jobs)
+
+    monkeypatch.setattr(WorkerContext, "hello", hello)
+    generated = tmp_path / "made" if place == "in a folder of its own" else None
+    ran = run_plan(make_plan(sizes=(8,)), generated=generated)
+    assert ran.summary.exit_status == 0
+    wanted = {
+        "shared": tmp_path / "user/gemmetry/compiled",
+        "in a folder of its own": tmp_path / "made",
+        "nowhere": tmp_path / "experiment/artifacts/generated",
+    }
+    assert {one.cache("cuda") for one in workspaces} == {wanted[place] / "cuda/cache"}
 
 
 def test_the_work_of_a_lost_device_goes_to_another(make_plan, run_plan, monkeypatch):

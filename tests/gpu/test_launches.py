@@ -61,4 +61,6 @@ def test_what_runs_between_launches_is_not_in_their_time(
         print(f"{name:>32}", *cells)
     for name in ("default", chosen.name):
         assert times[name, APART] == pytest.approx(times[name, BACK_TO_BACK], rel=0.15), name
-    assert times[early, APART] > 0.97 * times[early, BACK_TO_BACK]
+    # Next to what the same rounds measured: runs differ with the clock at the power limit.
+    apart, together = (times[early, one] / times[chosen.name, one] for one in (APART, BACK_TO_BACK))
+    assert apart > 0.97 * together

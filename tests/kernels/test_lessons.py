@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.errors import CompileError
 from gemmetry.providers.user_provider.cuda_kernel import why_not
@@ -43,7 +44,7 @@ def test_they_multiply_a_vector_by_rows(name) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "attempt_2_tiles"])
 def test_a_compiler_does_not_see_what_is_wrong(name, tmp_path) -> None:
     kernel = load_manifest(f"{FOLDER / name}.cu:matvec")
-    _, compiled = compile_kernel(kernel, _dispatch("1x4x3"), tmp_path)
+    _, compiled = compile_kernel(kernel, _dispatch("1x4x3"), Workspace(generated=tmp_path))
     assert compiled.facts.spill_bytes == 0
     (cubin,) = compiled.code.values()
     assert "warning" not in cubin.log
@@ -57,4 +58,4 @@ def test_tiles_that_are_indexed_like_arrays_do_not_compile(tmp_path) -> None:
         if "tile(lane, i)" in line
     )
     with pytest.raises(CompileError, match=rf"attempt_2_tiles\.cu\({wrong_line}\): error"):
-        compile_kernel(kernel, _dispatch("1x4x3"), tmp_path)
+        compile_kernel(kernel, _dispatch("1x4x3"), Workspace(generated=tmp_path))

@@ -292,12 +292,12 @@ class Clear(Printed):
 
 def clear(options: Clear) -> None:
     """Remove the caches of traces: those that your runs wrote, and those of the given paths. Remove
-    what `gemmetry kernels check` keeps.
+    compiled kernels, and what `gemmetry kernels check` keeps.
 
     The traces themselves stay. A cache is written again when its trace is next read.
     """
     from gemmetry.domain.errors import RequestError
-    from gemmetry.domain.files import clear_user_cache
+    from gemmetry.domain.files import COMPILED, clear_user_cache
     from gemmetry.traces.reading import clear_cache
 
     hint = "Give the path of a trace, or of a folder."
@@ -307,13 +307,14 @@ def clear(options: Clear) -> None:
                 raise RequestError(f"{path} does not exist", hint=hint)
         except OSError as error:
             raise RequestError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
-    removed = clear_cache(options.paths), clear_user_cache("kernels")
+    kept = map(clear_user_cache, ("kernels", COMPILED))
+    removed = clear_cache(options.paths), *kept
     count, size = map(sum, zip(*removed, strict=True))
     text = f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB"
     options.state(text, caches=count, bytes=size)
 
 
-cache_app = group_app("Manage the caches that make reading a trace again fast.", {"clear": clear})
+cache_app = group_app("Manage caches, of traces and of compiled kernels.", {"clear": clear})
 
 
 class Check(Written):

@@ -34,6 +34,12 @@ class Workspace:
     """Threads or processes one compile call may use."""
     force: bool = False
     """Compile again even where a compiled result exists."""
+    kept: Path | None = None
+    """Machine code that other experiments find again; None: below `generated`."""
+
+    def cache(self, name: str) -> Path:
+        """The folder in which the compiler of `name` keeps machine code by what it depends on."""
+        return (self.kept or self.generated) / name / "cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

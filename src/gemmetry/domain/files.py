@@ -107,6 +107,10 @@ def within(folder: Path, stored: str) -> Path:
     return path
 
 
+COMPILED = "compiled"
+"""The user's cache of kernels that experiments compiled."""
+
+
 def user_cache(name: str) -> Path:
     """A folder of the user's caches: ``$XDG_CACHE_HOME/gemmetry/<name>``, or below ``~/.cache``
     where the variable is not set. It may not exist, or not be writable."""
@@ -121,14 +125,25 @@ def user_cache(name: str) -> Path:
 
 
 def clear_user_cache(name: str) -> tuple[int, int]:
-    """Remove the files in a folder of the user's caches; their number and total size in bytes."""
-    count = size = 0
+    """Remove a folder of the user's caches. Returns the number and total size in bytes of the files
+    in it."""
+    folder, count, size = user_cache(name), 0, 0
     with contextlib.suppress(OSError):
-        for file in user_cache(name).iterdir():
-            length = file.lstat().st_size
-            remove(file, inside=user_cache(name))
-            count, size = count + 1, size + length
+        for place, _, names in os.walk(folder):
+            size += sum(Path(place, one).lstat().st_size for one in names)
+            count += len(names)
+        remove(folder, inside=folder.parent)
     return count, size
+
+
+def writable_user_cache(name: str) -> Path | None:
+    """:func:`user_cache`, made where it is missing; None where nothing can be written there."""
+    folder = user_cache(name)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    return None
 
 
 def sync(path: Path) -> None:

@@ -220,26 +220,22 @@ class DeviceSession:
     ) -> Iterator[Sequence[Sequence[Candidate]]]:
         """Groups that are verified together, before the first of them is measured: while some
         workers verify what is large, the others verify what is small."""
+        # Where other devices take groups too, each takes one when it needs one.
+        are_together = self._settings.verify and self._slot.is_only and self._works_ahead
         batch: list[Sequence[Candidate]] = []
         for group in groups:
             self._slot.adopt(group)
-            if batch and not self._is_verified_together([*chain(*batch), *group]):
+            # What may have cost a device its life runs alone.
+            may_join = are_together and not any(one.runs_alone for one in group)
+            if batch and not (may_join and sum(map(len, [*batch, group])) <= MOST_VERIFIED):
                 yield batch
                 batch = []
             batch.append(group)
+            if not may_join:
+                yield batch
+                batch = []
         if batch:
             yield batch
-
-    def _is_verified_together(self, group: Sequence[Candidate]) -> bool:
-        """Whether several groups with these candidates are verified together. Not where other
-        devices take groups too, nor what may have cost a device its life."""
-        return (
-            self._settings.verify
-            and self._slot.is_only
-            and self._is_opened_ahead(group)
-            and len(group) <= MOST_VERIFIED
-            and not any(one.runs_alone for one in group)
-        )
 
     def _measure_batch(self, batch: Sequence[Sequence[Candidate]]) -> None:
         for group in batch:
@@ -366,8 +362,12 @@ class DeviceSession:
             self._opens_ahead = False
         self._store()
 
+    @property
+    def _works_ahead(self) -> bool:
+        return self._slot.target.is_gpu and self._job.samples
+
     def _is_opened_ahead(self, group: Sequence[Candidate]) -> bool:
-        return self._slot.target.is_gpu and self._job.samples and len(group) > 1
+        return self._works_ahead and len(group) > 1
 
     def _start_others(self, lanes: Sequence[Sequence[Candidate]]) -> None:
         """Start the workers that verify nothing once those that do are ready: a GPU opens for one

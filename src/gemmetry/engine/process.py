@@ -469,6 +469,8 @@ class WorkerContext:
     folder: Path
     """The experiment's, absolute. Only it may be a link: what is in it, and removed, is not
     elsewhere."""
+    kept: Path | None = None
+    """Where machine code is kept for other experiments; None: below `generated`."""
     start: Callable[[Path, Path, Mapping[str, str]], tuple[protocol.Channel, LocalProcess]] = (
         start_worker
     )
@@ -485,6 +487,7 @@ class WorkerContext:
             str(self.generated),
             str(self.folder),
             jobs,
+            str(self.kept or ""),
         )
 
     @property

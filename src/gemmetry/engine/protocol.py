@@ -31,12 +31,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from gemmetry.domain import errors
+from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, parse_operation
 from gemmetry.domain.errors import GemmetryError, Outcome, Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
@@ -110,6 +111,13 @@ class Hello(Frame, frozen=True):
     folder: str
     """The experiment's."""
     jobs: int
+    kept: str = ""
+    """Where machine code is kept for other experiments; "": below `generated`."""
+
+    def workspace(self, *, force: bool = False) -> Workspace:
+        """The folders that the provider uses."""
+        kept = Path(self.kept) if self.kept else None
+        return Workspace(generated=Path(self.generated), jobs=self.jobs, force=force, kept=kept)
 
     def dispatch(self, wire: WireDispatch) -> Dispatch:
         """The dispatch that `wire` describes."""

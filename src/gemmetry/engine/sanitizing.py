@@ -21,11 +21,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
-from gemmetry.domain.contracts import Buffer, Executable, Provider, Workspace
+from gemmetry.domain.contracts import Buffer, Executable, Provider
 from gemmetry.domain.dispatch import Configuration, Dispatch, TargetKind, parse_operation
 from gemmetry.domain.errors import DispatchError, GemmetryError, Stage
 from gemmetry.domain.operation import Operation, operation_name
@@ -102,7 +101,7 @@ def build_requested(
         raise DispatchError(refusal)
     own = provider.parse_configuration(configuration.name, operation, hello.target)
     dispatch = Dispatch(operation, own or configuration, hello.provider, hello.target)
-    return provider.build(dispatch, Workspace(generated=Path(hello.generated)))
+    return provider.build(dispatch, hello.workspace())
 
 
 def made_ready(

@@ -29,7 +29,7 @@ from gemmetry.domain.errors import (
     Stage,
     listed,
 )
-from gemmetry.domain.files import remove
+from gemmetry.domain.files import COMPILED, remove, writable_user_cache
 from gemmetry.domain.record import (
     DispatchFinished,
     Environment,
@@ -364,7 +364,9 @@ def run(
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
-        context = _context(plan, lanes, generated=written, folder=folder)
+        # What is generated in a folder of its own is complete, so that it can be moved.
+        kept_code = None if generated else writable_user_cache(COMPILED)
+        context = _context(plan, lanes, generated=written, folder=folder, kept=kept_code)
         # Files left by a run that was killed.
         _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -409,10 +411,15 @@ def run(
 
 
 def _context(
-    plan: Plan, lanes: Iterable[LaneProvider], *, generated: Path, folder: Path
+    plan: Plan,
+    lanes: Iterable[LaneProvider],
+    *,
+    generated: Path,
+    folder: Path,
+    kept: Path | None,
 ) -> WorkerContext:
     """What the workers have in common; those of a GPU here are forked."""
-    context = WorkerContext(settings=plan.settings, generated=generated, folder=folder)
+    context = WorkerContext(settings=plan.settings, generated=generated, folder=folder, kept=kept)
     wait_for_ends()
     gpus = [item.lane.target for item in lanes if item.lane.target.is_gpu]
     forks = plan.settings.executor != RAY and bool(gpus)

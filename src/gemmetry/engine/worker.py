@@ -24,7 +24,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from gemmetry.domain.contracts import Provider, Workspace
@@ -83,7 +82,7 @@ def _serve(channel: Channel, hello: Hello) -> None:
         return
     channel.send(Ready())
     force = hello.settings.force_compile
-    workspace = Workspace(generated=Path(hello.generated), jobs=hello.jobs, force=force)
+    workspace = hello.workspace(force=force)
     bench = None
     while True:
         request = channel.receive()

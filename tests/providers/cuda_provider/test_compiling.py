@@ -10,6 +10,7 @@ from tests.providers.conftest import dispatch_of
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
+from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import parse_target
 from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware.cuda_compiler import Cubin
@@ -26,7 +27,7 @@ PLAN = catalogue.kernel_of("r01").plan(WANTED.operation, WANTED.configuration, 1
 
 def test_files_and_facts_of_a_kernel(tmp_path: Path) -> None:
     generated = tmp_path / "generated"
-    compiled = compile_plan(PLAN, WANTED, generated, force=False)
+    compiled = compile_plan(PLAN, WANTED, Workspace(generated=generated))
     facts = compiled.facts
     assert facts.registers and facts.spill_bytes == 0 and facts.shared_memory_bytes == 0
     assert (facts.matrix_instruction, facts.compiled_for) == ("none", "sm_90a")
@@ -52,9 +53,14 @@ def test_machine_code_of_an_earlier_run_is_used(
         return Cubin(b"code", "")
 
     monkeypatch.setattr(cuda_compiler, "_compile", compiled)
+    generated, kept = tmp_path / "generated", tmp_path / "kept"
     for force in (False, False, True):
-        compile_plan(PLAN, WANTED, tmp_path / "generated", force=force)
+        compile_plan(PLAN, WANTED, Workspace(generated=generated, force=force))
     assert calls == ["sm_90a"] * 2
+    for name in ("one", "another"):
+        compile_plan(PLAN, WANTED, Workspace(generated=tmp_path / name, kept=kept))
+        assert list((tmp_path / name).rglob("*.cubin"))
+    assert calls == ["sm_90a"] * 3
 
 
 def test_shared_memory_is_what_the_source_and_the_launch_take() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from gemmetry.domain.contracts import Buffer, Executable
+from gemmetry.domain.contracts import Buffer, Executable, Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.cuda_compiler import SOURCES, Cubin, compile_kept
@@ -28,9 +28,6 @@ from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
 from gemmetry.providers.base import TorchLaunch, matrix_instruction, written_files
 from gemmetry.providers.cuda_provider.kernel import ARCHITECTURE
 
-_CACHE = ("cuda", "cache")
-"""Folder of the machine code below that of generated files."""
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledPlan:
@@ -40,11 +37,9 @@ class CompiledPlan:
     facts: BuildFacts
 
 
-def compile_plan(
-    plan: LaunchPlan, dispatch: Dispatch, generated: Path, *, force: bool
-) -> CompiledPlan:
+def compile_plan(plan: LaunchPlan, dispatch: Dispatch, workspace: Workspace) -> CompiledPlan:
     """Compile `plan`, and write sources, PTX, machine code and the compiler's output of the
-    kernel itself below `generated`.
+    kernel itself below ``workspace.generated``.
 
     Raises:
         CompileError: the compiler is missing, or it rejected a source.
@@ -53,7 +48,7 @@ def compile_plan(
     before = time.perf_counter_ns()
     code = {
         compilation: compile_kept(
-            compilation, ARCHITECTURE, generated.joinpath(*_CACHE), fresh=force
+            compilation, ARCHITECTURE, workspace.cache("cuda"), fresh=workspace.force
         )
         for compilation in dict.fromkeys(launch.compilation for launch in plan.launches)
     }
@@ -63,7 +58,7 @@ def compile_plan(
     macros = " ".join(f"-D{name}={value}" for name, value in main.macros)
     head = f"// NVRTC, {ARCHITECTURE}, {main.source}.cu {macros}\n"
     files = {"source_path": (f"{Path(main.source).name}.cu", source)}
-    facts = facts_of(plan, code, main, ARCHITECTURE, dispatch, generated, files, head)
+    facts = facts_of(plan, code, main, ARCHITECTURE, dispatch, workspace.generated, files, head)
     return CompiledPlan(code, replace(facts, compile_ns=elapsed_ns))
 
 

@@ -130,7 +130,7 @@ class CudaProvider(GpuProvider):
         plan, chosen = _prepared(dispatch, processors)
         if self.options.get("bounded_waits", False):
             plan = _with_bounded_waits(plan)
-        compiled = compile_plan(plan, dispatch, workspace.generated, force=workspace.force)
+        compiled = compile_plan(plan, dispatch, workspace)
         if dispatch.configuration.name == DEFAULT_CONFIGURATION:
             facts = replace(compiled.facts, default_configuration=chosen.name)
             compiled = replace(compiled, facts=facts)

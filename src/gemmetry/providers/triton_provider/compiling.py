@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gemmetry.domain.contracts import Buffer, Executable
+from gemmetry.domain.contracts import Buffer, Executable, Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError, LaunchError
 from gemmetry.domain.record import BuildFacts
@@ -62,13 +62,12 @@ def compile_kernel(
     dispatch: Dispatch,
     plan: KernelPlan,
     architecture: Architecture,
-    generated: Path,
-    *,
-    force: bool,
+    workspace: Workspace,
 ) -> Built:
-    """Compile `plan` for `architecture`, writing the intermediate forms below `generated`.
+    """Compile `plan` for `architecture`, writing the intermediate forms below
+    ``workspace.generated``.
 
-    Triton keeps its own cache next to them (unless TRITON_CACHE_DIR is set), so that kernels
+    Triton keeps its own cache in the workspace's (unless TRITON_CACHE_DIR is set), so that kernels
     compiled ahead load immediately in another process.
 
     Raises:
@@ -81,11 +80,11 @@ def compile_kernel(
         function, plan.signature(names), dict(plan.constants), plan.attributes(names)
     )
     options = {"num_warps": plan.warps, "num_stages": plan.stages, "enable_fp_fusion": True}
-    os.environ.setdefault("TRITON_CACHE_DIR", str(generated / "triton" / "cache"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(workspace.cache("triton")))
     backend = ("hip", architecture.name) if architecture.is_amd else ("cuda", architecture.number)
     target = GPUTarget(*backend, architecture.warp_size)
     before = time.perf_counter_ns()
-    with _always_compiling(force), as_compile_error(dispatch):
+    with _always_compiling(workspace.force), as_compile_error(dispatch):
         kernel = triton.compile(source, target=target, options=options)
     elapsed_ns = time.perf_counter_ns() - before
     shared = int(kernel.metadata.shared)
@@ -95,7 +94,8 @@ def compile_kernel(
             f"{architecture.shared_memory_bytes} per block",
             hint="Use fewer stages or smaller tiles.",
         )
-    return Built(kernel, _read_facts(kernel, dispatch, architecture, elapsed_ns, generated))
+    facts = _read_facts(kernel, dispatch, architecture, elapsed_ns, workspace.generated)
+    return Built(kernel, facts)
 
 
 @contextlib.contextmanager

@@ -317,9 +317,7 @@ class TritonProvider(GpuProvider):
         if reason := tiles.why_invalid(tile, dispatch.operation, architecture):
             raise CompileError(reason, hint="List valid ones with `gemmetry list configurations`.")
         plan = make_plan(dispatch.operation, tile)
-        built = compile_kernel(
-            dispatch, plan, architecture, workspace.generated, force=workspace.force
-        )
+        built = compile_kernel(dispatch, plan, architecture, workspace)
         facts = built.facts
         signature = dispatch.operation.signature
         if signature.blocks is not None:

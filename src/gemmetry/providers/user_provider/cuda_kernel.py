@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch, Parameter, Target, TargetKind
 from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.domain.operation import Operation
@@ -187,12 +188,12 @@ Hopper and Blackwell)."""
 
 
 def compile_kernel(
-    kernel: CudaManifest, dispatch: Dispatch, generated: Path, *, force: bool = False
+    kernel: CudaManifest, dispatch: Dispatch, workspace: Workspace
 ) -> tuple[LaunchPlan, CompiledPlan]:
     """The launch, its machine code for the dispatch's architecture, and the facts from building it.
 
-    What is compiled is kept below `generated`, and found again for the same source, headers and
-    macros.
+    What is compiled is kept in the workspace's cache, and found again for the same source, headers
+    and macros.
 
     Raises:
         UnsupportedError: the kernel does not compute the dispatch's operation on its target.
@@ -204,7 +205,7 @@ def compile_kernel(
         raise UnsupportedError(f"{dispatch}: {reason}")
     plan = plan_of(kernel, dispatch.operation, values)
     if kernel.cubin is not None:
-        return plan, _taken(kernel, kernel.cubin, plan, dispatch, generated)
+        return plan, _taken(kernel, kernel.cubin, plan, dispatch, workspace.generated)
     from gemmetry.hardware.cuda_compiler import compile_file
     from gemmetry.providers.cuda_provider.executable import CompiledPlan, facts_of, usage_of
 
@@ -217,8 +218,8 @@ def compile_kernel(
         (),
         architecture,
         options=launch.compilation.options,
-        kept_in=generated / "user" / "cache",
-        fresh=force,
+        kept_in=workspace.cache("user"),
+        fresh=workspace.force,
     )
     elapsed_ns = time.perf_counter_ns() - before
     code = {launch.compilation: cubin}
@@ -230,7 +231,8 @@ def compile_kernel(
             hint=f'Write extern "C" __global__ void {name}(...), without which C++ changes its '
             "name.",
         )
-    facts = facts_of(plan, code, launch.compilation, architecture, dispatch, generated, {})
+    place = dispatch, workspace.generated
+    facts = facts_of(plan, code, launch.compilation, architecture, *place, {})
     notes = (f"{kernel} compiled by NVRTC", *facts.notes)
     own = replace(facts, compile_ns=elapsed_ns, declared=kernel.declared, notes=notes)
     return plan, CompiledPlan(code, own)

@@ -9,6 +9,7 @@ How to write one: docs/my-kernel.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -273,14 +274,15 @@ class UserProvider(GpuProvider):
         kernel = _kernel_of(self._cuda_kernels).get(dispatch.configuration.name)
         if kernel is None:
             return None
-        return compile_kernel(kernel, dispatch, workspace.generated, force=workspace.force)[1].facts
+        return compile_kernel(kernel, dispatch, workspace)[1].facts
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         name = dispatch.configuration.name
         cuda_kernel = _kernel_of(self._cuda_kernels).get(name)
         if cuda_kernel is not None:
             require_device(dispatch)
-            plan, compiled = compile_kernel(cuda_kernel, dispatch, workspace.generated)
+            kept = replace(workspace, force=False)
+            plan, compiled = compile_kernel(cuda_kernel, dispatch, kept)
             from gemmetry.hardware.torch_device import open_device
             from gemmetry.providers.cuda_provider.executable import load
 

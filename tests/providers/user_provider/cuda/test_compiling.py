@@ -28,7 +28,8 @@ def _dispatch(kernel, architecture: str = "sm_90", operation=OPERATION) -> Dispa
 def test_the_example_compiles_and_its_resources_are_known(tmp_path) -> None:
     kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
     generated = tmp_path / "generated"
-    plan, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), generated)
+    workspace = Workspace(generated=generated)
+    plan, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), workspace)
     facts = compiled.facts
     (launch,) = plan.launches
     assert compiled.code[launch.compilation].code.startswith(b"\x7fELF")
@@ -66,11 +67,11 @@ def test_formats_and_macros_of_any_kind_reach_the_source(tmp_path) -> None:
     """
     (tmp_path / "own.cuh").write_text("constexpr int SIZE = 8;")
     kernel = _kernel(tmp_path, source, 'configurations = [{FAST = true, TYPE = "double"}]')
-    _, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), tmp_path)
+    _, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), Workspace(generated=tmp_path))
     assert compiled.facts.shared_memory_bytes == 0
     (tmp_path / "own.cuh").write_text("constexpr int SIZE = 4;")
     with pytest.raises(CompileError):
-        compiling.compile_kernel(kernel, _dispatch(kernel), tmp_path)
+        compiling.compile_kernel(kernel, _dispatch(kernel), Workspace(generated=tmp_path))
 
 
 def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
@@ -82,7 +83,7 @@ def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
         for name, size in (("e", 64), ("f", 32), ("g", 96))
     )
     kernel = _kernel(tmp_path, source, "shared_bytes = 1000")
-    _, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), tmp_path)
+    _, compiled = compiling.compile_kernel(kernel, _dispatch(kernel), Workspace(generated=tmp_path))
     assert compiled.facts.shared_memory_bytes == 32 * 4 + 1000
 
 
@@ -96,7 +97,7 @@ def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
 def test_the_compilers_first_line_or_a_name_of_cxx_is_the_reason(tmp_path, source, reason) -> None:
     kernel = _kernel(tmp_path, source)
     with pytest.raises(CompileError, match=reason):
-        compiling.compile_kernel(kernel, _dispatch(kernel, "sm_80"), tmp_path)
+        compiling.compile_kernel(kernel, _dispatch(kernel, "sm_80"), Workspace(generated=tmp_path))
 
 
 def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:
@@ -124,7 +125,7 @@ def test_machine_code_is_taken_as_it_is(tmp_path, monkeypatch, name, instruction
     operation = parse_operation("matmul_128x64x64_bf16t_bf16n_bf16t")
     generated = tmp_path / "generated"
     plan, compiled = compiling.compile_kernel(
-        kernel, _dispatch(kernel, operation=operation), generated
+        kernel, _dispatch(kernel, operation=operation), Workspace(generated=generated)
     )
     (launch,) = plan.launches
     assert compiled.code[launch.compilation].code == path.read_bytes()
