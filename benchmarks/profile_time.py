@@ -183,13 +183,13 @@ def _time_worker(clock: Clock, provider: Any) -> None:
 
 def _time_parent(clock: Clock) -> None:
     from gemmetry.engine import compiling as ahead
-    from gemmetry.engine import process as crew
     from gemmetry.engine import process as local
+    from gemmetry.engine import process as workers
     from gemmetry.engine import session
     from gemmetry.engine.device import DeviceSession
 
     clock.methods(DeviceSession, ["_open_all", "_sample_all", "_close_all"], "device ")
-    clock.methods(crew.Crews, ["start", "of", "stop"], "crews ")
+    clock.methods(workers.WorkerPool, ["start", "of", "stop"], "pool ")
     clock.methods(ahead.CompilingAhead, ["ready"], "compiled ahead: ")
     clock.functions(session._loaded, session._environment)
     vars(local)["WORKER"] = (str(Path(__file__).resolve()), "--worker")

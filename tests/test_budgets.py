@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "gemmetry"
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 BUDGETS = {
-    "cli": 2700,
+    "cli": 2710,
     "counters": 4370,
     "dispatches": 3710,
     "documents": 2680,

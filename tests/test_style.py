@@ -157,7 +157,7 @@ def test_rejected_words_are_found_in_text_and_not_in_code():
 
 
 def test_counts_are_written_by_one_helper():
-    """:func:`gemmetry.domain.units.counted`, in Python and in templates."""
+    """:func:`gemmetry.domain.units.plural`, in Python and in templates."""
     plural = re.compile(r"""else\s+(['"])(?:e?s)\1|(['"])e?s\2\s+if\b""")
     files = [path for name in ("*.py", "*.j2") for path in sorted(PACKAGE.rglob(name))]
     found = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.engine.opaque import JobFinished
+from gemmetry.engine.external import JobFinished
 from gemmetry.sweeps.api import analyze, run_sweep
 from gemmetry.sweeps.run import plan
 

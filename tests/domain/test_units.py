@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import (
     column_decimals,
-    counted,
     format_bytes,
     format_gflops,
     format_joules,
@@ -20,6 +19,7 @@ from gemmetry.domain.units import (
     parse_bytes,
     parse_duration_s,
     parse_share,
+    plural,
 )
 
 FORMATTED = {
@@ -112,5 +112,5 @@ def test_any_text_is_a_value_or_a_request_error(text):
     [(0, "0 launches"), (1, "1 launch"), (2, "2 launches"), (1200, "1,200 launches")],
 )
 def test_counts_are_singular_or_plural(count, text):
-    assert counted(count, "launch", "launches") == text
-    assert counted(count, "rank").endswith("rank" if count == 1 else "ranks")
+    assert plural(count, "launch", "launches") == text
+    assert plural(count, "rank").endswith("rank" if count == 1 else "ranks")

@@ -19,7 +19,7 @@ from gemmetry.formats.events import (
     TraceRows,
     concatenate,
     host_rows,
-    let_go,
+    release_pages,
 )
 
 STATUS = Path("/proc/self/status")
@@ -80,12 +80,12 @@ def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
     monkeypatch.setattr(module, "KEPT_MAPPED_BYTES", 0)
     rows = mapped_trace()
     gc.collect()
-    let_go(rows)
+    release_pages(rows)
     before = resident()
     total = int(rows.calls.start_ns.sum() + rows.calls.duration_ns.sum())
     held = resident() - before
     assert held >= 16 * _ROWS
-    let_go(rows)
+    release_pages(rows)
     assert resident() - before < held / 4
     assert int(rows.calls.start_ns.sum() + rows.calls.duration_ns.sum()) == total
 

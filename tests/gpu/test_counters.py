@@ -19,7 +19,7 @@ from gemmetry.dispatches.profile import profile
 from gemmetry.domain.dispatch import Target, TargetKind, parse_operation
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.engine.experiment import Experiment
-from gemmetry.engine.opaque import run_command
+from gemmetry.engine.external import run_command
 from gemmetry.formats.counters.launches import LaunchTable, ProfiledLaunch
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
 from gemmetry.hardware.doctor import find_profiler, is_restricted

@@ -5,20 +5,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gemmetry.engine.opaque import (
+from gemmetry.engine.external import (
+    ExternalJob,
     JobEnd,
     JobFinished,
     JobOutcome,
     JobsPlanned,
     JobStarted,
     JobWarning,
-    OpaqueJob,
 )
 from gemmetry.sweeps.run import JobProgress, format_duration
 
 
 def job(title):
-    return OpaqueJob(
+    return ExternalJob(
         name=title, title=title, argv=("true",), environment={}, working_folder=Path(),
         log=Path("log"), deadline_s=None, lacks=lambda: "",
     )  # fmt: skip

@@ -20,8 +20,8 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.options import struct_of
 from gemmetry.domain.record import Environment
-from gemmetry.engine import opaque as running
-from gemmetry.engine.opaque import JobFinished, JobsPlanned, JobWarning
+from gemmetry.engine import external as running
+from gemmetry.engine.external import JobFinished, JobsPlanned, JobWarning
 from gemmetry.engine.schema import FolderLock
 from gemmetry.sweeps import run as sweep_module
 from gemmetry.sweeps.folder import read_sweep

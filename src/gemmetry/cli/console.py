@@ -19,7 +19,7 @@ import typer
 
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import RAY
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -430,8 +430,8 @@ def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
             continue
     else:
         return "nothing was stored yet", "The same command starts over."
-    dispatches = counted(total, "dispatch", "dispatches")
-    taken = f" and {counted(samples, 'sample')}" if samples else ""
+    dispatches = plural(total, "dispatch", "dispatches")
+    taken = f" and {plural(samples, 'sample')}" if samples else ""
     command = "The same command without --fresh" if fresh else "The same command"
     return (
         f"{done} of {dispatches}{taken} are stored in {folder}",
@@ -453,7 +453,7 @@ def _show_code(experiment: Path, records: Iterable[Record]) -> None:
     folder = Path(os.path.commonpath([(experiment / path).resolve().parent for path in files]))
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
-    note(f"code: {counted(len(files), 'file')} under {folder}")
+    note(f"code: {plural(len(files), 'file')} under {folder}")
     first = next(iter(files.values()))
     note("show it:", command=shlex.join(["gemmetry", "show", str(experiment), first]))
 

@@ -137,7 +137,7 @@ def collect(options: Collect) -> None:
     from gemmetry.counters.collector import collect as run
     from gemmetry.counters.collector import plan
     from gemmetry.counters.tools import CollectRequest
-    from gemmetry.engine.opaque import run_command
+    from gemmetry.engine.external import run_command
 
     request = CollectRequest(**values(options, Wanted))
     planned = plan(request, options.output, tool=options.tool, is_shown_only=options.dry_run)
@@ -174,11 +174,11 @@ def _show_plan(planned: Collection, *, as_json: bool) -> None:
 
 
 def _show(collected: Collected) -> None:
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import plural
 
-    parts = [counted(collected.launches, "launch", "launches")] if collected.launches else []
+    parts = [plural(collected.launches, "launch", "launches")] if collected.launches else []
     if collected.passes:
-        parts.append(f"{counted(collected.passes, 'pass', 'passes')} each")
+        parts.append(f"{plural(collected.passes, 'pass', 'passes')} each")
     say(f"collected {', '.join(parts) if parts else 'counters'}")
     files = collected.files
     for path, what in (
@@ -235,9 +235,9 @@ def compare(options: Compare) -> None:
     """
     from gemmetry.counters.api import compare as run
     from gemmetry.counters.text import hidden_kernels, print_comparison
-    from gemmetry.results.emit import FORMATS, PICTURES
+    from gemmetry.results.emit import FORMATS, IMAGES
 
-    options.check((*FORMATS, *PICTURES), draws=True)
+    options.check((*FORMATS, *IMAGES), draws=True)
     found = run(
         *options.reports,
         labels=options.label,
@@ -280,9 +280,9 @@ def diagnose(options: Diagnose) -> None:
     from gemmetry.counters.api import diagnose as run
     from gemmetry.counters.text import print_brief, print_diagnoses
     from gemmetry.domain.errors import RequestError
-    from gemmetry.results.emit import FORMATS, PICTURES
+    from gemmetry.results.emit import FORMATS, IMAGES
 
-    options.check((*FORMATS, *PICTURES), draws=True)
+    options.check((*FORMATS, *IMAGES), draws=True)
     brief, checklist = options.brief, options.checklist
     if brief and checklist and not (options.json or options.output):
         raise RequestError(
@@ -338,7 +338,7 @@ def _print(reports: CounterReports, console: Console, *, with_metrics: bool) -> 
     """Print each report with its launches, and the metrics of each if they were chosen."""
     from rich.text import Text
 
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import plural
     from gemmetry.results.lines import print_line
     from gemmetry.results.texts import printable
 
@@ -346,7 +346,10 @@ def _print(reports: CounterReports, console: Console, *, with_metrics: bool) -> 
         if number:
             console.print()
         devices = sorted({f"{one.device} {one.capability}".strip() for one in table.infos})
-        counts = counted(len(table), "launch", "launches"), counted(len(table.values), "metric")
+        counts = (
+            plural(len(table), "launch", "launches"),
+            plural(len(table.values), "metric"),
+        )
         parts = f"{table.tool} {table.version}".strip(), *devices, *counts
         head = printable(f"{table.source}: {', '.join(filter(None, parts))}")
         print_line(Text(head), console, indent=2)

@@ -448,7 +448,7 @@ def import_(options: Import) -> None:
     Rows that cannot be imported are listed with the reason, and the others are imported. Exit
     status 2 if there is none.
     """
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import plural
     from gemmetry.engine.merging import MeasuredOn, import_results, measured_like
 
     into, like = options.into, options.like
@@ -462,9 +462,9 @@ def import_(options: Import) -> None:
     for problem in summary.problems:
         note(f"left out: {problem}")
     by_format = ", ".join(f"{count} of {name}" for name, count in summary.by_format.items())
-    left_out = f", {counted(len(summary.problems), 'row')} left out" if summary.problems else ""
+    left_out = f", {plural(len(summary.problems), 'row')} left out" if summary.problems else ""
     options.state(
-        f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}",
+        f"{into}: {plural(summary.records, 'record')} ({by_format}){left_out}",
         experiment=str(into), records=summary.records, formats=dict(summary.by_format),
         left_out=summary.problems,
     )  # fmt: skip

@@ -100,7 +100,7 @@ def add(options: Add) -> None:
 
 def _report(one: AddedRun, *, is_silent: bool) -> None:
     """Print what became of the results of an experiment; if `is_silent`, the notes alone."""
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import plural
 
     path, run = one.experiment, one.run
     if one.state == "same":
@@ -117,7 +117,7 @@ def _report(one: AddedRun, *, is_silent: bool) -> None:
         note(f"note: {path} is older than the latest run and is placed by its time")
     if not is_silent:
         more = ", replacing what was added before" if one.state == "replaced" else ""
-        dispatches = counted(len(run.points), "dispatch", "dispatches")
+        dispatches = plural(len(run.points), "dispatch", "dispatches")
         say(f"{path}: {dispatches} on {run.device}{more}")
 
 

@@ -31,7 +31,7 @@ from gemmetry.cli.console import (
 from gemmetry.cli.main import COMMANDS, app, group_app, named, pages
 from gemmetry.cli.options import Options, Printed, Restartable, Written, argument, option, request
 from gemmetry.domain.tables import Column, Table, plain_columns
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 
 if TYPE_CHECKING:
     from gemmetry.domain.dispatch import Plan
@@ -310,7 +310,7 @@ def clear(options: Clear) -> None:
     kept = map(clear_user_cache, ("kernels", COMPILED))
     removed = clear_cache(options.paths), *kept
     count, size = map(sum, zip(*removed, strict=True))
-    text = f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB"
+    text = f"removed {plural(count, 'cache')}, {size / 1e6:,.1f} MB"
     options.state(text, caches=count, bytes=size)
 
 
@@ -370,12 +370,12 @@ def _print_checks(table: Table) -> None:
 
 def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Up to three lines about the compilations of one kernel."""
-    from gemmetry.domain.units import counted, format_bytes
+    from gemmetry.domain.units import format_bytes, plural
 
     first = rows[0]
     failed = sum(row["status"] == "failed" for row in rows)
     verdict = f"{failed} of {len(rows)} failed" if failed else "ok"
-    lines = [f"{first['name']}: {verdict}, {counted(len(rows), 'compilation')}"]
+    lines = [f"{first['name']}: {verdict}, {plural(len(rows), 'compilation')}"]
     registers = [row["registers"] for row in rows if row["registers"] is not None]
     if not registers:
         return lines
@@ -425,9 +425,9 @@ def ladder(options: LadderOptions) -> int:
     from gemmetry.domain.specs.shapes import parse_sizes
     from gemmetry.engine import run
     from gemmetry.engine.experiment import Experiment
-    from gemmetry.results.emit import FORMATS, PICTURES
+    from gemmetry.results.emit import FORMATS, IMAGES
 
-    options.check((*FORMATS, *PICTURES))
+    options.check((*FORMATS, *IMAGES))
     folder, status = options.folder, 0
     if folder is None:
         plan, folder = prepare_ladder(

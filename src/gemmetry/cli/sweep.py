@@ -37,7 +37,7 @@ from gemmetry.cli.options import (
     values,
 )
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 from gemmetry.sweeps.options import SweepOptions, parse_counts, parts_of
 
 if TYPE_CHECKING:
@@ -207,12 +207,12 @@ def analyze(options: Analyze) -> int:
         # Joined with the sweep's folder, of which an absolute path is independent.
         "analysis_dir": options.analysis_dir or (None if into is None else str(into.absolute())),
     }
-    products: dict[str, Any] = {
+    details: dict[str, Any] = {
         "top_k": options.top_k, "geometric": options.geo_mean, "plots": options.output_dir,
     }  # fmt: skip
     if not options.json and (workbooks := sweeps.read_workbooks(place, **selected)) is not None:
         note(f"{place} has no traces; its files are made from the workbooks in {workbooks.folder}")
-        written = workbooks.write(steps, **products)
+        written = workbooks.write(steps, **details)
         _report(written, workbooks.folder, written.problems)
         return int(bool(workbooks.sweep.problems))
     with CountProgress("read", stderr_console()) as progress:
@@ -226,7 +226,7 @@ def analyze(options: Analyze) -> int:
 
         print_sweep(found.document(), stdout_console(), top=options.top_k)
         print_rocprof(found.analysis, stdout_console(), top=options.top_k)
-    written = found.write(steps, **products)
+    written = found.write(steps, **details)
     _report(written, found.folder, [*found.problems, *written.problems])
     return int(not found.is_complete)
 
@@ -396,8 +396,8 @@ def rocprof_input(options: RocprofInput) -> None:
     written = write_rocprof_input(made, kernels, options.output)
     for path in written:
         note(f"wrote {path}")
-    passes = counted(len(made.jobs), "time")
-    note(f"{counted(len(kernels), 'kernel')}; the training runs {passes} per point")
+    passes = plural(len(made.jobs), "time")
+    note(f"{plural(len(kernels), 'kernel')}; the training runs {passes} per point")
     if options.json:
         print_facts(
             files=list(map(str, written)), kernels=kernels, jobs=list(made.jobs),
@@ -455,7 +455,7 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     except KeyboardInterrupt:
         done = sum(map(succeeded, planned.ends().values()))
         raise InterruptedRunError(
-            f"{done} of {counted(count, 'point')} {noun_for(done, 'has its', 'have their')} traces "
+            f"{done} of {plural(count, 'point')} {noun_for(done, 'has its', 'have their')} traces "
             f"in {planned.folder}",
             hint=f"Continue it: {again}.",
         ) from None
@@ -463,7 +463,7 @@ def _run_sweep(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
         print_json(found.document(), indent=1)
     if failed := len(found.failed):
         again = f"{again} runs {noun_for(failed, 'it', 'them')} again"
-        note(f"{failed} of {counted(count, 'point')} failed; {again}")
+        note(f"{failed} of {plural(count, 'point')} failed; {again}")
         for point in found.failed[:_MOST_LOGS]:
             note(f"  {point.folder}: {planned.folder / point.folder / LOG}")
         if failed > _MOST_LOGS:
@@ -480,7 +480,7 @@ def _show_sweep(planned: SweepPlan, *, as_json: bool) -> None:
         print_json(planned.document(), indent=1)
         return
     count, kept = len(planned.jobs), len(planned.kept)
-    heading = f"{counted(count, 'point')} would run, in this order"
+    heading = f"{plural(count, 'point')} would run, in this order"
     if 0 < kept < count:
         rest = f"{kept} {noun_for(kept, 'has', 'have')} succeeded earlier"
         heading = f"{count - kept} of {heading}; {rest}"

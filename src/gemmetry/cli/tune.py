@@ -229,7 +229,7 @@ def simulate_strategies(options: Tune, source: Path) -> None:
         RequestError: the search or an option cannot be read.
     """
     from gemmetry.domain.errors import UnknownNameError
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import plural
     from gemmetry.results.emit import JSON, write_atomically
     from gemmetry.tuning.results import simulation_table
     from gemmetry.tuning.search import parse_shares
@@ -258,9 +258,9 @@ def simulate_strategies(options: Tune, source: Path) -> None:
         count = sum(len(one.space) for one in measured)
         say(
             f"{space.provider} on {space.device or space.target}: "
-            f"{counted(len(measured), 'shape')}, {count} configurations "
+            f"{plural(len(measured), 'shape')}, {count} configurations "
             f"{'that it tried' if space.partial_strategy else 'in all'}, "
-            f"{counted(options.runs, 'run')} of each strategy"
+            f"{plural(options.runs, 'run')} of each strategy"
         )
     options.emit(simulation_table(found))
 
@@ -324,7 +324,7 @@ def tune_table(options: TuneTable) -> None:
 
 
 def _write_built(built: BuiltTable, output: Path, options: Printed) -> None:
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import plural
     from gemmetry.tuning.dispatcher.evaluation import library_name
     from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
 
@@ -335,9 +335,9 @@ def _write_built(built: BuiltTable, output: Path, options: Printed) -> None:
     undecided = sum(entry.verdict == "undecided" for entry in entries)
     library = library_name(built.table.target)
     options.state(
-        f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
+        f"{plural(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
         f"that is shown to be faster than {library}, {undecided} undecided\n"
-        f"{counted(len(built.table.certificates), 'verified candidate')}",
+        f"{plural(len(built.table.certificates), 'verified candidate')}",
         **built.table.document(),
     )
     note(f"wrote {output}")
@@ -388,10 +388,10 @@ def evaluate(options: Evaluate) -> None:
 
 def _print_evaluation(found: Evaluation, library: str) -> None:
     from gemmetry.dispatches.terminal import print_table
-    from gemmetry.domain.units import counted, format_percent
+    from gemmetry.domain.units import format_percent, plural
     from gemmetry.tuning.dispatcher.evaluation import regret_table
 
-    shapes = counted(len(found.replayed), "unseen shape")
+    shapes = plural(len(found.replayed), "unseen shape")
     left_out = [f"{found.seen} in the table"] if found.seen else []
     left_out += [f"{found.unusable} without a time of {library}"] if found.unusable else []
     say(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
@@ -403,7 +403,7 @@ def _print_evaluation(found: Evaluation, library: str) -> None:
     restricted = sum(one.restricted for one in found.replayed)
     if restricted:
         say(
-            f"The first choice was not measured at {counted(restricted, 'shape')}; the next one "
+            f"The first choice was not measured at {plural(restricted, 'shape')}; the next one "
             "that was stands for it."
         )
     noise = found.noise
@@ -422,7 +422,7 @@ class Show(Written):
 
 def show(options: Show) -> None:
     """Show what a table chooses for each shape that was measured, and why."""
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import plural
     from gemmetry.providers.registry import load_provider
     from gemmetry.results.emit import of_table
     from gemmetry.tuning.dispatcher.evaluation import entry_table, library_name
@@ -435,10 +435,10 @@ def show(options: Show) -> None:
     else:
         versions = "".join(f", {name} {text}" for name, text in sorted(found.versions.items()))
         say(f"{found.device} ({found.target}){versions}")
-        verified = counted(len(found.certificates), "verified candidate")
-        say(f"{counted(len(found.entries), 'measured shape')}, {verified}")
+        verified = plural(len(found.certificates), "verified candidate")
+        say(f"{plural(len(found.entries), 'measured shape')}, {verified}")
         for reason, count in refusals(found, load_provider).items():
-            say(f"{counted(count, 'candidate')} of them cannot be used here: {reason}")
+            say(f"{plural(count, 'candidate')} of them cannot be used here: {reason}")
         if found.entries:
             _print_choices(entry_table(found))
         else:

@@ -171,11 +171,11 @@ class CounterDiagnosis:
 
     def result(self, *, checklists: bool = False) -> Result:
         """The diagnosis with its formats of files."""
-        from gemmetry.counters.page import diagnosis_page, diagnosis_panels, picture_forms
+        from gemmetry.counters.page import diagnosis_page, diagnosis_panels, figure_forms
 
         forms: dict[str, Callable[[], str | bytes]] = {
             ".html": lambda: diagnosis_page(self.groups(checklists=checklists), self.problems),
-            **picture_forms(lambda: diagnosis_panels(self.groups())),
+            **figure_forms(lambda: diagnosis_panels(self.groups())),
         }
         return Result(
             rows={"diagnosis": lambda: table_of(

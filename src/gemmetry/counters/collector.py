@@ -52,7 +52,7 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.files import remove
 from gemmetry.domain.opening import open_decompressed
 from gemmetry.domain.rows import SCHEMA_VERSION
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.formats.counters.amd import (
     read_rocprof_compute,
     read_rocprofv3_file,
@@ -272,7 +272,7 @@ def _plan_rocprof(
         what = f"no option {given[0]}" if given else "no report .ncu-rep"
         raise RequestError(f"rocprofv3 has {what}", hint="Leave it out, and give -o a folder.")
     planned = plan_rocprof(request, chip=chip)
-    runs = counted(len(planned.jobs), "time")
+    runs = plural(len(planned.jobs), "time")
     notes += (f"rocprofv3 runs the command {runs}, once per pass of counters.",)
     return Collection(
         request=request, files=files, profiler=profiler, chip=chip, notes=notes, input=planned,

@@ -21,7 +21,7 @@ from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline, roofline_of
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, derived, fact, inline
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.results.emit import Result
 from gemmetry.statistics.comparison import (
@@ -320,12 +320,12 @@ class CounterComparison:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.counters.page import comparison_page, comparison_panels, picture_forms
+        from gemmetry.counters.page import comparison_page, comparison_panels, figure_forms
 
         rows = [row for one in self.kernels for row in one.rows()]
         forms: dict[str, Callable[[], str | bytes]] = {
             ".html": lambda: comparison_page(self),
-            **picture_forms(lambda: comparison_panels(self)),
+            **figure_forms(lambda: comparison_panels(self)),
         }
         found = {"counter_comparison": Rows(ComparisonRow, rows)}
         Result(rows=found, forms=forms, whole=self.document).write(path)
@@ -474,4 +474,4 @@ def _few(first: Sequence[float], second: Sequence[float]) -> str:
     fewest = min(len(first), len(second))
     if any(one <= 0 for one in (*first, *second)):
         return "a ratio of zeros has no interval"
-    return f"{counted(fewest, 'launch', 'launches')} a side: profile more of them"
+    return f"{plural(fewest, 'launch', 'launches')} a side: profile more of them"

@@ -27,7 +27,7 @@ from gemmetry.counters.model import (
     uncapitalised,
 )
 from gemmetry.counters.work import OPERATIONS, GemmWork, work_in_name
-from gemmetry.domain.units import counted, format_ns
+from gemmetry.domain.units import format_ns, plural
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
 _DECIDING = (Gate.ROOF, Gate.NEAR_ROOF)
@@ -224,7 +224,7 @@ def _no_verdict(
     facts: Facts, open_rules: Sequence[NotCounted], lead: Claim | None
 ) -> tuple[LaunchVerdict, Finding]:
     missing = list(dict.fromkeys(one.missing for one in open_rules))
-    rest = f", and {counted(len(missing) - 3, 'other fact')}" if len(missing) > 3 else ""
+    rest = f", and {plural(len(missing) - 3, 'other fact')}" if len(missing) > 3 else ""
     claim = "Nothing in the report bounds the kernel visibly"
     if missing:
         claim = f"The report does not show {'; '.join(missing[:3])}{rest}"

@@ -38,9 +38,9 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.domain.units import format_bytes, format_gflops
 from gemmetry.hardware.detect import own_version
-from gemmetry.results.emit import PICTURES
+from gemmetry.results.emit import IMAGES
 from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
-from gemmetry.results.palette import COLOURS, picture, set_log_scales
+from gemmetry.results.palette import COLOURS, image, set_log_scales
 from gemmetry.results.tables import require
 from gemmetry.results.texts import cut, elide, printable
 
@@ -414,15 +414,15 @@ def comparison_panels(found: CounterComparison) -> list[Panel]:
     return panels
 
 
-def picture_forms(panels: Callable[[], Sequence[Panel]]) -> dict[str, Callable[[], bytes]]:
+def figure_forms(panels: Callable[[], Sequence[Panel]]) -> dict[str, Callable[[], bytes]]:
     """Suffix of a picture -> what draws the rooflines in that format."""
     return {
-        suffix: partial(lambda name: roofline_picture(panels(), name), suffix[1:])
-        for suffix in PICTURES
+        suffix: partial(lambda name: render_roofline(panels(), name), suffix[1:])
+        for suffix in IMAGES
     }
 
 
-def roofline_picture(panels: Sequence[Panel], format_name: str) -> bytes:
+def render_roofline(panels: Sequence[Panel], format_name: str) -> bytes:
     """The rooflines one below the other, as ``png`` or ``svg``; those without counted operations
     are left out, which the foot notes.
 
@@ -446,7 +446,7 @@ def roofline_picture(panels: Sequence[Panel], format_name: str) -> bytes:
             "there is no roofline to draw: the operations of no kernel were counted",
             hint="Collect them: gemmetry counters collect --set gemm.",
         )
-    return picture(shown, format_name)
+    return image(shown, format_name)
 
 
 def _plain(text: str) -> str:

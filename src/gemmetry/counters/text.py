@@ -26,7 +26,7 @@ from gemmetry.counters.model import (
     uncapitalised,
 )
 from gemmetry.counters.roofline import LaunchRoofline
-from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
+from gemmetry.domain.units import format_bytes, format_gflops, format_ns, plural
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.results.texts import MOST_CHARACTERS, cut, elide, fitted, printable
 
@@ -138,7 +138,7 @@ def _where(launch: DiagnosedLaunch) -> str:
     if launch.grid:
         parts.append(launch.grid)
     if launch.count > 1:
-        parts.append(f"one of {counted(launch.count, 'launch', 'launches')} alike")
+        parts.append(f"one of {plural(launch.count, 'launch', 'launches')} alike")
     return ", ".join(parts)
 
 
@@ -329,7 +329,7 @@ def kernel_lines(first: str, one: KernelComparison) -> list[Text]:
         lines.append(Text(f"  with {elide(cut(one.second.name, 4000), _WIDTH - 7)}", "bold"))
     for label, side in ((first, one.first), (one.label, one.second)):
         info = side.launches[0].info
-        launches = counted(len(side.launches), "launch", "launches")
+        launches = plural(len(side.launches), "launch", "launches")
         where = [info.device or "unknown GPU", launches, grid_text(side.launches[0])]
         lines.append(Text(cut(f"{label}: {', '.join(filter(None, where))}", _WIDTH), "dim"))
     before, after = one.first.diagnosis.verdict, one.second.diagnosis.verdict

@@ -244,7 +244,7 @@ def _regressions(found: Sequence[Change]) -> str:
     slower = [change.comparison for change in found if change.comparison is not None]
     reasons = [f"slower by more than {_relevant(slower)}"] if slower else []
     reasons += ["no longer ok"] if len(slower) < len(found) else []
-    return f"{_REGRESSION} {units.counted(len(found), 'regression')}: {', or '.join(reasons)}"
+    return f"{_REGRESSION} {units.plural(len(found), 'regression')}: {', or '.join(reasons)}"
 
 
 def _relevant(comparisons: Sequence[Comparison]) -> str:

@@ -45,8 +45,8 @@ from gemmetry.results.palette import (
     COLOURS,
     SCALE,
     colour_at,
+    image,
     ink_on,
-    picture,
     set_log_scales,
 )
 from gemmetry.results.tables import require
@@ -385,9 +385,7 @@ _MAXIMUM_BARS = 60
 """Operations of one speed plot: the largest, because a picture cannot be scrolled."""
 
 
-def render_picture(
-    result_set: ResultSet, format_name: str, *, baseline: str | None = None
-) -> bytes:
+def render_figure(result_set: ResultSet, format_name: str, *, baseline: str | None = None) -> bytes:
     """All plots of the results, one below the other, as ``png`` or ``svg``.
 
     Raises:
@@ -417,7 +415,7 @@ def render_picture(
     ]  # fmt: skip
     notes = filter(None, (*overview.run_states, overview.less_trustworthy))
     foot = "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in notes)
-    return picture(panels, format_name, title=_title(overview), foot=foot)
+    return image(panels, format_name, title=_title(overview), foot=foot)
 
 
 def _title(overview: Overview) -> str:

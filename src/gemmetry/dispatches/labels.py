@@ -32,7 +32,7 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.domain.record import Measurement, Record, ResultSet, Verdict
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, format_half_width
+from gemmetry.domain.units import format_half_width, plural
 from gemmetry.results.texts import elide, first_line, printable
 from gemmetry.statistics.comparison import Difference
 
@@ -309,7 +309,7 @@ def verdict_line(records: Sequence[Record], leader: Leader | None, marks: RunMar
     if leader is not None:
         return printable("; ".join([_lead(leader), *_cautions(leader, marks)])) + "."
     failed = sum(map(ran_and_failed, records))
-    lost = f"; {counted(failed, 'dispatch', 'dispatches')} failed" if failed else ""
+    lost = f"; {plural(failed, 'dispatch', 'dispatches')} failed" if failed else ""
     alone = f"only {providers[0]} was measured, with one configuration per operation"
     if len(providers) > 1:
         alone = f"no operation was measured with two of {', '.join(providers)}"

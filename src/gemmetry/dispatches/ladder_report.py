@@ -33,11 +33,11 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.domain.units import format_bytes, format_percent
 from gemmetry.results import emit
-from gemmetry.results.palette import COLOURS, picture
+from gemmetry.results.palette import COLOURS, image
 from gemmetry.results.tables import require
 
 
-def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
+def ladder_figure(ladder: Ladder, format_name: str) -> bytes:
     """A line for each problem over the rungs, with the library's speed as a dashed line
     and that of the fastest of its algorithms as a dotted one, as ``png``
     or ``svg``.
@@ -50,7 +50,7 @@ def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
             "there is nothing to draw: no rung was measured",
             hint="Without -o, the command prints what became of each.",
         )
-    return picture([(5.5, partial(_draw, ladder=ladder))], format_name)
+    return image([(5.5, partial(_draw, ladder=ladder))], format_name)
 
 
 def _draw(axes: Any, ladder: Ladder) -> None:
@@ -174,8 +174,8 @@ def ladder_files(ladder: Ladder) -> emit.Result:
             "phases": lambda: table("phases", _PHASES, ladder.phases),
         },
         forms={
-            suffix: partial(ladder_picture, ladder, suffix.removeprefix("."))
-            for suffix in emit.PICTURES
+            suffix: partial(ladder_figure, ladder, suffix.removeprefix("."))
+            for suffix in emit.IMAGES
         },
         main="ladder",
     )

@@ -300,7 +300,7 @@ def _describe(record: Record) -> str:
     if record.trace is not None:
         trace = record.trace
         noun = "kernel" if trace.kernels else "operator"
-        facts = [trace.folder, units.counted(trace.kernels or trace.operators, noun)]
+        facts = [trace.folder, units.plural(trace.kernels or trace.operators, noun)]
     elif record.measurement is not None:
         facts = [units.format_ns(record.median_ns, even=True),
                  units.format_gflops(record.gflops, even=True)]  # fmt: skip

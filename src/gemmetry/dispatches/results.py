@@ -25,7 +25,7 @@ from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.rows import value as json_value
 from gemmetry.domain.tables import Column, ColumnType, Table, cell_text
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.providers.base import traits_of
 from gemmetry.results import emit
 from gemmetry.results.emit import Case, junit
@@ -145,7 +145,7 @@ class Results(Sequence[Record]):
 
     def __repr__(self) -> str:
         ok = len(self) - len(self.failures)
-        count = counted(len(self), "dispatch", "dispatches")
+        count = plural(len(self), "dispatch", "dispatches")
         return f"<Results {self.result_set.title!r}: {count}, {ok} ok>"
 
     def _repr_html_(self) -> str:
@@ -411,9 +411,9 @@ def files_of(
         return render_html(result_set, baseline=baseline)
 
     def picture(suffix: str) -> bytes:
-        from gemmetry.dispatches.figures import render_picture
+        from gemmetry.dispatches.figures import render_figure
 
-        return render_picture(result_set, suffix.removeprefix("."), baseline=baseline)
+        return render_figure(result_set, suffix.removeprefix("."), baseline=baseline)
 
     return emit.Result(
         rows={"records": lambda: record_table(result_set.records, columns)},
@@ -423,7 +423,7 @@ def files_of(
             emit.MARKDOWN: lambda: to_markdown(result_set, columns),
             emit.HTML: page,
             emit.JUNIT: lambda: to_junit(result_set),
-            **{suffix: partial(picture, suffix) for suffix in emit.PICTURES},
+            **{suffix: partial(picture, suffix) for suffix in emit.IMAGES},
         },
     )
 

@@ -249,7 +249,7 @@ def _verdict_facts(record: Record) -> list[tuple[str, str]]:
                        "accuracy_class", "zero_share"),
         ("declared", ", ".join(record.facts.declared)),
         *others,
-        (f"passed {units.counted(len(passed), 'check')}", ", ".join(passed)),
+        (f"passed {units.plural(len(passed), 'check')}", ", ".join(passed)),
     ]  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def _energy_text(record: Record) -> str:
     return (
         f"{units.format_joules(energy.energy_j)} (95 % interval {interval}), "
         f"{_column_text('flops_per_j', record)}, "
-        f"{units.counted(energy.windows, 'window')} of at least {energy.window_s or 0:.1f} s with "
+        f"{units.plural(energy.windows, 'window')} of at least {energy.window_s or 0:.1f} s with "
         f"a resolution of {format_percent(energy.resolution)}, "
         f"idle {_column_text('idle_power_w', record)}"
     )
@@ -272,12 +272,12 @@ def _energy_text(record: Record) -> str:
 
 def _measurement_facts(record: Record, m: Measurement) -> list[tuple[str, str]]:
     interval = f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
-    taken = units.counted(m.sample_count, "sample")
+    taken = units.plural(m.sample_count, "sample")
     if record.is_imported:
         taken += f", {record.verdict.reason}"
     else:
-        launches = units.counted(m.launches_per_sample, "launch", "launches")
-        taken += f" in {units.counted(m.rounds, 'round')}, {launches} each"
+        launches = units.plural(m.launches_per_sample, "launch", "launches")
+        taken += f" in {units.plural(m.rounds, 'round')}, {launches} each"
         taken += f", {m.processes} processes" if m.processes > 1 else ""
         taken += f", {m.input_sets} input sets, {m.regime}, {m.launches.replace('_', ' ')}"
     extremes = [units.format_ns(one) for one in (m.min_ns, m.p95_ns) if one is not None]
@@ -307,9 +307,9 @@ def _counter_facts(record: Record) -> Iterable[tuple[str, str]]:
     sure = f" ({counters.confidence} confidence)" if counters.confidence else ""
     collected = [f"the set {counters.metric_set}"]
     if counters.launches is not None:
-        collected.append(units.counted(counters.launches, "kernel"))
+        collected.append(units.plural(counters.launches, "kernel"))
     if counters.passes is not None:
-        collected.append(f"{units.counted(counters.passes, 'pass', 'passes')} each")
+        collected.append(f"{units.plural(counters.passes, 'pass', 'passes')} each")
     return [
         ("verdict", ": ".join(filter(None, (f"{counters.verdict}{sure}", counters.summary)))),
         ("collected", ", ".join(collected)),

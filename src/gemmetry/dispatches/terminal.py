@@ -43,7 +43,7 @@ from gemmetry.domain.dispatch import split_dispatch_name
 from gemmetry.domain.errors import NameSyntaxError, Outcome
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Table, grouped
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.results.lines import print_command, print_line, print_pointer
 from gemmetry.results.texts import printable
 
@@ -386,14 +386,14 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
     if checks := noted_checks(records, UNAPPLIED):
         up_to = "up to " if len(set(checks.values())) > 1 else ""
         where = f"on {up_to}{max(checks.values())} of {len(records)} dispatches"
-        console.print(Text(f"Not possible here: {counted(len(checks), 'check')} {where}"))
+        console.print(Text(f"Not possible here: {plural(len(checks), 'check')} {where}"))
     refused = [record.verdict.refused_shapes for record in records if record.verdict.refused_shapes]
     if refused:
-        many = counted(sum(refused), "small shape")
+        many = plural(sum(refused), "small shape")
         console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
     noted = {"Cut short": noted_checks(records, "incomplete"),
              "Properties": noted_checks(records, "property")}  # fmt: skip
-    total = counted(len(records), "dispatch", "dispatches")
+    total = plural(len(records), "dispatch", "dispatches")
     for what, found in noted.items():
         if found:
             named = ", ".join(f"{check} ({count})" for check, count in found.items())
@@ -417,7 +417,7 @@ def _print_footer(overview: Overview, console: Console) -> None:
         place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
         print_pointer("All marks and checks of a row:", f"gemmetry show {place} DISPATCH", console)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
-    total = counted(len(records), "dispatch", "dispatches")
+    total = plural(len(records), "dispatch", "dispatches")
     console.print(Text(f"{total}: {counts}" if counts else total))
     if any(record.outcome is Outcome.OK for record in records):
         legend = [f"▸ fastest   {VERIFICATION_LEGEND}   ! see marks"]

@@ -95,7 +95,7 @@ def find_launchers(trace: Trace, *, whole: Callable[[str], bool] | None = None) 
         whole: whether the operator with a given name represents everything launched within it.
     """
     keys, of_row = _numbered(trace, whole)
-    trace.let_go()
+    trace.release_pages()
     count = len(keys)
     gpu, operators, calls = trace.rows.gpu, trace.rows.operators, trace.rows.calls
     width = len(operators.name)
@@ -127,7 +127,7 @@ def find_launchers(trace: Trace, *, whole: Callable[[str], bool] | None = None) 
             *_members(trace, keys, of_row), gpu.start_ns, gpu.duration_ns, count
         ),
     )
-    trace.let_go()
+    trace.release_pages()
     return found
 
 
@@ -628,7 +628,7 @@ def trace_tables(
     for table in _tables(trace, summary, short_kernel_us):
         if table.rows:
             found[table.name] = table
-        trace.let_go()
+        trace.release_pages()
     return [found[name] for name in BY_NAME if name in found]
 
 

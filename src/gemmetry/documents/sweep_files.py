@@ -76,7 +76,7 @@ class RankGemm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductPoint:
+class ReportedPoint:
     """One point of a sweep."""
 
     configuration: SweepConfiguration
@@ -131,11 +131,11 @@ class ProductPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductSweep:
+class ReportedSweep:
     """All points of a sweep."""
 
-    points: Sequence[ProductPoint]
-    collectives: Callable[[ProductPoint], list[Table]]
+    points: Sequence[ReportedPoint]
+    collectives: Callable[[ReportedPoint], list[Table]]
     """The sheets of TraceLens' report on the collectives of all ranks of a point; [] without any.
     They are made on request, because those of a thousand ranks take much memory."""
     is_traced: bool
@@ -144,7 +144,7 @@ class ProductSweep:
     """Files that could not be read."""
 
 
-def comparable_gemms(point: ProductPoint) -> list[RankGemm]:
+def comparable_gemms(point: ReportedPoint) -> list[RankGemm]:
     """The GEMMs of a point whose instances are one problem each: not those whose shape is not
     known, unless the traces record no shape at all; helper passes are left out."""
     gemms = [gemm for gemm in point.gemms if not gemm.kind.is_helper]
@@ -176,7 +176,7 @@ AXES = (
 )
 FULL_CONFIG = text("full_config", "point of the sweep: thread_config, channel_config, then further "
                    "axes and the repeat")  # fmt: skip
-_OF_POINT: tuple[tuple[Column, Callable[[ProductPoint], Any]], ...] = (
+_OF_POINT: tuple[tuple[Column, Callable[[ReportedPoint], Any]], ...] = (
     (FULL_CONFIG, lambda point: point.full_config),
     (integer("threads_num", "threads per block of a collective, as requested"),
      lambda point: point.configuration.threads),
@@ -191,7 +191,7 @@ _OF_POINT: tuple[tuple[Column, Callable[[ProductPoint], Any]], ...] = (
 CONFIGURATION = {column.name: column for column, _ in _OF_POINT[:5]}
 
 
-def configuration_cells(point: ProductPoint) -> dict[str, Any]:
+def configuration_cells(point: ReportedPoint) -> dict[str, Any]:
     """The values of :data:`CONFIGURATION` and :data:`AXES`."""
     return {column.name: value(point) for column, value in _OF_POINT}
 
@@ -231,14 +231,14 @@ TINY_MB, MEDIUM_MB = 0.01, 100
 """Bounds of the sizes that the document's script calls tiny and medium."""
 
 
-def master_table(of_points: Iterable[tuple[ProductPoint, str, Table]]) -> Table:
+def master_table(of_points: Iterable[tuple[ReportedPoint, str, Table]]) -> Table:
     """``NCCL_Data``: one row per point and kind of collective, by operation and point.
 
     Args:
         of_points: each point with the name of its workbook and the sheet
             ``nccl_summary_implicit_sync``.
     """
-    rows: list[tuple[ProductPoint, dict[str, Any]]] = []
+    rows: list[tuple[ReportedPoint, dict[str, Any]]] = []
     for point, file, sheet in of_points:
         cells = {**configuration_cells(point), "source_file": file}
         rows += [(point, {**record, **cells}) for record in sheet.records()]
@@ -280,7 +280,7 @@ _MIB = 2**20
 Entry = dict[str, Any]
 
 
-def workbook_document(sweep: ProductSweep, folder: str) -> Entry:
+def workbook_document(sweep: ReportedSweep, folder: str) -> Entry:
     """The document of `sweep`, whose folder is `folder`."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -301,11 +301,11 @@ def workbook_document(sweep: ProductSweep, folder: str) -> Entry:
     }
 
 
-def _keys(one: ProductPoint) -> Entry:
+def _keys(one: ReportedPoint) -> Entry:
     return {**configuration_entry(one.configuration), "repeat": one.repeat or 1}
 
 
-def _point(one: ProductPoint) -> Entry:
+def _point(one: ReportedPoint) -> Entry:
     return {
         **PointRow.of(_keys(one)).record(),
         "outcome": one.outcome,
@@ -327,7 +327,7 @@ def _slowest(timelines: Iterable[Timeline]) -> Entry | None:
     return {"window_ms": slowest[_WHOLE][0], **parts, "slowed_compute_ms": None}
 
 
-def _gemms(one: ProductPoint) -> Iterable[Entry]:
+def _gemms(one: ReportedPoint) -> Iterable[Entry]:
     for kind, gemms in grouped(comparable_gemms(one), lambda gemm: gemm.kind).items():
         yield {
             **PooledRow.of(_keys(one) | kind.record()).record(),
@@ -357,7 +357,7 @@ def _collective(row: Mapping[str, Any]) -> Entry:
 class RelativeDurations:
     """Instances of all GEMMs on one rank of a point, as multiples."""
 
-    point: ProductPoint
+    point: ReportedPoint
     rank: int | None
     alone: Floats
     """Instances without communication; of workbooks, which do not show it, all."""
@@ -389,7 +389,7 @@ _Instances = tuple[RankGemm, Bools]
 """One GEMM of one rank of a point, and which instances ran next to communication."""
 
 
-def sweep_samples(points: Sequence[ProductPoint]) -> SweepSamples:
+def sweep_samples(points: Sequence[ReportedPoint]) -> SweepSamples:
     """Samples of all points; without ranks where no GEMM was recorded."""
     of_points = [
         (point, [(gemm, _overlapped(gemm)) for gemm in comparable_gemms(point)]) for point in points
@@ -461,7 +461,7 @@ SUMMARY = (
 )  # fmt: skip
 
 
-def timeline_tables(points: Sequence[ProductPoint], *, geometric: bool = False) -> list[Table]:
+def timeline_tables(points: Sequence[ReportedPoint], *, geometric: bool = False) -> list[Table]:
     """``All_Data``, ``Pivot_Time_ms``, ``Pivot_Percent`` and ``Summary_By_Config``. Points without
     times are empty cells.
 
@@ -486,7 +486,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def _rows(
-    point: ProductPoint, mean: Callable[[Sequence[float]], float]
+    point: ReportedPoint, mean: Callable[[Sequence[float]], float]
 ) -> Iterable[dict[str, Any]]:
     """One row per type, in the order of their names."""
     timelines = point.timelines
@@ -510,7 +510,11 @@ def _rows(
 
 
 def _pivot(
-    name: str, points: Sequence[ProductPoint], rows: Sequence[dict[str, Any]], value: str, unit: str
+    name: str,
+    points: Sequence[ReportedPoint],
+    rows: Sequence[dict[str, Any]],
+    value: str,
+    unit: str,
 ) -> Table:
     configs = [point.full_config for point in points]
     cells = {(row["type"], row["full_config"]): row[value] for row in rows}
@@ -523,7 +527,7 @@ def _pivot(
     return Table(name, tuple({column.name: column for column in columns}.values()), found)
 
 
-def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> list[Any]:
+def _summary(point: ReportedPoint, rows: Sequence[dict[str, Any]]) -> list[Any]:
     """The row of a point in the order of :data:`SUMMARY`."""
     own = {row["type"]: row for row in rows if row["full_config"] == point.full_config}
     compute = own.get("computation_time", {})
@@ -536,7 +540,7 @@ def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> list[Any]:
     ]  # fmt: skip
 
 
-def product_sweep(analysis: SweepAnalysis) -> ProductSweep:
+def reported_sweep(analysis: SweepAnalysis) -> ReportedSweep:
     """The points of a sweep, including those without traces."""
     has_repeats = analysis.sweep.repeats > 1
     points = [
@@ -551,17 +555,17 @@ def product_sweep(analysis: SweepAnalysis) -> ProductSweep:
         for one in analysis.points
     ]
     analysed = {one.full_config: of for one, of in zip(points, analysis.points, strict=True)}
-    return ProductSweep(
+    return ReportedSweep(
         points=points,
         collectives=lambda point: collective_sheets(analysed[point.full_config]),
         is_traced=True,
     )
 
 
-def bare_point(point: Point, *, has_repeats: bool, **contents: Any) -> ProductPoint:
+def bare_point(point: Point, *, has_repeats: bool, **contents: Any) -> ReportedPoint:
     """A point with these `contents` (`gemms`, `timelines`); without any, it names files."""
     repeat = point.repeat if has_repeats else None
-    return ProductPoint(configuration=point.configuration, repeat=repeat, outcome=point.outcome,
+    return ReportedPoint(configuration=point.configuration, repeat=repeat, outcome=point.outcome,
                         reason=point.reason, **contents)  # fmt: skip
 
 
@@ -652,11 +656,11 @@ OVERLAP = (
 class VaryingGemm(NamedTuple):
     """A row of the tables."""
 
-    point: ProductPoint
+    point: ReportedPoint
     gemm: RankGemm
 
 
-def varying_gemms(points: Iterable[ProductPoint], top_k: int) -> list[VaryingGemm]:
+def varying_gemms(points: Iterable[ReportedPoint], top_k: int) -> list[VaryingGemm]:
     """The `top_k` GEMMs of each rank of each point whose times differ most, the largest difference
     of all first."""
     found = []
@@ -692,7 +696,7 @@ def _type(key: str, rows: Sequence[VaryingGemm]) -> ColumnType:
     return kinds.get(type(value), ColumnType.TEXT)
 
 
-def _cells(point: ProductPoint, gemm: RankGemm, keys: Sequence[str], more: int) -> list[Any]:
+def _cells(point: ReportedPoint, gemm: RankGemm, keys: Sequence[str], more: int) -> list[Any]:
     """A row: of :data:`HEAD`, the `keys` of the operator, :data:`ROBUST`, and `more` columns."""
     kind, configuration, traced = gemm.kind, point.configuration, gemm.traced
     robust: list[Any] = [None] * len(_ROBUST)

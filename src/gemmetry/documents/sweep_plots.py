@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmetry.documents.sweep_files import (
-    ProductPoint,
     RelativeDurations,
+    ReportedPoint,
     SweepSamples,
     sweep_samples,
 )
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.results.palette import COLOURS
 from gemmetry.results.tables import require
 from gemmetry.statistics.intervals import median
@@ -53,7 +53,7 @@ class Category(NamedTuple):
     overlapped: Floats
 
 
-class _Picture(NamedTuple):
+class _Drawn(NamedTuple):
     """A figure without what all pictures of a sweep have around them."""
 
     figure: Any
@@ -71,7 +71,7 @@ class _Dimension(NamedTuple):
     categories: list[Category]
 
 
-def sweep_plots(points: Sequence[ProductPoint]) -> dict[str, bytes]:
+def sweep_plots(points: Sequence[ReportedPoint]) -> dict[str, bytes]:
     """Name of the file -> PNG; {} where no GEMM was recorded.
 
     Raises:
@@ -93,17 +93,17 @@ def sweep_plots(points: Sequence[ProductPoint]) -> dict[str, bytes]:
 
 
 def _pictures(
-    points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]
-) -> Iterator[tuple[str, _Picture]]:
+    points: Sequence[ReportedPoint], samples: Sequence[RelativeDurations]
+) -> Iterator[tuple[str, _Drawn]]:
     dimensions = _dimensions(points, samples)
     for one in dimensions:
-        yield f"by_{one.name}_boxplot", _boxes_picture(one)
-    yield "violin_combined", _violins_picture(dimensions)
+        yield f"by_{one.name}_boxplot", _boxes_figure(one)
+    yield "violin_combined", _violins_figure(dimensions)
     yield "thread_channel_interaction", _interaction(points, samples)
 
 
 def _dimensions(
-    points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]
+    points: Sequence[ReportedPoint], samples: Sequence[RelativeDurations]
 ) -> list[_Dimension]:
     """Threads, channels and ranks, each with all values that occur at any point."""
     found = []
@@ -143,7 +143,7 @@ def _joined(parts: Iterable[Floats]) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _foot(points: Sequence[ProductPoint], samples: SweepSamples) -> str:
+def _foot(points: Sequence[ReportedPoint], samples: SweepSamples) -> str:
     present = {one.point.full_config for one in samples.ranks}
     missing = len(points) - len(present)
     is_whole = any(gemm.traced is not None for point in points for gemm in point.gemms)
@@ -151,12 +151,12 @@ def _foot(points: Sequence[ProductPoint], samples: SweepSamples) -> str:
         "instances" if is_whole
         else "times (the shortest, median and longest of each GEMM: workbooks have no others)"
     )  # fmt: skip
-    kinds, points_text = counted(samples.kinds, "GEMM"), counted(len(present), "point")
+    kinds, points_text = plural(samples.kinds, "GEMM"), plural(len(present), "point")
     parts = [f"{samples.count:,} {what} of {kinds} at {points_text}"]
     if missing:
-        parts.append(f"no data: {counted(missing, 'point')}")
+        parts.append(f"no data: {plural(missing, 'point')}")
     if samples.left_out:
-        parts.append(f"left out, because never alone: {counted(samples.left_out, 'GEMM')}")
+        parts.append(f"left out, because never alone: {plural(samples.left_out, 'GEMM')}")
     return "; ".join(parts)
 
 
@@ -182,7 +182,7 @@ def _groups(category: Category) -> list[tuple[Floats, str, str]]:
     ]
 
 
-def _boxes_picture(dimension: _Dimension) -> _Picture:
+def _boxes_figure(dimension: _Dimension) -> _Drawn:
     width = min(16.0, max(8.0, 2.5 + 0.9 * len(dimension.categories)))
     figure, (axes,) = _figure(width, 5.2)
     if len(dimension.categories) > MOST_BOXES:
@@ -196,7 +196,7 @@ def _boxes_picture(dimension: _Dimension) -> _Picture:
         )
     _finish(axes, dimension.axis)
     _legend(figure, dimension.categories)
-    return _Picture(figure, axes, dimension.title, how)
+    return _Drawn(figure, axes, dimension.title, how)
 
 
 def _draw_boxes(axes: Any, categories: Sequence[Category]) -> None:
@@ -288,7 +288,7 @@ def _legend(figure: Any, categories: Sequence[Category]) -> None:
     figure.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
 
 
-def _violins_picture(dimensions: Sequence[_Dimension]) -> _Picture:
+def _violins_figure(dimensions: Sequence[_Dimension]) -> _Drawn:
     figure, places = _figure(16.0, 5.6, columns=len(dimensions))
     _limit(places[0], [category for one in dimensions for category in one.categories])
     for axes, dimension in zip(places, dimensions, strict=True):
@@ -300,7 +300,7 @@ def _violins_picture(dimensions: Sequence[_Dimension]) -> _Picture:
         _finish(axes, dimension.axis)
     _legend(figure, dimensions[0].categories)
     how = "width: number of instances, from the 1st to the 99th percentile; line: median"
-    return _Picture(figure, places[0], "GEMM times by threads, channels and rank", how)
+    return _Drawn(figure, places[0], "GEMM times by threads, channels and rank", how)
 
 
 def _draw_violins(axes: Any, categories: Sequence[Category]) -> None:
@@ -320,7 +320,7 @@ def _draw_violins(axes: Any, categories: Sequence[Category]) -> None:
     _ticks(axes, categories)
 
 
-def _interaction(points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]) -> _Picture:
+def _interaction(points: Sequence[ReportedPoint], samples: Sequence[RelativeDurations]) -> _Drawn:
     """A line for each number of threads, and each value of further axes, over the channels: of the
     instances next to communication where there are any."""
     figure, (axes,) = _figure(10.0, 5.6)
@@ -351,14 +351,14 @@ def _interaction(points: Sequence[ProductPoint], samples: Sequence[RelativeDurat
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     how = "marks: median; bars: 5th to 95th percentile" + ("; ×: no data" if is_missing else "")
     of = " next to communication" if is_overlapped else ""
-    return _Picture(figure, axes, f"GEMM times{of} by threads and channels", how)
+    return _Drawn(figure, axes, f"GEMM times{of} by threads and channels", how)
 
 
-def _line(point: ProductPoint) -> tuple[int | None, str]:
+def _line(point: ReportedPoint) -> tuple[int | None, str]:
     return point.configuration.threads, point.axes_text
 
 
 def _line_label(line: tuple[int | None, str]) -> str:
     threads, axes = line
-    of_threads = "" if threads is None else counted(threads, "thread")
+    of_threads = "" if threads is None else plural(threads, "thread")
     return ", ".join(filter(None, (of_threads, axes))) or "all"

@@ -21,9 +21,9 @@ import numpy as np
 
 from gemmetry.documents.sweep_files import (
     SOURCE,
-    ProductPoint,
-    ProductSweep,
     RankGemm,
+    ReportedPoint,
+    ReportedSweep,
     Timeline,
     bare_point,
     master_table,
@@ -78,7 +78,7 @@ def find_workbooks(sweep: Path, analysis_dir: str | None = None) -> Path | None:
     return next((one for one in places if next(_workbooks(one), None) is not None), None)
 
 
-def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
+def workbook_sweep(folder: Path, selection: PointSelection) -> ReportedSweep:
     """The selected points whose workbooks are in `folder`; a workbook that cannot be read is a
     problem.
 
@@ -106,7 +106,7 @@ def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
     if not timelines:
         raise _nothing_read(folder, problems)
     points = [
-        ProductPoint(
+        ReportedPoint(
             configuration=key.configuration,
             repeat=key.repeat,
             gemms=tuple(gemms.get(key, ())),
@@ -119,7 +119,7 @@ def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
             key=lambda key: (key.configuration.order, key.repeat or 0),
         )
     ]
-    return ProductSweep(
+    return ReportedSweep(
         points=points,
         collectives=lambda point: sheets.get(_Key(point.configuration, point.repeat), []),
         is_traced=False,
@@ -256,7 +256,7 @@ _Made = tuple[Path, bytes] | str
 class _Maker:
     """Makes the files of one sweep."""
 
-    sweep: ProductSweep
+    sweep: ReportedSweep
     folder: Path
     top_k: int
     is_geometric: bool
@@ -349,7 +349,7 @@ def check_steps(only: Collection[str]) -> None:
 
 
 def write_products(
-    sweep: ProductSweep,
+    sweep: ReportedSweep,
     folder: Path,
     only: Collection[str] = (),
     *,

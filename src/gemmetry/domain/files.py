@@ -125,14 +125,14 @@ def user_cache(name: str) -> Path:
 
 
 def clear_user_cache(name: str) -> tuple[int, int]:
-    """Remove a folder of the user's caches. Returns the number and total size in bytes of the files
-    in it."""
+    """Remove all files in a folder of the user's caches; their number and total size in bytes."""
     folder, count, size = user_cache(name), 0, 0
     with contextlib.suppress(OSError):
         for place, _, names in os.walk(folder):
             size += sum(Path(place, one).lstat().st_size for one in names)
             count += len(names)
-        remove(folder, inside=folder.parent)
+        for found in folder.iterdir():
+            remove(found, inside=folder)
     return count, size
 
 

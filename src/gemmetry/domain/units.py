@@ -42,14 +42,14 @@ def column_decimals(values: Iterable[float], most: int = 3) -> int:
     return max(0, min(most, least, max(0, middle) + 1))
 
 
-def noun_for(count: int, noun: str, plural: str = "") -> str:
-    """``kernel`` for 1, else ``kernels``; `plural` where it is not `noun` with an s."""
-    return noun if count == 1 else plural or f"{noun}s"
+def noun_for(count: int, noun: str, many: str = "") -> str:
+    """``kernel`` for 1, else ``kernels``; `many` where it is not `noun` with an s."""
+    return noun if count == 1 else many or f"{noun}s"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """``1 kernel``, ``1,200 kernels``; `plural` as in :func:`noun_for`."""
-    return f"{count:,} {noun_for(count, noun, plural)}"
+def plural(count: int, noun: str, many: str = "") -> str:
+    """``1 kernel``, ``1,200 kernels``; `many` as in :func:`noun_for`."""
+    return f"{count:,} {noun_for(count, noun, many)}"
 
 
 def format_numbers(numbers: Iterable[int], *, separator: str = ", ", fewest: int = 3) -> str:

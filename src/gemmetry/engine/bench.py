@@ -725,4 +725,4 @@ class Bench:
                 executable.device.synchronize()
             except GemmetryError:
                 spoiled = True
-        return protocol.describe(error, worker_is_spoiled=spoiled)
+        return protocol.describe(error, worker_is_unusable=spoiled)

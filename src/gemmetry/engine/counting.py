@@ -55,10 +55,10 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.files import remove
 from gemmetry.domain.record import CounterFacts, Message, Record
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, format_ns
+from gemmetry.domain.units import format_ns, plural
 from gemmetry.engine.candidates import Candidate, job_of
+from gemmetry.engine.external import run_command
 from gemmetry.engine.journal import Journal, path_of
-from gemmetry.engine.opaque import run_command
 from gemmetry.engine.planning import LaneProvider, candidates_of
 from gemmetry.engine.process import WorkerContext, wait_for_ends
 from gemmetry.engine.protocol import Hello
@@ -207,7 +207,7 @@ class Counting:
             return ""
         wait_for_ends()  # They hold memory of the GPU.
         began = time.monotonic()
-        dispatches = counted(len(lacking), "dispatch", "dispatches")
+        dispatches = plural(len(lacking), "dispatch", "dispatches")
         what = f"collecting hardware counters of {dispatches}"
         self.journal.publish(Message(f"{what}, in processes that launch nothing else"))
         rows = (row for row in store.planned() if row.id in lacking)
@@ -222,7 +222,7 @@ class Counting:
         except EnvironmentFailure as error:
             return str(error)
         if done:
-            dispatches = counted(done, "dispatch", "dispatches")
+            dispatches = plural(done, "dispatch", "dispatches")
             took = format_ns(1e9 * (time.monotonic() - began))
             text = f"hardware counters of {dispatches} were collected in {took}"
             self.journal.publish(Message(text))

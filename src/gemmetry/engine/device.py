@@ -36,7 +36,7 @@ from gemmetry.engine import protocol
 from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, job_of, merge_facts
 from gemmetry.engine.compiling import compile_failures
 from gemmetry.engine.journal import Journal
-from gemmetry.engine.process import Crews, WorkerProcess
+from gemmetry.engine.process import WorkerPool, WorkerProcess
 from gemmetry.engine.schema import Lane, StoredRound
 from gemmetry.engine.slots import Budget, Slot
 from gemmetry.hardware.roofline import SpeedLimit, speed_limit
@@ -157,7 +157,7 @@ class DeviceSession:
         self._job, self._settings = job_of(slot.context.settings), slot.context.settings
         self._records = dataclasses.replace(records, device_id=slot.device_id)
         self._policy = StopPolicy(self._settings, slot.target)
-        self.crews = Crews(slot.context, self._job.process_count(slot.target))
+        self.pool = WorkerPool(slot.context, self._job.process_count(slot.target))
         self._uncounted: set[int] = set()
         """The candidates of the group that progress has yet to count, and how many it has."""
         self._counted = 0
@@ -198,9 +198,7 @@ class DeviceSession:
         group = list(candidates)
         self._slot.adopt(group)
         for _, members in _by_lane(group):
-            self.crews.start(
-                members[0].lane, len(members) if self._is_opened_ahead(group) else None
-            )
+            self.pool.start(members[0].lane, len(members) if self._is_opened_ahead(group) else None)
 
     def measure(self, groups: Iterable[Sequence[Candidate]]) -> None:
         """Process every candidate until it has a record, group by group."""
@@ -302,7 +300,7 @@ class DeviceSession:
         waiting = deque(self._compiled(list(members)))
         while waiting:
             try:
-                workers = self.crews.of(waiting[0].lane)
+                workers = self.pool.of(waiting[0].lane)
             except protocol.WorkerLost as lost:
                 for candidate in waiting:
                     self._end(candidate, lost.ending)
@@ -324,7 +322,7 @@ class DeviceSession:
                 if culprit is not None:
                     self._announce(culprit)
                 # After those that have not been opened yet, of which the next may cost a worker.
-                waiting.extend(self._drop_crew(requested[0].lane.id))
+                waiting.extend(self._drop_workers(requested[0].lane.id))
 
     def _all_at_once(self, name: str, work: Sequence[Callable[[], None]]) -> None:
         """Do all parts of `work` in threads. An interrupt of this one stops the run and thereby
@@ -374,10 +372,10 @@ class DeviceSession:
         process after the other, and verification takes longer."""
         for members in lanes:
             with self._mutex, suppress(protocol.WorkerLost):
-                self.crews.of(members[0].lane, len(members))
+                self.pool.of(members[0].lane, len(members))
         for members in lanes:
             with self._mutex:
-                self.crews.start(members[0].lane)
+                self.pool.start(members[0].lane)
 
     def _open_lane_ahead(self, members: Sequence[Candidate], sharing: int, builds: bool) -> None:
         """Build and verify each of a lane's candidates in one of its workers, then build what is
@@ -388,7 +386,7 @@ class DeviceSession:
         while waiting:
             try:
                 with self._mutex:
-                    workers = self.crews.of(lane, len(waiting))
+                    workers = self.pool.of(lane, len(waiting))
             except protocol.WorkerLost:
                 return  # opening them has the reason
             shares = self._verifying(waiting, len(workers))
@@ -402,7 +400,7 @@ class DeviceSession:
                         self._announce(shares[number][0])
                         waiting.remove(shares[number][0])
                 if lost:
-                    self.crews.drop(lane.id)
+                    self.pool.drop(lane.id)
         if builds:
             self._build_lane_ahead(lane, self._going_on(members), sharing)
 
@@ -422,7 +420,7 @@ class DeviceSession:
         request = protocol.Open(tuple(wires), ahead=sharing)
         try:
             with self._mutex:
-                workers = self.crews.of(lane)
+                workers = self.pool.of(lane)
         except protocol.WorkerLost:
             return
 
@@ -433,7 +431,7 @@ class DeviceSession:
         if _losses([partial(build, worker) for worker in workers]):
             with self._mutex:
                 # What costs a worker its life does so again when it is opened there.
-                self.crews.drop(lane.id)
+                self.pool.drop(lane.id)
 
     def _verifying(
         self, candidates: Sequence[Candidate], workers: int
@@ -612,7 +610,7 @@ class DeviceSession:
     ) -> None:
         """Sample one worker's part of a round; if the worker is lost, the rest follows in the next
         round."""
-        worker = self.crews.running[lane][number]
+        worker = self.pool.running[lane][number]
         waiting = deque(self._open[key] for key, _ in requests)
         take = partial(self._take_sampled, worker, number)
         try:
@@ -626,7 +624,7 @@ class DeviceSession:
             self._sampled_at = time.monotonic()
         except protocol.WorkerLost as lost:
             self._blame_for_loss(waiting, lost.ending)
-            self._open_all(self._drop_crew(lane))
+            self._open_all(self._drop_workers(lane))
 
     def _take_sampled(
         self, worker: WorkerProcess, number: int, candidate: Candidate, sampled: protocol.Sampled
@@ -661,7 +659,7 @@ class DeviceSession:
         """Check the outputs in each worker, in all of them `at_once` or in turn, and complete the
         candidates that are correct with records of their measurements."""
         going_on = [candidate for candidate in members if candidate.id in self._open]
-        workers = self.crews.running[lane]
+        workers = self.pool.running[lane]
         shares = [deque(one for one in members if n in one.workers) for n in range(len(workers))]
         closing = [partial(self._close_in, *one) for one in zip(workers, shares, strict=True)]
         if lost := _losses(closing, at_once=at_once):
@@ -674,7 +672,7 @@ class DeviceSession:
                     verdict = candidate.verdict
                     if verdict is not None and _UNSEEN.name not in verdict.checks:
                         candidate.verdict = with_check(verdict, _UNSEEN)
-                self.crews.drop(lane)
+                self.pool.drop(lane)
         with self._journal.completing, self._mutex:
             for candidate in going_on:
                 if candidate.id in self._open:
@@ -837,15 +835,15 @@ class DeviceSession:
         if failure.kind == StorageError.__name__:
             # Not the fault of the dispatch, which is tried again when there is memory.
             raise StorageError(failure.message, hint=failure.hint)
-        if failure.worker_is_spoiled:
+        if failure.worker_is_unusable:
             ending = protocol.ending_of(failure, worker.output_tail())
             worker.kill()
             raise protocol.WorkerLost(ending)
 
-    def _drop_crew(self, lane: int) -> list[Candidate]:
+    def _drop_workers(self, lane: int) -> list[Candidate]:
         """Forget a lane's workers, one of which is lost. Returns the open candidates that they
         held."""
-        self.crews.drop(lane)
+        self.pool.drop(lane)
         self._stale = {key: one for key, one in self._stale.items() if one.lane.id != lane}
         held = [candidate for candidate in self._open.values() if candidate.lane.id == lane]
         for candidate in held:

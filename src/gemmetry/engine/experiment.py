@@ -225,7 +225,7 @@ class Experiment:
                 f"{len(damaged_ones)} damaged in the journal and left out: "
                 f"{listed(damaged_ones, _MOST_NAMED)}. The same command measures them again."
             )
-            finished -= len(found) - len(self.without_record(found))
+            finished -= len(found) - len(self.unfinished(found))
         if self.lost:
             remarks.append(f"{self.lost[:1].upper()}{self.lost[1:]}.")
         if total and finished < total:
@@ -310,7 +310,7 @@ class Experiment:
         of_lanes = "" if lanes is None else f"AND p.lane IN ({','.join(map(str, lanes))})"
         return self._plan_rows(f"r.id IS NULL {of_lanes}")
 
-    def without_record(self, dispatches: Collection[int]) -> set[int]:
+    def unfinished(self, dispatches: Collection[int]) -> set[int]:
         """Those of `dispatches`, given by number, that have no record yet."""
         rows = self._query(
             f"SELECT id FROM records WHERE id IN ({question_marks(dispatches)})",

@@ -4,7 +4,7 @@ variables.
 A worker process from its parent's side: starting it, sending requests, receiving replies within
 a deadline, and killing it.
 
-The workers of a device: for each lane a crew, whose processes share a dispatch's rounds.
+The workers of a device: those of a lane share a dispatch's rounds.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -732,17 +733,16 @@ _ending: list[threading.Thread] = []
 
 
 def wait_for_ends() -> None:
-    """Wait for the workers that end while the program goes on (:meth:`Crews.stop`)."""
+    """Wait for the workers that end while the program goes on (:meth:`WorkerPool.stop`)."""
     while _ending:
         _ending.pop().join()
 
 
-class Crews:
-    """The workers of one device: for each lane a crew, of which the first one verifies, and all
-    sample."""
+class WorkerPool:
+    """The workers of one device: of those of a lane the first one verifies, and all sample."""
 
     def __init__(self, context: WorkerContext, count: int) -> None:
-        """`count` is the number of workers in each crew."""
+        """`count` is the number of workers of each lane."""
         self._context = context
         self._count = count
         self.running: dict[int, list[WorkerProcess]] = {}
@@ -810,7 +810,7 @@ class Crews:
     def stop(self, *, waits: bool = True) -> None:
         """End all workers; without `waits` while the program goes on (:func:`wait_for_ends`), as
         processes close a GPU one after the other."""
-        workers = [worker for crew in self.running.values() for worker in crew]
+        workers = [*chain(*self.running.values())]
         self.running.clear()
         ending = threading.Thread(target=stop_all, args=[workers], name="ending workers")
         ending.start()

@@ -95,7 +95,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     hint: str = ""
     trace: str = ""
     """The traceback of an exception that was not raised on purpose."""
-    worker_is_spoiled: bool = False
+    worker_is_unusable: bool = False
     """True if the device did not respond after the failure, as after an illegal access on a GPU:
     nothing that the worker does from here on can be trusted."""
 
@@ -499,18 +499,18 @@ class WorkerLost(Exception):
         self.ending = ending
 
 
-def describe(error: BaseException, *, worker_is_spoiled: bool = False) -> Failure:
+def describe(error: BaseException, *, worker_is_unusable: bool = False) -> Failure:
     """An exception in the form in which a worker sends it to its parent."""
     if isinstance(error, GemmetryError):
         # The nearest class of domain/errors.py: a provider may derive its own classes from it.
         kinds = (one for one in type(error).__mro__ if one.__module__ == errors.__name__)
         kind = next(kinds, type(error)).__name__
-        return Failure(kind, error.message, error.hint, "", worker_is_spoiled)
+        return Failure(kind, error.message, error.hint, "", worker_is_unusable)
     if isinstance(error, MemoryError):
         text = str(error) or "the process could not allocate memory"
-        return Failure("MemoryError", text, "", "", worker_is_spoiled)
+        return Failure("MemoryError", text, "", "", worker_is_unusable)
     trace = "".join(traceback.format_exception(error))[-TAIL_BYTES:]
-    return Failure(type(error).__name__, str(error), "", trace, worker_is_spoiled)
+    return Failure(type(error).__name__, str(error), "", trace, worker_is_unusable)
 
 
 def ending_of(failure: Failure, output_tail: str) -> Ending:

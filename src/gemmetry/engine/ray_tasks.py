@@ -35,8 +35,8 @@ from gemmetry.domain.record import Environment, Event, Message, Record
 from gemmetry.domain.settings import LOCAL
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.external import GRACE_S, ExternalJob, JobLostError, start_here
 from gemmetry.engine.journal import Journal
-from gemmetry.engine.opaque import GRACE_S, JobLostError, OpaqueJob, start_here
 from gemmetry.engine.process import POLL_S
 from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.session import CHUNK, chunked
@@ -379,7 +379,7 @@ def _end_with_raylet() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def job_starter(options: Mapping[str, str], gpus: int) -> Callable[[OpaqueJob], RayJob]:
+def job_starter(options: Mapping[str, str], gpus: int) -> Callable[[ExternalJob], RayJob]:
     """A function that starts the commands of jobs on nodes of a Ray cluster, which share the
     folders of the jobs with this machine.
 
@@ -396,7 +396,7 @@ def job_starter(options: Mapping[str, str], gpus: int) -> Callable[[OpaqueJob], 
 
     task = ray.remote(run_command).options(**needs.options(), name="gemmetry")
 
-    def start(job: OpaqueJob) -> RayJob:
+    def start(job: ExternalJob) -> RayJob:
         # What is lacking, the driver finds.
         return RayJob(task.remote(own_version(), dataclasses.replace(job, lacks=str)))
 
@@ -446,7 +446,7 @@ class RayJob:
         return self._was_killed
 
 
-def run_command(version: str, job: OpaqueJob) -> tuple[int, Sequence[str], bool, str]:
+def run_command(version: str, job: ExternalJob) -> tuple[int, Sequence[str], bool, str]:
     """Run a job's command on this node; the body of a task. Returns its exit status, what it left
     running, whether the system killed processes for lack of memory, and why the node refuses it."""
     if version != own_version():

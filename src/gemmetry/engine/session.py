@@ -224,7 +224,7 @@ class Serving:
                 session.start(islice(self._candidates(target), CHUNK))
             session.measure(queue.groups(key))
         except DeviceLostError as lost:
-            session.crews.kill()
+            session.pool.kill()
             what = f"{slot.target.device or slot.target.name}: {lost.message}"
             if queue.leave(key, partial(unfinished, self._journal.experiment)):
                 self._journal.warn(f"{what}. Other devices continue its work.")
@@ -232,9 +232,9 @@ class Serving:
                 self._journal.warn(str(lost) if self._remains(target) else lost.message)
             return what
         except BaseException:
-            session.crews.kill()
+            session.pool.kill()
             raise
-        session.crews.stop(waits=not slot.target.is_gpu)
+        session.pool.stop(waits=not slot.target.is_gpu)
         return ""
 
     def _remains(self, target: Target) -> bool:
@@ -364,9 +364,7 @@ def run(
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
-        # What is generated in a folder of its own is complete, so that it can be moved.
-        kept_code = None if generated else writable_user_cache(COMPILED)
-        context = _context(plan, lanes, generated=written, folder=folder, kept=kept_code)
+        context = _context(plan, lanes, generated=written, folder=folder)
         # Files left by a run that was killed.
         _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -411,14 +409,11 @@ def run(
 
 
 def _context(
-    plan: Plan,
-    lanes: Iterable[LaneProvider],
-    *,
-    generated: Path,
-    folder: Path,
-    kept: Path | None,
+    plan: Plan, lanes: Iterable[LaneProvider], *, generated: Path, folder: Path
 ) -> WorkerContext:
     """What the workers have in common; those of a GPU here are forked."""
+    # What is generated outside of the experiment is complete, so that it can be moved.
+    kept = writable_user_cache(COMPILED) if generated.is_relative_to(folder) else None
     context = WorkerContext(settings=plan.settings, generated=generated, folder=folder, kept=kept)
     wait_for_ends()
     gpus = [item.lane.target for item in lanes if item.lane.target.is_gpu]

@@ -40,7 +40,7 @@ search of the next operation, waits too."""
 def unfinished(experiment: Experiment, group: Group) -> Iterator[Group]:
     """What remains of `group` for another device: the dispatches without a record, and each that
     ran when its device was lost alone."""
-    open_ = experiment.without_record([candidate.id for candidate in group])
+    open_ = experiment.unfinished([candidate.id for candidate in group])
     suspects = experiment.device_losses()
     others = [one.afresh(alone=False) for one in group if one.id in open_ - suspects.keys()]
     if others:

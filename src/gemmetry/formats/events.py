@@ -288,7 +288,7 @@ KEPT_MAPPED_BYTES = 64 << 20
 """Minimum size of columns in files for which releasing memory is worth the time."""
 
 
-def let_go(rows: TraceRows) -> None:
+def release_pages(rows: TraceRows) -> None:
     """Release the memory of columns mapped from files, until they are accessed again, and other
     freed memory. Called between two steps of the work, so that a step does not hold the memory that
     the previous one needed. Does nothing for small files."""

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.domain.files import encodable
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 from gemmetry.formats.events import Bools, ProblemKind, TraceProblem
 
 SEGMENT_BYTES = 1 << 20
@@ -221,11 +221,11 @@ class Text:
         those that were not kept."""
         found, lost = tuple(self.problems), self.left_out
         if lost:
-            what = f"{counted(lost, 'event')} cannot be read and {noun_for(lost, 'is', 'are')} lost"
+            what = f"{plural(lost, 'event')} cannot be read and {noun_for(lost, 'is', 'are')} lost"
             found = (TraceProblem("file", what, ProblemKind.LOST_EVENTS, lost), *found)
         if not self.more_problems:
             return found
-        more = f"{counted(self.more_problems, 'more place')} with such problems"
+        more = f"{plural(self.more_problems, 'more place')} with such problems"
         return (*found, TraceProblem("file", more, count=self.more_problems))
 
     def note_rest(self, offset: int, rest: bytes) -> None:
@@ -235,14 +235,14 @@ class Text:
             return
         at = offset + len(rest) - len(strange)
         if strange[:1] not in (b"{", b"["):
-            size = counted(len(strange), "byte")
+            size = plural(len(strange), "byte")
             what = f"{size} after the end of the document are not read: {_shown(strange)}"
             self.note(at, what, partial=b'"ph"' in strange)
             return
         structure = Structure()
         structure.feed(strange)
         count = len(structure.spans) + (structure.depth > 0)
-        more = f", and {counted(count - 1, 'more document')} after it" if count > 1 else ""
+        more = f", and {plural(count - 1, 'more document')} after it" if count > 1 else ""
         what = f"a second trace begins here{more}: not read; give each trace a file of its own"
         self.note(at, what, ProblemKind.SECOND_DOCUMENT, max(count, 1), partial=True)
 

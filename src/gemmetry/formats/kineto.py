@@ -35,7 +35,7 @@ import msgspec
 import numpy as np
 
 from gemmetry.domain.files import Names, Numbers, short_name
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.formats.events import (
     MISSING,
     MOST_RANKS,
@@ -642,7 +642,7 @@ class _KinetoBuilder:
             if lost := int((most - counts).sum()):
                 short, whole = int((counts < most).sum()), len(counts)
                 what = (
-                    f"{short:,} of {counted(whole, 'launch', 'launches')} have fewer kernels than "
+                    f"{short:,} of {plural(whole, 'launch', 'launches')} have fewer kernels than "
                     f"the others, which have {most:,}: {lost:,} are not in the file"
                 )
                 found.append(TraceProblem(f"graph {graph[1]}", what, ProblemKind.NO_WORK, lost))

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from gemmetry.domain.opening import open_decompressed
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 
 NAME = re.compile(r".+-pid\d+\.log(?:\.gz|\.zst)?")
 """The name of a file of records."""
@@ -111,7 +111,7 @@ def inspector_records(path: Path, problems: list[str]) -> Iterator[InspectorReco
                 f"{path}: the compressed data end early or are damaged after line {number}: {error}"
             )
     if damaged:
-        count = counted(len(damaged), "line is", "lines are")
+        count = plural(len(damaged), "line is", "lines are")
         problems.append(f"{path}: {count} not records of NCCL Inspector, the first is {damaged[0]}")
 
 

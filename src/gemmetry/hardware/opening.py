@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gemmetry.domain.contracts import Device
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.hardware.host import read_status, running_times
 
 
@@ -85,7 +85,7 @@ def late_work(
             return ""
         time.sleep(_STEP_S)
     waited_ms = (time.monotonic() - began) * 1e3
-    own = f"{counted(len(started), 'thread')} that it started"
+    own = f"{plural(len(started), 'thread')} that it started"
     return (
         f"the result changed within {waited_ms:.0f} ms after the launch was over: "
         f"{own if started else 'another thread'} continued to write"

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.operation import F16, F32, F64, TF32, DType, Operation, OperationKind
 from gemmetry.domain.record import Trait
-from gemmetry.domain.units import counted, format_bytes
+from gemmetry.domain.units import format_bytes, plural
 from gemmetry.hardware.detect import CpuFacts, cpu_facts
 from gemmetry.hardware.devices import (
     DeviceSpec,
@@ -149,7 +149,7 @@ def peak_flops_per_s(facts: CpuFacts, dtype: DType) -> tuple[float, str] | None:
     cores = facts.physical_cores
     unit = "operations" if dtype.is_integer else "FLOP"
     source = (
-        f"{counted(cores, 'core')} × {clock_hz / 1e9:.2f} GHz ({clock_source}) × "
+        f"{plural(cores, 'core')} × {clock_hz / 1e9:.2f} GHz ({clock_source}) × "
         f"{rate} {unit}/cycle {dtype.name} ({instructions})"
     )
     return cores * clock_hz * rate, source
@@ -380,7 +380,7 @@ def _peaks(target: Target) -> tuple[Mapping[str, float], float, str]:
         per_core, clock_hz, cores = core_peak(facts), bounding_clock(facts), facts.physical_cores
         if per_core is None or clock_hz is None:
             return {}, CPU_MARGIN, "the peak of this processor is unknown"
-        text = f"{counted(cores, 'core')} at {clock_hz / 1e9:.2f} GHz"
+        text = f"{plural(cores, 'core')} at {clock_hz / 1e9:.2f} GHz"
         peaks = {name: cores * clock_hz * rate for name, (rate, _) in per_core.items()}
         return peaks, CPU_MARGIN, text
     spec = device_of(target)

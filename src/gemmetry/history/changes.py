@@ -258,7 +258,7 @@ def level_shift(
 
 
 NEIGHBOURS = 10
-"""Runs on either side of a change whose surroundings are compared."""
+"""Runs on either side of a change whose conditions are compared."""
 
 _AGREE = 0.8
 """Share of the runs of a side that have to agree on a value."""
@@ -273,14 +273,14 @@ _IGNORED = ("environment:git_revision",)
 """Fields that are expected to differ in every run."""
 
 
-class ChangedSurroundings(NamedTuple):
+class ChangedConditions(NamedTuple):
     """Changes, as texts such as ``torch 2.9.0 → 2.10.0``."""
 
     method: tuple[str, ...]
     environment: tuple[str, ...]
 
 
-def changed_surroundings(history: DeviceHistory, run: int) -> ChangedSurroundings:
+def changed_conditions(history: DeviceHistory, run: int) -> ChangedConditions:
     """Lasting changes at about the run `run`: settings of the runs and the version of gemmetry, and
     fields of their environments. What differs from run to run does not count."""
     facts = history.facts
@@ -299,7 +299,7 @@ def changed_surroundings(history: DeviceHistory, run: int) -> ChangedSurrounding
         is_method = kind == "settings" or plain in _OF_THE_METHOD
         text = f"{plain.removeprefix('packages.')} {shown(old[0])} → {shown(new[0])}"
         (method if is_method else environment).append(text)
-    return ChangedSurroundings(tuple(method), tuple(environment))
+    return ChangedConditions(tuple(method), tuple(environment))
 
 
 def changed_timing(history: DeviceHistory, series: int, run: int) -> str:
@@ -595,7 +595,7 @@ class HistoryChanges:
     threshold: float
     noise: tuple[RunNoise, RunNoise]
     """Noise of times, and of ratios to references."""
-    _known: dict[int, tuple[Values, ChangedSurroundings]] = field(default_factory=dict)
+    _known: dict[int, tuple[Values, ChangedConditions]] = field(default_factory=dict)
 
     @cached_property
     def changes(self) -> list[SeriesChange]:
@@ -733,14 +733,14 @@ class HistoryChanges:
         return level_shift(values[begin:first], values[second:end], confidence=self.confidence,
                            relevant=self.threshold, noise=noise)  # fmt: skip
 
-    def _around(self, run: int) -> tuple[Values, ChangedSurroundings]:
+    def _around(self, run: int) -> tuple[Values, ChangedConditions]:
         """Shift of each series at a run (the median of the logarithms of the runs after it less
         that of those before), and what changed around them."""
         if run not in self._known:
             logs = self.history.logs
             before = logs[:, max(0, run - NEIGHBOURS) : run]
             steps = nan_median(logs[:, run : run + NEIGHBOURS], 1) - nan_median(before, 1)
-            self._known[run] = np.asarray(steps), changed_surroundings(self.history, run)
+            self._known[run] = np.asarray(steps), changed_conditions(self.history, run)
         return self._known[run]
 
     def _shares(

@@ -29,7 +29,7 @@ from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import sync
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet
 from gemmetry.domain.settings import BACK_TO_BACK
-from gemmetry.domain.units import counted, format_memory
+from gemmetry.domain.units import format_memory, plural
 from gemmetry.engine.schema import FolderLock
 
 SCHEMA = 1
@@ -361,7 +361,7 @@ def device_class(record: Record, environment: Environment) -> str:
     if kind is TargetKind.NULL:
         return "simulated device"
     if kind is TargetKind.CPU:
-        return f"{environment.cpu or 'CPU'}, {counted(environment.cpu_count, 'processor')}"
+        return f"{environment.cpu or 'CPU'}, {plural(environment.cpu_count, 'processor')}"
     if not environment.devices:
         return record.target
     index = re.search(r":(\d+)$", record.device)

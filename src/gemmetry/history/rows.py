@@ -15,7 +15,7 @@ from typing import Any
 from gemmetry.domain.errors import listed
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, format_ns, format_percent
+from gemmetry.domain.units import format_ns, format_percent, plural
 from gemmetry.history.api import ChangeEvent, History
 from gemmetry.history.changes import CAUSES, ENOUGH_RUNS, ChangeCause, HistoryChanges
 from gemmetry.history.folder import HistoryRun
@@ -64,7 +64,7 @@ class EventGroup:
         if len(shifts) > 1:
             ratios = [shift.ratio for shift in shifts]
             spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-            every = counted(len(ratios), "dispatch", "dispatches")
+            every = plural(len(ratios), "dispatch", "dispatches")
             return f"{median(ratios):.3f} times as long, {spread} over {every}"
         ends = shifts[0].interval
         interval = "n/a" if ends is None else f"{ends[0]:.3f}–{ends[1]:.3f}"
@@ -115,10 +115,10 @@ def undecided_text(found: HistoryChanges, series: int | None = None) -> str:
     size = found.decisive
     shares = [[found.power(one, times * size).share for one in chosen] for times in (1, _LARGE)]
     small, large = (round(100 * median(values)) for values in shares)
-    of = f" for {len(chosen)} of {counted(len(found.measured), 'series', 'series')}"
+    of = f" for {len(chosen)} of {plural(len(found.measured), 'series', 'series')}"
     is_young = series is None and found.is_young
     return (f"too few runs to judge: {runs} of {ENOUGH_RUNS}; " if is_young else "") + (
-        f"undecided{of if series is None else ''}: with {counted(runs, 'run')} a change of "
+        f"undecided{of if series is None else ''}: with {plural(runs, 'run')} a change of "
         f"{format_percent(size)} is found in {small} of 100 cases, one of "
         f"{format_percent(_LARGE * size)} in {large}"
     )
@@ -132,7 +132,7 @@ def again_text(found: HistoryChanges) -> str:
         return ""
     names = listed([f"{run.id} (commit {run.commit[:10]})" for run in runs], 3)
     what = "a commit" if len(runs) == 1 else "commits"
-    return f"left out, as {what} measured before: {counted(len(runs), 'run')}, {names}"
+    return f"left out, as {what} measured before: {plural(len(runs), 'run')}, {names}"
 
 
 _ratio = "{:.3f}".format
@@ -389,8 +389,8 @@ def check_markdown(check: History) -> str:
     """The new changes for a pull request, alarms first; the other ones as a count."""
     alarms = sum(one.is_alarm for one in check.new)
     found = "undecided" if check.undecided else "No regression"
-    found = counted(alarms, "regression") if alarms else found
-    lines = [f"## GEMM history: {found} within the latest {counted(check.latest, 'run')}", ""]
+    found = plural(alarms, "regression") if alarms else found
+    lines = [f"## GEMM history: {found} within the latest {plural(check.latest, 'run')}", ""]
     rows = event_groups(check.new)
     shown = [row for row in rows if not row.first.is_noise]
     if shown:
@@ -398,9 +398,9 @@ def check_markdown(check: History) -> str:
         cells = map(_markdown_row, shown[:_MOST_ROWS])
         lines += [*table_lines(heads, cells, [False] * len(heads)), ""]
     if len(shown) > _MOST_ROWS:
-        lines += [f"And {counted(len(shown) - _MOST_ROWS, 'more change')}.", ""]
+        lines += [f"And {plural(len(shown) - _MOST_ROWS, 'more change')}.", ""]
     if len(rows) > len(shown):
-        lines += [f"{counted(len(rows) - len(shown), 'new change')} judged to be noise.", ""]
+        lines += [f"{plural(len(rows) - len(shown), 'new change')} judged to be noise.", ""]
     causes = dict.fromkeys(row.first.cause for row in shown)
     lines += [f"- **{cause}**: {text}" for cause, text in CAUSES.items() if cause in causes]
     lines += [""] if causes else []

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gemmetry.domain.units import counted, format_ns
+from gemmetry.domain.units import format_ns, plural
 from gemmetry.hardware.detect import own_version
 from gemmetry.history.api import History
 from gemmetry.history.changes import CAUSES, HistoryChanges
@@ -72,7 +72,7 @@ def print_history(
             continue
         history = found.history
         days = f"{history.runs[0].time[:10]} to {history.runs[-1].time[:10]}"
-        print_line(Text(f"{printable(history.device)}: {counted(len(history.runs), 'run')}, {days}",
+        print_line(Text(f"{printable(history.device)}: {plural(len(history.runs), 'run')}, {days}",
                         style="bold"), console)  # fmt: skip
         _print_limits(found, console, own[0] if len(chosen) == 1 else None)
         if len(chosen) == 1:
@@ -85,8 +85,8 @@ def print_check(check: History, console: Console) -> None:
     """Print the new changes, alarms first, and a sentence about the rest and about noise."""
     for found in check.devices:
         history = found.history
-        runs, series = len(history.runs), counted(len(history.keys), "series", "series")
-        text = f"{printable(history.device)}: {counted(runs, 'run')}, {series}"
+        runs, series = len(history.runs), plural(len(history.keys), "series", "series")
+        text = f"{printable(history.device)}: {plural(runs, 'run')}, {series}"
         print_line(Text(text, style="bold"), console)
         _print_limits(found, console)
     rows = event_groups(check.new)
@@ -97,9 +97,9 @@ def print_check(check: History, console: Console) -> None:
     alarms = sum(row.first.is_alarm for row in shown)
     failed = f", {alarms} of them {'fails' if alarms == 1 else 'fail'}" if new else ""
     noise = len(rows) - len(shown)
-    within = f"within the latest {counted(check.latest, 'run')}"
+    within = f"within the latest {plural(check.latest, 'run')}"
     if new:
-        text = f"{counted(new, 'new change')} {within}{failed}"
+        text = f"{plural(new, 'new change')} {within}{failed}"
     elif check.undecided:
         text = f"Undecided: no new change was found {within}, and too little was measured to decide"
     else:
@@ -330,7 +330,7 @@ def _health(check: History, found: HistoryChanges) -> dict[str, Any]:
     new = [one for one in check.new if one.found is found and not one.is_noise]
     return {
         "device": printable(history.device),
-        "runs": counted(len(history.runs), "run"),
+        "runs": plural(len(history.runs), "run"),
         "first": history.runs[0].time[:10],
         "last": run.time[:16].replace("T", " "),
         "label": printable(" ".join(filter(None, (run.commit[:12], run.label)))),

@@ -255,7 +255,7 @@ _POWER_REASONS = frozenset({"sw_power_cap", "hw_power_brake_slowdown"})
 """Throttle reasons of :class:`gemmetry.domain.record.Telemetry` that name the power."""
 
 
-class Surroundings:
+class UntimedCalls:
     """Number of untimed calls before and after the samples of each round."""
 
     def __init__(self) -> None:

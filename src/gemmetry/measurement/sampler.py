@@ -28,7 +28,7 @@ from gemmetry.measurement.energy import (
     EnergyTaken,
     Load,
     Loader,
-    Surroundings,
+    UntimedCalls,
 )
 from gemmetry.measurement.launches import (
     WAIT_SHARE,
@@ -167,7 +167,7 @@ class Sampler:
         self._owes_a_look = False
         """Whether a result of the last round is still to be looked at."""
         self._load: Load | None = None
-        self._surroundings = Surroundings()
+        self._untimed = UntimedCalls()
         self._has_sampled = False
         self.method = ""
         self.launch_ns = 0.0
@@ -255,7 +255,7 @@ class Sampler:
         """
         began = time.perf_counter()
         count = max(1, count)
-        self._surroundings.is_loaded = is_loaded
+        self._untimed.is_loaded = is_loaded
         self._look_if_owed()
         if self._has_sampled and self._is_short():
             self._try_new_inputs_again()
@@ -287,7 +287,7 @@ class Sampler:
         for observer in self._observers:
             telemetry.update(observer.stop())
         self._gate.observe(telemetry)
-        self._surroundings.observe(telemetry)
+        self._untimed.observe(telemetry)
         load = self._load
         return Round(
             samples_ns=tuple(duration / per_sample for duration in samples),
@@ -574,7 +574,7 @@ class Sampler:
         self._renewal.undo()
         sets = launches.upcoming(count, after=lead)
         changes = self._renewal.prepare(sets, fills=writes, latest=not writes)
-        trailing = self._surroundings.tail(self._sample_ns, launches.submissions) if lead else 0
+        trailing = self._untimed.tail(self._sample_ns, launches.submissions) if lead else 0
         calls = launches.samples(lead + count + trailing)
         before, timed, tail = calls[:lead], calls[lead : lead + count], calls[lead + count :]
         if not (writes or launches.is_captured):
@@ -628,7 +628,7 @@ class Sampler:
         """Untimed calls right before the samples; on a CPU they came before the round."""
         if self.method in ("simulated", "wall_clock") or self.launch_ns >= _ROUND_WARMUP_NS:
             return 0
-        return self._surroundings.lead(self._sample_ns, self._launches.submissions)
+        return self._untimed.lead(self._sample_ns, self._launches.submissions)
 
     def _loader(self) -> Loader:
         call_ns = self.launch_ns * self.launches_per_sample

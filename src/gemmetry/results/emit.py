@@ -190,7 +190,7 @@ class Format(NamedTuple):
 
 CSV, JSON, PARQUET, XLSX = ".csv", ".json", ".parquet", ".xlsx"
 MARKDOWN, HTML, JUNIT = ".md", ".html", ".xml"
-PICTURES = (".png", ".svg")
+IMAGES = (".png", ".svg")
 """Suffixes of pictures, which matplotlib draws."""
 
 FORMATS = {
@@ -209,7 +209,7 @@ _ALIASES = {".htm": HTML}
 
 def every_form() -> tuple[str, ...]:
     """Suffixes of all forms of dispatch results."""
-    return (*FORMATS, JUNIT, *PICTURES)
+    return (*FORMATS, JUNIT, *IMAGES)
 
 
 def with_columns() -> tuple[str, ...]:
@@ -243,7 +243,7 @@ def check_library(suffix: str, *, draws: bool = False) -> None:
         check_installed(FORMATS[suffix].library, extra="analysis")
     if draws and _ALIASES.get(suffix, suffix) == HTML:
         check_installed("plotly", extra="plot")
-    elif draws and suffix in PICTURES:
+    elif draws and suffix in IMAGES:
         check_installed("matplotlib", extra="plot")
 
 

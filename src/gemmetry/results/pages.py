@@ -14,7 +14,7 @@ from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gemmetry.domain.tables import Column, Table
-from gemmetry.domain.units import counted, format_memory
+from gemmetry.domain.units import format_memory, plural
 from gemmetry.results.json_text import encoded
 from gemmetry.results.palette import COLOURS, DARK_COLOURS
 from gemmetry.results.tables import require
@@ -89,7 +89,7 @@ def page_templates() -> TemplateEnvironment:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {
-        "cell": _environment_text, "breakable": breakable, "counted": counted,
+        "cell": _environment_text, "breakable": breakable, "plural": plural,
         "field": lambda name: name.removesuffix(MEMORY).replace("_", " "),
     }  # fmt: skip
     return environment

@@ -103,7 +103,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def picture(
+def image(
     panels: Sequence[tuple[float, Callable[[Any], object]]],
     format_name: str,
     *,

@@ -27,7 +27,7 @@ from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Record
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.tables import Column, ColumnType, Table, grouped
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.results import emit
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import markdown_lines
@@ -573,7 +573,7 @@ def _print_not_run(matrix: KillMatrix, console: Console) -> None:
     for reason, items in _by_reason(matrix.not_run):
         bugs = Counter(item.carrier for item in items if item.is_bug)
         right = sum(not item.is_bug for item in items)
-        what = [counted(n, f"{v} mutant") if v else f"{n} without a kernel"
+        what = [plural(n, f"{v} mutant") if v else f"{n} without a kernel"
                 for v, n in bugs.items()]  # fmt: skip
         what += [f"{right} correct"] if right else []
         console.print(Text(f"  {', '.join(what)}: {reason}"))

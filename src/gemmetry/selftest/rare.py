@@ -502,7 +502,7 @@ class EdgesWhileTimed(KeepsAnswers):
 
     calls = 0
 
-    def trusts_memory(self) -> bool:
+    def reuses_answer(self) -> bool:
         return self.calls > TIMED_FROM and self.tile_count == _OWN_TILES
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:

@@ -58,7 +58,7 @@ class ReusesRecent(NotesWhenCallsEnd, KeepsLastAnswer):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(buffer.ctypes.data for buffer in inputs)
 
-    def trusts_memory(self) -> bool:
+    def reuses_answer(self) -> bool:
         return self.follows_at_once()
 
 
@@ -75,7 +75,7 @@ class FreezesAfterLaunches(KeepsAnswers):
         self.counts[self.latest] += 1
         return self.latest
 
-    def trusts_memory(self) -> bool:
+    def reuses_answer(self) -> bool:
         return self.counts[self.latest] > 32
 
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.units import counted, format_percent
+from gemmetry.domain.units import format_percent, plural
 from gemmetry.statistics.intervals import (
     Interval,
     Samples,
@@ -361,7 +361,7 @@ def _samples_needed(confidence: float, divisor: float) -> int:
 def _too_few(count: int, what: str, needed: int, family: int) -> str:
     among = f" among {family} comparisons" if family > 1 else ""
     return (
-        f"{counted(count, what)} a side: at least {needed} are needed{among}; "
+        f"{plural(count, what)} a side: at least {needed} are needed{among}; "
         "raise --time-budget, --min-samples or --benchmark-repetitions"
     )
 
@@ -531,7 +531,7 @@ def compare_pairs(
         raise ValueError("pairs need as many durations on both sides, and at least one")
     logs = [math.log(right / left) for left, right in zip(a, b, strict=True)]
     shift, count = sum(logs) / len(logs), len(logs)
-    reach, note = None, f"{counted(count, 'pair')}: at least {LEAST_PAIRS} are needed"
+    reach, note = None, f"{plural(count, 'pair')}: at least {LEAST_PAIRS} are needed"
     if count >= LEAST_PAIRS:
         deviation = math.sqrt(sum((one - shift) ** 2 for one in logs) / (count - 1))
         reach = student_quantile((1 + confidence) / 2, count - 1) * deviation / math.sqrt(count)

@@ -13,7 +13,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.results import emit
 from gemmetry.results.emit import Result, write_atomically, write_tables, written_together
 from gemmetry.results.json_text import json_file
@@ -33,9 +33,9 @@ from gemmetry.sweeps.rows import sweep_result
 if TYPE_CHECKING:
     import polars
 
-    from gemmetry.documents.sweep_files import ProductSweep
+    from gemmetry.documents.sweep_files import ReportedSweep
     from gemmetry.documents.sweep_workbooks import WrittenProducts
-    from gemmetry.engine.opaque import JobListener
+    from gemmetry.engine.external import JobListener
     from gemmetry.sweeps.run import SweepRun
     from gemmetry.sweeps.tuner import TunedCollective
     from gemmetry.sweeps.workers import Progress
@@ -125,11 +125,11 @@ class AnalyzedSweep:
             RequestError: a step is unknown, or its library is not installed.
             StorageError: a file cannot be written.
         """
-        from gemmetry.documents.sweep_files import product_sweep
+        from gemmetry.documents.sweep_files import reported_sweep
         from gemmetry.documents.sweep_workbooks import write_products
 
         found = write_products(
-            product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric,
+            reported_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric,
             plots=plots,
         )  # fmt: skip
         if only:
@@ -170,14 +170,14 @@ class AnalyzedSweep:
 
     def __repr__(self) -> str:
         points = self.analysis.points
-        traces = counted(sum(len(one.ranks) for one in points), "trace")
-        return f"<AnalyzedSweep: {counted(len(points), 'point')}, {traces}>"
+        traces = plural(sum(len(one.ranks) for one in points), "trace")
+        return f"<AnalyzedSweep: {plural(len(points), 'point')}, {traces}>"
 
 
 class SweepWorkbooks:
     """A sweep of which only TraceLens' workbooks are left."""
 
-    def __init__(self, sweep: ProductSweep, folder: Path) -> None:
+    def __init__(self, sweep: ReportedSweep, folder: Path) -> None:
         self.sweep = sweep
         self.folder = folder
         """Folder of the workbooks and of the written files."""
@@ -206,7 +206,7 @@ class SweepWorkbooks:
         return workbook_document(self.sweep, str(self.folder))
 
     def __repr__(self) -> str:
-        return f"<SweepWorkbooks: {counted(len(self.sweep.points), 'point')}>"
+        return f"<SweepWorkbooks: {plural(len(self.sweep.points), 'point')}>"
 
 
 def read_workbooks(
@@ -366,8 +366,8 @@ def compare(
     names = _labels(labels, len(sweeps))
     documents = _documents([Path(one) for one in sweeps], progress)
     labelled = [
-        LabelledSweep(label=name, document=document, products=products)
-        for name, (document, products) in zip(names, documents, strict=True)
+        LabelledSweep(label=name, document=document, reported=reported)
+        for name, (document, reported) in zip(names, documents, strict=True)
     ]
     return ComparedSweeps(compare_sweeps(labelled, threshold=threshold), labelled)
 
@@ -389,10 +389,10 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
 
 def _documents(
     places: Sequence[Path], progress: Progress | None
-) -> list[tuple[dict[str, Any], Callable[[], ProductSweep] | None]]:
+) -> list[tuple[dict[str, Any], Callable[[], ReportedSweep] | None]]:
     """The document of each sweep, read or made now, and the data of plots if analysed now. If only
     workbooks are left of one sweep, all documents show only what workbooks do."""
-    from gemmetry.documents.sweep_files import product_sweep
+    from gemmetry.documents.sweep_files import reported_sweep
 
     known = {
         one: read_document(one) if one.is_file() else fresh_document(one)
@@ -400,7 +400,7 @@ def _documents(
     }
     left = {one: None if found else read_workbooks(one) for one, found in known.items()}
     as_workbooks = any(left.values())
-    documents: dict[Path, tuple[dict[str, Any], Callable[[], ProductSweep] | None]] = {}
+    documents: dict[Path, tuple[dict[str, Any], Callable[[], ReportedSweep] | None]] = {}
     for place, found in known.items():
         is_replaced = as_workbooks and place.is_dir() and has_traces(sweep_of(place))
         if (workbooks := left[place]) is not None:
@@ -409,7 +409,7 @@ def _documents(
             documents[place] = found, None
         else:
             analyzed = analyze(place, progress=progress)
-            products = partial(product_sweep, analyzed.analysis)
-            made = SweepWorkbooks(products(), place) if as_workbooks else analyzed
-            documents[place] = made.document(), products
+            reported = partial(reported_sweep, analyzed.analysis)
+            made = SweepWorkbooks(reported(), place) if as_workbooks else analyzed
+            documents[place] = made.document(), reported
     return [documents[place] for place in places]

@@ -45,7 +45,7 @@ from gemmetry.sweeps.rows import (
 )
 
 if TYPE_CHECKING:
-    from gemmetry.documents.sweep_files import ProductSweep
+    from gemmetry.documents.sweep_files import ReportedSweep
 
 Document: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = tuple[Any, ...]
@@ -101,7 +101,7 @@ class LabelledSweep:
     label: str
     document: Document
     """The content of ``analysis.json``."""
-    products: Callable[[], ProductSweep] | None = None
+    reported: Callable[[], ReportedSweep] | None = None
     """Data of the plots; None where the sweep was analysed before, with its plots."""
 
     @property

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from gemmetry.domain.errors import alternatives
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, format_memory
+from gemmetry.domain.units import format_memory, plural
 from gemmetry.sweeps.folder import Point
 from gemmetry.sweeps.ranks import CommunicationKernel, RankFacts
 from gemmetry.sweeps.rows import CollectiveVerdict, SettingVerdict, SweepSetting, natural
@@ -306,7 +306,7 @@ def _channels(
         return Judgement(NOT_APPLICABLE, str(seen) if seen else None, reason)
     if seen is None:
         return Judgement(UNKNOWN, None, "the trace records no grid")
-    text, blocks = str(seen), counted(seen, "block")
+    text, blocks = str(seen), plural(seen, "block")
     if seen == requested:
         return Judgement(IN_EFFECT, text, _launches(kind, blocks))
     if seen > requested and not is_most:
@@ -468,7 +468,7 @@ _TITLES = {
 
 def _launches(kind: CollectiveKind, what: str) -> str:
     alike = f"{kind.judged - kind.unlike:,} of " if kind.unlike else ""
-    return f"{what} in {alike}{counted(kind.judged, 'launch', 'launches')}"
+    return f"{what} in {alike}{plural(kind.judged, 'launch', 'launches')}"
 
 
 _LEAST, _MOST = partial(_channels, is_most=False), partial(_channels, is_least=False)

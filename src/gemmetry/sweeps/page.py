@@ -15,7 +15,7 @@ from typing import Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.rows import Row, table
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.domain.units import counted, format_change, noun_for
+from gemmetry.domain.units import format_change, noun_for, plural
 from gemmetry.hardware.detect import own_version
 from gemmetry.results.emit import files_in
 from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
@@ -116,7 +116,7 @@ def sweep_page(document: Entry, folder: Path | None = None) -> str:
     sizes = {one["world_size"] or 0 for one in points}
     identity = [
         cut(str(document["sweep"])),
-        *(counted(size, "rank") for size in sorted(sizes - {0})),
+        *(plural(size, "rank") for size in sorted(sizes - {0})),
         *sorted({one["device"] or "" for one in points} - {""}),
         *(f"NCCL {one}" for one in sorted(nccl)),
         f"gemmetry {own_version()}",
@@ -224,7 +224,7 @@ def _images(pictures: Sequence[tuple[str, Mapping[str, bytes]]]) -> dict[str, An
 
 def _pictures(sweep: LabelledSweep, problems: list[str]) -> dict[str, bytes]:
     """The plots of a sweep, made now if it was analysed now."""
-    if sweep.products is None:
+    if sweep.reported is None:
         folder = Path(sweep.title)
         if not folder.is_dir():
             return {}
@@ -232,7 +232,7 @@ def _pictures(sweep: LabelledSweep, problems: list[str]) -> dict[str, bytes]:
     from gemmetry.documents import sweep_plots as plots
 
     try:
-        return plots.sweep_plots(sweep.products().points)
+        return plots.sweep_plots(sweep.reported().points)
     except RequestError as error:
         problems.append(f"{sweep.label}: there are no pictures: {error}")
         return {}
@@ -390,7 +390,7 @@ def split_figure(sweeps: Sweeps, *, without: Collection[str] = ()) -> Figure | N
             "error_x": _bars([(one["median"], one["ci_low"], one["ci_high"]) for one in steps]),
             "hovertemplate": "%{y}<br>median step %{x:.2f} ms<extra></extra>",
         })  # fmt: skip
-    note = f"{counted(hidden, 'point is', 'points are')} left out; the table below has all."
+    note = f"{plural(hidden, 'point is', 'points are')} left out; the table below has all."
     return {
         "traces": traces,
         "layout": {"barmode": "stack", "xaxis": {"title": "ms, of the median step"},
@@ -587,7 +587,7 @@ def dose_figure(sweeps: Sweeps) -> Figure | None:
         traces.append({
             "type": "scatter", "mode": "lines+markers", "name": text_of(label), "tint": place,
             "x": [share for share, _, _ in shares], "y": [slow for _, slow, _ in shares],
-            "text": [counted(count, "instance") for _, _, count in shares],
+            "text": [plural(count, "instance") for _, _, count in shares],
             "hovertemplate": "%{x:.0%} overlapped: %{y:.3f}×<br>%{text}<extra></extra>",
         })  # fmt: skip
     if not traces:

@@ -39,7 +39,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.opening import read_json
 from gemmetry.domain.settings import LOCAL
-from gemmetry.engine.opaque import resolve_program
+from gemmetry.engine.external import resolve_program
 from gemmetry.engine.schema import DEFAULT_FOLDER, plan_differences
 from gemmetry.hardware.detect import (
     gpu_count,

@@ -20,7 +20,7 @@ import numpy as np
 
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 from gemmetry.statistics.comparison import (
     LEAST_PAIRS,
     Difference,
@@ -326,7 +326,7 @@ def point_problems(
         found += [f"{name} is partial: events are missing"] if rank.facts.partial else []
         found += [f"{name}: {problem}" for problem in problems[:_MOST_OF_A_TRACE]]
         if (more := len(problems) - _MOST_OF_A_TRACE) > 0:
-            found.append(f"{name}: and {counted(more, 'more problem')}")
+            found.append(f"{name}: and {plural(more, 'more problem')}")
         found += rank.problems
     return found
 
@@ -607,7 +607,7 @@ def _nothing_read(sweep: Sweep, failures: Sequence[str], is_internal: bool) -> G
     texts = [f"{one.label}: {one.reason}" for one in points if one.reason] + list(failures)
     listed = "".join(f"\n  {text}" for text in texts[:8])
     more = f"\n  and {len(texts) - 8} more" if len(texts) > 8 else ""
-    what = f"{sweep.folder} has {counted(len(points), 'point')}, but no trace "
+    what = f"{sweep.folder} has {plural(len(points), 'point')}, but no trace "
     if is_internal:
         return EnvironmentFailure(
             f"{what}was read{listed}{more}",

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from gemmetry.dispatches.terminal import print_table
 from gemmetry.domain.tables import Column, ColumnType, Table, grouped
 from gemmetry.domain.units import (
-    counted,
     format_change,
     format_interval,
     format_memory,
     format_percent,
     noun_for,
+    plural,
 )
 from gemmetry.results.lines import print_line
 from gemmetry.results.texts import elide, printable
@@ -191,7 +191,7 @@ def _listed(by_topic: Mapping[str, Sequence[str]]) -> list[Answer]:
 def _traces(points: Sequence[Entry], source: str) -> str:
     traced = [len(one["ranks"]) for one in points if one["ranks"]]
     have = noun_for(len(traced), "has", "have")
-    of_all = f"{len(traced)} of {counted(len(points), 'point')}"
+    of_all = f"{len(traced)} of {plural(len(points), 'point')}"
     return f"{of_all} {have} {source}: {sum(traced)} in all."
 
 
@@ -225,7 +225,7 @@ def slowed_gemms(gemms: Iterable[Entry]) -> list[Entry]:
 def _overlap(gemms: Sequence[Entry]) -> list[str]:
     slowed = slowed_gemms(gemms)
     judged = sum(one["slowdown_ci_low"] is not None for one in gemms)
-    of_judged = f"of {counted(judged, 'GEMM')} that could be judged"
+    of_judged = f"of {plural(judged, 'GEMM')} that could be judged"
     lost = sum(one["verdict"] == "no control group" for one in gemms)
     found = []
     if slowed:
@@ -243,7 +243,7 @@ def _overlap(gemms: Sequence[Entry]) -> list[str]:
         found.append(f"Communication is shown to slow none {of_judged}.")
     if lost:
         found.append(
-            f"{counted(lost, 'GEMM')} always ran next to communication, so there is nothing to "
+            f"{plural(lost, 'GEMM')} always ran next to communication, so there is nothing to "
             f"compare {noun_for(lost, 'it', 'them')} with; the same workload on one rank (gemmetry "
             "sweep run … --nproc 1) would show it."
         )
@@ -258,7 +258,7 @@ def _stragglers(points: Sequence[Entry]) -> list[str]:
     shown.sort(key=lambda item: -(item[1]["lost_us"] or 0))
     (point, worst), *others = shown
     count, since, lost = worst.get("collectives"), worst["since_step"], worst["lost_us"]
-    its = "the collectives" if count is None else f"its {counted(count, 'collective')}"
+    its = "the collectives" if count is None else f"its {plural(count, 'collective')}"
     text = (
         f"With {point_label(point)}, rank {worst['rank']} delays the others: it enters "
         f"{format_percent(worst['last_share'])} of {its} last"
@@ -288,8 +288,8 @@ def _no_straggler(found: Sequence[tuple[Entry, Entry]]) -> str:
     unsure = {id(point): point for point, one in found if one.get("verdict") == "undecided"}
     if not unsure:
         return f"{text}."
-    steps = counted(max(point["step_ms"]["n"] for point in unsure.values()), "step")
-    where = f"at {len(unsure)} of {counted(len(points), 'point')}"
+    steps = plural(max(point["step_ms"]["n"] for point in unsure.values()), "step")
+    where = f"at {len(unsure)} of {plural(len(points), 'point')}"
     return f"{text}; {where} it is undecided after {steps}: record more."
 
 
@@ -319,7 +319,7 @@ def _effects(effects: Sequence[Entry], settings: Sequence[Entry]) -> list[str]:
                 one = max(chosen, key=lambda effect: max(effect["ratio"], 1 / effect["ratio"]))
                 texts.append(
                     f"{start.format(name)}: {_ratio_text(one)} from {one['before']} to "
-                    f"{one['after']}, over {counted(one['pairs'], 'pair')} of points that differ "
+                    f"{one['after']}, over {plural(one['pairs'], 'pair')} of points that differ "
                     "in nothing else."
                 )
             if chosen:
@@ -411,7 +411,7 @@ def _counts(candidate: ComparedSweep) -> list[str]:
         return []
     counts = {verdict: sum(row.verdict is verdict for row in rows) for verdict in Difference}
     listed = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    text = f"Of {counted(len(rows), 'point')} that both have: {listed}"
+    text = f"Of {plural(len(rows), 'point')} that both have: {listed}"
     shown = [row for row in rows if row.is_shown]
     if not shown:
         note = f": {rows[0].note}" if rows[0].verdict is Difference.UNDECIDED else ""
@@ -446,14 +446,14 @@ def _most_changed(candidate: ComparedSweep, group: RowGroup, noun: str) -> list[
         return []
     if not shown:
         undecided = sum(row.verdict is Difference.UNDECIDED for row in rows)
-        compared, are = counted(len(rows), "comparison"), noun_for(undecided, "is", "are")
+        compared, are = plural(len(rows), "comparison"), noun_for(undecided, "is", "are")
         rest = f"; {undecided} of {compared} {are} undecided" if undecided else ""
         return [f"No {noun} is shown to be slower or faster{rest}."]
     row, others = max(shown, key=lambda row: row.size), len(shown) - 1
-    more = f" {counted(others, 'more comparison shows', 'more comparisons show')} a difference."
+    more = f" {plural(others, 'more comparison shows', 'more comparisons show')} a difference."
     single = ""
     if 1 in (row.runs_before, row.runs_after):
-        single = f", from {counted(row.runs_before, 'run')} and {row.runs_after}"
+        single = f", from {plural(row.runs_before, 'run')} and {row.runs_after}"
     return [
         f"The {noun} that changed most is {row_label(row, rows)} with {row.place}: "
         f"{MEASURES[row.measure]} {figure_text(row.before, row.unit)} → "

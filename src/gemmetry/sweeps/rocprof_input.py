@@ -29,7 +29,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.opening import MOST_TEXT_BYTES, open_text, parsed_json, read_whole
 from gemmetry.domain.specs.yaml_text import safe_yaml
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 from gemmetry.hardware.amd_counters import GUI_ACTIVE, NEED_TIME, REGISTERS, overfull, passes_of
 
 OUTPUT_FILE = "%hostname%/rank%env{RANK}%_%pid%"
@@ -143,7 +143,7 @@ def nvidia_note(names: Iterable[str]) -> str:
     if not found:
         return ""
     return (
-        f"{len(found)} of {counted(len(every), 'name')} of kernels are of NVIDIA's libraries "
+        f"{len(found)} of {plural(len(every), 'name')} of kernels are of NVIDIA's libraries "
         f"({found[0][:60]}), and rocprofv3 finds none of them on an AMD GPU: make the input from a "
         "sweep on that GPU"
     )
@@ -177,7 +177,7 @@ def make_rocprof_input(
     regex = exact_regex(kernels)
     if len(regex.encode()) > _LONGEST_REGEX:
         raise RequestError(
-            f"the names of {counted(len(kernels), 'kernel')} have {len(regex)} characters, more "
+            f"the names of {plural(len(kernels), 'kernel')} have {len(regex)} characters, more "
             f"than rocprofv3 can be given ({_LONGEST_REGEX})",
             hint="Use a table of fewer kernels: gemmetry sweep analyze --top-k 5.",
         )
@@ -391,5 +391,5 @@ def _too_many(where: str, names: Sequence[str]) -> list[str]:
     lists = "; ".join(f"[{', '.join(one)}]" for one in passes)
     return [
         f"{where} has more counters than the GPU collects in one run: {described}. Make it "
-        f"{counted(len(passes), 'job')}, with pmc {lists}"
+        f"{plural(len(passes), 'job')}, with pmc {lists}"
     ]

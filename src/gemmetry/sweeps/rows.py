@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.record import flat_fields
 from gemmetry.domain.rows import Row, Rows, derived, fact, inline
-from gemmetry.domain.units import counted, format_change, format_memory, format_percent
+from gemmetry.domain.units import format_change, format_memory, format_percent, plural
 from gemmetry.hardware.amd_counters import METRICS
 from gemmetry.results.emit import Result
 from gemmetry.statistics.comparison import Comparison, Difference
@@ -39,7 +39,7 @@ class SweepConfiguration:
     def settings(self) -> list[str]:
         """Each setting, for people: ``256 threads``, ``NCCL_ALGO=Ring``."""
         numbers = (("thread", self.threads), ("channel", self.channels))
-        parts = [counted(value, name) for name, value in numbers if value is not None]
+        parts = [plural(value, name) for name, value in numbers if value is not None]
         return [*parts, *(f"{name}={value}" for name, value in self.axes)]
 
     @property

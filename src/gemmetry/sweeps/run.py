@@ -28,8 +28,8 @@ from gemmetry.domain.record import Environment
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import LOCAL
 from gemmetry.domain.units import noun_for
-from gemmetry.engine.merging import copy_files, whole_document
-from gemmetry.engine.opaque import (
+from gemmetry.engine.external import (
+    ExternalJob,
     JobEnd,
     JobEvent,
     JobFinished,
@@ -40,12 +40,12 @@ from gemmetry.engine.opaque import (
     JobsPlanned,
     JobStarted,
     JobWarning,
-    OpaqueJob,
     StartJob,
     is_kept,
     read_ends,
     start_here,
 )
+from gemmetry.engine.merging import copy_files, whole_document
 from gemmetry.engine.schema import LOCK_NAME, FolderLock, indented, now, os_failure
 from gemmetry.hardware.detect import (
     CLOCKS,
@@ -127,7 +127,7 @@ class SweepPlan:
         """Notes before the run, one sentence each."""
 
     @cached_property
-    def jobs(self) -> Sequence[OpaqueJob]:
+    def jobs(self) -> Sequence[ExternalJob]:
         """The command and environment of each point, in the order in which they run."""
         place = self.folder.absolute()
         return [_point_job(self.plan, point, place, 1) for point in self.plan.points]
@@ -162,7 +162,7 @@ class SweepPlan:
 
         Args:
             listener: is called with what happens, such as a
-                :class:`~gemmetry.engine.opaque.JobFinished`.
+                :class:`~gemmetry.engine.external.JobFinished`.
             command: the command line, for the manifest.
 
         Raises:
@@ -250,7 +250,7 @@ class _Work:
         self.jobs = [_point_job(self._sweep, point, folder, attempt) for point in sweep.points]
         """Jobs in the order in which they run, each with the name of its point's folder."""
 
-    def prepare(self, job: OpaqueJob) -> None:
+    def prepare(self, job: ExternalJob) -> None:
         """Make the folder of a point, without what an attempt that did not succeed left there."""
         folder = self._folder / job.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -258,7 +258,7 @@ class _Work:
             remove(folder / name, inside=self._folder)
         (folder / TRACES).mkdir()
 
-    def conclude(self, job: OpaqueJob, end: JobEnd) -> None:
+    def conclude(self, job: ExternalJob, end: JobEnd) -> None:
         """Write ``point.json``."""
         sweep, folder = self._sweep, self._folder / job.name
         point = next(one for one in sweep.points if one.folder == job.name)
@@ -279,7 +279,7 @@ class _Work:
         write_whole(folder / POINT, indented(document), durable=True)
 
 
-def _point_job(sweep: PlannedSweep, point: PlannedPoint, place: Path, attempt: int) -> OpaqueJob:
+def _point_job(sweep: PlannedSweep, point: PlannedPoint, place: Path, attempt: int) -> ExternalJob:
     """`place`: the sweep's folder; `attempt` counts the starts of the sweep."""
     options, folder = sweep.options, place / point.folder
     environment = common_environment(sweep.library, os.environ)
@@ -287,7 +287,7 @@ def _point_job(sweep: PlannedSweep, point: PlannedPoint, place: Path, attempt: i
         environment |= one.environment
     environment |= point_environment(sweep, point, folder)
     meeting = "-".join((place.name, str(attempt), *point.folder.split("/")))
-    return OpaqueJob(
+    return ExternalJob(
         name=point.folder,
         title=point.title,
         argv=point_command(sweep, point, folder, meeting=meeting, environment=environment),

@@ -44,7 +44,7 @@ from torch import nn
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import completed, remove
 from gemmetry.domain.rows import SCHEMA_VERSION
-from gemmetry.domain.units import counted, format_bytes
+from gemmetry.domain.units import format_bytes, plural
 from gemmetry.engine.recording import KINETO_SUFFIX, METADATA_KEY
 from gemmetry.engine.schema import indented
 from gemmetry.hardware.detect import capture_environment
@@ -841,7 +841,7 @@ def _announce(facts: dict[str, Any]) -> None:
     how = f"{facts['parallel']} over {facts['backend']}"
     if len(ranks) == 1:
         how = "no collectives, so that nothing overlaps with the GEMMs"
-    _say(f"{counted(len(ranks), 'rank')} on {devices}, {how}, {facts['parameters']:,} parameters")
+    _say(f"{plural(len(ranks), 'rank')} on {devices}, {how}, {facts['parameters']:,} parameters")
     if facts["keys_without_effect"]:
         _say(f"without effect here: {', '.join(facts['keys_without_effect'])}")
 
@@ -855,7 +855,7 @@ def _conclude(
     path = facts["path"]
     if path["requested"] != "kernel" and not path["registered_buffers"]:
         _say(f"warning: no buffer was registered for --path {path['requested']}")
-    _say(f"{counted(len(losses), 'step')}; wrote {output / LOSSES} and {output / FACTS}")
+    _say(f"{plural(len(losses), 'step')}; wrote {output / LOSSES} and {output / FACTS}")
     if config.profiling.enabled:
         _say(f"traces of each rank, such as {trace_path(output, 0, config.profiling, 1)}")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from gemmetry.dispatches.terminal import print_table
 from gemmetry.domain.tables import Column, ColumnType, Table, grouped
-from gemmetry.domain.units import counted, format_memory
+from gemmetry.domain.units import format_memory, plural
 from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerLine, tuner_config
 from gemmetry.sweeps.collectives import CollectiveKey, kind_of
 from gemmetry.sweeps.nccl_settings import collective_kinds, possible_executions, run_of_point
@@ -236,7 +236,7 @@ def tuned_sentences(tuned: Sequence[TunedCollective]) -> list[str]:
     if not tuned:
         return ["The traces have no collective that could be matched between all ranks."]
     count = sum(not one.obstacle for one in tuned)
-    found = [f"A best setting is shown for {count} of {counted(len(tuned), 'collective')}."]
+    found = [f"A best setting is shown for {count} of {plural(len(tuned), 'collective')}."]
     reasons = Counter(one.obstacle for one in tuned if one.obstacle)
     return found + [f"Without one: {number}, {reason}." for reason, number in reasons.items()]
 
@@ -256,7 +256,7 @@ def evidence(one: TunedCollective) -> str:
     source = "NCCL's records" if one.source == "nccl_records" else "traces"
     best, rival = one.best, one.rival
     text = (
-        f"{one.name} of {format_memory(one.bytes)} on {counted(one.ranks, 'rank')}: "
+        f"{one.name} of {format_memory(one.bytes)} on {plural(one.ranks, 'rank')}: "
         f"{best.mean_ms * 1e3:.1f} us with {best.configuration.label} ({_counts(best)}, from "
         f"{source})"
     )
@@ -269,7 +269,7 @@ def evidence(one: TunedCollective) -> str:
 
 
 def _counts(one: Ranked) -> str:
-    return f"{counted(one.runs, 'run')}, {counted(one.steps, 'collective')}"
+    return f"{plural(one.runs, 'run')}, {plural(one.steps, 'collective')}"
 
 
 def _table(tuned: Sequence[TunedCollective]) -> Table:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.rows import Rows
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 from gemmetry.results.tables import frame
 from gemmetry.traces.model import Trace, problem_texts, stage
 from gemmetry.traces.reading import all_failed, read_all
@@ -339,7 +339,7 @@ class Traces(Sequence[Trace]):
             return ""
         are = noun_for(self._of_convolutions, "is", "are")
         return (
-            f"{counted(self._of_convolutions, 'kernel')} with the name of a GEMM, "
+            f"{plural(self._of_convolutions, 'kernel')} with the name of a GEMM, "
             f"{self._of_convolutions_ns / 1e6:,.3f} ms, ran in convolution operators and {are} "
             "left out"
         )
@@ -356,7 +356,7 @@ class Traces(Sequence[Trace]):
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} unreadable" if self.errors else ""
-        return f"<Traces: {counted(len(self), 'file')}{failed}>"
+        return f"<Traces: {plural(len(self), 'file')}{failed}>"
 
     def _repr_html_(self) -> str:
         from gemmetry.traces.text import notebook_table

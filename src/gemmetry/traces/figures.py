@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, format_gflops, format_memory, format_ns
+from gemmetry.domain.units import format_gflops, format_memory, format_ns, plural
 from gemmetry.results.texts import MOST_CHARACTERS, cut, printable
 from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import JobCollectives
@@ -231,7 +231,7 @@ def gpu_tiles(report: TraceReport) -> list[Tile]:
         return _tile(label, value, f"{format_ns(ns / max(count, 1))}{each}{what}")
 
     kernels = sum(one.gemm_kernels for one in ones)
-    what = f"sum of {kernels:,}" if count < 2 else f"{counted(kernels, 'kernel')} in all"
+    what = f"sum of {kernels:,}" if count < 2 else f"{plural(kernels, 'kernel')} in all"
     return [
         _time_tile(report, in_jobs),
         tile("busy", "busy_ns", " with any work"),
@@ -245,7 +245,7 @@ def gpu_tiles(report: TraceReport) -> list[Tile]:
 def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
     """The time of a job is that from the first work of any rank to the last of any; where
     recordings do not overlap, the longest window of a rank."""
-    kernels = counted(sum(one.kernels for one in report.summaries), "kernel")
+    kernels = plural(sum(one.kernels for one in report.summaries), "kernel")
     found = []
     for job in report.jobs:
         longest = max(one.span[1] - one.span[0] for one in job.job.ranks)
@@ -260,7 +260,7 @@ def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
         return _tile("window", value, kernels)
     ((job, _),) = found
     ranks, size = len(job.job.ranks), job.job.world_size or 0
-    of = f"{ranks} of {size} ranks" if size > ranks else counted(ranks, "rank")
+    of = f"{ranks} of {size} ranks" if size > ranks else plural(ranks, "rank")
     if job.span_ns is None:
         of = f"{of}, {kernels}; their recordings do not overlap"
         return _tile("longest rank", value, of)
@@ -271,7 +271,7 @@ def host_tiles(report: TraceReport) -> list[Tile]:
     """Sums over all traces; shares are those of the time in operators."""
     operators, products = report.host_operators, report.host_products
     spent, files = sum(row.self_ns for row in operators), len(report.summaries)
-    calls = counted(sum(row.count for row in operators), "call")
+    calls = plural(sum(row.count for row in operators), "call")
     where = "in this trace" if files == 1 else f"in {files:,} traces"
     tiles = [
         _tile("work on a GPU", "none", where),
@@ -280,7 +280,7 @@ def host_tiles(report: TraceReport) -> list[Tile]:
     if products:
         ns, count = sum(row.sum_ns for row in products), sum(row.count for row in products)
         share = f"{ns / spent:.1%}" if spent else "–"
-        tiles.append(_tile("matrix products", share, f"{format_ns(ns)}, {counted(count, 'call')}"))
+        tiles.append(_tile("matrix products", share, f"{format_ns(ns)}, {plural(count, 'call')}"))
     row = max(products, key=lambda row: row.tflops or 0.0, default=None)
     if row is not None and row.tflops is not None:
         shape, speed = shape_text(row.shape, row.dtype, row.layout), row.tflops * 1000
@@ -389,7 +389,7 @@ def _messages(job: JobCollectives, rank: int | None) -> dict[int, tuple[str, flo
 
 def _sent(one: Collective, whole: Matched | Collective) -> str:
     amount = "" if whole.bytes is None else format_memory(whole.bytes)
-    ranks = counted(whole.group_size, "rank") if whole.group_size else ""
+    ranks = plural(whole.group_size, "rank") if whole.group_size else ""
     parts = (one.op, " ".join(filter(None, (amount, one.dtype))), ranks)
     return " · ".join(filter(None, parts))
 

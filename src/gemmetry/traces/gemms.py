@@ -39,7 +39,7 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.domain.rows import Derived, Row, derived, fact
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 from gemmetry.formats.events import Bools, Int64, TraceRows
 from gemmetry.hardware.devices import find_device, rate_class
 from gemmetry.traces.joins import NONE, covered, enclosing_operator
@@ -471,7 +471,7 @@ def above_peak_warning(rows: Iterable[GemmRow]) -> str:
         return ""
     are = noun_for(count, "is", "are")
     return (
-        f"{counted(count, 'row')} of GEMMs {are} faster than the peak of the device (marked with "
+        f"{plural(count, 'row')} of GEMMs {are} faster than the peak of the device (marked with "
         "!): their times or shapes are wrong, or they are sparse"
     )
 
@@ -650,7 +650,7 @@ def no_shape(sources: Sequence[str], load: Workload) -> RequestError:
         reason, count = reasons.most_common(1)[0]
         return RequestError(
             f"gemmetry computes none of the GEMMs of {_source_list(sources)} whose shapes are "
-            f"recorded: {reason} ({counted(count, 'call')})",
+            f"recorded: {reason} ({plural(count, 'call')})",
             hint="gemmetry trace shapes FILE lists them, with the reason for each.",
         )
     return RequestError(
@@ -681,7 +681,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     ]
     if load.unknown_ns:
         lines.append(
-            f"# Shape not known: {counted(load.unknown_count, 'GEMM')}, "
+            f"# Shape not known: {plural(load.unknown_count, 'GEMM')}, "
             f"{_share(load.unknown_ns, load.sum_ns)} of the time."
         )
     for gemm in chosen:
@@ -691,7 +691,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     lines += [f"name: {_run_name(sources)}", "dispatches:"]
     width = max(map(len, dispatches))
     for name, gemms in dispatches.items():
-        calls, time = counted(sum(g.count for g in gemms), "call"), sum(g.sum_ns for g in gemms)
+        calls, time = plural(sum(g.count for g in gemms), "call"), sum(g.sum_ns for g in gemms)
         share = _share(time, load.sum_ns)
         lines.append(f"  - {name:<{width}}  # {calls}, {time / 1e6:.3f} ms, {share}")
     return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from gemmetry.domain.files import short_name
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.formats.events import (
     MISSING,
     Bools,
@@ -35,7 +35,7 @@ from gemmetry.formats.events import (
     among,
     chosen,
     is_launch,
-    let_go,
+    release_pages,
 )
 from gemmetry.traces.joins import NONE, Intervals, JoinedLaunches, calls_of, join_launches, union
 from gemmetry.traces.names import KernelName, classify, is_communication, is_gemm
@@ -124,7 +124,7 @@ def problem_texts(file: Path, partial: bool, problems: Sequence[TraceProblem]) -
     more = sum(
         one.count if one.kind is ProblemKind.DAMAGED else 1 for one in problems[_MOST_SHOWN:]
     )
-    return [*found, f"{file}: and {counted(more, 'more problem')}"] if more else found
+    return [*found, f"{file}: and {plural(more, 'more problem')}"] if more else found
 
 
 def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
@@ -380,7 +380,7 @@ class Trace:
     def launches(self) -> JoinedLaunches:
         """The runtime call and the operator from which each row came."""
         found = join_launches(self.rows)
-        self.let_go()
+        self.release_pages()
         return found
 
     @cached_property
@@ -408,10 +408,10 @@ class Trace:
         gpu = self.rows.gpu
         return union(gpu.start_ns[chosen], gpu.duration_ns[chosen])
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Release the memory of columns mapped from files: called after each step of the work
-        (:func:`~gemmetry.formats.events.let_go`)."""
-        let_go(self.rows)
+        (:func:`~gemmetry.formats.events.release_pages`)."""
+        release_pages(self.rows)
 
     def device_name(self, device: int) -> str:
         """Product name of a device; "" where the file does not record it.

@@ -20,7 +20,7 @@ import numpy as np
 from markupsafe import Markup
 
 from gemmetry.domain.tables import Table
-from gemmetry.domain.units import column_decimals, counted, format_gflops, format_memory
+from gemmetry.domain.units import column_decimals, format_gflops, format_memory, plural
 from gemmetry.results.pages import render_page
 from gemmetry.results.tables import escape_markdown, markdown_lines
 from gemmetry.results.texts import cut
@@ -191,7 +191,7 @@ def trace_markdown(report: TraceReport) -> str:
         )
         parts += filter(None, [f"## {table['heading']}", table["about"], "\n".join(lines)])
         if table["hidden"]:
-            more = counted(table["hidden"], "more row is", "more rows are")
+            more = plural(table["hidden"], "more row is", "more rows are")
             parts.append(f"{more} in the sheet `{table['sheet']}` of the workbook.")
     return "\n\n".join(parts) + "\n"
 

@@ -37,8 +37,8 @@ from gemmetry.formats.events import (
     TraceRows,
     columns_of,
     concatenate,
-    let_go,
     plausible,
+    release_pages,
 )
 from gemmetry.traces.model import Trace, checked, split, stage
 
@@ -331,7 +331,7 @@ def read_trace(
         if key:
             with stage(times, "save"):
                 save(path, key, rows)
-    let_go(rows)
+    release_pages(rows)
     return rows
 
 

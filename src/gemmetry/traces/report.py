@@ -23,7 +23,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, derived, fact, inline, table
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.domain.units import counted, format_ns, noun_for
+from gemmetry.domain.units import format_ns, noun_for, plural
 from gemmetry.formats.events import MISSING, GpuKind, Int64
 from gemmetry.results.emit import Result
 from gemmetry.results.json_text import encoded
@@ -93,7 +93,7 @@ def _add_moments(longest: dict[str, Moment], trace: Trace, steps: Sequence[StepS
         if what not in longest or length > longest[what].length_ns:
             margin = 0 if about else length // MARGIN
             events, total = _events(trace, start - margin, end + margin)
-            left_out = f", {counted(total - len(events), 'event')} left out"
+            left_out = f", {plural(total - len(events), 'event')} left out"
             detail = f"{about}{format_ns(length)}{left_out if total > len(events) else ''}"
             mark = _event({"cat": "gemmetry", "pid": "gemmetry", "tid": what},
                           f"{what}: {detail}", start, length)  # fmt: skip

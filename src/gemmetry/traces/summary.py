@@ -415,7 +415,7 @@ def summarize(trace: Trace) -> Summary:
         top_gemms=_top_gemms(trace, everything[trace.is_gemm]),
         launches_without_work=len(trace.lost_launches),
     )
-    trace.let_go()
+    trace.release_pages()
     return found
 
 
@@ -436,7 +436,7 @@ def summarize_steps(trace: Trace) -> list[StepSummary]:
             others_ns=on_device.any.length - own.any.length,
             launches_without_work=step.lost_launches,
         ))  # fmt: skip
-    trace.let_go()
+    trace.release_pages()
     return found
 
 

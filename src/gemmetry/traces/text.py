@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, format_memory, noun_for
+from gemmetry.domain.units import format_memory, noun_for, plural
 from gemmetry.results.texts import cut, elide, printable
 from gemmetry.traces.names import KernelKind, classify
 from gemmetry.traces.operators.gemms import GemmShape
@@ -97,9 +97,9 @@ def print_summary(summary: Summary, console: Console) -> None:
     partial = "  (partial: events are missing)" if summary.partial else ""
     print_line(console, printable(summary.label) + partial, style="bold")
     unknown, window = summary.unknown, summary.window_ns
-    head = "" if "kernels" in unknown else f"{counted(summary.kernels, 'kernel')} in "
+    head = "" if "kernels" in unknown else f"{plural(summary.kernels, 'kernel')} in "
     head += f"{milliseconds(window)} ms"
-    head += f", {counted(summary.events, 'event')}" if summary.events else ""
+    head += f", {plural(summary.events, 'event')}" if summary.events else ""
     print_line(console, f"  {head}")
     if not window:
         print_line(console, "  no work on a GPU")
@@ -197,11 +197,11 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
     hidden = rows[len(shown) :]
     if hidden:
         time = milliseconds(sum(row.sum_ns for row in hidden))
-        print_line(console, f"{time:>10} more in {counted(len(hidden), 'row')} (--top 0 shows all)")
+        print_line(console, f"{time:>10} more in {plural(len(hidden), 'row')} (--top 0 shows all)")
     known = sum(row.sum_ns for row in rows if row.shape is not None)
     print_line(
         console,
-        f"{milliseconds(total):>10} in {counted(sum(row.count for row in rows), 'GEMM kernel')}; "
+        f"{milliseconds(total):>10} in {plural(sum(row.count for row in rows), 'GEMM kernel')}; "
         f"shapes are known for {_percent(known, total)} of it",
     )
 
@@ -293,14 +293,14 @@ def outside_text(outside: Outside) -> str:
     work in the file; "" if there are none of either."""
     texts = []
     if outside.kernels:
-        texts.append(f"{counted(outside.kernels, 'kernel')} in no step")
+        texts.append(f"{plural(outside.kernels, 'kernel')} in no step")
     if outside.kernels and outside.unlinked:
         some = f"the launches of {outside.unlinked:,}"
         whose = "their launches" if outside.unlinked == outside.kernels else some
         texts.append(f"{whose} are not in the file")
     if outside.empty_steps:
         have = noun_for(outside.empty_steps, "has", "have")
-        steps = counted(outside.empty_steps, "more step")
+        steps = plural(outside.empty_steps, "more step")
         texts.append(f"{steps} {have} launches, but no work in the file")
     return "; ".join(texts)
 
@@ -310,7 +310,7 @@ def phases(steps: Iterable[StepSummary]) -> list[str]:
     window and median number of kernels."""
     found = grouped(steps, lambda one: str(one.phase or ""))
     return [
-        f"{phase}: {counted(len(ones), 'step')}, median window "
+        f"{phase}: {plural(len(ones), 'step')}, median window "
         f"{milliseconds(statistics.median(one.window_ns for one in ones))} ms, "
         f"{statistics.median(one.kernels for one in ones):,.0f} kernels"
         for phase, ones in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -424,8 +424,8 @@ def _print_job(found: JobCollectives, console: Console) -> None:
         console.print(f"{ranks}, no communication kernel")
         return
     console.print(
-        f"{ranks}, {counted(kernels, 'communication kernel')}: "
-        f"{counted(len(matching.matched), 'collective')} matched, {counted(left, 'kernel')} not"
+        f"{ranks}, {plural(kernels, 'communication kernel')}: "
+        f"{plural(len(matching.matched), 'collective')} matched, {plural(left, 'kernel')} not"
     )
     if matching.matched:
         console.print(_kinds(found))

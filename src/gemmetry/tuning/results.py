@@ -21,7 +21,7 @@ from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
-from gemmetry.domain.units import counted, format_ns, format_percent
+from gemmetry.domain.units import format_ns, format_percent, plural
 from gemmetry.providers.base import builtin_names, traits_of
 from gemmetry.providers.registry import load_provider
 from gemmetry.results.emit import FORMATS as TABLE_FORMATS
@@ -308,7 +308,7 @@ def gain_lines(found: TuningResult) -> Iterator[str]:
     for place, (name, shapes, mean, counts) in enumerate(_gains(found)):
         own = sum(shape.against[place].is_winner for shape in found.shapes if shape.against)
         if own:
-            yield f"On {counted(own, 'shape')} {name} itself is the fastest that was tried."
+            yield f"On {plural(own, 'shape')} {name} itself is the fastest that was tried."
         if mean is None:
             if not own:
                 yield f"{name}: no shape has both a winner and this baseline"
@@ -317,12 +317,12 @@ def gain_lines(found: TuningResult) -> Iterator[str]:
         shown = ", ".join(words).replace("_", " ")
         yield (
             f"Compared with {name}, the winners' speed is {mean:.3f}x in the geometric mean of "
-            f"{counted(shapes, 'shape')}: {shown}."
+            f"{plural(shapes, 'shape')}: {shown}."
         )
     tied = sum(bool(one.ties) for one in found.shapes)
     if tied:
         yield (
-            f"On {counted(tied, 'shape')} other finalists are not shown to be slower than the "
+            f"On {plural(tied, 'shape')} other finalists are not shown to be slower than the "
             "winner: which of them is the fastest is undecided."
         )
     if not found.is_complete:

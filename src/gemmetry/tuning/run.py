@@ -31,7 +31,7 @@ from gemmetry.domain.options import KEYS
 from gemmetry.domain.record import DispatchFinished, Event, Listener, Message, Record, ignore_events
 from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
-from gemmetry.domain.units import counted, format_ns
+from gemmetry.domain.units import format_ns, plural
 from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.providers.base import baseline_names, traits_of
 from gemmetry.tuning import heuristics
@@ -444,7 +444,7 @@ class EngineMeasure:
     def _progress(self) -> str:
         """Progress of the whole search, which measures batch by batch."""
         total = sum(self._prepared.limit.of(space) for space in self._prepared.spaces)
-        text = f"search: {self._done:.4g} of {counted(total, 'evaluation')}"
+        text = f"search: {self._done:.4g} of {plural(total, 'evaluation')}"
         if not self._measured:
             return text
         left = self._seconds / self._measured * (total - self._done)
@@ -551,14 +551,14 @@ def run_tuning(
     had_finalists = any(chosen) and not measure.failure
     if prepared.has_proofs and had_finalists:
         count = sum(map(len, chosen))
-        listener(Message(f"proofs: {counted(count, 'finalist')} at level standard"))
+        listener(Message(f"proofs: {plural(count, 'finalist')} at level standard"))
         chosen = measure.proven(chosen)
         had_finalists = not measure.failure
     count = sum(map(len, chosen))
     judged, device = {}, ""
     has_finals = bool(count) and not measure.failure
     if has_finals:
-        listener(Message(f"finals: {counted(count, 'configuration')} next to the baselines"))
+        listener(Message(f"finals: {plural(count, 'configuration')} next to the baselines"))
         measure.finals(chosen)
         with Experiment.open(prepared.experiment) as stored:
             results = stored.result_set()

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer, Executable
-from gemmetry.domain.files import completed
+from gemmetry.domain.files import completed, remove
 from gemmetry.domain.operation import F32, TF32, Operation, operation_name
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import bound_rule, rounds_to_tf32
@@ -171,7 +171,7 @@ def _write(path: Path, header: str, reference: Reference) -> None:
                 with completed(path) as temporary, temporary.open("wb") as file:
                     np.savez(file, allow_pickle=False, **arrays)
             finally:
-                Path(lock.name).unlink()
+                remove(Path(lock.name), inside=path.parent)
 
 
 VECTORS = 4

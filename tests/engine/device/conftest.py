@@ -111,7 +111,7 @@ def measure(tmp_path, make_context, memory_workers, make_candidate):
         try:
             session.measure(groups(candidates, budget))
         finally:
-            session.crews.stop()
+            session.pool.stop()
         return journal
 
     return go

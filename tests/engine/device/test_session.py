@@ -75,7 +75,7 @@ def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered_and_the_oth
     measure, memory_workers, is_spoiled, workers_started
 ):
     """A worker that it spoiled is ended."""
-    failure = Failure("LaunchError", "not here", worker_is_spoiled=is_spoiled)
+    failure = Failure("LaunchError", "not here", worker_is_unusable=is_spoiled)
     executor = failing(memory_workers, failure)
     records = measure(["default", "fast", "factor_2"], executor=executor).records
     assert [records[number].outcome for number in range(3)] == [
@@ -273,7 +273,7 @@ def test_opening_ahead_changes_no_outcome(
     if is_gpu:  # what was verified ahead is not verified again, but for what ran out of memory
         assert sum(sum(verify) for ahead, verify in requests if not ahead) <= 1
         opened = sum(not any(verify) for ahead, verify in requests if ahead)
-        assert opened >= processes, "each of a crew opens what another one verified"
+        assert opened >= processes, "each worker of a lane opens what another one verified"
 
 
 def test_workers_share_verification_by_its_size(measure, memory_workers, monkeypatch):

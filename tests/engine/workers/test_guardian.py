@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.engine import guardian
-from gemmetry.engine.opaque import start_command
+from gemmetry.engine.external import start_command
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="subreapers and /proc are Linux's"

@@ -13,7 +13,7 @@ from gemmetry.counters.page import (
     comparison_page,
     diagnosis_page,
     diagnosis_panels,
-    roofline_picture,
+    render_roofline,
     stall_figure,
 )
 from gemmetry.counters.text import DiagnosedLaunch
@@ -60,12 +60,12 @@ def test_a_picture_has_kernels_verdicts_and_plain_numbers_and_is_the_same_each_t
     (launch,) = diagnose(RAW).groups()
     assert stall_figure(DiagnosedLaunch(diagnosis=launch.diagnosis)) is None
     panels = diagnosis_panels([launch, replace(launch, roofline=None)])
-    first = roofline_picture(panels, "svg")
+    first = render_roofline(panels, "svg")
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", first.decode())
     for text in ("The tensor pipe is at 90.4 %", "nvjet_sm90", "bf16 datasheet, 989 TFLOP/s",
                  "operations were not counted: 1", "1000"):  # fmt: skip
         assert any(text in one for one in texts), text
     assert not any("$" in one for one in texts)
-    assert roofline_picture(panels, "svg") == first
+    assert render_roofline(panels, "svg") == first
     with pytest.raises(RequestError, match="operations of no kernel"):
-        roofline_picture([("kernel", "text", [])], "png")
+        render_roofline([("kernel", "text", [])], "png")

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gemmetry.dispatches.figures import provider_places, render_picture
+from gemmetry.dispatches.figures import provider_places, render_figure
 from gemmetry.domain.errors import RequestError
 from gemmetry.results.palette import COLOURS
 
@@ -24,7 +24,7 @@ def few(result_set):
 @pytest.fixture
 def svg(few):
     """Draws these records, under another title where there is one."""
-    return lambda *records, **more: render_picture(
+    return lambda *records, **more: render_figure(
         dataclasses.replace(few, records=records, **more), "svg"
     )
 
@@ -38,18 +38,18 @@ def _texts(picture):
 def test_png_has_pixels_of_the_right_size(result_set):
     """With a heat map of a grid of sizes."""
     grid = [r for r in result_set.records if r.provider == "torch" and "f32t_f32t" in r.operation]
-    picture = render_picture(dataclasses.replace(result_set, records=grid), "png")
+    picture = render_figure(dataclasses.replace(result_set, records=grid), "png")
     assert picture.startswith(b"\x89PNG")
     assert int.from_bytes(picture[16:20], "big") == 1080
     assert int.from_bytes(picture[20:24], "big") > 1000
 
 
 def test_svg_keeps_hostile_titles_as_text_and_is_the_same_each_time(few, svg):
-    drawn = render_picture(few, "svg")
+    drawn = render_figure(few, "svg")
     texts = _texts(drawn)
     assert {"demo <script>alert(1)</script>", "Roofline: f32 on cpu"} <= set(texts)
     assert not any("based on" in text for text in texts)
-    assert render_picture(few, "svg") == drawn
+    assert render_figure(few, "svg") == drawn
     # Dollar signs are not mathematics.
     assert b"$1 and \\frac $2" in svg(few.records[0], title="$1 and \\frac $2")
 

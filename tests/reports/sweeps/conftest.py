@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.documents.sweep_files import product_sweep
+from gemmetry.documents.sweep_files import reported_sweep
 from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
 from gemmetry.sweeps.page import comparison_page
 from gemmetry.sweeps.points import analyse_sweep
@@ -20,7 +20,7 @@ def made_products(tmp_path_factory, sweeps):
         for threads, channels in ((256, 4), (256, 8), (512, 4))
     ]  # fmt: skip
     folder = sweeps.write_sweep(tmp_path_factory.mktemp("products"), points)
-    return product_sweep(analyse_sweep(folder))
+    return reported_sweep(analyse_sweep(folder))
 
 
 @pytest.fixture(scope="session")

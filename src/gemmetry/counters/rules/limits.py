@@ -42,7 +42,7 @@ from gemmetry.counters.model import (
     rule,
 )
 from gemmetry.counters.work import MISMATCHES, OPERATIONS, TOLERANCE, counters_of
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.traces.names import KernelKind
 
 _EVERYTHING = frozenset(Gate) - {Gate.VALIDITY}
@@ -259,8 +259,8 @@ def grid(facts: Facts) -> Iterator[Judgement]:
         idle = 1 - blocks.value / count.value
         yield Claim(
             id="grid_too_small",
-            claim=f"The grid has {counted(int(blocks.value), facts.block)} for "
-            f"{counted(int(count.value), facts.processor)}",
+            claim=f"The grid has {plural(int(blocks.value), facts.block)} for "
+            f"{plural(int(count.value), facts.processor)}",
             evidence=[blocks, count],
             weight=idle,
             confidence=HIGH if facts.nearest is None or facts.nearest[1] < NEAR else MEDIUM,

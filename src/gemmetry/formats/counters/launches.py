@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 
 Float64 = npt.NDArray[np.float64]
 Triple = tuple[int, int, int]
@@ -338,7 +338,7 @@ class UnknownUnits:
         """A sentence for each unit."""
         return [
             f"the unit {unit!r} is unknown: {next(iter(metrics))}"
-            + (f" and {counted(len(metrics) - 1, 'other metric')}" if len(metrics) > 1 else "")
+            + (f" and {plural(len(metrics) - 1, 'other metric')}" if len(metrics) > 1 else "")
             + f" {noun_for(len(metrics), 'is', 'are')} left out"
             for unit, metrics in self._metrics.items()
         ]

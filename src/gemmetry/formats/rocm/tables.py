@@ -23,7 +23,7 @@ import numpy as np
 
 from gemmetry.domain.files import short_name
 from gemmetry.domain.opening import open_text
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import noun_for, plural
 from gemmetry.formats.events import MISSING, Int32, Int64, ProblemKind, TraceProblem
 
 ROWS_A_BLOCK = 50_000
@@ -448,14 +448,14 @@ def _csv_columns(path: Path, problems: list[TraceProblem]) -> Iterator[dict[str,
                     rows.append(row)
                 elif row:
                     lost += 1
-                    note(f"has {counted(len(row), 'field')} instead of {len(names)}: left out")
+                    note(f"has {plural(len(row), 'field')} instead of {len(names)}: left out")
                 if names is not None and len(rows) == ROWS_A_BLOCK:
                     yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
                     rows = []
         except (csv.Error, OSError) as error:
             note(f"cannot be read any further: {error}")
     if lost:
-        what = f"{counted(lost, 'row')} cannot be read and {noun_for(lost, 'is', 'are')} lost"
+        what = f"{plural(lost, 'row')} cannot be read and {noun_for(lost, 'is', 'are')} lost"
         problems.insert(0, TraceProblem(f"{path.name} file", what, ProblemKind.LOST_EVENTS, lost))
     if names is not None and rows:
         yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))

@@ -31,7 +31,7 @@ from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.opening import read_text_file, read_whole
 from gemmetry.domain.operation import Operation, Signature, TensorSpec
 from gemmetry.domain.record import Trait
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.hardware.cuda_plans import (
     ADDRESS_ALIGNMENT,
     ELEMENT_BYTES,
@@ -640,4 +640,4 @@ def _sizes(sizes: tuple[int, ...]) -> str:
     """``2 arguments of 8 and 4 bytes``."""
     *first, last = map(str, sizes) if sizes else ("0",)
     listed = f"{', '.join(first)} and {last}" if first else last
-    return f"{counted(len(sizes), 'argument')} of {listed} bytes"
+    return f"{plural(len(sizes), 'argument')} of {listed} bytes"

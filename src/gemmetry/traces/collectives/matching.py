@@ -18,7 +18,7 @@ import numpy as np
 
 from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted, format_numbers, noun_for
+from gemmetry.domain.units import format_numbers, noun_for, plural
 from gemmetry.formats.events import MISSING
 from gemmetry.traces.collectives.alignment import (
     Alignment,
@@ -519,9 +519,9 @@ def _notes_on_ranks(found: JobCollectives) -> Iterator[str]:
         yield f"{group}after {one.after} matched: {one.what}"
     more = len(mismatches) - _MOST_SHOWN
     if more > 0:
-        yield f"and {counted(more, 'more mismatch', 'more mismatches')}"
+        yield f"and {plural(more, 'more mismatch', 'more mismatches')}"
     if count := sum(one.is_group_inferred for one in found.matching.matched):
-        which = counted(count, "matched collective")
+        which = plural(count, "matched collective")
         yield f"the traces name no group for {which}, assumed to be of all {len(job.ranks)} ranks"
 
 
@@ -539,7 +539,7 @@ def _notes_on_values(found: JobCollectives) -> Iterator[str]:
                "ranks: clocks differ, or a recording lacks some of them")  # fmt: skip
     if above := [one for one in matched if one.is_above_link]:
         link = min(k.link_gbps for one in above for _, k in one.members if k.link_gbps is not None)
-        which = counted(len(above), "collective")
+        which = plural(len(above), "collective")
         yield (f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "
                "GPU's links transfer in one direction: the switch reduced or multicast (NVLS, "
                "SHARP), so the links transferred less; or a size or time is wrong")  # fmt: skip

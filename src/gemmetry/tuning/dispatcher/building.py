@@ -46,7 +46,7 @@ from gemmetry.domain.record import (
 )
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.domain.tables import grouped
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import plural
 from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.engine.experiment import Experiment
 from gemmetry.providers.base import traits_of
@@ -173,7 +173,7 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
     several = sum(len(entries) > 1 for entries in shapes.values())
     if several:
         notes.append(
-            f"{counted(several, 'shape')} measured several times: the last time with cuBLAS "
+            f"{plural(several, 'shape')} measured several times: the last time with cuBLAS "
             "decides; others add the times of further candidates to it, in proportion"
         )
     table = DispatchTable(
@@ -201,7 +201,7 @@ def _unproved(entries: Iterable[TunedShape], is_verified: _IsVerified) -> list[s
     if not found:
         return []
     return [
-        f"{counted(len(found), 'time')} shorter than cuBLAS' cannot be used, as no verification at "
+        f"{plural(len(found), 'time')} shorter than cuBLAS' cannot be used, as no verification at "
         f"level {LEVEL} covers those tails (first: {min(found)})"
     ]
 
@@ -558,7 +558,7 @@ def tune_table(
 
     def prove(share: float) -> None:
         while not is_late(share) and (wanted := known()[1]):
-            listener(Message(f"proofs: {counted(len(wanted), 'candidate')} at level {LEVEL}"))
+            listener(Message(f"proofs: {plural(len(wanted), 'candidate')} at level {LEVEL}"))
             values = {"verification_level": LEVEL, "profiling_enabled": False}
             plan = named_plan(prepared.spec, wanted, **values)
             if failure := runner.run(plan, prepared.experiment, lambda: is_late(share)):
@@ -587,10 +587,10 @@ def tune_table(
     built, _ = known()
     notes = list(built.notes)
     if left_out:
-        notes.append(f"{counted(left_out, 'shape')} left out: gemmetry.matmul leaves them to torch")
+        notes.append(f"{plural(left_out, 'shape')} left out: gemmetry.matmul leaves them to torch")
     missing = len(prepared.operations) - len(trials) - left_out
     if missing:
-        notes.append(f"{counted(missing, 'shape')} not measured: give more --minutes")
+        notes.append(f"{plural(missing, 'shape')} not measured: give more --minutes")
     chooser = Chooser(built.table)
     settled = [one.shown(chooser.is_eligible) for one in trials]
     notes += _unproved(settled, chooser.is_eligible)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.documents.sweep_files import product_sweep
+from gemmetry.documents.sweep_files import reported_sweep
 from gemmetry.sweeps.points import analyse_sweep
 
 
@@ -26,4 +26,4 @@ def analysis(made_sweep):
 
 @pytest.fixture(scope="session")
 def products(analysis):
-    return product_sweep(analysis)
+    return reported_sweep(analysis)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.documents.sweep_files import product_sweep, timeline_tables
+from gemmetry.documents.sweep_files import reported_sweep, timeline_tables
 from gemmetry.sweeps.points import PointSelection, analyse_sweep
 
 ROOT = Path(__file__).parents[4]
@@ -25,7 +25,7 @@ THREADS, CHANNELS, RANKS = 256, 4, (0, 1)
 @pytest.fixture(scope="module")
 def products():
     selection = PointSelection(threads=[THREADS], channels=[CHANNELS], ranks=RANKS)
-    return product_sweep(analyse_sweep(SWEEP, selection=selection))
+    return reported_sweep(analyse_sweep(SWEEP, selection=selection))
 
 
 @pytest.fixture(scope="module")

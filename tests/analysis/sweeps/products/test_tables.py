@@ -12,12 +12,12 @@ import pytest
 
 from gemmetry.documents.sweep_files import (
     SOURCE,
-    ProductPoint,
+    ReportedPoint,
     collective_sheets,
     geometric_mean,
     master_table,
     operation_size,
-    product_sweep,
+    reported_sweep,
     sweep_samples,
     timeline_tables,
     varying_gemms,
@@ -170,7 +170,7 @@ def test_operations_of_one_size_have_numbers_of_their_own():
             {"Collective name": name, "Full msg size (MB)": size} for name, size in operations
         ]
         rows = [[one.get(column.name) for column in columns] for one in records]
-        point = ProductPoint(configuration=SweepConfiguration(256, channels), repeat=None)
+        point = ReportedPoint(configuration=SweepConfiguration(256, channels), repeat=None)
         return point, f"collective_{channels}ch.xlsx", Table(SOURCE, columns, rows)
 
     gathered = ("allgather", 32.0)
@@ -188,7 +188,7 @@ def test_operations_of_one_size_have_numbers_of_their_own():
 
 def _point(channels, *busy, **chosen):
     """A point whose ranks compute for these times in ms, and are busy with nothing else."""
-    return ProductPoint(
+    return ReportedPoint(
         configuration=SweepConfiguration(256, channels), repeat=None,
         timelines={
             rank: {"computation_time": (ms, 100 * ms / 8), "busy_time": (ms, 100 * ms / 8),
@@ -233,7 +233,7 @@ def test_instances_are_multiples_of_the_median_alone(products, tmp_path, sweeps)
         assert np.quantile(one.overlapped, 0.9) == pytest.approx(1.3, abs=0.02)
     # A GEMM that never ran alone has no scale; next to one that has it is left out.
     made = sweeps.MadePoint(ranks=1, steps=1, layers=2, has_control=False)
-    never = product_sweep(analyse_sweep(sweeps.write_sweep(tmp_path, [made]))).points
+    never = reported_sweep(analyse_sweep(sweeps.write_sweep(tmp_path, [made]))).points
     first = products.points[0]
     up = sweeps.UP.kernel
     mixed = [one for one in never[0].gemms if one.kind.kernel == up]
@@ -248,7 +248,7 @@ def test_instances_are_multiples_of_the_median_alone(products, tmp_path, sweeps)
 
 def test_names_of_points_in_files_and_folders():
     def names(*configuration, repeat=None):
-        point = ProductPoint(configuration=SweepConfiguration(*configuration), repeat=repeat)
+        point = ReportedPoint(configuration=SweepConfiguration(*configuration), repeat=repeat)
         start = point.rank_reports(Path("out"))
         report = point.collective_report(Path("out"))
         assert report.parent.parent == Path(start).parent.parent

@@ -16,14 +16,14 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.engine import opaque as running
-from gemmetry.engine.opaque import (
+from gemmetry.engine import external as running
+from gemmetry.engine.external import (
+    ExternalJob,
     JobFinished,
     JobJournal,
     JobRun,
     JobsPlanned,
     JobStarted,
-    OpaqueJob,
     resolve_program,
     start_here,
 )
@@ -41,7 +41,7 @@ def make(tmp_path):
 
     def job(name, script, deadline_s=None, **environment):
         folder = tmp_path / name
-        return OpaqueJob(
+        return ExternalJob(
             name=name, title=f"job {name}", argv=("sh", "-c", script), environment=environment,
             working_folder=tmp_path, log=folder / "log", deadline_s=deadline_s,
             lacks=lambda: "" if (folder / "done").exists() else "it wrote no file",
@@ -214,11 +214,11 @@ def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run,
 KILLED = """
 import sys
 from pathlib import Path
-from gemmetry.engine.opaque import JobJournal, JobRun, OpaqueJob, start_here
+from gemmetry.engine.external import JobJournal, JobRun, ExternalJob, start_here
 folder = Path(sys.argv[1])
 scripts = {"a": "touch done-a", "b": "setsid sleep 1005 & echo $! > pid; sleep 1006"}
 jobs = [
-    OpaqueJob(name=name, title=name, argv=("sh", "-c", script), environment={},
+    ExternalJob(name=name, title=name, argv=("sh", "-c", script), environment={},
               working_folder=folder, log=folder / f"{name}.log", deadline_s=None,
               lacks=lambda: "")
     for name, script in scripts.items()

@@ -42,7 +42,7 @@ class JobOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpaqueJob:
+class ExternalJob:
     """A command that is run in its own folder."""
 
     name: str
@@ -181,12 +181,12 @@ class JobLostError(GemmetryError):
 
 
 JobHandle: TypeAlias = "LocalProcess | RayJob"
-StartJob: TypeAlias = "Callable[[OpaqueJob], JobHandle]"
+StartJob: TypeAlias = "Callable[[ExternalJob], JobHandle]"
 """Starts the command of a job, here or elsewhere. Raises OSError or JobLostError if it cannot be
 started, and EnvironmentFailure if none can be started any more."""
 
 
-def start_here(job: OpaqueJob) -> LocalProcess:
+def start_here(job: ExternalJob) -> LocalProcess:
     """Start the command of `job` on this machine, in a session of its own and with a guardian, so
     that everything that it started ends with it, and with this process."""
     return start_command(job.argv, job.environment, job.working_folder, job.log)
@@ -259,7 +259,7 @@ class JobsPlanned:
 class JobStarted:
     """A job is running; `number` counts from 1, kept jobs included."""
 
-    job: OpaqueJob
+    job: ExternalJob
     number: int
 
 
@@ -267,7 +267,7 @@ class JobStarted:
 class JobFinished:
     """A job has ended, and the journal states how."""
 
-    job: OpaqueJob
+    job: ExternalJob
     number: int
     end: JobEnd
 
@@ -283,7 +283,7 @@ JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning
 JobListener: TypeAlias = Callable[[JobEvent], None]
 
 
-def is_kept(job: OpaqueJob, end: JobEnd | None) -> bool:
+def is_kept(job: ExternalJob, end: JobEnd | None) -> bool:
     """Whether a job that ended so does not run again: it succeeded, and what it produced is still
     there."""
     return end is not None and end.outcome is JobOutcome.OK and not job.lacks()
@@ -297,13 +297,13 @@ class JobRun:
     """The folder below which all jobs write."""
     journal: JobJournal
     start: StartJob
-    prepare: Callable[[OpaqueJob], None]
+    prepare: Callable[[ExternalJob], None]
     """Makes the folder of a job's log, and removes what an earlier attempt left there."""
-    conclude: Callable[[OpaqueJob, JobEnd], None]
+    conclude: Callable[[ExternalJob, JobEnd], None]
     """Writes down how a job ended, before the journal does."""
     listener: JobListener
 
-    def work(self, jobs: Sequence[OpaqueJob]) -> None:
+    def work(self, jobs: Sequence[ExternalJob]) -> None:
         """Run those of `jobs` that have not succeeded yet. One that fails does not stop the others.
 
         Raises:
@@ -329,12 +329,12 @@ class JobRun:
                 raise os_failure(self.folder, error, option="--output") from error
             self.listener(JobFinished(job, number, end))
 
-    def _ended(self, job: OpaqueJob, end: JobEnd) -> JobEnd:
+    def _ended(self, job: ExternalJob, end: JobEnd) -> JobEnd:
         self.conclude(job, end)
         self.journal.end(job.name, now(), end)
         return end
 
-    def _end_of(self, job: OpaqueJob, started: float) -> JobEnd:
+    def _end_of(self, job: ExternalJob, started: float) -> JobEnd:
         """Run the command of `job`, and find how it ended.
 
         Raises:
@@ -363,7 +363,7 @@ class JobRun:
 
 
 def _made(
-    job: OpaqueJob, started: float, outcome: JobOutcome, reason: str, status: int | None = None
+    job: ExternalJob, started: float, outcome: JobOutcome, reason: str, status: int | None = None
 ) -> JobEnd:
     tail = "" if outcome is JobOutcome.OK else log_tail(job.log)
     seconds = round(time.monotonic() - started, 3)
@@ -372,7 +372,7 @@ def _made(
     )
 
 
-def _outcome(job: OpaqueJob, process: JobHandle, status: int | None) -> tuple[JobOutcome, str]:
+def _outcome(job: ExternalJob, process: JobHandle, status: int | None) -> tuple[JobOutcome, str]:
     """The outcome of a command that ended with `status`, and why it is not ok."""
     if status is None:
         return JobOutcome.TIMEOUT, f"it took longer than {job.deadline_s:g} s"

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine.process import Crews, wait_for_ends
+from gemmetry.engine.process import WorkerPool, wait_for_ends
 from gemmetry.engine.protocol import Failure, Hello, Open, Ready, Shutdown, WorkerLost
 from gemmetry.engine.schema import Lane
 
@@ -15,8 +15,8 @@ LANES = [Lane(number, "null", {}, Target(TargetKind.NULL)) for number in (1, 2)]
 
 
 @pytest.fixture
-def crews(make_context, memory_workers):
-    """Crews of two workers, and all messages that were sent, as (worker, type), in order."""
+def pool(make_context, memory_workers):
+    """WorkerPool of two workers, and all messages that were sent, as (worker, type), in order."""
     messages = []
 
     def make(answer=memory_workers.healthy_answers):
@@ -31,25 +31,25 @@ def crews(make_context, memory_workers):
 
         healthy = memory_workers.healthy_answers
         executor = memory_workers.MemoryExecutor(channel)
-        return Crews(make_context(executor.start), 2), executor
+        return WorkerPool(make_context(executor.start), 2), executor
 
     make.messages = messages
     return make
 
 
-def test_all_workers_of_a_group_start_before_any_is_waited_for(crews):
-    made, _ = crews()
+def test_all_workers_of_a_group_start_before_any_is_waited_for(pool):
+    made, _ = pool()
     for lane in LANES:
         made.start(lane)
     # Each also loads what dispatches need, whatever the others do meanwhile.
-    assert crews.messages == [(number, kind) for number in range(4) for kind in (Hello, Open)]
+    assert pool.messages == [(number, kind) for number in range(4) for kind in (Hello, Open)]
     made.of(LANES[0])
     made.of(LANES[1])
-    assert len(crews.messages) == 8
+    assert len(pool.messages) == 8
 
 
-def test_further_workers_start_when_they_are_wanted(crews):
-    made, executor = crews()
+def test_further_workers_start_when_they_are_wanted(pool):
+    made, executor = pool()
     made.start(LANES[0], 1)
     assert len(executor.processes) == 1
     first = made.of(LANES[0], 1)
@@ -61,20 +61,20 @@ def test_further_workers_start_when_they_are_wanted(crews):
     assert (len(both), both[:1]) == (2, first)
     assert made.of(LANES[0], 1) == both, "what is ready takes part"
     made.drop(LANES[0].id)
-    assert len(made.of(LANES[0], 5)) == 2, "a crew has two"
+    assert len(made.of(LANES[0], 5)) == 2, "a lane has two"
     assert len(executor.processes) == 4
 
 
 @pytest.mark.parametrize("dies_in", [Hello, Open])
 def test_a_lane_that_does_not_start_or_load_leaves_the_others_running(
-    crews, memory_workers, dies_in
+    pool, memory_workers, dies_in
 ):
     def answer(request):
         failure = Failure("UnsupportedError", "no")
         is_refused = isinstance(request, dies_in)
         return [Ready(failure)] if is_refused else memory_workers.healthy_answers(request)
 
-    made, executor = crews(answer)
+    made, executor = pool(answer)
     for lane in LANES:
         made.start(lane)
     for _ in range(2):
@@ -84,22 +84,22 @@ def test_a_lane_that_does_not_start_or_load_leaves_the_others_running(
     assert [process.status for process in executor.processes] == [-9, -9, None, None]
 
 
-def test_all_workers_receive_the_request_to_end_before_any_is_waited_for(crews):
-    made, executor = crews()
+def test_all_workers_receive_the_request_to_end_before_any_is_waited_for(pool):
+    made, executor = pool()
     for lane in LANES:
         made.start(lane)
     made.of(LANES[0])
     waits = []
     for number, process in enumerate(executor.processes):
         process.wait = lambda seconds, number=number: waits.append(
-            (number, [m for m in crews.messages if m[1] is Shutdown])
+            (number, [m for m in pool.messages if m[1] is Shutdown])
         )
     made.stop()
     assert [(number, len(sent)) for number, sent in waits] == [(n, 4) for n in range(4)]
 
 
-def test_the_program_may_go_on_while_workers_end(crews):
-    made, executor = crews()
+def test_the_program_may_go_on_while_workers_end(pool):
+    made, executor = pool()
     made.of(LANES[0])
     ends = threading.Event()
     for process in executor.processes:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gemmetry.history.changes import (
-    changed_surroundings,
+    changed_conditions,
     changed_timing,
     clock_ratio,
     device_history,
@@ -17,8 +17,8 @@ def synthetic(histories):
     return histories.SyntheticHistory(shapes=1, runs=30)
 
 
-def surroundings(synthetic, run):
-    return changed_surroundings(device_history("a device", synthetic.entries()), run)
+def conditions(synthetic, run):
+    return changed_conditions(device_history("a device", synthetic.entries()), run)
 
 
 def test_what_changes_once_is_listed(synthetic):
@@ -26,16 +26,16 @@ def test_what_changes_once_is_listed(synthetic):
     synthetic.upgrade(15, "gemmetry", "0.2.0")
     for settings in synthetic.settings[15:]:
         settings["cold_cache"] = False
-    found = surroundings(synthetic, 15)
+    found = conditions(synthetic, 15)
     assert found.environment == ("torch 2.9.0 → 2.10.0",)
     assert set(found.method) == {"cold_cache none → False", "gemmetry 0.1.0 → 0.2.0"}
-    assert surroundings(synthetic, 17).environment == ("torch 2.9.0 → 2.10.0",), "two runs later"
-    assert surroundings(synthetic, 20).environment == ()
+    assert conditions(synthetic, 17).environment == ("torch 2.9.0 → 2.10.0",), "two runs later"
+    assert conditions(synthetic, 20).environment == ()
     # What differs from run to run does not count.
     for number, environment in enumerate(synthetic.environments):
         environment["hostname"] = f"node{number % 2}"
         environment["git_revision"] = str(number)
-    assert surroundings(synthetic, 15).environment == ("torch 2.9.0 → 2.10.0",)
+    assert conditions(synthetic, 15).environment == ("torch 2.9.0 → 2.10.0",)
 
 
 def test_clocks_throttling_and_load_are_observed(synthetic):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import JournalDamagedError, StorageError
-from gemmetry.engine.opaque import JobEnd, JobJournal, JobOutcome, read_ends
+from gemmetry.engine.external import JobEnd, JobJournal, JobOutcome, read_ends
 
 OK = JobEnd(outcome=JobOutcome.OK, exit_status=0, seconds=1.5)
 FAILED = JobEnd(outcome=JobOutcome.FAILED, reason="exit status 1", exit_status=1, log_tail="a\nb")
