@@ -21,7 +21,7 @@ BUDGETS = {
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4560,
-    "engine": 6500,
+    "engine": 6520,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_840
+TESTS = 52_890
 FILES = 330
 
 

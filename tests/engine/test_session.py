@@ -436,7 +436,7 @@ def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, monk
     assert set.union(*devices.values()) == {"null:1", "null:3"}
 
 
-@pytest.mark.parametrize("place", ["shared", "in a folder of its own", "nowhere"])
+@pytest.mark.parametrize("place", ["shared", "in a folder of its own", "nowhere", "another's"])
 def test_machine_code_is_kept_for_all_experiments_or_with_what_is_generated(
     make_plan, run_plan, monkeypatch, tmp_path, place
 ):
@@ -444,6 +444,9 @@ def test_machine_code_is_kept_for_all_experiments_or_with_what_is_generated(
     written costs nothing but time."""
     if place == "nowhere":
         (tmp_path / "user").touch()
+    if place == "another's":
+        (tmp_path / "user/gemmetry/compiled/cuda").mkdir(parents=True)
+        (tmp_path / "user/gemmetry/compiled/cuda/cache").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     workspaces = []
     original = WorkerContext.hello
@@ -460,6 +463,7 @@ def test_machine_code_is_kept_for_all_experiments_or_with_what_is_generated(
         "shared": tmp_path / "user/gemmetry/compiled",
         "in a folder of its own": tmp_path / "made",
         "nowhere": tmp_path / "experiment/artifacts/generated",
+        "another's": tmp_path / "experiment/artifacts/generated",
     }
     assert {one.cache("cuda") for one in workspaces} == {wanted[place] / "cuda/cache"}
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target
 from gemmetry.domain.errors import DispatchError
+from gemmetry.domain.files import is_writable
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
 
@@ -39,7 +40,9 @@ class Workspace:
 
     def cache(self, name: str) -> Path:
         """The folder in which the compiler of `name` keeps machine code by what it depends on."""
-        return (self.kept or self.generated) / name / "cache"
+        if self.kept is not None and is_writable(folder := self.kept / name / "cache"):
+            return folder
+        return self.generated / name / "cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,25 +125,25 @@ def user_cache(name: str) -> Path:
 
 
 def clear_user_cache(name: str) -> tuple[int, int]:
-    """Remove all files in a folder of the user's caches; their number and total size in bytes."""
+    """Remove what may be removed in a folder of the user's caches; the number and total size in
+    bytes of the files."""
     folder, count, size = user_cache(name), 0, 0
-    with contextlib.suppress(OSError):
-        for place, _, names in os.walk(folder):
-            size += sum(Path(place, one).lstat().st_size for one in names)
-            count += len(names)
-        for found in folder.iterdir():
-            remove(found, inside=folder)
+    for place, folders, names in os.walk(folder, topdown=False):
+        for one in [Path(place, name) for name in (*names, *folders)]:
+            with contextlib.suppress(OSError):
+                length = one.lstat().st_size
+                remove(one, inside=folder)
+                if one.name in names:
+                    count, size = count + 1, size + length
     return count, size
 
 
-def writable_user_cache(name: str) -> Path | None:
-    """:func:`user_cache`, made where it is missing; None where nothing can be written there."""
-    folder = user_cache(name)
+def is_writable(folder: Path) -> bool:
+    """Whether `folder`, which is made where it is missing, can be written."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    return None
+        return os.access(folder, os.W_OK)
+    return False
 
 
 def sync(path: Path) -> None:

@@ -473,7 +473,7 @@ class Bench:
         self._open: dict[int, OpenDispatch] = {}
         self._shared_by = 1
         self._ahead: dict[int, Executable] = {}
-        """Executables that were built ahead, and perhaps verified."""
+        """Executables that were built ahead, of which some are verified."""
         self._repeatable: set[int] = set()
         """The dispatches whose launches gave the same bits when they were verified here."""
         self._strays = Strays()
@@ -489,12 +489,14 @@ class Bench:
                 case protocol.Open():
                     self._shared_by = max(1, request.ahead)
                     for wire in request.dispatches:
-                        self._answer(wire.id, self._open_one(wire, ahead=request.ahead > 0))
+                        self._answer(wire.id, self._open_one(wire, request))
+                    if request.only_verifies:
+                        self._on_device.clear()
                 case protocol.Sample():
                     self._on_device.clear()  # memory of the device is for what is measured
-                    # What is wrong in another process, or is measured later.
-                    for executable in self._ahead.values():
-                        executable.close()
+                    for executable in self._ahead.values():  # wrong in another process
+                        with suppress(Exception):
+                            executable.close()
                     self._ahead.clear()
                     for dispatch_id, count in request.requests:
                         sampled = self._sample_one(dispatch_id, count, request.is_loaded)
@@ -521,8 +523,9 @@ class Bench:
         watch = self._watch and self._watch.of_companion(dispatch.operation.flops)
         return ReturnsOnce(executable, self._copies, watch, self._shared_by)
 
-    def _open_one(self, wire: protocol.WireDispatch, *, ahead: bool) -> protocol.Opened:
+    def _open_one(self, wire: protocol.WireDispatch, request: protocol.Open) -> protocol.Opened:
         self.enter(wire, Stage.BUILD)
+        ahead = request.ahead > 0
         dispatch = self._hello.dispatch(wire)
         executable = self._ahead.pop(wire.id, None)
         self._copies.forget()
@@ -546,7 +549,10 @@ class Bench:
             sampler = prepared if isinstance(prepared, Sampler) else None
             trace = prepared if isinstance(prepared, TraceFacts) else None
             self._copies.wait_and_check()
-            if ahead:
+            free = executable.device.free_memory_bytes()
+            if request.only_verifies:
+                executable.close()
+            elif ahead:
                 self._ahead[wire.id] = executable
                 self.known.inputs(dispatch.operation)  # for the sampler, which has the device alone
             else:
@@ -555,7 +561,6 @@ class Bench:
                 self._open[wire.id] = OpenDispatch(
                     dispatch, executable, sampler, is_verified, right, wire.id in self._repeatable
                 )
-            free = executable.device.free_memory_bytes()
             sample_s = 0.0 if sampler is None else sampler.sample_s
             return protocol.Opened(
                 wire.id, executable.facts, verdict, None, "", free, trace, right_output, sample_s

@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -46,13 +46,14 @@ from gemmetry.measurement.stopping import Round, StopPolicy, is_outclassed, medi
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import with_check
 
-MOST_VERIFIED = 32
-"""The most dispatches of several groups that are verified together. None of them is measured
-before all are verified, which should not take more than a minute."""
-
 SETUP_BYTES = 40e6
 """What verification takes in addition where a worker does not know a configuration yet, as bytes of
 operands and result: 1 s in addition to 27 s for each GB (bf16, 16 processors of an H200's host)."""
+
+MOST_VERIFIED_BYTES = 4e9
+"""The most bytes of operands and results, with :data:`SETUP_BYTES` for each dispatch, of the groups
+that are verified together. None of them is measured before all are verified, which takes three
+workers about half a minute."""
 
 NAME = "timing_sanity"
 
@@ -182,8 +183,8 @@ class DeviceSession:
         """The time from the request, or the answer before, to the latest answer."""
         self._second_chances: list[Candidate] = []
         self._opens_ahead = False
-        self._verifiers: dict[tuple[int, str], set[int]] = {}
-        """The workers that have verified a configuration of a lane, where several do."""
+        self._verifiers: dict[int, dict[str, set[int]]] = {}
+        """The workers of each lane that have verified a configuration, where several do."""
         self._mutex = threading.RLock()
         """For what the threads that open ahead share."""
         self._turn = 0
@@ -223,9 +224,11 @@ class DeviceSession:
         batch: list[Sequence[Candidate]] = []
         for group in groups:
             self._slot.adopt(group)
-            # What may have cost a device its life runs alone.
-            may_join = are_together and not any(one.runs_alone for one in group)
-            if batch and not (may_join and sum(map(len, [*batch, group])) <= MOST_VERIFIED):
+            # What may have cost a device its life runs alone. The size of further groups depends
+            # on the device's memory, which the first one finds out.
+            may_join = are_together and self._budget.is_known
+            may_join = may_join and not any(one.runs_alone for one in group)
+            if batch and not (may_join and self._are_few([*chain(*batch), *group])):
                 yield batch
                 batch = []
             batch.append(group)
@@ -234,6 +237,12 @@ class DeviceSession:
                 batch = []
         if batch:
             yield batch
+
+    def _are_few(self, candidates: Sequence[Candidate]) -> bool:
+        """Whether these candidates are verified soon, and would fit in the device's memory."""
+        work = sum(one.operation.bytes + SETUP_BYTES for one in candidates)
+        needed = sum(map(self._budget.needed_bytes, candidates))
+        return work <= MOST_VERIFIED_BYTES and needed <= self._budget.limit_bytes
 
     def _measure_batch(self, batch: Sequence[Sequence[Candidate]]) -> None:
         for group in batch:
@@ -248,7 +257,7 @@ class DeviceSession:
         self.start(self._group)
         if len(batch) > 1:
             self._began_s = time.monotonic()
-            self._open_ahead(self._group, builds=False)
+            self._open_ahead(self._group, only_verifies=True)
             self._opening_s += time.monotonic() - self._began_s
         for group in batch:
             self._measure_group(group)
@@ -304,6 +313,7 @@ class DeviceSession:
             except protocol.WorkerLost as lost:
                 for candidate in waiting:
                     self._end(candidate, lost.ending)
+                    self._announce(candidate)
                 return
             requested, line = tuple(waiting), waiting
             try:
@@ -345,16 +355,17 @@ class DeviceSession:
                     self._announce(one)
         return [one for one in members if one.id not in failed]
 
-    def _open_ahead(self, group: Sequence[Candidate], *, builds: bool = True) -> None:
+    def _open_ahead(self, group: Sequence[Candidate], *, only_verifies: bool = False) -> None:
         """On a GPU, verify the candidates of all lanes at the same time, those of one lane in its
-        several workers. With `builds`, then build what is right in all of a lane's workers."""
+        several workers. Unless it `only_verifies`, then build what is right in all of them."""
         lanes = [members for _, members in _by_lane(group)]
         if not self._is_opened_ahead(group):
             return
         self._opens_ahead = True
         sharing = sum(min(self._job.process_count(self._slot.target), len(lane)) for lane in lanes)
         try:
-            opening = [partial(self._open_lane_ahead, one, sharing, builds) for one in lanes]
+            how = {"ahead": sharing, "only_verifies": only_verifies}
+            opening = [partial(self._open_lane_ahead, one, how) for one in lanes]
             self._all_at_once("opening", [*opening, partial(self._start_others, lanes)])
         finally:
             self._opens_ahead = False
@@ -377,10 +388,10 @@ class DeviceSession:
             with self._mutex:
                 self.pool.start(members[0].lane)
 
-    def _open_lane_ahead(self, members: Sequence[Candidate], sharing: int, builds: bool) -> None:
+    def _open_lane_ahead(self, members: Sequence[Candidate], how: Mapping[str, Any]) -> None:
         """Build and verify each of a lane's candidates in one of its workers, then build what is
-        right in all, while so many processes are `sharing` the device. What is open when a worker
-        is lost is built again by :meth:`_open_all`."""
+        right in all; `how`: the other fields of the requests. What is open when a worker is lost
+        is built again by :meth:`_open_all`."""
         lane, members = members[0].lane, self._compiled(members)
         waiting = [one for one in members if one.verdict is None]
         while waiting:
@@ -391,7 +402,7 @@ class DeviceSession:
                 return  # opening them has the reason
             shares = self._verifying(waiting, len(workers))
             parts = zip(workers, shares, strict=True)
-            lost = _losses([partial(self._verify_ahead, *part, sharing) for part in parts])
+            lost = _losses([partial(self._verify_ahead, *part, how) for part in parts])
             waiting = [one for share in shares for one in share]
             with self._mutex:
                 for number, loss in lost.items():
@@ -401,23 +412,28 @@ class DeviceSession:
                         waiting.remove(shares[number][0])
                 if lost:
                     self.pool.drop(lane.id)
-        if builds:
-            self._build_lane_ahead(lane, self._going_on(members), sharing)
+                    self._verifiers.pop(lane.id, None)
+        if not how["only_verifies"]:
+            self._build_lane_ahead(lane, self._going_on(members), how)
 
-    def _verify_ahead(self, worker: WorkerProcess, line: deque[Candidate], sharing: int) -> None:
+    def _verify_ahead(
+        self, worker: WorkerProcess, line: deque[Candidate], how: Mapping[str, Any]
+    ) -> None:
         """Build and verify those in `line`."""
 
         def take(candidate: Candidate, opened: protocol.Opened) -> None:
             self._is_right(worker, candidate, opened)
             self._announce(candidate)
 
-        request = protocol.Open(tuple(one.wire for one in line), ahead=sharing)
+        request = protocol.Open(tuple(one.wire for one in line), **how)
         self._converse(worker, request, protocol.OPENING, line, take)
 
-    def _build_lane_ahead(self, lane: Lane, right: Sequence[Candidate], sharing: int) -> None:
+    def _build_lane_ahead(
+        self, lane: Lane, right: Sequence[Candidate], how: Mapping[str, Any]
+    ) -> None:
         """Build what is right in all workers of a lane, at the same time."""
         wires = (msgspec.structs.replace(one.wire, verify=False) for one in right)
-        request = protocol.Open(tuple(wires), ahead=sharing)
+        request = protocol.Open(tuple(wires), **how)
         try:
             with self._mutex:
                 workers = self.pool.of(lane)
@@ -443,7 +459,8 @@ class DeviceSession:
         shares: list[list[Candidate]] = [[] for _ in range(workers)]
         loads = [0.0] * workers
         for one in sorted(candidates, key=lambda one: -one.operation.bytes):
-            knowing = self._verifiers.setdefault((one.lane.id, one.configuration.name), set())
+            known = self._verifiers.setdefault(one.lane.id, {})
+            knowing = known.setdefault(one.configuration.name, set())
             ends = [
                 load + one.operation.bytes + SETUP_BYTES * (number not in knowing)
                 for number, load in enumerate(loads)

@@ -739,7 +739,7 @@ def wait_for_ends() -> None:
 
 
 class WorkerPool:
-    """The workers of one device: of those of a lane the first one verifies, and all sample."""
+    """The workers of one device: of those of a lane the first ones verify, and all sample."""
 
     def __init__(self, context: WorkerContext, count: int) -> None:
         """`count` is the number of workers of each lane."""

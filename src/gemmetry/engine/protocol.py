@@ -138,6 +138,8 @@ class Open(Frame, frozen=True):
     dispatches: tuple[WireDispatch, ...]
     ahead: int = 0
     """Only build and verify, while so many processes do; the same dispatches are opened later."""
+    only_verifies: bool = False
+    """With `ahead`: close what was verified, because others are measured first."""
 
 
 class Sample(Frame, frozen=True):

@@ -29,7 +29,7 @@ from gemmetry.domain.errors import (
     Stage,
     listed,
 )
-from gemmetry.domain.files import COMPILED, remove, writable_user_cache
+from gemmetry.domain.files import COMPILED, remove, user_cache
 from gemmetry.domain.record import (
     DispatchFinished,
     Environment,
@@ -343,7 +343,7 @@ def run(
     devices = () if is_remote else serving_devices(plan.settings.devices, lanes)
     environment = _environment(plan, lanes)
     folder = experiment.resolve()
-    written = (generated or folder / "artifacts" / "generated").resolve()
+    written, kept_code = _code_folders(generated, folder)
     records = RecordMaker(plan.settings, environment.id, folder, written)
 
     def rows() -> tuple[Sequence[Lane], Iterable[PlanBatch]]:
@@ -364,7 +364,7 @@ def run(
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
-        context = _context(plan, lanes, generated=written, folder=folder)
+        context = _context(plan, lanes, written, kept_code, folder)
         # Files left by a run that was killed.
         _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -408,12 +408,18 @@ def run(
         )
 
 
+def _code_folders(generated: Path | None, folder: Path) -> tuple[Path, Path | None]:
+    """Where providers write sources and binaries, and where their compilers keep machine code for
+    other experiments. A folder that is given is complete, so that it can be moved."""
+    if generated is not None:
+        return generated.resolve(), None
+    return (folder / "artifacts" / "generated").resolve(), user_cache(COMPILED)
+
+
 def _context(
-    plan: Plan, lanes: Iterable[LaneProvider], *, generated: Path, folder: Path
+    plan: Plan, lanes: Iterable[LaneProvider], generated: Path, kept: Path | None, folder: Path
 ) -> WorkerContext:
     """What the workers have in common; those of a GPU here are forked."""
-    # What is generated outside of the experiment is complete, so that it can be moved.
-    kept = writable_user_cache(COMPILED) if generated.is_relative_to(folder) else None
     context = WorkerContext(settings=plan.settings, generated=generated, folder=folder, kept=kept)
     wait_for_ends()
     gpus = [item.lane.target for item in lanes if item.lane.target.is_gpu]

@@ -291,6 +291,11 @@ class Budget:
             self._free_bytes = max(self._free_bytes or 0, free_bytes)
 
     @property
+    def is_known(self) -> bool:
+        """Whether the limit is not a guess."""
+        return self._free_bytes is not None or self._settings.memory_budget_bytes > 0
+
+    @property
     def limit_bytes(self) -> int:
         """``settings.memory_budget_bytes``, or half of the free memory."""
         if self._settings.memory_budget_bytes > 0:

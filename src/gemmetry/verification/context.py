@@ -165,8 +165,14 @@ def _write(path: Path, header: str, reference: Reference) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_suffix(".lock").open("wb") as lock:
-            # Of the processes that verify an operation at the same time, one writes.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Of the processes that verify an operation at the same time, one writes; where the file
+            # system has no locks, all do.
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
             try:
                 with completed(path) as temporary, temporary.open("wb") as file:
                     np.savez(file, allow_pickle=False, **arrays)

@@ -262,8 +262,9 @@ def test_opening_ahead_changes_no_outcome(
     bad = ["wrong", "out_of_memory", "crash", "launch_error"]
     names = [*right[:2], *bad[:3], right[2], bad[3], right[3]]
     journal = measure(
-        names, lanes=2, processes=processes, start=start_worker, race=False, most_open=most_open
-    )
+        names, lanes=2, processes=processes, start=start_worker, race=False, most_open=most_open,
+        memory_budget_bytes=1 << 40,
+    )  # fmt: skip
     assert outcomes(journal) == dict.fromkeys(right, "ok") | {name: name for name in bad}
     verifies_all_first = is_gpu or most_open is None
     assert (verified_at_first_sample[0] >= len(names)) is verifies_all_first
@@ -291,11 +292,42 @@ def test_workers_share_verification_by_its_size(measure, memory_workers, monkeyp
 
     executor = memory_workers.MemoryExecutor(lambda: Records(memory_workers.healthy_answers))
     names = [f"matmul_{size}x{size}x{size}_f32t_f32t_f32t" for size in (8, 16, 32, 64, 128)]
-    measure(["default", "fast"] * 5, executor=executor, processes=3, operations=names)
+    budget = {"memory_budget_bytes": 1 << 40, "race": False}
+    measure(["default", "fast"] * 5, executor=executor, processes=3, operations=names, **budget)
     large, small = names[-1], names[:-1]
     shares = sorted(filter(None, verified), key=len)
     assert [set(share) for share in shares] == [{large}, {large}, set(small)]
     assert len(shares[2]) == 8
+
+
+@pytest.mark.parametrize(
+    ("budget", "most_bytes", "together"),
+    [(1 << 40, 4e9, [6]), (0, 4e9, [4]), (1 << 40, 2.5, [2, 2, 2]), (3000, 4e9, [2, 2, 2])],
+)
+def test_groups_are_verified_together_as_far_as_time_and_memory_allow(
+    measure, memory_workers, monkeypatch, budget, most_bytes, together
+):
+    """The first group finds out how much memory there is, on which the size of others depends."""
+    monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
+    if most_bytes < 4e9:
+        monkeypatch.setattr(device_session, "SETUP_BYTES", 1.0)
+        monkeypatch.setattr(device_session, "MOST_VERIFIED_BYTES", 768 * 2 + most_bytes)
+    sent = []
+
+    class Records(memory_workers.MemoryChannel):
+        def send(self, message):
+            if isinstance(message, Open) and message.only_verifies:
+                sent.append(len(message.dispatches))
+            if isinstance(message, Sample) and sent[-1:] != ["|"]:
+                sent.append("|")
+            super().send(message)
+
+    executor = memory_workers.MemoryExecutor(lambda: Records(memory_workers.healthy_answers))
+    settings = {"memory_budget_bytes": budget, "race": False, "cold_cache": False}
+    measure(["default", "fast"] * 3, executor=executor, processes=2, most_open=2, **settings)
+    parts = "".join(map(str, sent)).split("|")
+    found = [sum(map(int, part)) for part in parts if part]
+    assert found == [one for one in together if one > 2]
 
 
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):

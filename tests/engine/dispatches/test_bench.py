@@ -236,3 +236,34 @@ def test_the_host_is_measured():
     found = inputs_and_references.host_flops_per_second()
     assert 1e8 < found < 1e14
     assert inputs_and_references.host_flops_per_second() == found
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_what_is_only_verified_is_closed_at_once_and_its_fault_is_its_own(
+    serve, monkeypatch, is_broken
+):
+    """Closing takes time, and may fail; neither may concern what is sampled first."""
+    serving, channel = serve(NullProvider({}))
+    closed, cleared = [], []
+    original = NullProvider.build
+
+    def build(self, dispatch, workspace):
+        executable = original(self, dispatch, workspace)
+
+        def close():
+            closed.append(dispatch.name)
+            if is_broken:
+                raise RuntimeError("it cannot be closed")
+
+        if dispatch.operation == SMALL:
+            monkeypatch.setattr(executable, "close", close)
+        return executable
+
+    monkeypatch.setattr(NullProvider, "build", build)
+    monkeypatch.setattr(serving._on_device, "clear", lambda: cleared.append(True))
+    serving.handle(Open(opening().dispatches, ahead=2, only_verifies=True))
+    assert (channel[-1].failure is not None) is is_broken
+    assert (channel[-1].verdict is None) is is_broken
+    assert len(closed) == 1 and cleared == [True]
+    serving.handle(Sample(()))
+    assert len(closed) == 1, "nothing is left to close when samples are taken"

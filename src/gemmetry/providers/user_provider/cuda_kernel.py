@@ -192,8 +192,8 @@ def compile_kernel(
 ) -> tuple[LaunchPlan, CompiledPlan]:
     """The launch, its machine code for the dispatch's architecture, and the facts from building it.
 
-    What is compiled is kept in the workspace's cache, and found again for the same source, headers
-    and macros.
+    What is compiled is kept below ``workspace.generated``, and found again for the same source,
+    headers and macros.
 
     Raises:
         UnsupportedError: the kernel does not compute the dispatch's operation on its target.
@@ -218,7 +218,8 @@ def compile_kernel(
         (),
         architecture,
         options=launch.compilation.options,
-        kept_in=workspace.cache("user"),
+        # Not for other experiments: a source may include what is not in its folder.
+        kept_in=workspace.generated / "user" / "cache",
         fresh=workspace.force,
     )
     elapsed_ns = time.perf_counter_ns() - before
