@@ -475,7 +475,7 @@ class Bench:
         self._ahead: dict[int, Executable] = {}
         """Executables that were built ahead, of which some are verified."""
         self._repeatable: set[int] = set()
-        """The dispatches whose launches gave the same bits when they were verified here."""
+        """Dispatches with the same bits in every launch when this process verified them."""
         self._strays = Strays()
         self._copies = Copies()
         self._watch: HangWatch | None = None

@@ -1,8 +1,8 @@
 """The work of one device: opening, sampling and closing its dispatches until each has a record.
 
-The dispatches of a group are open at the same time, in warm workers. Those of a GPU build and
-verify at the same time, also those of several groups; whatever is timed has the device alone,
-because this thread then sends one request at a time. If a worker is lost, the dispatch that it was
+The dispatches of a group are open at the same time, in warm workers. On a GPU they build and
+verify at the same time, also across groups; whatever is timed has the device alone, because this
+thread then sends one request at a time. If a worker is lost, the dispatch that it was
 working on fails; the other dispatches that it held are opened again in a new worker.
 
 Checks that a measured time is possible: no kernel is faster than its device, and the clock by
@@ -356,8 +356,8 @@ class DeviceSession:
         return [one for one in members if one.id not in failed]
 
     def _open_ahead(self, group: Sequence[Candidate], *, only_verifies: bool = False) -> None:
-        """On a GPU, verify the candidates of all lanes at the same time, those of one lane in its
-        several workers. Unless it `only_verifies`, then build what is right in all of them."""
+        """On a GPU, verify the candidates of all lanes at the same time; a lane's workers share
+        them. Unless it `only_verifies`, then build what is right in all workers."""
         lanes = [members for _, members in _by_lane(group)]
         if not self._is_opened_ahead(group):
             return
@@ -452,10 +452,9 @@ class DeviceSession:
     def _verifying(
         self, candidates: Sequence[Candidate], workers: int
     ) -> tuple[deque[Candidate], ...]:
-        """The candidates that each of a lane's workers verifies, so that all end at about the same
-        time: the largest first, each by the worker that would end with it the earliest (Graham,
-        *SIAM J. Appl. Math.* 17, 1969). A worker that has verified another shape of a configuration
-        knows part of the answer."""
+        """A balanced share of `candidates` for each of a lane's workers: the largest first, each to
+        the worker that ends with it the earliest (Graham, *SIAM J. Appl. Math.* 17, 1969). A worker
+        that has verified another shape of a configuration knows part of the answer."""
         shares: list[list[Candidate]] = [[] for _ in range(workers)]
         loads = [0.0] * workers
         for one in sorted(candidates, key=lambda one: -one.operation.bytes):

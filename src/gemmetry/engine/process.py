@@ -4,7 +4,7 @@ variables.
 A worker process from its parent's side: starting it, sending requests, receiving replies within
 a deadline, and killing it.
 
-The workers of a device: those of a lane share a dispatch's rounds.
+The workers of a device: a lane's workers share the rounds of each dispatch.
 """
 
 from __future__ import annotations
@@ -739,7 +739,7 @@ def wait_for_ends() -> None:
 
 
 class WorkerPool:
-    """The workers of one device: of those of a lane the first ones verify, and all sample."""
+    """The workers of one device, by lane: the first ones verify, and all sample."""
 
     def __init__(self, context: WorkerContext, count: int) -> None:
         """`count` is the number of workers of each lane."""

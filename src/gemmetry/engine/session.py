@@ -410,7 +410,7 @@ def run(
 
 def _code_folders(generated: Path | None, folder: Path) -> tuple[Path, Path | None]:
     """Where providers write sources and binaries, and where their compilers keep machine code for
-    other experiments. A folder that is given is complete, so that it can be moved."""
+    other experiments. A folder that is given is complete and can be moved."""
     if generated is not None:
         return generated.resolve(), None
     return (folder / "artifacts" / "generated").resolve(), user_cache(COMPILED)

@@ -258,7 +258,7 @@ def level_shift(
 
 
 NEIGHBOURS = 10
-"""Runs on either side of a change whose conditions are compared."""
+"""The number of runs compared on either side of a change."""
 
 _AGREE = 0.8
 """Share of the runs of a side that have to agree on a value."""

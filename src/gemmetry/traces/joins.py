@@ -238,7 +238,7 @@ def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
 
 
 def _is_shape(sizes: Any) -> bool:
-    """Whether `sizes` are those of a tensor."""
+    """Whether `sizes` describe a tensor."""
     is_list = isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in sizes)
     return is_list and math.prod(sizes) <= MOST_ELEMENTS
 

@@ -67,7 +67,7 @@ def compile_kernel(
     """Compile `plan` for `architecture`, writing the intermediate forms below
     ``workspace.generated``.
 
-    Triton keeps its own cache in the workspace's (unless TRITON_CACHE_DIR is set), so that kernels
+    Triton keeps its own cache in the workspace's (unless TRITON_CACHE_DIR is set): kernels
     compiled ahead load immediately in another process.
 
     Raises:
