@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib.util
 import os
@@ -52,9 +53,9 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
-def pytest_unconfigure() -> None:
-    """What libraries created while tests were collected ends with the interpreter."""
-    gc.unfreeze()
+# What libraries created while tests were collected ends with the interpreter, after pytest's last
+# searches for garbage.
+atexit.register(gc.unfreeze)
 
 
 def _load(name: str) -> ModuleType:

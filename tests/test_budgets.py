@@ -31,15 +31,15 @@ BUDGETS = {
     "providers": 8840,
     "results": 860,
     "selftest": 3430,
-    "statistics": 1090,
-    "sweeps": 6890,
+    "statistics": 1100,
+    "sweeps": 6900,
     "traces": 6100,
     "tuning": 3530,
     "verification": 5450,
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_890
+TESTS = 52_920
 FILES = 330
 
 

@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Line:
         return f"{self.page}: {shlex.join(self.words)}"
 
 
+@cache
 def lines(page: Path) -> list[Line]:
     """Every command line of a page: in its blocks of shell commands, and between backticks."""
     text = page.read_text()
@@ -99,6 +101,7 @@ def _without_redirections(words: list[str]) -> list[str]:
     return words
 
 
+@cache
 def gemmetry_lines(page: Path) -> list[Line]:
     """Those of this command, without the word ``gemmetry``; a synopsis is none."""
     return [

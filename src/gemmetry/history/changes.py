@@ -32,7 +32,7 @@ from gemmetry.statistics.change_points import (
     find_changes,
     step_power,
 )
-from gemmetry.statistics.comparison import GROSS, Difference, verdict_of
+from gemmetry.statistics.comparison import GROSS, Difference, ratio_interval, verdict_of
 from gemmetry.statistics.intervals import EXACT_UP_TO, Interval, stratified_shift
 from gemmetry.statistics.runs import RunNoise
 
@@ -253,7 +253,7 @@ def level_shift(
     if ends is None and noise is not None:
         shift = float(second.mean() - first.mean())
         ends = noise.interval(first, second, confidence)
-    interval = None if ends is None else (math.exp(ends[0]), math.exp(min(ends[1], 700.0)))
+    interval = None if ends is None else ratio_interval(*ends)
     return LevelShift(math.exp(shift), interval, verdict_of(interval, relevant))
 
 

@@ -519,9 +519,12 @@ class _Pair:
             mine, theirs = (
                 kind_values(one, "pooled_gemms", KIND, measure) for one in self.documents
             )
+            launches = [kind_values(one, "pooled_gemms", KIND, "count") for one in self.documents]
             points = [{c for values in side.values() for c in values} for side in (mine, theirs)]
             for one in sorted(points[0] & points[1], key=lambda c: c.order):
                 for left, right in _same_gemms(mine, theirs, one):
+                    if left[1] is None and not _equally_often(launches, left, one):
+                        continue
                     a, b = mine[left], theirs[right]
                     keys = ComparedKeys(**dict(zip(KIND, left, strict=True)))
                     note = "" if left == right else f"another kernel computes it: {right[0]}"
@@ -607,6 +610,16 @@ def _same_gemms(
         if len(left) == 1 and len(by_shape[1].get(shape, ())) == 1
     ]
     return [*((key, key) for key in same), *others]
+
+
+def _equally_often(
+    launches: Sequence[Mapping[Key, Values]], key: Key, configuration: SweepConfiguration
+) -> bool:
+    """Whether all runs at a point launched a kernel of unknown shape equally often, up to a tenth.
+
+    Elsewhere such a kernel can have computed other products."""
+    counts = [count for side in launches for count in side[key][configuration]]
+    return min(counts) >= 0.9 * max(counts)
 
 
 def _spread(sides: Iterable[Values]) -> RunSpread:

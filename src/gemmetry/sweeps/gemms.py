@@ -176,6 +176,8 @@ def _judged(
     found = None
     if kind.m is not None and valid:
         found = compare_groups(valid, relevant=RELEVANT, family=family)
+        # Other ranks' instances, however many, have nothing to be compared with.
+        counts = sum(len(alone) for alone, _ in valid), sum(len(together) for _, together in valid)
     ratios = (found.ratio, found.ratio_low, found.ratio_high) if found else (None,) * 3
     names = ("slowdown", "low", "high", "verdict", "note")
     return dict(zip(names, (*ratios, *verdict_and_note(kind, *counts, found)), strict=True))

@@ -15,7 +15,7 @@ from typing import Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.rows import Row, table
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.domain.units import format_change, noun_for, plural
+from gemmetry.domain.units import format_change, format_interval, noun_for, plural
 from gemmetry.hardware.detect import own_version
 from gemmetry.results.emit import files_in
 from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
@@ -536,7 +536,8 @@ def _forest(rows: Sequence[Entry], title: str) -> Figure | None:
     # An interval that decides nothing may be so wide that nothing else could be seen next to it.
     decided = [row for row in rows if row["verdict"] != str(Difference.UNDECIDED)]
     ends = [1.0, *(row["ratio"] for row in rows)]
-    ends += [row[end] for row in decided or rows for end in ("low", "high") if row[end]]
+    useful = [row for row in rows if "%" in format_interval(row["low"], row["high"])]
+    ends += [row[end] for row in decided or useful for end in ("low", "high")]
     room = 0.04 * (max(ends) - min(ends)) or 0.01
     left, right = min(ends) - room, max(ends) + room
     is_clipped = any((row["low"] or left) < left or (row["high"] or right) > right for row in rows)

@@ -182,6 +182,23 @@ def test_collectives_of_unknown_size_are_compared_where_the_others_are_alike(
     assert sizes - {None}
 
 
+@pytest.mark.parametrize(("count", "is_compared"), [(100, True), (92, True), (20, False)])
+def test_kernels_of_unknown_shape_are_compared_where_they_ran_equally_often(
+    document_of, sweeps, count, is_compared
+):
+    """Part of a kernel's launches lack their shape where a recording begins: they may be of other
+    products than in the other sweep."""
+    documents = [document_of(name, *repeated(sweeps, 1)) for name in "ab"]
+    for document, launches in zip(documents, (100, count), strict=True):
+        lost = {"m": None, "n": None, "k": None, "count": launches}
+        gemms = document["pooled_gemms"]
+        document["pooled_gemms"] = [*gemms, *({**one, **lost} for one in gemms)]
+    (candidate,) = compared(*documents).candidates
+    shapes = {row.keys.m for row in candidate.rows_of(RowGroup.GEMMS)}
+    assert (None in shapes) == is_compared
+    assert shapes - {None}
+
+
 @pytest.mark.parametrize("outcome", ["failed", "no_traces"])
 def test_a_sweep_without_a_valid_point_is_refused(outcome):
     with pytest.raises(RequestError):
