@@ -32,14 +32,14 @@ BUDGETS = {
     "results": 860,
     "selftest": 3430,
     "statistics": 1100,
-    "sweeps": 6900,
+    "sweeps": 6910,
     "traces": 6100,
     "tuning": 3530,
     "verification": 5450,
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_920
+TESTS = 52_930
 FILES = 330
 
 

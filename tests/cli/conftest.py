@@ -46,12 +46,14 @@ def cli_as_typed(tmp_path, monkeypatch, capsys) -> Cli:
 
 @pytest.fixture
 def cli(cli_as_typed) -> Cli:
-    """The same, but `profile` verifies at level quick where the arguments state none:
-    tests/verification has the tests of the checks."""
+    """The same, but `profile` verifies at level quick, and measures in one process, where the
+    arguments state no level: tests/verification has the tests of the checks."""
 
     def call(*arguments: str) -> Ended:
         if arguments[:1] == ("profile",) and not LEVEL_STATED & {*arguments}:
             arguments += ("--verification-level", "quick")
+            if "--processes" not in arguments:
+                arguments += ("--processes", "1")
         return cli_as_typed(*arguments)
 
     return call

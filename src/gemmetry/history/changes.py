@@ -253,7 +253,7 @@ def level_shift(
     if ends is None and noise is not None:
         shift = float(second.mean() - first.mean())
         ends = noise.interval(first, second, confidence)
-    interval = None if ends is None else ratio_interval(*ends)
+    interval = None if ends is None else ratio_interval(shift, *ends)
     return LevelShift(math.exp(shift), interval, verdict_of(interval, relevant))
 
 

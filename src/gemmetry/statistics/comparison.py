@@ -498,10 +498,14 @@ def compare_runs(
     return dataclasses.replace(found, note=note, family=family)
 
 
-def ratio_interval(low: float, high: float) -> tuple[float, float]:
-    """The interval of a ratio, of the ends of that of its logarithm. Of few runs and many
-    comparisons, Student's quantile can exceed what a floating-point number holds."""
-    return math.exp(max(low, -700.0)), math.exp(min(high, 700.0))
+WIDEST = math.log(1e6)
+"""Intervals of logarithms reach no further: with few runs and many comparisons, Student's quantile
+can exceed what a floating-point number holds, and a factor of a million says nothing."""
+
+
+def ratio_interval(shift: float, low: float, high: float) -> tuple[float, float]:
+    """The interval of a ratio, of its logarithm `shift` and the ends of that of the logarithm."""
+    return math.exp(max(low, shift - WIDEST)), math.exp(min(high, shift + WIDEST))
 
 
 def _by_reach(
@@ -513,7 +517,7 @@ def _by_reach(
     relevant: float,
 ) -> Comparison:
     """The comparison of runs whose logarithms differ by `shift` on average, known to ± `reach`."""
-    interval = None if reach is None else ratio_interval(shift - reach, shift + reach)
+    interval = None if reach is None else ratio_interval(shift, shift - reach, shift + reach)
     ratio, verdict = math.exp(shift), verdict_of(interval, relevant)
     known: dict[str, Any] = {"observations": observations, "relevant": relevant}
     return Comparison(ratio, interval, confidence, effect, verdict, pairing=Pairing.RUNS, **known)

@@ -77,6 +77,7 @@ WORKBOOKS = "workbooks"
 
 GEMM_MEASURES = {"alone_median_us": "µs", "overlapped_median_us": "µs", "slowdown": "×"}
 _WORKBOOK_MEASURES = {"median_us": "µs"}
+_LAUNCHES = ("count", "alone_count", "overlapped_count")
 
 _COMMON = "identity."
 """Beginning of the facts that all points of a sweep have in common."""
@@ -515,15 +516,15 @@ class _Pair:
 
     def _gemm_figures(self) -> Iterator[_Figure]:
         measures = GEMM_MEASURES if self.time == "step" else _WORKBOOK_MEASURES
+        alike = _launched_alike(self.documents)
         for measure, unit in measures.items():
             mine, theirs = (
                 kind_values(one, "pooled_gemms", KIND, measure) for one in self.documents
             )
-            launches = [kind_values(one, "pooled_gemms", KIND, "count") for one in self.documents]
             points = [{c for values in side.values() for c in values} for side in (mine, theirs)]
             for one in sorted(points[0] & points[1], key=lambda c: c.order):
                 for left, right in _same_gemms(mine, theirs, one):
-                    if left[1] is None and not _equally_often(launches, left, one):
+                    if left[1] is None and (left, one) not in alike:
                         continue
                     a, b = mine[left], theirs[right]
                     keys = ComparedKeys(**dict(zip(KIND, left, strict=True)))
@@ -612,13 +613,20 @@ def _same_gemms(
     return [*((key, key) for key in same), *others]
 
 
-def _equally_often(
-    launches: Sequence[Mapping[Key, Values]], key: Key, configuration: SweepConfiguration
-) -> bool:
-    """Whether all runs at a point launched a kernel of unknown shape equally often, up to a tenth.
+def _launched_alike(documents: Iterable[Document]) -> set[tuple[Key, SweepConfiguration]]:
+    """Kernels of unknown shape, with each point at which all runs launched them equally often, up
+    to a tenth, alone and next to communication. Others can have computed other products."""
+    gemms = (one for document in documents for one in document["pooled_gemms"])
+    unknown = (one for one in gemms if one["m"] is None)
+    places = grouped(unknown, lambda one: (itemgetter(*KIND)(one), configuration_of(one)))
+    return {
+        place
+        for place, runs in places.items()
+        if all(_about_equal([one.get(name) or 0 for one in runs]) for name in _LAUNCHES)
+    }
 
-    Elsewhere such a kernel can have computed other products."""
-    counts = [count for side in launches for count in side[key][configuration]]
+
+def _about_equal(counts: Sequence[int]) -> bool:
     return min(counts) >= 0.9 * max(counts)
 
 

@@ -25,7 +25,7 @@ _ARRAY = """\
 #!/bin/sh
 #SBATCH --array=1-2 --exclusive --output={folder}/%a.log
 {python} -m gemmetry profile --providers null --device null --shapes 8x8x8,16x16x16,32x8x8 \
---dtypes f32 --shard $SLURM_ARRAY_TASK_ID/2 --experiment {folder}/$SLURM_ARRAY_TASK_ID
+--dtypes f32 --processes 1 --shard $SLURM_ARRAY_TASK_ID/2 --experiment {folder}/$SLURM_ARRAY_TASK_ID
 echo $? > {folder}/$SLURM_ARRAY_TASK_ID.status
 """
 

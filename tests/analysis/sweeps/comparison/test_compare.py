@@ -182,15 +182,19 @@ def test_collectives_of_unknown_size_are_compared_where_the_others_are_alike(
     assert sizes - {None}
 
 
-@pytest.mark.parametrize(("count", "is_compared"), [(100, True), (92, True), (20, False)])
+@pytest.mark.parametrize(
+    ("counts", "is_compared"),
+    [((60, 40), True), ((57, 37), True), ((6, 4), False), ((40, 60), False), ((60, 0), False)],
+)
 def test_kernels_of_unknown_shape_are_compared_where_they_ran_equally_often(
-    document_of, sweeps, count, is_compared
+    document_of, sweeps, counts, is_compared
 ):
     """Part of a kernel's launches lack their shape where a recording begins: they may be of other
     products than in the other sweep."""
     documents = [document_of(name, *repeated(sweeps, 1)) for name in "ab"]
-    for document, launches in zip(documents, (100, count), strict=True):
-        lost = {"m": None, "n": None, "k": None, "count": launches}
+    for document, (alone, together) in zip(documents, ((60, 40), counts), strict=True):
+        lost = {"m": None, "n": None, "k": None, "count": alone + together,
+                "alone_count": alone, "overlapped_count": together}  # fmt: skip
         gemms = document["pooled_gemms"]
         document["pooled_gemms"] = [*gemms, *({**one, **lost} for one in gemms)]
     (candidate,) = compared(*documents).candidates
