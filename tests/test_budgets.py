@@ -18,14 +18,14 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 BUDGETS = {
     "cli": 2710,
     "counters": 4370,
-    "dispatches": 3710,
+    "dispatches": 3700,
     "documents": 2680,
-    "domain": 4560,
-    "engine": 6520,
+    "domain": 4570,
+    "engine": 6530,
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
-    "judge": 3210,
+    "judge": 3230,
     "measurement": 1880,
     "numerics": 1280,
     "providers": 8840,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_930
+TESTS = 52_990
 FILES = 330
 
 

@@ -7,13 +7,16 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gemmetry
 from gemmetry.domain.errors import LaunchError, RequestError
+from gemmetry.domain.units import format_half_width
 from gemmetry.judge import clocks, contest
 from gemmetry.judge.clocks import HostClock, open_clock
 from gemmetry.testing import UndecidedWarning
@@ -22,8 +25,11 @@ from gemmetry.testing import UndecidedWarning
 class SimulatedClock(HostClock):
     """A device whose speed drifts and jumps; a call lasts as long as its result says, in ns."""
 
-    def __init__(self, seed: int, noise: float = 0.01, drift: float = 0.1) -> None:
+    def __init__(
+        self, seed: int, noise: float = 0.01, drift: float = 0.1, telemetry: object = None
+    ) -> None:
         self.device, self.cache_bytes, self.flushes = "simulated", 1, 0
+        self._telemetry = telemetry or {}
         self._random, self._noise, self._drift = random.Random(seed), noise, drift
         self._speed, self._count = 1.0, 0
 
@@ -44,6 +50,12 @@ class SimulatedClock(HostClock):
 
     def flush(self) -> None:
         self.flushes += 1
+
+    def observer(self) -> Any:
+        """Of the simulated device, not of the host."""
+        return SimpleNamespace(
+            start=lambda: None, sample=lambda: None, stop=lambda: self._telemetry
+        )
 
 
 @pytest.fixture
@@ -87,6 +99,34 @@ def test_a_verdict_is_read_from_the_interval_that_is_printed(simulated) -> None:
     assert [one["name"] for one in document["functions"]] == ["a", "b", "c"]
     assert found.markdown().startswith("| function | time |")
     assert "<td>b</td>" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "is_busy"),
+    [({}, False), ({"run_delay_share": 0.04, "others_cpu_share": 0.09}, False),
+     ({"run_delay_share": 0.4}, True), ({"others_cpu_share": 0.4}, True)],
+)  # fmt: skip
+def test_what_only_waiting_made_slower_is_undecided(monkeypatch, telemetry, is_busy) -> None:
+    """In most calls of b, another program takes its processor; without it, b is the faster one."""
+    clock = SimulatedClock(7, telemetry=telemetry)
+    monkeypatch.setattr(contest, "open_clock", lambda *_: clock)
+    monkeypatch.setattr(contest, "ROUND_S", 0.001)
+    lengths = cycle([0.9e5, 9e5, 9e5, 9e5])
+    functions = {"a": lambda: 1e5, "b": lambda: next(lengths), "c": lambda: 3e5}
+    found = gemmetry.compare(functions, seed=7, budget=0.3)
+    verdicts = {one.name: one.verdict for one in found.pairs if one.than == "a"}
+    assert verdicts == {"b": "undecided" if is_busy else "slower", "c": "slower"}
+    assert any(mark.startswith("busy: ") for mark in found.marks) == is_busy
+    for one in found.pairs:
+        assert one.ratio_low <= one.ratio <= one.ratio_high
+
+
+def test_what_ends_the_budget_is_an_interval_that_is_shown(simulated) -> None:
+    found = simulated(3, {"a": 1e5, "b": 2e5}, until=1e-6)
+    (mark,) = [mark for mark in found.marks if mark.startswith("the budget ended")]
+    low, high = found.pairs[0].interval
+    assert format_half_width((high - low) / 2 / found.pairs[0].ratio) in mark
+    assert f"{format_half_width(5e-6)} wanted" in mark, "far from 1, more is allowed"
 
 
 def test_assertions_fail_on_slower_and_warn_where_undecided(simulated) -> None:

@@ -44,6 +44,7 @@ def check(found, expected, contained=()):
         (NOISY, {}, {"stop_reason": "max_samples"}, ["noisy: "], ["--max-samples"]),
         (NOISY, {}, {"stop_reason": "out_of_reach"}, ["noisy: "], ["--interval-width"]),
         (NOISY, {}, {"stop_reason": "outclassed"}, [], []),  # wide by design
+        (WILD, {}, {"stop_reason": "outclassed"}, ["noisy", "two modes", "stalled"], ["--no-race"]),
         (NOISY, {"repetitions": 40}, {}, [], []),  # exact repetitions promise no width
         (NOISY, {"repetitions": 40, "interval_width": 0.01}, {}, ["noisy"], []),
         (WILD, {"repetitions": 40}, {}, ["noisy: interval ±", "two modes", "stalled"], []),

@@ -31,6 +31,7 @@ from gemmetry.statistics.comparison import (
     compare_rounds,
     is_testable,
     widened,
+    widened_by_fastest,
 )
 from gemmetry.statistics.intervals import half_width, quantile
 
@@ -378,8 +379,6 @@ _GAP_OF_EVENTS_NS = 2_000.0
 _GAP_OF_WALL_CLOCK_NS = 100_000.0
 """A wall clock also measures the submission and the wait for the device: some tens of µs."""
 
-_FASTEST_PART = 0.1
-
 Rounds = Mapping[int, Sequence[float]]
 
 
@@ -411,14 +410,7 @@ class ComparisonEvidence:
         found = replace(found, note="; ".join(filter(None, (self.note, found.note))))
         sides = self.before.measurement, self.after.measurement
         if any(mark_kind(mark) in LENGTHENED for side in sides if side for mark in side.marks):
-            # Other programs can only make samples longer, and can do so in every round: two threads
-            # of one library share a processor as long as another program uses the other one. The
-            # interval gets the ratio of the fastest tenth as well: what the kernels take without
-            # other programs.
-            before, after = (quantile(samples, _FASTEST_PART) for samples in self.samples)
-            ratio = after / before
-            why = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
-            found = widened(found, ratio, why)
+            found = widened_by_fastest(found, *self.samples)
         return _with_the_medians(found, *sides)
 
 

@@ -411,8 +411,8 @@ class Candidate:
     between rounds does not count towards the time budget."""
     energy: list[EnergyTaken] = field(default_factory=list)
     """What each process measured, if the settings request it."""
-    is_outclassed: bool = False
-    """Shown to be slower than another of its operation, so no longer sampled."""
+    outclassed_by: int | None = None
+    """The candidate of its operation that was shown to be faster; it is sampled no longer then."""
     sample_s: float = 0.0
     """The time of one sample, estimated by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD

@@ -556,7 +556,7 @@ class DeviceSession:
         samples_s = sum(
             self._policy.left_s(one.rounds, one.seconds_spent, one.sample_s)
             for one in self._group
-            if one.id not in self._ended and not one.is_outclassed
+            if one.id not in self._ended and one.outclassed_by is None
         )
         each_s = spent_s / opened if opened else 0.0
         around = self._sampling_s / self._sampled_s if self._sampled_s else _AROUND
@@ -597,22 +597,25 @@ class DeviceSession:
         counts = (
             (key, next_count(one.rounds, one.seconds_spent, one.sample_s))
             for key, one in self._open.items()
-            if not one.is_outclassed
+            if one.outclassed_by is None
         )
         return {key: count for key, count in counts if count}
 
     def _race(self) -> None:
         """Drop candidates that have no chance to be the fastest of their operation from further
-        rounds. An exact or least number of samples that was requested is taken of each."""
+        rounds; they return if another proves to be the fastest, until that one beats them too. An
+        exact or least number of samples that was requested is taken of each."""
         settings = self._settings
         if not settings.race or settings.repetitions or settings.min_samples:
             return
         sampled = (one for one in self._open.values() if one.rounds)
         for candidates in grouped(sampled, lambda one: one.operation_name).values():
             best = min(candidates, key=lambda one: median_of_rounds(one.rounds))
+            best.outclassed_by = None
             for one in candidates:
-                if one is not best and not one.is_outclassed:
-                    one.is_outclassed = is_outclassed(one.rounds, best.rounds, len(candidates))
+                if one is not best and one.outclassed_by != best.id:
+                    is_beaten = is_outclassed(one.rounds, best.rounds, len(candidates))
+                    one.outclassed_by = best.id if is_beaten else None
 
     def _place(self, key: int) -> tuple[int, int] | None:
         """The lane and number of the worker that samples a candidate next, as workers take turns;
@@ -725,7 +728,7 @@ class DeviceSession:
             reason = self._policy.reason(candidate.rounds, candidate.seconds_spent)
             measurement = summarize(
                 candidate.rounds, candidate.energy, target=target, settings=self._settings,
-                stop_reason="outclassed" if candidate.is_outclassed else reason,
+                stop_reason=reason if candidate.outclassed_by is None else "outclassed",
             )  # fmt: skip
             check = timing_check(
                 target, candidate.operation, candidate.facts.declared, measurement, candidate.rounds

@@ -30,7 +30,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,26 @@ import numpy as np
 
 from gemmetry.domain.errors import GemmetryError, LaunchError, RequestError
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, columns, fact, table
-from gemmetry.domain.units import format_change, format_interval, format_ns
+from gemmetry.domain.units import (
+    format_change,
+    format_half_width,
+    format_interval,
+    format_ns,
+    format_percent,
+)
+from gemmetry.hardware.monitors import OTHERS_SHARE as OTHERS
+from gemmetry.hardware.monitors import RUN_DELAY_SHARE as RUN_DELAY
 from gemmetry.judge.clocks import Call, Function, HostClock, is_settled, open_clock
 from gemmetry.judge.yardstick import Checked, Reference, check_results
-from gemmetry.statistics.comparison import Comparison, Difference, compare_rounds, verdict_of
+from gemmetry.measurement.launches import RUN_DELAY_SHARE
+from gemmetry.measurement.marks import OTHERS_SHARE
+from gemmetry.statistics.comparison import (
+    Comparison,
+    Difference,
+    compare_rounds,
+    verdict_of,
+    widened_by_fastest,
+)
 from gemmetry.statistics.intervals import half_width, rounds_interval
 
 BUDGET_S = 10.0
@@ -318,10 +334,16 @@ def compare(
             if time.perf_counter() >= deadline:
                 break
         pairs = _judge(plan.rounds, confidence, margin)
-        widths = [_width(pair) for pair in pairs] or [_widest(names[0], plan.rounds)]
-        if max(widths) <= until or time.perf_counter() >= deadline:
+        width, goal = _reached(pairs, plan.rounds, until)
+        if width <= goal or time.perf_counter() >= deadline:
             break
-    marks += _late_marks(plan, observer.stop(), max(widths), until)
+    telemetry = observer.stop()
+    busy = _busy(telemetry)
+    if busy:
+        pairs = _judge(plan.rounds, confidence, margin, is_busy=True)
+        if width > goal:
+            width, goal = _reached(pairs, plan.rounds, until)
+    marks += [*_late_marks(plan, telemetry, width, goal), *busy]
     return Contest(
         device=clock.device,
         method=plan.method,
@@ -518,7 +540,9 @@ def _size(value: Any) -> int:
     return int(getattr(value, "nbytes", 0) or 0)
 
 
-def _judge(rounds: Rounds, confidence: float, relevant: float) -> list[Pair]:
+def _judge(
+    rounds: Rounds, confidence: float, relevant: float, *, is_busy: bool = False
+) -> list[Pair]:
     """Each function compared with those before it; the intervals hold together."""
     turns = {name: {turn: found[name] for turn, found in enumerate(rounds)} for name in rounds[0]}
     family = math.comb(len(turns), 2)
@@ -527,6 +551,9 @@ def _judge(rounds: Rounds, confidence: float, relevant: float) -> list[Pair]:
         one = compare_rounds(
             turns[than], turns[name], confidence=confidence, relevant=relevant, family=family
         )
+        if is_busy:
+            samples = (list(chain(*turns[one].values())) for one in (than, name))
+            one = widened_by_fastest(one, *samples)
         found.append(Pair(
             name=name, than=than, ratio=one.ratio, ratio_low=one.ratio_low,
             ratio_high=one.ratio_high, verdict=str(one.verdict),
@@ -534,15 +561,21 @@ def _judge(rounds: Rounds, confidence: float, relevant: float) -> list[Pair]:
     return found
 
 
-def _width(found: Pair) -> float:
-    """Half-width of the ratio's interval, relative to the ratio. One far from 1 is allowed
-    :data:`CLEARLY` times as much."""
+def _reached(pairs: Sequence[Pair], rounds: Rounds, until: float) -> tuple[float, float]:
+    """The interval that is furthest from where sampling ends: its half-width, and that one."""
+    widths = [_width(pair, until) for pair in pairs]
+    found = widths or [(_widest(next(iter(rounds[0])), rounds), until)]
+    return max(found, key=lambda one: one[0] / one[1])
+
+
+def _width(found: Pair, until: float) -> tuple[float, float]:
+    """Half-width of the ratio's interval, relative to the ratio, and that at which sampling ends:
+    `until`, or :data:`CLEARLY` times as much where the ratio is far from 1."""
     if found.interval is None:
-        return math.inf
+        return math.inf, until
     low, high = found.interval
-    width = (high - low) / 2 / found.ratio
     is_clear = low > 1 + CLEAR or high < 1 / (1 + CLEAR)
-    return width / CLEARLY if is_clear else width
+    return (high - low) / 2 / found.ratio, until * CLEARLY if is_clear else until
 
 
 def _widest(name: str, rounds: Rounds) -> float:
@@ -581,6 +614,18 @@ def _reversed(pair: Pair) -> Pair:
     )  # fmt: skip
 
 
+def _busy(telemetry: Mapping[str, object]) -> list[str]:
+    """The mark of a run that had to wait for processors; none for others."""
+    delay, others = telemetry.get(RUN_DELAY), telemetry.get(OTHERS)
+    if isinstance(delay, float) and delay > RUN_DELAY_SHARE:
+        what = f"threads waited for a processor for {format_percent(delay)} of the time"
+    elif isinstance(others, float) and others > OTHERS_SHARE:
+        what = f"other programs took {format_percent(others)} of the processors"
+    else:
+        return []
+    return [f"busy: {what}; repeat it on a quiet machine, or with fewer threads"]
+
+
 def _late_marks(
     plan: _Plan, telemetry: Mapping[str, object], width: float, until: float
 ) -> list[str]:
@@ -589,7 +634,7 @@ def _late_marks(
     if isinstance(reasons, tuple) and reasons:
         marks.append(f"clocks were held down ({', '.join(map(str, reasons))}): compare ratios only")
     if width > until:
-        reached = f"at ±{100 * width:.2g} %, not the ±{100 * until:.2g} % wanted"
+        reached = f"at {format_half_width(width)}, not the {format_half_width(until)} wanted"
         if math.isinf(width):
             reached = f"after {len(plan.rounds)} rounds, too few for an interval"
         marks.append(f"the budget ended {reached}")

@@ -82,6 +82,7 @@ _THROTTLE_ADVICE = {
 
 _MORE_SAMPLES = {
     "max_samples": "raise --max-samples",
+    "outclassed": "give --no-race",
     "out_of_reach": "set --interval-width, with which sampling goes on",
 }
 """What lets a dispatch go on, by the reason why its sampling ended."""
@@ -167,8 +168,8 @@ def _precision(
             )
         return
     required = required_width(settings, target)
-    # A candidate that has left the race is wide by design.
-    if width > required and measurement.stop_reason != "outclassed":
+    # A candidate that has left the race is wide by design, but not without a limit.
+    if width > (max(required, WIDE) if measurement.stop_reason == "outclassed" else required):
         more = _MORE_SAMPLES.get(measurement.stop_reason, "raise --time-budget")
         yield (
             f"noisy: interval {format_half_width(width)} is wider than the requested "

@@ -34,6 +34,7 @@ from gemmetry.statistics.intervals import (
     median,
     minimum_a_side,
     minimum_samples,
+    quantile,
     rank_sum_shift,
     rounds_interval,
     sign_shift,
@@ -328,6 +329,20 @@ def widened(comparison: Comparison, ratio: float, note: str) -> Comparison:
         return found
     notes = "; ".join(filter(None, (comparison.note, note)))
     return dataclasses.replace(found, verdict=verdict, p_value=None, note=notes)
+
+
+FASTEST_PART = 0.1
+
+
+def widened_by_fastest(comparison: Comparison, a: Samples, b: Samples) -> Comparison:
+    """The comparison, widened by the ratio of the fastest tenths of the samples: what the kernels
+    take without other programs.
+
+    Those can only make samples longer, and can do so in every round: two threads of one library
+    share a processor as long as another program uses the other one."""
+    ratio = quantile(b, FASTEST_PART) / quantile(a, FASTEST_PART)
+    why = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
+    return widened(comparison, ratio, why)
 
 
 def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Comparison:

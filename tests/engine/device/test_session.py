@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import threading
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError, Verification
 from gemmetry.domain.record import StageProgress
-from gemmetry.domain.settings import TraceSchedule
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine import device as device_session
+from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.process import WorkerProcess, start_worker
 from gemmetry.engine.protocol import (
     Answered,
@@ -573,3 +575,39 @@ def test_what_a_sample_takes_sizes_the_first_round(measure, change, monkeypatch)
     monkeypatch.setattr(StopPolicy, "next_count", counted)
     measure(["default"])
     assert counts[0] == (0, 0.25)
+
+
+def test_candidates_return_to_the_race_when_another_proves_to_be_the_fastest():
+    """In half of the first rounds another program takes the processors of the fastest one."""
+    disturbed, quick, slow = (
+        SimpleNamespace(id=number, operation_name="product", outclassed_by=None, rounds=[])
+        for number in range(3)
+    )
+    session = SimpleNamespace(
+        _settings=RunSettings(), _open={one.id: one for one in (disturbed, quick, slow)}
+    )
+
+    def sample(candidate, us):
+        samples = [1e3 * us * (1 + place / 1000) for place in range(8)]
+        turn = len(disturbed.rounds) + (candidate is disturbed)
+        candidate.rounds.append(SimpleNamespace(turn=turn, samples_ns=samples))
+
+    for us in (47, 1079, 46, 1050, 556, 43, 1078, 308):
+        for candidate, its_us in ((disturbed, us), (quick, 81), (slow, 204)):
+            sample(candidate, its_us)
+        DeviceSession._race(session)
+    assert (slow.outclassed_by, disturbed.outclassed_by) == (quick.id, None)
+    for _ in range(10):
+        sample(disturbed, 45)
+        sample(quick, 81)
+        DeviceSession._race(session)
+    assert slow.outclassed_by is None, "the fastest has not beaten it yet"
+    for _ in range(22):
+        for candidate, us in ((disturbed, 45), (slow, 204)):
+            sample(candidate, us)
+        DeviceSession._race(session)
+    assert slow.outclassed_by == disturbed.id
+    quick.rounds = [SimpleNamespace(turn=-1, samples_ns=[1e3])]
+    quick.outclassed_by = disturbed.id
+    DeviceSession._race(session)
+    assert quick.outclassed_by is None, "the fastest is in the race"

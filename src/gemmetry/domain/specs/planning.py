@@ -112,7 +112,8 @@ def resolve_targets(
         reasons = [catalogue.unavailable(request.name, request.options) for request in requests]
         why = "; ".join(reason for reason in reasons if reason)
         raise RequestError(
-            "no provider of this request works on this machine" + (f": {why}" if why else ""),
+            f"no device of this machine suits {' or '.join(request.name for request in requests)}"
+            + (f": {why}" if why else ""),
             hint="`gemmetry doctor` shows what is missing; --device cuda-sm_80 only compiles.",
         )
     kinds = {entry.kind for entry in entries}
@@ -383,7 +384,9 @@ def _kernel(text: str, base: Path | None) -> str:
         raise RequestError(f"the kernel {text!r} does not name a function", hint=hint)
     file = (base / path if base is not None else Path(path)).resolve()
     if not file.is_file():
-        raise RequestError(f"the kernel's file {file} does not exist", hint=hint)
+        raise RequestError(
+            f"the kernel's file {file} does not exist", hint="Name a file from the current folder."
+        )
     return f"{file}:{function}"
 
 
