@@ -259,7 +259,7 @@ def test_the_cpu_by_name_asks_no_provider_for_its_devices(laptop):
 
 
 def test_a_request_without_a_working_provider_is_reported(without_torch):
-    with pytest.raises(RequestError, match=r"works on this machine: its library is not installed"):
+    with pytest.raises(RequestError, match=r"suits torch: its library is not installed"):
         make_plan(make_spec({"providers": "torch"}), without_torch)
     with pytest.raises(RequestError, match="supports hip-gfx942"):
         make_plan(make_spec({"device": "hip-gfx942"}), without_torch)
