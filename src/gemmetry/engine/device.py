@@ -603,7 +603,7 @@ class DeviceSession:
 
     def _race(self) -> None:
         """Drop candidates that have no chance to be the fastest of their operation from further
-        rounds; they return if another proves to be the fastest, until that one beats them too. An
+        rounds; they return if those that beat them leave too, unless the fastest beats them. An
         exact or least number of samples that was requested is taken of each."""
         settings = self._settings
         if not settings.race or settings.repetitions or settings.min_samples:
@@ -612,8 +612,9 @@ class DeviceSession:
         for candidates in grouped(sampled, lambda one: one.operation_name).values():
             best = min(candidates, key=lambda one: median_of_rounds(one.rounds))
             best.outclassed_by = None
+            racing = {one.id for one in candidates if one.outclassed_by is None}
             for one in candidates:
-                if one is not best and one.outclassed_by != best.id:
+                if one is not best and one.outclassed_by not in racing:
                     is_beaten = is_outclassed(one.rounds, best.rounds, len(candidates))
                     one.outclassed_by = best.id if is_beaten else None
 

@@ -577,7 +577,7 @@ def test_what_a_sample_takes_sizes_the_first_round(measure, change, monkeypatch)
     assert counts[0] == (0, 0.25)
 
 
-def test_candidates_return_to_the_race_when_another_proves_to_be_the_fastest():
+def test_candidates_return_to_the_race_when_what_beat_them_is_beaten():
     """In half of the first rounds another program takes the processors of the fastest one."""
     disturbed, quick, slow = (
         SimpleNamespace(id=number, operation_name="product", outclassed_by=None, rounds=[])
@@ -587,27 +587,24 @@ def test_candidates_return_to_the_race_when_another_proves_to_be_the_fastest():
         _settings=RunSettings(), _open={one.id: one for one in (disturbed, quick, slow)}
     )
 
-    def sample(candidate, us):
-        samples = [1e3 * us * (1 + place / 1000) for place in range(8)]
-        turn = len(disturbed.rounds) + (candidate is disturbed)
-        candidate.rounds.append(SimpleNamespace(turn=turn, samples_ns=samples))
+    def take_turn(*, disturbed_us):
+        turn = len(disturbed.rounds)
+        for one, us in ((disturbed, disturbed_us), (quick, 81), (slow, 204)):
+            if one.outclassed_by is None:
+                samples = [1e3 * us * (1 + place / 1000) for place in range(8)]
+                one.rounds.append(SimpleNamespace(turn=turn, samples_ns=samples))
+        DeviceSession._race(session)
+        return slow.outclassed_by
 
     for us in (47, 1079, 46, 1050, 556, 43, 1078, 308):
-        for candidate, its_us in ((disturbed, us), (quick, 81), (slow, 204)):
-            sample(candidate, its_us)
-        DeviceSession._race(session)
+        take_turn(disturbed_us=us)
     assert (slow.outclassed_by, disturbed.outclassed_by) == (quick.id, None)
-    for _ in range(10):
-        sample(disturbed, 45)
-        sample(quick, 81)
-        DeviceSession._race(session)
-    assert slow.outclassed_by is None, "the fastest has not beaten it yet"
-    for _ in range(22):
-        for candidate, us in ((disturbed, 45), (slow, 204)):
-            sample(candidate, us)
-        DeviceSession._race(session)
+    left_at = len(slow.rounds)
+    beaten_by = [take_turn(disturbed_us=45) for _ in range(80)]
+    assert quick.outclassed_by == disturbed.id
+    assert beaten_by[:2] == [quick.id] * 2, "what beat it is in the race"
+    assert None in beaten_by and len(slow.rounds) > left_at, "the fastest has not beaten it yet"
     assert slow.outclassed_by == disturbed.id
     quick.rounds = [SimpleNamespace(turn=-1, samples_ns=[1e3])]
-    quick.outclassed_by = disturbed.id
     DeviceSession._race(session)
     assert quick.outclassed_by is None, "the fastest is in the race"
