@@ -25,7 +25,7 @@ BUDGETS = {
     "formats": 4610,
     "hardware": 3250,
     "history": 1740,
-    "judge": 3230,
+    "judge": 3240,
     "measurement": 1880,
     "numerics": 1280,
     "providers": 8840,

@@ -412,7 +412,7 @@ class Candidate:
     energy: list[EnergyTaken] = field(default_factory=list)
     """What each process measured, if the settings request it."""
     outclassed_by: int | None = None
-    """The candidate of its operation that was shown to be faster; it is sampled no longer then."""
+    """The faster candidate of the operation, which ended the sampling of this one; None: none."""
     sample_s: float = 0.0
     """The time of one sample, estimated by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD

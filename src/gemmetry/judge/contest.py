@@ -552,8 +552,8 @@ def _judge(
             turns[than], turns[name], confidence=confidence, relevant=relevant, family=family
         )
         if is_busy:
-            samples = (list(chain(*turns[one].values())) for one in (than, name))
-            one = widened_by_fastest(one, *samples)
+            before, after = (list(chain(*turns[side].values())) for side in (than, name))
+            one = widened_by_fastest(one, before, after)
         found.append(Pair(
             name=name, than=than, ratio=one.ratio, ratio_low=one.ratio_low,
             ratio_high=one.ratio_high, verdict=str(one.verdict),
@@ -618,12 +618,13 @@ def _busy(telemetry: Mapping[str, object]) -> list[str]:
     """The mark of a run that had to wait for processors; none for others."""
     delay, others = telemetry.get(RUN_DELAY), telemetry.get(OTHERS)
     if isinstance(delay, float) and delay > RUN_DELAY_SHARE:
-        what = f"threads waited for a processor for {format_percent(delay)} of the time"
+        what = f"threads waited for processors for {format_percent(delay)} of the time"
     elif isinstance(others, float) and others > OTHERS_SHARE:
         what = f"other programs took {format_percent(others)} of the processors"
     else:
         return []
-    return [f"busy: {what}; repeat it on a quiet machine, or with fewer threads"]
+    cause = "other programs, or the functions' own threads, take them"
+    return [f"busy: {what}; {cause}: end those programs, or use fewer threads"]
 
 
 def _late_marks(

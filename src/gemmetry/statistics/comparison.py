@@ -332,14 +332,15 @@ def widened(comparison: Comparison, ratio: float, note: str) -> Comparison:
 
 
 FASTEST_PART = 0.1
+"""Share of the samples that show what a kernel takes while no other program runs."""
 
 
 def widened_by_fastest(comparison: Comparison, a: Samples, b: Samples) -> Comparison:
-    """The comparison, widened by the ratio of the fastest tenths of the samples: what the kernels
-    take without other programs.
+    """The comparison, widened by the ratio of the fastest tenths of the samples
+    (:data:`FASTEST_PART`).
 
-    Those can only make samples longer, and can do so in every round: two threads of one library
-    share a processor as long as another program uses the other one."""
+    Other programs can only make samples longer, and can do so in every round: two threads of one
+    library share a processor as long as another program uses the other one."""
     ratio = quantile(b, FASTEST_PART) / quantile(a, FASTEST_PART)
     why = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
     return widened(comparison, ratio, why)

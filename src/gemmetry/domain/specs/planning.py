@@ -385,7 +385,8 @@ def _kernel(text: str, base: Path | None) -> str:
     file = (base / path if base is not None else Path(path)).resolve()
     if not file.is_file():
         raise RequestError(
-            f"the kernel's file {file} does not exist", hint="Name a file from the current folder."
+            f"the kernel's file {file} does not exist",
+            hint="Correct the path; a spec's paths begin at its folder, others at the current one.",
         )
     return f"{file}:{function}"
 
