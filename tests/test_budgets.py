@@ -23,15 +23,15 @@ BUDGETS = {
     "domain": 4570,
     "engine": 6530,
     "formats": 4610,
-    "hardware": 3250,
+    "hardware": 3260,
     "history": 1740,
     "judge": 3240,
-    "measurement": 1880,
+    "measurement": 1890,
     "numerics": 1280,
     "providers": 8840,
     "results": 860,
     "selftest": 3430,
-    "statistics": 1100,
+    "statistics": 1110,
     "sweeps": 6910,
     "traces": 6100,
     "tuning": 3530,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 52_980
+TESTS = 53_020
 FILES = 330
 
 

@@ -14,7 +14,7 @@ from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
+from gemmetry.hardware.detect import amd_gpus, nvidia_free_bytes, nvidia_gpus
 from gemmetry.hardware.monitors import make_observers
 from gemmetry.hardware.roofline import roofline
 from gemmetry.measurement.marks import summarize
@@ -38,6 +38,8 @@ def test_the_driver_lists_what_torch_sees(observed: Target) -> None:
     found = nvidia_gpus() if observed.kind is TargetKind.CUDA else amd_gpus()
     assert observed.product in [gpu.name for gpu in found.gpus]
     assert found.gpus[0].driver
+    if observed.kind is TargetKind.CUDA:
+        assert 0 < nvidia_free_bytes(found.gpus[0].uuid) <= found.gpus[0].memory_bytes
 
 
 def test_a_reading_takes_less_than_a_millisecond(observed: Target) -> None:

@@ -105,6 +105,7 @@ def test_event_times_leave_the_host_out(check: Check, gpu: Target) -> None:
     assert float(np.quantile(durations, 0.9)) < 3 * median
 
 
+@pytest.mark.alone  # Other processes change how much memory is free.
 def test_memory(check: Check, gpu: Target) -> None:
     from gemmetry.hardware.torch_device import open_device
 

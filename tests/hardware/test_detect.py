@@ -22,6 +22,7 @@ from gemmetry.hardware.detect import (
     has_amd_driver,
     has_gpu_driver,
     masked_words,
+    nvidia_free_bytes,
     nvidia_gpus,
     printed_by_tools,
     processor_identity,
@@ -133,9 +134,18 @@ def nvml(failing="", count=1):
         "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "575.57",
         "nvmlDeviceGetCount": count, "nvmlDeviceGetHandleByIndex": object(),
         "nvmlDeviceGetCudaComputeCapability": (9, 0), "nvmlDeviceGetUUID": "GPU-1",
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096, free=7),
+        "nvmlDeviceGetHandleByUUID": object(),
         "nvmlDeviceGetPowerManagementLimit": 700_000, "nvmlDeviceGetName": "NVIDIA H200",
     }, failing)  # fmt: skip
+
+
+def test_free_memory_is_that_of_the_gpu_or_unknown():
+    bindings = nvml()
+    assert nvidia_free_bytes("GPU-1", bindings) == 7
+    assert bindings.called[-1] == "nvmlShutdown"
+    for failing in ("nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMemoryInfo"):
+        assert nvidia_free_bytes("GPU-1", nvml(failing)) == 0
 
 
 MI300X = {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}

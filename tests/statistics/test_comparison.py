@@ -178,7 +178,7 @@ def test_a_difference_must_exceed_what_is_relevant():
     assert compare_rounds(a, b).verdict is Difference.SLOWER
     small = compare_rounds(a, b, relevant=0.02)
     assert small.verdict is Difference.NONE_SHOWN
-    assert small.note == "differs, but not demonstrably by more than 0.02"
+    assert small.note == "differs, but not demonstrably by more than 2 %"
     assert compare_rounds(a, b, relevant=0.01).verdict is Difference.SLOWER
     assert compare_rounds(b, a, relevant=0.01).verdict is Difference.FASTER
     together = [np.concatenate(list(side.values())) for side in (a, b)]

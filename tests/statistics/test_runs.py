@@ -124,6 +124,14 @@ def test_pairs_of_settings_show_their_mean_change():
     assert found.effect_size == -1
 
 
+def test_an_undecided_mean_whose_interval_leaves_out_1_says_why():
+    changes = [1.003, 1.081, 1.112, 1.080, 1.159, 0.997]
+    found = compare_pairs([1.0] * 6, changes, relevant=0.01)
+    assert found.interval[0] > 1
+    assert found.verdict is Difference.UNDECIDED
+    assert "1 %" in found.note
+
+
 def test_intervals_of_pairs_cover_the_mean_change():
     """Of 95 % of 400 samples of 4 pairs, up to chance (4 standard deviations)."""
     random = np.random.default_rng(3)

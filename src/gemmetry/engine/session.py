@@ -75,7 +75,7 @@ from gemmetry.engine.slots import (
     serving_devices,
     unfinished,
 )
-from gemmetry.hardware.detect import capture_environment
+from gemmetry.hardware.detect import capture_environment, nvidia_free_bytes
 from gemmetry.hardware.roofline import measure_host_bandwidth
 from gemmetry.providers.registry import load_provider
 
@@ -173,6 +173,8 @@ class Serving:
                 work = self._work_on(target, pool, max(1, len(devices)))
                 for device in devices or [target]:
                     identifier = device_id(device, environment)
+                    if device.kind is TargetKind.CUDA and device.index is not None:
+                        work[1].observe(nvidia_free_bytes(identifier))
                     slot = Slot(device, identifier, self._context, is_only=len(devices) <= 1)
                     served.append((slot, target, *work))
             failures = [self._serve(*served[0])] if len(served) == 1 else self._serve_all(served)

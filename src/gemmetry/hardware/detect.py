@@ -158,6 +158,23 @@ def nvidia_gpus(nvml: ModuleType | Any | None = None) -> GpuList:
     return GpuList(gpus)
 
 
+def nvidia_free_bytes(uuid: str, nvml: ModuleType | Any | None = None) -> int:
+    """Free memory in bytes of the NVIDIA GPU or MIG instance with this UUID; 0 if NVML does not
+    report it. `nvml` replaces the module pynvml in tests."""
+    if nvml is None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError:
+            return 0
+    with suppress(nvml.NVMLError):  # GPUs that share the host's memory do not report it
+        nvml.nvmlInit()
+        try:
+            return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).free)
+        finally:
+            nvml.nvmlShutdown()
+    return 0
+
+
 def amd_gpus(amdsmi: ModuleType | Any | None = None) -> GpuList:
     """AMD GPUs through amdsmi; `amdsmi` replaces the module in tests."""
     if amdsmi is None:

@@ -353,8 +353,8 @@ def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Compa
         if p_value <= 1 - comparison.confidence + 1e-12:
             family = comparison.family
             notes.append(f"a difference is shown by itself, but not as one of {family} comparisons")
-        elif relevant and not interval[0] <= 1 <= interval[1]:
-            notes.append(f"differs, but not demonstrably by more than {relevant:.3g}")
+        else:
+            notes += filter(None, [_near_miss(interval, relevant)])
     if verdict is Difference.UNDECIDED and relevant:
         gross = f"the interval does not exclude a difference of {format_percent(GROSS * relevant)}"
         notes.append(f"{gross}: measure more rounds, on a quieter machine")
@@ -473,6 +473,15 @@ def run_spread(groups: Sequence[Sequence[float]]) -> RunSpread:
     return RunSpread(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
 
 
+def _near_miss(interval: Interval | None, relevant: float) -> str:
+    """Why an interval that begins or ends between 1 and the relevant difference shows none; "" for
+    others."""
+    low, high = interval or (1.0, 1.0)
+    if 1 < low <= 1 + relevant or 1 / (1 + relevant) <= high < 1:
+        return f"differs, but not demonstrably by more than {format_percent(relevant)}"
+    return ""
+
+
 def compare_runs(
     a: Sequence[float],
     b: Sequence[float],
@@ -510,7 +519,8 @@ def compare_runs(
         note = "no point was run twice, so the spread between runs is not known; repeat the runs"
     found = _by_reach(shift, reach, cliffs_delta(a, b), min(len(a), len(b)), confidence, relevant)
     if found.interval is not None and found.verdict is Difference.UNDECIDED:
-        note = "runs of one point differ too much for a verdict; repeat them more often"
+        note = _near_miss(found.interval, relevant)
+        note = note or "runs of one point differ too much for a verdict; repeat them more often"
     return dataclasses.replace(found, note=note, family=family)
 
 
@@ -564,7 +574,7 @@ def compare_pairs(
         note = ""
     effect = sum((one < 0) - (one > 0) for one in logs) / count
     found = _by_reach(shift, reach, effect, count, confidence, relevant)
-    return dataclasses.replace(found, note=note)
+    return dataclasses.replace(found, note=note or _near_miss(found.interval, relevant))
 
 
 MOST_OF_A_GROUP = 300

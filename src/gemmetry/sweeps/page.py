@@ -15,7 +15,7 @@ from typing import Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.rows import Row, table
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.domain.units import format_change, format_interval, noun_for, plural
+from gemmetry.domain.units import format_change, format_interval, format_percent, noun_for, plural
 from gemmetry.hardware.detect import own_version
 from gemmetry.results.emit import files_in
 from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
@@ -96,7 +96,8 @@ _ABOUT = {
     "stragglers": "Ranks wait for the one that enters a collective last.",
     "collectives": "Medians per operation and message size.",
     "changes": "Ratios to the first sweep. Runs are the observations, and bars are intervals that "
-    "hold together with 95 %; right of the dashed line is slower.",
+    "hold together with 95 %; right of the dashed line is slower. "
+    "Differences up to {} count as none.",
 }
 
 
@@ -171,6 +172,7 @@ def _environment(one: ComparedSweep) -> list[tuple[str, str]]:
 def _changes(comparison: SweepComparison) -> Iterator[dict[str, Any]]:
     steps = (RowGroup.WHOLE, RowGroup.STEP, RowGroup.PARTS)
     kinds = (RowGroup.GEMMS, RowGroup.COLLECTIVES)
+    about = _ABOUT["changes"].format(format_percent(comparison.threshold))
     for number, one in enumerate(comparison.candidates):
         if not one.is_same:
             ratio = f"{one.label} over {comparison.label}"
@@ -181,7 +183,7 @@ def _changes(comparison: SweepComparison) -> Iterator[dict[str, Any]]:
                       (others, changes_of(one, kinds, f"changes {number}"))]  # fmt: skip
             yield page_section(
                 f"changes-{number}", f"{one.label} / {comparison.label}", f"What changed: {ratio}",
-                _ABOUT["changes"], figures, sheets, "the JSON document",
+                about, figures, sheets, "the JSON document",
             )  # fmt: skip
 
 
@@ -564,6 +566,7 @@ def _forest(rows: Sequence[Entry], title: str) -> Figure | None:
             "yaxis": {"tickvals": list(range(len(rows))), "range": [len(rows) - 0.4, -0.6],
                       "ticktext": [text_of(row["label"]) for row in rows], "zeroline": False},
             "line_at": 1,
+            "showlegend": True,
         },
         "height": 130 + 23 * len(rows),
         "note": " ".join(notes),

@@ -32,7 +32,7 @@ def test_a_small_difference_is_a_regression_where_the_reader_requests_it(make_re
     pair = _pair(make_record, 100.0, 98.8)
     [change] = compare(pair).candidates[0].changes
     assert (change.verdict, change.is_regression) == ("no difference shown", False)
-    assert "0.02" in change.note
+    assert "2 %" in change.note
     assert change.ratio == pytest.approx(100 / 98.8, rel=0.02)
     assert change.comparison.ratio_low < change.ratio < change.comparison.ratio_high
     assert compare(pair, threshold=0.0).has_regression
@@ -125,7 +125,7 @@ def test_a_difference_smaller_than_that_between_processes_does_not_count(make_re
     for pair in ([before, after], [after, before]):
         [change] = compare(pair).candidates[0].changes
         assert change.verdict == "no difference shown"
-        assert "by more than 0.08" in change.note
+        assert "by more than 8 %" in change.note
     assert compare([before, after], threshold=0.02).has_regression
 
 
