@@ -13,6 +13,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 CONSTRAINTS ?= constraints.txt
 PROCESSES ?= 3
+SPREAD = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 FIND_PYTHON = for python in python3.11 python3.12 python3; do \
   if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -71,8 +72,9 @@ demo: $(VENV)/.demo-installed
 	@echo "Open $(DEMO_SWEEP)/analysis/report.html: a sweep of two training runs on this CPU."
 	@echo "Open $(DEMO_SWEEP)/comparison.html: that sweep and one with larger buckets."
 
-test: $(VENV)/.test-installed lint types
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
+test: $(VENV)/.test-installed
+	$(MAKE) -j2 lint types
+	$(BIN)/python -m pytest $(SPREAD)
 
 test-gpu: $(VENV)/.test-installed
 	$(BIN)/python -m pytest tests/gpu -m "not alone" -n 6
@@ -88,10 +90,10 @@ constraints:
 
 # The suite as on another machine: docs/testing.md.
 test-masked: $(VENV)/.test-installed
-	$(BIN)/python tests/elsewhere.py --masked -- -n $(PROCESSES) --dist loadfile
+	$(BIN)/python tests/elsewhere.py --masked -- $(SPREAD)
 
 test-loaded: $(VENV)/.test-installed
-	$(BIN)/python tests/elsewhere.py --busy 4 -- -n $(PROCESSES) --dist loadfile
+	$(BIN)/python tests/elsewhere.py --busy 4 -- $(SPREAD)
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

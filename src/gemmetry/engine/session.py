@@ -372,11 +372,7 @@ def run(
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
         outputs = job.outputs(store, environment.id, fresh=fresh)
         journal = Journal(store, outputs.noting(listener), commands)
-        if store.lost:
-            journal.warn(f"{store.lost[:1].upper()}{store.lost[1:]}; they are measured again.")
-        if damaged:
-            names = listed(damaged, 5)
-            journal.warn(f"{len(damaged)} damaged in the journal, measured again: {names}")
+        _warn(journal, damaged, plan.settings.shard)
         kept, samples_kept = _announce(journal, None if is_remote else environment, kept_below)
         bandwidth = _host_bandwidth(lanes, store) if job.samples and not is_remote else None
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
@@ -470,6 +466,18 @@ def _host_bandwidth(lanes: Sequence[LaneProvider], store: Experiment) -> float |
     if not mine or next(store.remaining(mine), None) is None:
         return None
     return store.host_bandwidth(measure_host_bandwidth)
+
+
+def _warn(journal: Journal, damaged: Sequence[str], shard: str) -> None:
+    """Warn of what was lost or `damaged` in the journal, and of a `shard` without operations."""
+    store = journal.experiment
+    if store.lost:
+        journal.warn(f"{store.lost[:1].upper()}{store.lost[1:]}; they are measured again.")
+    if damaged:
+        names = listed(damaged, 5)
+        journal.warn(f"{len(damaged)} damaged in the journal, measured again: {names}")
+    if shard and not store.total():
+        journal.warn(f"Shard {shard} has no operation; each belongs to one shard.")
 
 
 def _announce(
