@@ -55,6 +55,7 @@ such a file when the others are done."""
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folder = Path(__file__).parent
     places = {folder / name: place for place, name in enumerate(LONG)}
+    assert all(map(Path.exists, places)), "a file of LONG has another name now"
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 

@@ -21,12 +21,12 @@ BUDGETS = {
     "dispatches": 3700,
     "documents": 2680,
     "domain": 4570,
-    "engine": 6530,
+    "engine": 6540,
     "formats": 4610,
     "hardware": 3260,
     "history": 1740,
     "judge": 3240,
-    "measurement": 1890,
+    "measurement": 1900,
     "numerics": 1280,
     "providers": 8840,
     "results": 860,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 53_040
+TESTS = 53_080
 FILES = 330
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,7 +27,7 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     Verification,
 )
-from gemmetry.domain.record import DispatchFinished, Message, PlanReady, StageProgress
+from gemmetry.domain.record import DispatchFinished, Environment, Message, PlanReady, StageProgress
 from gemmetry.engine import candidates as launch_budget
 from gemmetry.engine import device, run, session
 from gemmetry.engine import slots as grouping
@@ -34,6 +35,27 @@ from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.process import WorkerContext, WorkerProcess
 from gemmetry.engine.protocol import HUNG_REASON, Sample, Trying
+
+
+def test_the_driver_says_how_much_memory_there_is_before_a_worker_does(make_context, monkeypatch):
+    """On several devices it is the least of them; no device is asked that only compiles."""
+    free, budgets = {"GPU-0": 600, "GPU-1": 400}, []
+    monkeypatch.setattr(session, "nvidia_free_bytes", free.__getitem__)
+    monkeypatch.setattr(session, "CompilePool", Mock())
+    monkeypatch.setattr(session.Serving, "_serve", lambda _self, *served: budgets.append(served[3]))
+    monkeypatch.setattr(session.Serving, "_remains", lambda _self, _target: False)
+    environment = Environment(device_ids=tuple(free))
+    for indexes, limit in (
+        ((0,), 300),
+        ((0, 1), 200),
+        ((None,), grouping.UNKNOWN_GPU_BUDGET_BYTES),
+    ):
+        devices = [Target(TargetKind.CUDA, "sm_90", index) for index in indexes]
+        lane = Mock(lane=Mock(target=devices[0]))
+        context = make_context(processes=1)
+        served = session.Serving({0: lane}, context, Mock(), Mock(), Mock())
+        served.work_here(devices if len(devices) > 1 else [], environment)
+        assert budgets[-1].limit_bytes == limit
 
 
 def test_a_run_measures_verifies_and_stores(make_plan, run_plan, tmp_path):

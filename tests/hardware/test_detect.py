@@ -129,13 +129,13 @@ class Bindings:
         return call
 
 
-def nvml(failing="", count=1):
+def nvml(failing="", count=1, divided=(0, 0)):
     return Bindings({
         "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "575.57",
         "nvmlDeviceGetCount": count, "nvmlDeviceGetHandleByIndex": object(),
         "nvmlDeviceGetCudaComputeCapability": (9, 0), "nvmlDeviceGetUUID": "GPU-1",
         "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096, free=7),
-        "nvmlDeviceGetHandleByUUID": object(),
+        "nvmlDeviceGetHandleByUUID": object(), "nvmlDeviceGetMigMode": divided,
         "nvmlDeviceGetPowerManagementLimit": 700_000, "nvmlDeviceGetName": "NVIDIA H200",
     }, failing)  # fmt: skip
 
@@ -146,6 +146,8 @@ def test_free_memory_is_that_of_the_gpu_or_unknown():
     assert bindings.called[-1] == "nvmlShutdown"
     for failing in ("nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMemoryInfo"):
         assert nvidia_free_bytes("GPU-1", nvml(failing)) == 0
+    assert nvidia_free_bytes("MIG-1", nvml("nvmlDeviceGetMigMode")) == 7
+    assert nvidia_free_bytes("GPU-1", nvml(divided=(1, 1))) == 0
 
 
 MI300X = {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}

@@ -67,6 +67,16 @@ def test_a_program_that_disturbs_now_and_then_does_not_make_work_unseen(kit, und
     else:
         with pytest.raises(LaunchError):
             _check(device, kit.executable(device), kit.operation, kit.inputs, 1e5)
+        assert sum(count > 0 for count in device.checked) > 6
+
+
+def test_a_try_that_is_preempted_does_not_hide_more_work(kit):
+    """Each try misses 0.6 ms, and the second one takes 8 ms within the stream."""
+    device = kit.stream_device(durations_ns=[1e5])
+    times = iter([(2e6, 2.6e6), (8e6, 8.6e6), (2e6, 2.6e6), *[(1e4, 2e4)] * 200])
+    device.stream_and_wall_ns = lambda _calls: next(times)
+    with pytest.raises(LaunchError):
+        _check(device, kit.executable(device), kit.operation, kit.inputs, 1e5)
 
 
 class Clock:

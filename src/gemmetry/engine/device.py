@@ -225,7 +225,7 @@ class DeviceSession:
         for group in groups:
             self._slot.adopt(group)
             # What may have cost a device its life runs alone. The size of further groups depends
-            # on the device's memory, which the first one finds out.
+            # on the device's memory, which the first one finds out if no driver reports it.
             may_join = are_together and self._budget.is_known
             may_join = may_join and not any(one.runs_alone for one in group)
             if batch and not (may_join and self._are_few([*chain(*batch), *group])):

@@ -174,7 +174,7 @@ class Serving:
                 for device in devices or [target]:
                     identifier = device_id(device, environment)
                     if device.kind is TargetKind.CUDA and device.index is not None:
-                        work[1].observe(nvidia_free_bytes(identifier))
+                        work[1].expect(nvidia_free_bytes(identifier))
                     slot = Slot(device, identifier, self._context, is_only=len(devices) <= 1)
                     served.append((slot, target, *work))
             failures = [self._serve(*served[0])] if len(served) == 1 else self._serve_all(served)

@@ -267,7 +267,7 @@ ASSUMED_CACHE_BYTES = 256 << 20
 largest of current devices. Sets of inputs are sized by the actual cache."""
 
 UNKNOWN_GPU_BUDGET_BYTES = 4 << 30
-"""The budget of the first group on a GPU, before its free memory is known."""
+"""The budget of the first group on a GPU whose driver does not report its free memory."""
 
 
 class Budget:
@@ -284,6 +284,13 @@ class Budget:
         self._settings = job.settings
         self._processes = processes
         self._free_bytes = None if target.is_gpu else free_memory_bytes()
+        self._expected_bytes: int | None = None
+
+    def expect(self, free_bytes: int) -> None:
+        """Note what the driver reports as free before a worker does; the least of several devices
+        counts. Zero is not known."""
+        if free_bytes > 0:
+            self._expected_bytes = min(self._expected_bytes or free_bytes, free_bytes)
 
     def observe(self, free_bytes: int) -> None:
         """Note the device's free memory; the largest value seen is that of the idle device."""
@@ -293,16 +300,19 @@ class Budget:
     @property
     def is_known(self) -> bool:
         """Whether the limit is not a guess."""
-        return self._free_bytes is not None or self._settings.memory_budget_bytes > 0
+        return self._free is not None or self._settings.memory_budget_bytes > 0
+
+    @property
+    def _free(self) -> int | None:
+        return self._expected_bytes if self._free_bytes is None else self._free_bytes
 
     @property
     def limit_bytes(self) -> int:
         """``settings.memory_budget_bytes``, or half of the free memory."""
         if self._settings.memory_budget_bytes > 0:
             return self._settings.memory_budget_bytes
-        if self._free_bytes is None:
-            return UNKNOWN_GPU_BUDGET_BYTES * self._processes
-        return self._free_bytes // 2
+        free_bytes = self._free
+        return UNKNOWN_GPU_BUDGET_BYTES * self._processes if free_bytes is None else free_bytes // 2
 
     def needed_bytes(self, candidate: Candidate) -> int:
         """An estimate for one open dispatch: its rotating sets of inputs, see

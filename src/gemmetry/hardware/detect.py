@@ -160,7 +160,7 @@ def nvidia_gpus(nvml: ModuleType | Any | None = None) -> GpuList:
 
 def nvidia_free_bytes(uuid: str, nvml: ModuleType | Any | None = None) -> int:
     """Free memory in bytes of the NVIDIA GPU or MIG instance with this UUID; 0 if NVML does not
-    report it. `nvml` replaces the module pynvml in tests."""
+    report it, or the GPU is divided into instances. `nvml` replaces the module pynvml in tests."""
     if nvml is None:
         try:
             nvml = importlib.import_module("pynvml")
@@ -169,7 +169,10 @@ def nvidia_free_bytes(uuid: str, nvml: ModuleType | Any | None = None) -> int:
     with suppress(nvml.NVMLError):  # GPUs that share the host's memory do not report it
         nvml.nvmlInit()
         try:
-            return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).free)
+            handle, is_divided = nvml.nvmlDeviceGetHandleByUUID(uuid), False
+            with suppress(nvml.NVMLError):  # other GPUs and the instances themselves have no mode
+                is_divided = bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+            return 0 if is_divided else int(nvml.nvmlDeviceGetMemoryInfo(handle).free)
         finally:
             nvml.nvmlShutdown()
     return 0

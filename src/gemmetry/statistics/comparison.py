@@ -474,8 +474,8 @@ def run_spread(groups: Sequence[Sequence[float]]) -> RunSpread:
 
 
 def _near_miss(interval: Interval | None, relevant: float) -> str:
-    """Why an interval that begins or ends between 1 and the relevant difference shows none; "" for
-    others."""
+    """Why an interval that begins or ends between 1 and the relevant difference shows no
+    difference; "" for other intervals."""
     low, high = interval or (1.0, 1.0)
     if 1 < low <= 1 + relevant or 1 / (1 + relevant) <= high < 1:
         return f"differs, but not demonstrably by more than {format_percent(relevant)}"
@@ -519,8 +519,9 @@ def compare_runs(
         note = "no point was run twice, so the spread between runs is not known; repeat the runs"
     found = _by_reach(shift, reach, cliffs_delta(a, b), min(len(a), len(b)), confidence, relevant)
     if found.interval is not None and found.verdict is Difference.UNDECIDED:
-        note = _near_miss(found.interval, relevant)
-        note = note or "runs of one point differ too much for a verdict; repeat them more often"
+        near = _near_miss(found.interval, relevant)
+        why = near or "runs of one point differ too much for a verdict"
+        note = f"{why}; repeat {'the runs' if near else 'them'} more often"
     return dataclasses.replace(found, note=note, family=family)
 
 
@@ -574,7 +575,9 @@ def compare_pairs(
         note = ""
     effect = sum((one < 0) - (one > 0) for one in logs) / count
     found = _by_reach(shift, reach, effect, count, confidence, relevant)
-    return dataclasses.replace(found, note=note or _near_miss(found.interval, relevant))
+    if found.verdict is Difference.UNDECIDED:
+        note = note or _near_miss(found.interval, relevant)
+    return dataclasses.replace(found, note=note)
 
 
 MOST_OF_A_GROUP = 300

@@ -414,8 +414,8 @@ def _counts(candidate: ComparedSweep) -> list[str]:
     text = f"Of {plural(len(rows), 'point')} that both have: {listed}"
     shown = [row for row in rows if row.is_shown]
     if not shown:
-        note = f": {rows[0].note}" if rows[0].verdict is Difference.UNDECIDED else ""
-        return [f"{text}{note}."]
+        notes = {row.note for row in rows if row.verdict is Difference.UNDECIDED}
+        return [f"{text}: {notes.pop()}." if len(notes) == 1 else f"{text}."]
     worst = max(shown, key=lambda row: row.size)
     return [
         f"{text}; the largest change is {_change(worst)} with {worst.place}, from "

@@ -89,6 +89,21 @@ def test_the_budget_is_half_of_what_the_device_had_free():
     budget.observe(0)
     assert budget.limit_bytes == 50
     assert Budget(GPU, job_of(RunSettings(memory_budget_bytes=7))).limit_bytes == 7
+
+
+def test_what_the_driver_reports_counts_until_a_worker_reports():
+    budget = Budget(GPU, job_of(RunSettings()))
+    budget.expect(0)
+    assert not budget.is_known
+    budget.expect(1000)
+    budget.expect(400)
+    assert budget.is_known
+    assert budget.limit_bytes == 200
+    budget.observe(300)
+    assert budget.limit_bytes == 150
+
+
+def test_a_cpu_has_a_budget_at_once():
     assert Budget(Target(TargetKind.CPU), job_of(RunSettings())).limit_bytes > 0
 
 
