@@ -46,7 +46,8 @@ LONG = (
     "reports/test_html_browser.py", "judge/test_service.py", "benchmarks/test_tuner_campaign.py",
     "cli/test_bad_kernels.py", "selftest/test_self_test.py", "cli/test_tuning.py",
     "cli/test_self_test.py", "docs/test_build.py", "judge/test_pytest_plugin.py",
-    "cli/sweep/test_whole_sweep.py", "engine/test_kill.py", "training/workload/test_run.py",
+    "cli/sweep/test_whole_sweep.py", "verification/test_protocol.py", "engine/test_kill.py",
+    "training/workload/test_run.py",
 )  # fmt: skip
 """Files of tests that take longest, which run first: otherwise one process would still be busy with
 such a file when the others are done."""

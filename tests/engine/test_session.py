@@ -37,8 +37,8 @@ from gemmetry.engine.process import WorkerContext, WorkerProcess
 from gemmetry.engine.protocol import HUNG_REASON, Sample, Trying
 
 
-def test_the_driver_says_how_much_memory_there_is_before_a_worker_does(make_context, monkeypatch):
-    """On several devices it is the least of them; no device is asked that only compiles."""
+def test_free_memory_is_what_the_driver_reports_before_a_worker_does(make_context, monkeypatch):
+    """Of several devices the least counts; without a device nothing is known."""
     free, budgets = {"GPU-0": 600, "GPU-1": 400}, []
     monkeypatch.setattr(session, "nvidia_free_bytes", free.__getitem__)
     monkeypatch.setattr(session, "CompilePool", Mock())
