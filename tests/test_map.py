@@ -36,6 +36,17 @@ def test_every_folder_of_the_package_is_on_the_map() -> None:
     assert absent == []
 
 
+def test_what_the_rows_of_the_rooms_name_is_in_these_rooms() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)/` \| (.*) \|$", _section("## The rooms"), re.M))
+    named = [
+        (room, name.rstrip("/"))
+        for room, text in rows.items()
+        for name in re.findall(r"`([\w/*]+(?:/|\.py|\.csv))`", text)
+    ]
+    assert len(named) > 40
+    assert [one for one in named if not [*(PACKAGE / one[0]).rglob(one[1])]] == []
+
+
 def _folders() -> list[str]:
     """The folders of the package, relative to it."""
     files = (path for path in PACKAGE.rglob("*.*") if "__pycache__" not in path.parts)
