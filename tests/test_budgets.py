@@ -18,12 +18,12 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 BUDGETS = {
     "cli": 2710,
     "counters": 4370,
-    "dispatches": 3700,
+    "dispatches": 3710,
     "documents": 2680,
     "domain": 4570,
     "engine": 6540,
     "formats": 4610,
-    "hardware": 3260,
+    "hardware": 3270,
     "history": 1740,
     "judge": 3240,
     "measurement": 1900,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 53_090
+TESTS = 53_110
 FILES = 330
 
 

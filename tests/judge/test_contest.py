@@ -181,6 +181,7 @@ def test_no_function_follows_itself_and_orders_differ(monkeypatch) -> None:
         (([len],), {}),
         (({"a": 3},), {}),
         (({"a": len},), {"budget": float("nan")}),
+        (({"a": len},), {"budget": "3 s"}),
         (({"a": len},), {"until": 0}),
         (({"a": len},), {"inputs": lambda: "x", "device": "tpu"}),
         (({"a": len},), {"inputs": lambda: "x", "device": "cuda:99"}),
@@ -196,6 +197,17 @@ def test_requests_that_make_no_sense(arguments, options) -> None:
 def test_a_function_that_raises_is_named() -> None:
     with pytest.raises(LaunchError, match=r"mine.*ZeroDivisionError"):
         gemmetry.compare({"theirs": lambda: 1, "mine": lambda: 1 / 0})
+
+
+def test_a_wrong_result_is_the_verdict_and_has_no_accuracy() -> None:
+    array = np.random.default_rng(1).random((8, 8))
+    functions = {"right": np.matmul, "off": lambda a, b: np.matmul(a, b) + 1}
+    found = gemmetry.compare(functions, inputs=(array, array), budget=0.1, verify=np.matmul)
+    row = next(line for line in str(found).splitlines() if line.startswith("off "))
+    assert row.endswith("wrong")
+    assert "| wrong |" in found.markdown()
+    assert "<td>wrong</td>" in found._repr_html_()
+    assert "accumulated" not in str(found)
 
 
 def test_on_this_host_twice_the_work_is_slower() -> None:

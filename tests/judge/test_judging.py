@@ -208,6 +208,16 @@ def test_tasks_of_other_benchmarks(tmp_path, write, body, ruling) -> None:
     assert "empirical" in found.basis
 
 
+def test_what_a_module_imports_may_be_named_and_is_not_offered(tmp_path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("from numpy import matmul\n\ndef own(a, b):\n    return a @ b\n")
+    task = read_task(TASK)
+    assert read_submission(f"{path}:matmul", task).entry == "matmul"
+    with pytest.raises(RequestError) as caught:
+        read_submission(f"{path}:other", task)
+    assert "own" in caught.value.hint and "matmul" not in caught.value.hint
+
+
 def test_a_solution_stays_in_its_folder(tmp_path) -> None:
     task, path = _flashinfer(tmp_path, "return x", "../outside.py")
     with pytest.raises(RequestError):

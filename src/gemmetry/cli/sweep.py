@@ -305,6 +305,9 @@ def compare(options: Compare) -> int:
     comparison = found.comparison
     options.deliver(found, lambda console: print_sweep_comparison(comparison, console))
     is_unsure = options.undecided is Undecided.FAIL and comparison.has_undecided
+    if is_unsure and not comparison.has_regression:
+        note("Undecided points fail; --undecided pass accepts them, and sweep run --repeats N "
+             "repeats runs more often.")  # fmt: skip
     return int(comparison.has_regression or is_unsure)
 
 

@@ -352,7 +352,9 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
                         "not verified here")  # fmt: skip
     if leader.marked:
         one = leader.marked == 1
-        of_them = "this" if leader.operations == 1 else f"{leader.marked} of them"
+        every = leader.marked == leader.operations
+        of_them = f"{'all' if every else leader.marked} of the {leader.operations} operations"
+        of_them = "this" if leader.operations == 1 else of_them
         cautions.append(f"{of_them} {'is' if one else 'are'} based on rows marked !")
     common = list(dict.fromkeys(kind for state in marks.states.values() for kind in state.common))
     if common:

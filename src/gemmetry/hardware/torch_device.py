@@ -437,6 +437,8 @@ class TorchDevice:
                 f"{self} ran out of memory while {doing}: {line}",
                 hint="Use a smaller shape, or free memory that other processes hold.",
             )
+        if not self.is_gpu:
+            return LaunchError(f"{doing} raised {type(error).__name__}: {line}")
         return LaunchError(f"{self} failed while {doing}: {line}")
 
     def allocate(self, spec: TensorSpec) -> Buffer:

@@ -248,6 +248,7 @@ class Contest:
         if len(self.times) == 1:
             heads = heads[:3]
         shown = {column.name: column for column in columns(Timed)}
+        wrong = {one.name for one in self.checked if not one.is_right}
         rows = []
         for one in self.times:
             ratio, verdict = "1", "baseline"
@@ -257,6 +258,7 @@ class Contest:
                 if pair.interval is not None:
                     ratio += " ({:.4f} to {:.4f})".format(*pair.interval)
             texts = [shown["time"].text(one.median_ns), shown["±"].text(one.half_width)]
+            verdict = "wrong" if one.name in wrong else verdict
             rows.append([one.name, *texts, ratio, verdict][: len(heads)])
         return heads, rows
 
@@ -267,7 +269,7 @@ class Contest:
             f"{len(next(iter(self.rounds.values())))} interleaved rounds in {self.seconds:.1f} s"
         ]
         for one in self.checked:
-            accuracy = f", {one.accuracy}" if one.accuracy else ""
+            accuracy = f", {one.accuracy}" if one.accuracy and one.is_right else ""
             worst = "" if one.worst is None else f", {one.worst:.2g} of what is allowed"
             detail = f": {one.detail}" if one.detail else ""
             found.append(f"{one.name} is {one.verdict}{detail} ({one.basis}{worst}{accuracy})")
@@ -366,9 +368,10 @@ def _checked_names(functions: Mapping[str, object], budget: float, until: float)
     for name, function in functions.items():
         if not callable(function):
             raise RequestError(f"{name!r} is {type(function).__name__}, which cannot be called")
-    if not (math.isfinite(budget) and budget > 0 and 0 < until < 1):
+    are_numbers = isinstance(budget, int | float) and isinstance(until, int | float)
+    if not (are_numbers and math.isfinite(budget) and budget > 0 and 0 < until < 1):
         raise RequestError(
-            f"budget is {budget} and until is {until}",
+            f"budget is {budget!r} and until is {until!r}",
             hint="budget is a number of seconds, until a share such as 0.01.",
         )
     return [str(name) for name in functions]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.domain.errors import LaunchError, RequestError, WrongResultError
+from gemmetry.domain.errors import LaunchError, RequestError, Verification, WrongResultError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.rows import Row, Rows, fact
 from gemmetry.domain.units import format_ns
@@ -397,7 +397,8 @@ class _Judging:
             seed=self._seed(),
             companions=Companions(build=lambda _: RemoteExecutable(remote)),
         )
-        self._accuracy = verdict.accuracy_class or ""
+        is_wrong = verdict.status is Verification.FAILED
+        self._accuracy = "" if is_wrong else verdict.accuracy_class or ""
         for name, text in verdict.checks.items():
             self._checks.append(name)
             outcome, _, detail = text.partition(": ")

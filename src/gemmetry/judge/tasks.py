@@ -434,9 +434,9 @@ def read_submission(text: str, task: Task) -> Submission:
         return Submission(name=path.stem, files=files, main="built.py", entry=entry)
     if path.suffix != ".py":
         raise RequestError(f"{path} is no submission", hint="Suffixes are .py, .cu and .json.")
-    names = _names(path, content)
+    names, imported = _names(path, content)
     entry = entry or task.entry or next(iter(names), "")
-    if entry not in names:
+    if entry not in (*names, *imported):
         raise RequestError(
             f"{path} defines no {entry or 'function'}",
             hint=f"It defines {', '.join(names) or 'nothing'}; give {path}:NAME.",
@@ -444,20 +444,21 @@ def read_submission(text: str, task: Task) -> Submission:
     return Submission(name=path.stem, files={path.name: content}, main=path.name, entry=entry)
 
 
-def _names(path: Path, text: str) -> list[str]:
-    """Names that a module assigns or defines, functions and classes first; nothing is run."""
+def _names(path: Path, text: str) -> tuple[list[str], list[str]]:
+    """Names that a module defines or assigns, functions and classes first, and names that it
+    imports; nothing is run."""
     try:
         body = ast.parse(text, str(path)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RequestError(f"{path} is not Python: {error}") from error
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    defined = [one.name for one in body if isinstance(one, kinds)]
+    defined, imported = [one.name for one in body if isinstance(one, kinds)], []
     for one in body:
         if isinstance(one, ast.Assign):
             defined += [target.id for target in one.targets if isinstance(target, ast.Name)]
         elif isinstance(one, (ast.Import, ast.ImportFrom)):
-            defined += [(name.asname or name.name).partition(".")[0] for name in one.names]
-    return defined
+            imported += [(name.asname or name.name).partition(".")[0] for name in one.names]
+    return defined, imported
 
 
 def _solution(path: Path, text: str) -> Submission:

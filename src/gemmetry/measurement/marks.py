@@ -155,8 +155,9 @@ def _precision(
             f"{more if settings.repetitions is None else '--benchmark-repetitions'}"
         )
         return
-    # Within processes: differences between processes have a mark of their own.
+    # Differences between processes have a mark of their own.
     width = rounds_half_width(rounds)
+    within = " within processes" if len({one.process for one in rounds}) > 1 else ""
     limited = set(measurement.telemetry.throttle_reasons).difference(_SETTINGS_OF_THE_USER)
     # Where a limit of the device moves the clock, a quiet machine changes nothing.
     remedy = "" if limited else "rerun on a quiet machine or "
@@ -172,7 +173,7 @@ def _precision(
     if width > (max(required, WIDE) if measurement.stop_reason == "outclassed" else required):
         more = _MORE_SAMPLES.get(measurement.stop_reason, "raise --time-budget")
         yield (
-            f"noisy: interval {format_half_width(width)} is wider than the requested "
+            f"noisy: interval {format_half_width(width)}{within} is wider than the requested "
             f"{format_half_width(required)}; {remedy}{more}"
         )
 

@@ -303,7 +303,8 @@ def test_a_parameter_that_nobody_gives_is_a_mistake_of_the_request(kernel, works
         ("raise SystemExit", "raised SystemExit"),
         ("raise type('Own', (Exception,), {})('boom')",
          r"raised Own: boom \(my_kernel.py line 4\)"),
-        ("return torch.ones(3, 4) @ torch.ones(3)", r"my_kernel.py:f \(my_kernel.py line 4\)"),
+        ("return torch.ones(3, 4) @ torch.ones(3)",
+         r"my_kernel.py:f \(my_kernel.py line 4\) raised RuntimeError: "),
         ("raise MemoryError", "ran out of memory"),
     ],
 )  # fmt: skip
