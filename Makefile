@@ -13,7 +13,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 CONSTRAINTS ?= constraints.txt
 PROCESSES ?= 3
-SPREAD = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+SPREAD = -n $(PROCESSES) --dist loadfile
 
 FIND_PYTHON = for python in python3.11 python3.12 python3; do \
   if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \

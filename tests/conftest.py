@@ -41,25 +41,6 @@ FORKING = (local, _judged, _user_probe)
 set_blas_threads(1)
 
 
-LONG = (
-    "cli/test_readme.py", "judge/test_judging.py", "engine/clusters/test_clusters.py",
-    "reports/test_html_browser.py", "judge/test_service.py", "benchmarks/test_tuner_campaign.py",
-    "cli/test_bad_kernels.py", "selftest/test_self_test.py", "cli/test_tuning.py",
-    "cli/test_self_test.py", "docs/test_build.py", "judge/test_pytest_plugin.py",
-    "cli/sweep/test_whole_sweep.py", "verification/test_protocol.py", "engine/test_kill.py",
-    "training/workload/test_run.py",
-)  # fmt: skip
-"""Files of tests that take longest, which run first: otherwise one process would still be busy with
-such a file when the others are done."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folder = Path(__file__).parent
-    places = {folder / name: place for place, name in enumerate(LONG)}
-    assert all(map(Path.exists, places)), "a file of LONG has another name now"
-    items.sort(key=lambda item: places.get(item.path, len(LONG)))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Garbage is never looked for, now or later, among the million objects that collecting creates
