@@ -170,13 +170,13 @@ class Serving:
         served: list[tuple[Slot, Target, GroupQueue, Budget]] = []
         try:
             for target in self._targets:
-                work = self._work_on(target, pool, max(1, len(devices)))
+                queue, budget = self._work_on(target, pool, max(1, len(devices)))
                 for device in devices or [target]:
                     identifier = device_id(device, environment)
                     if device.kind is TargetKind.CUDA and device.index is not None:
-                        work[1].expect(nvidia_free_bytes(identifier))
+                        budget.expect(nvidia_free_bytes(identifier))
                     slot = Slot(device, identifier, self._context, is_only=len(devices) <= 1)
-                    served.append((slot, target, *work))
+                    served.append((slot, target, queue, budget))
             failures = [self._serve(*served[0])] if len(served) == 1 else self._serve_all(served)
         finally:
             self._context.stop.set()
