@@ -258,6 +258,9 @@ def small_kernel(device: torch.device) -> Call:
 _BLOCK_CYCLES = 24_000_000
 """Clock cycles for which the stream is kept busy: 12 ms at 2 GHz, longer than submitting a launch
 takes. The exact time does not matter: an event shows whether the stream was still blocked."""
+_LONGER = 4
+"""Factor by which the next trial blocks longer where a trial ended unblocked: the clock of a
+preempted kernel runs on during the time slices of other programs."""
 
 _LEAD_S = 0.003
 """Time given to work that runs ahead; a bf16 kernel of 8192³ takes 1.6 ms on an H200."""
@@ -287,19 +290,24 @@ def unordered_on_stream(launch: Callable[[], object], output: torch.Tensor) -> s
     uses a new stream as the current one, as callers may use any stream: work on the default stream
     is then on another stream, and does not wait for it.
     """
+    cycles = _BLOCK_CYCLES
     for attempt in range(_ATTEMPTS):
         where, current = "", contextlib.nullcontext()
         if attempt == _OTHER_STREAM:
             where = "launched while another stream than the default one is current: "
             current = torch.cuda.stream(torch.cuda.Stream(output.device))
         with current:
-            problem = _look(launch, output, wait_s=WAIT_S if attempt == 0 else 0.0)
+            wait_s = WAIT_S if attempt == 0 else 0.0
+            problem, was_blocked = _look(launch, output, cycles, wait_s)
         if problem:
             return where + problem
+        cycles *= 1 if was_blocked else _LONGER
     return ""
 
 
-def _look(launch: Callable[[], object], output: torch.Tensor, *, wait_s: float) -> str:
+def _look(launch: Call, output: torch.Tensor, cycles: int, wait_s: float) -> tuple[str, bool]:
+    """What is wrong with the order of a launch, "" if nothing was seen; and whether the stream was
+    still blocked when the output was compared."""
     stream = torch.cuda.current_stream(output.device)
     other = torch.cuda.Stream(output.device)
     _bytes(output).fill_(_UNTOUCHED)
@@ -309,33 +317,37 @@ def _look(launch: Callable[[], object], output: torch.Tensor, *, wait_s: float) 
         same_bits(output, before)  # Allocates what the trial below needs, while nothing is blocked.
     torch.cuda.synchronize(output.device)
 
-    torch.cuda._sleep(_BLOCK_CYCLES)
+    torch.cuda._sleep(cycles)
     unblocked = torch.cuda.Event()
     unblocked.record(stream)
     result = _result(launch(), output)
     is_given = result.data_ptr() == output.data_ptr()
     copy = copy.copy_(result) if is_given else result.detach().clone()
+    was_blocked, problem = not is_given, ""
     if is_given and not unblocked.query():
         time.sleep(_LEAD_S)
         with torch.cuda.stream(other):
             is_early = not same_bits(output, before)
-        if is_early and not unblocked.query():
-            torch.cuda.synchronize(output.device)
-            return (
+        was_blocked = not unblocked.query()
+        if is_early and was_blocked:
+            problem = (
                 "the result was written while the timed stream was still blocked: the work runs on "
                 "another stream that does not wait for it"
             )
     torch.cuda.synchronize(output.device)
-    if not same_bits(copy, result):
-        return (
+    if not problem and not same_bits(copy, result):
+        problem = (
             "the result changed after the timed stream had finished: it does not wait for all of "
             "the work, which runs on another stream"
         )
-    time.sleep(wait_s)
-    torch.cuda.synchronize(output.device)
-    if not same_bits(copy, result):
-        return "the result changed after the device was idle: another thread continues to launch"
-    return ""
+    if not problem:
+        time.sleep(wait_s)
+        torch.cuda.synchronize(output.device)
+        if not same_bits(copy, result):
+            problem = (
+                "the result changed after the device was idle: another thread continues to launch"
+            )
+    return problem, was_blocked
 
 
 def _result(returned: object, output: torch.Tensor) -> torch.Tensor:
