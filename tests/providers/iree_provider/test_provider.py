@@ -11,23 +11,15 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Compiled, Workspace
-from gemmetry.domain.dispatch import (
-    Configuration,
-    Dispatch,
-    Target,
-    TargetKind,
-    parse_operation,
-    parse_target,
-)
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import CompileError, DispatchError, LaunchError, UnsupportedError
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_ptxas
 from gemmetry.providers.iree_provider.provider import PROVIDER
 
-CPU = Target(TargetKind.CPU)
+CPU = parse_target("cpu")
 
 OPERATIONS = [
     "matmul_257x129x65_f32t_f32t_f32t",
@@ -55,18 +47,18 @@ OPERATIONS = [
     "conv2d_2x9x9x3_3x3x8_stride3x3_pad1x1_s8nhwc_s8hwcf_s32nhwc",
 ]
 TILES = ["tile_config_32x32_vector4x16x4", "tile_config_64x64_cache32x32x16_vector8x32x1"]
-CONV_TILES = ["tile_config_4x64_vector4x16x4_conv"]
+MATMUL_CONFIGURATIONS = ["default", "data_tiling", *TILES]
+CONV_CONFIGURATIONS = ["default", "tile_config_4x64_vector4x16x4_conv"]
 TOO_LARGE = "tile_config_64x128_vector64x128x1"
 """A vector of 64 x 128 f32 is too large for every processor's compiler."""
 
 
-def dispatch_of(name: str, configuration: str = "default", target: Target = CPU) -> Dispatch:
+def dispatch_of(name: str, configuration: str = "default", target=CPU) -> Dispatch:
     operation = parse_operation(name)
     found = PROVIDER().parse_configuration(configuration, operation, target)
     return Dispatch(operation, found or Configuration(configuration), "iree", target)
 
 
-MATMUL_CONFIGURATIONS = ["default", "data_tiling", *TILES]
 KNOWN = OPERATIONS[0]
 IN_ALL = {
     KNOWN,
@@ -82,7 +74,7 @@ def configurations_of(name: str) -> list[str]:
     """All that the operation is compiled with; of operations that differ in what no configuration
     depends on, each takes one of them in turn."""
     if name.startswith("conv2d"):
-        return ["default", *CONV_TILES]
+        return CONV_CONFIGURATIONS
     if name in IN_ALL:
         return MATMUL_CONFIGURATIONS
     if "f64" in name:
@@ -110,7 +102,7 @@ def compiled(provider: PROVIDER, workspace: Workspace) -> dict[str, Compiled]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_configuration_is_right(provider, workspace, compiled, name):
+def test_every_configuration_is_right(provider, compiled, launch, name):
     operation = parse_operation(name)
     is_integer = operation.signature.lhs.is_integer
     distribution = "offset_uniform" if is_integer else "uniform_signed"
@@ -118,23 +110,15 @@ def test_every_configuration_is_right(provider, workspace, compiled, name):
     reference = compute_reference(operation, inputs)
     limit = 0 if is_integer else bound_rule(operation, reference).fail(reference)
     for configuration in configurations_of(name):
-        dispatch = dispatch_of(name, configuration)
-        assert compiled[dispatch.name].error is None, compiled[dispatch.name].error
-        executable = provider.build(dispatch, workspace)
-        device = executable.device
-        buffers = [device.upload(a, spec) for a, spec in zip(inputs, operation.inputs, strict=True)]
-        output = device.allocate(operation.output)
-        device.fill_bytes(output, 0xFF)
-        assert executable.run(buffers, output) is output
-        stored = to_float64(device.download(output, operation.output))
-        is_swapped = str(operation.output.layout) == "n"
-        got = stored.swapaxes(-1, -2) if is_swapped else stored
-        error = np.abs(got - reference.value)
-        assert (error <= limit).all(), f"{dispatch.name}: {error.max()}"
-        assert device.red_zones_intact(output)
-        for array, spec, buffer in zip(inputs, operation.inputs, buffers, strict=True):
+        assert compiled[dispatch_of(name, configuration).name].error is None
+        launched = launch(provider, name, configuration, CPU, inputs=inputs)
+        error = np.abs(launched.logical_result() - reference.value)
+        assert (error <= limit).all(), f"{configuration}: {error.max()}"
+        assert launched.result is launched.output
+        device = launched.executable.device
+        assert device.red_zones_intact(launched.output)
+        for array, spec, buffer in zip(inputs, operation.inputs, launched.buffers, strict=True):
             assert device.download(buffer, spec).tobytes() == array.tobytes()
-        executable.close()
 
 
 def test_facts_show_what_was_compiled_and_how(compiled, workspace):
@@ -227,17 +211,15 @@ def test_a_second_compile_and_a_build_do_no_work_unless_forced(compiled, workspa
 
 def test_an_impossible_dispatch_costs_its_own_row_only(tmp_path: Path):
     name = "matmul_128x256x128_f32t_f32t_f32t"
-    good = [dispatch_of(name), dispatch_of(name, TILES[0])]
-    rejected = dispatch_of(name, TOO_LARGE)
-    refused = [
-        dispatch_of(name, "tile_config_of_nobody"),
+    good, rejected, *refused = (
+        dispatch_of(name), dispatch_of(name, TOO_LARGE), dispatch_of(name, "tile_config_of_nobody"),
         dispatch_of("matmul_128x256x128_tf32t_tf32t_f32t"),
-    ]
+    )  # fmt: skip
     workspace = Workspace(generated=tmp_path / "generated")
-    dispatches = [good[0], rejected, *refused, good[1]]
+    dispatches = [good, rejected, *refused, dispatch_of(name, TILES[0])]
     results = {r.dispatch: r.error for r in PROVIDER().compile(dispatches, workspace)}
     assert len(results) == len(dispatches)
-    assert [results[one] for one in good] == [None, None]
+    assert results[good] is results[dispatches[-1]] is None
     assert all(isinstance(results[one], UnsupportedError) for one in refused)
     with pytest.raises(CompileError) as built:
         PROVIDER().build(rejected, workspace)
@@ -312,10 +294,10 @@ def test_without_a_compiler_binaries_from_elsewhere_run(compiled, workspace, mon
     assert "this machine has no iree-compile" in result.error.message
 
 
-def test_wrong_arguments_and_a_closed_executable_are_launch_errors(provider, workspace, compiled):
-    dispatch = dispatch_of(KNOWN)
-    executable = provider.build(dispatch, workspace)
-    output = executable.device.allocate(dispatch.operation.output)
+@pytest.mark.usefixtures("compiled")
+def test_wrong_arguments_and_a_closed_executable_are_launch_errors(provider, launch):
+    launched = launch(provider, KNOWN, "default", CPU)
+    executable, output = launched.executable, launched.output
     with pytest.raises(LaunchError, match=f"launching {KNOWN}"):
         executable.run([], output)
     executable.close()
