@@ -36,23 +36,18 @@ def test_files_and_facts_of_a_kernel(tmp_path: Path) -> None:
         assert path and path.startswith("generated/cuda/matmul/matmul_64x48x32")
     assert (tmp_path / str(facts.binary_path)).read_bytes().startswith(b"\x7fELF")
     assert ".target sm_90a" in (tmp_path / str(facts.assembly_path)).read_text()
-    assert (
-        "r01_thread_per_output.cu -DIN_F16=0"
-        in (tmp_path / str(facts.tool_output_path)).read_text()
-    )
+    printed = (tmp_path / str(facts.tool_output_path)).read_text()
+    assert "r01_thread_per_output.cu -DIN_F16=0" in printed
     assert b"Rung 1" in (tmp_path / str(facts.source_path)).read_bytes()
 
 
 def test_machine_code_of_an_earlier_run_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
-
-    def compiled(request: object, architecture: str) -> Cubin:
-        calls.append(architecture)
-        return Cubin(b"code", "")
-
-    monkeypatch.setattr(cuda_compiler, "_compile", compiled)
+    calls: list[str] = []
+    monkeypatch.setattr(
+        cuda_compiler, "_compile", lambda _, target: calls.append(target) or Cubin(b"code", "")
+    )
     generated, kept = tmp_path / "generated", tmp_path / "kept"
     for force in (False, False, True):
         compile_plan(PLAN, WANTED, Workspace(generated=generated, force=force))

@@ -9,7 +9,7 @@ import pytest
 from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation, parse_target
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_target
 from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 
@@ -39,27 +39,13 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.Monke
     assert "cuda-bindings and torch" in (PROVIDER().available() or "")
 
 
-def test_a_configuration_is_found_by_name_only_if_it_is_one() -> None:
-    operation = parse_operation(NAME)
-    assert PROVIDER().parse_configuration("nonsense", operation, CROSS) is None
-    assert PROVIDER().parse_configuration("r01_fast", operation, CROSS) is None
-    for name in ("r00", "default"):
-        found = PROVIDER().parse_configuration(name, operation, CROSS)
-        assert found is not None and found.name == name
-
-
 @needs_compiler
 def test_dispatches_are_compiled_without_a_gpu(workspace: Workspace) -> None:
-    wanted = [
-        dispatch("r01"),
-        dispatch("default"),
-        dispatch("r00", "matmul_64x48x32_f16t_f16n_f32t"),
-    ]
-    results = list(PROVIDER().compile(wanted, workspace))
-    assert [one.error for one in results] == [None] * 3
-    assert all(one.facts.registers for one in results)
-    assert results[0].facts.default_configuration is None
-    assert results[1].facts.default_configuration
+    other = dispatch("r00", "matmul_64x48x32_f16t_f16n_f32t")
+    results = PROVIDER().compile([dispatch("r01"), other, dispatch("default")], workspace)
+    for result, is_chosen in zip(results, (False, False, True), strict=True):
+        assert result.error is None and result.facts.registers
+        assert bool(result.facts.default_configuration) is is_chosen
 
 
 @needs_compiler
