@@ -126,8 +126,7 @@ def test_facts_show_what_was_compiled_and_how(compiled, workspace):
     assert {"vector_reduction", "translation_info"} <= set(
         re.findall(r"\w+", facts.default_configuration)
     )
-    assert facts.compiled_for not in (None, "host")
-    assert facts.compile_ns > 0
+    assert facts.compiled_for not in (None, "host") and facts.compile_ns > 0
     root = workspace.generated.parent
     assert (root / facts.binary_path).is_file()
     assert f"func.func @{KNOWN}_default(" in (root / facts.source_path).read_text()
@@ -160,25 +159,23 @@ def test_the_machine_code_of_the_host_is_reported(compiled, workspace):
 def test_the_code_for_nvidia_shows_the_resources_it_needs(tmp_path: Path):
     half = "matmul_256x256x256_f16t_f16t_f16t"
     legacy = "tile_config_64x64_64x5_tensorcore_mmasync"
-    wanted = [
-        dispatch_of(name, configuration, parse_target("cuda-sm_80"))
-        for name, configuration in (
-            (half, "default"),
-            # These two are the same attribute today, so the compiler keeps the code of one.
-            (half, legacy),
-            (half, "tile_config_64x64x64_warps2x2_mma"),
-            # One legacy dispatch of each other kind.
-            ("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices2", legacy),
-            ("batch_matmul_16x512x64x512_f16t_f16t_f16t", legacy),
-            ("matmul_256x512x128_f32t_f32t_f32t", "tile_config_64x64_32x3_tensorcore_mmasync"),
-        )
-    ]
+    named = (
+        (half, "default"),
+        # These two are the same attribute today, so the compiler keeps the code of one.
+        (half, legacy),
+        (half, "tile_config_64x64x64_warps2x2_mma"),
+        # One legacy dispatch of each other kind.
+        ("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices2", legacy),
+        ("batch_matmul_16x512x64x512_f16t_f16t_f16t", legacy),
+        ("matmul_256x512x128_f32t_f32t_f32t", "tile_config_64x64_32x3_tensorcore_mmasync"),
+    )
+    wanted = [dispatch_of(*names, parse_target("cuda-sm_80")) for names in named]
     workspace = Workspace(generated=tmp_path / "generated", jobs=2)
     results = list(PROVIDER().compile(wanted, workspace))
     assert [result.error for result in results] == [None] * len(wanted)
     facts = {result.dispatch: result.facts for result in results}
-    first, second, third = (facts[one] for one in wanted[:3])
-    for one in (first, second, third):
+    _, second, third = first_three = [facts[one] for one in wanted[:3]]
+    for one in first_three:
         assert one.matrix_instruction == "mma.sync"
         assert one.shared_memory_bytes > 64 * 64 * 2 * 2
         assert "mma.sync" in (tmp_path / one.assembly_path).read_text()
@@ -186,8 +183,7 @@ def test_the_code_for_nvidia_shows_the_resources_it_needs(tmp_path: Path):
         if find_ptxas() is None:
             assert one.registers is None
         else:
-            assert 32 < one.registers < 256
-            assert one.spill_bytes is not None
+            assert 32 < one.registers < 256 and one.spill_bytes is not None
             assert "// $ ptxas -v -arch=sm_80 " in printed
     assert second.registers == third.registers
     assert "tile_config_64x64_64x5" not in Path(third.assembly_path).name
@@ -238,23 +234,22 @@ def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
     name = "matmul_256x256x256_f16t_f16t_f16t"
     legacy = "tile_config_128x128_32x5_tensorcore_mmasync"
     workspace = Workspace(generated=tmp_path / "generated", jobs=2)
-    mfma = "tile_config_128x128x64_waves2x2_mfma16"
-    found = {}
+    found = []
     for target, configuration, architecture in (
         ("cuda-sm_90", legacy, "sm_80"),
-        ("hip-gfx942", mfma, None),
+        ("hip-gfx942", "tile_config_128x128x64_waves2x2_mfma16", None),
         ("vulkan-ada", "default", None),
     ):
         dispatch = dispatch_of(name, configuration, parse_target(target))
         (result,) = PROVIDER().compile([dispatch], workspace)
         assert result.error is None
-        found[target] = facts = result.facts
-        assert (facts.compiled_for, facts.run_command) == (architecture, None)
+        found.append(result.facts)
+        assert (result.facts.compiled_for, result.facts.run_command) == (architecture, None)
         with pytest.raises(UnsupportedError):
             PROVIDER().build(dispatch, workspace)
+    nvidia, amd, _ = found
     for note in ("no sm_90", "pipeline depth 5"):
-        assert note in " ".join(found["cuda-sm_90"].notes)
-    amd = found["hip-gfx942"]
+        assert note in " ".join(nvidia.notes)
     assert (amd.matrix_instruction, amd.spill_bytes) == ("mfma", 0)
     assert 32 < amd.registers <= 512
     assert 0 < amd.shared_memory_bytes <= 64 << 10
@@ -270,9 +265,7 @@ def test_code_compiled_ahead_for_sm_80_serves_newer_devices(tmp_path: Path, monk
     (made,) = PROVIDER().compile([dispatch_of(name, target=parse_target("cuda-sm_80"))], workspace)
     assert made.error is None
     assert "host work" not in " ".join(made.facts.notes)
-    monkeypatch.setattr(
-        IreeCompiler, "_call", lambda *_, **__: pytest.fail("it was compiled again")
-    )
+    monkeypatch.setattr(IreeCompiler, "_call", lambda *_, **__: pytest.fail("compiled again"))
     for target in ("cuda-sm_90:0", "cuda-sm_120:0"):
         (found,) = PROVIDER().compile([dispatch_of(name, target=parse_target(target))], workspace)
         assert found.facts.binary_path == made.facts.binary_path
