@@ -60,23 +60,24 @@ def dispatch_of(name: str, configuration: str = "default", target=CPU) -> Dispat
 
 
 KNOWN = OPERATIONS[0]
-IN_ALL = {
-    KNOWN,
+TILED = {
     "matmul_37x29x41_f32n_f32n_f32n",
     "batch_matmul_3x17x5x19_f32n_f32t_f32n",
     "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
 }
-"""Every kind, and operands swapped and not: what a configuration is attached to. Formats, layouts
-and epilogues change the text of the function alone, whatever the configuration."""
+"""With the known one, every kind, and operands swapped and not: what a tile is attached to. Formats,
+layouts and epilogues change the text of the function alone, whatever the configuration."""
 
 
 def configurations_of(name: str) -> list[str]:
     """All that the operation is compiled with; of operations that differ in what no configuration
     depends on, each takes one of them in turn."""
     if name.startswith("conv2d"):
-        return CONV_CONFIGURATIONS
-    if name in IN_ALL:
+        return CONV_CONFIGURATIONS["_s8" in name :]
+    if name == KNOWN:
         return MATMUL_CONFIGURATIONS
+    if name in TILED:
+        return TILES
     if "f64" in name:
         return ["default"]
     return [MATMUL_CONFIGURATIONS[OPERATIONS.index(name) % len(MATMUL_CONFIGURATIONS)]]
