@@ -65,8 +65,8 @@ TILED = {
     "batch_matmul_3x17x5x19_f32n_f32t_f32n",
     "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
 }
-"""With the known one, every kind, and operands swapped and not: what a tile is attached to. Formats,
-layouts and epilogues change the text of the function alone, whatever the configuration."""
+"""With the known one, every kind, and operands swapped and not: what a tile is attached to.
+Formats, layouts and epilogues change the text of the function alone, whatever the tile."""
 
 
 def configurations_of(name: str) -> list[str]:

@@ -89,20 +89,11 @@ def test_kernels_see_logical_shapes_whatever_the_layout(kernel, launch, backend,
 def test_extra_tensors_and_scalars_come_as_keywords(kernel, error, backend):
     provider = kernel(
         """
-        def f(a, b, *, alpha=1.0, beta=0.0, addend=None, bias=None, residual=None, epilogue=(),
-              scale_a=None, scale_b=None):
-            c = a @ b
-            if scale_a is not None:
-                c = c * scale_a * scale_b
-            c = alpha * c
-            if addend is not None:
-                c = c + beta * addend
-            for step in epilogue or [n for n, v in (("bias", bias), ("residual", residual))
-                                     if v is not None]:
-                if step == "relu":
-                    c = c * (c > 0)
-                else:
-                    c = c + {"bias": bias, "residual": residual}[step]
+        def f(a, b, *, alpha=1.0, beta=0.0, addend=0, bias=0, residual=0, epilogue=None,
+              scale_a=1, scale_b=1):
+            c, given = alpha * (a @ b * scale_a * scale_b) + beta * addend, locals()
+            for step in epilogue or ("bias", "residual"):
+                c = c * (c > 0) if step == "relu" else c + given[step]
             return c
         """,
         arrays=backend,
@@ -150,17 +141,9 @@ def test_split_k_and_convolutions_need_their_keywords(kernel, error):
         k = a.shape[1] // slices
         return sum(a[:, i * k : (i + 1) * k] @ b[i * k : (i + 1) * k] for i in range(slices))
     def conv(a, b, *, stride, padding):
-        n, h, w, c = a.shape
-        r, s, _, f = b.shape
         a = np.pad(a, ((0, 0), (padding[0],) * 2, (padding[1],) * 2, (0, 0)))
-        p, q = (h + 2 * padding[0] - r) // stride[0] + 1, (w + 2 * padding[1] - s) // stride[1] + 1
-        out = np.zeros((n, p, q, f), a.dtype)
-        for i in range(r):
-            for j in range(s):
-                rows = slice(i, i + stride[0] * p, stride[0])
-                columns = slice(j, j + stride[1] * q, stride[1])
-                out += a[:, rows, columns][:, :p, :q] @ b[i, j]
-        return out
+        windows = np.lib.stride_tricks.sliding_window_view(a, b.shape[:2], axis=(1, 2))
+        return np.einsum("npqcrs,rscf->npqf", windows[:, :: stride[0], :: stride[1]], b)
     """
     split = "matmul_splitk_8x6x20_f32t_f32t_f32t_slices4"
     conv = "conv2d_2x9x8x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc"
@@ -189,16 +172,13 @@ def test_configurations_of_the_module_and_of_the_request(kernel, error):
 
 def test_several_kernels_are_distinguished_by_their_function(tmp_path, error):
     path = tmp_path / "two.py"
-    path.write_text(
-        "def one(a, b):\n    return a @ b\ndef two(a, b, *, slices=1, tile=1):\n    return a @ b\n"
-    )
+    path.write_text("one = lambda a, b: a @ b\ndef two(a, b, *, slices=1, tile=1): return a @ b\n")
     provider = UserProvider({"kernel": [f"{path}:one", f"{path}:two"]})
     operation = parse_operation(NAME)
-    names = [c.name for c in provider.configurations(operation, CPU)]
-    assert names == ["one_default", "two_default"]
     split = parse_operation("matmul_splitk_8x6x20_f32t_f32t_f32t_slices4")
     assert provider.supports(split, CPU) is None
-    assert [c.name for c in provider.configurations(split, CPU)] == ["two_default"]
+    for one, names in ((operation, ["one_default", "two_default"]), (split, ["two_default"])):
+        assert [c.name for c in provider.configurations(one, CPU)] == names
     assert error(provider, NAME, "two_default") < 1e-6
     twice = UserProvider({"kernel": [f"{path}:one", f"{path}:one"]})
     with pytest.raises(RequestError, match="both have a configuration called one_default"):
@@ -206,12 +186,12 @@ def test_several_kernels_are_distinguished_by_their_function(tmp_path, error):
 
 
 def test_modules_next_to_the_file_can_be_imported(tmp_path, error):
-    (tmp_path / "gemmetry_test_helper.py").write_text("def product(a, b):\n    return a @ b\n")
+    (tmp_path / "gemmetry_test_helper.py").write_text("def product(a, b): return a @ b")
     path = tmp_path / "with_helper.py"
     path.write_text(
         "from gemmetry_test_helper import product\n"
         "from .gemmetry_test_helper import product as again\n"
-        "def f(a, b):\n    return product(a, b)\n"
+        "def f(a, b): return again(a, b)\n"
     )
     before = list(sys.path)
     assert error(UserProvider({"kernel": f"{path}:f"})) < 1e-6
@@ -364,17 +344,23 @@ def test_a_cuda_kernel_is_compiled_for_other_machines(workspace):
     provider = UserProvider({"kernel": f"{EXAMPLES / 'my_gemm.cu'}:tiled"})
     assert H200 in provider.targets()
     assert provider.compiles_ahead(H200) and not provider.compiles_ahead(CPU)
-    operation = parse_operation(CUDA_NAME)
+    operation, other = map(parse_operation, (CUDA_NAME, "matmul_17x13x11_f32t_f32n_f32t"))
     assert provider.supports(operation, H200) is None
     assert "NVIDIA GPUs" in (provider.supports(operation, CPU) or "")
     assert list(provider.configurations(operation, CPU)) == []
     configurations = list(provider.configurations(operation, H200))
     assert [item.name for item in configurations] == ["TILE16", "TILE32"]
     dispatches = [Dispatch(operation, item, "user", H200) for item in configurations]
-    other = parse_operation("matmul_17x13x11_f32t_f32n_f32t")
     dispatches.append(Dispatch(other, configurations[0], "user", H200))
     *right, refused = provider.compile(dispatches, workspace)
-    assert [one.facts.shared_memory_bytes for one in right] == [2 * 16 * 17 * 4, 2 * 32 * 33 * 4]
+    for one, tile in zip(right, (16, 32), strict=True):
+        facts = one.facts
+        assert (facts.compiled_for, facts.matrix_instruction) == ("sm_90a", "none")
+        assert facts.registers and facts.spill_bytes == 0
+        assert facts.shared_memory_bytes == 2 * tile * (tile + 1) * 4
+        for path in (facts.assembly_path, facts.binary_path, facts.tool_output_path):
+            assert (workspace.generated.parent / path).stat().st_size > 100
+    assert list((workspace.generated / "user" / "cache").glob("my_gemm-*.cubin"))
     assert "does not list these formats" in str(refused.error)
     with pytest.raises(UnsupportedError):
         provider.build(dispatches[0], workspace)
