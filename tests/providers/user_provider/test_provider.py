@@ -91,8 +91,9 @@ def test_extra_tensors_and_scalars_come_as_keywords(kernel, error, backend):
         """
         def f(a, b, *, alpha=1.0, beta=0.0, addend=0, bias=0, residual=0, epilogue=None,
               scale_a=1, scale_b=1):
-            c, given = alpha * (a @ b * scale_a * scale_b) + beta * addend, locals()
-            for step in epilogue or ("bias", "residual"):
+            c = alpha * (a @ b * scale_a * scale_b) + beta * addend
+            given = {"bias": bias, "residual": residual}
+            for step in epilogue or given:
                 c = c * (c > 0) if step == "relu" else c + given[step]
             return c
         """,
