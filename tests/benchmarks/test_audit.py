@@ -9,7 +9,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 import audit
 import pytest
@@ -97,9 +96,7 @@ def in_this_process(command: Sequence[str], seconds: float) -> audit.Output:
     return audit.Output(printed.getvalue(), json.loads(printed.getvalue()))
 
 
-def test_rows_show_the_accumulator_the_crash_and_the_missing_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_show_the_accumulator_the_crash_and_the_missing_build(tmp_path, monkeypatch) -> None:
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler with _Float16")

@@ -17,9 +17,7 @@ def test_nothing_fails_without_a_change(kind: str) -> None:
     ("factor", "threshold", "found", "kernel"),
     [(1.1, 0.02, 3, 3), (1.0, 0.02, 0, 0), (1.02, 0.02, 3, 0), (1.02, 0.01, 3, 3)],
 )
-def test_a_slower_kernel_counts_where_it_exceeds_the_threshold(
-    factor: float, threshold: float, found: int, kernel: int
-) -> None:
+def test_a_slower_kernel_counts_where_it_exceeds_the_threshold(factor, threshold, found, kernel):
     shown = history.power(factor, 30, 60, planted=3, threshold=threshold)
     assert (shown.found, shown.kernel, len(shown.delays)) == (found, kernel, kernel)
     assert factor != 1.1 or shown.delays[-1] <= 6, "it has run a few times"

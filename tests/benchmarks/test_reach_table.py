@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import reach_table
@@ -12,9 +11,7 @@ from gemmetry.cli.main import run
 from gemmetry.engine.experiment import Experiment
 
 
-def test_ratios_are_over_the_fastest_of_the_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ratios_are_over_the_fastest_of_the_library(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(reach_table, "LIBRARIES", ("numpy",))
     folder, kernel = tmp_path / "experiment", tmp_path / "mine.py"
     kernel.write_text("def matmul(a, b):\n    return a @ b\n")

@@ -29,9 +29,7 @@ def matmul(library: Any) -> Iterator[Callable[..., bindings.Matmul]]:
         yield make
 
 
-def test_the_version_has_points_and_a_machine_without_a_driver_is_named(
-    library: Any, monkeypatch: Any
-) -> None:
+def test_the_version_has_points_and_a_machine_without_a_driver_is_named(library, monkeypatch):
     library._version = 120901
     assert bindings.version() == "12.9.1"
 
@@ -66,9 +64,7 @@ def test_proposals_respect_the_workspace_and_the_sums(matmul: Any) -> None:
     assert matmul(split.workspace_bytes - 1).checked(split) is None, "it needs more than allowed"
 
 
-def test_addresses_are_set_only_where_they_change(
-    library: Any, matmul: Any, monkeypatch: Any
-) -> None:
+def test_addresses_are_set_only_where_they_change(library, matmul, monkeypatch) -> None:
     set_attribute, calls = library.matmul_desc_set_attribute, []
     monkeypatch.setattr(
         library,

@@ -145,9 +145,7 @@ def test_processes_that_build_together_make_one_choice(library: Any, built: Any)
     assert len({one.facts for one in found}) == 1
 
 
-def test_the_choice_is_kept_until_it_is_damaged_or_of_another_library(
-    library: Any, built: Any, tmp_path: Path
-) -> None:
+def test_the_choice_is_kept_until_it_is_damaged_or_of_another_library(library, built, tmp_path):
     first = built("best3").facts
     launches = len(library.launched)
     library.times_ns = {(66, 24, 35, 1, 0, 0, 0, 0, 5): 1.0}
@@ -200,9 +198,7 @@ def test_named_algorithms_compute(library: Any, launch: Any) -> None:
         ("default", "no algorithm for matmul_48x80x64"),
     ],
 )
-def test_what_an_algorithm_does_not_compute_is_refused(
-    library: Any, built: Any, configuration: str, reason: str
-) -> None:
+def test_what_an_algorithm_does_not_compute_is_refused(library, built, configuration, reason):
     if configuration == "default":
         library.kernels = {}
     with pytest.raises(UnsupportedError, match=reason):
@@ -225,9 +221,7 @@ def test_a_search_lists_every_legal_algorithm_once() -> None:
     assert [one.name for one in tuner] == names[1:]
 
 
-def test_a_search_ends_where_an_algorithm_declares_countless_options(
-    library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_where_an_algorithm_declares_countless_options(library, monkeypatch) -> None:
     library.kernels[66].custom_max = 2**31 - 1
     monkeypatch.setattr("gemmetry.providers.cublaslt_provider.algorithms.MOST_CHECKED", 400)
     space = list(PROVIDER({}).search_space(parse_operation(BF16), H200))
@@ -235,9 +229,7 @@ def test_a_search_ends_where_an_algorithm_declares_countless_options(
     assert found == {"best", "algo66", "algo21"} and 20 < len(space) < 410
 
 
-def test_nothing_is_listed_where_the_library_fails(
-    library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_listed_where_the_library_fails(library, monkeypatch) -> None:
     """A plan is made all the same, and its dispatches end with the reason."""
 
     def fail() -> int:

@@ -114,9 +114,7 @@ def test_the_default_is_left_only_for_what_is_faster(count: int, seed: int, gain
 
 
 @pytest.mark.parametrize(("own", "expected"), [(310e3, 0), (300e3, 0), (250e3, 1)])
-def test_what_is_faster_at_a_shared_clock_alone_is_not_taken(
-    device: Any, own: float, expected: int
-) -> None:
+def test_what_is_faster_at_a_shared_clock_alone_is_not_taken(device, own, expected) -> None:
     """Candidate 1 is faster in turns; by itself it takes `own` as against the default's 300 µs."""
     watch = Stopwatch(device, 300e3, 280e3, 400e3)
     plain = device.time_in_load

@@ -41,9 +41,7 @@ def test_files_and_facts_of_a_kernel(tmp_path: Path) -> None:
     assert b"Rung 1" in (tmp_path / str(facts.source_path)).read_bytes()
 
 
-def test_machine_code_of_an_earlier_run_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machine_code_of_an_earlier_run_is_used(tmp_path, monkeypatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(
         cuda_compiler, "_compile", lambda _, target: calls.append(target) or Cubin(b"code", "")

@@ -49,9 +49,7 @@ def test_dispatches_are_compiled_without_a_gpu(workspace: Workspace) -> None:
 
 
 @needs_compiler
-def test_a_failure_is_that_dispatchs_alone(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_that_dispatchs_alone(workspace, monkeypatch) -> None:
     from gemmetry.providers.cuda_provider import executable as compiling
 
     kept = compiling.compile_kept

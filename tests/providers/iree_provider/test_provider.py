@@ -325,9 +325,7 @@ def test_compile_flags_of_ones_own_reach_the_compiler(tmp_path: Path):
     assert "no-such-flag" in result.error.message
 
 
-def test_sources_are_generated_without_compiling_and_a_killed_compile_leaves_nothing(
-    tmp_path: Path,
-):
+def test_sources_are_generated_without_compiling_and_a_killed_compile_leaves_nothing(tmp_path):
     names = ["matmul_64x64x64_f32t_f32t_f32t", "matmul_64x64x64_f16t_f16t_f16t"]
     dispatches = [dispatch_of(n, c) for n in names for c in ("default", TILES[0])]
     refused = dispatch_of("matmul_64x64x64_tf32t_tf32t_f32t")

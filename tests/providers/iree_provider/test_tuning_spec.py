@@ -48,9 +48,7 @@ MFMA = "batch_matmul_3x256x256x128_f16t_f16t_f32t_tile_config_128x128x64_waves2x
          "workgroup = [1, 128, 128, 0]"),
     ],
 )  # fmt: skip
-def test_the_compiler_takes_the_configuration_from_the_spec(
-    tmp_path: Path, name: str, target: str, expected: str
-):
+def test_the_compiler_takes_the_configuration_from_the_spec(tmp_path, name, target, expected):
     tuned = dispatch_of(name, target)
     plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
     (path,) = write_tuning_specs([tuned], tmp_path)

@@ -28,9 +28,7 @@ def dispatch(target: str, operation: str, configuration: str = TILE) -> Dispatch
     ("target", "instruction", "forms"),
     [("cuda-sm_90", "wgmma", {"ptx", "cubin"}), ("hip-gfx942", "mfma", {"amdgcn", "hsaco"})],
 )
-def test_cross_compiling_shows_what_is_in_the_machine_code(
-    workspace: Workspace, target: str, instruction: str, forms: set[str]
-) -> None:
+def test_cross_compiling_shows_what_is_in_the_machine_code(workspace, target, instruction, forms):
     wanted = dispatch(target, "matmul_64x64x64_bf16t_bf16t_bf16t")
     (compiled,) = PROVIDER().compile([wanted], workspace)
     assert compiled.error is None
@@ -66,9 +64,7 @@ def test_cross_compiling_shows_what_is_in_the_machine_code(
         ("hip-gfx942", "batch_matmul_2x65x33x70_e4m3fnuzt_e4m3fnuzn_f32t_alpha2", "mfma"),
     ],
 )
-def test_tiles_that_stick_out_of_small_types_compile(
-    workspace: Workspace, target: str, operation: str, instruction: str
-) -> None:
+def test_tiles_that_stick_out_of_small_types_compile(workspace, target, operation, instruction):
     (compiled,) = PROVIDER().compile([dispatch(target, operation)], workspace)
     assert compiled.error is None
     assert compiled.facts.matrix_instruction == instruction
