@@ -58,13 +58,6 @@ def test_built_in_providers_are_found_by_their_file_names():
         registry.load_provider("numpi")
 
 
-@pytest.mark.parametrize("name", ["null", "numpy", "user"])
-def test_each_knows_its_own_name_and_gets_its_options(name):
-    provider = registry.load_provider(name, {"some": "option"})
-    assert provider.name == name
-    assert provider.options == {"some": "option"}  # type: ignore[attr-defined]
-
-
 def test_the_example_plugin_is_found_and_computes(declare, monkeypatch, launch):
     project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
     monkeypatch.syspath_prepend(PLUGIN)

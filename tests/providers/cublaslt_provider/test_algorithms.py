@@ -30,19 +30,15 @@ def test_names_parse_back(algorithm):
         assert split_dispatch_name(f"{operation}_{name}") == (operation, name)
 
 
-@pytest.mark.parametrize(
-    ("values", "name"),
-    [
-        ({"id": 66}, "algo66"),
-        ({"id": 66, "tile": 23, "stages": 35, "split_k": 3, "reduction": 2, "swizzle": 1,
-          "custom": 5, "inner": 4, "cluster": 3},
-         "algo66_tile128x256_stages64xauto_splitk3_reducecompute_swizzle1_custom5_innermma16816"
-         "_cluster2x1x1"),
-        ({"id": 1, "tile": 9999, "custom": -1}, "algo1_tileid9999_customm1"),
-    ],
-)  # fmt: skip
-def test_a_name_holds_what_is_unusual(values, name):
-    assert Algorithm(**values).name == name
+def test_a_name_holds_what_is_unusual():
+    assert Algorithm(id=66).name == "algo66"
+    full = Algorithm(id=66, tile=23, stages=35, split_k=3, reduction=2, swizzle=1, custom=5,
+                     inner=4, cluster=3)  # fmt: skip
+    assert full.name == (
+        "algo66_tile128x256_stages64xauto_splitk3_reducecompute_swizzle1_custom5_innermma16816"
+        "_cluster2x1x1"
+    )
+    assert Algorithm(id=1, tile=9999, custom=-1).name == "algo1_tileid9999_customm1"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
+from gemmetry.domain.dispatch import parse_operation, parse_target
 from gemmetry.providers.triton_provider.block_scaled import (
     architecture_of,
     cross_targets,
@@ -20,7 +18,6 @@ from gemmetry.providers.triton_provider.tiles import (
     TritonTile,
     parse_tile,
     shared_memory_bytes,
-    tile_of,
     valid_tiles,
     why_invalid,
 )
@@ -28,17 +25,6 @@ from gemmetry.providers.triton_provider.tiles import (
 BF16 = parse_operation("matmul_4096x4096x4096_bf16t_bf16t_bf16t")
 ARCHITECTURES = {target.architecture: architecture_of(target) for target in cross_targets()}
 HOPPER = ARCHITECTURES["sm_90"]
-TILE_SIZES = st.sampled_from((16, 32, 64, 128, 256, 512))
-
-
-@settings(max_examples=50)
-@given(
-    st.tuples(*[TILE_SIZES] * 3, st.sampled_from((1, 2, 4, 8, 16)), st.integers(1, 9),
-              st.integers(1, 64))
-)  # fmt: skip
-def test_names_parse_back(sizes: tuple[int, ...]) -> None:
-    tile = TritonTile(*sizes)
-    assert parse_tile(tile.name) == tile
 
 
 @pytest.mark.parametrize(
@@ -52,14 +38,6 @@ def test_names_parse_back(sizes: tuple[int, ...]) -> None:
 )
 def test_shared_memory_is_what_triton_was_seen_to_use(tile, architecture, expected) -> None:
     assert shared_memory_bytes(tile, BF16, ARCHITECTURES[architecture]) == expected
-
-
-def test_default_is_one_of_the_valid_tiles() -> None:
-    chosen = tile_of(Configuration(), BF16, HOPPER)
-    assert chosen == TritonTile(128, 256, 64, 8, 3)
-    assert chosen in valid_tiles(BF16, HOPPER)
-    named = Configuration("tile_64x64x64_warps4_stages4_group8")
-    assert tile_of(named, BF16, HOPPER) == TritonTile(64, 64, 64, 4, 4)
 
 
 SEARCHED = (
