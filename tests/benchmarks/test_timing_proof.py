@@ -46,8 +46,7 @@ def test_pairs_are_judged_as_compare_does_in_spite_of_drift(results: Measured) -
     same, slower = proof.judge_pairs(measured, PAIRS, 0.98)
     assert same.verdict is Difference.NONE_SHOWN
     assert slower.verdict is slower.bare_verdict is Difference.SLOWER
-    assert slower.low <= 1.06 <= slower.high
-    assert slower.pairing is Pairing.ROUNDS
+    assert slower.low <= 1.06 <= slower.high and slower.pairing is Pairing.ROUNDS
     assert proof.not_paired([slower]) == ""
     assert slower.ratio == pytest.approx(1.06, rel=2e-3)
     backwards = proof.judge_pairs(measured, [({"copy": 3}, {"copy": 2})], 0.98)[0]

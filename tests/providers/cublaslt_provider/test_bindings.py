@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,10 +34,8 @@ def test_the_version_has_points_and_a_machine_without_a_driver_is_named(library,
     library._version = 120901
     assert bindings.version() == "12.9.1"
 
-    def fail() -> int:
-        raise RuntimeError("CUDA driver is not found (libcuda.so.1: no such file)\nmore")
-
-    monkeypatch.setattr(library, "get_version", fail)
+    error = RuntimeError("CUDA driver is not found (libcuda.so.1: no such file)\nmore")
+    monkeypatch.setattr(library, "get_version", Mock(side_effect=error))
     with pytest.raises(LaunchError, match="loading cuBLASLt: CUDA driver is not found") as caught:
         bindings.version()
     assert "more" not in caught.value.message
@@ -65,14 +64,9 @@ def test_proposals_respect_the_workspace_and_the_sums(matmul: Any) -> None:
 
 
 def test_addresses_are_set_only_where_they_change(library, matmul, monkeypatch) -> None:
-    set_attribute, calls = library.matmul_desc_set_attribute, []
-    monkeypatch.setattr(
-        library,
-        "matmul_desc_set_attribute",
-        lambda *values: (calls.append(values[1]), set_attribute(*values)),
-    )
     product = matmul(0, f"{BF16}_bias")
-    before = len(calls)
+    watched = Mock(wraps=library.matmul_desc_set_attribute)
+    monkeypatch.setattr(library, "matmul_desc_set_attribute", watched)
     for address in (4096, 4096, 8192):
         product.point({"BIAS_POINTER": address})
-    assert len(calls) - before == 2
+    assert watched.call_count == 2

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.providers.conftest import dispatch_of
@@ -232,9 +233,7 @@ def test_a_search_ends_where_an_algorithm_declares_countless_options(library, mo
 def test_nothing_is_listed_where_the_library_fails(library, monkeypatch) -> None:
     """A plan is made all the same, and its dispatches end with the reason."""
 
-    def fail() -> int:
-        raise RuntimeError("CUDA driver is not found")
-
+    fail = Mock(side_effect=RuntimeError("CUDA driver is not found"))
     monkeypatch.setattr(library, "create", fail)
     listed = PROVIDER({"algorithms": "all"}).configurations(parse_operation(BF16), H200)
     assert [one.name for one in listed] == ["default", "best"]
@@ -265,10 +264,7 @@ def test_it_is_unavailable_without_a_gpu_or_its_package(monkeypatch: pytest.Monk
     for gpus in ([], [H200]):
         monkeypatch.setattr("gemmetry.hardware.torch_device.gpu_targets", gpus.copy)
         assert (PROVIDER({}).available() is None) is bool(gpus)
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "nvmath" else found(name)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: {"nvmath": None}.get(name, name))
     provider = PROVIDER({})
     assert "gemmetry[cublaslt]" in (provider.available() or "")
     assert (provider.targets(), provider.versions(), provider.doctor_notes()) == ((), {}, ())

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -54,12 +55,9 @@ def _plan(operation: Any, configuration: Configuration, processors: int) -> Laun
 
 
 KERNEL = CudaKernel(
-    name="x",
-    adds="nothing",
-    instructions=("HGMMA", "UTMALDG"),
+    name="x", adds="nothing", instructions=("HGMMA", "UTMALDG"), plan=_plan,
     checked=tuple(f"matmul_8x8x{k}_bf16t_bf16n_bf16t" for k in (16, 1000)),
     why_not=lambda operation, configuration: None,
-    plan=_plan,
     configurations=lambda operation: (
         Configuration("x_small"), Configuration("x_wide"), Configuration("x_same"),
     ),
@@ -118,10 +116,7 @@ def test_without_a_disassembler_nothing_counts_as_missing(monkeypatch: pytest.Mo
     found = checked(monkeypatch, cuda_tools.NoDisassemblerError("there is no nvdisasm"))
     assert found.missing is None and found.unchecked == "there is no nvdisasm"
     assert found.problems == ()
-
-    def rejected(*_: Any, **__: Any) -> Cubin:
-        raise CompileError("NVRTC rejected x")
-
+    rejected = Mock(side_effect=CompileError("NVRTC rejected x"))
     monkeypatch.setattr(cuda_compiler, "compile_kept", rejected)
     every = list(check(variants_of(KERNEL), 2))
     assert [one.problems for one in every] == [("NVRTC rejected x",)] * 2

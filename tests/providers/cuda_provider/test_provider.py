@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.providers.conftest import dispatch_of
@@ -100,9 +101,7 @@ def test_doctor_notes_what_cannot_run_here(monkeypatch: pytest.MonkeyPatch) -> N
     gpus.append(Target(TargetKind.CUDA, "sm_90", 1))
     assert PROVIDER().doctor_notes() == [] and PROVIDER().targets() == [gpus[1], CROSS]
 
-    def missing() -> object:
-        raise CompileError("NVRTC cannot be loaded", hint="Install it.")
-
+    missing = Mock(side_effect=CompileError("NVRTC cannot be loaded", hint="Install it."))
     monkeypatch.setattr(cuda_compiler, "nvrtc_version", missing)
     assert PROVIDER().doctor_notes() == ["NVRTC cannot be loaded. Install it."]
     assert "nvrtc" not in PROVIDER().versions()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 
@@ -48,14 +50,9 @@ def test_the_file_has_torchs_default_with_its_time_in_ms():
 
 
 def test_a_build_with_tunableop_names_its_own_validators_if_it_has_a_driver(monkeypatch):
-    def answer(found):
-        monkeypatch.setattr(torch._C, "_cuda_tunableop_get_validators", found, raising=False)
-        return tuned_text([[tuned(F32)]], "", ".csv")
-
-    def fail():
-        raise RuntimeError("no driver")
-
-    assert answer(fail).startswith("Validator,PT_VERSION,")
-    assert answer(lambda: (("PT_VERSION", "2.9.0"), ("ROCM_VERSION", "7.0.0"))).startswith(
-        "Validator,PT_VERSION,2.9.0\nValidator,ROCM_VERSION,7.0.0\nGemm"
-    )
+    validators = (("PT_VERSION", "2.9.0"), ("ROCM_VERSION", "7.0.0"))
+    found = Mock(side_effect=[RuntimeError("no driver"), validators])
+    monkeypatch.setattr(torch._C, "_cuda_tunableop_get_validators", found, raising=False)
+    for beginning in ("PT_VERSION,", "PT_VERSION,2.9.0\nValidator,ROCM_VERSION,7.0.0\nGemm"):
+        text = tuned_text([[tuned(F32)]], "", ".csv")
+        assert text.startswith(f"Validator,{beginning}")

@@ -117,9 +117,8 @@ BLACKWELL = Target(TargetKind.CUDA, "sm_100", 0)
         ("nvcc", [], ODD, H200, "rows of a multiple of 16 bytes"),
     ],
 )
-def test_machine_code_that_cannot_be_launched_is_refused(
-    kernel, copied, name, changes, operation, target, reason
-) -> None:
+@pytest.mark.usefixtures("kernel")
+def test_what_code_cannot_do_is_refused(copied, name, changes, operation, target, reason) -> None:
     found = why_not(load_manifest(copied(name, *changes)), operation, {}, target)
     assert found is None if reason is None else reason in (found or "")
 
@@ -131,12 +130,16 @@ def test_clusters_that_code_was_compiled_for_need_not_be_stated(tmp_path) -> Non
     (tmp_path / "s.cu").write_text('extern "C" __global__ void __cluster_dims__(2, 1, 1) f() {}')
     (tmp_path / "k.cubin").write_bytes(compile_file(tmp_path, "s", (), "sm_90a").code)
     text = '[f]\noperations = ["f32t_f32n_f32t"]\narguments = []\nblock = [32]\n'
-    cases = {"grid = [4]": None, "grid = [3]": "whole clusters", "grid = [4]\ncluster = [4]":
-             "its cluster is 4 × 1 × 1, and the code requires 2 × 1 × 1"}  # fmt: skip
-    for grid, reason in cases.items():
+
+    def own(grid):
         (tmp_path / "k.toml").write_text(text + grid)
-        own = load_manifest(f"{tmp_path / 'k.cubin'}:f")
-        found = why_not(own, OPERATION, {}, H200)
-        assert found is None if reason is None else reason in (found or "")
-        if reason is None:
-            assert plan_of(own, OPERATION, {}).launches[0].grid.cluster == (2, 1, 1)
+        return load_manifest(f"{tmp_path / 'k.cubin'}:f")
+
+    (launch,) = plan_of(own("grid = [4]"), OPERATION, {}).launches
+    assert launch.grid.cluster == (2, 1, 1)
+    for grid, reason in {
+        "grid = [3]": "whole clusters",
+        "grid = [4]\ncluster = [4]": "its cluster is 4 × 1 × 1, and the code requires 2 × 1 × 1",
+    }.items():
+        assert reason in (why_not(own(grid), OPERATION, {}, H200) or "")
+    assert why_not(own("grid = [4]"), OPERATION, {}, H200) is None
