@@ -4,7 +4,6 @@ import csv
 from pathlib import Path
 
 import gpu_table
-import pytest
 
 from gemmetry.dispatches.profile import read_spec
 from gemmetry.providers.base import best_baseline
@@ -22,37 +21,28 @@ def _row(size: int, provider: str, configuration: str, median_ns: float | str) -
     }  # fmt: skip
 
 
-@pytest.fixture
-def printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    def run(*rows: dict[str, object]) -> list[list[str]]:
-        path = tmp_path / "runs.csv"
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
-        gpu_table.main([str(path)])
-        text = capsys.readouterr().out
-        return [[cell.strip() for cell in line.split("|")[1:-1]] or [line]
-                for line in text.splitlines()]  # fmt: skip
-
-    return run
-
-
-def test_both_baselines_have_their_columns(printed):
-    headings, _, large, small, *means = printed(
-        _row(4096, "torch", "default", 1000),
-        _row(4096, "torch", "cublaslt", 1100),
-        _row(4096, "cublaslt", "best", 800),
-        _row(4096, "triton", "default", 1600),
-        _row(512, "torch", "default", 1000),
-        _row(512, "cublaslt", "best", ""),
-        _row(512, "triton", "tile", 2000),
+def test_both_baselines_have_their_columns(tmp_path: Path, capsys):
+    with (tmp_path / "runs.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows((
+            _row(4096, "torch", "default", 1000),
+            _row(4096, "torch", "cublaslt", 1100),
+            _row(4096, "cublaslt", "best", 800),
+            _row(4096, "triton", "default", 1600),
+            _row(512, "torch", "default", 1000),
+            _row(512, "cublaslt", "best", ""),
+            _row(512, "triton", "tile", 2000),
+        ))  # fmt: skip
+    gpu_table.main([file.name])
+    text = capsys.readouterr().out
+    headings, _, large, small, *_ = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()
     )
     assert len({len(headings), len(large), len(small)}) == 1
     assert large[2] == "1 ± 1.0%" and large[5] == "0.8 ± 1.2%"
     assert large[8] == "1.25" and large[12:] == ["0.62", "0.50", "`default`"]
     assert small[5:9] == ["–"] * 4 and small[12:] == ["0.50", "–", "`tile`"]
-    text = "\n".join(line[0] for line in means)
     assert "The best of cuBLASLt × cuBLAS: bf16 1.25" in text
     assert "Triton × cuBLAS: bf16 0.56" in text
     assert "Triton × the best of cuBLASLt: bf16 0.50" in text

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import planted_slowdown
 import pytest
 import torch
@@ -8,21 +10,18 @@ from slowed_product import product
 
 def test_extra_work_leaves_the_product_as_it_is() -> None:
     a, b = torch.rand(9, 7), torch.rand(7, 5)
-    plain, slowed = torch.full((9, 5), torch.nan), torch.full((9, 5), torch.nan)
-    product(a, b, plain, copy=3)
-    product(a, b, slowed, rows=4, columns=3)
-    torch.testing.assert_close(plain, a @ b)
-    torch.testing.assert_close(slowed, a @ b)
+    for more in ({"copy": 3}, {"rows": 4, "columns": 3}):
+        c = torch.full((9, 5), torch.nan)
+        product(a, b, c, **more)
+        torch.testing.assert_close(c, a @ b)
 
 
-def test_choice_is_nearest_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Launches:
-        def ratio(self, rows: int, columns: int, seconds: float) -> planted_slowdown.Truth:
-            ratio = 1 + rows * columns / 1000
-            return planted_slowdown.Truth(ratio, ratio, ratio, 1, 1)
+def test_choice_is_nearest_to_the_target() -> None:
+    def ratio(rows: int, columns: int, seconds: float) -> planted_slowdown.Truth:
+        return planted_slowdown.Truth(*[1 + rows * columns / 1000] * 3, 1, 1)
 
-    tried = [(1, 5), (2, 5), (10, 5)]
-    assert planted_slowdown.choose(Launches(), tried, 0.012) == (2, 5)  # type: ignore[arg-type]
+    tried, launches = [(1, 5), (2, 5), (10, 5)], SimpleNamespace(ratio=ratio)
+    assert planted_slowdown.choose(launches, tried, 0.012) == (2, 5)  # type: ignore[arg-type]
 
 
 def test_independent_ratio_is_of_blocks_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

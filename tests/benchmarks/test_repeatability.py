@@ -19,8 +19,7 @@ def test_agreement_and_marks(record: Callable[..., Record]) -> None:
         return Repeat("torch", first.operation, "default", first.measurement, second.measurement)
 
     near = repeat(record(1000), record(1009))
-    assert near.agrees
-    assert near.marks == ()
+    assert near.agrees and near.marks == ()
     throttled = "throttled: why"
     far = repeat(record(1000, marks=(throttled,)), record(980, marks=(throttled, "noisy: much")))
     assert not far.agrees
@@ -30,23 +29,16 @@ def test_agreement_and_marks(record: Callable[..., Record]) -> None:
     assert "1 ± 1.0% | 0.98 ± 1.0% | -2.00% |" in far.row()
 
 
-def test_equal_runs_repeat(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("first", "second"):
-        gemmetry.profile(NULL, experiment=tmp_path / name)
-    monkeypatch.setattr(
-        "sys.argv", ["repeatability.py", str(tmp_path / "first"), str(tmp_path / "second")]
-    )
+def test_equal_runs_repeat_and_different_plans_are_refused(tmp_path, capsys, monkeypatch) -> None:
+    first, second, other = (str(tmp_path / name) for name in ("first", "second", "other"))
+    for folder in (first, second):
+        gemmetry.profile(NULL, experiment=folder)
+    gemmetry.profile({**NULL, "shapes": "32x32x32"}, experiment=other)
+    monkeypatch.setattr("sys.argv", ["repeatability.py", first, second])
     repeatability.main()
     assert "within 1%: 2 of 2" in capsys.readouterr().out
-
-
-def test_different_plans_are_refused(tmp_path: Path) -> None:
-    gemmetry.profile(NULL, experiment=tmp_path / "first")
-    gemmetry.profile({**NULL, "shapes": "32x32x32"}, experiment=tmp_path / "second")
     with pytest.raises(SystemExit, match="32x32x32"):
-        repeatability.repeats(tmp_path / "first", tmp_path / "second")
+        repeatability.repeats(tmp_path / "first", tmp_path / "other")
 
 
 def test_spec_names_twenty_dispatches() -> None:

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
 import trace_grid
 
 KERNELS = (("gemm<64>", 7.5), ("memory_fill", 0.5))
 
 
-@pytest.fixture
-def experiment(tmp_path):
+def test_a_row_shows_kernel_median_range_and_speed(tmp_path, monkeypatch, capsys):
     """Two repeats of a 512³ product: 8 µs and 10 µs of kernels."""
     folder = tmp_path / "traces_matmul" / "config_0001"
     folder.mkdir(parents=True)
@@ -29,13 +27,9 @@ def experiment(tmp_path):
     }  # fmt: skip
     refused = {**entry, "number": 2, "outcome": "unsupported", "files": [],
                "record": {**record, "reason": "no such unit"}}  # fmt: skip
-    document = {"configurations": [entry, refused]}
-    (tmp_path / "traces_matmul" / "manifest.json").write_text(json.dumps(document))
-    return tmp_path
-
-
-def test_a_row_shows_kernel_median_range_and_speed(experiment, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["trace_grid.py", str(experiment)])
+    document = json.dumps({"configurations": [entry, refused]})
+    (tmp_path / "traces_matmul" / "manifest.json").write_text(document)
+    monkeypatch.setattr("sys.argv", ["trace_grid.py", str(tmp_path)])
     trace_grid.main()
     first, second = capsys.readouterr().out.splitlines()[2:]
     # 2·512³ FLOP in 9 µs.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.cli.main import run
 from gemmetry.tuning.simulation import read_compact
 
 ROOT = Path(__file__).parents[2]
@@ -32,29 +33,26 @@ def script(name, results, **variables):
     ).stdout  # fmt: skip
 
 
-def test_the_spaces_of_the_campaign():
-    """At least ten shapes, and few enough configurations for the minutes of a GPU; the header
-    states how many there are."""
+@pytest.mark.parametrize("name", ["campaign", "h200"])
+def test_the_header_states_how_many_configurations_there_are(name, monkeypatch, capsys):
+    """Of at least ten shapes, few enough for the minutes of a GPU; of 40 shapes in two formats."""
     pytest.importorskip("triton")
-    shown = script("campaign", "results", DRY_RUN="1", DEVICE="cuda-sm_90")
-    rows = [line.split() for line in shown.splitlines()[1:]]
+    command = script(name, "results", DRY_RUN="1", DEVICE="cuda-sm_90", PYTHON="echo").split()
+    monkeypatch.chdir(ROOT)
+    assert run(command[2:]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     sizes = [int(row[1]) for row in rows]
-    assert len(rows) == 12
-    assert sizes == sorted(sizes)
-    header = (ROOT / "benchmarks/tuner/campaign.sh").read_text()
-    assert f"{sum(sizes)} configurations of {len(rows)} shapes" in header
-    assert all(row[1] == row[2] for row in rows)
+    stated = f"{sum(sizes)} configurations"
+    if name == "campaign":
+        assert len(rows) == 12
+        assert sizes == sorted(sizes)
+        assert all(row[1] == row[2] for row in rows)
+        stated += " of 12 shapes"
+    else:
+        assert len(rows) == len({row[0] for row in rows}) == 80
+        assert sum("_e4m3t_" in row[0] for row in rows) == 40
+    assert stated in (ROOT / f"benchmarks/tuner/{name}.sh").read_text()
     assert not (ROOT / "results").exists()
-
-
-def test_the_shapes_of_the_table():
-    """40 shapes in two formats."""
-    shown = script("h200", "results", DRY_RUN="1", DEVICE="cuda-sm_90")
-    operations = [line.split()[0] for line in shown.splitlines()[1:]]
-    assert len(operations) == len(set(operations)) == 80
-    assert sum("_e4m3t_" in name for name in operations) == 40
-    total = sum(int(line.split()[1]) for line in shown.splitlines()[1:])
-    assert f"{total} configurations" in (ROOT / "benchmarks/tuner/h200.sh").read_text()
 
 
 def test_a_whole_campaign(tmp_path):
@@ -64,9 +62,8 @@ def test_a_whole_campaign(tmp_path):
     results = tmp_path / "results"
     shown = script("campaign", results, SPEC=str(spec), DEVICE="null", LIMIT="60")
     (measured,) = read_compact(results / "h200_triton.json").measured()
-    assert measured.space.configurations[measured.times_ns.index(measured.best_ns)].name == (
-        "factor_0p71"
-    )
+    best = measured.times_ns.index(measured.best_ns)
+    assert measured.space.configurations[best].name == "factor_0p71"
     assert measured.times_ns.count(None) == 2
     strategies = {line.split()[0] for line in shown.splitlines() if "%" in line}
     assert strategies == {"model", "exhaustive", "halving", "random"}

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
+
+SOURCES = Path(str(resources.files("gemmetry.providers.kernels")))
+
+
+def in_namespace(name: str, source: str, instructions: str, macros: dict[str, object]) -> str:
+    """A source of the kernels in a namespace, with its macros. Its `instructions`, a part of the
+    text, are those of ``on_host``; memory whose size the launch decides has a fixed one."""
+    text = (SOURCES / f"{source}.cu").read_text()
+    text = re.sub(r"#include .*", "", text).replace('extern "C" ', "")
+    text = re.sub(rf"// ---- {instructions}", "", text, flags=re.DOTALL)
+    text = re.sub(r"extern __shared__ (.*?)(\w+)\[\];", r"static \1\2[1 << 18];", text)
+    defined = "".join(f"#define {macro} {value}\n" for macro, value in macros.items())
+    undefined = "".join(f"#undef {macro}\n" for macro in macros)
+    return f"{defined}namespace {name} {{\n{text}\n}}\n{undefined}"
 
 
 @pytest.fixture(scope="module")

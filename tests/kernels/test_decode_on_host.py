@@ -3,18 +3,16 @@ the copy engine and the tensor cores by what they do. Clusters are left to GPUs.
 
 from __future__ import annotations
 
-import re
 import subprocess
-from importlib import resources
 from pathlib import Path
 
 import pytest
+from tests.kernels.conftest import in_namespace
 
 from gemmetry.domain.dispatch import Configuration, parse_operation
 from gemmetry.hardware.cuda_plans import Tiles
 from gemmetry.providers.cuda_provider.decode import KERNELS
 
-SOURCE = Path(str(resources.files("gemmetry.providers.kernels"))) / "gemm" / "decode.cu"
 PROCESSORS = 2
 CASES = [
     ("decode_ring_32x2x3x1_c1", "matmul_3x80x200_bf16t_bf16n_bf16t"),
@@ -43,13 +41,9 @@ def _case(index: int, configuration: str, name: str) -> tuple[str, str]:
     """The kernel in a namespace of its own, and the statements that run it."""
     operation = parse_operation(name)
     (launch,) = KERNELS[0].plan(operation, Configuration(configuration), PROCESSORS).launches
-    text = re.sub(r"#include .*", "", SOURCE.read_text()).replace('extern "C" ', "")
-    text = re.sub(r"// ---- Instructions.*?(?=// ---- Elements)", "", text, flags=re.DOTALL)
-    text = text.replace("extern __shared__ char memory[];", "static char memory[1 << 18];")
-    macros = launch.compilation.macros
-    defined = "".join(f"#define {macro} {value}\n" for macro, value in macros)
-    undefined = "".join(f"#undef {macro}\n" for macro, _ in macros)
-    kernel = f"{defined}namespace case_{index} {{\n{text}\n}}\n{undefined}"
+    macros = dict(launch.compilation.macros)
+    instructions = "Instructions.*?(?=// ---- Elements)"
+    kernel = in_namespace(f"case_{index}", "gemm/decode", instructions, macros)
     operands = [
         _argument(one, memory) if isinstance(one, Tiles) else memory
         for one, memory in zip(launch.arguments[:2], ("a", "b"), strict=True)
@@ -92,5 +86,4 @@ def program(compiled) -> Path:
 def test_variants_are_right_with_tails_along_every_axis(program: Path, index: int) -> None:
     for copies_early in "01":
         command = [program, str(index), copies_early]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (ended.returncode, ended.stdout) == (0, "0")
+        assert subprocess.check_output(command, text=True) == "0"

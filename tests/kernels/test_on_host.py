@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-from importlib import resources
 from pathlib import Path
 
 import pytest
+from tests.kernels.conftest import SOURCES, in_namespace
 
-SOURCES = Path(str(resources.files("gemmetry.providers.kernels")))
 DEADLOCK = 3
 
 R04 = {"TILE_M": 64, "TILE_N": 64, "STAGES": 3, "WARPS_M": 2, "WARPS_N": 2}
@@ -33,20 +32,10 @@ SMOKE_TEST = (1, 4, 3)
 
 
 def _translated(name: str) -> str:
-    """The source in a namespace of its own, with its macros."""
     source, macros, *_ = KERNELS[name]
-    text = (SOURCES / f"{source}.cu").read_text()
-    text = re.sub(r"#include .*", "", text)
-    text = text.replace('extern "C" ', "")
-    # The instructions of r04 are those of on_host/ptx.cuh.
-    text = re.sub(r"// ---- Instructions of sm_80.*?(?=// ---- Tiles)", "", text, flags=re.DOTALL)
-    # Memory whose size the launch decides.
-    text = re.sub(r"extern __shared__ (.*?)(\w+)\[\];", r"static \1\2[65536];", text)
+    text = in_namespace(name, source, "Instructions of sm_80.*?(?=// ---- Tiles)", macros)
     # Loops that wait for memory have to let other fibers run.
-    text = re.sub(r"(while \(!?ready\)) \{\s*\}", r"\1 spin();", text)
-    defined = "".join(f"#define {macro} {value}\n" for macro, value in macros.items())
-    undefined = "".join(f"#undef {macro}\n" for macro in macros)
-    return f"{defined}namespace {name} {{\n{text}\n}}\n{undefined}"
+    return re.sub(r"(while \(!?ready\)) \{\s*\}", r"\1 spin();", text)
 
 
 def _launch(name: str) -> str:
@@ -96,9 +85,8 @@ def _run(program: Path, name: str, shape, *, early: int = 0, backwards: int = 0)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (33, 31, 65), (130, 129, 72), (70, 200, 136)])
 @pytest.mark.parametrize("name", RUNGS)
 def test_rungs_are_right_with_tails_along_every_axis(program, name, shape) -> None:
-    for early, backwards in ((0, 0), (1, 1)):
-        wrong, conflicts, _ = _run(program, name, shape, early=early, backwards=backwards)
-        assert (wrong, conflicts) == (0, 0)
+    for order in (0, 1):
+        assert _run(program, name, shape, early=order, backwards=order)[:2] == (0, 0)
 
 
 @pytest.mark.parametrize("name", KERNELS)

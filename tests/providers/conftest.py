@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch, Target, parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import compute_reference
+from gemmetry.numerics.references import compute_reference, to_logical
 from gemmetry.numerics.storage import to_float64
 
 
@@ -35,19 +36,13 @@ class Launched:
 
     def logical_result(self) -> np.ndarray:
         """The result as float64 in logical shape."""
-        stored = to_float64(self.host_result)
-        column_major = self.operation.output.storage_shape != self.operation.output.shape
-        transposed = str(self.operation.output.layout) == "n" or column_major
-        return stored.swapaxes(-1, -2) if transposed else stored
+        return to_logical(to_float64(self.host_result), self.operation.output)
 
     def worst_error(self) -> float:
         """Largest error in units of |A||B| plus the other terms (0 for an exact integer result)."""
         reference = compute_reference(self.operation, self.inputs)
         error = np.abs(self.logical_result() - reference.value)
         return float((error / np.maximum(reference.magnitude, 1e-300)).max())
-
-
-Launch = Callable[..., Launched]
 
 
 @pytest.fixture
@@ -64,35 +59,32 @@ def dispatch_of(provider: Provider, operation: str, configuration: str, target: 
 
 
 @pytest.fixture
-def build(workspace: Workspace) -> Callable[[Provider, str, str, Target], Executable]:
-    """Build the executable of provider, operation's name, configuration's name and target."""
+def build(workspace: Workspace) -> Iterator[Callable[..., Executable]]:
+    """Builds the executable of provider, operation's name, configuration's name and target; the
+    test's end closes it."""
+    with contextlib.ExitStack() as stack:
 
-    def make(provider: Provider, operation: str, configuration: str, target: Target) -> Executable:
-        return provider.build(dispatch_of(provider, operation, configuration, target), workspace)
+        def make(*names: Any) -> Executable:
+            executable = names[0].build(dispatch_of(*names), workspace)
+            stack.callback(executable.close)
+            return executable
 
-    return make
+        yield make
 
 
 @pytest.fixture
-def launch(build: Callable[..., Executable]) -> Launch:
-    """Build and launch once on seeded inputs, into an output filled with 0xFF."""
+def launch(build: Callable[..., Executable]) -> Callable[..., Launched]:
+    """Builds and launches once on seeded inputs, into an output filled with 0xFF."""
 
     def run(
-        provider: Provider,
-        operation: str,
-        configuration: str,
-        target: Target,
-        *,
+        *names: Any,
         distribution: str = "uniform_signed",
         inputs: Sequence[np.ndarray] | None = None,
     ) -> Launched:
-        parsed = parse_operation(operation)
-        executable = build(provider, operation, configuration, target)
+        parsed, executable = parse_operation(names[1]), build(*names)
         device = executable.device
         arrays = tuple(inputs or make_inputs(parsed, distribution=distribution, seed=7))
-        buffers = [
-            device.upload(array, spec) for array, spec in zip(arrays, parsed.inputs, strict=True)
-        ]
+        buffers = list(map(device.upload, arrays, parsed.inputs))
         output = device.allocate(parsed.output)
         device.fill_bytes(output, 0xFF)
         result = executable.run(buffers, output)

@@ -1,7 +1,8 @@
 """What providers decide without a device, for each line of the files next to this one.
 
 ``supports.txt`` has the reason why an operation is refused on a target, or ``yes``; ``plans.txt``
-what a kernel is given; ``functions.mlir`` IREE's functions. Each line, and each name of a function,
+what a kernel is given; ``names.txt`` the parameters of a configuration's name, or ``no``;
+``functions.mlir`` IREE's functions. Each line, and each name of a function,
 begins with the question. ``python tests/providers/test_decisions.py`` writes what today's code
 answers; a new case is a line with its question alone.
 """
@@ -18,7 +19,6 @@ import pytest
 from gemmetry.domain.dispatch import (
     Configuration,
     Dispatch,
-    Target,
     parse_operation,
     parse_target,
     split_dispatch_name,
@@ -35,7 +35,7 @@ from gemmetry.providers.triton_provider.plan import make_plan
 from gemmetry.providers.triton_provider.tiles import tile_of
 
 FOLDER = Path(__file__).parent
-FILES = ("supports.txt", "plans.txt", "functions.mlir")
+FILES = ("supports.txt", "plans.txt", "names.txt", "functions.mlir")
 
 
 @cache
@@ -46,6 +46,13 @@ def provider(name: str) -> Any:
 
 def supports(name: str, operation: str, target: str) -> str:
     return provider(name).supports(parse_operation(operation), parse_target(target)) or "yes"
+
+
+def configuration(name: str, operation: str, target: str, text: str = "") -> str:
+    found = provider(name).parse_configuration(
+        text, parse_operation(operation), parse_target(target)
+    )
+    return "no" if found is None else f"{found.name} {json.dumps(dict(found.parameters))}"
 
 
 def plan(name: str, operation: str, *rest: str) -> str:
@@ -101,13 +108,13 @@ def _cublaslt(operation: Operation) -> str:
     return str(problem_of(operation))
 
 
+TARGETS = {"mma": "cuda-sm_80", "simt": "cuda-sm_80", "async": "cuda-sm_80", "mfma16": "hip-gfx942"}
+
+
 def function(name: str) -> str:
     operation, configuration = split_dispatch_name(name)
-    target = Target("cpu")
-    for ending, device in (("mma", "cuda-sm_80"), ("simt", "cuda-sm_80"), ("async", "cuda-sm_80"),
-                           ("mfma16", "hip-gfx942")):  # fmt: skip
-        if configuration.endswith(ending):
-            target = parse_target(device)
+    endings = (target for ending, target in TARGETS.items() if configuration.endswith(ending))
+    target = parse_target(next(endings, "cpu"))
     return dispatch_function(Dispatch(operation, Configuration(configuration), "iree", target))
 
 
@@ -116,7 +123,7 @@ def answered(file: str) -> str:
     text = (FOLDER / file).read_text()
     if file.endswith(".mlir"):
         return "\n".join(map(function, parse_functions(text)))
-    answer = {"supports.txt": supports, "plans.txt": plan}[file]
+    answer = {"supports.txt": supports, "plans.txt": plan, "names.txt": configuration}[file]
     questions = [line.partition(": ")[0] for line in text.splitlines()]
     return "".join(f"{line}: {answer(*line.split())}\n" for line in questions)
 

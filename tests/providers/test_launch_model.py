@@ -45,9 +45,9 @@ def test_decode_is_bound_by_memory_and_slices_fill_the_device():
     assert sliced < whole / 4
 
 
-def block(m, n, k=64, warps=4, stages=3):
-    sizes = {"block_m": m, "block_n": n, "block_k": k, "warps": warps, "stages": stages}
-    return Configuration("x", sizes)
+def block(*sizes):
+    names = ("block_m", "block_n", "block_k", "warps", "stages")
+    return Configuration("x", dict(zip(names, sizes, strict=True)))
 
 
 def test_a_pipeline_needs_bytes_in_flight_where_the_memory_is_the_limit():
@@ -71,10 +71,10 @@ def test_low_tiles_and_few_warps_do_not_reach_the_peak():
 @pytest.mark.parametrize(
     ("m", "n", "configuration", "busy", "within"),
     [
-        (1024, 1024, block(128, 128), 64 / 132, 1.0),  # 64 tiles
-        (1536, 1408, block(128, 128), 1.0, 1.0),  # 132 tiles
-        (2048, 2048, block(128, 128), 256 / 264, 1.0),  # 256 tiles, two waves
-        (96, 96, block(64, 128), 2 / 132, 0.5625),  # half the rows of a tile, 3/4 of the columns
+        (1024, 1024, tiled(128, 128), 64 / 132, 1.0),  # 64 tiles
+        (1536, 1408, tiled(128, 128), 1.0, 1.0),  # 132 tiles
+        (2048, 2048, tiled(128, 128), 256 / 264, 1.0),  # 256 tiles, two waves
+        (96, 96, tiled(64, 128), 2 / 132, 0.5625),  # half the rows of a tile, 3/4 of the columns
         (96, 96, Configuration(), 1.0, 1.0),
     ],
 )
@@ -83,7 +83,8 @@ def test_shares_of_a_launch_that_are_filled(m, n, configuration, busy, within):
     assert found == pytest.approx((busy, within))
 
 
-LARGE = parse_operation("matmul_4096x4096x4096_f32t_f32t_f32t")
+F32 = "_f32t_f32t_f32t"
+LARGE = parse_operation(f"matmul_4096x4096x4096{F32}")
 RATE = 1e-11
 """Seconds per FLOP of the simulated device: 2048³ takes 0.17 s."""
 
@@ -91,11 +92,9 @@ RATE = 1e-11
 class Device:
     """Launches that take their time on a simulated clock; `disturbed` adds to some."""
 
-    def __init__(self, rate=RATE, disturbed=lambda number, operation: 0.0):
-        self.now = 0.0
-        self.launches = []
-        self._rate = rate
-        self._disturbed = disturbed
+    def __init__(self, rate=RATE, disturbed=lambda *_: 0.0):
+        self.now, self.launches = 0.0, []
+        self.rate, self._disturbed = rate, disturbed
 
     def clock(self):
         return self.now
@@ -103,8 +102,7 @@ class Device:
     def prepare(self, operation):
         def launch():
             self.launches.append(operation)
-            self.now += self._rate * operation.flops
-            self.now += self._disturbed(len(self.launches), operation)
+            self.now += self.rate * operation.flops + self._disturbed(len(self.launches), operation)
 
         return launch
 
@@ -113,7 +111,7 @@ class Device:
 
 
 DISTURBED = {
-    "nothing": lambda number, operation: 0.0,
+    "nothing": lambda *_: 0.0,
     "a launch here and there": lambda number, _: 0.5 * (number % (TRIES + 1) == 2),
     "the first launch": lambda number, _: 0.5 * (number == 1),
     **{size: lambda _, one, size=size: 0.04 * (one.shape.m == size) for size in SIZES},
@@ -125,38 +123,36 @@ def test_disturbed_launches_decide_nothing(name):
     """All launches of one size wait for a neighbour, as 128³ did that made 0.7 s into 81.8 s."""
     device = Device(disturbed=DISTURBED[name])
     assert device.predict() == pytest.approx(RATE * LARGE.flops)
-    sizes = list(dict.fromkeys(operation.shape.m for operation in device.launches))
-    assert sizes == list(SIZES)
+    assert [*dict.fromkeys(operation.shape.m for operation in device.launches)] == [*SIZES]
     if name == "the first launch":
         device.launches.clear()
-        seconds = least_seconds(device.prepare(shrunk(LARGE, 128)), device.clock)
-        assert seconds == pytest.approx(RATE * shrunk(LARGE, 128).flops), "it is not timed"
+        small = shrunk(LARGE, 128)
+        seconds = least_seconds(device.prepare(small), device.clock)
+        assert seconds == pytest.approx(RATE * small.flops), "it is not timed"
 
 
 def test_small_products_that_are_slow_for_their_size_do_not_decide():
-    device = Device(disturbed=lambda _, operation: 1e-3)
     truth = RATE * LARGE.flops
-    assert device.predict() == pytest.approx(truth, rel=0.1)
-    assert device._rate * LARGE.flops + 1e-3 * LARGE.flops / shrunk(LARGE, 128).flops > 20 * truth
+    assert Device(disturbed=lambda *_: 1e-3).predict() == pytest.approx(truth, rel=0.1)
+    assert truth + 1e-3 * LARGE.flops / shrunk(LARGE, 128).flops > 20 * truth
 
 
 def test_long_probes_end_the_search():
     slow = Device(rate=2 * LONG_S / shrunk(LARGE, 256).flops)
-    assert slow.predict() == pytest.approx(slow._rate * LARGE.flops)
-    sizes = [operation.shape.m for operation in slow.launches]
-    assert sizes == [128] * (TRIES + 1) + [256] * 3
+    assert slow.predict() == pytest.approx(slow.rate * LARGE.flops)
+    assert [one.shape.m for one in slow.launches] == [128] * (TRIES + 1) + [256] * 3
 
 
 def test_probes_are_remembered_and_not_larger_than_the_operation():
     device = Device()
-    assert device.predict(parse_operation("matmul_200x200x200_f32t_f32t_f32t")) is None
+    assert device.predict(parse_operation(f"matmul_200x200x200{F32}")) is None
     assert device.launches == []
     probe = CostProbe(device.prepare, device.clock)
     first = probe.seconds(LARGE)
     count = len(device.launches)
     assert probe.seconds(LARGE) == first
-    larger = probe.seconds(parse_operation("matmul_8192x4096x4096_f32t_f32t_f32t"))
-    assert larger == pytest.approx(2 * first)
+    larger = parse_operation(f"matmul_8192x4096x4096{F32}")
+    assert probe.seconds(larger) == pytest.approx(2 * first)
     assert len(device.launches) == count
 
 

@@ -40,8 +40,7 @@ def test_the_profiles_are_planned(commands, capsys, monkeypatch) -> None:
     tiles, formats = (words for words in commands if words[0] == "profile")
     assert tiles.pop(tiles.index("--counters"))
     for words, planned in ((tiles, "2 dispatches of 1 operation"), (formats, "of 8 operations")):
-        here = ["cuda-sm_90" if word == "cuda:0" else word for word in words]
-        assert run([*here, "--dry-run"]) == 0
+        assert run([*(word.replace("cuda:0", "cuda-sm_90") for word in words), "--dry-run"]) == 0
         assert planned in capsys.readouterr().out
 
 
@@ -53,10 +52,9 @@ def test_each_tile_is_launched_often_enough_for_an_interval(commands) -> None:
         script, option, launches, product = words[words.index("--") + 2 :]
         assert (ROOT / script).exists()
         assert (option, int(launches)) == ("--launches", 6)
-        provider, operation, configuration = product.split(":")
-        assert load_provider(provider).parse_configuration(
-            configuration, parse_operation(operation), parse_target("cuda-sm_90")
-        )
+        provider, name, configuration = product.split(":")
+        operation, target = parse_operation(name), parse_target("cuda-sm_90")
+        assert load_provider(provider).parse_configuration(configuration, operation, target)
 
 
 def test_the_reports_are_compared_and_diagnosed(commands, capsys, tmp_path) -> None:

@@ -16,11 +16,9 @@ from publish import provenance
 
 from gemmetry.counters.collector import read_counters
 from gemmetry.counters.gates import diagnose
-from gemmetry.counters.model import WorkCheck
 from gemmetry.counters.work import gemm_work
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import BF16
-from gemmetry.formats.counters.launches import ProfiledLaunch
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "tests/data/counters/planted_h200"
@@ -50,9 +48,7 @@ def test_the_page_has_this_table(rows: list[Answered]) -> None:
     assert f"{provenance(RESULTS)}\n\n{summary(rows)}\n" in page
 
 
-def test_of_mild_variants_a_wait_comes_before_a_pipe_that_is_not_waited_for(
-    rows: list[Answered],
-) -> None:
+def test_of_mild_variants_a_wait_comes_before_a_pipe_that_is_not_waited_for(rows) -> None:
     found = {one.kernel: one for one in rows}
     for kernel, cause in (
         ("pointer_chase_mild", "latency_long_scoreboard"),
@@ -65,34 +61,19 @@ def test_of_mild_variants_a_wait_comes_before_a_pipe_that_is_not_waited_for(
     assert found[tile].verdict == "l2_roof"
 
 
-@pytest.fixture(scope="module")
-def products() -> list[tuple[str, ProfiledLaunch, list[WorkCheck]]]:
-    """Each product with its launch and its operations, bytes of tiles and bytes of results."""
+def test_what_every_product_did_agrees_with_the_model() -> None:
+    """Its operations, the bytes of its results, and to the last byte those of its tiles: by the
+    tile in the kernel's name, or that of the dispatch's name."""
+    by_copies = 0
     names = json.loads((RESULTS / "gemms.json").read_text())
-    found = []
     for name, launch in zip(names, read_counters(RESULTS / "gemms.csv.gz"), strict=True):
         work = gemm_work(parse_operation(name.split(":")[1]))
-        found.append((name, launch, list(diagnose(launch, work).work_check[:3])))
-    return found
-
-
-def test_operations_and_results_agree_with_the_model_for_every_product(
-    products: list[tuple[str, ProfiledLaunch, list[WorkCheck]]],
-) -> None:
-    for name, launch, (operations, _, results) in products:
+        operations, tiles, results = diagnose(launch, work).work_check[:3]
         assert launch.value("l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum") is not None
         assert (name, operations.verdict, results.verdict) == (name, "ok", "ok")
         assert operations.measured == pytest.approx(operations.expected, rel=0.001)
         # TF32's kernel stores one more sector.
         assert results.measured == pytest.approx(results.expected, rel=1e-6)
-
-
-def test_bytes_of_tiles_agree_with_the_model_for_every_product(
-    products: list[tuple[str, ProfiledLaunch, list[WorkCheck]]],
-) -> None:
-    """To the last byte: by the tile in the kernel's name, or that of the dispatch's name."""
-    by_copies = 0
-    for name, launch, (_, tiles, _) in products:
         copied = launch.value("l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum")
         assert copied is not None
         if name.startswith("torch:"):
@@ -119,18 +100,14 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kept"
 
 
-def test_a_campaign_replaces_the_data_and_the_table(
-    tmp_path: Path, kept: Path, rows: list[Answered]
-) -> None:
+def test_a_campaign_replaces_the_data_and_the_table(tmp_path: Path, kept: Path, rows) -> None:
     results = tmp_path / "results"
     shutil.copytree(RESULTS, results)
     packed = results / "gemms.csv.gz"
     (results / "gemms.csv").write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
     assert main([str(results), "--update"]) == 0
-    assert sorted(one.name for one in kept.iterdir()) == sorted(
-        one.name for one in RESULTS.iterdir()
-    )
+    assert {one.name for one in kept.iterdir()} == {one.name for one in RESULTS.iterdir()}
     for name in ("gemms.csv.gz", "planted_mild_details.csv.gz"):
         wanted, found = (gzip.decompress((one / name).read_bytes()) for one in (RESULTS, kept))
         assert wanted == found

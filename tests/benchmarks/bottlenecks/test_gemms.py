@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import gemms
-import pytest
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import operation_name
@@ -18,9 +16,7 @@ def test_products_have_names_that_exist() -> None:
         assert operation_name(parse_operation(operation)) == operation
 
 
-def test_products_are_launched_in_order_and_others_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_products_are_launched_in_order_and_others_left_out(tmp_path, capsys) -> None:
     right = "torch:matmul_8x8x8_f32t_f32t_f32t"
     unknown = f"{right}:tile_1x1"
     gemms.main(["--device", "cpu", "--json", str(tmp_path / "done.json"), right, unknown])

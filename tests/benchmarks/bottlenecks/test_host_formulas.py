@@ -29,8 +29,7 @@ def test_rows_form_one_cycle() -> None:
 
 def test_uncoalesced_reads_each_word_once_a_step() -> None:
     given = np.arange(1024, dtype=np.uint32)
-    work = Work(256, 4, 1, 1024, 5)
-    found = host.uncoalesced(work, given, np.arange(1024))
+    found = host.uncoalesced(Work(256, 4, 1, 1024, 5), given, np.arange(1024))
     assert sorted(found.tolist()) == list(range(1024))
     assert found[:3].tolist() == [0, 32, 64]
 
@@ -41,17 +40,15 @@ def test_walks_follow_the_rows() -> None:
     for _ in range(9):
         row = int(given[row * 32 + thread % 32])
         total += row
-    at = np.array([thread])
-    work = Work(128, 1, 9, 16, 0)
-    assert host.pointer_chase(work, given, at).tolist() == [total]
+    found = host.pointer_chase(Work(128, 1, 9, 16, 0), given, np.array([thread]))
+    assert found.tolist() == [total]
 
 
 def test_the_warps_of_a_block_take_turns_with_the_heavy_steps() -> None:
-    given = np.arange(1, 1025, dtype=np.uint32)
-    work = Work(1024, 1, 33, 0, 8, 64)
-    found = host.barrier_imbalance(work, given, np.array([5, 40]))
-    assert found[0] == host.advanced(given[[5]], 2 * 64 + 31 * 8)[0]
-    assert found[1] == host.advanced(given[[40]], 1 * 64 + 32 * 8)[0]
+    given, threads = np.arange(1, 1025, dtype=np.uint32), np.array([5, 40])
+    found = host.barrier_imbalance(Work(1024, 1, 33, 0, 8, 64), given, threads)
+    for one, thread, steps in zip(found, threads, (2 * 64 + 31 * 8, 64 + 32 * 8), strict=True):
+        assert one == host.advanced(given[[thread]], steps)[0]
 
 
 def test_a_gray_code_of_32_bits_repeats_after_32_steps() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from host_formulas import Work
 from planted_kernels import KERNELS, SOURCES, VARIANTS, Planted
 
 from gemmetry.hardware.cuda_compiler import Cubin, compile_file
@@ -39,10 +38,10 @@ def test_both_variants_compile_and_only_the_planted_spills_exist(planted: Plante
 
 def test_registers_limit_the_occupancy_that_the_sources_state() -> None:
     found = facts(compiled("occupancy_registers").log)
-    severe, mild = (found[f"occupancy_registers_{variant}"] for variant in ("severe", "mild"))
-    # 65536 registers, granted to warps in units of 8 registers a thread.
-    assert 65536 // (-(-severe["registers"] // 8) * 8 * 128) == 2
-    assert 65536 // (-(-mild["registers"] // 8) * 8 * 128) == 4
+    for variant, blocks in (("severe", 2), ("mild", 4)):
+        registers = found[f"occupancy_registers_{variant}"]["registers"]
+        # 65536 registers, granted to warps in units of 8 registers a thread.
+        assert 65536 // (-(-registers // 8) * 8 * 128) == blocks
     assert 32 < facts(compiled("tail_wave").log)["tail_wave_severe"]["registers"] <= 64
 
 
@@ -54,9 +53,6 @@ def test_every_bottleneck_is_planted_once_and_has_a_source() -> None:
 
 def test_a_grid_follows_the_gpu() -> None:
     blocks = {planted.name: planted.severe.blocks(132, 8) for planted in KERNELS}
-    assert blocks["fma"] == 1056
-    assert blocks["tail_wave"] == 1057
-    assert blocks["small_grid"] == 1
+    assert [blocks[name] for name in ("fma", "tail_wave", "small_grid")] == [1056, 1057, 1]
     work = KERNELS[0].severe.work(7)
-    assert isinstance(work, Work)
     assert (work.blocks, work.threads, work.steps) == (7, 256, 128)

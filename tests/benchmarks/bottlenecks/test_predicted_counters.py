@@ -24,21 +24,16 @@ def test_every_kernel_has_predictions_of_metrics_that_exist() -> None:
 
 def table(**values: float) -> LaunchTable:
     names = ("fma_severe(const unsigned *)", "fma_mild", "other_severe")
-    return LaunchTable(
-        tool="ncu",
-        infos=[LaunchInfo(name=name) for name in names],
-        values={metric: np.full(len(names), value) for metric, value in values.items()},
-        units={},
-    )
+    infos = [LaunchInfo(name=name) for name in names]
+    columns = {metric: np.full(len(names), value) for metric, value in values.items()}
+    return LaunchTable(tool="ncu", infos=infos, values=columns, units={})
 
 
 def test_only_severe_variants_are_compared() -> None:
     fma, dram = (each.metric for each in PREDICTED["fma"])
-    rows = list(compare(list(table(**{fma: 95.0, dram: 50.0}))))
-    assert [(kernel, value, right) for kernel, _, value, right in rows] == [
-        ("fma", 95.0, True),
-        ("fma", 50.0, False),
-    ]
+    rows = compare(list(table(**{fma: 95.0, dram: 50.0})))
+    found = [(kernel, value, right) for kernel, _, value, right in rows]
+    assert found == [("fma", 95.0, True), ("fma", 50.0, False)]
     assert [right for *_, right in compare(list(table()))] == [False, False]
 
 
@@ -49,9 +44,7 @@ def test_a_quotient_needs_both_metrics() -> None:
     assert quotient.measured(table(above=3.0)[0]) is None
 
 
-def test_a_file_without_the_kernels_ends_with_an_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_without_the_kernels_ends_with_an_error(capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main([str(CUBLAS)])
     assert caught.value.code == 1

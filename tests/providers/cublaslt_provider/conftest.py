@@ -10,6 +10,7 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 
+Call = Callable[[], object]
 H200 = Target(TargetKind.CUDA, "sm_90", 0, product="NVIDIA H200")
 
 
@@ -18,12 +19,10 @@ def _host_gpu(library: Any) -> Any:
     from gemmetry.hardware.torch_device import TorchDevice
 
     class HostGpu(TorchDevice):
-        def captured(
-            self, call: Callable[[], object], *, keeps_result: bool = False
-        ) -> Callable[[], object]:
+        def captured(self, call: Call, *, keeps_result: bool = False) -> Call:
             return call
 
-        def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        def time_calls(self, calls: Sequence[Call]) -> tuple[list[float], str]:
             durations = []
             for call in calls:
                 before = library.clock_ns
@@ -31,13 +30,7 @@ def _host_gpu(library: Any) -> Any:
                 durations.append(library.clock_ns - before)
             return durations, "simulated"
 
-        def time_in_load(
-            self,
-            lead: Sequence[Callable[[], object]],
-            calls: Sequence[Callable[[], object]],
-            tail: Sequence[Callable[[], object]],
-            lead_ns: float,
-        ) -> list[float]:
+        def time_in_load(self, lead: Any, calls: Any, tail: Any, lead_ns: float) -> list[float]:
             durations, _ = self.time_calls([*lead, *calls, *tail])
             return durations[len(lead) : len(lead) + len(calls)]
 
@@ -58,9 +51,7 @@ def library(monkeypatch: pytest.MonkeyPatch, cublaslt_stand_in: ModuleType) -> I
     bindings.handle.cache_clear()
     monkeypatch.setattr(bindings, "library", lambda: found)
     monkeypatch.setattr("gemmetry.hardware.torch_device.gpu_targets", lambda: [H200])
-    monkeypatch.setattr(
-        "gemmetry.hardware.torch_device.open_device", lambda target, threads=0: device
-    )
+    monkeypatch.setattr("gemmetry.hardware.torch_device.open_device", lambda *_, **__: device)
     stream = SimpleNamespace(cuda_stream=77)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index=None: stream)
     yield found

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.providers.conftest import dispatch_of
@@ -58,9 +62,26 @@ class TestConformance(ProviderConformance):
     level = "quick"
 
 
-def _build(name: str, configuration: str, folder: Path, **options: Any) -> Any:
-    provider, workspace = PROVIDER(options), Workspace(generated=folder / "generated")
-    return provider.build(dispatch_of(provider, name, configuration, H200), workspace)
+@pytest.fixture
+def build(library: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Builds a dispatch; the end closes it, before the library looks for what is left."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            provider: Any, name: str, configuration: str, target: Target, folder: str = "one"
+        ) -> Any:
+            workspace = Workspace(generated=tmp_path / folder / "generated")
+            found = provider.build(dispatch_of(provider, name, configuration, target), workspace)
+            stack.callback(found.close)
+            return found
+
+        yield make
+
+
+@pytest.fixture
+def built(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Builds a configuration of BF16."""
+    return lambda *names: build(PROVIDER(), BF16, names[0], H200, *names[1:])
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -70,11 +91,9 @@ def test_every_operation_is_computed(library: Any, launch: Any, name: str) -> No
     result = launched.operation.signature.result
     assert launched.worst_error() <= 1.01 * result.unit_roundoff
     assert library.streams == [77]
-    launched.executable.close()
 
 
-@pytest.mark.usefixtures("library")
-def test_each_launch_reads_its_own_factors_and_bias(launch: Any, build: Any) -> None:
+def test_each_launch_reads_its_own_factors_and_bias(launch: Any) -> None:
     """The descriptor holds their addresses, and a run rotates through several sets of buffers."""
     name = f"{PLAIN}_e4m3t_e4m3n_bf16t_scaletensor_bias"
     launched = launch(PROVIDER({}), name, "default", H200)
@@ -87,105 +106,79 @@ def test_each_launch_reads_its_own_factors_and_bias(launch: Any, build: Any) -> 
     executable.run(launched.buffers, launched.output)
     assert not device.same_bytes(second, launched.output)
     assert (launched.host_result == first).all()
-    executable.close()
 
 
-def test_default_is_the_first_proposal(library: Any, tmp_path: Path) -> None:
-    executable = _build(BF16, "default", tmp_path)
-    facts = executable.facts
+def test_default_is_the_first_proposal(library: Any, built: Any) -> None:
+    facts = built("default").facts
     assert facts.default_configuration == "algo66_tile128x128_stages64xauto_cluster1x2x1"
     assert (facts.algorithms_tried, facts.workspace_bytes) == (None, 0)
     assert not library.launched
-    executable.close()
 
 
-def test_best_is_the_fastest_in_a_trial(library: Any, tmp_path: Path) -> None:
+def test_best_is_the_fastest_in_a_trial(library: Any, built: Any) -> None:
     """All proposals are timed, in rounds, and the choice is recorded."""
     fast = (21, 15, 11, 3, 2, 0, 0, 0, 0)
     library.times_ns[fast] = 150_000.0
-    executable = _build(BF16, "best", tmp_path)
+    executable = built("best")
     facts = executable.facts
     assert facts.default_configuration == "algo21_tile64x64_stages32x5_splitk3_reducecompute"
     assert facts.algorithms_tried == len(set(library.launched)) == 7
     assert facts.workspace_bytes == executable.workspace_bytes == 48 * 80 * 3 * 4
-    counts = {key: library.launched.count(key) for key in set(library.launched)}
+    counts = Counter(library.launched)
     finalists = (66, 20), fast[:2]  # the default, and what is faster in turns
     assert len({count for key, count in counts.items() if key[:2] not in finalists}) == 1
-    executable.close()
 
 
-@pytest.mark.usefixtures("library")
-def test_best_of_n_has_its_number_in_its_name(tmp_path: Path) -> None:
-    executable = _build(BF16, "best3", tmp_path)
-    assert executable.facts.algorithms_tried == 3
-    executable.close()
+def test_best_of_n_has_its_number_in_its_name(built: Any) -> None:
+    assert built("best3").facts.algorithms_tried == 3
     provider, operation = PROVIDER({}), parse_operation(BF16)
     for name in ("best8", "best1", "best0", "best999", "best08", "worst"):
         assert provider.parse_configuration(name, operation, H200) is None
 
 
-def test_processes_that_build_together_make_one_choice(library: Any, tmp_path: Path) -> None:
+def test_processes_that_build_together_make_one_choice(library: Any, built: Any) -> None:
     """Two trials at a time would disturb each other, and could choose two algorithms."""
-    _build(BF16, "best", tmp_path / "alone").close()
+    built("best", "alone")
     launches = len(library.launched)
     with ThreadPoolExecutor(3) as pool:
-        built = list(pool.map(lambda _: _build(BF16, "best", tmp_path / "together"), range(3)))
+        found = list(pool.map(lambda _: built("best", "together"), range(3)))
     assert len(library.launched) == 2 * launches
-    assert len({one.facts for one in built}) == 1
-    for executable in built:
-        executable.close()
+    assert len({one.facts for one in found}) == 1
 
 
-def test_the_choice_is_kept_until_it_is_damaged_or_of_another_library(
-    library: Any, tmp_path: Path
-) -> None:
-    first = _build(BF16, "best", tmp_path)
+def test_the_choice_is_kept_until_it_is_damaged_or_of_another_library(library, built, tmp_path):
+    first = built("best3").facts
     launches = len(library.launched)
     library.times_ns = {(66, 24, 35, 1, 0, 0, 0, 0, 5): 1.0}
-    again = _build(BF16, "best", tmp_path)
-    assert again.facts == first.facts
+    assert built("best3").facts == first
     assert len(library.launched) == launches
-    (path,) = tmp_path.rglob("best.json")
+    (path,) = tmp_path.rglob("best3.json")
     kept = json.loads(path.read_text())
-    assert kept["algorithm"] == first.facts.default_configuration
-    assert kept["trial"][0]["algorithm"] == kept["algorithm"]
-    built = [first, again]
+    assert kept["algorithm"] == kept["trial"][0]["algorithm"] == first.default_configuration
     other = json.dumps({**kept, "cublaslt": "12.9.1"})
     for content in ("{", "[]", '{"cublaslt": "13.2.2"}', other):
         path.write_text(content)
-        built.append(_build(BF16, "best", tmp_path))
-        assert built[-1].facts.default_configuration.startswith("algo66_tile256x128")
+        assert built("best3").facts.default_configuration.startswith("algo66_tile256x128")
         assert json.loads(path.read_text())["cublaslt"] == "13.2.2"
-    for executable in built:
-        executable.close()
 
 
-@pytest.mark.usefixtures("library")
-def test_a_named_algorithm_is_set_up_from_its_name(tmp_path: Path) -> None:
-    """Every proposal: the same for the library, byte by byte."""
+def test_every_proposal_is_listed_and_set_up_from_its_name(built: Any) -> None:
+    """The same for the library, byte by byte."""
     provider = PROVIDER({"algorithms": "proposals", "most": 20})
     operation = parse_operation(BF16)
     names = [one.name for one in provider.configurations(operation, H200)]
     assert names[:2] == ["default", "best"] and len(names) == 2 + 7
     # Whatever is listed, trials get the library's proposals.
     assert [one.name for one in PROVIDER().proposals(operation, H200)] == names[2:]
-    for name in names[2:]:
-        executable = _build(BF16, name, tmp_path)
-        assert executable.facts.default_configuration is None
-        executable.close()
+    assert {built(name).facts.default_configuration for name in names[2:]} == {None}
 
 
-def test_a_proposal_that_holds_more_than_its_name_is_found_by_it(
-    library: Any, tmp_path: Path
-) -> None:
+def test_a_proposal_that_holds_more_than_its_name_is_found_by_it(library: Any, built: Any) -> None:
     """The library's structure is opaque, and need not be what its attributes set."""
     library.kernels[66].hidden = 5
-    name = "algo66_tile128x128_stages64xauto_cluster1x2x1"
-    executable = _build(BF16, name, tmp_path)
-    assert executable.workspace_bytes == 0
-    executable.close()
+    assert built("algo66_tile128x128_stages64xauto_cluster1x2x1").workspace_bytes == 0
     with pytest.raises(UnsupportedError, match="rejects algo66"):
-        _build(BF16, "algo66_tile128x128_stages128xauto", tmp_path)
+        built("algo66_tile128x128_stages128xauto")
 
 
 def test_named_algorithms_compute(library: Any, launch: Any) -> None:
@@ -194,7 +187,6 @@ def test_named_algorithms_compute(library: Any, launch: Any) -> None:
     assert library.launched == [(21, 20, 16, 2, 2, 1, 1, 0, 0)]
     assert launched.executable.workspace_bytes == 48 * 80 * 2 * 4
     assert launched.worst_error() <= 2**-8
-    launched.executable.close()
 
 
 @pytest.mark.parametrize(
@@ -207,13 +199,11 @@ def test_named_algorithms_compute(library: Any, launch: Any) -> None:
         ("default", "no algorithm for matmul_48x80x64"),
     ],
 )
-def test_what_an_algorithm_does_not_compute_is_refused(
-    library: Any, tmp_path: Path, configuration: str, reason: str
-) -> None:
+def test_what_an_algorithm_does_not_compute_is_refused(library, built, configuration, reason):
     if configuration == "default":
         library.kernels = {}
     with pytest.raises(UnsupportedError, match=reason):
-        _build(BF16, configuration, tmp_path)
+        built(configuration)
 
 
 @pytest.mark.usefixtures("library")
@@ -232,9 +222,7 @@ def test_a_search_lists_every_legal_algorithm_once() -> None:
     assert [one.name for one in tuner] == names[1:]
 
 
-def test_a_search_ends_where_an_algorithm_declares_countless_options(
-    library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_where_an_algorithm_declares_countless_options(library, monkeypatch) -> None:
     library.kernels[66].custom_max = 2**31 - 1
     monkeypatch.setattr("gemmetry.providers.cublaslt_provider.algorithms.MOST_CHECKED", 400)
     space = list(PROVIDER({}).search_space(parse_operation(BF16), H200))
@@ -242,14 +230,10 @@ def test_a_search_ends_where_an_algorithm_declares_countless_options(
     assert found == {"best", "algo66", "algo21"} and 20 < len(space) < 410
 
 
-def test_nothing_is_listed_where_the_library_fails(
-    library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_listed_where_the_library_fails(library, monkeypatch) -> None:
     """A plan is made all the same, and its dispatches end with the reason."""
 
-    def fail() -> int:
-        raise RuntimeError("CUDA driver is not found")
-
+    fail = Mock(side_effect=RuntimeError("CUDA driver is not found"))
     monkeypatch.setattr(library, "create", fail)
     listed = PROVIDER({"algorithms": "all"}).configurations(parse_operation(BF16), H200)
     assert [one.name for one in listed] == ["default", "best"]
@@ -266,7 +250,6 @@ def test_failed_launches_name_the_library_and_the_status(library: Any, launch: A
     ):
         with pytest.raises(error, match=f"cuBLASLt failed while launching.*{library.fails}"):
             launched.executable.run(launched.buffers, launched.output)
-    launched.executable.close()
 
 
 @pytest.mark.parametrize(
@@ -281,10 +264,7 @@ def test_it_is_unavailable_without_a_gpu_or_its_package(monkeypatch: pytest.Monk
     for gpus in ([], [H200]):
         monkeypatch.setattr("gemmetry.hardware.torch_device.gpu_targets", gpus.copy)
         assert (PROVIDER({}).available() is None) is bool(gpus)
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "nvmath" else found(name)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: {"nvmath": None}.get(name, name))
     provider = PROVIDER({})
     assert "gemmetry[cublaslt]" in (provider.available() or "")
     assert (provider.targets(), provider.versions(), provider.doctor_notes()) == ((), {}, ())

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,18 +50,14 @@ def _plan(operation: Any, configuration: Configuration, processors: int) -> Laun
     shared = operation.matmul_shape.k
     grid = Grid(blocks=(1, 1, 1), threads=(128, 1, 1), dynamic_bytes=shared)
     compilation = Compilation(source="gemm/x", macros=(("TILE", tile),))
-    return LaunchPlan(
-        launches=(KernelLaunch(compilation=compilation, grid=grid, arguments=()),),
-    )
+    launch = KernelLaunch(compilation=compilation, grid=grid, arguments=())
+    return LaunchPlan(launches=(launch,))
 
 
 KERNEL = CudaKernel(
-    name="x",
-    adds="nothing",
-    instructions=("HGMMA", "UTMALDG"),
+    name="x", adds="nothing", instructions=("HGMMA", "UTMALDG"), plan=_plan,
     checked=tuple(f"matmul_8x8x{k}_bf16t_bf16n_bf16t" for k in (16, 1000)),
     why_not=lambda operation, configuration: None,
-    plan=_plan,
     configurations=lambda operation: (
         Configuration("x_small"), Configuration("x_wide"), Configuration("x_same"),
     ),
@@ -108,23 +105,18 @@ GOOD = ("HGMMA.64x256x16.F32.BF16", "UTMALDG.2D", "LDC")
         ((), {}, "lacks HGMMA, UTMALDG"),
     ],
 )
-def test_what_is_wrong_is_named(
-    monkeypatch: pytest.MonkeyPatch, names: Any, log: dict[str, Any], part: str
-) -> None:
+def test_what_is_wrong_is_named(monkeypatch: Any, names: Any, log: Any, part: str) -> None:
     assert part in "; ".join(checked(monkeypatch, names, **log).problems)
 
 
 def test_without_a_disassembler_nothing_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     good = checked(monkeypatch, GOOD)
-    assert good.problems == () and good.missing == () and good.usage is not None
+    assert good.problems == good.missing == ()
     assert (good.usage.registers, good.usage.shared_bytes) == (168, 1024)
     found = checked(monkeypatch, cuda_tools.NoDisassemblerError("there is no nvdisasm"))
     assert found.missing is None and found.unchecked == "there is no nvdisasm"
     assert found.problems == ()
-
-    def rejected(*_: Any, **__: Any) -> Cubin:
-        raise CompileError("NVRTC rejected x")
-
+    rejected = Mock(side_effect=CompileError("NVRTC rejected x"))
     monkeypatch.setattr(cuda_compiler, "compile_kept", rejected)
     every = list(check(variants_of(KERNEL), 2))
     assert [one.problems for one in every] == [("NVRTC rejected x",)] * 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,10 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import parse_target
 from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware.cuda_compiler import Cubin
-from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan, ResourceUsage
 from gemmetry.providers.cuda_provider import catalogue
-from gemmetry.providers.cuda_provider.executable import compile_plan, usage_of
+from gemmetry.providers.cuda_provider.executable import compile_plan
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 
-GRID = Grid(blocks=(1, 1, 1), threads=(32, 1, 1), dynamic_bytes=1000)
 SMALL = "matmul_64x48x32_bf16t_bf16n_bf16t"
 WANTED = dispatch_of(PROVIDER(), SMALL, "r01", parse_target("cuda-sm_90"))
 PLAN = catalogue.kernel_of("r01").plan(WANTED.operation, WANTED.configuration, 132)
@@ -36,23 +33,16 @@ def test_files_and_facts_of_a_kernel(tmp_path: Path) -> None:
         assert path and path.startswith("generated/cuda/matmul/matmul_64x48x32")
     assert (tmp_path / str(facts.binary_path)).read_bytes().startswith(b"\x7fELF")
     assert ".target sm_90a" in (tmp_path / str(facts.assembly_path)).read_text()
-    assert (
-        "r01_thread_per_output.cu -DIN_F16=0"
-        in (tmp_path / str(facts.tool_output_path)).read_text()
-    )
+    printed = (tmp_path / str(facts.tool_output_path)).read_text()
+    assert "r01_thread_per_output.cu -DIN_F16=0" in printed
     assert b"Rung 1" in (tmp_path / str(facts.source_path)).read_bytes()
 
 
-def test_machine_code_of_an_earlier_run_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    def compiled(request: object, architecture: str) -> Cubin:
-        calls.append(architecture)
-        return Cubin(b"code", "")
-
-    monkeypatch.setattr(cuda_compiler, "_compile", compiled)
+def test_machine_code_of_an_earlier_run_is_used(tmp_path, monkeypatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(
+        cuda_compiler, "_compile", lambda _, target: calls.append(target) or Cubin(b"code", "")
+    )
     generated, kept = tmp_path / "generated", tmp_path / "kept"
     for force in (False, False, True):
         compile_plan(PLAN, WANTED, Workspace(generated=generated, force=force))
@@ -61,16 +51,3 @@ def test_machine_code_of_an_earlier_run_is_used(
         compile_plan(PLAN, WANTED, Workspace(generated=tmp_path / name, kept=kept))
         assert list((tmp_path / name).rglob("*.cubin"))
     assert calls == ["sm_90a"] * 3
-
-
-def test_shared_memory_is_what_the_source_and_the_launch_take() -> None:
-    log = (
-        "Compiling entry function 'gemm' for 'sm_90a'\n"
-        "0 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n"
-        "Used 40 registers, 24 bytes smem\n"
-    )
-    compilation = Compilation(source="gemm/x")
-    launch = KernelLaunch(compilation=compilation, grid=GRID, arguments=())
-    other = replace(launch, compilation=replace(compilation, entry="missing"))
-    code = {one.compilation: Cubin(b"", log) for one in (launch, other)}
-    assert usage_of(LaunchPlan(launches=(launch, other)), code) == [ResourceUsage(40, 4, 0, 1024)]

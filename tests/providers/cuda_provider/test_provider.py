@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation, parse_target
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_target
 from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 
@@ -39,33 +40,17 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.Monke
     assert "cuda-bindings and torch" in (PROVIDER().available() or "")
 
 
-def test_a_configuration_is_found_by_name_only_if_it_is_one() -> None:
-    operation = parse_operation(NAME)
-    assert PROVIDER().parse_configuration("nonsense", operation, CROSS) is None
-    assert PROVIDER().parse_configuration("r01_fast", operation, CROSS) is None
-    for name in ("r00", "default"):
-        found = PROVIDER().parse_configuration(name, operation, CROSS)
-        assert found is not None and found.name == name
-
-
 @needs_compiler
 def test_dispatches_are_compiled_without_a_gpu(workspace: Workspace) -> None:
-    wanted = [
-        dispatch("r01"),
-        dispatch("default"),
-        dispatch("r00", "matmul_64x48x32_f16t_f16n_f32t"),
-    ]
-    results = list(PROVIDER().compile(wanted, workspace))
-    assert [one.error for one in results] == [None] * 3
-    assert all(one.facts.registers for one in results)
-    assert results[0].facts.default_configuration is None
-    assert results[1].facts.default_configuration
+    other = dispatch("r00", "matmul_64x48x32_f16t_f16n_f32t")
+    results = PROVIDER().compile([dispatch("r01"), other, dispatch("default")], workspace)
+    for result, is_chosen in zip(results, (False, False, True), strict=True):
+        assert result.error is None and result.facts.registers
+        assert bool(result.facts.default_configuration) is is_chosen
 
 
 @needs_compiler
-def test_a_failure_is_that_dispatchs_alone(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_that_dispatchs_alone(workspace, monkeypatch) -> None:
     from gemmetry.providers.cuda_provider import executable as compiling
 
     kept = compiling.compile_kept
@@ -116,9 +101,7 @@ def test_doctor_notes_what_cannot_run_here(monkeypatch: pytest.MonkeyPatch) -> N
     gpus.append(Target(TargetKind.CUDA, "sm_90", 1))
     assert PROVIDER().doctor_notes() == [] and PROVIDER().targets() == [gpus[1], CROSS]
 
-    def missing() -> object:
-        raise CompileError("NVRTC cannot be loaded", hint="Install it.")
-
+    missing = Mock(side_effect=CompileError("NVRTC cannot be loaded", hint="Install it."))
     monkeypatch.setattr(cuda_compiler, "nvrtc_version", missing)
     assert PROVIDER().doctor_notes() == ["NVRTC cannot be loaded. Install it."]
     assert "nvrtc" not in PROVIDER().versions()

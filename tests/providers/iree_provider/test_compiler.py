@@ -60,11 +60,15 @@ def stand_in(tmp_path: Path):
     return make
 
 
-def compile_all(compiler: IreeCompiler):
-    ((_, results),) = compiler.run([CompileJob(FUNCTIONS, ("--flag",))])
+def compiled(compiler: IreeCompiler, functions=FUNCTIONS, flags=("--flag",)):
+    ((_, results),) = compiler.run([CompileJob(functions, flags)])
+    return results
+
+
+def outcomes(compiler: IreeCompiler):
+    results = compiled(compiler)
     good = {name for result in results for name in result.names}
-    errors = {name: str(e) for result in results for name, e in result.errors.items()}
-    return good, errors
+    return good, {name: str(e) for result in results for name, e in result.errors.items()}
 
 
 def test_named_culprits_cost_one_more_call_and_no_other_function(stand_in):
@@ -79,16 +83,15 @@ def test_named_culprits_cost_one_more_call_and_no_other_function(stand_in):
             sys.exit(1)
         """
     )
-    ((_, (result,)),) = compiler.run([CompileJob(FUNCTIONS, ("--flag", "--with=a b"))])
+    (result,) = compiled(compiler, flags=("--flag", "--with=a b"))
     assert set(result.names) == {"f", "g"}
     assert set(result.errors) == {"f_2", "h"}
     assert "too large, h" in str(result.errors["h"])
     assert log.read_text() == "f f_2 g h\nf g\n"
     assert set(result.logs) == set(FUNCTIONS)
     rejected, good = result.logs["h"], result.logs["f"]
-    assert rejected.startswith(
-        "// $ iree-compile - -o out.vmfb --flag '--with=a b' --iree-hal-dump"
-    )
+    command = "iree-compile - -o out.vmfb --flag '--with=a b' --iree-hal-dump"
+    assert rejected.startswith(f"// $ {command}")
     assert "//   @h\n// exit status 1\nto standard output\n" in rejected
     assert rejected.endswith("\n<stdin>:14:8: error: too large, h\n")
     assert good == result.logs["g"]
@@ -113,7 +116,7 @@ def test_a_failure_that_names_nobody_is_halved_down_to_its_cause(stand_in):
             sys.exit(1)
         """
     )
-    good, errors = compile_all(compiler)
+    good, errors = outcomes(compiler)
     assert good == {"f_2", "h"}
     assert "crashed (signal 6): unreachable" in errors["f"]
     assert "LLVM refused it" in errors["g"]
@@ -122,14 +125,14 @@ def test_a_failure_that_names_nobody_is_halved_down_to_its_cause(stand_in):
 
 def test_a_compiler_that_hangs_is_ended(stand_in):
     compiler, _ = stand_in('print("so far", flush=True); time.sleep(60)', timeout_s=3.0)
-    ((_, (hung,)),) = compiler.run([CompileJob({"h": FUNCTIONS["h"]}, ())])
+    (hung,) = compiled(compiler, {"h": FUNCTIONS["h"]})
     assert hung.names == ()
     assert "did not end within 3 s" in str(hung.errors["h"])
     assert hung.logs["h"].endswith("// did not end in time or did not start\nso far\n")
 
 
 def test_a_missing_program_is_everyones_error(tmp_path):
-    good, errors = compile_all(IreeCompiler(tmp_path / "none"))
+    good, errors = outcomes(IreeCompiler(tmp_path / "none"))
     assert not good
     assert set(errors) == set(FUNCTIONS)
     assert "cannot start" in errors["f"]
@@ -174,13 +177,17 @@ def test_the_users_folder_goes_before_the_package(tmp_path):
 X86 = (DUMPS / "host.s").read_text()
 
 
-def usage(registers: int, spill: int, shared: int) -> dict[str, int]:
-    return {"registers": registers, "spill_bytes": spill, "shared_memory_bytes": shared}
+RESOURCES = ("registers", "spill_bytes", "shared_memory_bytes")
 
 
-def resources(code) -> tuple[int | None, ...]:
-    facts = code.facts
-    return facts.registers, facts.spill_bytes, facts.shared_memory_bytes
+def usage(*values: int) -> dict[str, int]:
+    return dict(zip(RESOURCES, values, strict=True))
+
+
+def shown(code) -> tuple[object, ...]:
+    """What a record shows of machine code."""
+    values = (getattr(code.facts, name) for name in RESOURCES)
+    return code.suffix, code.facts.matrix_instruction, *values
 
 
 def test_each_dispatch_gets_the_code_of_its_kernels(tmp_path: Path):
@@ -189,41 +196,35 @@ def test_each_dispatch_gets_the_code_of_its_kernels(tmp_path: Path):
     found = read_machine_code(tmp_path, ["f_default", "f", "g"])
     assert set(found) == {"f_default"}
     code = found["f_default"]
-    assert (code.suffix, code.facts.matrix_instruction) == (".s", "vfmadd231ps zmm")
-    assert resources(code) == (None, None, None)
+    assert shown(code) == (".s", "vfmadd231ps zmm", None, None, None)
     assert code.text == (
         "f_default_dispatch_0_matmul:\n\tvbroadcastss\t(%rdi), %zmm1\n.LBB0_2:\n"
         "\tvfmadd231ps\t(%rax){1to16}, %zmm1, %zmm2\n\tvfmadd231ps\t%zmm3, %zmm1, %zmm4 {%k1}\n"
         "\tvfmadd231ss\t%xmm3, %xmm1, %xmm4\n\tjne\t.LBB0_2\n\n"
         "f_default_dispatch_1_reduction:\n\tvaddps\t%zmm3, %zmm1, %zmm4\n"
     )
-    known = {
-        "f_default_dispatch_0_matmul": usage(96, 0, 100),
-        "f_default_dispatch_1_reduction": usage(20, 4, 200),
-    }
+    known = {"f_default_dispatch_0_matmul": usage(96, 0, 100),
+             "f_default_dispatch_1_reduction": usage(20, 4, 200)}  # fmt: skip
     largest = read_machine_code(tmp_path, ["f_default"], known)["f_default"]
-    assert resources(largest) == (96, 4, 200)
+    assert shown(largest) == (".s", "vfmadd231ps zmm", 96, 4, 200)
 
 
 def test_ptx_keeps_its_head_and_includes_tool_output(tmp_path: Path):
     (tmp_path / "linked.ptx").write_text((DUMPS / "nvidia.ptx").read_text())
     known = {"f_default_dispatch_0_matmul": usage(96, 8, 34304)}
-    found = read_machine_code(tmp_path, ["f_default", "g"], known)
-    one, other = found["f_default"], found["g"]
-    assert resources(one) == (96, 8, 34304)
-    assert (one.suffix, one.facts.matrix_instruction) == (".ptx", "mma.sync")
+    one, other = read_machine_code(tmp_path, ["f_default", "g"], known).values()
+    assert shown(one) == (".ptx", "mma.sync", 96, 8, 34304)
     assert one.text.startswith(".version 7.6\n.target sm_80\n.extern .shared")
     assert one.text.endswith("\tret;\n}\n")
     assert "fma.rn" not in one.text
-    assert (other.facts.matrix_instruction, other.facts.registers) == ("none", None)
+    assert shown(other) == (".ptx", "none", None, None, None)
     assert "fma.rn" in other.text and ".target sm_80" in other.text
 
 
 def test_amd_assembly_shows_the_resources_it_needs(tmp_path: Path):
     (tmp_path / "linked.rocmasm").write_text((DUMPS / "amd.rocmasm").read_text())
     code = read_machine_code(tmp_path, ["f_default"])["f_default"]
-    assert (code.suffix, code.facts.matrix_instruction) == (".amdgcn", "mfma")
-    assert resources(code) == (112, 12, 50688)
+    assert shown(code) == (".amdgcn", "mfma", 112, 12, 50688)
     assert amd_usage("no metadata") == {}
 
 
@@ -234,16 +235,10 @@ def test_without_dumps_there_is_nothing(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("symbol", "function"),
-    [
-        ("f_dispatch_0_matmul", "f"),
-        ("f_dispatch_12", "f"),
-        ("f$async_dispatch_0_matmul", "f"),
-        ("f_dispatch_0_x_dispatch_1_matmul", "f_dispatch_0_x"),
-        ("f_2_dispatch_0_matmul", "f_2"),
-        ("other_dispatch_0_matmul", None),
-        ("iree_h2f_ieee", None),
-    ],
-)
+    [("f_dispatch_0_matmul", "f"), ("f_dispatch_12", "f"), ("f$async_dispatch_0_matmul", "f"),
+     ("f_dispatch_0_x_dispatch_1_matmul", "f_dispatch_0_x"), ("f_2_dispatch_0_matmul", "f_2"),
+     ("other_dispatch_0_matmul", None), ("iree_h2f_ieee", None)],
+)  # fmt: skip
 def test_symbols_name_their_function(symbol, function):
     assert function_of(symbol, {"f", "f_2", "f_dispatch_0_x"}) == function
 

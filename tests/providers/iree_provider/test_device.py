@@ -42,11 +42,8 @@ def test_every_format_goes_up_and_comes_down_unchanged(device: IreeDevice, name:
 
 
 @pytest.mark.parametrize(("offset", "rounded"), [(0, 0), (16, 64)])
-def test_buffers_with_red_zones_keep_the_alignment_that_code_was_promised(
-    device: IreeDevice, offset: int, rounded: int
-):
-    assert isinstance(device, RedZoneDevice)
-    assert device.alignment_bytes == 64
+def test_buffers_with_red_zones_keep_the_promised_alignment(device, offset, rounded):
+    assert isinstance(device, RedZoneDevice) and device.alignment_bytes == 64
     spec = TensorSpec("lhs", (3, 5), DTYPES["f32"])
     buffer = device.allocate_with_red_zones(spec, zone_bytes=4096, offset_bytes=offset)
     assert buffer.memory.ctypes.data % 256 == rounded

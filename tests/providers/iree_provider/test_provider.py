@@ -11,23 +11,15 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Compiled, Workspace
-from gemmetry.domain.dispatch import (
-    Configuration,
-    Dispatch,
-    Target,
-    TargetKind,
-    parse_operation,
-    parse_target,
-)
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import CompileError, DispatchError, LaunchError, UnsupportedError
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_ptxas
 from gemmetry.providers.iree_provider.provider import PROVIDER
 
-CPU = Target(TargetKind.CPU)
+CPU = parse_target("cpu")
 
 OPERATIONS = [
     "matmul_257x129x65_f32t_f32t_f32t",
@@ -55,36 +47,37 @@ OPERATIONS = [
     "conv2d_2x9x9x3_3x3x8_stride3x3_pad1x1_s8nhwc_s8hwcf_s32nhwc",
 ]
 TILES = ["tile_config_32x32_vector4x16x4", "tile_config_64x64_cache32x32x16_vector8x32x1"]
-CONV_TILES = ["tile_config_4x64_vector4x16x4_conv"]
+MATMUL_CONFIGURATIONS = ["default", "data_tiling", *TILES]
+CONV_CONFIGURATIONS = ["default", "tile_config_4x64_vector4x16x4_conv"]
 TOO_LARGE = "tile_config_64x128_vector64x128x1"
 """A vector of 64 x 128 f32 is too large for every processor's compiler."""
 
 
-def dispatch_of(name: str, configuration: str = "default", target: Target = CPU) -> Dispatch:
+def dispatch_of(name: str, configuration: str = "default", target=CPU) -> Dispatch:
     operation = parse_operation(name)
     found = PROVIDER().parse_configuration(configuration, operation, target)
     return Dispatch(operation, found or Configuration(configuration), "iree", target)
 
 
-MATMUL_CONFIGURATIONS = ["default", "data_tiling", *TILES]
 KNOWN = OPERATIONS[0]
-IN_ALL = {
-    KNOWN,
+TILED = {
     "matmul_37x29x41_f32n_f32n_f32n",
     "batch_matmul_3x17x5x19_f32n_f32t_f32n",
     "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
 }
-"""Every kind, and operands swapped and not: what a configuration is attached to. Formats, layouts
-and epilogues change the text of the function alone, whatever the configuration."""
+"""With the known one, every kind, and operands swapped and not: what a tile is attached to.
+Formats, layouts and epilogues change the text of the function alone, whatever the tile."""
 
 
 def configurations_of(name: str) -> list[str]:
     """All that the operation is compiled with; of operations that differ in what no configuration
     depends on, each takes one of them in turn."""
     if name.startswith("conv2d"):
-        return ["default", *CONV_TILES]
-    if name in IN_ALL:
+        return CONV_CONFIGURATIONS["_s8" in name :]
+    if name == KNOWN:
         return MATMUL_CONFIGURATIONS
+    if name in TILED:
+        return TILES
     if "f64" in name:
         return ["default"]
     return [MATMUL_CONFIGURATIONS[OPERATIONS.index(name) % len(MATMUL_CONFIGURATIONS)]]
@@ -110,7 +103,7 @@ def compiled(provider: PROVIDER, workspace: Workspace) -> dict[str, Compiled]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_configuration_is_right(provider, workspace, compiled, name):
+def test_every_configuration_is_right(provider, compiled, launch, name):
     operation = parse_operation(name)
     is_integer = operation.signature.lhs.is_integer
     distribution = "offset_uniform" if is_integer else "uniform_signed"
@@ -118,23 +111,15 @@ def test_every_configuration_is_right(provider, workspace, compiled, name):
     reference = compute_reference(operation, inputs)
     limit = 0 if is_integer else bound_rule(operation, reference).fail(reference)
     for configuration in configurations_of(name):
-        dispatch = dispatch_of(name, configuration)
-        assert compiled[dispatch.name].error is None, compiled[dispatch.name].error
-        executable = provider.build(dispatch, workspace)
-        device = executable.device
-        buffers = [device.upload(a, spec) for a, spec in zip(inputs, operation.inputs, strict=True)]
-        output = device.allocate(operation.output)
-        device.fill_bytes(output, 0xFF)
-        assert executable.run(buffers, output) is output
-        stored = to_float64(device.download(output, operation.output))
-        is_swapped = str(operation.output.layout) == "n"
-        got = stored.swapaxes(-1, -2) if is_swapped else stored
-        error = np.abs(got - reference.value)
-        assert (error <= limit).all(), f"{dispatch.name}: {error.max()}"
-        assert device.red_zones_intact(output)
-        for array, spec, buffer in zip(inputs, operation.inputs, buffers, strict=True):
+        assert compiled[dispatch_of(name, configuration).name].error is None
+        launched = launch(provider, name, configuration, CPU, inputs=inputs)
+        error = np.abs(launched.logical_result() - reference.value)
+        assert (error <= limit).all(), f"{configuration}: {error.max()}"
+        assert launched.result is launched.output
+        device = launched.executable.device
+        assert device.red_zones_intact(launched.output)
+        for array, spec, buffer in zip(inputs, operation.inputs, launched.buffers, strict=True):
             assert device.download(buffer, spec).tobytes() == array.tobytes()
-        executable.close()
 
 
 def test_facts_show_what_was_compiled_and_how(compiled, workspace):
@@ -142,8 +127,7 @@ def test_facts_show_what_was_compiled_and_how(compiled, workspace):
     assert {"vector_reduction", "translation_info"} <= set(
         re.findall(r"\w+", facts.default_configuration)
     )
-    assert facts.compiled_for not in (None, "host")
-    assert facts.compile_ns > 0
+    assert facts.compiled_for not in (None, "host") and facts.compile_ns > 0
     root = workspace.generated.parent
     assert (root / facts.binary_path).is_file()
     assert f"func.func @{KNOWN}_default(" in (root / facts.source_path).read_text()
@@ -176,25 +160,23 @@ def test_the_machine_code_of_the_host_is_reported(compiled, workspace):
 def test_the_code_for_nvidia_shows_the_resources_it_needs(tmp_path: Path):
     half = "matmul_256x256x256_f16t_f16t_f16t"
     legacy = "tile_config_64x64_64x5_tensorcore_mmasync"
-    wanted = [
-        dispatch_of(name, configuration, parse_target("cuda-sm_80"))
-        for name, configuration in (
-            (half, "default"),
-            # These two are the same attribute today, so the compiler keeps the code of one.
-            (half, legacy),
-            (half, "tile_config_64x64x64_warps2x2_mma"),
-            # One legacy dispatch of each other kind.
-            ("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices2", legacy),
-            ("batch_matmul_16x512x64x512_f16t_f16t_f16t", legacy),
-            ("matmul_256x512x128_f32t_f32t_f32t", "tile_config_64x64_32x3_tensorcore_mmasync"),
-        )
-    ]
+    named = (
+        (half, "default"),
+        # These two are the same attribute today, so the compiler keeps the code of one.
+        (half, legacy),
+        (half, "tile_config_64x64x64_warps2x2_mma"),
+        # One legacy dispatch of each other kind.
+        ("matmul_splitk_128x128x12288_f16t_f16t_f16t_slices2", legacy),
+        ("batch_matmul_16x512x64x512_f16t_f16t_f16t", legacy),
+        ("matmul_256x512x128_f32t_f32t_f32t", "tile_config_64x64_32x3_tensorcore_mmasync"),
+    )
+    wanted = [dispatch_of(*names, parse_target("cuda-sm_80")) for names in named]
     workspace = Workspace(generated=tmp_path / "generated", jobs=2)
     results = list(PROVIDER().compile(wanted, workspace))
     assert [result.error for result in results] == [None] * len(wanted)
     facts = {result.dispatch: result.facts for result in results}
-    first, second, third = (facts[one] for one in wanted[:3])
-    for one in (first, second, third):
+    _, second, third = first_three = [facts[one] for one in wanted[:3]]
+    for one in first_three:
         assert one.matrix_instruction == "mma.sync"
         assert one.shared_memory_bytes > 64 * 64 * 2 * 2
         assert "mma.sync" in (tmp_path / one.assembly_path).read_text()
@@ -202,8 +184,7 @@ def test_the_code_for_nvidia_shows_the_resources_it_needs(tmp_path: Path):
         if find_ptxas() is None:
             assert one.registers is None
         else:
-            assert 32 < one.registers < 256
-            assert one.spill_bytes is not None
+            assert 32 < one.registers < 256 and one.spill_bytes is not None
             assert "// $ ptxas -v -arch=sm_80 " in printed
     assert second.registers == third.registers
     assert "tile_config_64x64_64x5" not in Path(third.assembly_path).name
@@ -227,17 +208,15 @@ def test_a_second_compile_and_a_build_do_no_work_unless_forced(compiled, workspa
 
 def test_an_impossible_dispatch_costs_its_own_row_only(tmp_path: Path):
     name = "matmul_128x256x128_f32t_f32t_f32t"
-    good = [dispatch_of(name), dispatch_of(name, TILES[0])]
-    rejected = dispatch_of(name, TOO_LARGE)
-    refused = [
-        dispatch_of(name, "tile_config_of_nobody"),
+    good, rejected, *refused = (
+        dispatch_of(name), dispatch_of(name, TOO_LARGE), dispatch_of(name, "tile_config_of_nobody"),
         dispatch_of("matmul_128x256x128_tf32t_tf32t_f32t"),
-    ]
+    )  # fmt: skip
     workspace = Workspace(generated=tmp_path / "generated")
-    dispatches = [good[0], rejected, *refused, good[1]]
+    dispatches = [good, rejected, *refused, dispatch_of(name, TILES[0])]
     results = {r.dispatch: r.error for r in PROVIDER().compile(dispatches, workspace)}
     assert len(results) == len(dispatches)
-    assert [results[one] for one in good] == [None, None]
+    assert results[good] is results[dispatches[-1]] is None
     assert all(isinstance(results[one], UnsupportedError) for one in refused)
     with pytest.raises(CompileError) as built:
         PROVIDER().build(rejected, workspace)
@@ -256,23 +235,22 @@ def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
     name = "matmul_256x256x256_f16t_f16t_f16t"
     legacy = "tile_config_128x128_32x5_tensorcore_mmasync"
     workspace = Workspace(generated=tmp_path / "generated", jobs=2)
-    mfma = "tile_config_128x128x64_waves2x2_mfma16"
-    found = {}
+    found = []
     for target, configuration, architecture in (
         ("cuda-sm_90", legacy, "sm_80"),
-        ("hip-gfx942", mfma, None),
+        ("hip-gfx942", "tile_config_128x128x64_waves2x2_mfma16", None),
         ("vulkan-ada", "default", None),
     ):
         dispatch = dispatch_of(name, configuration, parse_target(target))
         (result,) = PROVIDER().compile([dispatch], workspace)
         assert result.error is None
-        found[target] = facts = result.facts
-        assert (facts.compiled_for, facts.run_command) == (architecture, None)
+        found.append(result.facts)
+        assert (result.facts.compiled_for, result.facts.run_command) == (architecture, None)
         with pytest.raises(UnsupportedError):
             PROVIDER().build(dispatch, workspace)
+    nvidia, amd, _ = found
     for note in ("no sm_90", "pipeline depth 5"):
-        assert note in " ".join(found["cuda-sm_90"].notes)
-    amd = found["hip-gfx942"]
+        assert note in " ".join(nvidia.notes)
     assert (amd.matrix_instruction, amd.spill_bytes) == ("mfma", 0)
     assert 32 < amd.registers <= 512
     assert 0 < amd.shared_memory_bytes <= 64 << 10
@@ -288,9 +266,7 @@ def test_code_compiled_ahead_for_sm_80_serves_newer_devices(tmp_path: Path, monk
     (made,) = PROVIDER().compile([dispatch_of(name, target=parse_target("cuda-sm_80"))], workspace)
     assert made.error is None
     assert "host work" not in " ".join(made.facts.notes)
-    monkeypatch.setattr(
-        IreeCompiler, "_call", lambda *_, **__: pytest.fail("it was compiled again")
-    )
+    monkeypatch.setattr(IreeCompiler, "_call", lambda *_, **__: pytest.fail("compiled again"))
     for target in ("cuda-sm_90:0", "cuda-sm_120:0"):
         (found,) = PROVIDER().compile([dispatch_of(name, target=parse_target(target))], workspace)
         assert found.facts.binary_path == made.facts.binary_path
@@ -312,10 +288,10 @@ def test_without_a_compiler_binaries_from_elsewhere_run(compiled, workspace, mon
     assert "this machine has no iree-compile" in result.error.message
 
 
-def test_wrong_arguments_and_a_closed_executable_are_launch_errors(provider, workspace, compiled):
-    dispatch = dispatch_of(KNOWN)
-    executable = provider.build(dispatch, workspace)
-    output = executable.device.allocate(dispatch.operation.output)
+@pytest.mark.usefixtures("compiled")
+def test_wrong_arguments_and_a_closed_executable_are_launch_errors(provider, launch):
+    launched = launch(provider, KNOWN, "default", CPU)
+    executable, output = launched.executable, launched.output
     with pytest.raises(LaunchError, match=f"launching {KNOWN}"):
         executable.run([], output)
     executable.close()
@@ -334,9 +310,9 @@ def test_availability(tmp_path: Path):
     assert set(provider.versions()) == {"iree-base-compiler", "iree-base-runtime"}
     assert "sm_90" in provider.doctor_notes()[0]
     assert provider.compiles_ahead(CPU)
-    targets = provider.targets()
-    assert targets[0] == CPU
-    assert {target.name for target in targets if target.index is None} == {
+    first, *others = provider.targets()
+    assert first == CPU
+    assert {target.name for target in others if target.index is None} == {
         "cuda-sm_80", "cuda-sm_86", "cuda-sm_89", "hip-gfx942", "hip-gfx950", "vulkan-ada",
     }  # fmt: skip
 
@@ -349,9 +325,7 @@ def test_compile_flags_of_ones_own_reach_the_compiler(tmp_path: Path):
     assert "no-such-flag" in result.error.message
 
 
-def test_sources_are_generated_without_compiling_and_a_killed_compile_leaves_nothing(
-    tmp_path: Path,
-):
+def test_sources_are_generated_without_compiling_and_a_killed_compile_leaves_nothing(tmp_path):
     names = ["matmul_64x64x64_f32t_f32t_f32t", "matmul_64x64x64_f16t_f16t_f16t"]
     dispatches = [dispatch_of(n, c) for n in names for c in ("default", TILES[0])]
     refused = dispatch_of("matmul_64x64x64_tf32t_tf32t_f32t")

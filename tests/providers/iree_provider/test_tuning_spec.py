@@ -31,34 +31,24 @@ def dispatch_of(name: str, target: str) -> Dispatch:
 
 
 TILE = "tile_config_32x32_vector4x16x2"
+MFMA = "batch_matmul_3x256x256x128_f16t_f16t_f32t_tile_config_128x128x64_waves2x2_mfma16"
 
 
 @pytest.mark.parametrize(
     ("name", "target", "expected"),
     [
-        (
-            f"matmul_97x63x65_bf16n_bf16n_bf16n_bias_{TILE}",
-            "cpu",
-            "distribution = [32, 32, 0], vector_common_parallel = [4, 16, 0], "
-            "vector_reduction = [0, 0, 2]",
-        ),
-        (
-            f"matmul_splitk_96x64x128_f32t_f32n_f32t_slices4_{TILE}",
-            "cpu",
-            "distribution = [1, 32, 32, 0], vector_common_parallel = [1, 4, 16, 0], "
-            "vector_reduction = [0, 0, 0, 2]",
-        ),
-        (
-            "batch_matmul_3x256x256x128_f16t_f16t_f32t_tile_config_128x128x64_waves2x2_mfma16",
-            "hip-gfx942",
-            "reduction = [0, 0, 0, 64], subgroup_basis = [[1, 2, 2, 1], [0, 1, 2, 3]], "
-            "workgroup = [1, 128, 128, 0]",
-        ),
+        (f"matmul_97x63x65_bf16n_bf16n_bf16n_bias_{TILE}", "cpu",
+         "distribution = [32, 32, 0], vector_common_parallel = [4, 16, 0], "
+         "vector_reduction = [0, 0, 2]"),
+        (f"matmul_splitk_96x64x128_f32t_f32n_f32t_slices4_{TILE}", "cpu",
+         "distribution = [1, 32, 32, 0], vector_common_parallel = [1, 4, 16, 0], "
+         "vector_reduction = [0, 0, 0, 2]"),
+        (MFMA, "hip-gfx942",
+         "reduction = [0, 0, 0, 64], subgroup_basis = [[1, 2, 2, 1], [0, 1, 2, 3]], "
+         "workgroup = [1, 128, 128, 0]"),
     ],
-)
-def test_the_compiler_takes_the_configuration_from_the_spec(
-    tmp_path: Path, name: str, target: str, expected: str
-):
+)  # fmt: skip
+def test_the_compiler_takes_the_configuration_from_the_spec(tmp_path, name, target, expected):
     tuned = dispatch_of(name, target)
     plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
     (path,) = write_tuning_specs([tuned], tmp_path)
@@ -116,25 +106,23 @@ def test_a_tie_that_a_spec_can_describe_stands_for_a_winner_that_it_cannot():
         tuned_text([], "cpu", ".mlir")
 
 
-CONV = "conv2d_1x8x8x4_3x3x16_f32nhwc_f32hwcf_f32nhwc_tile_config_4x64_vector8x32x1_conv"
-LEGACY = "matmul_256x256x256_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync"
-
-
 @pytest.mark.parametrize(
     ("name", "target", "part"),
     [
         ("matmul_64x64x64_f32t_f32t_f32t_data_tiling", "cpu", "without attributes"),
-        (CONV, "cpu", "convolutions"),
-        (LEGACY, "cuda-sm_80", "CPU and ROCm backends"),
+        ("conv2d_1x8x8x4_3x3x16_f32nhwc_f32hwcf_f32nhwc_tile_config_4x64_vector8x32x1_conv", "cpu",
+         "convolutions"),
+        ("matmul_256x256x256_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync",
+         "cuda-sm_80", "CPU and ROCm backends"),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_spec_says_why(name: str, target: str, part: str):
     with pytest.raises(UnsupportedError, match=part):
         tuning_spec(dispatch_of(name, target))
 
 
 def test_generate_writes_specs_next_to_the_source_on_request(tmp_path: Path):
-    tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
+    tuned = dispatch_of(f"matmul_96x64x128_f32t_f32t_f32t_{TILE}", "cpu")
     plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
     workspace = Workspace(generated=tmp_path / "generated")
     (source,) = PROVIDER().generate([plain, tuned], workspace)

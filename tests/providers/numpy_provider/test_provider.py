@@ -35,28 +35,18 @@ class TestConformance(ProviderConformance):
     level = "quick"
 
 
-def test_extreme_integers_are_exact(launch):
-    name = "matmul_4x4x1024_s8t_s8t_s32t"
-    low = np.full((4, 1024), -128, np.int8)
-    launched = launch(NumpyProvider(), name, "default", CPU, inputs=(low, low.T.copy()))
-    assert (launched.host_result == 1024 * 2**14).all()
-
-
-def test_s32_sums_wrap_around(launch):
+@pytest.mark.parametrize(("m", "k", "expected"), [(4, 1024, 1024 * 2**14), (1, 2**18, 0)])
+def test_extreme_integers_are_exact_and_s32_sums_wrap_around(launch, m, k, expected):
     """2^18 products of 2^14 are 2^32, which is 0 in 32 bits."""
-    k = 2**18
-    low = np.full((1, k), -128, np.int8)
-    name = f"matmul_1x1x{k}_s8t_s8t_s32t"
-    launched = launch(NumpyProvider(), name, "default", CPU, inputs=(low, low.reshape(k, 1)))
-    assert launched.host_result.item() == 0
+    low, name = np.full((m, k), -128, np.int8), f"matmul_{m}x{m}x{k}_s8t_s8t_s32t"
+    launched = launch(NumpyProvider(), name, "default", CPU, inputs=(low, low.T.copy()))
+    assert (launched.host_result == expected).all()
 
 
 def test_nan_passes_through_relu(launch):
-    a = np.full((2, 2), np.nan, np.float32)
-    b = np.ones((2, 2), np.float32)
-    bias = np.zeros(2, np.float32)
     name = "matmul_2x2x2_f32t_f32t_f32t_bias_relu"
-    launched = launch(NumpyProvider(), name, "default", CPU, inputs=(a, b, bias))
+    inputs = (np.full((2, 2), np.nan, "f"), np.ones((2, 2), "f"), np.zeros(2, "f"))
+    launched = launch(NumpyProvider(), name, "default", CPU, inputs=inputs)
     assert np.isnan(launched.host_result).all()
 
 

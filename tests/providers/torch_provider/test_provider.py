@@ -69,9 +69,6 @@ def test_configurations() -> None:
     operation = parse_operation("matmul_8x8x8_f16t_f16t_f16t")
     assert [c.name for c in provider.configurations(operation, CPU)] == ["default"]
     assert [c.name for c in provider.configurations(operation, H200)] == ["default", "cublaslt"]
-    found = provider.parse_configuration("cublaslt", operation, H200)
-    assert found is not None and found.parameters == {"library": "cublaslt"}
-    assert provider.parse_configuration("nonsense", operation, H200) is None
 
 
 def test_the_cost_probe_predicts_what_is_larger_than_a_probe() -> None:
@@ -82,13 +79,9 @@ def test_the_cost_probe_predicts_what_is_larger_than_a_probe() -> None:
         return provider.seconds_per_launch(dispatch)
 
     assert predicted("matmul_64x64x64_f32t_f32t_f32t") is None
-    for name in (
-        "matmul_300x300x300_f32t_f32t_f32t",
-        "batch_matmul_9x200x200x200_f32t_f32t_f32t",
-        "conv2d_8x64x64x16_3x3x8_f32nhwc_f32hwcf_f32nhwc",
-    ):
-        found = predicted(name)
-        assert found is not None and found > 0
+    for name in ("matmul_300x300x300_f32t_f32t_f32t", "batch_matmul_9x200x200x200_f32t_f32t_f32t",
+                 "conv2d_8x64x64x16_3x3x8_f32nhwc_f32hwcf_f32nhwc"):  # fmt: skip
+        assert predicted(name) > 0
     assert predicted("matmul_4096x4096x4096_f32t_f32t_f32t", H200) is None
 
 

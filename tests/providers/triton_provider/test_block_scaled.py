@@ -14,7 +14,9 @@ from gemmetry.providers.triton_provider.block_scaled import architecture_of
 from gemmetry.providers.triton_provider.provider import TritonProvider
 from gemmetry.providers.triton_provider.tiles import valid_tiles
 
-HOPPER, BLACKWELL, AMPERE = map(parse_target, ("cuda-sm_90", "cuda-sm_100", "cuda-sm_80"))
+CPU, AMPERE, HOPPER, BLACKWELL = map(
+    parse_target, ("cpu", "cuda-sm_80", "cuda-sm_90", "cuda-sm_100")
+)
 FP8 = "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"
 MXFP8 = "matmul_512x512x512_e4m3t_e5m2n_bf16t_vs32_e8m0"
 MXFP4 = "matmul_512x512x512_e2m1t_e2m1n_bf16t_vs32_e8m0"
@@ -23,7 +25,8 @@ VECTORS_OF_16 = "matmul_512x512x512_e2m1t_e2m1n_f16t_vs16_e8m0"
 
 
 def methods(name, target):
-    configurations = TritonProvider().configurations(parse_operation(name), target)
+    provider = TritonProvider({"interpret": target == CPU})
+    configurations = provider.configurations(parse_operation(name), target)
     return list(dict.fromkeys(c.parameters["method"] for c in configurations))
 
 
@@ -38,6 +41,7 @@ def test_methods(name, target, expected, monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: {"triton": "3.9.0"}[name])
     assert TritonProvider().supports(parse_operation(name), target) is None
     assert methods(name, target) == (expected if target == BLACKWELL else expected[::-1])
+    assert methods(name, CPU) == (["widened"] if name == NVFP4 else expected)
 
 
 @pytest.mark.parametrize(

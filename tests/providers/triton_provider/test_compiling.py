@@ -28,27 +28,21 @@ def dispatch(target: str, operation: str, configuration: str = TILE) -> Dispatch
     ("target", "instruction", "forms"),
     [("cuda-sm_90", "wgmma", {"ptx", "cubin"}), ("hip-gfx942", "mfma", {"amdgcn", "hsaco"})],
 )
-def test_cross_compiling_shows_what_is_in_the_machine_code(
-    workspace: Workspace, target: str, instruction: str, forms: set[str]
-) -> None:
-    wanted = dispatch(target, "matmul_64x64x64_bf16t_bf16t_bf16t")
-    (compiled,) = PROVIDER().compile([wanted], workspace)
+def test_cross_compiling_shows_what_is_in_the_machine_code(workspace, target, instruction, forms):
+    name = "matmul_64x64x64_bf16t_bf16t_bf16t"
+    (compiled,) = PROVIDER().compile([dispatch(target, name)], workspace)
     assert compiled.error is None
     facts = compiled.facts
-    assert facts.matrix_instruction == instruction
-    assert facts.registers is not None and 16 < facts.registers < 256
-    assert facts.spill_bytes == 0
+    assert (facts.matrix_instruction, facts.spill_bytes) == (instruction, 0)
+    assert 16 < facts.registers < 256
     assert facts.shared_memory_bytes and facts.compile_ns
-    folder = workspace.generated / "triton" / "matmul" / "matmul_64x64x64_bf16t_bf16t_bf16t"
-    names = {path.name for path in folder.iterdir()}
-    architecture = target.partition("-")[2]
-    stem = f"{TILE}.{architecture}"
+    names = {path.name for path in (workspace.generated / "triton" / "matmul" / name).iterdir()}
+    stem = f"{TILE}.{target.partition('-')[2]}"
     assert {f"{stem}.{form}" for form in forms | {"ttir", "json"}} <= names
     assert "triton_matmul.py" in names
     for path in (facts.source_path, facts.binary_path, facts.assembly_path):
-        assert path is not None and (workspace.generated.parent / path).is_file()
+        assert (workspace.generated.parent / path).is_file()
     if target.startswith("cuda"):
-        assert facts.tool_output_path is not None
         printed = (workspace.generated.parent / facts.tool_output_path).read_text()
         assert printed.startswith(f"$ cuobjdump -res-usage {stem}.cubin\n")
         assert f"REG:{facts.registers}" in printed
@@ -66,21 +60,17 @@ def test_cross_compiling_shows_what_is_in_the_machine_code(
         ("hip-gfx942", "batch_matmul_2x65x33x70_e4m3fnuzt_e4m3fnuzn_f32t_alpha2", "mfma"),
     ],
 )
-def test_tiles_that_stick_out_of_small_types_compile(
-    workspace: Workspace, target: str, operation: str, instruction: str
-) -> None:
+def test_tiles_that_stick_out_of_small_types_compile(workspace, target, operation, instruction):
     (compiled,) = PROVIDER().compile([dispatch(target, operation)], workspace)
     assert compiled.error is None
     assert compiled.facts.matrix_instruction == instruction
 
 
 def test_a_rejected_configuration_costs_no_other(workspace: Workspace) -> None:
-    operation = "matmul_64x64x64_f16t_f16t_f16t"
     tiles = ("tile_128x256x128_warps8_stages6_group8", TILE)
-    wanted = [dispatch("cuda-sm_90", operation, tile) for tile in tiles]
+    wanted = [dispatch("cuda-sm_90", "matmul_64x64x64_f16t_f16t_f16t", tile) for tile in tiles]
     bad, good = PROVIDER().compile(wanted, workspace)
-    assert isinstance(bad.error, CompileError)
-    assert "shared memory" in bad.error.message
+    assert isinstance(bad.error, CompileError) and "shared memory" in bad.error.message
     assert good.error is None and good.facts.matrix_instruction == "wgmma"
 
 
@@ -107,9 +97,8 @@ def test_what_compilers_say_is_read() -> None:
     assert amd_resources("") == (None, None)
     shown = ValueError("at 92:22:\n  tl.dot(a, b)\n  ^\nInput shapes should have K >= 16")
     assert first_useful_line(shown) == "Input shapes should have K >= 16"
-    assert first_useful_line(RuntimeError("note: x\nptxas error: too many registers\nstack")) == (
-        "ptxas error: too many registers"
-    )
+    error = RuntimeError("note: x\nptxas error: too many registers\nstack")
+    assert first_useful_line(error) == "ptxas error: too many registers"
     outer = ValueError("at 90:17:\n  tile = load(pointers)\n         ^")
     outer.__cause__ = AssertionError("cannot cast int32 to fp8")
     assert first_useful_line(outer) == "cannot cast int32 to fp8"

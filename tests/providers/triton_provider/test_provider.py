@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import pytest
+from packaging.version import Version
 from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
@@ -25,13 +27,17 @@ OPERATIONS = [
     "batch_matmul_3x33x17x20_f32n_f32t_f32n_beta2_relu_bias",
     "batch_matmul_2x17x9x20_f32t_f32t_f32t_scalerow_residual",
     "matmul_33x17x65_s8n_s8t_s32n_beta1_bias_relu_residual",
+    "matmul_40x36x256_e4m3t_e4m3n_f16n_vs1x128_vs128x128_alpha0p5_beta2_bias",
 ]
-
-REFUSED = [
-    "matmul_33x17x65_bf16t_bf16t_bf16t",
-    "matmul_33x17x65_f64t_f64t_f64t",
-    "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
+DOT_SCALED = [  # Triton 3.7.1 cannot interpret its own dot_scaled
+    "matmul_33x17x160_e4m3t_e5m2n_f32t_vs1x32",
+    "batch_matmul_2x17x33x64_e4m3t_e4m3n_f32t_vs32_e8m0",
+    "matmul_18x20x96_e2m1t_e4m3n_f32t_vs32_e8m0",
+    "matmul_18x20x80_e2m1t_e2m1n_f16t_vs16_e8m0",
+    "matmul_18x20x80_e2m1t_e2m1n_f32t_vs16_e4m3",
 ]
+REFUSED = ["matmul_33x17x65_bf16t_bf16t_bf16t", "matmul_33x17x65_f64t_f64t_f64t",
+           "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5"]  # fmt: skip
 
 CONFORMANCE = """
 import json, sys
@@ -51,8 +57,7 @@ print(len(names))
 """
 
 needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or importlib.util.find_spec("torch") is None,
-    reason="triton or torch is not installed",
+    find_spec("triton") is None or find_spec("torch") is None, reason="no triton or no torch"
 )
 
 
@@ -60,8 +65,10 @@ needs_triton = pytest.mark.skipif(
 def test_the_interpreter_conforms(forked) -> None:
     """Every operation in every configuration, by the suite that all providers must pass; in a
     separate process, as Triton decides whether it interprets when it is first imported."""
+    can_scale = Version(version("triton")) >= Version("3.9")
+    operations = OPERATIONS + DOT_SCALED * can_scale
     variables = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    run = forked(CONFORMANCE, json.dumps([OPERATIONS, REFUSED]), env=variables, timeout=300)
+    run = forked(CONFORMANCE, json.dumps([operations, REFUSED]), env=variables, timeout=300)
     assert run.returncode == 0, run.stderr[-2000:]
     assert int(run.stdout) >= 8
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.providers.conftest import dispatch_of
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, parse_operation, parse_target
+from gemmetry.domain.dispatch import parse_operation, parse_target
 from gemmetry.providers.triton_provider.block_scaled import (
-    Architecture,
     architecture_of,
     cross_targets,
 )
@@ -21,68 +18,26 @@ from gemmetry.providers.triton_provider.tiles import (
     TritonTile,
     parse_tile,
     shared_memory_bytes,
-    tile_of,
     valid_tiles,
     why_invalid,
 )
 
 BF16 = parse_operation("matmul_4096x4096x4096_bf16t_bf16t_bf16t")
 ARCHITECTURES = {target.architecture: architecture_of(target) for target in cross_targets()}
-
-
-def architecture(name: str) -> Architecture:
-    found = ARCHITECTURES[name]
-    assert found is not None
-    return found
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    sizes=st.tuples(*[st.integers(4, 9)] * 3),
-    warps=st.integers(0, 4),
-    stages=st.integers(1, 9),
-    group=st.integers(1, 64),
-)
-def test_names_parse_back(sizes: tuple[int, int, int], warps: int, stages: int, group: int) -> None:
-    tile = TritonTile(*(2**size for size in sizes), 2**warps, stages, group)
-    assert parse_tile(tile.name) == tile
+HOPPER = ARCHITECTURES["sm_90"]
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("tile", "architecture", "expected"),
     [
-        "default",
-        "tile_128x128x64",
-        "tile_0128x128x64_warps8_stages3_group8",
-        "tile_96x128x64_warps8_stages3_group8",
-        "tile_128x128x64_warps3_stages3_group8",
-        "tile_128x128x64_warps8_stages0_group8",
-        "tile_2048x128x64_warps8_stages3_group8",
-        "tile_128x128x64_warps8_stages3_group8_",
-        "narrowed_tile_128x256x64_warps8_stages3_group8",
-        "tile_128x256x64_warps8_stages4_group8_parts2",
-        "persistent_tile_128x256x64_warps8_stages4_group8_parts3",
+        (TritonTile(128, 256, 64, 8, 3), "sm_90", 147456),
+        (TritonTile(128, 256, 64, 8, 3), "sm_80", 98304),
+        (TritonTile(256, 128, 64, 8, 2), "gfx942", 49152),
+        (TritonTile(256, 128, 64, 8, 2), "gfx950", 98304),
     ],
 )
-def test_other_names_are_not_tiles(name: str) -> None:
-    assert parse_tile(name) is None
-
-
-def test_shared_memory_is_what_triton_was_seen_to_use() -> None:
-    tile = TritonTile(128, 256, 64, 8, 3)
-    assert shared_memory_bytes(tile, BF16, architecture("sm_90")) == 147456
-    assert shared_memory_bytes(tile, BF16, architecture("sm_80")) == 98304
-    tile = TritonTile(256, 128, 64, 8, 2)
-    assert shared_memory_bytes(tile, BF16, architecture("gfx942")) == 49152
-    assert shared_memory_bytes(tile, BF16, architecture("gfx950")) == 98304
-
-
-def test_default_is_one_of_the_valid_tiles() -> None:
-    chosen = tile_of(Configuration(), BF16, architecture("sm_90"))
-    assert chosen == TritonTile(128, 256, 64, 8, 3)
-    assert chosen in valid_tiles(BF16, architecture("sm_90"))
-    named = Configuration("tile_64x64x64_warps4_stages4_group8")
-    assert tile_of(named, BF16, architecture("sm_90")) == TritonTile(64, 64, 64, 4, 4)
+def test_shared_memory_is_what_triton_was_seen_to_use(tile, architecture, expected) -> None:
+    assert shared_memory_bytes(tile, BF16, ARCHITECTURES[architecture]) == expected
 
 
 SEARCHED = (
@@ -112,17 +67,14 @@ def test_every_configuration_is_valid_and_its_name_parses_back(name, target):
 
 
 def test_the_space_is_larger_than_the_list_where_a_search_is_worth_it():
-    hopper = architecture("sm_90")
     operation = parse_operation(SEARCHED[0])
-    found = list(search_space(operation, hopper))
-    assert len(found) > 5 * len(valid_tiles(operation, hopper))
+    found = list(search_space(operation, HOPPER))
+    assert len(found) > 5 * len(valid_tiles(operation, HOPPER))
     assert len({one.parameters.get("method") for one in found}) == 3
     few = parse_operation("matmul_16x4096x4096_bf16t_bf16n_bf16t")
-    listed = {tile.name for tile in valid_tiles(few, hopper)}
-    rows = {
-        one.parameters["block_m"] for one in search_space(few, hopper) if one.name not in listed
-    }
-    assert rows == {16}, "tiles much larger than the product are left out"
+    listed = {tile.name for tile in valid_tiles(few, HOPPER)}
+    others = [one for one in search_space(few, HOPPER) if one.name not in listed]
+    assert {one.parameters["block_m"] for one in others} == {16}, "much larger ones are left out"
     interpreted = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
     names = [one.name for one in search_space(interpreted, None)]
     assert names == [tile.name for tile in valid_tiles(interpreted, None)]
@@ -131,7 +83,7 @@ def test_the_space_is_larger_than_the_list_where_a_search_is_worth_it():
 def test_the_pointer_kernel_remains_where_descriptors_do_not_apply() -> None:
     for shape, describes in (("256x512x384", True), ("257x129x65", False)):
         operation = parse_operation(f"matmul_{shape}_bf16t_bf16n_bf16t")
-        tiles = valid_tiles(operation, architecture("sm_90"))
+        tiles = valid_tiles(operation, HOPPER)
         assert tiles and any(tile.describes for tile in tiles) is describes
 
 
@@ -146,9 +98,7 @@ def test_bulk_copies_feed_the_tensor_cores(workspace: Workspace, operation: str,
     dispatch = dispatch_of(PROVIDER(), f"matmul_{operation}", name, target)
     (compiled,) = PROVIDER().compile([dispatch], workspace)
     assert compiled.error is None
-    assert compiled.facts.matrix_instruction == "wgmma"
-    assert compiled.facts.assembly_path is not None
-    assert compiled.facts.spill_bytes == 0
+    assert (compiled.facts.matrix_instruction, compiled.facts.spill_bytes) == ("wgmma", 0)
     path = workspace.generated.parent / compiled.facts.assembly_path
     assembly = path.read_text()
     assert "cp.async.bulk.tensor.2d.shared" in assembly

@@ -26,9 +26,8 @@ def test_another_process_reports_what_importing_here_would(tmp_path):
     for inspected, text in zip(inspect_kernels(texts, prefix=True), texts, strict=True):
         loaded = load_kernel(text, prefix=True)
         assert str(inspected) == str(loaded)
-        assert inspected.configurations == loaded.configurations
-        assert inspected.parameters == loaded.parameters
-        assert (inspected.arrays, inspected.digest) == (loaded.arrays, loaded.digest)
+        for name in ("configurations", "parameters", "arrays", "digest"):
+            assert getattr(inspected, name) == getattr(loaded, name), name
         for keywords in ([], ["bias"], ["out"]):
             assert inspected.refusal(keywords) == loaded.refusal(keywords)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -38,30 +39,37 @@ def kernel(tmp_path):
     return write
 
 
+@pytest.fixture
+def error(launch):
+    """Launches on the CPU, and returns the worst error."""
+
+    def found(provider, name=NAME, configuration="default"):
+        return launch(provider, name, configuration, CPU).worst_error()
+
+    return found
+
+
+each_backend = pytest.mark.parametrize("backend", [
+    "numpy",
+    pytest.param("torch", marks=pytest.mark.skipif(find_spec("torch") is None, reason="no torch")),
+])  # fmt: skip
+
+
 class TestConformance(ProviderConformance):
     """The example's kernel, which takes neither factors nor an epilogue."""
 
     provider_class = UserProvider
     options: ClassVar = {"kernel": f"{EXAMPLES / 'my_gemm.py'}:blocked"}
-    operations = (
-        "matmul_17x13x11_f32t_f32n_f32t",
-        "matmul_17x13x11_f64n_f64t_f64n",
-    )
-    refused = (
-        "matmul_17x13x11_f32t_f32t_f32t_beta1",
-        "matmul_17x13x11_f32t_f32t_f32t_bias",
-        "conv2d_1x8x8x3_3x3x4_f32nhwc_f32hwcf_f32nhwc",
-    )
+    operations = ("matmul_17x13x11_f32t_f32n_f32t", "matmul_17x13x11_f64n_f64t_f64n")
+    refused = (f"{NAME}_beta1", f"{NAME}_bias", "conv2d_1x8x8x3_3x3x4_f32nhwc_f32hwcf_f32nhwc")
 
 
 # Right kernels
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@each_backend
 @pytest.mark.parametrize("out", [False, True])
 def test_kernels_see_logical_shapes_whatever_the_layout(kernel, launch, backend, out):
-    if backend == "torch":
-        pytest.importorskip("torch")
     body = "out[...] = a @ b" if out else "return a @ b"
     provider = kernel(
         f"""
@@ -77,26 +85,16 @@ def test_kernels_see_logical_shapes_whatever_the_layout(kernel, launch, backend,
         assert launched.worst_error() < 1e-6, (a, b, c)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_extra_tensors_and_scalars_come_as_keywords(kernel, launch, backend):
-    if backend == "torch":
-        pytest.importorskip("torch")
+@each_backend
+def test_extra_tensors_and_scalars_come_as_keywords(kernel, error, backend):
     provider = kernel(
         """
-        def f(a, b, *, alpha=1.0, beta=0.0, addend=None, bias=None, residual=None, epilogue=(),
-              scale_a=None, scale_b=None):
-            c = a @ b
-            if scale_a is not None:
-                c = c * scale_a * scale_b
-            c = alpha * c
-            if addend is not None:
-                c = c + beta * addend
-            for step in epilogue or [n for n, v in (("bias", bias), ("residual", residual))
-                                     if v is not None]:
-                if step == "relu":
-                    c = c * (c > 0)
-                else:
-                    c = c + {"bias": bias, "residual": residual}[step]
+        def f(a, b, *, alpha=1.0, beta=0.0, addend=0, bias=0, residual=0, epilogue=None,
+              scale_a=1, scale_b=1):
+            c = alpha * (a @ b * scale_a * scale_b) + beta * addend
+            given = {"bias": bias, "residual": residual}
+            for step in epilogue or given:
+                c = c * (c > 0) if step == "relu" else c + given[step]
             return c
         """,
         arrays=backend,
@@ -105,11 +103,10 @@ def test_extra_tensors_and_scalars_come_as_keywords(kernel, launch, backend):
         "alpha0p5_beta2", "bias", "bias_residual", "relu", "bias_relu_residual",
         "scalerow_alpha2_bias",
     ):  # fmt: skip
-        launched = launch(provider, f"{NAME}_{suffix}", "default", CPU)
-        assert launched.worst_error() < 1e-5, suffix
+        assert error(provider, f"{NAME}_{suffix}") < 1e-5, suffix
 
 
-def test_factors_of_blocks_come_with_one_factor_for_each_block(kernel, launch):
+def test_factors_of_blocks_come_with_one_factor_for_each_block(kernel, error):
     source = """
     import numpy as np
     def f(a, b, *, scale_a, scale_b):
@@ -117,11 +114,10 @@ def test_factors_of_blocks_come_with_one_factor_for_each_block(kernel, launch):
         return (a * np.repeat(scale_a, 32, -1)) @ (b * np.repeat(scale_b, 32, -2))
     """
     for formats in ("e4m3t_e5m2n_f32t_vs1x32", "e2m1n_e2m1t_f32n_vs32_e8m0"):
-        launched = launch(kernel(source), f"matmul_9x7x96_{formats}", "default", CPU)
-        assert launched.worst_error() < 1e-5, formats
+        assert error(kernel(source), f"matmul_9x7x96_{formats}") < 1e-5, formats
 
 
-def test_torch_kernels_get_numbers_of_four_bits_in_pairs(kernel, launch):
+def test_torch_kernels_get_numbers_of_four_bits_in_pairs(kernel, error):
     pytest.importorskip("torch")
     source = """
     import torch
@@ -135,40 +131,30 @@ def test_torch_kernels_get_numbers_of_four_bits_in_pairs(kernel, launch):
                                                                             (scale_b, -2)))
         return (a * scale_a) @ (b * scale_b)
     """
-    launched = launch(
-        kernel(source, arrays="torch"), "matmul_9x7x96_e2m1t_e2m1n_f32t_vs32_e8m0", "default", CPU
-    )
-    assert launched.worst_error() < 1e-5
+    name = "matmul_9x7x96_e2m1t_e2m1n_f32t_vs32_e8m0"
+    assert error(kernel(source, arrays="torch"), name) < 1e-5
 
 
-def test_split_k_and_convolutions_need_their_keywords(kernel, launch):
+def test_split_k_and_convolutions_need_their_keywords(kernel, error):
     source = """
     import numpy as np
     def f(a, b, *, slices=1):
         k = a.shape[1] // slices
         return sum(a[:, i * k : (i + 1) * k] @ b[i * k : (i + 1) * k] for i in range(slices))
     def conv(a, b, *, stride, padding):
-        n, h, w, c = a.shape
-        r, s, _, f = b.shape
         a = np.pad(a, ((0, 0), (padding[0],) * 2, (padding[1],) * 2, (0, 0)))
-        p, q = (h + 2 * padding[0] - r) // stride[0] + 1, (w + 2 * padding[1] - s) // stride[1] + 1
-        out = np.zeros((n, p, q, f), a.dtype)
-        for i in range(r):
-            for j in range(s):
-                rows = slice(i, i + stride[0] * p, stride[0])
-                columns = slice(j, j + stride[1] * q, stride[1])
-                out += a[:, rows, columns][:, :p, :q] @ b[i, j]
-        return out
+        windows = np.lib.stride_tricks.sliding_window_view(a, b.shape[:2], axis=(1, 2))
+        return np.einsum("npqcrs,rscf->npqf", windows[:, :: stride[0], :: stride[1]], b)
     """
     split = "matmul_splitk_8x6x20_f32t_f32t_f32t_slices4"
     conv = "conv2d_2x9x8x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc"
-    assert launch(kernel(source), split, "default", CPU).worst_error() < 1e-6
-    assert launch(kernel(source, "conv"), conv, "default", CPU).worst_error() < 1e-6
+    assert error(kernel(source), split) < 1e-6
+    assert error(kernel(source, "conv"), conv) < 1e-6
     assert "stride, padding" in (kernel(source).supports(parse_operation(conv), CPU) or "")
     assert "slices" in (kernel(source, "conv").supports(parse_operation(split), CPU) or "")
 
 
-def test_configurations_of_the_module_and_of_the_request(kernel, launch):
+def test_configurations_of_the_module_and_of_the_request(kernel, error):
     source = """
     CONFIGURATIONS = [{"tile": 4}, {"tile": 8, "order": "i-k/j"}]
     def f(a, b, tile=1, order="ijk"):
@@ -177,46 +163,39 @@ def test_configurations_of_the_module_and_of_the_request(kernel, launch):
     """
     operation = parse_operation(NAME)
     provider = kernel(source)
-    names = [c.name for c in provider.configurations(operation, CPU)]
-    assert names == ["tile4", "tile8_order_i_k_j"]
-    found = provider.parse_configuration("tile8_order_i_k_j", operation, CPU)
-    assert found is not None
-    assert dict(found.parameters) == {"tile": 8, "order": "i-k/j"}
+    listed = {c.name: dict(c.parameters) for c in provider.configurations(operation, CPU)}
+    assert listed == {"tile4": {"tile": 4}, "tile8_order_i_k_j": {"tile": 8, "order": "i-k/j"}}
     assert provider.parse_configuration("tile16", operation, CPU) is None
-    launch(provider, NAME, "tile8_order_i_k_j", CPU)
+    assert error(provider, NAME, "tile8_order_i_k_j") < 1e-6
     requested = kernel(source, configurations=[{"tile": 16}])
     assert [c.name for c in requested.configurations(operation, CPU)] == ["tile16"]
 
 
-def test_several_kernels_are_distinguished_by_their_function(tmp_path, launch):
+def test_several_kernels_are_distinguished_by_their_function(tmp_path, error):
     path = tmp_path / "two.py"
-    path.write_text(
-        "def one(a, b):\n    return a @ b\ndef two(a, b, *, slices=1, tile=1):\n    return a @ b\n"
-    )
+    path.write_text("one = lambda a, b: a @ b\ndef two(a, b, *, slices=1, tile=1): return a @ b\n")
     provider = UserProvider({"kernel": [f"{path}:one", f"{path}:two"]})
     operation = parse_operation(NAME)
-    names = [c.name for c in provider.configurations(operation, CPU)]
-    assert names == ["one_default", "two_default"]
     split = parse_operation("matmul_splitk_8x6x20_f32t_f32t_f32t_slices4")
     assert provider.supports(split, CPU) is None
-    assert [c.name for c in provider.configurations(split, CPU)] == ["two_default"]
-    launch(provider, NAME, "two_default", CPU)
+    for one, names in ((operation, ["one_default", "two_default"]), (split, ["two_default"])):
+        assert [c.name for c in provider.configurations(one, CPU)] == names
+    assert error(provider, NAME, "two_default") < 1e-6
     twice = UserProvider({"kernel": [f"{path}:one", f"{path}:one"]})
     with pytest.raises(RequestError, match="both have a configuration called one_default"):
         list(twice.configurations(operation, CPU))
 
 
-def test_modules_next_to_the_file_can_be_imported(tmp_path, launch):
-    (tmp_path / "gemmetry_test_helper.py").write_text("def product(a, b):\n    return a @ b\n")
+def test_modules_next_to_the_file_can_be_imported(tmp_path, error):
+    (tmp_path / "gemmetry_test_helper.py").write_text("def product(a, b): return a @ b")
     path = tmp_path / "with_helper.py"
     path.write_text(
         "from gemmetry_test_helper import product\n"
         "from .gemmetry_test_helper import product as again\n"
-        "def f(a, b):\n    return product(a, b)\n"
+        "def f(a, b): return again(a, b)\n"
     )
     before = list(sys.path)
-    launched = launch(UserProvider({"kernel": f"{path}:f"}), NAME, "default", CPU)
-    assert launched.worst_error() < 1e-6
+    assert error(UserProvider({"kernel": f"{path}:f"})) < 1e-6
     assert sys.path == before
     assert "with_helper" not in sys.modules
 
@@ -282,10 +261,9 @@ def test_a_parameter_that_nobody_gives_is_a_mistake_of_the_request(kernel, works
     some = kernel("def f(a, b, tile, stages=1): ...", configurations=[{"tile": 3}, {"stages": 2}])
     with pytest.raises(RequestError, match=r"configuration stages2: .*'tile'"):
         list(some.configurations(operation, CPU))
+    unknown = Dispatch(operation, Configuration("tile9"), "user", CPU)
     with pytest.raises(UnknownNameError, match="tile9"):
-        kernel("def f(a, b): ...").build(
-            Dispatch(operation, Configuration("tile9"), "user", CPU), workspace
-        )
+        kernel("def f(a, b): ...").build(unknown, workspace)
 
 
 # Mistakes of the kernel
@@ -308,25 +286,25 @@ def test_a_parameter_that_nobody_gives_is_a_mistake_of_the_request(kernel, works
         ("raise MemoryError", "ran out of memory"),
     ],
 )  # fmt: skip
-def test_bad_results_are_launch_errors(kernel, launch, body, words):
+def test_bad_results_are_launch_errors(kernel, error, body, words):
     backend = "torch" if "torch" in body else "numpy as np"
     provider = kernel(f"import {backend}\n\ndef f(a, b):\n    {body}\n")
-    error = OutOfMemoryError if "MemoryError" in body else LaunchError
-    with pytest.raises(error, match=words):
-        launch(provider, NAME, "default", CPU)
+    expected = OutOfMemoryError if "MemoryError" in body else LaunchError
+    with pytest.raises(expected, match=words):
+        error(provider)
 
 
 @pytest.mark.parametrize(
     ("body", "is_right"),
     [("return a @ b", False), ("return out.copy()", False), ("return out[:]", True)],
 )
-def test_a_kernel_with_out_must_use_it_and_may_return_it(kernel, launch, body, is_right):
+def test_a_kernel_with_out_must_use_it_and_may_return_it(kernel, error, body, is_right):
     provider = kernel(f"def f(a, b, out):\n    out[...] = a @ b\n    {body}\n")
     if is_right:
-        assert launch(provider, NAME, "default", CPU).worst_error() < 1e-6
+        assert error(provider) < 1e-6
     else:
         with pytest.raises(LaunchError, match="takes out= but returned"):
-            launch(provider, NAME, "default", CPU)
+            error(provider)
 
 
 # The page and its examples
@@ -347,53 +325,59 @@ def test_every_keyword_is_documented():
     ],
 )
 def test_the_wrong_example_is_wrong_where_a_partial_block_is_left(
-    launch, example, name, wrong, right
+    error, example, name, wrong, right
 ):
     provider = UserProvider({"kernel": f"{EXAMPLES / example}.py:blocked"})
     for configuration in (*wrong, *right):
-        launched = launch(provider, f"matmul_{name}_f32t_f32t_f32t", configuration, CPU)
-        error = launched.worst_error()
-        assert error > 1e-3 if configuration in wrong else error < 1e-5
+        found = error(provider, f"matmul_{name}_f32t_f32t_f32t", configuration)
+        assert found > 1e-3 if configuration in wrong else found < 1e-5
 
 
 # CUDA C++
 
 H200 = Target(TargetKind.CUDA, "sm_90", None)
 CUDA_NAME = "matmul_17x13x11_bf16t_bf16n_bf16t"
+needs_bindings = pytest.mark.skipif(find_spec("cuda") is None, reason="no cuda-bindings")
 
 
+@needs_bindings
 def test_a_cuda_kernel_is_compiled_for_other_machines(workspace):
-    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     provider = UserProvider({"kernel": f"{EXAMPLES / 'my_gemm.cu'}:tiled"})
     assert H200 in provider.targets()
     assert provider.compiles_ahead(H200) and not provider.compiles_ahead(CPU)
-    operation = parse_operation(CUDA_NAME)
+    operation, other = map(parse_operation, (CUDA_NAME, "matmul_17x13x11_f32t_f32n_f32t"))
     assert provider.supports(operation, H200) is None
     assert "NVIDIA GPUs" in (provider.supports(operation, CPU) or "")
     assert list(provider.configurations(operation, CPU)) == []
     configurations = list(provider.configurations(operation, H200))
     assert [item.name for item in configurations] == ["TILE16", "TILE32"]
     dispatches = [Dispatch(operation, item, "user", H200) for item in configurations]
-    other = parse_operation("matmul_17x13x11_f32t_f32n_f32t")
     dispatches.append(Dispatch(other, configurations[0], "user", H200))
     *right, refused = provider.compile(dispatches, workspace)
-    assert [one.facts.shared_memory_bytes for one in right] == [2 * 16 * 17 * 4, 2 * 32 * 33 * 4]
+    for one, tile in zip(right, (16, 32), strict=True):
+        facts = one.facts
+        assert (facts.compiled_for, facts.matrix_instruction) == ("sm_90a", "none")
+        assert facts.registers and facts.spill_bytes == 0
+        assert facts.shared_memory_bytes == 2 * tile * (tile + 1) * 4
+        for path in (facts.assembly_path, facts.binary_path, facts.tool_output_path):
+            assert (workspace.generated.parent / path).stat().st_size > 100
+    assert list((workspace.generated / "user" / "cache").glob("my_gemm-*.cubin"))
     assert "does not list these formats" in str(refused.error)
     with pytest.raises(UnsupportedError):
         provider.build(dispatches[0], workspace)
 
 
+@needs_bindings
 def test_cuda_and_python_kernels_stand_side_by_side(workspace):
-    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     texts = [f"{EXAMPLES / 'my_gemm.cu'}:tiled", f"{EXAMPLES / 'my_gemm.py'}:blocked"]
     provider = UserProvider({"kernel": texts})
-    found = {}
-    for name, target in ((CUDA_NAME, H200), (NAME, CPU)):
+    for name, target, names in (
+        (CUDA_NAME, H200, ["tiled_TILE16", "tiled_TILE32"]),
+        (NAME, CPU, ["blocked_tile32", "blocked_tile64", "blocked_tile128"]),
+    ):
         operation = parse_operation(name)
         assert provider.supports(operation, target) is None
-        found[target] = [item.name for item in provider.configurations(operation, target)]
-    assert found[H200] == ["tiled_TILE16", "tiled_TILE32"]
-    assert found[CPU] == ["blocked_tile32", "blocked_tile64", "blocked_tile128"]
+        assert [item.name for item in provider.configurations(operation, target)] == names
     assert "cross-compiled" in (provider.supports(parse_operation(NAME), H200) or "")
     digests = {name for name in provider.versions() if name.startswith("kernel ")}
     assert digests == {"kernel my_gemm.cu:tiled", "kernel my_gemm.py:blocked"}
@@ -402,8 +386,8 @@ def test_cuda_and_python_kernels_stand_side_by_side(workspace):
     assert compiled.error is None
 
 
+@needs_bindings
 def test_a_folder_of_machine_code_is_compiled_for_its_architecture(workspace):
-    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     provider = UserProvider({"kernel": str(EXAMPLES / "cubins")})
     operation = parse_operation("matmul_128x64x64_bf16t_bf16n_bf16t")
     configurations = list(provider.configurations(operation, H200))

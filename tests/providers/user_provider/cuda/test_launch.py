@@ -11,12 +11,11 @@ from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 H200 = Target(TargetKind.CUDA, "sm_90", 0)
 OPERATION = parse_operation("matmul_100x70x33_f32t_f32n_f32t")
 PLAIN = {
-    "operations": '["f32t_f32n_f32t", "f32t_f32n_f32t_beta1"]',
+    "operations": '["f32t_f32n_f32t", "f32t_f32n_f32t_beta1"]', "block": '["TILE", 2]',
     "arguments": '["A", "B", "C", "addend", "M", "N", "ceil(K, 2)", "alpha", "beta"]',
     "grid": '["ceil(N, TILE)", "ceil(M, TILE)"]',
-    "block": '["TILE", 2]',
     "configurations": "[{TILE = 16, FAST = true}]",
-}
+}  # fmt: skip
 VALUES = {"TILE": 16, "FAST": True}
 
 
@@ -26,8 +25,7 @@ def kernel(tmp_path, monkeypatch):
 
     def made(**changes):
         (tmp_path / "k.cu").write_text('extern "C" __global__ void f() {}')
-        table = PLAIN | changes
-        text = "\n".join(f"{key} = {value}" for key, value in table.items())
+        text = "\n".join(f"{key} = {value}" for key, value in (PLAIN | changes).items())
         (tmp_path / "k.toml").write_text(f"[f]\n{text}")
         return load_manifest(f"{tmp_path / 'k.cu'}:f")
 
@@ -37,9 +35,8 @@ def kernel(tmp_path, monkeypatch):
 def test_sizes_are_those_of_the_expressions(kernel) -> None:
     made = kernel(cluster='["TILE // 8"]', shared_bytes='"TILE * K * 4"')
     (launch,) = plan_of(made, OPERATION, VALUES).launches
-    assert launch.grid == Grid(
-        blocks=(5, 7, 1), threads=(16, 2, 1), cluster=(2, 1, 1), dynamic_bytes=16 * 33 * 4
-    )
+    sizes = {"blocks": (5, 7, 1), "threads": (16, 2, 1), "cluster": (2, 1, 1)}
+    assert launch.grid == Grid(**sizes, dynamic_bytes=16 * 33 * 4)
     assert launch.compilation.entry == "f"
     assert launch.compilation.options == ("-DIN_F32=1", "-DOUT_F32=1", "-DTILE=16", "-DFAST=1")
 
@@ -70,16 +67,12 @@ def test_arguments_are_addresses_integers_and_factors(kernel, factors, last) -> 
         ({"operations": '["f32t_f32t_f32t"]'}, "does not list these formats and layouts"),
     ],
 )
-def test_operations_that_cannot_be_launched_are_refused_with_the_reason(
-    kernel, changes, reason
-) -> None:
+def test_what_cannot_be_launched_is_refused_with_the_reason(kernel, changes, reason) -> None:
     assert why_not(kernel(), OPERATION, VALUES, H200) is None
     assert reason in (why_not(kernel(**changes), OPERATION, VALUES, H200) or "")
 
 
-def test_other_devices_and_missing_bindings_are_refused_with_what_helps(
-    kernel, monkeypatch
-) -> None:
+def test_other_devices_and_missing_bindings_name_what_helps(kernel, monkeypatch) -> None:
     reason = why_not(kernel(), OPERATION, VALUES, Target(TargetKind.CPU)) or ""
     assert "gemmetry compile --device cuda-sm_90" in reason
     monkeypatch.setattr(launch, "_has_bindings", lambda: False)
@@ -100,10 +93,10 @@ def test_machine_code_is_launched_as_its_source_is(copied) -> None:
     assert found.grid == expected.grid
     *maps, result, _sizes = expected.arguments
     for ours, theirs in zip(found.arguments, maps, strict=False):
-        assert (ours.buffer, ours.boxes.box, ours.boxes.extents, ours.boxes.all_strides) == (
-            theirs.buffer, theirs.boxes.box, theirs.boxes.extents, theirs.boxes.all_strides
-        )  # fmt: skip
-        assert ours.boxes.swizzle_bytes == theirs.boxes.swizzle_bytes == 128
+        assert ours.buffer == theirs.buffer
+        for name in ("box", "extents", "all_strides", "swizzle_bytes"):
+            assert getattr(ours.boxes, name) == getattr(theirs.boxes, name), name
+        assert ours.boxes.swizzle_bytes == 128
     assert found.arguments[2] == result
     assert found.arguments[3] == b"".join(size.to_bytes(4, "little") for size in (512, 768, 1024))
 
@@ -124,9 +117,8 @@ BLACKWELL = Target(TargetKind.CUDA, "sm_100", 0)
         ("nvcc", [], ODD, H200, "rows of a multiple of 16 bytes"),
     ],
 )
-def test_machine_code_that_cannot_be_launched_is_refused(
-    kernel, copied, name, changes, operation, target, reason
-) -> None:
+@pytest.mark.usefixtures("kernel")
+def test_what_code_cannot_do_is_refused(copied, name, changes, operation, target, reason) -> None:
     found = why_not(load_manifest(copied(name, *changes)), operation, {}, target)
     assert found is None if reason is None else reason in (found or "")
 
@@ -138,12 +130,16 @@ def test_clusters_that_code_was_compiled_for_need_not_be_stated(tmp_path) -> Non
     (tmp_path / "s.cu").write_text('extern "C" __global__ void __cluster_dims__(2, 1, 1) f() {}')
     (tmp_path / "k.cubin").write_bytes(compile_file(tmp_path, "s", (), "sm_90a").code)
     text = '[f]\noperations = ["f32t_f32n_f32t"]\narguments = []\nblock = [32]\n'
-    cases = {"grid = [4]": None, "grid = [3]": "whole clusters", "grid = [4]\ncluster = [4]":
-             "its cluster is 4 × 1 × 1, and the code requires 2 × 1 × 1"}  # fmt: skip
-    for grid, reason in cases.items():
+
+    def own(grid):
         (tmp_path / "k.toml").write_text(text + grid)
-        own = load_manifest(f"{tmp_path / 'k.cubin'}:f")
-        found = why_not(own, OPERATION, {}, H200)
-        assert found is None if reason is None else reason in (found or "")
-        if reason is None:
-            assert plan_of(own, OPERATION, {}).launches[0].grid.cluster == (2, 1, 1)
+        return load_manifest(f"{tmp_path / 'k.cubin'}:f")
+
+    (launch,) = plan_of(own("grid = [4]"), OPERATION, {}).launches
+    assert launch.grid.cluster == (2, 1, 1)
+    for grid, reason in {
+        "grid = [3]": "whole clusters",
+        "grid = [4]\ncluster = [4]": "its cluster is 4 × 1 × 1, and the code requires 2 × 1 × 1",
+    }.items():
+        assert reason in (why_not(own(grid), OPERATION, {}, H200) or "")
+    assert why_not(own("grid = [4]"), OPERATION, {}, H200) is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,6 +36,9 @@ configurations = [{TILE = 8, unroll = true}, {TILE = 16, unroll = false}]
 """
 
 
+PRODUCT = "f32t_f32n_f32t"
+
+
 @pytest.fixture
 def write(tmp_path):
     """Write a source and the table of f; returns the text of --kernel."""
@@ -65,18 +69,16 @@ def test_names_of_configurations_are_those_of_python_functions(write) -> None:
 @pytest.mark.parametrize(
     ("listed", "operation", "computes"),
     [
-        ("f32t_f32n_f32t", "matmul_5x6x7_f32t_f32n_f32t", True),
-        ("f32t_f32n_f32t", "matmul_5x6x7_f32t_f32t_f32t", False),
-        ("f32t_f32n_f32t", "matmul_5x6x7_f32t_f32n_f32t_alpha2", False),
-        ("f32t_f32n_f32t", "batch_matmul_2x5x6x7_f32t_f32n_f32t", False),
-        ("batch_matmul_f32t_f32n_f32t", "batch_matmul_2x5x6x7_f32t_f32n_f32t", True),
-        ("f32t_f32n_f32t_bias_relu", "matmul_5x6x7_f32t_f32n_f32t_bias_relu", True),
+        (PRODUCT, f"matmul_5x6x7_{PRODUCT}", True),
+        (PRODUCT, "matmul_5x6x7_f32t_f32t_f32t", False),
+        (PRODUCT, f"matmul_5x6x7_{PRODUCT}_alpha2", False),
+        (PRODUCT, f"batch_matmul_2x5x6x7_{PRODUCT}", False),
+        (f"batch_matmul_{PRODUCT}", f"batch_matmul_2x5x6x7_{PRODUCT}", True),
+        (f"{PRODUCT}_bias_relu", f"matmul_5x6x7_{PRODUCT}_bias_relu", True),
     ],
 )
-def test_operations_are_compared_by_formats_layouts_and_steps(
-    write, listed, operation, computes
-) -> None:
-    kernel = load_manifest(write(PLAIN.replace("f32t_f32n_f32t", listed)))
+def test_operations_are_compared_by_formats_layouts_and_steps(write, listed, operation, computes):
+    kernel = load_manifest(write(PLAIN.replace(PRODUCT, listed)))
     assert kernel.computes(parse_operation(operation).signature) is computes
 
 
@@ -138,14 +140,10 @@ def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_pa
     assert load_manifest(f"{tmp_path / 'k.cu'}:h").function_name == "h"
 
 
-def test_a_manifest_that_cannot_be_read_or_is_missing_is_named(
-    write, tmp_path, monkeypatch
-) -> None:
+def test_a_manifest_that_is_unreadable_or_missing_is_named(write, tmp_path, monkeypatch) -> None:
     text = write()
 
-    def refused(path, *_arguments, **_options):
-        raise PermissionError(13, "Permission denied", str(path))
-
+    refused = Mock(side_effect=PermissionError(13, "Permission denied", "k.toml"))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", refused)
         with pytest.raises(RequestError, match=r"k\.toml.* permission"):
@@ -212,17 +210,13 @@ NAMES = {"M": 1000, "N": 64, "K": 33, "TILE": 32}
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        (7, 7),
-        ("TILE", 32),
-        ("ceil(M, TILE)", 32),
+        (7, 7), ("TILE", 32), ("ceil(M, TILE)", 32), ("-K", -33), ("K % 8 == 0", 0),
         ("ceil(N, TILE) * ceil(M, TILE) + 1", 65),
         ("2 * (M + K) // TILE % 10", 4),
         ("min(M, N) - max(K, TILE, 1)", 31),
-        ("-K", -33),
-        ("K % 8 == 0", 0),
         ("0 < N <= 64 and not M == N or K < 0", 1),
     ],
-)
+)  # fmt: skip
 def test_expressions_have_the_values_of_integer_arithmetic(text, value) -> None:
     found = parse_expression(text).value(NAMES)
     assert found == value
@@ -274,11 +268,10 @@ def _struct(*members):
     ],
 )
 def test_the_contiguous_axis_of_a_map_comes_first(tensor, role, element, extents) -> None:
-    boxes = Boxes(
-        element=element, extents=extents, box=(8, 4), swizzle_bytes=64, promotion_bytes=128
-    )
+    sizes = {"box": (8, 4), "swizzle_bytes": 64, "promotion_bytes": 128}
     argument = MapArgument(tensor, _box(8, "K // 10"), 64, 128)
-    assert argument_for(argument, OPERATION, SIZES) == Tiles(role, boxes)
+    expected = Tiles(role, Boxes(element=element, extents=extents, **sizes))
+    assert argument_for(argument, OPERATION, SIZES) == expected
 
 
 def test_a_map_may_have_an_axis_for_the_batch() -> None:
