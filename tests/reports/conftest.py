@@ -263,14 +263,15 @@ def make_record_fixture():
 
 @pytest.fixture(name="console_text")
 def console_text_fixture():
-    """A function that runs a printer on a plain console and returns the text."""
+    """What a printer writes without colours; what is for a terminal fits its width."""
 
-    def run(print_to, width: int = 80) -> str:
-        console = Console(width=width, file=io.StringIO(), color_system=None, force_terminal=False,
-                          highlight=False)  # fmt: skip
+    def run(print_to, width: int = 80, *, terminal=False) -> str:
+        console = Console(width=width, file=io.StringIO(), color_system=None,
+                          force_terminal=terminal, highlight=False)  # fmt: skip
         print_to(console)
-        lines = console.file.getvalue().splitlines()
-        return "\n".join(line.rstrip() for line in lines) + "\n"
+        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+        assert not terminal or max(map(len, lines)) <= width
+        return "\n".join(lines) + "\n"
 
     return run
 

@@ -97,7 +97,7 @@ def compared(documents: list[dict[str, Any]]) -> Iterator[Line]:
     yield from change_sentences(comparison, candidate)
 
 
-def made(case: Case, sweeps: Any, place: Path) -> tuple[list[Path], PointSelection | None]:
+def made(case: Any, sweeps: Any, place: Path) -> tuple[list[Path], PointSelection | None]:
     points: list[list[Any]] = [[]]
     options: dict[str, Any] = {}
     selection = None
