@@ -199,8 +199,9 @@ def test_baselines(baseline, small_result_set, make_record, texts_of, golden):
     results = dataclasses.replace(small_result_set, records=[*small_result_set.records, *more])
     name = f"report_baseline_{baseline}".replace(":", "_")
     golden(name, "\f\n".join(texts_of(results, baseline)))
-    with pytest.raises(UnknownNameError):
-        texts_of(results, "iree:nope")
+    for wrong in ("iree:defaut", "torhc"):
+        with pytest.raises(UnknownNameError, match=r"default|torch"):
+            texts_of(results, wrong)
 
 
 def test_a_wrong_dispatch(failed_result_set, result_set, texts_of, show, golden):

@@ -13,13 +13,9 @@ from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import build_report
 
 DATA = Path(__file__).parents[2] / "data"
-RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
 CASES = {
-    "two_ranks": [RANK0, RANK0.replace("rank0", "rank1")],
-    "job": ["collectives/h200x4"],
     "incomplete": ["collectives/hta_2of128"],
     "matmul": ["traces/h200_matmul.pt.trace.json.gz"],
-    "cpu": ["cpu_grid"],
     "two_jobs": ["collectives/h200x4", "collectives/hta_2of128"],
     "mixed": ["cpu_grid", "traces/h200_matmul.pt.trace.json.gz",
               "traces/v100_resnet50_2021_part.json.gz"],
