@@ -5,20 +5,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import html
+import importlib.util
 import io
 import json
 import re
 import shutil
 import zlib
 from pathlib import Path
+from typing import get_type_hints
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
 
 import gemmetry
 from gemmetry.domain.dispatch import split_dispatch_name
-from gemmetry.domain.errors import Outcome, Stage, Verification
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import (
     BuildFacts,
     Environment,
@@ -34,6 +37,12 @@ _FLAGS = (
     "--disable-component-update", "--disable-sync", "--no-first-run",
     "--disable-dev-shm-usage", "--window-size=1400,1000",
 )  # fmt: skip
+
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
+cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cases)
+
+EXPERIMENTS = Path(__file__).with_name("experiments.txt")
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = '=HYPERLINK("http://x")'
@@ -144,57 +153,30 @@ def _measured_records() -> list[Record]:
     return records
 
 
-def _other_records() -> list[Record]:
-    square = "matmul_512x512x512_f32t_f32t_f32t"
-    odd = "matmul_257x129x65_bf16t_bf16t_f32t"
+def records_of(title: str) -> list[Record]:
+    """Records of ``experiments.txt``, whose lines have arguments of :func:`make_record`."""
+
+    def typed(kind, values):
+        hints = get_type_hints(kind)
+        return {name: msgspec.convert(value, hints[name]) if name in hints else value
+                for name, value in values.items()}  # fmt: skip
+
     return [
-        make_record("matmul_512x512x512_f16t_f16t_f16t", gflops=1.1,
-                    marks=("interval ±8 %: raise --time-budget",),
-                    verdict=Verdict(status=Verification.WARNED, max_error_ratio=0.8)),
-        make_record("batch_matmul_16x128x64x128_f32t_f32n_f32t", provider="numpy", gflops=90.0,
-                    verdict=Verdict(status=Verification.NOT_VERIFIED)),
-        make_record("conv2d_1x58x58x64_3x3x128_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc",
-                    provider="iree", gflops=120.0),
-        make_record("matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4", provider="iree",
-                    gflops=80.0),
-        make_record("matmul_512x512x512_f32t_f32t_f32t_bias_relu", provider="torch", gflops=190.0),
-        make_record(
-            square, "tile_256x256_64", provider="iree", outcome=Outcome.COMPILE_ERROR,
-            stage=Stage.COMPILE,
-            reason="One or more operations with large vector sizes (32768 bytes)\nwere found",
-            facts=BuildFacts(compile_command="iree-compile a.mlir -o a.vmfb", compile_ns=610_000),
-        ),
-        make_record(
-            square, "wrong", provider="user", outcome=Outcome.WRONG, stage=Stage.VERIFY,
-            reason="3 of 262144 elements outside their bound; the first at (511, 511)",
-            verdict=Verdict(status=Verification.FAILED, max_error_ratio=4.1e3,
-                            first_bad="(511, 511): 0.0, expected 171.3",
-                            reason="values outside the bound", checks={"values": "failed: 3"}),
-        ),
-        make_record(square, "hangs", provider="null", outcome=Outcome.TIMEOUT,
-                    stage=Stage.MEASURE, reason="no answer within 120 s at stage measure"),
-        make_record(
-            odd, "crashes", provider="null", outcome=Outcome.CRASH, stage=Stage.BUILD,
-            reason=f"{HOSTILE} the worker died with signal 11 (SIGSEGV)",
-            output_tail=f"Fatal error \x1b[31mred\x1b[0m {HOSTILE}\nbehind it",
-            tags={"note": HOSTILE},
-        ),
-        make_record(odd, "big", provider="torch", outcome=Outcome.OUT_OF_MEMORY,
-                    stage=Stage.BUILD, reason="a" * 500),
-        *(
-            make_record(odd, f"tile_{tile}", provider="numpy", outcome=Outcome.UNSUPPORTED,
-                        stage=Stage.GENERATE, reason="numpy has no bf16 product")
-            for tile in _TILES
-        ),
-        make_record(square, "formula", provider="user", outcome=Outcome.LAUNCH_ERROR,
-                    stage=Stage.MEASURE, reason=FORMULA, tags={"note": "@SUM(A1)"}),
+        make_record(operation, *plain, measured=typed(Measurement, given.pop("measured", {})),
+                    **typed(Record, given))
+        for operation, plain, given in map(cases.arguments, cases.read(EXPERIMENTS)[title][0])
     ]  # fmt: skip
+
+
+@pytest.fixture(name="records_of", scope="session")
+def records_of_fixture():
+    return records_of
 
 
 @pytest.fixture(scope="session")
 def result_set() -> ResultSet:
     """109 measured dispatches of three providers, and one of every outcome; nothing changes it."""
-    records = [*_measured_records(), *_other_records()]
+    records = [*_measured_records(), *records_of("others")]
     return ResultSet(
         title=f"demo {HOSTILE}",
         records=records,
@@ -209,50 +191,11 @@ def result_set() -> ResultSet:
 @pytest.fixture
 def small_result_set() -> ResultSet:
     """Few records, for pinned texts."""
-    operation = "matmul_3456x1024x2048_f16t_f16t_f16t"
-    lead = "tile_config"
     return ResultSet(
-        title="small",
-        records=[
-            make_record(operation, f"{lead}_128x128_32x5_tensorcore_mmasync", provider="iree",
-                        gflops=233_798.62),
-            make_record(operation, f"{lead}_64x64_32x10_tensorcore_mmasync", provider="iree",
-                        gflops=140_733.15, verdict=Verdict(status=Verification.NOT_VERIFIED)),
-            make_record(operation, provider="torch", gflops=250_000.0, tags={}),
-            make_record(operation, f"{lead}_256x128_32x3_tensorcore_mmasync", provider="iree",
-                        outcome=Outcome.COMPILE_ERROR, stage=Stage.COMPILE,
-                        reason="shared memory: 196608 bytes needed, 166912 there\nsecond line"),
-            make_record("batch_matmul_16x512x64x512_f32t_f32t_f32t", provider="torch",
-                        gflops=9_000.0),
-            make_record("matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4", provider="numpy",
-                        outcome=Outcome.UNSUPPORTED, stage=Stage.GENERATE,
-                        reason="numpy does not split the reduction"),
-        ],
-        environments={ENVIRONMENT_ID: ENVIRONMENT},
-        samples=fake_samples,
-        command="gemmetry profile --providers iree,torch",
+        title="small", records=records_of("small"), environments={ENVIRONMENT_ID: ENVIRONMENT},
+        samples=fake_samples, command="gemmetry profile --providers iree,torch",
         created="2026-11-20T10:11:12Z",
     )  # fmt: skip
-
-
-@pytest.fixture
-def failed_result_set(small_result_set):
-    """One wrong dispatch with everything that verification leaves behind."""
-    reason = "values: 7 elements are wrong (tail); first at [511, 0]: got 0"
-    checks = {
-        "form": "passed", "written": "not applicable: the provider allocates its own output",
-        "values": "failed: 7 elements are wrong (tail)",
-        "integers": "failed: 9 elements are wrong",
-        "alpha_beta": "not applicable: the operation has neither alpha nor beta",
-    }  # fmt: skip
-    verdict = Verdict(
-        status=Verification.FAILED, checks=checks, reason=reason, first_bad="[511, 0]: got 0",
-        error_map=("each character is a tile of 64 x 64", "....", "###1"),
-        evidence_path="artifacts/failures/cpu/torch/bad",
-    )  # fmt: skip
-    record = make_record("matmul_512x512x512_f32t_f32t_f32t", "bad", outcome=Outcome.WRONG,
-                         stage=Stage.VERIFY, reason=reason, verdict=verdict)  # fmt: skip
-    return dataclasses.replace(small_result_set, records=[record], path="run")
 
 
 @pytest.fixture(name="make_record")
