@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import zlib
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import get_type_hints
 
@@ -288,22 +289,82 @@ def job_report_fixture(report_of):
     return report_of("collectives/h200x4")
 
 
+def _events_named(number, text, *, with_gpu):
+    """An operator, another in it, a launch and kernels with `text` in all their names."""
+    start, short = 100 * number, text[:300]
+    place = {"ph": "X", "pid": text, "tid": text, "ts": start, "dur": 50}
+    texts = dict.fromkeys(("Input type", "Concrete Inputs", "Input Strides"), (text,))
+    args = {"External id": number + 1, "Input Dims": [[text], [8, 8]], **texts}
+    yield {**place, "cat": "cpu_op", "name": text, "args": args}
+    args = {**args, "Input Dims": [[8, 8]] * 2}
+    inner = {**place, "ts": start + 5, "dur": 20}
+    yield {**inner, "cat": "cpu_op", "name": f"{short}::gemm", "args": args}
+    call = {"correlation": number + 1}
+    yield {**place, "cat": "cuda_runtime", "name": text, "ts": start + 10, "args": call}
+    kind = text if number % 2 else "allreduce"
+    run = {**call, "device": 0, "stream": number % 5, "dtype": text, "Collective name": kind,
+           "Process Group Name": text, "In msg nelems": 8, "Group size": 2}  # fmt: skip
+    for name in (text, f"{short}_gemm", f"ncclDevKernel_AllReduce{short}") * with_gpu:
+        yield {**place, "cat": "kernel", "name": name, "ts": start + 40, "args": run}
+
+
+@pytest.fixture(name="report_named")
+def report_named_fixture(report_of, tmp_path):
+    """Makes the report of two ranks in which everything that can have a name has each of `texts`
+    for one, and of a file that is no trace."""
+
+    def make(texts, *, with_gpu=True, file="rank", broken="{"):
+        joined = "".join(texts)[:9000]
+        events = [one for number, text in enumerate(texts)
+                  for one in _events_named(number, text, with_gpu=with_gpu)]  # fmt: skip
+        # An event that cannot be used, so that the page shows its name too.
+        events.append({"ph": "X", "cat": "kernel", "name": joined, "ts": "x"})
+        head = {"host_name": texts[0], "deviceProperties": [{"id": 0, "name": joined}],
+                "trace_id": texts[1], "traceEvents": events}  # fmt: skip
+        paths = [tmp_path / f"{file}{part}.json" for part in (0, 1, "")]
+        for rank, path in enumerate(paths[:2]):
+            here = {"distributedInfo": {"rank": rank, "world_size": 2}}
+            path.write_text(json.dumps({**here, **head}))
+        paths[2].write_text(broken)
+        return report_of(*paths)
+
+    return make
+
+
 @pytest.fixture(name="hostile_report")
-def hostile_report_fixture(report_of, tmp_path):
-    """Of a trace whose names are scripts, formulas, control characters and megabytes."""
-    names = [f"{HOSTILE}_gemm_kernel", FORMULA, "\x1b[31mred\x00", "x" * 1_000_000, "-1+1|cmd",
-             "\ud800"]  # fmt: skip
-    events = [{"ph": "X", "cat": "cpu_op", "name": HOSTILE, "pid": 1, "tid": 1, "ts": 0, "dur": 900,
-               "args": {"External id": 1, "Input Dims": [[HOSTILE], FORMULA]}}]  # fmt: skip
-    for number, name in enumerate(names):
-        place = {"ph": "X", "pid": 1, "tid": 1, "dur": 5 + number}
-        events.append({**place, "cat": "cuda_runtime", "name": "=cmd()", "ts": 10 * number + 1,
-                       "args": {"correlation": number + 1}})  # fmt: skip
-        events.append({**place, "cat": "kernel", "name": name, "ts": 100 * number + 100,
-                       "args": {"correlation": number + 1, "device": 0, "stream": 7}})  # fmt: skip
-    path = tmp_path / f"{FORMULA.replace('/', '')}<b>.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    return report_of(path)
+def hostile_report_fixture(report_named):
+    """Of a trace whose names are scripts, formulas, control characters and very long."""
+    texts = (HOSTILE, FORMULA, "\x1b[31mred\x00", "x" * 200_000, "-1+1|cmd", "\ud800")
+    return report_named(texts, file=f"{FORMULA.replace('/', '')}<b>")
+
+
+@pytest.fixture(scope="session")
+def elements():
+    """The elements of a page: tags with their attributes."""
+
+    def parse(page):
+        found = []
+        parser = HTMLParser()
+        parser.handle_starttag = lambda tag, attributes: found.append((tag, dict(attributes)))
+        parser.feed(page)
+        return found
+
+    return parse
+
+
+@pytest.fixture(scope="session")
+def loads_nothing(elements):
+    """Asserts that a page asks neither the network nor other files for anything."""
+
+    def check(page):
+        for tag, attributes in elements(page):
+            assert tag not in ("iframe", "object", "embed", "base")
+            for name in ("src", "href", "action"):
+                assert (attributes.get(name) or "#").startswith(("#", "data:"))
+        assert "default-src 'none'" in page
+        assert "@import" not in "".join(re.findall("<style.*?</style>", page, re.DOTALL))
+
+    return check
 
 
 @pytest.fixture(name="kernels")

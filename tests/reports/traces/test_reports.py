@@ -44,6 +44,6 @@ def test_names_are_short_and_escaped(hostile_report):
         assert all(len(cell["text"]) <= 120 and len(cell["title"]) <= 32_767
                    for row in table["rows"] for cell in row)  # fmt: skip
     text = trace_markdown(hostile_report)
-    assert not {"<script", "\x1b"} & {part for part in ("<script", "\x1b") if part in text}
+    assert "<script" not in text and "\x1b" not in text
     assert max(map(len, text.splitlines())) < 5000
     assert len(trace_page(hostile_report)) < 1_000_000
