@@ -1,4 +1,5 @@
-"""A realistic invented experiment: providers, dtypes, every outcome, hostile names."""
+"""A realistic invented experiment: providers, dtypes, every outcome, hostile names. Cases of a test
+are in a text file of the same name, see ``tests/cases.py``."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ import json
 import re
 import shutil
 import zlib
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 import numpy as np
@@ -42,6 +44,34 @@ _FLAGS = (
 _SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
 cases = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(cases)
+
+
+class Case(NamedTuple):
+    """A case of ``NAME.txt`` for a test in ``test_NAME.py``."""
+
+    path: Path
+    title: str
+
+    def calls(self) -> list[tuple[str, list[Any], dict[str, Any]]]:
+        """Each line of input: what it is, and its arguments without and with names."""
+        return [cases.arguments(line) for line in cases.read(self.path)[self.title][0]]
+
+    def check(
+        self, found: Iterable[str | tuple[object, dict[str, Any]]], here: Path = Path("/nowhere")
+    ) -> None:
+        """Compare lines, or labels with values, with those of the case; paths are below `here`."""
+        lines = (one if isinstance(one, str) else cases.shown(*one) for one in found)
+        cases.check(self.path, self.title, [line.replace(f"{here}/", "") for line in lines])
+
+
+def pytest_generate_tests(metafunc):
+    """Run what takes a `case` once for each case of its module, if it has a file of them."""
+    module = metafunc.definition.path
+    path = module.with_name(f"{module.stem.removeprefix('test_')}.txt")
+    if "case" in metafunc.fixturenames and path.exists():
+        found = cases.read(path)
+        metafunc.parametrize("case", [Case(path, title) for title in found], ids=found)
+
 
 EXPERIMENTS = Path(__file__).with_name("experiments.txt")
 
@@ -154,19 +184,26 @@ def _measured_records() -> list[Record]:
     return records
 
 
-def records_of(title: str) -> list[Record]:
-    """Records of ``experiments.txt``, whose lines have arguments of :func:`make_record`."""
+def record_of(operation: str, plain: list[str], given: dict[str, Any]) -> Record:
+    """The record of arguments of :func:`make_record` as text."""
 
     def typed(kind, values):
         hints = get_type_hints(kind)
         return {name: msgspec.convert(value, hints[name]) if name in hints else value
                 for name, value in values.items()}  # fmt: skip
 
-    return [
-        make_record(operation, *plain, measured=typed(Measurement, given.pop("measured", {})),
-                    **typed(Record, given))
-        for operation, plain, given in map(cases.arguments, cases.read(EXPERIMENTS)[title][0])
-    ]  # fmt: skip
+    measured = typed(Measurement, given.pop("measured", {}))
+    return make_record(operation, *plain, measured=measured, **typed(Record, given))
+
+
+def records_of(title: str) -> list[Record]:
+    """Records of ``experiments.txt``."""
+    return [record_of(*call) for call in Case(EXPERIMENTS, title).calls()]
+
+
+@pytest.fixture(name="record_of", scope="session")
+def record_of_fixture():
+    return record_of
 
 
 @pytest.fixture(name="records_of", scope="session")
