@@ -64,10 +64,19 @@ class Case(NamedTuple):
         cases.check(self.path, self.title, [line.replace(f"{here}/", "") for line in lines])
 
 
+def _cases_of(module: Path) -> Path:
+    return module.with_name(f"{module.stem.removeprefix('test_')}.txt")
+
+
+@pytest.fixture
+def case_named(request):
+    """The case of the test's module with a title."""
+    return lambda title: Case(_cases_of(request.path), title)
+
+
 def pytest_generate_tests(metafunc):
     """Run what takes a `case` once for each case of its module, if it has a file of them."""
-    module = metafunc.definition.path
-    path = module.with_name(f"{module.stem.removeprefix('test_')}.txt")
+    path = _cases_of(metafunc.definition.path)
     if "case" in metafunc.fixturenames and path.exists():
         found = cases.read(path)
         metafunc.parametrize("case", [Case(path, title) for title in found], ids=found)
