@@ -1,61 +1,68 @@
+"""Speeds relative to a baseline, and who is fastest, of the records of ``baseline.txt``."""
+
 from __future__ import annotations
 
 import math
+import zlib
 
-import pytest
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.dispatches.analysis import (
     baseline_label,
     default_baseline,
-    fastest,
-    fastest_per_provider,
+    find_run_marks,
     geometric_mean,
     group_by_problem,
-    speedups,
 )
-from gemmetry.domain.errors import Outcome
-from gemmetry.domain.record import BuildFacts
+from gemmetry.dispatches.comparison import compare_with_baseline, find_leader, judged_speedups
+from gemmetry.domain.record import BuildFacts, ResultSet
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
 ODD = "matmul_257x129x65_f32t_f32t_f32t"
+LEADER = ("name", "is_configuration", "operations", "fastest", "shown", "ratio", "marked",
+          "unverified")  # fmt: skip
 
 
-def test_problems_keep_targets_devices_and_distributions_apart(make_record):
-    records = [
-        make_record(SQUARE),
-        make_record(SQUARE, target="cuda-sm_90", device="cuda:0"),
-        make_record(SQUARE, target="cuda-sm_90", device="cuda:1"),
-        make_record(SQUARE, distribution="normal"),
-    ]
-    assert len(group_by_problem(records)) == 4
+def shown(records, baseline, **options):
+    reads, drift = [], np.random.default_rng(1).normal(1.0, 0.1, 12)
+
+    def rounds(one):
+        reads.append(one)
+        seed = zlib.crc32(f"{one.provider}{one.dispatch}".encode())
+        noise = drift * np.random.default_rng(seed).normal(1, 1e-3, 12)
+        return {turn: [one.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
+
+    results = ResultSet(title="x", records=records, rounds=rounds)
+    leader = find_leader(results, find_run_marks(records))
+    problems = {"problems": len(group_by_problem(records)), "default": default_baseline(records)}
+    yield "all", {**problems, **{name: getattr(leader, name, None) for name in LEADER}}
+    reads.clear()
+    comparison = compare_with_baseline(results, baseline, **options)
+    yield "read", {"times": len(reads), "regression": comparison.has_regression}
+    for change in (one for found in comparison.candidates for one in found.changes):
+        judged = change.comparison
+        yield f"{change.after.provider} over {change.before.provider}", {
+            "verdict": change.verdict, "ratio": change.ratio, "relevant": judged.relevant,
+            "family": judged.family, "pairing": judged.pairing, "note": change.note,
+        }  # fmt: skip
+    found = judged_speedups(results, baseline)
+    for one in records:
+        values = {"ratio": found.of(one), "difference": found.difference(one)}
+        yield f"{one.provider} {one.dispatch} {one.environment_id}", values
+    for name, mean in found.means.items():
+        yield name, {"mean": mean.ratio, "problems": mean.problems, "marked": mean.marked}
 
 
-def test_failed_dispatches_are_never_the_fastest(make_record):
-    wrong = make_record(SQUARE, "a", outcome=Outcome.WRONG, reason="wrong")
-    right = make_record(SQUARE, "b", gflops=1.0)
-    assert fastest([wrong, right]) is right
-    assert fastest([wrong]) is None
-    assert fastest_per_provider([wrong]) == {}
-
-
-def test_a_dispatch_in_two_environments_has_two_ratios(make_record):
-    base = make_record(SQUARE, provider="torch", gflops=100.0)
-    old = make_record(SQUARE, provider="iree", gflops=50.0, environment_id="old")
-    new = make_record(SQUARE, provider="iree", gflops=200.0, environment_id="new")
-    relative = speedups([base, old, new], "torch", {})
-    assert relative.of(old) == pytest.approx(0.5)
-    assert relative.of(new) == pytest.approx(2.0)
-
-
-def test_default_baseline_is_a_library_measured_alongside_others(make_record):
-    torch, numpy = make_record(SQUARE), make_record(SQUARE, provider="numpy")
-    iree, triton = make_record(SQUARE, provider="iree"), make_record(SQUARE, provider="triton")
-    assert default_baseline([torch, numpy, iree]) == "torch"
-    assert default_baseline([numpy, iree]) == "numpy"
-    assert default_baseline([torch]) is None
-    assert default_baseline([iree, triton]) is None
+def test_relative_speeds(case, record_of):
+    records, options = [], {"baseline": "torch"}
+    for what, plain, fields in case.calls():
+        if what == "option":
+            options |= fields
+        else:
+            records.append(record_of(what, plain, fields))
+    case.check(shown(records, **options))
 
 
 @settings(deadline=None, max_examples=50)
