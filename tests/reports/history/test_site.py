@@ -115,13 +115,15 @@ def phone(browser):
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+DRAWN = "return document.querySelectorAll('#detail svg circle').length"
+
+
 def open_with_a_series(browser, site):
     """The page, with the first series of the changes drawn."""
     browser.get(f"file://{site}/index.html")
     browser.execute_script("document.querySelector('#changes a[data-series]').click()")
-    drawn = "return document.querySelectorAll('#detail svg circle').length"
     for _ in range(100):
-        if browser.execute_script(drawn):
+        if browser.execute_script(DRAWN):
             return
         browser.execute_async_script("setTimeout(arguments[0], 50)")
     raise AssertionError("no series was drawn")
@@ -131,8 +133,7 @@ def open_with_a_series(browser, site):
 def test_the_trends_are_drawn_in_a_browser_with_round_labels(site, browser):
     open_with_a_series(browser, site)
     assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
-    drawn = "return document.querySelectorAll('#detail svg circle').length"
-    assert browser.execute_script(drawn) == 59, "the last run lost it"
+    assert browser.execute_script(DRAWN) == 59, "the last run lost it"
     assert browser.execute_script("return document.querySelectorAll('.trend').length") == 40
     browser.find_element("id", "filter").send_keys("triton 128x")
     count = browser.execute_script("return document.getElementById('count').textContent")

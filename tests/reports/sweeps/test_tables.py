@@ -74,7 +74,7 @@ def _covered(event, others):
     return [time for time in shared if time > 0]
 
 
-def test_every_figure_follows_from_the_trace_files(made_sweep, products, sweeps):
+def test_every_figure_follows_from_the_trace_files(made_sweep, products):
     records = varying_table(OVERLAP, varying_gemms(products.points, 5)).records()
     assert len(records) == 3 * 2 * 2
     for record in records:
@@ -95,11 +95,6 @@ def test_every_figure_follows_from_the_trace_files(made_sweep, products, sweeps)
             "total_overlap_duration_ms": sum(shared) / 1000,
         }  # fmt: skip
         assert {name: record[name] for name in expected} == pytest.approx(expected)
-        # Whether collectives slow a GEMM is next to its spread.
-        is_slowed = record["kernel_name"] == sweeps.UP.kernel
-        assert (record["verdict"] == "slower") is is_slowed
-        if is_slowed:
-            assert 1.25 < record["slowdown_ci_low"] < record["slowdown_ci_high"] < 1.35
 
 
 def test_the_largest_differences_of_each_trace(products):
