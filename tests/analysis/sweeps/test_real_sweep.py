@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 import msgspec
@@ -82,7 +83,9 @@ class _Recomputed:
 
     def overlap(self, start: int, end: int) -> int:
         """Time of communication in [start, end); no two collectives run at once in these traces."""
-        return sum(max(0, min(end, e) - max(start, s)) for s, e, *_ in self.comm)
+        first = bisect_right(self.comm, start, key=lambda row: row[1])
+        last = bisect_left(self.comm, end, key=lambda row: row[0])
+        return sum(min(end, e) - max(start, s) for s, e, *_ in self.comm[first:last])
 
     def windows(self) -> dict[int, tuple[int, int]]:
         """First start and last end of the work launched within each mark."""
