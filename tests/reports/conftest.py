@@ -1,24 +1,30 @@
-"""A realistic invented experiment: providers, dtypes, every outcome, hostile names."""
+"""A realistic invented experiment: providers, dtypes, every outcome, hostile names. Cases of a test
+are in a text file of the same name, see ``tests/cases.py``."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import html
+import importlib.util
 import io
 import json
 import re
 import shutil
 import zlib
+from collections.abc import Iterable
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
 
 import gemmetry
 from gemmetry.domain.dispatch import split_dispatch_name
-from gemmetry.domain.errors import Outcome, Stage, Verification
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import (
     BuildFacts,
     Environment,
@@ -34,6 +40,49 @@ _FLAGS = (
     "--disable-component-update", "--disable-sync", "--no-first-run",
     "--disable-dev-shm-usage", "--window-size=1400,1000",
 )  # fmt: skip
+
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
+cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cases)
+
+
+class Case(NamedTuple):
+    """A case of ``NAME.txt`` for a test in ``test_NAME.py``."""
+
+    path: Path
+    title: str
+
+    def calls(self) -> list[tuple[str, list[Any], dict[str, Any]]]:
+        """Each line of input: what it is, and its arguments without and with names."""
+        return [cases.arguments(line) for line in cases.read(self.path)[self.title][0]]
+
+    def check(
+        self, found: Iterable[str | tuple[object, dict[str, Any]]], here: Path = Path("/nowhere")
+    ) -> None:
+        """Compare lines, or labels with values, with those of the case; paths are below `here`."""
+        lines = (one if isinstance(one, str) else cases.shown(*one) for one in found)
+        cases.check(self.path, self.title, [line.replace(f"{here}/", "") for line in lines])
+
+
+def _cases_of(module: Path) -> Path:
+    return module.with_name(f"{module.stem.removeprefix('test_')}.txt")
+
+
+@pytest.fixture
+def case_named(request):
+    """The case of the test's module with a title."""
+    return lambda title: Case(_cases_of(request.path), title)
+
+
+def pytest_generate_tests(metafunc):
+    """Run what takes a `case` once for each case of its module, if it has a file of them."""
+    path = _cases_of(metafunc.definition.path)
+    if "case" in metafunc.fixturenames and path.exists():
+        found = cases.read(path)
+        metafunc.parametrize("case", [Case(path, title) for title in found], ids=found)
+
+
+EXPERIMENTS = Path(__file__).with_name("experiments.txt")
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = '=HYPERLINK("http://x")'
@@ -144,57 +193,37 @@ def _measured_records() -> list[Record]:
     return records
 
 
-def _other_records() -> list[Record]:
-    square = "matmul_512x512x512_f32t_f32t_f32t"
-    odd = "matmul_257x129x65_bf16t_bf16t_f32t"
-    return [
-        make_record("matmul_512x512x512_f16t_f16t_f16t", gflops=1.1,
-                    marks=("interval ±8 %: raise --time-budget",),
-                    verdict=Verdict(status=Verification.WARNED, max_error_ratio=0.8)),
-        make_record("batch_matmul_16x128x64x128_f32t_f32n_f32t", provider="numpy", gflops=90.0,
-                    verdict=Verdict(status=Verification.NOT_VERIFIED)),
-        make_record("conv2d_1x58x58x64_3x3x128_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc",
-                    provider="iree", gflops=120.0),
-        make_record("matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4", provider="iree",
-                    gflops=80.0),
-        make_record("matmul_512x512x512_f32t_f32t_f32t_bias_relu", provider="torch", gflops=190.0),
-        make_record(
-            square, "tile_256x256_64", provider="iree", outcome=Outcome.COMPILE_ERROR,
-            stage=Stage.COMPILE,
-            reason="One or more operations with large vector sizes (32768 bytes)\nwere found",
-            facts=BuildFacts(compile_command="iree-compile a.mlir -o a.vmfb", compile_ns=610_000),
-        ),
-        make_record(
-            square, "wrong", provider="user", outcome=Outcome.WRONG, stage=Stage.VERIFY,
-            reason="3 of 262144 elements outside their bound; the first at (511, 511)",
-            verdict=Verdict(status=Verification.FAILED, max_error_ratio=4.1e3,
-                            first_bad="(511, 511): 0.0, expected 171.3",
-                            reason="values outside the bound", checks={"values": "failed: 3"}),
-        ),
-        make_record(square, "hangs", provider="null", outcome=Outcome.TIMEOUT,
-                    stage=Stage.MEASURE, reason="no answer within 120 s at stage measure"),
-        make_record(
-            odd, "crashes", provider="null", outcome=Outcome.CRASH, stage=Stage.BUILD,
-            reason=f"{HOSTILE} the worker died with signal 11 (SIGSEGV)",
-            output_tail=f"Fatal error \x1b[31mred\x1b[0m {HOSTILE}\nbehind it",
-            tags={"note": HOSTILE},
-        ),
-        make_record(odd, "big", provider="torch", outcome=Outcome.OUT_OF_MEMORY,
-                    stage=Stage.BUILD, reason="a" * 500),
-        *(
-            make_record(odd, f"tile_{tile}", provider="numpy", outcome=Outcome.UNSUPPORTED,
-                        stage=Stage.GENERATE, reason="numpy has no bf16 product")
-            for tile in _TILES
-        ),
-        make_record(square, "formula", provider="user", outcome=Outcome.LAUNCH_ERROR,
-                    stage=Stage.MEASURE, reason=FORMULA, tags={"note": "@SUM(A1)"}),
-    ]  # fmt: skip
+def record_of(operation: str, plain: list[str], given: dict[str, Any]) -> Record:
+    """The record of arguments of :func:`make_record` as text."""
+
+    def typed(kind, values):
+        hints = get_type_hints(kind)
+        return {name: msgspec.convert(value, hints[name]) if name in hints else value
+                for name, value in values.items()}  # fmt: skip
+
+    measured = typed(Measurement, given.pop("measured", {}))
+    return make_record(operation, *plain, measured=measured, **typed(Record, given))
+
+
+def records_of(title: str) -> list[Record]:
+    """Records of ``experiments.txt``."""
+    return [record_of(*call) for call in Case(EXPERIMENTS, title).calls()]
+
+
+@pytest.fixture(name="record_of", scope="session")
+def record_of_fixture():
+    return record_of
+
+
+@pytest.fixture(name="records_of", scope="session")
+def records_of_fixture():
+    return records_of
 
 
 @pytest.fixture(scope="session")
 def result_set() -> ResultSet:
     """109 measured dispatches of three providers, and one of every outcome; nothing changes it."""
-    records = [*_measured_records(), *_other_records()]
+    records = [*_measured_records(), *records_of("others")]
     return ResultSet(
         title=f"demo {HOSTILE}",
         records=records,
@@ -209,50 +238,11 @@ def result_set() -> ResultSet:
 @pytest.fixture
 def small_result_set() -> ResultSet:
     """Few records, for pinned texts."""
-    operation = "matmul_3456x1024x2048_f16t_f16t_f16t"
-    lead = "tile_config"
     return ResultSet(
-        title="small",
-        records=[
-            make_record(operation, f"{lead}_128x128_32x5_tensorcore_mmasync", provider="iree",
-                        gflops=233_798.62),
-            make_record(operation, f"{lead}_64x64_32x10_tensorcore_mmasync", provider="iree",
-                        gflops=140_733.15, verdict=Verdict(status=Verification.NOT_VERIFIED)),
-            make_record(operation, provider="torch", gflops=250_000.0, tags={}),
-            make_record(operation, f"{lead}_256x128_32x3_tensorcore_mmasync", provider="iree",
-                        outcome=Outcome.COMPILE_ERROR, stage=Stage.COMPILE,
-                        reason="shared memory: 196608 bytes needed, 166912 there\nsecond line"),
-            make_record("batch_matmul_16x512x64x512_f32t_f32t_f32t", provider="torch",
-                        gflops=9_000.0),
-            make_record("matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4", provider="numpy",
-                        outcome=Outcome.UNSUPPORTED, stage=Stage.GENERATE,
-                        reason="numpy does not split the reduction"),
-        ],
-        environments={ENVIRONMENT_ID: ENVIRONMENT},
-        samples=fake_samples,
-        command="gemmetry profile --providers iree,torch",
+        title="small", records=records_of("small"), environments={ENVIRONMENT_ID: ENVIRONMENT},
+        samples=fake_samples, command="gemmetry profile --providers iree,torch",
         created="2026-11-20T10:11:12Z",
     )  # fmt: skip
-
-
-@pytest.fixture
-def failed_result_set(small_result_set):
-    """One wrong dispatch with everything that verification leaves behind."""
-    reason = "values: 7 elements are wrong (tail); first at [511, 0]: got 0"
-    checks = {
-        "form": "passed", "written": "not applicable: the provider allocates its own output",
-        "values": "failed: 7 elements are wrong (tail)",
-        "integers": "failed: 9 elements are wrong",
-        "alpha_beta": "not applicable: the operation has neither alpha nor beta",
-    }  # fmt: skip
-    verdict = Verdict(
-        status=Verification.FAILED, checks=checks, reason=reason, first_bad="[511, 0]: got 0",
-        error_map=("each character is a tile of 64 x 64", "....", "###1"),
-        evidence_path="artifacts/failures/cpu/torch/bad",
-    )  # fmt: skip
-    record = make_record("matmul_512x512x512_f32t_f32t_f32t", "bad", outcome=Outcome.WRONG,
-                         stage=Stage.VERIFY, reason=reason, verdict=verdict)  # fmt: skip
-    return dataclasses.replace(small_result_set, records=[record], path="run")
 
 
 @pytest.fixture(name="make_record")
@@ -263,14 +253,15 @@ def make_record_fixture():
 
 @pytest.fixture(name="console_text")
 def console_text_fixture():
-    """A function that runs a printer on a plain console and returns the text."""
+    """What a printer writes without colours; what is for a terminal fits its width."""
 
-    def run(print_to, width: int = 80) -> str:
-        console = Console(width=width, file=io.StringIO(), color_system=None, force_terminal=False,
-                          highlight=False)  # fmt: skip
+    def run(print_to, width: int = 80, *, terminal=False) -> str:
+        console = Console(width=width, file=io.StringIO(), color_system=None,
+                          force_terminal=terminal, highlight=False)  # fmt: skip
         print_to(console)
-        lines = console.file.getvalue().splitlines()
-        return "\n".join(line.rstrip() for line in lines) + "\n"
+        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+        assert not terminal or max(map(len, lines)) <= width
+        return "\n".join(lines) + "\n"
 
     return run
 
@@ -344,22 +335,82 @@ def job_report_fixture(report_of):
     return report_of("collectives/h200x4")
 
 
+def _events_named(number, text, *, with_gpu):
+    """An operator, another in it, a launch and kernels with `text` in all their names."""
+    start, short = 100 * number, text[:300]
+    place = {"ph": "X", "pid": text, "tid": text, "ts": start, "dur": 50}
+    texts = dict.fromkeys(("Input type", "Concrete Inputs", "Input Strides"), (text,))
+    args = {"External id": number + 1, "Input Dims": [[text], [8, 8]], **texts}
+    yield {**place, "cat": "cpu_op", "name": text, "args": args}
+    args = {**args, "Input Dims": [[8, 8]] * 2}
+    inner = {**place, "ts": start + 5, "dur": 20}
+    yield {**inner, "cat": "cpu_op", "name": f"{short}::gemm", "args": args}
+    call = {"correlation": number + 1}
+    yield {**place, "cat": "cuda_runtime", "name": text, "ts": start + 10, "args": call}
+    kind = text if number % 2 else "allreduce"
+    run = {**call, "device": 0, "stream": number % 5, "dtype": text, "Collective name": kind,
+           "Process Group Name": text, "In msg nelems": 8, "Group size": 2}  # fmt: skip
+    for name in (text, f"{short}_gemm", f"ncclDevKernel_AllReduce{short}") * with_gpu:
+        yield {**place, "cat": "kernel", "name": name, "ts": start + 40, "args": run}
+
+
+@pytest.fixture(name="report_named")
+def report_named_fixture(report_of, tmp_path):
+    """Makes the report of two ranks in which everything that can have a name has each of `texts`
+    for one, and of a file that is no trace."""
+
+    def make(texts, *, with_gpu=True, file="rank", broken="{"):
+        joined = "".join(texts)[:9000]
+        events = [one for number, text in enumerate(texts)
+                  for one in _events_named(number, text, with_gpu=with_gpu)]  # fmt: skip
+        # An event that cannot be used, so that the page shows its name too.
+        events.append({"ph": "X", "cat": "kernel", "name": joined, "ts": "x"})
+        head = {"host_name": texts[0], "deviceProperties": [{"id": 0, "name": joined}],
+                "trace_id": texts[1], "traceEvents": events}  # fmt: skip
+        paths = [tmp_path / f"{file}{part}.json" for part in (0, 1, "")]
+        for rank, path in enumerate(paths[:2]):
+            here = {"distributedInfo": {"rank": rank, "world_size": 2}}
+            path.write_text(json.dumps({**here, **head}))
+        paths[2].write_text(broken)
+        return report_of(*paths)
+
+    return make
+
+
 @pytest.fixture(name="hostile_report")
-def hostile_report_fixture(report_of, tmp_path):
-    """Of a trace whose names are scripts, formulas, control characters and megabytes."""
-    names = [f"{HOSTILE}_gemm_kernel", FORMULA, "\x1b[31mred\x00", "x" * 1_000_000, "-1+1|cmd",
-             "\ud800"]  # fmt: skip
-    events = [{"ph": "X", "cat": "cpu_op", "name": HOSTILE, "pid": 1, "tid": 1, "ts": 0, "dur": 900,
-               "args": {"External id": 1, "Input Dims": [[HOSTILE], FORMULA]}}]  # fmt: skip
-    for number, name in enumerate(names):
-        place = {"ph": "X", "pid": 1, "tid": 1, "dur": 5 + number}
-        events.append({**place, "cat": "cuda_runtime", "name": "=cmd()", "ts": 10 * number + 1,
-                       "args": {"correlation": number + 1}})  # fmt: skip
-        events.append({**place, "cat": "kernel", "name": name, "ts": 100 * number + 100,
-                       "args": {"correlation": number + 1, "device": 0, "stream": 7}})  # fmt: skip
-    path = tmp_path / f"{FORMULA.replace('/', '')}<b>.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    return report_of(path)
+def hostile_report_fixture(report_named):
+    """Of a trace whose names are scripts, formulas, control characters and very long."""
+    texts = (HOSTILE, FORMULA, "\x1b[31mred\x00", "x" * 200_000, "-1+1|cmd", "\ud800")
+    return report_named(texts, file=f"{FORMULA.replace('/', '')}<b>")
+
+
+@pytest.fixture(scope="session")
+def elements():
+    """The elements of a page: tags with their attributes."""
+
+    def parse(page):
+        found = []
+        parser = HTMLParser()
+        parser.handle_starttag = lambda tag, attributes: found.append((tag, dict(attributes)))
+        parser.feed(page)
+        return found
+
+    return parse
+
+
+@pytest.fixture(scope="session")
+def loads_nothing(elements):
+    """Asserts that a page asks neither the network nor other files for anything."""
+
+    def check(page):
+        for tag, attributes in elements(page):
+            assert tag not in ("iframe", "object", "embed", "base")
+            for name in ("src", "href", "action"):
+                assert (attributes.get(name) or "#").startswith(("#", "data:"))
+        assert "default-src 'none'" in page
+        assert "@import" not in "".join(re.findall("<style.*?</style>", page, re.DOTALL))
+
+    return check
 
 
 @pytest.fixture(name="kernels")

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import time
+from functools import partial
 
 import pytest
 
@@ -62,6 +63,12 @@ def page_of(browser, folder):
         return browser
 
     return show
+
+
+@pytest.fixture
+def js(browser):
+    """The value of an expression in the page."""
+    return lambda expression, *values: browser.execute_script(f"return {expression}", *values)
 
 
 @pytest.fixture
@@ -135,55 +142,46 @@ def test_a_rows_details_open_from_the_keyboard(page):
     assert page.find_elements("css selector", "#table tr.details") == []
 
 
-def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(make_record, page_of):
+def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(make_record, page_of, js):
     records = [
         make_record(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t", name, provider=provider, gflops=speed)
         for n in (64, 128, 256)
         for provider, name, speed in (("torch", "default", 50.0), ("iree", "tile", 100.0))
     ]
-    page = page_of(ResultSet(title="sparse", records=records))
-    shown = "return [...document.querySelectorAll('[data-figure=heat]')].map((e) => e.hidden)"
-    assert page.execute_script(shown) == [True, True]
-    grid = page.execute_script("return document.getElementById('plot-grid').data[0]")
+    page_of(ResultSet(title="sparse", records=records))
+    hidden = "[...document.querySelectorAll('[data-figure=heat]')].map((e) => e.hidden)"
+    assert js(hidden) == [True, True]
+    grid = js("document.getElementById('plot-grid').data[0]")
     assert grid["z"] == [[1, 1, 1], [0.5, 0.5, 0.5]]
     assert grid["text"][1] == ["50 %"] * 3
 
 
-def test_choosing_redraws_the_plots(page, enter):
-    def ticks(plot):
-        return page.execute_script(
-            "return [...document.querySelectorAll(`#${arguments[0]} .ytick text`)]"
-            ".map((tick) => tick.textContent)",
-            plot,
-        )
-
-    assert len(ticks("plot-speed")) == 21
+def test_choosing_redraws_the_plots(page, enter, js):
+    ticks = "[...document.querySelectorAll('#plot-speed .ytick text')].map((t) => t.textContent)"
+    assert len(js(ticks)) == 21
     enter("speed-select", "1")
-    assert ticks("plot-speed") == ["257×129×65", "512×512×512"]
+    assert js(ticks) == ["257×129×65", "512×512×512"]
     enter("baseline-select", "iree")
-    title = "return document.querySelector('#plot-baseline .xtitle').textContent"
-    assert page.execute_script(title) == "× iree, right is faster"
+    title = js("document.querySelector('#plot-baseline .xtitle').textContent")
+    assert title == "× iree, right is faster"
 
 
-def test_a_configuration_can_be_the_baseline(browser, result_set, page_of, enter):
+def test_a_configuration_can_be_the_baseline(result_set, page_of, enter, js):
     page_of(dataclasses.replace(result_set, title="default"), baseline="iree:default")
-    chosen = "return document.getElementById('baseline-select').value"
-    assert browser.execute_script(chosen) == "iree:default"
-    shown = browser.execute_script(
-        "return document.getElementById('plot-baseline').data.map((trace) => [trace.name, trace.x])"
-    )
+    assert js("document.getElementById('baseline-select').value") == "iree:default"
+    shown = js("document.getElementById('plot-baseline').data.map((one) => [one.name, one.x])")
     assert [name for name, _ in shown] == ["iree", "numpy", "torch"]
     # Its best tile has 1.25 times the speed of torch, its default 0.6 times; convolutions and split
     # products have no other configuration.
     ratios = sorted(ratio for ratio in shown[0][1] if ratio is not None)
     assert ratios == pytest.approx([1.0] * 2 + [1.25 / 0.6] * 17)
     enter("baseline-select", "iree")
-    names = "return document.getElementById('plot-baseline').data.map((trace) => trace.name)"
-    assert browser.execute_script(names) == ["numpy", "torch"]
+    names = js("document.getElementById('plot-baseline').data.map((one) => one.name)")
+    assert names == ["numpy", "torch"]
 
 
 @pytest.mark.parametrize("samples", [[5000.0, 5200.0, 4900.0] * 20, [5000.0]])
-def test_doubts_about_a_speed_are_in_its_row(browser, make_record, page_of, samples, column):
+def test_doubts_about_a_speed_are_in_its_row(js, make_record, page_of, samples, column):
     """Marks, differences that are not shown, and missing intervals."""
     single = len(samples) == 1
     none = {"ci_low_ns": None, "ci_high_ns": None, "sample_count": 1}
@@ -194,12 +192,9 @@ def test_doubts_about_a_speed_are_in_its_row(browser, make_record, page_of, samp
     sign = "≷" if single else "≈"
     assert sorted(column("ratio")) == ["1.00×", f"1.00×{sign}"]
     assert all(text == "n/a" if single else text.endswith("!") for text in column("half"))
-    bars = browser.execute_script(
-        "return document.getElementById('plot-speed').data.map((trace) => trace.text[0])"
-    )
+    bars = js("document.getElementById('plot-speed').data.map((one) => one.text[0])")
     assert all(text.endswith("<br>! noisy") is not single for text in bars)
-    ends = browser.execute_script("return document.querySelectorAll('#plot-speed .xerror').length")
-    assert (ends == 0) is single
+    assert (js("document.querySelectorAll('#plot-speed .xerror').length") == 0) is single
 
 
 @pytest.fixture
@@ -234,12 +229,10 @@ LAYOUT = re.compile(r"layout (\w+) ([\d,]+): ")
 """Of a script of ``browser.js``: the page, and the widths at which it has to be true."""
 
 
-def _at_width(page, width, script):
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-    )
-    found = page.execute_script(script)
+def _at_width(page, width, *scripts):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    found = [page.execute_script(one) for one in scripts]
     page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 
@@ -247,11 +240,15 @@ def _at_width(page, width, script):
 @pytest.mark.parametrize("which", ["report", "wide", "tiles"])
 def test_the_layout(which, request, scripts):
     page = request.getfixturevalue({"report": "same_page"}.get(which, f"{which}_page"))
-    audits = {name: found for name in scripts if (found := LAYOUT.match(name))}
-    own = {name: found[2].split(",") for name, found in audits.items() if found[1] == which}
-    assert len(own) >= 2
-    bad = [(name, width) for name, widths in own.items() for width in widths
-           if not _at_width(page, int(width), scripts[name])]  # fmt: skip
+    names = {}
+    for name, found in ((name, LAYOUT.match(name)) for name in scripts):
+        for width in found[2].split(",") if found and found[1] == which else ():
+            names.setdefault(width, []).append(name)
+    assert len({name for own in names.values() for name in own}) >= 2
+    bad = []
+    for width, own in names.items():
+        results = _at_width(page, int(width), *(scripts[name] for name in own))
+        bad += [(name, width) for name, is_good in zip(own, results, strict=True) if not is_good]
     assert bad == []
 
 
@@ -261,7 +258,7 @@ def test_the_heat_maps_names_are_distinguished(tiles_page):
     return document.getElementById('plot-grid').layout.yaxis.ticktext;
     """
     for width in (400, 700, 1400):
-        ticks = _at_width(tiles_page, width, script)
+        (ticks,) = _at_width(tiles_page, width, script)
         names = [tick.replace("<br>", "").removeprefix("iree").strip() for tick in ticks]
         assert set(names) == set(_TILES)
 
@@ -281,12 +278,8 @@ def test_texts_of_a_heat_map_can_be_read_on_their_cells(tiles_page):
         assert contrast(ink, cell) >= 4.5, (text, ink, cell)
 
 
-def test_names_are_broken_into_lines_and_lose_nothing(same_page):
-    def broken(text, width):
-        return same_page.execute_script(
-            "return brokenText(arguments[0], arguments[1])", text, width
-        )
-
+def test_names_are_broken_into_lines_and_lose_nothing(same_page, js):
+    broken = partial(js, "brokenText(arguments[0], arguments[1])")
     assert broken("iree 64x64_vector8x32x1", 20) == ["iree 64x64_", "vector8x32x1"]
     assert broken("short", 20) == ["short"]
     assert broken("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
@@ -294,13 +287,11 @@ def test_names_are_broken_into_lines_and_lose_nothing(same_page):
     assert broken("1×56×56×64 ∗ 3×3×128", 10) == ["1×56×56×64", "∗ 3×3×128"]
 
 
-def test_many_operations_are_shown_in_parts(browser, make_record, page_of, column):
+def test_many_operations_are_shown_in_parts(browser, js, make_record, page_of, column):
     names = [f"matmul_{n}x8x8_f32t_f32t_f32t" for n in range(1, 91)]
     records = [make_record(name, f"c{i}") for name in names for i in range(4)]
     page_of(ResultSet(title="many", records=records))
-    choices = browser.execute_script(
-        "return [...document.getElementById('speed-select').options].map((o) => o.text)"
-    )
+    choices = js("[...document.getElementById('speed-select').options].map((o) => o.text)")
     assert choices == [f"f32 on cpu, operations {part} of 90" for part in
                        ("1 to 40", "41 to 80", "81 to 90")]  # fmt: skip
     assert len(column("provider")) == 300
@@ -317,12 +308,9 @@ def test_console_is_silent_and_nothing_is_requested_from_the_network(page):
     assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_hostile_names_stay_text(page, enter):
+def test_hostile_names_stay_text(page, enter, js):
     assert page.find_element("css selector", "h1").text == f"demo {HOSTILE}"
-    scripts = page.execute_script(
-        "return [...document.scripts].filter((s) => s.textContent.trim() === 'alert(1)').length"
-    )
-    assert scripts == 0
+    assert js("[...document.scripts].every((one) => one.textContent.trim() !== 'alert(1)')")
     crash = page.find_element("xpath", "//details[contains(., 'SIGSEGV')]/summary")
     assert HOSTILE in crash.text
     enter("filter-outcome", "crash")

@@ -1,75 +1,68 @@
+"""Speeds relative to a baseline, and who is fastest, of the records of ``baseline.txt``."""
+
 from __future__ import annotations
 
 import math
+import zlib
 
-import pytest
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.dispatches.analysis import (
     baseline_label,
-    check_baseline,
     default_baseline,
-    fastest,
-    fastest_per_provider,
+    find_run_marks,
     geometric_mean,
     group_by_problem,
-    speedups,
 )
-from gemmetry.domain.errors import Outcome, UnknownNameError
-from gemmetry.domain.record import BuildFacts
+from gemmetry.dispatches.comparison import compare_with_baseline, find_leader, judged_speedups
+from gemmetry.domain.record import BuildFacts, ResultSet
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
 ODD = "matmul_257x129x65_f32t_f32t_f32t"
+LEADER = ("name", "is_configuration", "operations", "fastest", "shown", "ratio", "marked",
+          "unverified")  # fmt: skip
 
 
-def test_ratios_and_their_geometric_mean_over_what_both_solved(make_record):
-    """A ratio is the baseline's best over the record's time."""
-    slow = make_record(SQUARE, "a", gflops=50.0)
-    best = make_record(SQUARE, "b", gflops=100.0)
-    other = make_record(SQUARE, provider="iree", gflops=400.0)
-    rest = [make_record(ODD, gflops=100.0), make_record(ODD, provider="iree", gflops=100.0),
-            make_record("matmul_8x8x8_f32t_f32t_f32t", provider="iree", gflops=1.0)]  # fmt: skip
-    relative = speedups([slow, best, other, *rest], "torch", {})
-    assert [relative.of(one) for one in (slow, best, other)] == pytest.approx([0.5, 1.0, 4.0])
-    mean = relative.means["iree"]
-    assert (mean.ratio, mean.problems) == (pytest.approx(2.0), 2)
+def shown(records, baseline, **options):
+    reads, drift = [], np.random.default_rng(1).normal(1.0, 0.1, 12)
+
+    def rounds(one):
+        reads.append(one)
+        seed = zlib.crc32(f"{one.provider}{one.dispatch}".encode())
+        noise = drift * np.random.default_rng(seed).normal(1, 1e-3, 12)
+        return {turn: [one.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
+
+    results = ResultSet(title="x", records=records, rounds=rounds)
+    leader = find_leader(results, find_run_marks(records))
+    problems = {"problems": len(group_by_problem(records)), "default": default_baseline(records)}
+    yield "all", {**problems, **{name: getattr(leader, name, None) for name in LEADER}}
+    reads.clear()
+    comparison = compare_with_baseline(results, baseline, **options)
+    yield "read", {"times": len(reads), "regression": comparison.has_regression}
+    for change in (one for found in comparison.candidates for one in found.changes):
+        judged = change.comparison
+        yield f"{change.after.provider} over {change.before.provider}", {
+            "verdict": change.verdict, "ratio": change.ratio, "relevant": judged.relevant,
+            "family": judged.family, "pairing": judged.pairing, "note": change.note,
+        }  # fmt: skip
+    found = judged_speedups(results, baseline)
+    for one in records:
+        values = {"ratio": found.of(one), "difference": found.difference(one)}
+        yield f"{one.provider} {one.dispatch} {one.environment_id}", values
+    for name, mean in found.means.items():
+        yield name, {"mean": mean.ratio, "problems": mean.problems, "marked": mean.marked}
 
 
-def test_problems_keep_targets_devices_and_distributions_apart(make_record):
-    records = [
-        make_record(SQUARE),
-        make_record(SQUARE, target="cuda-sm_90", device="cuda:0"),
-        make_record(SQUARE, target="cuda-sm_90", device="cuda:1"),
-        make_record(SQUARE, distribution="normal"),
-    ]
-    assert len(group_by_problem(records)) == 4
-
-
-def test_failed_dispatches_are_never_the_fastest(make_record):
-    wrong = make_record(SQUARE, "a", outcome=Outcome.WRONG, reason="wrong")
-    right = make_record(SQUARE, "b", gflops=1.0)
-    assert fastest([wrong, right]) is right
-    assert fastest([wrong]) is None
-    assert fastest_per_provider([wrong]) == {}
-
-
-def test_a_dispatch_in_two_environments_has_two_ratios(make_record):
-    base = make_record(SQUARE, provider="torch", gflops=100.0)
-    old = make_record(SQUARE, provider="iree", gflops=50.0, environment_id="old")
-    new = make_record(SQUARE, provider="iree", gflops=200.0, environment_id="new")
-    relative = speedups([base, old, new], "torch", {})
-    assert relative.of(old) == pytest.approx(0.5)
-    assert relative.of(new) == pytest.approx(2.0)
-
-
-def test_default_baseline_is_a_library_measured_alongside_others(make_record):
-    torch, numpy = make_record(SQUARE), make_record(SQUARE, provider="numpy")
-    iree, triton = make_record(SQUARE, provider="iree"), make_record(SQUARE, provider="triton")
-    assert default_baseline([torch, numpy, iree]) == "torch"
-    assert default_baseline([numpy, iree]) == "numpy"
-    assert default_baseline([torch]) is None
-    assert default_baseline([iree, triton]) is None
+def test_relative_speeds(case, record_of):
+    records, options = [], {"baseline": "torch"}
+    for what, plain, fields in case.calls():
+        if what == "option":
+            options |= fields
+        else:
+            records.append(record_of(what, plain, fields))
+    case.check(shown(records, **options))
 
 
 @settings(deadline=None, max_examples=50)
@@ -81,34 +74,14 @@ def test_geometric_mean_lies_between_its_values_and_inverts_with_them(values):
     assert geometric_mean([]) is None
 
 
-def test_a_configuration_as_baseline_is_compared_with_its_own_provider_too(make_record):
-    records = [
-        make_record(SQUARE, "default", provider="iree", gflops=100.0, marks=("noisy: x",)),
-        make_record(SQUARE, "tile", provider="iree", gflops=150.0),
-        make_record(SQUARE, provider="torch", gflops=300.0),
-        make_record(ODD, "tile", provider="iree", gflops=1.0),
-    ]
-    relative = speedups(records, "iree:default", {})
-    assert relative.of(records[1]) == pytest.approx(1.5)
-    assert relative.of(records[3]) is None
-    assert relative.means["iree"].ratio == pytest.approx(1.5)
-    assert relative.means["torch"].ratio == pytest.approx(3.0)
-    assert (relative.means["torch"].problems, relative.means["torch"].marked) == (1, 1)
-    for wrong in ("iree:defaut", "torhc"):
-        with pytest.raises(UnknownNameError, match=r"default|torch"):
-            check_baseline(records, wrong)
-
-
 def test_a_baseline_that_was_chosen_of_several_is_named_with_their_number(make_record):
-    def best(tried, name=SQUARE):
-        return make_record(
-            name, "best", provider="cublaslt", facts=BuildFacts(algorithms_tried=tried)
-        )
-
+    """Not that of a whole provider, whose fastest dispatch need not be the chosen one."""
+    one, other, unknown = (
+        make_record(name, "best", provider="cublaslt", facts=BuildFacts(algorithms_tried=tried))
+        for name, tried in ((SQUARE, 8), (ODD, 3), (SQUARE, None))
+    )
     default = make_record(SQUARE, "default", provider="cublaslt")
-    both = [best(8), best(3, ODD)]
-    assert baseline_label(both, "cublaslt:best") == "cublaslt:best (best of up to 8)"
-    assert baseline_label([best(None)], "cublaslt:best") == "cublaslt:best"
-    assert baseline_label([default, best(8)], "cublaslt:default") == "cublaslt:default"
-    # The fastest dispatch of a provider need not be the one that was chosen of several.
-    assert baseline_label([default, best(8)], "cublaslt") == "cublaslt"
+    assert baseline_label([one, other], "cublaslt:best") == "cublaslt:best (best of up to 8)"
+    for records, name in (([unknown], "cublaslt:best"), ([default, one], "cublaslt:default"),
+                          ([default, one], "cublaslt")):  # fmt: skip
+        assert baseline_label(records, name) == name

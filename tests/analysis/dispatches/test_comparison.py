@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from gemmetry.dispatches.comparison import compare
-from gemmetry.domain.errors import Outcome, RequestError, Stage
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import ResultSet
 from gemmetry.statistics.comparison import Difference
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
-ODD = "matmul_257x129x65_f32t_f32t_f32t"
 
 
 def _samples(record):
@@ -21,74 +20,32 @@ def _experiment(title, records, **fields):
     return ResultSet(title=title, records=records, samples=_samples, **fields)
 
 
-def _pair(make_record, *speeds, **fields):
-    """Experiments of one record each, with these speeds."""
-    return [_experiment(title, [make_record(SQUARE, gflops=speed, **fields)])
-            for title, speed in zip("abc", speeds, strict=False)]  # fmt: skip
-
-
-def test_a_small_difference_is_a_regression_where_the_reader_requests_it(make_record):
-    """What is slower, faster and the same is in the golden outputs of comparisons."""
-    pair = _pair(make_record, 100.0, 98.8)
-    [change] = compare(pair).candidates[0].changes
-    assert (change.verdict, change.is_regression) == ("no difference shown", False)
-    assert "2 %" in change.note
-    assert change.ratio == pytest.approx(100 / 98.8, rel=0.02)
-    assert change.comparison.ratio_low < change.ratio < change.comparison.ratio_high
-    assert compare(pair, threshold=0.0).has_regression
-
-
-def test_a_dispatch_that_is_no_longer_ok_is_a_regression_and_one_that_is_ok_again_none(make_record):
-    (before,) = _pair(make_record, 200.0)
-    (broken,) = _pair(make_record, None, outcome=Outcome.CRASH, reason="signal 11",
-                      stage=Stage.VERIFY)  # fmt: skip
-    [change] = compare([before, broken]).candidates[0].changes
-    assert (change.verdict, change.note, change.is_regression) == ("ok → crash", "signal 11", True)
-    assert not compare([broken, before]).has_regression
-
-
-def test_dispatches_of_one_side_and_several_candidates(make_record):
-    before = _experiment("a", [make_record(SQUARE), make_record(ODD)])
-    after = _experiment("b", [make_record(SQUARE), make_record(ODD, provider="iree")])
-    candidate = compare([before, after]).candidates[0]
-    assert [key[2:] for key in candidate.only_first] == [("torch", f"{ODD}_default")]
-    assert [key[2:] for key in candidate.only_candidate] == [("iree", f"{ODD}_default")]
-    candidates = compare(_pair(make_record, 100.0, 120.0, 80.0)).candidates
-    assert [(one.label, one.changes[0].verdict) for one in candidates] == [
-        ("B", "faster"), ("C", "slower"),
-    ]  # fmt: skip
-
-
-def test_what_cannot_be_compared_is_refused(make_record):
-    first = _experiment("a", [make_record(SQUARE)])
-    other = _experiment("b", [make_record(SQUARE, distribution="normal", seed=7)])
-    for given, why in (([first], "nothing to compare"), ([first, other], "b on normal"),
-                       ([first, _experiment("c", [make_record(ODD)])], "in common")):  # fmt: skip
-        with pytest.raises(RequestError, match=why):
-            compare(given)
-    candidate = compare([first, other], allow_different_inputs=True).candidates[0]
-    assert candidate.input_differences == (
-        "distribution: offset_uniform vs normal", "seed: 42 vs 7",
-    )  # fmt: skip
-    apart = _experiment("d", [make_record(SQUARE, measured={"launches": "apart"})])
-    with pytest.raises(RequestError, match=SQUARE) as refused:
-        compare([first, apart], allow_different_inputs=True)
-    assert "--launches" in refused.value.hint
-    assert compare([apart, apart]).candidates
-
-
-def test_devices_are_joined_separately_unless_runs_are_distributed_over_them(make_record):
-    def on(device, gflops=100.0, dispatch=SQUARE):
-        return make_record(dispatch, target="cuda-sm_90", device=device, gflops=gflops)
-
-    before = _experiment("a", [on("cuda:0"), on("cuda:1", 200.0)])
-    after = _experiment("b", [on("cuda:1", 200.0), on("cuda:0")])
-    changes = compare([before, after]).candidates[0].changes
-    assert [change.before.device for change in changes] == ["cuda:0", "cuda:1"]
-    assert [change.ratio for change in changes] == pytest.approx([1.0, 1.0])
-    distributed = [_experiment("x", [on(one), on(other, dispatch=ODD)])
-                   for one, other in (("cuda:0", "cuda:1"), ("cuda:1", "cuda:0"))]  # fmt: skip
-    assert len(compare(distributed).candidates[0].changes) == 2
+def test_comparisons(case, record_of):
+    """Of experiments a, b and c, whose records are lines, with options of ``compare``. What is
+    slower, faster and the same is in the golden outputs of comparisons."""
+    records, options = {}, {}
+    for what, plain, given in case.calls():
+        if what == "option":
+            options |= given
+        else:
+            records.setdefault(what, []).append(record_of(plain[0], plain[1:], given))
+    lines = []
+    try:
+        found = compare([_experiment(*one) for one in records.items()], **options)
+    except RequestError as error:
+        case.check([f"error: {error.message}", f"hint: {error.hint}"])
+        return
+    for one in found.candidates:
+        for change in one.changes:
+            ends = {"low": change.comparison and change.comparison.ratio_low,
+                    "high": change.comparison and change.comparison.ratio_high}  # fmt: skip
+            place = f"{one.label} {change.before.operation} on {change.before.device}"
+            lines.append((place, {"verdict": change.verdict, "ratio": change.ratio, **ends,
+                                  "regression": change.is_regression,
+                                  "note": change.note}))  # fmt: skip
+        lines.append((one.label, {"only_first": one.only_first, "only": one.only_candidate,
+                                  "inputs": one.input_differences}))  # fmt: skip
+    case.check([*lines, ("all", {"has_regression": found.has_regression})])
 
 
 def _disturbed(make_record, mark, samples):
@@ -113,20 +70,6 @@ def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record,
     assert compare([before, really]).candidates[0].changes[0].verdict == "faster"
     slower = _disturbed(make_record, mark, 2 * shared)
     assert compare([after, slower]).has_regression
-
-
-def test_a_difference_smaller_than_that_between_processes_does_not_count(make_record):
-    """Unless the reader requests another threshold."""
-    before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
-    spread = {"processes": 3, "process_spread": 0.08}
-    after = _experiment("b", [make_record(SQUARE, gflops=95.0, measured=spread)])
-    steady = _experiment("c", [make_record(SQUARE, gflops=95.0)])
-    assert compare([before, steady]).has_regression
-    for pair in ([before, after], [after, before]):
-        [change] = compare(pair).candidates[0].changes
-        assert change.verdict == "no difference shown"
-        assert "by more than 8 %" in change.note
-    assert compare([before, after], threshold=0.02).has_regression
 
 
 def test_far_apart_medians_are_never_called_no_difference(make_record):

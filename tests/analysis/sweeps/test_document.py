@@ -50,9 +50,3 @@ def test_every_table_opens_in_every_format(analysis, tmp_path):
         assert len(result.frame(name)) == len(made.rows) == len(found.rows)
         lines = (tmp_path / "tables" / f"sweep_{name}.csv").read_text().splitlines()
         assert lines[0] == ",".join(made.names)
-
-
-def test_a_sweep_without_steps_has_no_best_point(tmp_path, sweeps):
-    sweeps.write_sweep(tmp_path, [sweeps.MadePoint(steps=0)])
-    best = sweep_result(analyse_sweep(tmp_path)).document()["best"]
-    assert (best["verdict"], best["threads"], best["next"]) == ("no steps", None, None)

@@ -6,27 +6,19 @@ A line ``point`` has fields of :class:`MadePoint`. A line ``sweep`` begins anoth
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
 from gemmetry.sweeps.folder import read_sweep
 from gemmetry.sweeps.points import PointSelection, analyse_sweep
-from gemmetry.sweeps.report import change_sentences, sentences
+from gemmetry.sweeps.report import change_sentences
 from gemmetry.sweeps.rows import sweep_result
 from gemmetry.sweeps.tuner import tuned_collectives, tuned_entry, tuner_lines
 
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[2] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
-shown = cases.shown
-
-CASES = Path(__file__).with_name("made_sweeps.txt")
+Line = str | tuple[object, dict[str, Any]]
 KEYS = {"rank", "to", "delay_ns", "rank_factor", "steps_of"}
 
 
@@ -38,77 +30,78 @@ def flat(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def points(document: dict[str, Any]) -> Iterator[str]:
+def points(document: dict[str, Any]) -> Iterator[Line]:
     for one in document["points"]:
-        yield shown("point", flat(one))
-        yield from (shown(" ", flat(step)) for step in one.get("steps", ()))
-    yield shown("best", flat(document["best"]))
+        yield ("point", flat(one))
+        yield from ((" ", flat(step)) for step in one.get("steps", ()))
+    yield ("best", flat(document["best"]))
     for key in ("ranked", "as_good", "left_out"):
-        yield from (shown(key, flat(one)) for one in document["best"].get(key, ()))
-    yield from (shown("effect", flat(one)) for one in document["effects"])
+        yield from ((key, flat(one)) for one in document["best"].get(key, ()))
+    yield from (("effect", flat(one)) for one in document["effects"])
     yield from (f"problem: {text}" for text in document["problems"])
 
 
-def gemms(document: dict[str, Any]) -> Iterator[str]:
+def gemms(document: dict[str, Any]) -> Iterator[Line]:
     for key in ("pooled_gemms", "gemms"):
         for one in document[key]:
-            yield shown(key, {"sum": "", **flat(one), "kernel": one["kernel"][:20]})
+            yield (key, {"sum": "", **flat(one), "kernel": one["kernel"][:20]})
             for name in ("by_share", "by_collective"):
-                yield from (shown(f"  {name}", flat(part)) for part in one.get(name) or ())
+                yield from ((f"  {name}", flat(part)) for part in one.get(name) or ())
 
 
 def of_points(key: str) -> Any:
-    def found(document: dict[str, Any]) -> Iterator[str]:
+    def found(document: dict[str, Any]) -> Iterator[Line]:
         for point in document["points"]:
-            yield shown("point", {name: point[name] for name in ("threads", "channels", "axes")})
-            yield from (shown(" ", flat(one)) for one in point[key])
-        yield from (shown("all", flat(one)) for one in document.get(key, ()))
+            yield ("point", {name: point[name] for name in ("threads", "channels", "axes")})
+            yield from ((" ", flat(one)) for one in point[key])
+        yield from (("all", flat(one)) for one in document.get(key, ()))
 
     return found
 
 
 TOPICS = {
     "points": points, "gemms": gemms, "stragglers": of_points("stragglers"),
-    "settings": of_points("settings"), "sentences": sentences,
-    "collectives": lambda document: (shown("all", flat(one)) for one in document["collectives"]),
+    "settings": of_points("settings"),
+    "collectives": lambda document: (("all", flat(one)) for one in document["collectives"]),
 }  # fmt: skip
 
 
-def folder(place: Path) -> Iterator[str]:
+def folder(place: Path) -> Iterator[Line]:
     found = read_sweep(place)
     for one in found.points:
         ranks = [f"{trace.rank} by {'' if trace.rank is None else 'name'}" for trace in one.traces]
         values = {"outcome": one.outcome, "reason": one.reason, "repeat": one.repeat}
-        yield shown(one.label, {**values, "ranks": ranks, "facts": one.facts})
-    yield shown("sweep", {"repeats": found.repeats, "problems": found.problems})
+        yield (one.label, {**values, "ranks": ranks, "facts": one.facts})
+    yield ("sweep", {"repeats": found.repeats, "problems": found.problems})
 
 
-def tuned(place: Path, selection: PointSelection | None) -> Iterator[str]:
+def tuned(place: Path, selection: PointSelection | None) -> Iterator[Line]:
     found = tuned_collectives(analyse_sweep(place, selection=selection))
     for one, line in zip(found, tuner_lines(found), strict=True):
-        yield shown(one.operation, {**flat(tuned_entry(one)), "obstacle": one.obstacle})
+        yield (one.operation, {**flat(tuned_entry(one)), "obstacle": one.obstacle})
         yield f"line: {line.text if line else 'none'}"
 
 
-def compared(documents: list[dict[str, Any]]) -> Iterator[str]:
+def compared(documents: list[dict[str, Any]]) -> Iterator[Line]:
     labelled = [LabelledSweep(label=n, document=d) for n, d in zip("AB", documents, strict=True)]
     comparison = compare_sweeps(labelled)
     (candidate,) = comparison.candidates
     for row in candidate.rows:
         point = row.configuration and row.configuration.label
         values = {"verdict": row.verdict, "ratio": row.comparison.ratio, "note": row.note}
-        yield shown(f"{row.group} {row.measure}", {"point": point, **values})
-    yield shown("lost", {"channels": [one.channels for one in candidate.lost]})
+        ends = {"low": row.comparison.ratio_low, "high": row.comparison.ratio_high}
+        yield (f"{row.group} {row.measure}", {"point": point, **values, **ends})
+    yield f"regressions: {', '.join(row.measure for row in candidate.regressions)}"
+    yield ("lost", {"channels": [one.channels for one in candidate.lost]})
     yield from (f"differs: {text}" for text in candidate.environment_differences)
     yield from change_sentences(comparison, candidate)
 
 
-def made(lines: list[str], sweeps: Any, place: Path) -> tuple[list[Path], PointSelection | None]:
+def made(case: Any, sweeps: Any, place: Path) -> tuple[list[Path], PointSelection | None]:
     points: list[list[Any]] = [[]]
     options: dict[str, Any] = {}
     selection = None
-    for line in lines:
-        what, _, given = cases.arguments(line)
+    for what, _, given in case.calls():
         if what == "sweep":
             points.append([])
         elif what == "folder":
@@ -125,10 +118,9 @@ def made(lines: list[str], sweeps: Any, place: Path) -> tuple[list[Path], PointS
     return folders, selection
 
 
-@pytest.mark.parametrize("title", cases.read(CASES))
-def test_made_sweeps(title, sweeps, tmp_path):
-    topic = title.partition(":")[0]
-    folders, selection = made(cases.read(CASES)[title][0], sweeps, tmp_path)
+def test_made_sweeps(case, sweeps, tmp_path):
+    topic = case.title.partition(":")[0]
+    folders, selection = made(case, sweeps, tmp_path)
     try:
         if topic in ("folder", "tuned"):
             found = list(folder(folders[0]) if topic == "folder" else tuned(folders[0], selection))
@@ -140,4 +132,4 @@ def test_made_sweeps(title, sweeps, tmp_path):
             )
     except RequestError as error:
         found = [f"error: {error.message}", f"hint: {error.hint}"]
-    cases.check(CASES, title, [line.replace(f"{tmp_path}/", "") for line in found])
+    case.check(found, tmp_path)

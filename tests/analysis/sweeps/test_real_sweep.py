@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ SWEEP = FOLDER / "sweep_h200x4"
 
 pytestmark = pytest.mark.skipif(not SWEEP.is_dir(), reason="needs the traces of sweep_h200x4")
 
+PAGE = (ROOT / "docs" / "sweep-analysis.md").read_text()
 POINTS = [(threads, channels) for threads in (256, 512) for channels in (4, 8, 16, 32)]
 
 
@@ -66,6 +68,7 @@ class _Recomputed:
         ]
         self.rows = sorted(rows)
         self.comm = [row for row in self.rows if row[2].startswith("nccl")]
+        self.copies = [row for row in self.rows if row[3] == "gpu_memcpy"]
         self.gemms = [row for row in self.rows if row[2].startswith(("nvjet", "cutlass", "gemm"))]
         self.calls = {
             one.args.correlation: _ns(one.ts)
@@ -80,7 +83,9 @@ class _Recomputed:
 
     def overlap(self, start: int, end: int) -> int:
         """Time of communication in [start, end); no two collectives run at once in these traces."""
-        return sum(max(0, min(end, e) - max(start, s)) for s, e, *_ in self.comm)
+        first = bisect_right(self.comm, start, key=lambda row: row[1])
+        last = bisect_left(self.comm, end, key=lambda row: row[0])
+        return sum(min(end, e) - max(start, s) for s, e, *_ in self.comm[first:last])
 
     def windows(self) -> dict[int, tuple[int, int]]:
         """First start and last end of the work launched within each mark."""
@@ -118,7 +123,7 @@ class _Recomputed:
         lanes = (
             [r for r in self.rows if r[3] != "gpu_memcpy" and not r[2].startswith("nccl")],
             self.comm,
-            [r for r in self.rows if r[3] == "gpu_memcpy"],
+            self.copies,
         )
         inside = {t for r in self.rows for t in r[:2] if window[0] < t < window[1]}
         moments = np.array(sorted({*window, *inside}))
@@ -167,18 +172,20 @@ def pairs(analysis, recomputed):
     return [(of_points[point], recomputed[point]) for point in POINTS]
 
 
-def test_gemms_and_their_overlap_agree_to_the_nanosecond(pairs):
+@pytest.fixture(scope="module")
+def ranks(pairs):
+    """Each rank as analysed and as recomputed."""
+    return [both for one, of_ranks in pairs for both in zip(one.ranks, of_ranks, strict=True)]
+
+
+def test_gemms_and_their_overlap_agree_to_the_nanosecond(ranks):
     compared = 0
-    for rank, own in ((r, o) for one, of_ranks in pairs
-                      for r, o in zip(one.ranks, of_ranks, strict=True)):  # fmt: skip
+    for rank, own in ranks:
         gemms, kinds = rank.facts.gemms, rank.facts.gemm_kinds
-        found = [
-            (kinds[kind].kernel, start - rank.facts.base_ns, duration, overlap)
-            for kind, start, duration, overlap in zip(
-                gemms.kind.tolist(), gemms.start_ns.tolist(), gemms.duration_ns.tolist(),
-                gemms.overlap_ns.tolist(), strict=True,
-            )
-        ]  # fmt: skip
+        columns = (gemms.kind, gemms.start_ns - rank.facts.base_ns, gemms.duration_ns,
+                   gemms.overlap_ns)  # fmt: skip
+        rows = zip(*(one.tolist() for one in columns), strict=True)
+        found = [(kinds[kind].kernel, *times) for kind, *times in rows]
         expected = [
             (name, start, end - start, own.overlap(start, end))
             for start, end, name, *_ in own.gemms
@@ -188,9 +195,8 @@ def test_gemms_and_their_overlap_agree_to_the_nanosecond(pairs):
     assert compared > 10_000
 
 
-def test_steps_agree_to_the_nanosecond(pairs):
-    for rank, own in ((r, o) for one, of_ranks in pairs
-                      for r, o in zip(one.ranks, of_ranks, strict=True)):  # fmt: skip
+def test_steps_agree_to_the_nanosecond(ranks):
+    for rank, own in ranks:
         windows = own.windows()
         assert [step.number for step in rank.facts.steps] == sorted(windows) == [3, 4, 5]
         for step in rank.facts.steps:
@@ -201,22 +207,48 @@ def test_steps_agree_to_the_nanosecond(pairs):
             assert (step.exposed_copy_ns, step.idle_ns) == (copy, idle)
 
 
-def test_the_step_is_the_longest_window_of_any_rank(pairs):
-    for one, of_ranks in pairs:
-        windows = [own.windows() for own in of_ranks]
-        longest = [max(w[number][1] - w[number][0] for w in windows) for number in (3, 4, 5)]
-        assert [step.facts.window_ns for step in one.steps] == longest
-        assert one.summary.step_ms.median == sorted(longest)[1] / 1e6
+def test_times_of_whole_traces_agree_to_the_nanosecond(ranks):
+    """Those of the sweep's files, in which all copies count as copies."""
+    for rank, own in ranks:
+        window = (own.rows[0][0], max(row[1] for row in own.rows))
+        compute, comm, copy, idle = own.parts(window)
+        times = rank.facts.times
+        assert times["total_time"] == window[1] - window[0] == times["busy_time"] + idle
+        assert (times["computation_time"], times["idle_time"]) == (compute, idle)
+        assert (times["exposed_comm_time"], times["exposed_memcpy_time"]) == (comm, copy)
+        # No two collectives and no two copies run at once.
+        for name, lane in (("total_comm_time", own.comm), ("total_memcpy_time", own.copies)):
+            assert times[name] == sum(row[1] - row[0] for row in lane)
+
+
+def test_all_settings_are_in_effect(analysis):
+    settings = [setting for point in analysis.points for setting in point.settings]
+    assert {one.verdict for one in settings} == {"in effect"}
+    kinds = [one for setting in settings for one in setting.collectives]
+    assert {one.operation for one in kinds} == {"all_gather", "reduce_scatter"}
+    assert {one.block for one in kinds} == {288, 544}
+
+
+def test_ranks_that_take_turns_are_not_named(analysis):
+    """Each rank is last for most of a step of one of the recordings."""
+    assert not any(one.is_straggler for point in analysis.points for one in point.stragglers)
+    (found,) = (one for one in analysis.points if one.point.label == "512 threads, 32 channels")
+    assert [one.rank for one in found.stragglers] == [0, 1, 2, 3]
+    assert max(one.delayed_us for one in found.stragglers) < 3000
 
 
 def test_the_table_of_the_page(pairs):
-    """Each figure of the points, from the median step, on the rank that waits least in it."""
-    page = (ROOT / "docs" / "sweep-analysis.md").read_text()
+    """Each figure of the points, from the median step, on the rank that waits least in it.
+
+    A step is the longest window of any rank.
+    """
     for one, of_ranks in pairs:
         windows = [own.windows() for own in of_ranks]
         steps = [(max(w[number][1] - w[number][0] for w in windows), number)
                  for number in (3, 4, 5)]  # fmt: skip
+        assert [step.facts.window_ns for step in one.steps] == [length for length, _ in steps]
         length, number = sorted(steps)[1]
+        assert one.summary.step_ms.median == length / 1e6
         # All ranks run the same collectives in one order.
         starts = np.array([[row[0] for row in own.comm if own.step_of(row) == number]
                            for own in of_ranks])  # fmt: skip
@@ -227,13 +259,12 @@ def test_the_table_of_the_page(pairs):
         slow = {gemm.kind.kernel: gemm.kind for gemm in one.pooled if gemm.is_slowed}
         slowed = own.excess(windows[rank][number], one.ranks[rank].facts, set(slow.values()))
         figures = [f"{ns / 1e6:.2f}" for ns in (length, compute - slowed, slowed, comm, idle)]
-        (line,) = re.findall(rf"^{one.point.label} .*$", page, re.MULTILINE)[:1]
+        (line,) = re.findall(rf"^{one.point.label} .*$", PAGE, re.MULTILINE)[:1]
         assert line.split()[-6:] == [*figures, "3"]
 
 
 def test_the_sentence_of_the_page(analysis, recomputed):
     """The most expensive GEMM: the gradient of the MLP's wide one, whose kernel has one shape."""
-    page = (ROOT / "docs" / "sweep-analysis.md").read_text()
     slowed = [(gemm.cost_ms_per_step, one.point.label, gemm)
               for one in analysis.points for gemm in one.pooled if gemm.is_slowed]  # fmt: skip
     cost, label, found = max(slowed, key=lambda item: item[0])
@@ -261,13 +292,12 @@ def test_the_sentence_of_the_page(analysis, recomputed):
         f"{np.median(alone) / 1000:,.0f} µs alone, {np.median(together) / 1000:,.0f} µs next to "
         f"communication, {100 * (np.median(ratios) - 1):+.1f} %"
     )
-    assert sentence in page
-    assert f"{np.mean(costs):.2f} ms of each step" in page
+    assert sentence in PAGE
+    assert f"{np.mean(costs):.2f} ms of each step" in PAGE
 
 
 def test_the_extremes_of_the_page(analysis, recomputed):
     """Of the output projection, whose kernel has one shape."""
-    page = " ".join((ROOT / "docs" / "sweep-analysis.md").read_text().split())
     found = [gemm for one in analysis.points for gemm in one.pooled
              if gemm.kind.shape == "16384x4096x4096" and "TNT" in gemm.kind.kernel]  # fmt: skip
     assert len(found) == len(POINTS)
@@ -282,4 +312,4 @@ def test_the_extremes_of_the_page(analysis, recomputed):
         f"the longest instance of 16384x4096x4096 took {longest[True] / 1000:,.0f} µs next to "
         f"communication and {longest[False] / 1000:,.0f} µs alone, but its "
         f"largest slowdown at any point is {100 * (max(g.slowdown for g in found) - 1):+.1f} %"
-    ) in page
+    ) in " ".join(PAGE.split())

@@ -64,12 +64,5 @@ def test_a_damaged_document_is_refused_by_name_and_else_ignored(analysed, conten
     assert "gemmetry sweep analyze" in refused.value.hint
 
 
-def test_another_version_is_refused(analysed):
-    _, path = analysed
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
-    with pytest.raises(RequestError, match="99, not 1"):
-        read_document(path)
-
-
 def test_a_sweep_without_an_analysis_has_none(tmp_path, sweeps):
     assert fresh_document(sweeps.write_sweep(tmp_path, [sweeps.MadePoint(layers=1)])) is None

@@ -6,38 +6,10 @@ from pathlib import Path
 
 from gemmetry.domain.units import format_memory
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.report import collectives_document, kernels_table
+from gemmetry.traces.report import collectives_document
 from gemmetry.traces.text import _kernels
 
 PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
-
-
-def test_several_jobs_and_files_that_could_not_be_read(kernels, trace):
-    """Kernels without a counterpart have no number."""
-    ranks = [(0, kernels(0)), (1, kernels(0)[:1])]
-    jobs = analyse_jobs([trace(*rank, folder) for folder in "ab" for rank in ranks])
-    document = collectives_document(jobs, {"x.json": "x.json is empty"})
-    assert list(document) == ["schema_version", "jobs", "errors"]
-    assert [job["job"] for job in document["jobs"]] == ["a", "b"]
-    assert document["errors"] == [{"file": "x.json", "error": "x.json is empty"}]
-    assert [row["collective"] for row in kernels_table(jobs[:1]).records()] == [0, None, 0]
-
-
-def test_corrected_values_stand_next_to_recorded_ones(found):
-    # The second rank's clock is 3 ms ahead: its kernels cannot have run at the same time as the
-    # first's.
-    document = collectives_document(found(shift=3_000_000))
-    matched = document["matched"][0]
-    assert (matched["start_skew_us"], matched["corrected_start_skew_us"]) == (3000.0, 0.0)
-    assert (matched["last_rank"], matched["corrected_last_rank"]) == (1, 0)
-    assert document["clocks"][1]["applied_us"] == -3000.0
-    assert document["stragglers"][0]["waited_us"] == 6000.0
-    names = ("corrected_last_count", "corrected_waited_us")
-    assert [[clock[name] for name in names] for clock in document["clocks"]] == [[2, 0.0], [0, 0.0]]
-    as_recorded = collectives_document(found())
-    assert as_recorded["matched"][0]["corrected_start_skew_us"] is None
-    assert as_recorded["matched"][0]["corrected_last_rank"] is None
-    assert [[clock[name] for name in names] for clock in as_recorded["clocks"]] == [[None] * 2] * 2
 
 
 def test_the_page_names_every_key_of_the_document(kernels, trace, found):

@@ -18,11 +18,12 @@ from gemmetry.dispatches.comparison_report import (
     comparison_junit,
     print_comparison,
 )
-from gemmetry.domain.errors import Outcome, RequestError
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import Environment, ResultSet
 
-NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128, 256, 512)]
-OLD, NEW = Environment(driver="550"), Environment(driver="560 [bold]")
+NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128)]
+ENVIRONMENTS = {"old": Environment(driver="550"), "new": Environment(driver="560 [bold]")}
+SAMPLES = {f"{NAMES[0]}_default": 3, f"{NAMES[1]}_default": 0}
 
 
 def _samples(record):
@@ -33,24 +34,6 @@ def _samples(record):
 def _sets(before, after, **fields):
     made = {"samples": _samples, **fields}
     return [ResultSet(title=t, records=r, **made) for t, r in (("old", before), ("new", after))]
-
-
-def _changes(make):
-    """Slower, faster, the same, and no longer ok, in another environment."""
-    before = [make(name, environment_id=OLD.id) for name in NAMES]
-    after = [make(name, gflops=speed, environment_id=NEW.id)
-             for name, speed in zip(NAMES, (200.0, 150.0, 300.0), strict=False)]  # fmt: skip
-    after += [make(NAMES[3], outcome=Outcome.WRONG, reason="bad\nworse", environment_id=NEW.id),
-              make("matmul_8x8x8_f32t_f32t_f32t", environment_id=NEW.id)]  # fmt: skip
-    return _sets(before, after, environments={OLD.id: OLD, NEW.id: NEW})
-
-
-def _few(make):
-    """Three samples a side, none, and enough."""
-    before = [make(name) for name in NAMES[:3]]
-    count = {before[0].dispatch: 3, before[1].dispatch: 0}
-    return _sets(before, [make(NAMES[0], gflops=200.0 / 85), *before[1:]],
-                 samples=lambda one: _samples(one)[: count.get(one.dispatch, 40)])  # fmt: skip
 
 
 def _contradicted(make):
@@ -66,7 +49,7 @@ def _contradicted(make):
 
 def _quotients(make):
     """Medians 2 % apart are enough: anyone can divide the two numbers next to the ratio."""
-    records = [make(name) for name in NAMES[:2]]
+    records = [make(name) for name in NAMES]
     first = records[0].measurement.median_ns
 
     def rounds(record):
@@ -77,32 +60,36 @@ def _quotients(make):
     return _sets(records, [slower, records[1]], rounds=rounds)
 
 
-def _inputs(make):
-    one = make(NAMES[0])
-    return _sets([one], [dataclasses.replace(one, distribution="zeros")])
-
-
 def _many(make):
     records = [make(f"matmul_{n}x8x8_f32t_f32t_f32t") for n in range(1, 31)]
     return _sets(records, records)
 
 
-CASES = {
-    "changes": (_changes, {}),
-    "few": (_few, {}),
-    "contradicted": (_contradicted, {}),
-    "quotients": (_quotients, {}),
-    "inputs": (_inputs, {"allow_different_inputs": True}),
-    "many": (_many, {}),
-    "threshold": (lambda make: _sets([make(NAMES[0])], [make(NAMES[0], gflops=150.0)]),
-                  {"threshold": 0.005}),
+MADE = {"contradicted": _contradicted, "quotients": _quotients, "many": _many}
+FIELDS = {
+    "changes": {"environments": ENVIRONMENTS},
+    "few": {"samples": lambda one: _samples(one)[: SAMPLES.get(one.dispatch, 40)]},
+    "inputs": {}, "threshold": {},
 }  # fmt: skip
+OPTIONS = {"inputs": {"allow_different_inputs": True}, "threshold": {"threshold": 0.005}}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_comparison(case, make_record, console_text, golden, dumped, page_text, tmp_path):
-    make, options = CASES[case]
-    found = compare(make(make_record), **options)
+@pytest.fixture
+def sets(make_record, records_of):
+    """The experiments of a case: those of ``experiments.txt``, unless their rounds are made."""
+
+    def of(case):
+        if case in MADE:
+            return MADE[case](make_record)
+        both = (records_of(f"comparison: {case}, {side}") for side in ("before", "after"))
+        return _sets(*both, **FIELDS[case])
+
+    return of
+
+
+@pytest.mark.parametrize("case", [*MADE, *FIELDS])
+def test_a_comparison(case, sets, console_text, golden, dumped, page_text, tmp_path):
+    found = compare(sets(case), **OPTIONS.get(case, {}))
     for suffix in ("md", "csv", "html"):
         comparison_files(found).write(tmp_path / f"c.{suffix}")
     texts = [console_text(lambda console, width=width: print_comparison(found, console), width)
@@ -120,8 +107,8 @@ def test_a_comparison(case, make_record, console_text, golden, dumped, page_text
     assert [row["verdict"] for row in rows] == [one["verdict"] for one in changes]
 
 
-def test_files(make_record, tmp_path):
-    files = comparison_files(compare(_changes(make_record)))
+def test_files(sets, tmp_path):
+    files = comparison_files(compare(sets("changes")))
     for suffix in ("json", "xlsx", "parquet", "html"):
         files.write(tmp_path / f"c.{suffix}")
     assert json.loads((tmp_path / "c.json").read_text())["threshold"] == 0.02

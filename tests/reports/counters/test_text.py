@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from gemmetry.counters.document import side_by_side
 from gemmetry.counters.gates import diagnose
@@ -57,10 +55,9 @@ def test_brief_lines_fit_whatever_the_name(shown):
     assert lines[0].plain.startswith("void cutlass") and lines[0].plain.endswith("(Params)")
 
 
-def test_names_are_no_markup_and_no_control_characters(shown):
+def test_names_are_no_markup_and_no_control_characters(shown, console_text):
+    one = shown("[bold]kernel[/bold]\x1b[31m")
     for show in (print_diagnoses, print_brief):
-        console = Console(file=io.StringIO(), width=80, highlight=False)
-        show([shown("[bold]kernel[/bold]\x1b[31m")], console)
-        text = console.file.getvalue()
+        text = console_text(lambda console, show=show: show([one], console))
         assert "[bold]kernel[/bold]" in text
         assert "\x1b" not in text

@@ -12,15 +12,24 @@ from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture(scope="session")
-def made_products(tmp_path_factory, sweeps):
-    """Analysed points of which one did not run: 512 threads with 8 channels."""
+def made_sweep(tmp_path_factory, sweeps):
+    """Points of which one did not run: 512 threads with 8 channels; one GEMM is slowed."""
     points = [
-        sweeps.MadePoint(threads=threads, channels=channels, steps=2, layers=3,
+        sweeps.MadePoint(threads=threads, channels=channels, layers=3,
                          slowdown={sweeps.UP.kernel: 1.3})
         for threads, channels in ((256, 4), (256, 8), (512, 4))
     ]  # fmt: skip
-    folder = sweeps.write_sweep(tmp_path_factory.mktemp("products"), points)
-    return reported_sweep(analyse_sweep(folder))
+    return sweeps.write_sweep(tmp_path_factory.mktemp("made"), points)
+
+
+@pytest.fixture(scope="session")
+def analysis(made_sweep):
+    return analyse_sweep(made_sweep)
+
+
+@pytest.fixture(scope="session")
+def products(analysis):
+    return reported_sweep(analysis)
 
 
 @pytest.fixture(scope="session")

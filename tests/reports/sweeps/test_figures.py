@@ -15,29 +15,11 @@ def sweep(label="", **document):
     )
 
 
-def collective(channels, busbw, threads=256, repeat=1):
-    return {"threads": threads, "channels": channels, "axes": {}, "repeat": repeat,
-            "op": "all_gather", "bytes": 1 << 20, "busbw_gbps": busbw}  # fmt: skip
-
-
 def gemm(shares, cost):
     return {"threads": 256, "channels": 8, "axes": {}, "repeat": 1, "kernel": "nvjet", "m": 64,
             "n": 32, "k": 16, "batch": 1, "alone_count": 5, "cost_ms_per_step": cost,
             "by_share": [{"low": low, "high": low + 0.25, "count": 4, "slowdown": slow}
                          for low, slow in shares]}  # fmt: skip
-
-
-def test_bus_bandwidth_is_the_median_over_repeats_with_a_line_for_each_number_of_threads():
-    found = collective_figure([sweep(collectives=[
-        collective(8, 10, repeat=1), collective(8, 14, repeat=2), collective(4, 5),
-        collective(8, 3, threads=512), collective(4, None),
-    ])])  # fmt: skip
-    lines = {trace["name"]: (trace["x"], trace["y"]) for trace in found["traces"]}
-    assert lines == {
-        "all-gather of 1 MiB · 256 threads": ([0, 1], [5, 12]),
-        "all-gather of 1 MiB · 512 threads": ([1], [3]),
-    }
-    assert found["layout"]["xaxis"]["ticktext"] == ["4", "8"]
 
 
 def test_the_response_to_the_dose_begins_at_1_with_instances_alone():

@@ -32,8 +32,8 @@ def labels(axes):
     return [label.get_text() for label in axes.get_xticklabels()]
 
 
-def test_a_missing_point_is_marked_and_never_zero(made_products, drawn):
-    figure, _, foot = drawn(made_products.points)["variance_thread_channel_interaction.png"]
+def test_a_missing_point_is_marked_and_never_zero(products, drawn):
+    figure, _, foot = drawn(products.points)["variance_thread_channel_interaction.png"]
     (axes,) = figure.axes
     heights = np.array([line.get_ydata() for line in axes.lines if line.get_marker() in "os"])
     assert np.isnan(heights).tolist() == [[False, False], [False, True]]
@@ -42,18 +42,18 @@ def test_a_missing_point_is_marked_and_never_zero(made_products, drawn):
     assert foot.endswith("×: no data")
 
 
-def test_a_value_without_any_data_keeps_its_place(made_products, drawn):
+def test_a_value_without_any_data_keeps_its_place(products, drawn):
     empty = replace(
-        made_products.points[0], configuration=SweepConfiguration(256, 16), gemms=(), timelines={}
+        products.points[0], configuration=SweepConfiguration(256, 16), gemms=(), timelines={}
     )
-    figure, *_ = drawn([*made_products.points, empty])["variance_by_channels_boxplot.png"]
+    figure, *_ = drawn([*products.points, empty])["variance_by_channels_boxplot.png"]
     assert labels(figure.axes[0]) == ["4", "8", "16"]
     assert texts(figure.axes[0]) == ["no data"]
     assert plots.sweep_plots([empty]) == {}
 
 
-def test_many_ranks_become_a_band(made_products, drawn):
-    point = made_products.points[0]
+def test_many_ranks_become_a_band(products, drawn):
+    point = products.points[0]
     gemms = tuple(replace(point.gemms[0], rank=rank) for rank in range(100))
     figure, *_ = drawn([replace(point, gemms=gemms)])["variance_by_ranks_boxplot.png"]
     (axes,) = figure.axes
@@ -62,8 +62,8 @@ def test_many_ranks_become_a_band(made_products, drawn):
     assert figure.get_figwidth() <= 16
 
 
-def test_one_long_instance_does_not_flatten_the_boxes(made_products, drawn):
-    point = made_products.points[0]
+def test_one_long_instance_does_not_flatten_the_boxes(products, drawn):
+    point = products.points[0]
     first, *others = point.gemms
     durations = first.durations_us.copy()
     durations[np.argmax(durations)] = 500 * first.median_us
@@ -73,8 +73,8 @@ def test_one_long_instance_does_not_flatten_the_boxes(made_products, drawn):
     assert [text[0] for text in texts(figure.axes[0])] == ["↑"]
 
 
-def test_further_axes_have_lines_of_their_own(made_products, drawn):
-    point = made_products.points[0]
+def test_further_axes_have_lines_of_their_own(products, drawn):
+    point = products.points[0]
     points = [
         replace(point, configuration=replace(point.configuration, axes=(("NCCL_ALGO", value),)))
         for value in ("Ring", "Tree")

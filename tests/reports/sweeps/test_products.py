@@ -36,8 +36,8 @@ def files(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_file_under_its_name(made_products, tmp_path):
-    written = write_products(made_products, tmp_path, top_k=2)
+def test_every_file_under_its_name(products, tmp_path):
+    written = write_products(products, tmp_path, top_k=2)
     assert files(tmp_path) == EVERYTHING
     assert {str(path.relative_to(tmp_path)) for path in written.paths} == EVERYTHING
     assert written.problems == []
@@ -51,23 +51,23 @@ def test_every_file_under_its_name(made_products, tmp_path):
     [("variance", "top5_gemm_kernels_time_variance.csv"),
      ("timeline", "gpu_timeline_all_configs_geomean.xlsx")],
 )  # fmt: skip
-def test_a_step_alone(made_products, tmp_path, step, name):
-    write_products(made_products, tmp_path, [step], geometric=True)
+def test_a_step_alone(products, tmp_path, step, name):
+    write_products(products, tmp_path, [step], geometric=True)
     assert files(tmp_path) == {name}
 
 
-def test_what_is_missing_is_named(made_products, tmp_path):
+def test_what_is_missing_is_named(products, tmp_path):
     """Workbooks do not show when a GEMM ran; a sweep without anything leaves empty tables."""
     points = [
         replace(point, gemms=tuple(replace(gemm, traced=None) for gemm in point.gemms))
-        for point in made_products.points
+        for point in products.points
     ]
-    found = replace(made_products, points=points, is_traced=False)
+    found = replace(products, points=points, is_traced=False)
     written = write_products(found, tmp_path / "a", ["variance", "timestamps", "overlap"], top_k=2)
     assert files(tmp_path / "a") == {"top2_gemm_kernels_time_variance.csv"}
     assert {one.split(" is ")[0] for one in written.problems} == VARIANCE - files(tmp_path / "a")
-    empty = [replace(point, gemms=(), timelines={}) for point in made_products.points]
-    found = replace(made_products, points=empty, collectives=lambda point: [])
+    empty = [replace(point, gemms=(), timelines={}) for point in products.points]
+    found = replace(products, points=empty, collectives=lambda point: [])
     written = write_products(found, tmp_path / "b", top_k=2)
     assert len(written.problems) == len(STEPS)
     assert files(tmp_path / "b") == VARIANCE
@@ -76,14 +76,14 @@ def test_what_is_missing_is_named(made_products, tmp_path):
     assert "variance, timestamps" in caught.value.hint
 
 
-def test_a_missing_library_costs_its_files_only(made_products, tmp_path, monkeypatch):
+def test_a_missing_library_costs_its_files_only(products, tmp_path, monkeypatch):
     monkeypatch.setattr(
         extras.importlib.util, "find_spec", lambda name: None if name == "xlsxwriter" else object()
     )
     monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b""})
-    written = write_products(made_products, tmp_path, top_k=2)
+    written = write_products(products, tmp_path, top_k=2)
     assert files(tmp_path) == {"plots/plot.png", *VARIANCE}
     for problem, step in zip(written.problems, ("timeline", "collectives"), strict=True):
         assert problem.startswith(step) and "gemmetry[analysis]" in problem
     with pytest.raises(RequestError, match="xlsxwriter"):
-        write_products(made_products, tmp_path, ["timeline"])
+        write_products(products, tmp_path, ["timeline"])

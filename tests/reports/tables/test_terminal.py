@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped, print_table
 from gemmetry.domain.tables import Column, Table
 
@@ -38,34 +40,28 @@ CASES = {
 }  # fmt: skip
 
 
+VERIFIED = {"configuration": "default", "trace_kernels": "0"}
+GROUPED = (
+    ([GroupedRow(operation="no operation",
+                 cells={"configuration": "default", "A": "1", "none": "–"})], (80,)),
+    # The default configuration gives way where there is no place for it.
+    ([GroupedRow(operation=f"matmul_{size}x{size}x{size}_f32t_f32t_f32t",
+                 cells={"trace_folder": folder, **VERIFIED, "outcome": outcome,
+                        "trace_operators": operators, "verification": verified})
+      for size, folder, outcome, operators, verified in (
+          (64, "traces_matmul/config_0001", "ok", "8", "passed"),
+          (128, "–", "unsupported", "–", "not_verified"))], (80, 100)),
+)  # fmt: skip
+
+
 def test_tables_are_as_reviewed(console_text, golden):
+    tables = [(Table("t", tuple(map(Column, headings)), rows), widths)
+              for headings, rows, widths in CASES.values()]  # fmt: skip
     texts = []
-    for headings, rows, widths in CASES.values():
-        table = Table("t", tuple(map(Column, headings)), rows)
-        for width in widths:
-            text = console_text(lambda c, table=table: print_table(table, c), width)
-            assert max(map(len, text.splitlines()), default=0) <= width
-            texts.append(text)
+    for show, made in ((print_table, tables), (partial(print_grouped, right=["A"]), GROUPED)):
+        for shown, widths in made:
+            for width in widths:
+                text = console_text(partial(show, shown), width)
+                assert max(map(len, text.splitlines()), default=0) <= width
+                texts.append(text)
     golden("terminal_tables", "\f\n".join(texts))
-
-
-def test_columns_without_values_and_the_default_configuration_give_way(console_text):
-    row = GroupedRow(operation="no operation",
-                     cells={"configuration": "default", "A": "1", "none": "–"})  # fmt: skip
-    text = console_text(lambda c: print_grouped([row], c, right=["A"]))
-    assert text.splitlines() == ["configuration A", "no operation", "default       1"]
-    rows = [
-        GroupedRow(
-            operation=f"matmul_{size}x{size}x{size}_f32t_f32t_f32t",
-            cells={"trace_folder": folder, "configuration": "default", "outcome": outcome,
-                   "trace_operators": operators, "trace_kernels": "0", "verification": verified},
-        )
-        for size, folder, outcome, operators, verified in (
-            (64, "traces_matmul/config_0001", "ok", "8", "passed"),
-            (128, "–", "unsupported", "–", "not_verified"),
-        )
-    ]  # fmt: skip
-    lines = console_text(lambda console: print_grouped(rows, console), width=80).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[-3].split() == ["traces_matmul/config_0001", "ok", "8", "0", "passed"]
-    assert "default" in console_text(lambda console: print_grouped(rows, console), width=100)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -12,30 +11,8 @@ from gemmetry.traces.page import trace_page
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
 
 
-class _Elements(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-
-
-def _elements(page):
-    parser = _Elements()
-    parser.feed(page)
-    return parser.found
-
-
-def test_the_page_asks_for_nothing(job_report):
-    page = trace_page(job_report)
-    for tag, attrs in _elements(page):
-        assert tag not in ("iframe", "object", "embed", "base", "form")
-        for name in ("src", "href", "action"):
-            target = attrs.get(name) or ""
-            assert not target or target.startswith(("#", "data:"))
-    assert "default-src 'none'" in page
-    assert "@import" not in page
+def test_the_page_asks_for_nothing(job_report, loads_nothing):
+    loads_nothing(trace_page(job_report))
 
 
 def _open(browser, report, tmp_path):
@@ -119,63 +96,35 @@ SCRIPTS = [line.replace("\\u2028", "\u2028").replace("\\u2029", "\u2029") for li
 IMAGE = "<img src=x onerror=document.title='owned'>"
 
 
-def _hostile_job(folder, report_of, with_gpu):
-    """Two ranks in which everything that can have a name has each of the scripts for one."""
-    paths = []
-    for rank in range(2):
-        events = []
-        for number, text in enumerate(SCRIPTS):
-            place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
-            args = {"External id": number + 1, "Input Dims": [[8, 8]] * 2, "Input type": [text]}
-            inner = {"ts": 100 * number + 5, "dur": 20}
-            call = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
-            events += [
-                {**place, "cat": "cpu_op", "name": text, "args": args},
-                {**place, **inner, "cat": "cpu_op", "name": f"{text}::gemm", "args": args},
-                {**place, **call, "cat": "cuda_runtime", "name": text},
-            ]
-            if with_gpu:
-                reported = {"device": 0, "stream": number % 5, "correlation": number + 1,
-                        "Collective name": "allreduce", "dtype": text, "Group size": 2,
-                        "In msg nelems": 8, "Process Group Name": text}  # fmt: skip
-                names = (f"{text}_gemm", text, f"ncclDevKernel_AllReduce{text}")
-                run = {**place, "cat": "kernel", "ts": 100 * number + 40, "args": reported}
-                events += [{**run, "name": name} for name in names]
-        # An event that cannot be used, so that the page shows its name too.
-        events.append({"ph": "X", "cat": "kernel", "name": "".join(SCRIPTS[:3]), "ts": "x"})
-        head = {
-            "distributedInfo": {"rank": rank, "world_size": 2}, "host_name": SCRIPTS[0],
-            "deviceProperties": [{"id": 0, "name": "".join(SCRIPTS)}], "trace_id": SCRIPTS[1],
-        }  # fmt: skip
-        paths.append(folder / f"rank{rank}{IMAGE}{SCRIPTS[4][:20]}.json")
-        paths[-1].write_text(json.dumps({**head, "traceEvents": events}))
-    broken = folder / f"{IMAGE}.json"
-    broken.write_text("<script>document.title='owned'</script>")
-    return report_of(*paths, broken)
+@pytest.fixture
+def hostile_job(report_named):
+    """Makes a report with scripts for names, of kernels or of operators."""
+    file = f"{IMAGE}{SCRIPTS[4][:20]}"
+    broken = "<script>document.title='owned'</script>"
+    return lambda with_gpu: report_named(SCRIPTS, with_gpu=with_gpu, file=file, broken=broken)
 
 
-def test_scripts_in_every_place_that_has_a_name_are_text(report_of, tmp_path):
+def test_scripts_in_every_place_that_has_a_name_are_text(hostile_job, elements):
     for with_gpu in (True, False):
-        page = trace_page(_hostile_job(tmp_path, report_of, with_gpu))
-        elements = _elements(page)
-        assert [attrs for tag, attrs in elements if tag == "script"] == [
+        found = elements(trace_page(hostile_job(with_gpu)))
+        assert [attrs for tag, attrs in found if tag == "script"] == [
             {"type": "application/json", "id": "data"}, {}, {}
         ]  # fmt: skip
-        tags = {tag for tag, _ in elements}
+        tags = {tag for tag, _ in found}
         assert not tags & {"img", "iframe", "base", "form", "object", "embed", "textarea"}
-        assert [attrs.get("http-equiv") for tag, attrs in elements if tag == "meta"].count(
+        assert [attrs.get("http-equiv") for tag, attrs in found if tag == "meta"].count(
             "Content-Security-Policy"
         ) == 1
-        assert not [name for _, attrs in elements for name in attrs if name.startswith("on")]
+        assert not [name for _, attrs in found for name in attrs if name.startswith("on")]
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("with_gpu", [True, False], ids=["kernels", "operators"])
 def test_scripts_in_every_place_that_has_a_name_do_not_run(
-    browser, report_of, tmp_path, monkeypatch, with_gpu, scripts
+    browser, hostile_job, tmp_path, with_gpu, scripts
 ):
     """Also where the page's own rule against foreign scripts would not stop them."""
-    report = _hostile_job(tmp_path, report_of, with_gpu)
+    report = hostile_job(with_gpu)
     for rule in (True, False):
         page = trace_page(report)
         if not rule:

@@ -13,13 +13,9 @@ from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import build_report
 
 DATA = Path(__file__).parents[2] / "data"
-RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
 CASES = {
-    "two_ranks": [RANK0, RANK0.replace("rank0", "rank1")],
-    "job": ["collectives/h200x4"],
     "incomplete": ["collectives/hta_2of128"],
     "matmul": ["traces/h200_matmul.pt.trace.json.gz"],
-    "cpu": ["cpu_grid"],
     "two_jobs": ["collectives/h200x4", "collectives/hta_2of128"],
     "mixed": ["cpu_grid", "traces/h200_matmul.pt.trace.json.gz",
               "traces/v100_resnet50_2021_part.json.gz"],
@@ -48,6 +44,6 @@ def test_names_are_short_and_escaped(hostile_report):
         assert all(len(cell["text"]) <= 120 and len(cell["title"]) <= 32_767
                    for row in table["rows"] for cell in row)  # fmt: skip
     text = trace_markdown(hostile_report)
-    assert not {"<script", "\x1b"} & {part for part in ("<script", "\x1b") if part in text}
+    assert "<script" not in text and "\x1b" not in text
     assert max(map(len, text.splitlines())) < 5000
     assert len(trace_page(hostile_report)) < 1_000_000

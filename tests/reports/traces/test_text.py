@@ -21,7 +21,7 @@ from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.report import collectives_document
+from gemmetry.traces.report import collectives_document, kernels_table
 from gemmetry.traces.summary import Outside, outside_steps, summarize, summarize_steps
 from gemmetry.traces.text import (
     bounded,
@@ -108,7 +108,7 @@ def test_traces_are_shown_as_reviewed(golden, tmp_path):
     golden("traces_text", "\f\n".join(parts))
 
 
-def test_jobs_are_shown_as_reviewed(kernels, trace, found, golden):
+def test_jobs_are_shown_as_reviewed(kernels, trace, found, dumped, golden):
     """Of clocks that differ, a rank alone, groups of which ranks have no file (whose values are
     bounds), ranks without communication, and recorded jobs."""
     of_four = [replace(one, group=Group("g", (0, 1, 2, 3), 4)) for one in kernels(0)]
@@ -120,7 +120,13 @@ def test_jobs_are_shown_as_reviewed(kernels, trace, found, golden):
     )  # fmt: skip
     texts = [_shown(print_jobs, one) for one in jobs]
     assert not any("…" in text for text in texts[-2:])
-    golden("traces_jobs", "\f\n".join(texts))
+    # Corrected values are next to recorded ones; kernels without a counterpart have no number.
+    lone = analyse_jobs([trace(rank, kernels(0)[: 2 - rank], place)
+                         for place in "ab" for rank in (0, 1)])  # fmt: skip
+    errors = {"x.json": "x.json is empty"}
+    documents = [collectives_document(one, errors) for one in (*jobs[:2], lone)]
+    numbers = [row["collective"] for row in kernels_table(lone[:1]).records()]
+    golden("traces_jobs", "\f\n".join([*texts, dumped(*documents, numbers)]))
     cells = [("2.0", "latency_us_median", False), ("2.0", "latency_us_median", True),
              ("", "busbw_gbps_median", False), ("7", "count", False)]  # fmt: skip
     assert [bounded(text, name, complete=complete) for text, name, complete in cells] == [

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import re
 import tempfile
@@ -50,39 +49,10 @@ FORMULAS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def formula_report(report_of, tmp_path):
-    """Two ranks in which everything that can have a name has each of the formulas for one."""
-    paths = []
-    for rank in range(2):
-        events = []
-        for number, text in enumerate(FORMULAS):
-            place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
-            args = {"External id": number + 1, "Input Dims": [[text], [8, 8]], "Input type": [text],
-                    "Concrete Inputs": [text], "Input Strides": [text]}  # fmt: skip
-            launch = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
-            kernel_args = {"device": 0, "stream": 7, "correlation": number + 1, "dtype": text,
-                              "Collective name": text, "Process Group Name": text,
-                              "In msg nelems": 8, "Group size": 2}  # fmt: skip
-            run = {**place, "cat": "kernel", "ts": 100 * number + 60, "args": kernel_args}
-            events += [
-                {**place, "cat": "cpu_op", "name": text, "args": args},
-                {**place, **launch, "cat": "cuda_runtime", "name": text},
-                {**run, "name": text}, {**run, "name": f"{text[:300]}_gemm"},
-                {**run, "name": f"nccl{text[:300]}"},
-            ]  # fmt: skip
-        head = {"distributedInfo": {"rank": rank, "world_size": 2}, "host_name": FORMULAS[0],
-                "deviceProperties": [{"id": 0, "name": FORMULAS[0]}]}  # fmt: skip
-        path = tmp_path / f"=1+1 rank{rank}.json"
-        path.write_text(json.dumps({**head, "traceEvents": events}))
-        paths.append(path)
-    return report_of(*paths, tmp_path / "=lost.json")
-
-
 @pytest.mark.parametrize("most_cells", [10**6, 0], ids=["in memory", "through files"])
-def test_formulas_in_every_place_that_has_a_name_are_texts(formula_report, monkeypatch, most_cells):
+def test_formulas_in_every_place_that_has_a_name_are_texts(report_named, monkeypatch, most_cells):
     monkeypatch.setattr(module, "MOST_CELLS_IN_MEMORY", most_cells)
-    content = trace_workbook(formula_report)
+    content = trace_workbook(report_named(FORMULAS, file="=1+1 rank"))
     for name, text in _parts(content).items():
         assert not re.search(r"<f[ >/]|<hyperlinks?[ >/]|ddeLink|externalReference", text), name
         ElementTree.fromstring(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 import pytest
 
@@ -63,26 +61,3 @@ def point(tmp_path):
         return Point(configuration=configuration, folder=tmp_path, facts=recorded)
 
     return make
-
-
-def write_records(folder, rank, durations, *, size=1 << 24, ranks=2, cut=0):
-    """A file of NCCL Inspector with one all-gather per duration in us; `size` is that of the whole
-    message."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for number, duration in enumerate(durations):
-        values = {
-            "coll": "AllGather", "coll_sn": number, "coll_msg_size_bytes": size // ranks,
-            "coll_exec_time_us": duration, "coll_timing_source": "kernel_gpu",
-            "coll_algobw_gbs": 1.0, "coll_busbw_gbs": 0.5,
-        }  # fmt: skip
-        header = {"id": "0xabc", "rank": rank, "n_ranks": ranks, "nnodes": 1}
-        process = {"inspector_output_format_version": "v4.0", "hostname": "a", "pid": 100 + rank}
-        lines.append(json.dumps({"header": header, "metadata": process, "coll_perf": values}))
-    text = "\n".join(lines) + "\n"
-    (folder / f"a-pid{100 + rank}.log").write_text(text[: len(text) - cut])
-
-
-@pytest.fixture
-def records():
-    return write_records

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gemmetry.domain.errors import RequestError
@@ -10,15 +12,33 @@ from gemmetry.sweeps.points import analyse_sweep
 from gemmetry.sweeps.tuner import tuned_collectives
 
 
+def write_records(folder, rank, durations, *, size=1 << 24, ranks=2, cut=0):
+    """A file of NCCL Inspector with one all-gather per duration in us; `size` is that of the whole
+    message."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number, duration in enumerate(durations):
+        values = {
+            "coll": "AllGather", "coll_sn": number, "coll_msg_size_bytes": size // ranks,
+            "coll_exec_time_us": duration, "coll_timing_source": "kernel_gpu",
+            "coll_algobw_gbs": 1.0, "coll_busbw_gbs": 0.5,
+        }  # fmt: skip
+        header = {"id": "0xabc", "rank": rank, "n_ranks": ranks, "nnodes": 1}
+        process = {"inspector_output_format_version": "v4.0", "hostname": "a", "pid": 100 + rank}
+        lines.append(json.dumps({"header": header, "metadata": process, "coll_perf": values}))
+    text = "\n".join(lines) + "\n"
+    (folder / f"a-pid{100 + rank}.log").write_text(text[: len(text) - cut])
+
+
 @pytest.fixture
-def point(sweeps, tmp_path, records):
+def point(sweeps, tmp_path):
     """The analysis of a point of 2 ranks, with a function that adds records to it."""
     made = sweeps.MadePoint(steps=2, layers=3, elements=1 << 23, comm_ns=260_000)
     folder = sweeps.write_sweep(tmp_path / "sweep", [made])
 
     def analyse(*files, place="nccl_inspector", **chosen):
         for rank, durations in enumerate(files):
-            records(sweeps.point_folder(folder, made) / place, rank, durations, **chosen)
+            write_records(sweeps.point_folder(folder, made) / place, rank, durations, **chosen)
         return analyse_sweep(folder)
 
     return analyse
@@ -54,7 +74,7 @@ def test_a_file_that_cannot_be_opened_is_a_problem(point, monkeypatch):
     assert sum("a-pid100.log cannot be read" in one for one in found.problems) == 1
 
 
-def test_records_of_nccl_have_precedence_where_every_point_has_them(sweeps, tmp_path, records):
+def test_records_of_nccl_have_precedence_where_every_point_has_them(sweeps, tmp_path):
     made = [
         sweeps.MadePoint(steps=1, layers=3, channels=channels, repeat=repeat, elements=1 << 23)
         for channels in (4, 8) for repeat in (1, 2)
@@ -63,7 +83,7 @@ def test_records_of_nccl_have_precedence_where_every_point_has_them(sweeps, tmp_
     for point in made:
         for rank in range(2):
             durations = [1000 // point.channels + point.repeat] * 5
-            records(sweeps.point_folder(folder, point) / "nccl", rank, durations)
+            write_records(sweeps.point_folder(folder, point) / "nccl", rank, durations)
     (one,) = tuned_collectives(analyse_sweep(folder))
     assert (one.source, one.nodes, one.way.channels) == ("nccl_records", 1, 8)
     assert one.best.mean_ms == pytest.approx((0.126 * 0.127) ** 0.5)

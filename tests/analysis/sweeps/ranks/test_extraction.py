@@ -43,24 +43,6 @@ def test_gemms_with_their_overlap_and_the_collective_next_to_each(planted, sweep
     assert summed.tolist() == gemms.overlap_ns.tolist()
 
 
-def test_communication_kernels_and_parts_of_a_step(planted, sweeps):
-    assert len(planted.communication) == 4
-    first = planted.communication[0]
-    assert (first.grid, first.block, first.step) == ((8, 1, 1), (288, 1, 1), 3)
-    assert first.kernel == sweeps.COLLECTIVE
-    found = first.collective
-    assert (found.op, found.bytes, found.duration_ns) == ("all_gather", 2 << 24, 260_000)
-    assert [step.number for step in planted.steps] == [3, 4]
-    for step in planted.steps:
-        parts = step.compute_ns + step.exposed_comm_ns + step.exposed_copy_ns + step.idle_ns
-        assert parts == step.window_ns
-        # In each layer 260 us of communication next to 215 us of GEMMs and the gap between them.
-        assert step.exposed_comm_ns == 2 * (260_000 - 215_000)
-    times = planted.times
-    assert times["busy_time"] + times["idle_time"] == times["total_time"]
-    assert times["exposed_comm_time"] == 4 * 45_000
-
-
 @pytest.mark.parametrize("name", ["PtoP (Device -> Device)", "DtoD (Device -> Device)"])
 def test_a_collective_on_copy_engines_is_communication(tmp_path, sweeps, name):
     """The copies have no kernel next to them in the collective's operator."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
-from gemmetry.documents import sweep_workbooks
 from gemmetry.domain.tables import Column, Table
 from gemmetry.sweeps import workers
 from gemmetry.sweeps.folder import read_sweep
@@ -99,24 +97,6 @@ def test_workers_return_the_same_as_this_process_and_one_that_dies_costs_its_tra
     *found, lost = analyse_ranks(tasks, processes=2)
     assert list(map(packed, found)) == list(map(packed, expected[:2]))
     assert (type(lost), lost.reason, lost.is_internal) == (RankFailure, FAILED, True)
-
-
-def test_the_workbook_is_written_while_the_trace_is_in_memory(tasks, tmp_path, monkeypatch):
-    def write(trace, facts, start):
-        path = Path(f"{start}of_rank.txt")
-        path.write_text(f"{facts.rank} {len(trace.rows.gpu.start_ns)}")
-        return path
-
-    monkeypatch.setattr(sweep_workbooks, "write_rank_workbook", write)
-    starts = (f"{tmp_path}/written_", f"{tmp_path}/no/written_")
-    good, bad = analyse_ranks([RankTask(tasks[0].file, start) for start in starts])
-    assert (good.problems, good.workbook) == ((), f"{tmp_path}/written_of_rank.txt")
-    # In each of 2 layers: an all-gather, 4 GEMMs, and an element-wise kernel.
-    assert (tmp_path / "written_of_rank.txt").read_text() == "0 12"
-    # One that cannot write is a problem of its trace.
-    (problem,) = bad.problems
-    assert str(tasks[0].file.path) in problem
-    assert bad.workbook == ""
 
 
 @pytest.fixture

@@ -9,22 +9,22 @@ import pytest
 
 from gemmetry.sweeps.points import analyse_sweep
 
-FOLDER = "256thread/nccl_8channels/torch_profiler/rank1"
+FOLDER = "256thread/nccl_8channels/torch_profiler/rank{}"
 
 
 @pytest.fixture
 def recorded(tmp_path, sweeps):
-    """A sweep of one point, and a function that adds a recording of rank 1, later by so many
-    seconds; `change` gets its document."""
-    made = sweeps.MadePoint(layers=3, noise=0.0, slowdown={sweeps.UP.kernel: 1.2})
+    """A sweep of one point, and a function that adds a recording of a rank in the folder of rank
+    `place`, later by so many seconds; `change` gets its document."""
+    made = sweeps.MadePoint(layers=3, noise=0.0, delay_ns={1: 300_000})
     sweeps.write_sweep(tmp_path, [made])
 
-    def add(name, seconds, change=lambda document: None, rank=1):
+    def add(name, seconds, change=lambda document: None, rank=1, place=1):
         document = json.loads(sweeps.point_traces(made)[rank])
         for event in document["traceEvents"]:
             event["ts"] += seconds * 1e6
         change(document)
-        (tmp_path / FOLDER / name).write_text(json.dumps(document))
+        (tmp_path / FOLDER.format(place) / name).write_text(json.dumps(document))
 
     return add
 
@@ -79,7 +79,7 @@ def test_a_copy_a_recording_of_another_rank_and_a_damaged_one_are_named(tmp_path
     assert "it overlaps" in problem
     assert point.is_complete
     recorded("trace_other.pt.trace.json", 5, rank=0)
-    (tmp_path / FOLDER / "zero.pt.trace.json.gz").write_bytes(b"\x1f\x8b damaged")
+    (tmp_path / FOLDER.format(1) / "zero.pt.trace.json.gz").write_bytes(b"\x1f\x8b damaged")
     found, point = _rank_1(tmp_path)
     assert len(found.facts.steps) == 3
     assert len(point.problems) == 3
@@ -88,18 +88,11 @@ def test_a_copy_a_recording_of_another_rank_and_a_damaged_one_are_named(tmp_path
     assert not point.is_complete
 
 
-def test_a_straggler_is_found_over_several_recordings(tmp_path, sweeps):
-    made = sweeps.MadePoint(layers=2, delay_ns={1: 300_000})
-    sweeps.write_sweep(tmp_path, [made])
-    for rank, text in enumerate(sweeps.point_traces(made)):
-        document = json.loads(text)
-        for event in document["traceEvents"]:
-            event["ts"] += 5e6
-        (tmp_path / FOLDER).with_name(f"rank{rank}").joinpath("later.json").write_text(
-            json.dumps(document)
-        )
+def test_a_straggler_is_found_over_several_recordings(tmp_path, recorded, sweeps):
+    for rank in range(2):
+        recorded("later.json", 5, rank=rank, place=rank)
     found, point = _rank_1(tmp_path)
     assert found.facts.kernel_times.per_step.shape[0] == len(found.facts.steps) == 6
     late = point.stragglers[1]
     assert (late.lost_in, late.since_step) == (sweeps.SLEEP.partition("(")[0], 3)
-    assert late.delayed_us == pytest.approx(600, rel=0.02)
+    assert late.delayed_us == pytest.approx(900, rel=0.02)

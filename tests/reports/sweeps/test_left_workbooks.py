@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from gemmetry.documents.sweep_files import (
-    HEAD,
-    SOURCE,
     varying_gemms,
     varying_table,
     workbook_document,
@@ -20,10 +18,9 @@ from gemmetry.domain.tables import Column, Table
 from gemmetry.results.tables import workbook
 from gemmetry.sweeps.api import analyze
 from gemmetry.sweeps.points import PointSelection
-from gemmetry.sweeps.rows import sweep_result
 
 ALL = PointSelection()
-WORKBOOKS = Path(__file__).parents[3] / "data" / "tracelens_workbooks"
+WORKBOOKS = Path(__file__).parents[2] / "data" / "tracelens_workbooks"
 
 
 @pytest.fixture(scope="module")
@@ -47,58 +44,14 @@ def test_workbooks_of_the_sweeps_in_a_folder_are_not_a_sweep(folder, tmp_path):
     assert find_workbooks(tmp_path) is None
 
 
-def test_varying_gemms_are_those_of_the_traces(found, products):
-    names = [column.name for column in HEAD]
-    ours, theirs = (
-        {tuple(record[name] for name in names[:4]): record for record in table.records()}
-        for table in (varying_table("", varying_gemms(s.points, 5)) for s in (found, products))
-    )
-    assert ours.keys() == theirs.keys()
-    for key, record in ours.items():
-        for name in (*names[4:], "median_us", "count", "m", "n", "k", "col_name"):
-            expected = theirs[key][name]
-            if name.endswith("_us"):
-                # Times are read from workbooks in whole ns; medians may lie between two.
-                expected = pytest.approx(expected, abs=0.00051)
-            assert record[name] == expected, name
-
-
-def test_collectives_are_those_of_the_traces(found, products):
-    assert found.collectives(found.points[-1]) == products.collectives(products.points[-1]) == []
-    for mine, other in zip(found.points[:-1], products.points[:-1], strict=True):
-        (sheet,) = found.collectives(mine)
-        theirs = next(s for s in products.collectives(other) if s.name == SOURCE)
-        assert sheet.names == theirs.names
-        for row, their in zip(sheet.rows, theirs.rows, strict=True):
-            assert list(row) == [pytest.approx(cell) if isinstance(cell, float) else cell
-                                 for cell in their]  # fmt: skip
-
-
-def test_their_document_agrees_with_that_of_the_traces(found, analysis, products):
-    """The whole trace is that of the slowest rank."""
-    document, traced = workbook_document(found, "left"), sweep_result(analysis).document()
-    for rows, names in (
-        ("points", "threads channels axes repeat outcome"),
-        ("pooled_gemms", "threads channels kernel m n k dtype count"),
-        ("collectives", "op dtype bytes group_size count"),
-    ):
-        ours, theirs = (
-            sorted(repr([one[name] for name in names.split()]) for one in each[rows])
-            for each in (document, traced)
-        )
-        assert ours == theirs
-    for one, other in zip(document["collectives"], traced["collectives"], strict=True):
-        assert one["latency_us"] == pytest.approx(other["latency_us"], abs=1)
-    for one, point in zip(document["points"], products.points, strict=True):
-        assert one["step_ms"]["median"] is None
-        if not point.timelines:
-            assert one["whole_trace"] is None
-            continue
-        longest = max(rank["total_time"][0] for rank in point.timelines.values())
-        whole = one["whole_trace"]
-        assert whole["window_ms"] == pytest.approx(longest)
-        parts = sum(ms for part, ms in whole.items() if ms is not None and part != "window_ms")
-        assert parts == pytest.approx(longest)
+def test_what_is_left_is_as_reviewed(found, products, dumped, golden):
+    """Times are read from workbooks in whole ns; the whole trace is that of the slowest rank."""
+    document = workbook_document(found, "left")
+    rows = [one for name in ("points", "pooled_gemms", "collectives") for one in document[name]]
+    varying = varying_table("", varying_gemms(found.points, 5)).records()
+    assert len(varying) == len(varying_gemms(products.points, 5))
+    sheets = [sheet.records() for one in found.points for sheet in found.collectives(one)]
+    golden("sweep_workbooks", dumped(*rows, *varying, *sheets))
 
 
 def test_a_part_of_them(folder):
