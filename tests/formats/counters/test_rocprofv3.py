@@ -101,23 +101,6 @@ def test_without_counters_and_with_zeros_only(rocprofv3, tmp_path):
     assert "all counters are zero" in read_counters(tmp_path / "b").problems[0]
 
 
-def test_the_columns_of_an_early_version_in_a_file_of_another_name(tmp_path):
-    file = tmp_path / "renamed.csv"
-    file.write_text(
-        '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id",'
-        '"Grid_Size","Kernel_Name","Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count",'
-        '"SGPR_Count","Counter_Name","Counter_Value"\n'
-        '4,4,1,1,36499,36499,1048576,"divide(float*, int)",64,0,0,12,16,"SQ_WAVES",16384\n'
-        '4,4,1,1,36499,36499,1048576,"divide(float*, int)",64,0,0,12,16,"SQ_WAVES",2.0e+00\n'
-    )
-    (launch,) = read_counters(file)
-    assert (launch.name, launch.info.grid, launch.duration_ns) == (
-        "divide(float*, int)", (16384, 1, 1), None,
-    )  # fmt: skip
-    assert launch.value("SQ_WAVES") == 16386
-    assert launch.value("cu_count") is None
-
-
 def test_only_the_required_counters(recorded):
     for path in recorded.values():
         assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"]

@@ -4,48 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from gemmetry.formats.rocm.rocprofv3 import read_counted, read_counter_folder
 
-SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 COUNTERS = ("SQ_WAVES", "GRBM_GUI_ACTIVE")
-
-
-@pytest.mark.parametrize(
-    ("file", "pid", "first", "is_timed"),
-    [
-        # The documentation's own sample: one wave of 64 per workgroup of 64.
-        ("sdk2024_counter_collection.csv", 19396, {"SQ_WAVES": 16384.0}, False),
-        ("sdk2025_counter_collection.csv", 15606, {"SQ_WAVES": 16384.0}, True),
-        ("sdk2024_kernel_trace.csv", None, {}, True),
-        ("sdk2026_kernel_trace.csv", None, {}, True),
-    ],
-)
-def test_tables_of_three_generations(file, pid, first, is_timed, tmp_path):
-    path = tmp_path / file
-    path.write_bytes((SAMPLES / file).read_bytes())
-    (process,) = read_counted(path, "csv")
-    one = process.dispatches[0]
-    assert (process.pid, one.values, one.workgroups) == (pid, first, 16384)
-    assert (one.workgroup_size, process.has_counters) == (64, bool(first))
-    assert ((one.duration_ns or 0) > 0) == is_timed
-    assert ("accum_vgpr_count" in one.facts) == ("2024" not in file)
-
-
-def test_values_that_are_not_numbers_are_left_out(tmp_path):
-    path = tmp_path / "counter_collection.csv"
-    path.write_text(
-        "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value\n1,gemm.kd,A,x\n2,gemm.kd,A,1e3\n"
-        "2,gemm.kd,A,1\n"
-    )
-    first, second = read_counted(path, "csv")[0].dispatches
-    assert first.values == {}
-    # Rows of several instances of a counter.
-    assert (second.number, second.kernel, second.values) == (2, "gemm", {"A": 1001.0})
-    assert (second.workgroups, second.device, second.facts) == (-1, -1, {})
 
 
 def test_a_document_of_several_processes_and_what_is_cut(rocprofv3, tmp_path):

@@ -11,55 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.errors import RequestError
-from gemmetry.formats.events import MISSING, TraceRows
+from gemmetry.formats.events import TraceRows
 from gemmetry.formats.rocm import tables
 from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv, read_rocprofv3_json
 
 SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 SAMPLE = SAMPLES / "mi350x_908_part_results.json.gz"
 KERNELS = "Agent_Id,Queue_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Grid_Size_X\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "rows", "agent", "streams"),
-    [("sdk2024", 7, 1, [1, 2]), ("sdk2025", 4, 2, [1, 1]), ("sdk2026", 9, 4, [1, 1])],
-)
-def test_real_tables_of_three_generations(name, rows, agent, streams):
-    found = read_rocprofv3_csv(SAMPLES / f"{name}_kernel_trace.csv")
-    assert found is not None
-    assert (found.format, found.events, len(found.gpu.start_ns)) == ("rocprofv3-csv", rows, rows)
-    # 1024 x 1024 work-items of 64 in a workgroup.
-    assert found.gpu.grid[0].tolist() == [16, 1024, 1]
-    assert found.gpu.block[0].tolist() == [64, 1, 1]
-    assert found.gpu.device[0] == agent
-    # Those of 2024 have queues only.
-    assert found.gpu.stream[:2].tolist() == streams
-    assert found.gpu.bytes[0] == MISSING
-    assert found.names[found.gpu.name[0]].startswith("void addition_kernel<float>(float*")
-    assert (found.gpu.duration_ns > 0).all()
-    assert (found.problems, found.partial) == ((), False)
-
-
-def test_counters_stand_for_kernels_where_nothing_else_does(tmp_path):
-    found = read_rocprofv3_csv(SAMPLES / "hk_b64_bank_test_counter_collection.csv")
-    assert found is not None
-    # Two counters of three dispatches.
-    assert (found.events, len(found.gpu.start_ns)) == (6, 3)
-    assert found.names[found.gpu.name[0]] == "__amd_rocclr_copyBuffer"
-    assert found.gpu.grid[0].tolist() == [1, 1, 1]
-    assert (found.gpu.device.tolist(), found.devices[0]) == ([0, 0, 0], "AMD Radeon Graphics")
-    assert found.gpu.duration_ns[0] == 435265177255191 - 435265177252711
-    # Those of 2024 have no times.
-    alone = tmp_path / "sdk2024_counter_collection.csv"
-    alone.write_bytes((SAMPLES / alone.name).read_bytes())
-    assert read_rocprofv3_csv(alone) is None
-    with pytest.raises(RequestError):
-        read_rocprofv3_csv(tmp_path / "none.csv")
 
 
 def test_many_rows_with_odd_names_in_a_packed_file_that_is_cut(tmp_path, monkeypatch):
