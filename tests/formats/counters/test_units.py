@@ -34,8 +34,7 @@ UNITS = {
 def test_every_unit_has_its_base_and_its_scale():
     found = {unit: base_unit(unit) for unit in UNITS}
     assert found == {
-        unit: (base, pytest.approx(10.0**power, rel=1e-12))
-        for unit, (base, power) in UNITS.items()
+        unit: (base, pytest.approx(10.0**power, rel=1e-12)) for unit, (base, power) in UNITS.items()
     }
 
 
