@@ -18,7 +18,7 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces import joins
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.collectives.summary import Collective, Group, collectives_of
+from gemmetry.traces.collectives.summary import collectives_of
 from gemmetry.traces.gemms import Gemms, link_gemms, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace, checked, split
@@ -35,7 +35,7 @@ from gemmetry.traces.timeline import KINDS, trace_lanes
 _SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
 cases = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(cases)
-shown, arguments = cases.shown, cases.arguments
+shown = cases.shown
 
 RECORDINGS = Path(__file__).with_name("recordings.txt")
 JOBS = Path(__file__).with_name("jobs.txt")
@@ -69,7 +69,7 @@ def names(traces: list[Trace]) -> Iterator[str]:
     yield trace.label
     for row in trace.rows.gpu.start_ns.argsort():
         kind = trace.kernel_names.get(int(trace.rows.gpu.name[row]))
-        flags = ("is_kernel", "is_gemm", "is_communication")
+        flags = ("is_kernel", "is_gemm", "is_gemm_of_convolution", "is_communication")
         values = {flag: getattr(trace, flag)[row] for flag in flags}
         yield shown(trace.rows.gpu.start_ns[row], {"kind": kind and kind.kind.name, **values})
     yield f"communication: {trace.communication.length} ns"
@@ -191,42 +191,13 @@ TOPICS = {one.__name__: one for one in (
 )}  # fmt: skip
 
 
-def made_traces(lines: list[str], recording: Any) -> list[Trace]:
-    made: list[tuple[str, Any]] = [("made_up.json", recording())]
-    for line in lines:
-        what, values, given = arguments(line)
-        if what == "trace":
-            made = made if made[0][1].events else []
-            made.append((values[0], recording(**given)))
-        elif what == "process":
-            made[-1][1].process = values[0]
-        else:
-            getattr(made[-1][1], what)(*values, **given)
-    return [one.trace(name) for name, one in made]
-
-
-def made_ranks(lines: list[str], rank: Any, collective: Any) -> list[Any]:
-    made: list[tuple[Any, dict[str, Any], list[Collective]]] = []
-    for line in lines:
-        what, values, given = arguments(line)
-        if what == "rank":
-            given |= {"file": Path(given["file"])} if "file" in given else {}
-            made.append((values[0], given, []))
-            continue
-        if given.get("group"):
-            name, ranks, size = given["group"]
-            given["group"] = Group(name, tuple(ranks), size)
-        made[-1][2].append(collective(**given))
-    return [rank(number, ones, **given) for number, given, ones in made]
-
-
 @pytest.mark.parametrize("title", cases.read(RECORDINGS))
-def test_recordings(title, recording):
-    traces = made_traces(cases.read(RECORDINGS)[title][0], recording)
+def test_recordings(title, made_traces):
+    traces = made_traces(cases.read(RECORDINGS)[title][0])
     cases.check(RECORDINGS, title, list(TOPICS[title.partition(":")[0]](traces)))
 
 
 @pytest.mark.parametrize("title", cases.read(JOBS))
-def test_jobs(title, rank, collective):
-    ranks = made_ranks(cases.read(JOBS)[title][0], rank, collective)
+def test_jobs(title, made_ranks):
+    ranks = made_ranks(cases.read(JOBS)[title][0])
     cases.check(JOBS, title, list(of_jobs(ranks)))
