@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.specs.loader import load_spec
+from gemmetry.domain.specs.planning import make_plan
+from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.traces import joins
 from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.collectives.summary import collectives_of
-from gemmetry.traces.gemms import Gemms, link_gemms, workload
+from gemmetry.traces.gemms import Gemms, link_gemms, spec_text, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace, checked, split
 from gemmetry.traces.operators.host import HostOperators
@@ -133,8 +138,27 @@ def gemms(traces: list[Trace]) -> Iterator[str]:
 def products(traces: list[Trace]) -> Iterator[str]:
     load = workload(Gemms(traces).rows())
     for gemm, row in zip(load.gemms, shapes_table(load).records(), strict=True):
+        assert gemm.operation is None or parse_operation(gemm.operation)
         yield shown(row.pop("operation"), {**row, "refused": gemm.reason})
     yield shown("all", {name: getattr(load, name) for name in ("sum_ns", "unknown_ns")})
+
+
+def specs(traces: list[Trace]) -> Iterator[str]:
+    """Of all GEMMs, and of the first; and what a run of them plans."""
+    load, files = workload(Gemms(traces).rows()), [str(one.file) for one in traces]
+    try:
+        text = spec_text(load, files)
+    except RequestError as error:
+        yield f"error: {error.message}"
+        return
+    yield text
+    yield "top: " + spec_text(load, files, top=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "shapes.yaml")
+        path.write_text(text)
+        spec = load_spec(path, overrides={"providers": ["numpy"], "device": ["cpu"]})
+    plan = make_plan(spec, InstalledCatalogue()).plan
+    yield " ".join([f"{spec.name}:", *sorted(map(str, plan.operations))])
 
 
 def operators(traces: list[Trace]) -> Iterator[str]:
@@ -186,7 +210,7 @@ def of_jobs(traces: list[Any]) -> Iterator[str]:
 
 
 TOPICS = {one.__name__: one for one in (
-    problems, names, steps, summary, lanes, launches, shapes, gemms, products, operators,
+    problems, names, steps, summary, lanes, launches, shapes, gemms, products, specs, operators,
     collectives, rank,
 )}  # fmt: skip
 
