@@ -27,7 +27,7 @@ from gemmetry.formats.benchmarks import StatedOperation, read_results
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
 from gemmetry.formats.counters.ncu_report import MAGIC, read_ncu_rep
-from gemmetry.formats.events import MISSING, TraceRows
+from gemmetry.formats.events import MISSING, TraceRows, plausible
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.formats.nccl import inspector_records
 from gemmetry.formats.rocm.rocprofv3 import (
@@ -96,9 +96,10 @@ def launches(table: LaunchTable) -> dict[str, Any]:
 def ncu(path: Path, case: dict[str, Any]) -> Any:
     """A page of Nsight Compute."""
     try:
-        return launches(read_ncu_csv(path, case.get("metrics")))
+        table = read_ncu_csv(path, case.get("metrics"))
     except RequestError:
         return "refused"
+    return None if table is None else launches(table)
 
 
 def ncu_rep(path: Path, case: dict[str, Any]) -> Any:
@@ -177,6 +178,7 @@ READERS = {
     "inspector": inspector,
     "benchmark": benchmark,
     "rocpd": rocpd,
+    "plausible": lambda path, case: _stream(path, lambda file: plausible(read_kineto(file)), case),
     "kineto": lambda path, case: _stream(path, read_kineto, case),
     "results_json": lambda path, case: _stream(path, read_rocprofv3_json, case),
     "rocprofv3_csv": lambda path, case: trace(read_rocprofv3_csv(path)),
