@@ -60,47 +60,6 @@ def test_grids_by_dimension(rocprofv3, tmp_path):
     assert (found.grid, found.block) == ((2, 3, 3), (32, 4, 1))
 
 
-def test_counters_of_several_passes_are_joined_launch_by_launch(rocprofv3, tmp_path):
-    first, second = COUNTERS[:1], COUNTERS[1:]
-    rocprofv3.write_csv(tmp_path / "pass_1", "41", 41, first)
-    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, second)
-    table = read_counters(tmp_path)
-    assert [one.name for one in table] == [rocprofv3.GEMM, rocprofv3.OTHER, rocprofv3.GEMM]
-    for one in table:
-        assert {name for name in COUNTERS if one.value(name) is not None} == set(COUNTERS)
-        assert one.info.process == 41
-    assert table.problems == []
-    # With different numbers of launches.
-    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, second, kernels=[rocprofv3.GEMM])
-    table = read_counters(tmp_path)
-    assert [one.value("SQ_BUSY_CU_CYCLES") is None for one in table] == [False, True, True]
-    assert "different numbers of launches" in table.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "processes"), [("rank{0}_{1}", [10, 11]), ("{1}", [10, 11, 20, 21])]
-)
-def test_processes_are_joined_by_rank_where_it_is_known(rocprofv3, tmp_path, name, processes):
-    for rank in (0, 1):
-        for number, counters in ((1, COUNTERS[:1]), (2, COUNTERS[1:])):
-            pid = 10 * number + rank
-            rocprofv3.write_csv(tmp_path / f"pass_{number}", name.format(rank, pid), pid, counters,
-                                device=rank, kernels=[rocprofv3.GEMM])  # fmt: skip
-    table = read_counters(tmp_path)
-    assert [one.info.process for one in table] == processes
-    counted = [sum(one.value(name) is not None for name in COUNTERS) for one in table]
-    assert counted == ([3, 3] if len(processes) == 2 else [1, 1, 2, 2])
-
-
-def test_without_counters_and_with_zeros_only(rocprofv3, tmp_path):
-    rocprofv3.write_csv(tmp_path / "a", "41", 41, ())
-    table = read_counters(tmp_path / "a")
-    assert len(table) == 3
-    assert "pmc" in table.problems[0]
-    rocprofv3.write_csv(tmp_path / "b", "41", 41, ["SQ_WAVES"], values={"SQ_WAVES": 0})
-    assert "all counters are zero" in read_counters(tmp_path / "b").problems[0]
-
-
 def test_only_the_required_counters(recorded):
     for path in recorded.values():
         assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"]
@@ -162,13 +121,3 @@ def replay_in_database(path):
                          (pmc,))  # fmt: skip
         database.execute(f"INSERT INTO {values} SELECT * FROM again")
         database.commit()
-
-
-def test_passes_of_a_folder_that_disagree_are_named(rocprofv3, tmp_path):
-    for number, waves in ((1, 4096), (2, 8192)):
-        rocprofv3.write_csv(tmp_path / f"pass_{number}", "41", 41, ["SQ_WAVES"],
-                            values={"SQ_WAVES": waves})  # fmt: skip
-    table = read_counters(tmp_path)
-    assert [one.value("SQ_WAVES") for one in table] == [4096] * 3
-    (problem,) = table.problems
-    assert "SQ_WAVES" in problem
