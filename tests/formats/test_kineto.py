@@ -26,37 +26,19 @@ KINETO = sorted(
     - {*SAMPLES.glob("*_results.json.gz")}
 )  # fmt: skip
 
-EVENTS = (
-    '{"ph":"X","cat":"kernel","name":"}, {\\"ph\\"","ts":1,"dur":2}',
-    '{"ph":"X","cat":"kernel","name":"none","ts":"x","dur":1}',
-    '{"ph":"X","cat":"kernel","name":"negative","ts":5,"dur":-1}',
-    '{"ph":"X","cat":"cuda_runtime","name":"call","ts":5,"dur":-1}',
-    '{"args":{"x":[{"y":"}]"}]},"ph":"X","cat":"cpu_op","name":"\\\\","ts":1.5,"dur":1}',
-    '{"ph":"X","cat":"cpu_op","name":"\\"}]","ts":1.5,"dur":1}', '{"ph":"M"}', "{}",
-    '{"a":[{},{}]}',
-    '{"ts":NaN}', '{"ph":NaN}', '{"name":[1]}', '{"cat":5}', '{"ph":"X","ph":"Y"}', '{"a":[{}]}',
-)  # fmt: skip
-OTHERS = (
-    "[]", "[[]]", "[{}]", "[{},{}]", '[{"ph":"X"}]', "5", "-1", "1e5", "null", "true", "NaN", '"x"',
-    '"}"', '"}]"', '"}, {"', '"\\\\"', '"\\""', '"\\\\\\"}, {"', "",
-)  # fmt: skip
-SEPARATORS = (",", ", ", " , ", ",\n", "  ,\t", ",,", "", " ", "\x0b", ",\x0c", "\r\n,")
-HEADS = (
-    '{"traceEvents":[', '{"schemaVersion": 1, "traceEvents": [', "[", " [", "\n\n[", "\ufeff[",
-    '\ufeff{"traceEvents":[', '{"a":"\\"traceEvents\\": [","traceEvents" : [',
-    '{"a":{"traceEvents":[1]},"traceEvents":[', f'{{"traceEvents"{" " * 300}:{" " * 300}[',
-    '{"b":[1,{"c":"]"}],"distributedInfo":{"rank":3},"traceEvents":[',
-)  # fmt: skip
-TAILS = ("]}", "]", '] ,"x":1}', "]\n}\n", '] , "distributedInfo": {"rank": 1}}', "]}]}", "}", "")
-DAMAGE = ("{", "}", "[", "]", '"', "\\", ",", '{"a":', '"}', "}]", "x", "\x0b", "\xff", "}}", "]]")
 
+ODD = json.loads(Path(__file__).with_name("odd_documents.json").read_text("utf-8"))
+"""Events, other values, and what may stand between them and around them."""
 DOCUMENTS = st.builds(
     lambda head, parts, tail: head + "".join(a + b for a, b in parts) + tail,
-    st.sampled_from(HEADS),
+    st.sampled_from(ODD["heads"]),
     st.lists(
-        st.tuples(st.sampled_from((*EVENTS, *OTHERS)), st.sampled_from(SEPARATORS)), max_size=12
+        st.tuples(
+            st.sampled_from([*ODD["events"], *ODD["others"]]), st.sampled_from(ODD["separators"])
+        ),
+        max_size=12,
     ),
-    st.sampled_from(TAILS),
+    st.sampled_from(ODD["tails"]),
 )
 
 
@@ -115,7 +97,7 @@ def test_damaged_documents(text, chunk_bytes, data):
     content = bytearray(text.encode())
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(content)))
-        damage = data.draw(st.sampled_from(DAMAGE)).encode("latin-1")
+        damage = data.draw(st.sampled_from(ODD["damage"])).encode("latin-1")
         content[place : place + data.draw(st.integers(0, 3))] = damage
     content = content[: data.draw(st.integers(0, len(content) * 2))]
     assert everything_read(bytes(content), chunk_bytes) == everything_read(bytes(content), 1 << 20)
