@@ -209,9 +209,13 @@ def of_jobs(traces: list[Any]) -> Iterator[str]:
         yield from (f"note: {note}" for note in document["notes"])
 
 
+def matched(traces: list[Trace]) -> Iterator[str]:
+    return of_jobs(list(map(rank_trace, traces)))
+
+
 TOPICS = {one.__name__: one for one in (
     problems, names, steps, summary, lanes, launches, shapes, gemms, products, specs, operators,
-    collectives, rank,
+    collectives, rank, matched,
 )}  # fmt: skip
 
 
