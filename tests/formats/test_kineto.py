@@ -103,18 +103,6 @@ def test_damaged_documents(text, chunk_bytes, data):
     assert everything_read(bytes(content), chunk_bytes) == everything_read(bytes(content), 1 << 20)
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 2, 5, 8, 13, 34, 64])
-def test_each_value_that_is_not_an_event_is_reported_at_its_byte(chunk_bytes):
-    good, wrong = '{"ph": "M"}', ("5", '"}, {"', "[1]", '{"ph": [1]}', "null")
-    parts = [good, wrong[0], good, *wrong[1:3], good, *wrong[3:]]
-    text = '{"traceEvents": [' + ", ".join(parts) + "]}"
-    rows = rows_of(text.encode(), chunk_bytes=chunk_bytes)
-    assert rows.events == len(parts)
-    lost, *found = rows.problems
-    assert lost.count == len(wrong)
-    assert [problem.where for problem in found] == [f"byte {text.index(part)}" for part in wrong]
-
-
 def test_a_text_like_a_key_is_none_wherever_the_piece_ends():
     """The backslash that distinguishes a quote within a text from that of a key may end a piece."""
     kernels = '{"kernel_dispatch": [{"start_timestamp": 1, "end_timestamp": 2}]}'
@@ -125,23 +113,6 @@ def test_a_text_like_a_key_is_none_wherever_the_piece_ends():
             rows = read_rocprofv3_json(io.BytesIO(text.encode()), chunk_bytes=chunk_bytes)
             assert rows is not None
             assert (rows.events, len(rows.gpu.start_ns), rows.problems) == (1, 1, ())
-
-
-@pytest.mark.parametrize("chunk_bytes", [1, 2, 5, 13, 31, 64, 4096])
-def test_records_of_rocprofv3_that_are_none(chunk_bytes):
-    """Also in arrays of which nothing is kept, and where texts and records share a name."""
-    record = '{"start_timestamp": 1, "end_timestamp": 2, "correlation_id": {"internal": 5}}'
-    text = (
-        '{"rocprofiler-sdk-tool": [{"agents": [], "kernel_symbols": [], "buffer_records": {'
-        f'"counter_collection": [{{}}, 5, {{}}, "x", {{}}], "marker_api": [{record}, '
-        f'{{"key": 5, "value": "range"}}, {record}], "hip_api": [{record}, 7, {record}]}}}}]}}'
-    )
-    rows = read_rocprofv3_json(io.BytesIO(text.encode()), chunk_bytes=chunk_bytes)
-    assert rows is not None
-    assert rows.events == 4 + 3
-    assert [rows.names[name] for name in rows.annotations.name] == ["range", "range"]
-    assert rows.problems[0].count == 3
-    assert [problem.what[-3:] for problem in rows.problems[1:]] == ["'5'", "'x\"'"[-3:], "'7'"]
 
 
 def document(*events: Any) -> bytes:
