@@ -179,9 +179,9 @@ def collectives(traces: list[Trace]) -> Iterator[str]:
 
 
 def rank(traces: list[Trace]) -> Iterator[str]:
-    (trace,) = traces
-    found = rank_trace(trace)
-    yield shown(found.rank, {**facts(found, "rank", "collectives"), "n": len(found.collectives)})
+    for found in map(rank_trace, traces):
+        facts_of_rank = facts(found, "rank", "collectives")
+        yield shown(found.rank, {**facts_of_rank, "n": len(found.collectives)})
 
 
 def of_jobs(traces: list[Any]) -> Iterator[str]:
