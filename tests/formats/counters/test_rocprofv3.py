@@ -19,13 +19,12 @@ COUNTERS = ("SQ_WAVES", "SQ_BUSY_CU_CYCLES", "GRBM_GUI_ACTIVE")
 @pytest.fixture
 def recorded(rocprofv3, tmp_path):
     """The same process in each format."""
+    names = {"csv": "41_counter_collection.csv", "json": "41_results.json", "db": "41_results.db"}
+    paths = {form: tmp_path / form / name for form, name in names.items()}
     rocprofv3.write_csv(tmp_path / "csv", "41", 41, COUNTERS, kernels=[rocprofv3.GEMM])
-    rocprofv3.write_json(tmp_path / "json" / "41_results.json",
-                         rocprofv3.results_json(41, COUNTERS))  # fmt: skip
-    rocprofv3.write_database(tmp_path / "db" / "41_results.db", 41, COUNTERS)
-    return {"csv": tmp_path / "csv" / "41_counter_collection.csv",
-            "json": tmp_path / "json" / "41_results.json",
-            "db": tmp_path / "db" / "41_results.db"}  # fmt: skip
+    rocprofv3.write_json(paths["json"], rocprofv3.results_json(41, COUNTERS))
+    rocprofv3.write_database(paths["db"], 41, COUNTERS)
+    return paths
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "db"])
@@ -48,6 +47,7 @@ def test_every_format_has_the_same_launch(form, as_folder, recorded, rocprofv3):
              "accum_vgpr_count": 64, "sgpr_count": 96, DURATION: 500}  # fmt: skip
     assert {name: launch.value(name) for name in facts} == facts
     assert (launch.unit(DURATION), launch.unit("lds_block_size")) == ("ns", "byte")
+    assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"], "only the required ones"
 
 
 def test_grids_by_dimension(rocprofv3, tmp_path):
@@ -58,11 +58,6 @@ def test_grids_by_dimension(rocprofv3, tmp_path):
     rocprofv3.write_json(tmp_path / "a_results.json", process)
     found = read_counters(tmp_path / "a_results.json").infos[0]
     assert (found.grid, found.block) == ((2, 3, 3), (32, 4, 1))
-
-
-def test_only_the_required_counters(recorded):
-    for path in recorded.values():
-        assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"]
 
 
 @pytest.mark.parametrize("name", ["one_pass", "replay_sanity", "replay_unique",
@@ -106,18 +101,18 @@ def test_passes_that_disagree_are_named(form, recorded):
 def replay_in_database(path):
     with closing(sqlite3.connect(path)) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
-        table, events, values, names = (
+        kernel, event, value, pmc = (
             next(one for one in tables if one.startswith(f"rocpd_{what}"))
             for what in ("kernel_dispatch", "event", "pmc_event", "info_pmc")
         )
-        for each, change in ((events, "id = 99"), (table, "id = 99, event_id = 99")):
-            database.execute(f"CREATE TEMP TABLE again AS SELECT * FROM {each} LIMIT 1")
-            database.execute(f"UPDATE again SET {change}")
-            database.execute(f"INSERT INTO {each} SELECT * FROM again")
-            database.execute("DROP TABLE again")
-        (pmc,) = database.execute(f"SELECT id FROM {names} WHERE name = 'SQ_WAVES'").fetchone()
-        database.execute(f"CREATE TEMP TABLE again AS SELECT * FROM {values} LIMIT 1")
-        database.execute("UPDATE again SET id = 999, event_id = 99, value = 8192, pmc_id = ?",
-                         (pmc,))  # fmt: skip
-        database.execute(f"INSERT INTO {values} SELECT * FROM again")
-        database.commit()
+        waves = f"(SELECT id FROM {pmc} WHERE name = 'SQ_WAVES')"
+        changes = {
+            event: "id = 99", kernel: "id = 99, event_id = 99",
+            value: f"id = 999, event_id = 99, value = 8192, pmc_id = {waves}",
+        }  # fmt: skip
+        for table, change in changes.items():
+            database.executescript(
+                f"CREATE TEMP TABLE again AS SELECT * FROM {table} LIMIT 1;"
+                f"UPDATE again SET {change}; INSERT INTO {table} SELECT * FROM again;"
+                "DROP TABLE again;"
+            )
