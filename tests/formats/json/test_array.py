@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gemmetry.formats import json as json_array
 from gemmetry.formats.events import ProblemKind
-from gemmetry.formats.json import ArrayReader, outer_object
+from gemmetry.formats.json import ArrayReader, Structure, outer_object
 
 HOSTILE = '}, {"ph": "X", "name": "}]", \\" }]} ] }'
 NAMES = st.one_of(
@@ -208,3 +208,14 @@ def test_the_damaged_half_of_the_document_is_named():
     assert outer(b'{"a": NaN', b"}") == ({"a": "NaN"}, [])
     assert outer(b'{"a": "\xff"', b"}") == ({"a": "\ufffd"}, [])
     assert outer(b"", b"") == ({}, [])
+
+
+def test_a_backslash_at_the_end_of_a_piece_counts_for_the_next_one():
+    for text in (rb'{"a": "\\\\"}', rb'{"a": "\\\""}', rb'{"a": "\"}"}'):
+        whole = Structure()
+        whole.feed(text)
+        for cut in range(1, len(text)):
+            parts = Structure()
+            parts.feed(text[:cut])
+            parts.feed(text[cut:])
+            assert parts.spans == whole.spans == [(0, len(text))], (text, cut)
