@@ -1,4 +1,5 @@
-"""Models of operators: the work and the bytes of calls, derived by hand; None: not known."""
+"""Models of operators: the work and the bytes of calls (``models.txt``), and their arguments
+(``arguments.txt``)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 from gemmetry.documents.operator_models import (
     FAMILIES,
+    Call,
+    MissingArgumentError,
+    elements,
     gemm_model,
     has_backward_model,
     has_model,
@@ -28,14 +32,18 @@ _SPEC.loader.exec_module(cases)
 NAMES = [name for family in FAMILIES for name in family.operators]
 
 MODELS = Path(__file__).with_name("models.txt")
+ARGUMENTS = Path(__file__).with_name("arguments.txt")
+
+
+def _recorded(shapes=(), dtypes=(), strides=(), values=()):
+    return OperatorArguments(*map(json.dumps, (shapes, dtypes, strides, values)))
 
 
 def _model(line):
     _, (), given = cases.arguments(f"call {line.partition(' ')[2]}")
-    shapes, dtypes = given["shapes"], given.get("dtypes", [])
-    types = [dtypes] * max(4, len(shapes)) if isinstance(dtypes, str) else dtypes
-    lists = (shapes, types, given.get("strides", []), given.get("values", []))
-    recorded = OperatorArguments(*map(json.dumps, lists))
+    if isinstance(given.get("dtypes"), str):
+        given["dtypes"] = [given["dtypes"]] * max(4, len(given["shapes"]))
+    recorded = _recorded(**given)
     name = line.split()[0].removeprefix("-")
     operator = name if ":" in name else f"aten::{name}"
     if is_gemm_operator(operator):
@@ -52,6 +60,27 @@ def test_work_and_bytes(title):
         facts = {name: getattr(model, name) for name in names}
         found.append(cases.shown(line.split()[0], facts | (model.cells if model else {})))
     cases.check(MODELS, title, found)
+
+
+@pytest.mark.parametrize("title", cases.read(ARGUMENTS))
+def test_arguments(title):
+    found = []
+    for line in cases.read(ARGUMENTS)[title][0]:
+        what, places, given = cases.arguments(line)
+        if what == "call":
+            call = Call.decoded("aten::x", _recorded(**given))
+            continue
+        try:
+            found.append(f"{line}: {getattr(call, what)(*places)}")
+        except MissingArgumentError:
+            found.append(f"{line}: missing")
+    cases.check(ARGUMENTS, title, found)
+
+
+def test_elements():
+    assert elements(()) == 1
+    with pytest.raises(MissingArgumentError):
+        elements((2**30, 2**30))
 
 
 def test_which_operators_are_known():
@@ -79,7 +108,7 @@ _SHAPES = st.lists(st.lists(st.integers(-1, 2**70) | st.integers(0, 9), max_size
 def test_damaged_arguments_give_no_models_or_plausible_ones(
     name, shapes, dtypes, strides, values, backward
 ):
-    recorded = OperatorArguments(*map(json.dumps, (shapes, dtypes, strides, values)))
+    recorded = _recorded(shapes, dtypes, strides, values)
     model = operator_model(name, recorded, backward=backward)
     if model is not None:
         assert 0 <= model.flops < 2**140
