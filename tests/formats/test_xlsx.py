@@ -111,12 +111,12 @@ def test_formulas_give_the_value_that_was_stored_and_dates_numbers():
 
 
 @pytest.mark.parametrize("kind", ["n", "s", "b", "e", "str", "inlineStr", "d", "?"])
-@pytest.mark.parametrize("value", ["", "x", "1e400", "nan", "-inf", "9" * 30, "0x10", "1_0"])
-def test_odd_values_are_cells_or_none(kind, value):
-    content = made(sheet(f'<row><c r="B2" t="{kind}"><v>{value}</v></c></row>'))
-    (row,) = Workbook(content).rows("s")
-    for cell in row.values():
-        assert not isinstance(cell, float) or math.isfinite(cell)
+def test_odd_values_are_cells_or_none(kind):
+    for value in ("", "x", "1e400", "nan", "-inf", "9" * 30, "0x10", "1_0"):
+        content = made(sheet(f'<row><c r="B2" t="{kind}"><v>{value}</v></c></row>'))
+        (row,) = Workbook(content).rows("s")
+        for cell in row.values():
+            assert not isinstance(cell, float) or math.isfinite(cell), value
 
 
 def texts(*ones: str, counts: str = "") -> str:
