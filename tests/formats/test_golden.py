@@ -123,8 +123,12 @@ def counters(path: Path, case: dict[str, Any]) -> Any:
 
 
 def counted(path: Path, _: dict[str, Any]) -> Any:
-    """Processes with the numbers of their problems' lines."""
-    return [{**_shown(one), "problems": len(one.problems)} for one in read_counted(path, "csv")]
+    """Processes, with the sizes of their dispatches and how many problems there are."""
+    return [
+        {**_shown(one), "problems": len(one.problems),
+         "sizes": [[launch.workgroups, launch.workgroup_size] for launch in one.dispatches]}
+        for one in read_counted(path, "csv")
+    ]  # fmt: skip
 
 
 def inspector(path: Path, _: dict[str, Any]) -> Any:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.errors import RequestError
 from gemmetry.formats.events import TraceRows
 from gemmetry.formats.rocm import tables
 from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv, read_rocprofv3_json
@@ -42,6 +44,8 @@ def test_many_rows_with_odd_names_in_a_packed_file_that_is_cut(tmp_path, monkeyp
     assert found is not None
     assert 500 < len(found.gpu.start_ns) < 4500
     assert found.partial
+    with pytest.raises(RequestError):
+        read_rocprofv3_csv(tmp_path / "none.csv")
 
 
 def dispatch(start: int) -> dict[str, Any]:
