@@ -26,10 +26,10 @@ _events = st.lists(
 )
 
 
-def add(made, events, *, linked=False):
-    """`linked`: to the calls 1, 2 ..."""
+def add(made, events):
+    """Work that is linked to the calls 1, 2 ..., where there are such."""
     for number, (what, start, duration, stream) in enumerate(events, 1):
-        args = {"stream": stream, "correlation": number} if linked else {"stream": stream}
+        args = {"stream": stream, "correlation": number}
         if what in ("memcpy", "memset"):
             getattr(made, what)(start, duration, **args)
         else:
@@ -101,7 +101,7 @@ def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
     made.mark("ProfilerStep#2", 200, 100)
     for number, step in enumerate(of_step, 1):
         made.call(number, 100 * step + number)
-    trace = add(made, events, linked=True).trace()
+    trace = add(made, events).trace()
     parts = {step: [] for step in range(4)}
     for event, step in zip(events, of_step, strict=False):
         parts[step].append(event)
