@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,8 @@ from gemmetry.counters.catalogue import (
     _METRICS,
     AMD_FACTS,
     CAPABILITIES,
+    check_metric,
+    chip_of,
     concept_of,
     concepts,
     expression_on,
@@ -20,6 +24,12 @@ from gemmetry.counters.catalogue import (
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
 from gemmetry.hardware.amd_counters import has_counter
+
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
+cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cases)
+
+CASES = Path(__file__).with_name("catalogue.txt")
 
 
 def test_every_metric_and_every_expression_of_the_catalogue_has_a_chip() -> None:
@@ -55,61 +65,35 @@ def test_each_chip_has_what_a_diagnosis_needs(chip: str) -> None:
     assert {name for name in needed if expression_on(chip, name) is None} == set()
 
 
-def test_generations_differ_in_the_metric_of_the_same_concept() -> None:
-    assert expression_on("GH100", "dram_read_bytes") == "dram__bytes_read.sum"
-    assert expression_on("GB202", "dram_read_bytes") == "dram__bytes_op_read.sum"
-    assert expression_on("GB20B", "dram_read_bytes") is None
-    assert expression_on("gfx90a", "dram_read_bytes") == "1024 * FETCH_SIZE"
-    assert expression_on("GB100", "stall_gmma") is None
+def _value(launch, concept):
+    reading = reading_of(launch, concept)
+    assert value_of(launch, concept) == (reading and reading.value)
+    return reading and f"{reading.value:g} {reading.unit}: {reading.source}"
 
 
-HALF = {"sm__ops_path_tensor_src_fp8_sparsity_off.sum": 8.0}
-VECTOR = "smsp__sass_thread_inst_executed_op_f{}_pred_on.sum"
+FUNCTIONS = {
+    "chip": lambda name: chip_of(str(name)),
+    "concept": concept_of,
+    "metric": has_metric,
+    "checked": check_metric,
+    "expression": expression_on,
+    "flags": lambda chip, *concepts: flags_for(concepts, chip),
+}
 
 
-@pytest.mark.parametrize(
-    ("concept", "values", "expected"),
-    [
-        # The first expression that the report has.
-        ("dram_read_bytes", {"dram__bytes_read.sum": 5, "dram__bytes_op_read.sum": 6}, 5),
-        ("dram_read_bytes", {}, None),
-        # A missing addend makes the expression unusable.
-        ("tensor_ops_fp8", HALF, None),
-        ("tensor_ops_fp8", {**HALF, "sm__ops_path_tensor_src_fp8_sparsity_on.sum": 1.0}, 9.0),
-        # Precedence and parentheses.
-        ("tensor_pipe_percent", {"SQ_VALU_MFMA_BUSY_CYCLES": 60.0, "GRBM_GUI_ACTIVE": 80.0,
-                                 "num_xcc": 8.0, "simd_count": 10.0}, 60.0),
-        ("vector_ops_fp32", {VECTOR.format("add"): 1.0, VECTOR.format("mul"): 2.0,
-                             VECTOR.format("fma"): 5.0}, 13.0),
-        # A share of nothing.
-        ("l2_hit_percent", {"TCC_HIT_sum": 0.0, "TCC_MISS_sum": 0.0}, None),
-    ],
-)  # fmt: skip
-def test_values_of_concepts(counter_launches, concept, values, expected) -> None:
-    assert value_of(counter_launches.launch(values), concept) == expected
-
-
-def test_a_reading_names_its_source(counter_launches) -> None:
-    launch = counter_launches.launch({"dram__sectors_read.sum": 6.0})
-    reading = reading_of(launch, "dram_read_bytes")
-    assert (reading.value, reading.unit) == (192.0, "byte")
-    assert (reading.metric, reading.source) == ("dram_read_bytes", "32 * dram__sectors_read.sum")
-
-
-def test_flags_collect_what_is_missing() -> None:
-    assert (
-        flags_for(["dram_read_bytes", "stall_wait", "shared_conflicts_gmma"], "GH100")
-        == "--section MemoryWorkloadAnalysis_Tables --section WarpStateStats"
-        " --metrics l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum"
-    )
-    assert flags_for(["wait_percent"], "gfx942") == "--pmc SQ_WAIT_ANY SQ_WAVE_CYCLES"
-    assert flags_for(["stall_gmma"], "GB100") == ""
-
-
-def test_an_unknown_concept_suggests_a_similar_one() -> None:
-    with pytest.raises(UnknownNameError, match="dram_read_byte") as error:
-        concept_of("dram_read_byte")
-    assert "dram_read_bytes" in error.value.hint
+@pytest.mark.parametrize("title", cases.read(CASES))
+def test_what_is_found(title, counter_launches) -> None:
+    found = []
+    for line in cases.read(CASES)[title][0]:
+        what, names, values = cases.arguments(line)
+        try:
+            if what == "value":
+                found.append(str(_value(counter_launches.launch(values), *names)))
+            else:
+                found.append(str(FUNCTIONS[what](*names)))
+        except UnknownNameError as error:
+            found.append(f"error: {error.message}; {error.hint}")
+    cases.check(CASES, title, found)
 
 
 def test_the_file_of_metrics_states_how_it_was_made() -> None:

@@ -1,14 +1,15 @@
 """What is found in synthetic launches, one for each case of ``data/counters/diagnoses.json``, and
 what holds for all launches.
 
-``PYTHONPATH=tests python tests/counters/test_diagnoses.py`` writes what is found today into the
-cases; the difference of the file shows what changed.
+``GEMMETRY_GOLDEN=1`` writes what is found today into the cases; the difference of the file shows
+what changed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +67,13 @@ def _outcome(case, synthetic):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_synthetic_launch(name, counter_launches):
-    assert _outcome(CASES[name], counter_launches) == CASES[name]["found"]
+    found = _outcome(CASES[name], counter_launches)
+    if os.environ.get("GEMMETRY_GOLDEN"):
+        CASES[name]["found"] = found
+        rows = (json.dumps(one, ensure_ascii=False) for one in KNOWN["cases"])
+        head = f'{{"amd": {json.dumps(KNOWN["amd"])},\n "cases": [\n  '
+        GOLDEN.write_text(head + ",\n  ".join(rows) + "\n ]}\n", "utf-8")
+    assert found == CASES[name]["found"]
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +81,9 @@ def h200():
     return read_counters(DATA / "h200_cublas_bf16_4096_raw.csv.gz")[0]
 
 
-def test_the_near_perfect_kernel_is_at_the_tensor_roof(h200):
-    found = diagnose(h200, GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16))
-    assert (found.verdict.id, found.verdict.confidence) == ("tensor_roof", "high")
-    assert [one.id for one in found.findings] == ["tensor_roof", "low_clock"]
-    assert found.findings[0].evidence[0].value == pytest.approx(90.36, abs=0.01)
-    assert {one.id for one in found.suppressed} >= {
-        "latency_barrier", "occupancy_registers", "shared_bank_conflicts",
-    }  # fmt: skip
-    assert diagnose(h200).verdict.id == found.verdict.id, "without the shape as well"
+def test_the_near_perfect_kernel_is_at_the_tensor_roof_without_the_shape_as_well(h200):
+    """With its shape see ``data/outputs/counters_diagnosis.txt``."""
+    assert [one.id for one in diagnose(h200).findings] == ["tensor_roof", "low_clock"]
 
 
 def test_a_report_in_which_every_number_is_zero_gives_no_verdict(h200):
@@ -100,7 +101,7 @@ def test_a_busy_unit_that_is_not_listed(counter_launches):
     assert diagnose(launch).verdict.id == "other_roof"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([1, 20, 200, 1500]))
 def test_no_value_of_a_counter_is_an_error(h200, seed, count):
     """Zeros, missing and absurd values in any of the report's 2,000 metrics."""
@@ -147,8 +148,11 @@ def test_no_section_that_was_collected_is_named_again(counter_launches, name, da
 
 @pytest.mark.parametrize("name", CONFIDENT)
 def test_removing_a_metric_never_gives_another_confident_verdict(name, counter_launches):
+    """Also reasons for waits without which it is unclear whether they are a limit nearby."""
     values = _values(CASES[name], counter_launches)
-    _check_without(counter_launches, values, "my_kernel", [[one] for one in values])
+    unclear = [metric_of(name) for name in ("selected", "not_selected", "wait")]
+    every = [*([one] for one in values), *([unclear] if name[:4] == "near" else [])]
+    _check_without(counter_launches, values, "my_kernel", every)
 
 
 @settings(max_examples=100, deadline=None)
@@ -156,13 +160,6 @@ def test_removing_a_metric_never_gives_another_confident_verdict(name, counter_l
 def test_removing_metrics_never_gives_another_confident_verdict(counter_launches, name, data):
     values = _values(CASES[name], counter_launches)
     gone = data.draw(st.sets(st.sampled_from(sorted(values)), max_size=len(values)))
-    _check_without(counter_launches, values, "my_kernel", [gone])
-
-
-@pytest.mark.parametrize("name", ["near", "near but waiting"])
-def test_a_wait_that_missing_reasons_make_unclear_is_no_limit_nearby(name, counter_launches):
-    values = _values(CASES[name], counter_launches)
-    gone = [metric_of(name) for name in ("selected", "not_selected", "wait")]
     _check_without(counter_launches, values, "my_kernel", [gone])
 
 
@@ -186,16 +183,3 @@ def _check_without(synthetic, values, name, every):
 def _check_weaker(found, whole, gone):
     if found.id not in (whole.id, "cannot_tell"):
         assert found.confidence not in (HIGH, MEDIUM), (found, gone)
-
-
-def _rewrite():
-    import counter_launches
-
-    rows = [{**one, "found": _outcome(one, counter_launches)} for one in KNOWN["cases"]]
-    lines = ",\n".join(f"  {json.dumps(one, ensure_ascii=False)}" for one in rows)
-    head = f'{{"amd": {json.dumps(KNOWN["amd"])},\n "cases": [\n'
-    GOLDEN.write_text(f"{head}{lines}\n ]}}\n", "utf-8")
-
-
-if __name__ == "__main__":
-    _rewrite()

@@ -16,11 +16,9 @@ RAW = DATA / "h200_cublas_bf16_4096_raw.csv.gz"
 def test_the_raw_page_of_a_full_report():
     table = read_counters(RAW)
     (launch,) = table
-    assert launch.info.device == "NVIDIA H200"
-    assert launch.info.grid == (2, 66, 1)
-    assert launch.info.cluster == (2, 1, 1)
-    assert launch.duration_ns == 180_992
-    assert launch.unit("gpu__time_duration.sum") == "ns"
+    info = launch.info
+    assert (info.device, info.grid, info.cluster) == ("NVIDIA H200", (2, 66, 1), (2, 1, 1))
+    assert (launch.duration_ns, launch.unit("gpu__time_duration.sum")) == (180_992, "ns")
     assert launch.value("sm__ops_path_tensor_src_bf16_dst_fp32.sum") == 2 * 4096**3
     assert launch.value("dram__cycles_elapsed.avg.per_second") == pytest.approx(3.2e9, rel=1e-3)
     assert launch.value("sass__inst_executed_register_spilling_mem_local") is None

@@ -11,4 +11,4 @@ _recordings = module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_recordings)
 
 read_real, recording = _recordings.read_real, _recordings.recording
-collective, rank = _recordings.collective, _recordings.rank
+made_traces, made_ranks = _recordings.made_traces, _recordings.made_ranks

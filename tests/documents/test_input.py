@@ -117,16 +117,12 @@ def test_without_a_sheet_of_kernels_their_counts_are_not_known():
 @pytest.mark.parametrize(
     ("times", "message"),
     [
-        ((5, 1, None, 10, 2, 0), "has no usable time for busy_time"),
-        ((5, 1, "x", 10, 2, 0), "busy_time"),
-        ((5, 1, float("inf"), 10, 2, 0), "busy_time"),
-        ((5, 1, -1, 10, 2, 0), "busy_time"),
-        ((5, 1, 1e300, 10, 2, 0), "busy_time"),
-        ((5, 1, True, 10, 2, 0), "busy_time"),
+        *(((5, 1, bad, 10, 2, 0), "busy_time")
+          for bad in (None, "x", float("inf"), -1, 1e300, True)),
         ((5, 1, 11, 10, 2, 0), "contradict each other"),
         ((5, 3, 9, 10, 2, 0), "contradict each other"),
     ],
-)
+)  # fmt: skip
 def test_invalid_times_are_refused(times, message):
     with pytest.raises(RequestError, match=message) as raised:
         workbook_summaries(report(gpu_timeline=timeline(*times)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 from pathlib import Path
@@ -89,41 +88,3 @@ def test_cells_are_plain_values(tables):
         for table in found.values():
             kinds = {type(cell) for row in table.rows for cell in row}
             assert kinds <= {int, float, str, bool, type(None)}, (table.name, kinds)
-
-
-def test_short_kernels_of_calls_that_differ_in_types_alone_are_one_row(recording):
-    made = recording()
-    for number, dtype in enumerate(("float", "double")):
-        made.operator("aten::add", 1000 * number, 500, shapes=[[4]], dtypes=[dtype])
-        made.launch("k", number + 1, at=1000 * number + 100, lasts=10)
-    trace = made.trace()
-    tables = {table.name: table for table in trace_tables(trace, summarize(trace))}
-    assert [row[6] for row in tables["short_kernels_summary"].rows] == [2]
-    assert len(tables["ops_unique_args"].rows) == 2
-
-
-def test_an_operator_that_is_known_stands_for_those_within_it(recording):
-    made = recording()
-    shapes = [[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], [], [], []]
-    values = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
-    recorded = {"shapes": shapes, "dtypes": ["float", "float"], "values": values}
-    made.operator("aten::conv2d", 0, 990, shapes=shapes)
-    made.operator("aten::convolution", 10, 900, **recorded)
-    made.operator("aten::cudnn_convolution", 20, 800, shapes=shapes[:2])
-    made.launch("conv_kernel", 1, at=100, lasts=50)
-    trace = made.trace()
-    tables = {table.name: table for table in trace_tables(trace, summarize(trace))}
-    assert [row[0] for row in tables["ops_unique_args"].rows] == ["aten::cudnn_convolution"]
-    table = tables["unified_perf_summary"]
-    (row,) = table.rows
-    cells = dict(zip(table.names, row, strict=True))
-    flops = 2 * 2 * 4 * 64 * 27
-    expected = {
-        "name": "aten::convolution", "op category": "CONV_fwd", "has_perf_model": True,
-        "GFLOPS": pytest.approx(flops / 1e9),
-        "TFLOPS/s_mean": pytest.approx(flops / 50e-9 / 1e12),
-    }  # fmt: skip
-    assert {name: cells[name] for name in expected} == expected
-    assert ast.literal_eval(cells["perf_params"])["convNd"] == "conv2d"
-    (convolution,) = tables["CONV_fwd"].rows
-    assert convolution[0] == "aten::convolution"

@@ -26,14 +26,21 @@ STATUS = Path("/proc/self/status")
 _ROWS = 1 << 20
 
 
+def rows(kind, count, /, **given):
+    """Columns of zeros but for those given."""
+    columns = {}
+    for one in dataclasses.fields(kind):
+        shape = (count, 3) if one.name in ("grid", "block") else count
+        columns[one.name] = np.zeros(shape, str(one.type).lower())
+        columns[one.name][:] = given.get(one.name, 0)
+    return kind(**columns)
+
+
 def gpu_rows(begin: int, count: int) -> GpuRows:
-    values = np.arange(begin, begin + count)
-    columns = {
-        one.name: values.astype(str(one.type).lower()) for one in dataclasses.fields(GpuRows)
-    }
-    for name in ("grid", "block"):
-        columns[name] = np.stack([columns[name] + axis for axis in range(3)], axis=1)
-    return GpuRows(**columns)
+    numbers = np.arange(begin, begin + count)
+    axes = numbers[:, None] + np.arange(3)
+    given = {one.name: numbers for one in dataclasses.fields(GpuRows)}
+    return rows(GpuRows, count, **given | {"grid": axes, "block": axes})
 
 
 @pytest.mark.parametrize("most_bytes", [1 << 30, 2000, 0])
@@ -58,10 +65,8 @@ def test_gives_back_what_was_added_in_memory_or_not(most_bytes):
 def mapped_trace() -> TraceRows:
     """Of many calls, which lie in a file."""
     numbers = np.arange(_ROWS)
-    small = (numbers % 7).astype(np.int32)
     spool = Spool(CallRows, most_bytes=0)
-    spool.add(CallRows(start_ns=numbers, duration_ns=numbers * 2, name=small, thread=small,
-                       correlation=numbers, external_id=numbers))  # fmt: skip
+    spool.add(rows(CallRows, _ROWS, start_ns=numbers, duration_ns=numbers * 2))
     return TraceRows(
         format="kineto", events=0, base_ns=0, names=(), arguments=(), collectives=(), threads=(),
         gpu=concatenate(GpuRows, []), calls=spool.all(), operators=concatenate(OperatorRows, []),
@@ -90,74 +95,45 @@ def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
     assert int(rows.calls.start_ns.sum() + rows.calls.duration_ns.sum()) == total
 
 
-def column(values, dtype=np.int64):
-    return np.array(values, dtype)
+def spooled(kind, names, values):
+    """A row for each of the values of these columns."""
+    found = Spool(kind)
+    for one in values:
+        found.add(rows(kind, 1, **dict(zip(names, one, strict=True))))
+    return found
 
 
-def gpu(correlations, external_ids) -> GpuRows:
-    n = len(correlations)
-    return GpuRows(
-        start_ns=column(range(n)), duration_ns=column([1] * n), name=column([0] * n, np.int32),
-        kind=column([0] * n, np.int8), device=column([0] * n, np.int32), stream=column([7] * n),
-        correlation=column(correlations), external_id=column(external_ids),
-        grid=np.ones((n, 3), np.int32), block=np.ones((n, 3), np.int32), bytes=column([-1] * n),
-        collective=column([-1] * n, np.int32), part=column([0] * n, np.int16),
-    )  # fmt: skip
-
-
-def calls(rows) -> Spool[CallRows]:
-    spool = Spool(CallRows)
-    for start, thread, correlation, external_id in rows:
-        spool.add(
-            CallRows(
-                column([start]), column([1]), column([0], np.int32), column([thread], np.int32),
-                column([correlation]), column([external_id]),
-            )
-        )  # fmt: skip
-    return spool
-
-
-def operators(rows) -> Spool[OperatorRows]:
-    spool = Spool(OperatorRows)
-    for start, end, thread, external_id, sequence, collective in rows:
-        spool.add(
-            OperatorRows(
-                start_ns=column([start]), duration_ns=column([end - start]),
-                name=column([0], np.int32), thread=column([thread], np.int32),
-                external_id=column([external_id]), sequence=column([sequence]),
-                forward_thread=column([-1]), arguments=column([0], np.int32),
-                collective=column([collective], np.int32),
-            )
-        )  # fmt: skip
-    return spool
+def host(correlations, external_ids):
+    """What is kept of calls and operators, for work on a GPU with these numbers."""
+    gpu = rows(GpuRows, len(correlations), correlation=correlations, external_id=external_ids)
+    calls = spooled(CallRows, ("start_ns", "thread", "correlation", "external_id"), CALLS)
+    return host_rows(gpu, calls, spooled(OperatorRows, OPERATOR_COLUMNS, OPERATORS))
 
 
 CALLS = [(10, 0, 1, 5), (20, 0, 2, -1), (30, 1, 3, -1), (40, 0, -1, -1)]
+OPERATOR_COLUMNS = (
+    "start_ns", "duration_ns", "thread", "external_id", "sequence", "collective",
+)  # fmt: skip
 OPERATORS = [
     (0, 100, 0, 4, -1, -1),  # encloses the launch
-    (8, 12, 0, 5, 7, -1),  # launched it
-    (18, 22, 0, 6, -1, -1),  # around a call that launched nothing
-    (200, 210, 0, 8, 7, -1),  # the forward operator of the second
-    (300, 310, 0, 9, -1, 0),  # a collective
+    (8, 4, 0, 5, 7, -1),  # launched it
+    (18, 4, 0, 6, -1, -1),  # around a call that launched nothing
+    (200, 10, 0, 8, 7, -1),  # the forward operator of the second
+    (300, 10, 0, 9, -1, 0),  # a collective
     (0, 100, 1, 10, -1, -1),  # on another thread
-    (400, 410, 0, 11, -1, -1),  # launched a kernel whose call is missing
-    (500, 510, 0, 12, 3, -1),  # nothing
+    (400, 10, 0, 11, -1, -1),  # launched a kernel whose call is missing
+    (500, 10, 0, 12, 3, -1),  # nothing
 ]
 
 
 def test_of_too_many_those_that_led_to_work_on_a_gpu(monkeypatch):
     monkeypatch.setattr(module, "KEPT_BYTES", 0)
-    found_calls, found_operators, left_out = host_rows(
-        gpu([1, -1], [5, 11]), calls(CALLS), operators(OPERATORS)
-    )
-    assert found_calls.correlation.tolist() == [1]
-    assert found_operators.external_id.tolist() == [4, 5, 8, 9, 11]
+    calls, operators, left_out = host([1, -1], [5, 11])
+    assert calls.correlation.tolist() == [1]
+    assert operators.external_id.tolist() == [4, 5, 8, 9, 11]
     assert left_out == 3 + 3
-
     # Without work on GPUs everything stays.
     for kept in (0, 1 << 30):
         monkeypatch.setattr(module, "KEPT_BYTES", kept)
-        found_calls, found_operators, left_out = host_rows(
-            gpu([], []), calls(CALLS), operators(OPERATORS)
-        )
-        assert (len(found_calls.start_ns), len(found_operators.start_ns), left_out) == (4, 8, 0)
+        calls, operators, left_out = host([], [])
+        assert (len(calls.start_ns), len(operators.start_ns), left_out) == (4, 8, 0)

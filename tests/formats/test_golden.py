@@ -1,29 +1,50 @@
 """Small files of many formats, and what is read of them (``tests/data/read``).
 
-After a wanted change, ``python tests/formats/test_golden.py`` stores what is read now.
+``GEMMETRY_GOLDEN=1`` stores what is read now.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
+import os
 import re
-import tempfile
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gemmetry.counters.collector import read_counters
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.opening import open_decompressed
 from gemmetry.domain.operation import operation_name
 from gemmetry.formats.benchmarks import StatedOperation, read_results
+from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
-from gemmetry.formats.events import MISSING, TraceRows
+from gemmetry.formats.counters.ncu_report import MAGIC, read_ncu_rep
+from gemmetry.formats.events import MISSING, TraceRows, plausible
 from gemmetry.formats.kineto import read_kineto
-from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv, read_rocprofv3_json
+from gemmetry.formats.nccl import inspector_records
+from gemmetry.formats.rocm.rocprofv3 import (
+    is_rocpd,
+    read_counted,
+    read_rocpd,
+    read_rocprofv3_csv,
+    read_rocprofv3_json,
+)
 
-DATA = Path(__file__).parents[1] / "data" / "read"
+DATA = Path(__file__).parents[1] / "data"
+_SPEC = importlib.util.spec_from_file_location(
+    "ncu_report_stand_in", DATA.with_name("ncu_report_stand_in.py")
+)
+ncu_report = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(ncu_report)
+
 _PLACES = re.compile(r"line \d+|launch \d+|'[^']*'")
 _TEXTS = {"name": "names", "thread": "threads", "arguments": "arguments",
           "collective": "collectives"}  # fmt: skip
@@ -54,24 +75,68 @@ def trace(rows: TraceRows | None) -> dict[str, Any] | None:
 def _shown(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {name: one for name, one in _fields(value) if one not in (None, "", (), [])}
-    return [_shown(one) for one in value] if isinstance(value, tuple) else value
+    return [_shown(one) for one in value] if isinstance(value, tuple | list) else value
 
 
-def _fields(value: Any) -> list[tuple[str, Any]]:
-    return [(one.name, _shown(getattr(value, one.name))) for one in dataclasses.fields(value)]
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    return ((one.name, _shown(getattr(value, one.name))) for one in dataclasses.fields(value))
+
+
+def launches(table: LaunchTable) -> dict[str, Any]:
+    """Launches with all that identifies them but their samples, and the places of problems."""
+    found = [
+        {"info": _shown(dataclasses.replace(one.info, samples=())), "metrics": one.metrics(),
+         "texts": one.texts()}
+        for one in table
+    ]  # fmt: skip
+    places = [_PLACES.findall(problem) for problem in table.problems]
+    return {"launches": found, "units": table.units, "problems": places}
 
 
 def ncu(path: Path, case: dict[str, Any]) -> Any:
-    """Launches with all that identifies them, and the places of problems."""
+    """A page of Nsight Compute."""
     try:
         table = read_ncu_csv(path, case.get("metrics"))
     except RequestError:
         return "refused"
-    launches = [
-        {"info": _shown(one.info), "metrics": one.metrics(), "texts": one.texts()} for one in table
-    ]
-    places = [_PLACES.findall(problem) for problem in table.problems]
-    return {"launches": launches, "units": table.units, "problems": places}
+    return None if table is None else launches(table)
+
+
+def ncu_rep(path: Path, case: dict[str, Any]) -> Any:
+    """A report, whose launches a stand-in for NVIDIA's library reads."""
+    path.write_bytes(MAGIC + b",2025.3.1.0 (build 36398880) (public-release)")
+    ranges = []
+    for actions in case["ranges"]:
+        ranges.append([])
+        for metrics, *rules in actions:
+            metrics = {name: ncu_report.Metric(*metric) for name, metric in metrics.items()}
+            ranges[-1].append(ncu_report.Action("k", metrics, rules))
+    table = read_ncu_rep(path, ncu_report.library(*ranges), case.get("metrics"))
+    assert (table.tool, table.source) == ("ncu", path)
+    return {"version": table.version, **launches(table)}
+
+
+def counters(path: Path, case: dict[str, Any]) -> Any:
+    """A report of any tool, or its folder."""
+    table = read_counters(path.parent if case.get("is_folder") else path)
+    return {"tool": table.tool, **launches(table)}
+
+
+def counted(path: Path, _: dict[str, Any]) -> Any:
+    """Processes, with the sizes of their dispatches and how many problems there are."""
+    return [
+        {**_shown(one), "problems": len(one.problems),
+         "sizes": [[launch.workgroups, launch.workgroup_size] for launch in one.dispatches]}
+        for one in read_counted(path, "csv")
+    ]  # fmt: skip
+
+
+def inspector(path: Path, _: dict[str, Any]) -> Any:
+    """Records of NCCL's inspector, and the numbers of lines that were left out."""
+    problems: list[str] = []
+    records = [_shown(one) for one in inspector_records(path, problems)]
+    numbers = [re.findall(r"\d+", one.replace(str(path), "")) for one in problems]
+    return {"records": records, "left_out": numbers}
 
 
 def benchmark(path: Path, case: dict[str, Any]) -> Any:
@@ -86,46 +151,78 @@ def benchmark(path: Path, case: dict[str, Any]) -> Any:
     return {"format": form.name, "results": results, "has_reason": reasons, "left_out": places}
 
 
+ROCPD = dict(re.findall(r"^-- ([A-Z]+)$\n(.*?)(?=^-- |\Z)", (DATA / "read/rocpd.sql").read_text(),
+                        re.DOTALL | re.MULTILINE))  # fmt: skip
+"""Scripts modelled on rocprofiler-sdk's ``rocpd_tables.sql``, as no real database with a licence to
+copy was found."""
+
+
+def rocpd(path: Path, case: dict[str, Any]) -> Any:
+    """A database of some of the scripts, for each process, and of commands that change it."""
+    environment = json.dumps(case.get("environment", {}))
+    with closing(sqlite3.connect(path)) as opened:
+        for process in case.get("processes", ["_0000a1"]):
+            for script in case["scripts"]:
+                opened.executescript(ROCPD[script].format(u=process, environment=environment))
+        opened.executescript(";".join(case.get("commands", ())))
+    assert is_rocpd(path)
+    return trace(read_rocpd(path))
+
+
 def _stream(path: Path, read: Any, case: dict[str, Any]) -> Any:
-    with open_decompressed(path) as file:
-        return trace(read(file, **case.get("options", {})))
+    """The same whatever the size of a piece, where the case has several."""
+    found = []
+    for size in case.get("chunk_bytes", [None]):
+        with open_decompressed(path) as file:
+            options = {} if size is None else {"chunk_bytes": size}
+            found.append(trace(read(file, **case.get("options", {}), **options)))
+    assert found.count(found[0]) == len(found)
+    return found[0]
 
 
 READERS = {
     "ncu": ncu,
+    "ncu_rep": ncu_rep,
+    "counters": counters,
+    "counted": counted,
+    "inspector": inspector,
     "benchmark": benchmark,
+    "rocpd": rocpd,
+    "plausible": lambda path, case: _stream(path, lambda file: plausible(read_kineto(file)), case),
     "kineto": lambda path, case: _stream(path, read_kineto, case),
     "results_json": lambda path, case: _stream(path, read_rocprofv3_json, case),
     "rocprofv3_csv": lambda path, case: trace(read_rocprofv3_csv(path)),
 }
+STORED = {name: json.loads((DATA / "read" / f"{name}.json").read_text("utf-8")) for name in READERS}
+CASES: dict[str, list[dict[str, Any]]] = {}
+"""Reader and name without what is in brackets -> the cases."""
+for _reader, _cases in STORED.items():
+    for _case in _cases:
+        CASES.setdefault(f"{_reader}: {_case['name'].partition('[')[0]}", []).append(_case)
 
 
 def read(folder: Path, case: dict[str, Any], reader: str) -> Any:
-    """What is read of the first of the case's files, as JSON."""
-    for name, text in case["files"].items():
+    """What is read of the first of the case's files, or of its sample, as JSON."""
+    names = [*case.get("samples", ()), *case.get("files", {"a": ""})]
+    for name in case.get("samples", ()):
+        shutil.copy(DATA / "traces" / name, folder)
+    for name, text in case.get("files", {}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(text.encode(case.get("encoding", "utf-8"), "surrogateescape"))
-    found = READERS[reader](folder / next(iter(case["files"])), case)
-    return json.loads(json.dumps(found))
-
-
-CASES = {
-    f"{reader}: {case['name']}": (reader, case)
-    for reader in READERS
-    for case in json.loads((DATA / f"{reader}.json").read_text("utf-8"))
-}
+    return json.loads(json.dumps(READERS[reader](folder / names[0], case)))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_read(name, tmp_path):
-    reader, case = CASES[name]
-    assert read(tmp_path, case, reader) == case["expected"]
-
-
-if __name__ == "__main__":
-    for reader in READERS:
-        cases = json.loads((DATA / f"{reader}.json").read_text("utf-8"))
-        for case in cases:
-            with tempfile.TemporaryDirectory() as folder:
-                case["expected"] = read(Path(folder), case, reader)
-        text = "[\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]\n"
-        (DATA / f"{reader}.json").write_text(text, "utf-8")
+    reader, _, _ = name.partition(":")
+    found = {}
+    for number, case in enumerate(CASES[name]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found[case["name"]] = read(folder, case, reader)
+        if os.environ.get("GEMMETRY_GOLDEN"):
+            case["expected"] = found[case["name"]]
+    if os.environ.get("GEMMETRY_GOLDEN"):
+        lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in STORED[reader])
+        (DATA / "read" / f"{reader}.json").write_text(f"[\n{lines}\n]\n", "utf-8")
+    assert found == {case["name"]: case["expected"] for case in CASES[name]}

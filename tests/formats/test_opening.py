@@ -98,7 +98,8 @@ def test_what_is_not_a_regular_file(tmp_path, monkeypatch):
         listening.bind("socket")
         for path, what in (
             (tmp_path / "pipe", "a pipe"), (tmp_path / "socket", "a socket"),
-            (Path("/dev/zero"), "a device"),
+            (Path("/dev/zero"), "a device"), (tmp_path, "directory"),
+            (tmp_path / "no", os.strerror(errno.ENOENT)),
         ):  # fmt: skip
             with pytest.raises(RequestError, match=what) as raised, open_decompressed(path):
                 pass
@@ -126,9 +127,3 @@ def test_a_file_that_fails_while_it_is_read_gives_what_came_before(tmp_path, mon
                 got += part
     assert len(got) > 400_000
     assert CONTENT.startswith(got)
-
-
-def test_what_cannot_be_opened(tmp_path):
-    for path, why in ((tmp_path / "no", os.strerror(errno.ENOENT)), (tmp_path, "directory")):
-        with pytest.raises(RequestError, match=why), open_decompressed(path):
-            pass

@@ -110,6 +110,12 @@ def test_real_files(path):
         (b"SQLite format 3\x00", Content.OTHER),
         (b"\x1f\x8b\x08", Content.OTHER),
         ('{"traceEvents": []}'.encode("utf-16"), Content.OTHER),
+        # Documents that end early.
+        (b'{"a": 1}\n', Content.JSON),
+        (b'{"a": {"b": 1}', Content.JSON),
+        (b'{"a": {"b": 1', Content.CUT),
+        (b"{", Content.CUT),
+        (b'{"traceEvents": [', KINETO),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -130,19 +136,3 @@ def test_a_compressed_file_that_ends_before_its_key_is_cut(tmp_path):
     assert format_of(path) is Content.CUT
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + head)[:150_000])
     assert format_of(path) is KINETO
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ('{"a": 1}\n', Content.JSON),
-        ('{"a": {"b": 1}', Content.JSON),
-        ('{"a": {"b": 1', Content.CUT),
-        ("{", Content.CUT),
-        ('{"traceEvents": [', KINETO),
-    ],
-)
-def test_a_document_that_ends_early_is_distinguished_from_another_one(tmp_path, text, kind):
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    assert format_of(path) is kind

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
 
 from gemmetry.documents.tracelens_workbooks import (
     TraceLensSheets,
@@ -50,20 +53,12 @@ _NUMBERS, _SHAPES, _TYPES, _RANKS, _CATEGORIES = (
     VALUES[name] for name in ("numbers", "shapes", "types", "ranks", "categories")
 )
 
+_LISTS = {"$numbers": _NUMBERS, "$shapes": _SHAPES, "$types": _TYPES, "$ranks": _RANKS,
+          "$texts": TEXTS}  # fmt: skip
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "correlation": _NUMBERS, "External id": _NUMBERS, "device": _NUMBERS, "stream": _NUMBERS,
-    "grid": ([1, 2, 3], [2**40, 1, 1], [1], None, "x", [-1, 0, 0]),
-    "block": ([256, 1, 1], [2**31, 1, 1], [0, 0, 0], "x"), "bytes": _NUMBERS,
-    "Input Dims": _SHAPES, "Input type": _TYPES, "Input Strides": _SHAPES,
-    "Concrete Inputs": (["", "1"], [], "x", ["=1+1"], [[[1]]]), "Sequence number": _NUMBERS,
-    "Fwd thread id": _NUMBERS,
-    "Collective name": ("allreduce", "_allgather_base", "send", "all_to_allv", *TEXTS, None, 5),
-    "dtype": ("Float", "BFloat16", *TEXTS, 5, None), "In msg nelems": _NUMBERS,
-    "Out msg nelems": _NUMBERS, "Group size": _NUMBERS,
-    "Process Group Name": ("0", *TEXTS, 7, None), "Process Group Ranks": _RANKS,
-    "In split size": _RANKS, "Out split size": _RANKS, "Dst Rank": _NUMBERS, "Src Rank": _NUMBERS,
-    "Seq": _NUMBERS, "=cmd()": TEXTS,
-}  # fmt: skip
+    key: tuple(value for one in values for value in _LISTS.get(str(one), (one,)))
+    for key, values in VALUES["arguments"].items()
+}
 
 
 class _Choices:
@@ -130,15 +125,13 @@ def _launch(choices: _Choices, number: int) -> list[Any]:
          "args": {**numbers, "device": 0, "stream": 7, "grid": [1, 1, 1], "block": [64, 1, 1]}},
     ]  # fmt: skip
     if "nccl" in events[2]["name"]:
-        events[2]["args"] |= {
-            "Collective name": choices.of(("allreduce", *_ARGUMENTS["Collective name"])),
-            "dtype": choices.of(("Float", *_ARGUMENTS["dtype"])),
-            "In msg nelems": choices.of((1024, 1024, 1024, *_NUMBERS)),
-            "Out msg nelems": choices.of((1024, 1024, 1024, *_NUMBERS)),
-            "Group size": choices.of((2, 2, 2, *_NUMBERS)),
-            "Process Group Name": choices.of(_ARGUMENTS["Process Group Name"]),
-            "Process Group Ranks": choices.of(("[0, 1]", "[0, 1]", *_RANKS)),
-        }
+        usual = {
+            "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1024,
+            "Out msg nelems": 1024, "Group size": 2, "Process Group Name": "0",
+            "Process Group Ranks": "[0, 1]",
+        }  # fmt: skip
+        for key, value in usual.items():
+            events[2]["args"][key] = choices.of((value, value, value, *_ARGUMENTS[key]))
     for _ in range(choices.byte() % 3):
         event, key = choices.of(events), choices.of(("ts", "dur", "args", "tid", "name"))
         event[key] = choices.of(_NUMBERS if key != "name" else _NAMES)
@@ -178,7 +171,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> tuple[int, int]:
     errors: dict[str, RequestError] = {}
     traces = list(read_all(paths, errors, use_cache=False))
     text = io.StringIO()
-    console = _console(text)
+    console = Console(file=text, width=80, highlight=False, color_system=None)
     summaries = [summarize(trace) for trace in traces]
     steps = [step for trace in traces for step in summarize_steps(trace)]
     recorded = {file: error.message for file, error in errors.items()}
@@ -214,12 +207,6 @@ def check_everything(paths: Sequence[Path], folder: Path) -> tuple[int, int]:
     return len(traces), len(errors)
 
 
-def _console(text: io.StringIO) -> Any:
-    from rich.console import Console
-
-    return Console(file=text, width=80, highlight=False, color_system=None)
-
-
 def _check_files(report: TraceReport, folder: Path) -> None:
     check_workbook(trace_workbook(report))
     check_page(trace_page(report))
@@ -233,8 +220,6 @@ def _check_files(report: TraceReport, folder: Path) -> None:
 
 def check_workbook(content: bytes) -> None:
     """No formula, no link, and XML that a parser takes."""
-    from xml.etree import ElementTree
-
     with zipfile.ZipFile(io.BytesIO(content)) as book:
         for name in book.namelist():
             tree = ElementTree.fromstring(book.read(name))

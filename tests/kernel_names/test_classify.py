@@ -8,6 +8,7 @@ import gzip
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,19 @@ from gemmetry.traces.names import (
     is_gemm,
 )
 
-TABLE = Path(__file__).parent / "names.tsv"
 DATA = Path(__file__).parents[3] / "shared" / "data"
 ROCPROFV3 = DATA / "traces/rocprofv3/mi350x_908_firsthalf_results.json.gz"
 OTHER_FORMATS = {"e2m1", "u8", "s64", "u64", "u32", "c64", "c128"}
 
 
+def _rows(table: str) -> Iterator[list[str]]:
+    lines = Path(__file__).with_name(table).read_text().splitlines()
+    return csv.reader((line for line in lines if line[0] != "#"), delimiter="\t",
+                      quoting=csv.QUOTE_NONE)  # fmt: skip
+
+
 def _table() -> list[tuple[str, dict[str, str]]]:
-    lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
-    rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = _rows("names.tsv")
     return [(name, dict(part.split("=") for part in facts.split())) for _, facts, name in rows]
 
 
@@ -63,6 +68,7 @@ def test_table_of_real_names() -> None:
 def test_the_table_covers_every_kind_and_the_families() -> None:
     rows = [expected for _, expected in _table()]
     assert len(rows) >= 250
+    assert frozenset({"gemm", "gemv", "gemm_reduction"}) == GEMM_KINDS
     assert {row["kind"] for row in rows} == set(KernelKind)
     families = Counter(row["family"] for row in rows)
     assert families.keys() >= {
@@ -80,55 +86,10 @@ def test_formats_have_the_names_of_the_domain() -> None:
             assert dtype is None or dtype in DTYPES or dtype in OTHER_FORMATS, (name, dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "short"),
-    [
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
-         "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>)",
-         "vectorized_elementwise_kernel[FillFunctor]"),
-        ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EE"
-         "EEviT0_T1_.kd", "vectorized_elementwise_kernel[FillFunctor]"),
-        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(float*) [clone .kd]",
-         "CatArrayBatchedCopy"),
-        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int>(int)",
-         "internal::gemvx::kernel"),
-        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256_MI16x16x1_SN_LDSB0_AFC0_CLR0",
-         "Cijk_Alik_Bljk_BBS_BH_MT64x32x256_MI16x16x1"),
-        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>"
-         "(cutlass_80_simt_sgemm_128x32_8x5_nn_align1::Params)",
-         "cutlass_80_simt_sgemm_128x32_8x5_nn_align1"),
-        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-         "ncclDevKernel_AllGather_RING_LL"),
-        ("vecCopy(double*, double*, double*, int, int) (.kd)", "vecCopy"),
-        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
-        ("x" * 80, "x" * 59 + "…"),
-        ("a\nb\tc", "a b c"),
-        ("", ""),
-    ],
-)  # fmt: skip
-def test_short_names(name: str, short: str) -> None:
-    assert classify(name).short == short
-
-
-def test_gemm_time_counts_gemv_and_split_k_but_no_convolution_or_attention() -> None:
-    assert frozenset({"gemm", "gemv", "gemm_reduction"}) == GEMM_KINDS
-    assert is_gemm("volta_sgemm_128x64_nn")
-    assert is_gemm("void gemv2T_kernel_val<int, int, float, float, float, float, 128>(x)")
-    assert is_gemm("void splitKreduce_kernel<float, float, float, float>(x)")
-    for name in (
-        "Memset (Device)",
-        "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3>(int)",
-        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x128x32",
-        "void fbgemm_gpu::permute_2D_lengths_kernel<int>(int, int)",
-        "void flash::flash_fwd_kernel<cutlass::gemm::GemmShape<16, 8, 16> >(x)",
-        "void at::native::vectorized_elementwise_kernel<4, fbgemm_gpu::_float_to_hfp8_gpu>(int)",
-    ):
-        assert not is_gemm(name), name
-
-
-def test_communication() -> None:
-    assert is_communication("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)")
-    assert not is_communication("void at::native::reduce_kernel<512, 1, float>(float)")
+def test_short_names() -> None:
+    shortened = dict(_rows("short_names.tsv"))
+    shortened |= {"x" * 80: "x" * 59 + "…", "a\nb\tc": "a b c", "": ""}
+    assert {name: classify(name).short for name in shortened} == shortened
 
 
 PIECES = """
@@ -178,7 +139,7 @@ def test_mangled_and_demangled_names_are_classified_alike() -> None:
     assert len(pairs) > 4000
     different = [
         pair
-        for pair in pairs
+        for pair in sorted(pairs)[::4]
         if dataclasses.astuple(classify(pair[0])) != dataclasses.astuple(classify(pair[1]))
     ]
     assert not different, different[:3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -18,6 +19,10 @@ from gemmetry.traces.collectives.summary import Collective, Group
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
+
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
+_cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_cases)
 
 
 class Recording:
@@ -161,6 +166,47 @@ def collective() -> Callable[..., Collective]:
 @pytest.fixture(scope="session")
 def rank() -> Callable[..., RankTrace]:
     return made_rank
+
+
+@pytest.fixture(scope="session")
+def made_traces() -> Callable[[list[str]], list[Trace]]:
+    """Traces of lines that are calls of :class:`Recording`."""
+
+    def make(lines: list[str]) -> list[Trace]:
+        made = [("made_up.json", Recording())]
+        for line in lines:
+            what, values, given = _cases.arguments(line)
+            if what == "trace":
+                made = made if made[0][1].events else []
+                made.append((values[0], Recording(**given)))
+            elif what == "process":
+                made[-1][1].process = values[0]
+            else:
+                getattr(made[-1][1], what)(*values, **given)
+        return [one.trace(name) for name, one in made]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def made_ranks() -> Callable[[list[str]], list[RankTrace]]:
+    """Ranks of lines that are a rank, and each of its collectives."""
+
+    def make(lines: list[str]) -> list[RankTrace]:
+        made: list[tuple[Any, dict[str, Any], list[Collective]]] = []
+        for line in lines:
+            what, values, given = _cases.arguments(line)
+            if what == "rank":
+                given |= {"file": Path(given["file"])} if "file" in given else {}
+                made.append((values[0], given, []))
+                continue
+            if given.get("group"):
+                name, members, size = given["group"]
+                given["group"] = Group(name, tuple(members), size)
+            made[-1][2].append(made_collective(**given))
+        return [made_rank(number, ones, **given) for number, given, ones in made]
+
+    return make
 
 
 @pytest.fixture(scope="session")

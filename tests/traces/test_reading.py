@@ -103,33 +103,30 @@ def test_the_cache_of_a_table_depends_on_the_tables_next_to_it(tmp_path, monkeyp
 
 def test_traces_of_a_folder_in_natural_order(tmp_path):
     text = gzip.decompress((SAMPLES / "h200_matmul.pt.trace.json.gz").read_bytes())
-    for name in ("rank10.json", "rank2.json", "rank1.pt.trace.json.gz", "b/rank0.json"):
+    traces = ("rank10.json", "rank2.json", "b/rank0.json")
+    others = ("manifest.json", ".hidden.json", "notes.txt", "damaged.json.gz", "journal.db",
+              f"rank2.json{CACHE_SUFFIX}")  # fmt: skip
+    samples = {
+        "rank1.pt.trace.json.gz": "h200_matmul.pt.trace.json.gz",
+        "rank2_et.json.gz": "h200_matmul_et_1.1.1.json.gz",
+        "8_counter_collection.csv": "sdk2025_counter_collection.csv",
+        "9_counter_collection.csv": "sdk2024_counter_collection.csv",
+        **{f"{folder}/77_{table}.csv": f"sdk2025_{table}.csv" for folder in ("host", "pass_1")
+           for table in ("kernel_trace", "counter_collection")},
+    }  # fmt: skip
+    contents = {
+        **dict.fromkeys(traces, text), **dict.fromkeys(others, b'{"a": 1}'), "list.json": b"[1, 2]",
+        "results.csv": b"", **{name: (SAMPLES / one).read_bytes() for name, one in samples.items()},
+    }  # fmt: skip
+    for name, content in contents.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    for table in ("kernel_trace", "counter_collection"):
-        for folder in ("host", "pass_1"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            target = tmp_path / folder / f"77_{table}.csv"
-            shutil.copy(SAMPLES / f"sdk2025_{table}.csv", target)
-    shutil.copy(SAMPLES / "sdk2025_counter_collection.csv", tmp_path / "8_counter_collection.csv")
-    shutil.copy(SAMPLES / "sdk2024_counter_collection.csv", tmp_path / "9_counter_collection.csv")
-    shutil.copy(SAMPLES / "h200_matmul_et_1.1.1.json.gz", tmp_path / "rank2_et.json.gz")
-    for name in ("manifest.json", ".hidden.json", "notes.txt", "damaged.json.gz", "journal.db"):
-        (tmp_path / name).write_bytes(b'{"a": 1}')
-    (tmp_path / "list.json").write_text("[1, 2]")
-    (tmp_path / "results.csv").write_text("")
+        (tmp_path / name).write_bytes(content)
     (tmp_path / "folder.json").mkdir()
-    (tmp_path / f"rank2.json{CACHE_SUFFIX}").write_bytes(b"x")
     found = [str(path.relative_to(tmp_path)) for path in find_traces([tmp_path])]
     assert found == [
-        "8_counter_collection.csv",
-        "b/rank0.json",
-        "host/77_kernel_trace.csv",
-        "pass_1/77_kernel_trace.csv",
-        "rank1.pt.trace.json.gz",
-        "rank2.json",
-        "rank10.json",
-    ]
+        "8_counter_collection.csv", "b/rank0.json", "host/77_kernel_trace.csv",
+        "pass_1/77_kernel_trace.csv", "rank1.pt.trace.json.gz", "rank2.json", "rank10.json",
+    ]  # fmt: skip
 
 
 def test_files_that_are_named_keep_their_order_and_come_once(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.specs.loader import load_spec
+from gemmetry.domain.specs.planning import make_plan
+from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.traces import joins
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.collectives.summary import Collective, Group, collectives_of
-from gemmetry.traces.gemms import Gemms, link_gemms, workload
+from gemmetry.traces.collectives.summary import collectives_of
+from gemmetry.traces.gemms import Gemms, link_gemms, spec_text, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace, checked, split
 from gemmetry.traces.operators.host import HostOperators
@@ -35,7 +40,7 @@ from gemmetry.traces.timeline import KINDS, trace_lanes
 _SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
 cases = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(cases)
-shown, arguments = cases.shown, cases.arguments
+shown = cases.shown
 
 RECORDINGS = Path(__file__).with_name("recordings.txt")
 JOBS = Path(__file__).with_name("jobs.txt")
@@ -69,7 +74,7 @@ def names(traces: list[Trace]) -> Iterator[str]:
     yield trace.label
     for row in trace.rows.gpu.start_ns.argsort():
         kind = trace.kernel_names.get(int(trace.rows.gpu.name[row]))
-        flags = ("is_kernel", "is_gemm", "is_communication")
+        flags = ("is_kernel", "is_gemm", "is_gemm_of_convolution", "is_communication")
         values = {flag: getattr(trace, flag)[row] for flag in flags}
         yield shown(trace.rows.gpu.start_ns[row], {"kind": kind and kind.kind.name, **values})
     yield f"communication: {trace.communication.length} ns"
@@ -133,8 +138,27 @@ def gemms(traces: list[Trace]) -> Iterator[str]:
 def products(traces: list[Trace]) -> Iterator[str]:
     load = workload(Gemms(traces).rows())
     for gemm, row in zip(load.gemms, shapes_table(load).records(), strict=True):
+        assert gemm.operation is None or parse_operation(gemm.operation)
         yield shown(row.pop("operation"), {**row, "refused": gemm.reason})
     yield shown("all", {name: getattr(load, name) for name in ("sum_ns", "unknown_ns")})
+
+
+def specs(traces: list[Trace]) -> Iterator[str]:
+    """Of all GEMMs, and of the first; and what a run of them plans."""
+    load, files = workload(Gemms(traces).rows()), [str(one.file) for one in traces]
+    try:
+        text = spec_text(load, files)
+    except RequestError as error:
+        yield f"error: {error.message}"
+        return
+    yield text
+    yield "top: " + spec_text(load, files, top=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "shapes.yaml")
+        path.write_text(text)
+        spec = load_spec(path, overrides={"providers": ["numpy"], "device": ["cpu"]})
+    plan = make_plan(spec, InstalledCatalogue()).plan
+    yield " ".join([f"{spec.name}:", *sorted(map(str, plan.operations))])
 
 
 def operators(traces: list[Trace]) -> Iterator[str]:
@@ -155,9 +179,9 @@ def collectives(traces: list[Trace]) -> Iterator[str]:
 
 
 def rank(traces: list[Trace]) -> Iterator[str]:
-    (trace,) = traces
-    found = rank_trace(trace)
-    yield shown(found.rank, {**facts(found, "rank", "collectives"), "n": len(found.collectives)})
+    for found in map(rank_trace, traces):
+        facts_of_rank = facts(found, "rank", "collectives")
+        yield shown(found.rank, {**facts_of_rank, "n": len(found.collectives)})
 
 
 def of_jobs(traces: list[Any]) -> Iterator[str]:
@@ -185,48 +209,23 @@ def of_jobs(traces: list[Any]) -> Iterator[str]:
         yield from (f"note: {note}" for note in document["notes"])
 
 
+def matched(traces: list[Trace]) -> Iterator[str]:
+    return of_jobs(list(map(rank_trace, traces)))
+
+
 TOPICS = {one.__name__: one for one in (
-    problems, names, steps, summary, lanes, launches, shapes, gemms, products, operators,
-    collectives, rank,
+    problems, names, steps, summary, lanes, launches, shapes, gemms, products, specs, operators,
+    collectives, rank, matched,
 )}  # fmt: skip
 
 
-def made_traces(lines: list[str], recording: Any) -> list[Trace]:
-    made: list[tuple[str, Any]] = [("made_up.json", recording())]
-    for line in lines:
-        what, values, given = arguments(line)
-        if what == "trace":
-            made = made if made[0][1].events else []
-            made.append((values[0], recording(**given)))
-        elif what == "process":
-            made[-1][1].process = values[0]
-        else:
-            getattr(made[-1][1], what)(*values, **given)
-    return [one.trace(name) for name, one in made]
-
-
-def made_ranks(lines: list[str], rank: Any, collective: Any) -> list[Any]:
-    made: list[tuple[Any, dict[str, Any], list[Collective]]] = []
-    for line in lines:
-        what, values, given = arguments(line)
-        if what == "rank":
-            given |= {"file": Path(given["file"])} if "file" in given else {}
-            made.append((values[0], given, []))
-            continue
-        if given.get("group"):
-            name, ranks, size = given["group"]
-            given["group"] = Group(name, tuple(ranks), size)
-        made[-1][2].append(collective(**given))
-    return [rank(number, ones, **given) for number, given, ones in made]
-
-
 @pytest.mark.parametrize("title", cases.read(RECORDINGS))
-def test_recordings(title, recording):
-    traces = made_traces(cases.read(RECORDINGS)[title][0], recording)
+def test_recordings(title, made_traces):
+    traces = made_traces(cases.read(RECORDINGS)[title][0])
     cases.check(RECORDINGS, title, list(TOPICS[title.partition(":")[0]](traces)))
 
 
 @pytest.mark.parametrize("title", cases.read(JOBS))
-def test_jobs(title, rank, collective):
-    ranks = made_ranks(cases.read(JOBS)[title][0], rank, collective)
+def test_jobs(title, made_ranks):
+    ranks = made_ranks(cases.read(JOBS)[title][0])
     cases.check(JOBS, title, list(of_jobs(ranks)))

@@ -8,8 +8,6 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.errors import RequestError
-from gemmetry.traces.api import Summaries, Traces
 from gemmetry.traces.summary import (
     TopGemm,
     outside_steps,
@@ -28,10 +26,10 @@ _events = st.lists(
 )
 
 
-def add(made, events, *, linked=False):
-    """`linked`: to the calls 1, 2 ..."""
+def add(made, events):
+    """Work that is linked to the calls 1, 2 ..., where there are such."""
     for number, (what, start, duration, stream) in enumerate(events, 1):
-        args = {"stream": stream, "correlation": number} if linked else {"stream": stream}
+        args = {"stream": stream, "correlation": number}
         if what in ("memcpy", "memset"):
             getattr(made, what)(start, duration, **args)
         else:
@@ -103,7 +101,7 @@ def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
     made.mark("ProfilerStep#2", 200, 100)
     for number, step in enumerate(of_step, 1):
         made.call(number, 100 * step + number)
-    trace = add(made, events, linked=True).trace()
+    trace = add(made, events).trace()
     parts = {step: [] for step in range(4)}
     for event, step in zip(events, of_step, strict=False):
         parts[step].append(event)
@@ -118,30 +116,6 @@ def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
         inside = sum(getattr(one, name) for one in steps)
         assert inside + getattr(outside, name) == getattr(summarize(trace), name)
     assert outside.unlinked == 0
-
-
-def test_the_documents_keys_and_numbers(recording):
-    made = recording()
-    made.mark("ProfilerStep#3", 0, 100)
-    made.launch(GEMM, 1, at=60, lasts=5)
-    made.launch(ADD, 2, at=260, lasts=1_234_567)
-    made.kernel(NCCL, 10, 5)
-    trace = made.trace("folder/a.json")
-    traces = Traces([])
-    traces.errors["b.json"] = RequestError("no trace")
-    found = Summaries([summarize(trace)], summarize_steps(trace), [outside_steps(trace)])
-    document = traces.result(found.rows(steps=True)).document()
-    (entry,) = document["files"]
-    assert (entry["file"], entry["gemm_kernel_us"]) == ("folder/a.json", 0.005)
-    assert (entry["window_us"], entry["idle_us"]) == (1234.817, 0.24)
-    assert document["errors"] == [{"file": "b.json", "error": "no trace"}]
-    assert document["partial"] == []
-    assert [step["kernels"] for step in document["steps"]] == [1]
-    assert document["outside_steps"] == [
-        {"file": "folder/a.json", "kernels": 2, "gemm_kernels": 0, "comm_kernels": 1,
-         "launch_not_in_file": 1, "steps_without_work": 0},
-    ]  # fmt: skip
-    assert "steps" not in traces.result(found.rows(steps=False)).document()
 
 
 @given(st.integers(0, 2**52))

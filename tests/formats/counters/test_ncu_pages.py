@@ -53,24 +53,6 @@ def test_a_damaged_file_keeps_the_rows_before_the_damage(tmp_path):
     assert "cut short" in table.problems[-1]
 
 
-def test_a_kernels_name_may_have_line_breaks_and_a_cut_row_takes_no_other_with_it(tmp_path):
-    file = tmp_path / "a.csv"
-    rows = '"0","1","a\nb""c\n","7"\n"1","1","cut\n"2","1","d","8"\n"3","1","\nalso cut'
-    file.write_text(RAW.rpartition('"0"')[0] + rows)
-    table = read_ncu_csv(file)
-    assert [(one.name, one.metrics()) for one in table] == [
-        ('a\nb"c\n', {"a": 7000}), ("d", {"a": 8000}),
-    ]  # fmt: skip
-    assert ["line 6" in table.problems[0], "line 8" in table.problems[1]] == [True, True]
-
-
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", NOISE])
-def test_another_file_is_none(tmp_path, text):
-    file = tmp_path / "a.csv"
-    file.write_text(text)
-    assert read_ncu_csv(file) is None
-
-
 def test_a_file_that_is_cut_before_its_table_is_no_file_without_counters(tmp_path):
     file = tmp_path / "a.csv.gz"
     wide = ",".join(f'"metric_{i * 7919 % 10007}"' for i in range(5000))

@@ -19,13 +19,12 @@ COUNTERS = ("SQ_WAVES", "SQ_BUSY_CU_CYCLES", "GRBM_GUI_ACTIVE")
 @pytest.fixture
 def recorded(rocprofv3, tmp_path):
     """The same process in each format."""
+    names = {"csv": "41_counter_collection.csv", "json": "41_results.json", "db": "41_results.db"}
+    paths = {form: tmp_path / form / name for form, name in names.items()}
     rocprofv3.write_csv(tmp_path / "csv", "41", 41, COUNTERS, kernels=[rocprofv3.GEMM])
-    rocprofv3.write_json(tmp_path / "json" / "41_results.json",
-                         rocprofv3.results_json(41, COUNTERS))  # fmt: skip
-    rocprofv3.write_database(tmp_path / "db" / "41_results.db", 41, COUNTERS)
-    return {"csv": tmp_path / "csv" / "41_counter_collection.csv",
-            "json": tmp_path / "json" / "41_results.json",
-            "db": tmp_path / "db" / "41_results.db"}  # fmt: skip
+    rocprofv3.write_json(paths["json"], rocprofv3.results_json(41, COUNTERS))
+    rocprofv3.write_database(paths["db"], 41, COUNTERS)
+    return paths
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "db"])
@@ -48,6 +47,7 @@ def test_every_format_has_the_same_launch(form, as_folder, recorded, rocprofv3):
              "accum_vgpr_count": 64, "sgpr_count": 96, DURATION: 500}  # fmt: skip
     assert {name: launch.value(name) for name in facts} == facts
     assert (launch.unit(DURATION), launch.unit("lds_block_size")) == ("ns", "byte")
+    assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"], "only the required ones"
 
 
 def test_grids_by_dimension(rocprofv3, tmp_path):
@@ -58,69 +58,6 @@ def test_grids_by_dimension(rocprofv3, tmp_path):
     rocprofv3.write_json(tmp_path / "a_results.json", process)
     found = read_counters(tmp_path / "a_results.json").infos[0]
     assert (found.grid, found.block) == ((2, 3, 3), (32, 4, 1))
-
-
-def test_counters_of_several_passes_are_joined_launch_by_launch(rocprofv3, tmp_path):
-    first, second = COUNTERS[:1], COUNTERS[1:]
-    rocprofv3.write_csv(tmp_path / "pass_1", "41", 41, first)
-    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, second)
-    table = read_counters(tmp_path)
-    assert [one.name for one in table] == [rocprofv3.GEMM, rocprofv3.OTHER, rocprofv3.GEMM]
-    for one in table:
-        assert {name for name in COUNTERS if one.value(name) is not None} == set(COUNTERS)
-        assert one.info.process == 41
-    assert table.problems == []
-    # With different numbers of launches.
-    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, second, kernels=[rocprofv3.GEMM])
-    table = read_counters(tmp_path)
-    assert [one.value("SQ_BUSY_CU_CYCLES") is None for one in table] == [False, True, True]
-    assert "different numbers of launches" in table.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "processes"), [("rank{0}_{1}", [10, 11]), ("{1}", [10, 11, 20, 21])]
-)
-def test_processes_are_joined_by_rank_where_it_is_known(rocprofv3, tmp_path, name, processes):
-    for rank in (0, 1):
-        for number, counters in ((1, COUNTERS[:1]), (2, COUNTERS[1:])):
-            pid = 10 * number + rank
-            rocprofv3.write_csv(tmp_path / f"pass_{number}", name.format(rank, pid), pid, counters,
-                                device=rank, kernels=[rocprofv3.GEMM])  # fmt: skip
-    table = read_counters(tmp_path)
-    assert [one.info.process for one in table] == processes
-    counted = [sum(one.value(name) is not None for name in COUNTERS) for one in table]
-    assert counted == ([3, 3] if len(processes) == 2 else [1, 1, 2, 2])
-
-
-def test_without_counters_and_with_zeros_only(rocprofv3, tmp_path):
-    rocprofv3.write_csv(tmp_path / "a", "41", 41, ())
-    table = read_counters(tmp_path / "a")
-    assert len(table) == 3
-    assert "pmc" in table.problems[0]
-    rocprofv3.write_csv(tmp_path / "b", "41", 41, ["SQ_WAVES"], values={"SQ_WAVES": 0})
-    assert "all counters are zero" in read_counters(tmp_path / "b").problems[0]
-
-
-def test_the_columns_of_an_early_version_in_a_file_of_another_name(tmp_path):
-    file = tmp_path / "renamed.csv"
-    file.write_text(
-        '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id",'
-        '"Grid_Size","Kernel_Name","Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count",'
-        '"SGPR_Count","Counter_Name","Counter_Value"\n'
-        '4,4,1,1,36499,36499,1048576,"divide(float*, int)",64,0,0,12,16,"SQ_WAVES",16384\n'
-        '4,4,1,1,36499,36499,1048576,"divide(float*, int)",64,0,0,12,16,"SQ_WAVES",2.0e+00\n'
-    )
-    (launch,) = read_counters(file)
-    assert (launch.name, launch.info.grid, launch.duration_ns) == (
-        "divide(float*, int)", (16384, 1, 1), None,
-    )  # fmt: skip
-    assert launch.value("SQ_WAVES") == 16386
-    assert launch.value("cu_count") is None
-
-
-def test_only_the_required_counters(recorded):
-    for path in recorded.values():
-        assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"]
 
 
 @pytest.mark.parametrize("name", ["one_pass", "replay_sanity", "replay_unique",
@@ -164,28 +101,18 @@ def test_passes_that_disagree_are_named(form, recorded):
 def replay_in_database(path):
     with closing(sqlite3.connect(path)) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
-        table, events, values, names = (
+        kernel, event, value, pmc = (
             next(one for one in tables if one.startswith(f"rocpd_{what}"))
             for what in ("kernel_dispatch", "event", "pmc_event", "info_pmc")
         )
-        for each, change in ((events, "id = 99"), (table, "id = 99, event_id = 99")):
-            database.execute(f"CREATE TEMP TABLE again AS SELECT * FROM {each} LIMIT 1")
-            database.execute(f"UPDATE again SET {change}")
-            database.execute(f"INSERT INTO {each} SELECT * FROM again")
-            database.execute("DROP TABLE again")
-        (pmc,) = database.execute(f"SELECT id FROM {names} WHERE name = 'SQ_WAVES'").fetchone()
-        database.execute(f"CREATE TEMP TABLE again AS SELECT * FROM {values} LIMIT 1")
-        database.execute("UPDATE again SET id = 999, event_id = 99, value = 8192, pmc_id = ?",
-                         (pmc,))  # fmt: skip
-        database.execute(f"INSERT INTO {values} SELECT * FROM again")
-        database.commit()
-
-
-def test_passes_of_a_folder_that_disagree_are_named(rocprofv3, tmp_path):
-    for number, waves in ((1, 4096), (2, 8192)):
-        rocprofv3.write_csv(tmp_path / f"pass_{number}", "41", 41, ["SQ_WAVES"],
-                            values={"SQ_WAVES": waves})  # fmt: skip
-    table = read_counters(tmp_path)
-    assert [one.value("SQ_WAVES") for one in table] == [4096] * 3
-    (problem,) = table.problems
-    assert "SQ_WAVES" in problem
+        waves = f"(SELECT id FROM {pmc} WHERE name = 'SQ_WAVES')"
+        changes = {
+            event: "id = 99", kernel: "id = 99, event_id = 99",
+            value: f"id = 999, event_id = 99, value = 8192, pmc_id = {waves}",
+        }  # fmt: skip
+        for table, change in changes.items():
+            database.executescript(
+                f"CREATE TEMP TABLE again AS SELECT * FROM {table} LIMIT 1;"
+                f"UPDATE again SET {change}; INSERT INTO {table} SELECT * FROM again;"
+                "DROP TABLE again;"
+            )

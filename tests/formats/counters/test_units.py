@@ -6,54 +6,36 @@ from hypothesis import strategies as st
 
 from gemmetry.formats.counters.launches import UnknownUnits, base_unit
 
-SIZES = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-TIMES = {"ns": -9, "us": -6, "ms": -3, "s": 0}
-OLD_TIMES = {"nsecond": -9, "usecond": -6, "msecond": -3, "second": 0}
+SCALES = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+TIMES = {"ns": 0, "us": 3, "ms": 6, "s": 9,
+         "nsecond": 0, "usecond": 3, "msecond": 6, "second": 9}  # fmt: skip
 PLAIN = ("", "%", "inst", "cycle", "sector", "warp", "register", "request", "branches", "SM")
-
-values = st.floats(1e-6, 1e15)
-
-
-def in_base(value: float, unit: str) -> float:
-    return value * base_unit(unit)[1]
-
-
-@given(values, st.sampled_from(list(SIZES)), st.sampled_from(["byte", "bit"]),
-       st.sampled_from(["", "/block", "/cycle", "/sector", "/s", "/second"]))  # fmt: skip
-def test_a_size_in_any_scale_is_the_same_in_the_base_unit(value, prefix, name, rest):
-    unit = f"{prefix}{name}{rest}"
-    assert base_unit(unit)[0] == f"{name}{rest.replace('/second', '/s')}"
-    assert in_base(value / 10.0 ** SIZES[prefix], unit) == pytest.approx(value, rel=1e-12)
-
-
-@given(values, st.sampled_from(list({**TIMES, **OLD_TIMES}.items())))
-def test_a_time_is_in_nanoseconds(nanoseconds, time):
-    unit, power = time
-    assert base_unit(unit)[0] == "ns"
-    assert in_base(nanoseconds / 10.0 ** (power + 9), unit) == pytest.approx(nanoseconds, rel=1e-12)
+UNITS = {
+    **{f"{scale}{name}{rest}": (f"{name}{rest.replace('/second', '/s')}", power)
+       for scale, power in SCALES.items() for name in ("byte", "bit")
+       for rest in ("", "/block", "/cycle", "/sector", "/s", "/second")},
+    **{unit: ("ns", power) for unit, power in TIMES.items()},
+    **{f"{over}/{unit}": (f"{base}/s", scale + 9 - power)
+       for over, base, scale in (("sector", "sector", 0), ("inst", "inst", 0), ("%", "%", 0),
+                                 ("byte", "byte", 0), ("Gbyte", "byte", 9))
+       for unit, power in TIMES.items()},
+    **{unit: ("hz", power) for unit, power in {
+        "hz": 0, "Khz": 3, "Mhz": 6, "Ghz": 9, "GHz": 9, "cycle/second": 0, "cycle/s": 0,
+        "cycle/usecond": 6, "cycle/nsecond": 9, "cycle/ns": 9}.items()},
+    **{f"{over}{under}": (f"{over}{under}", 0)
+       for over in PLAIN for under in ("", *(f"/{name}" for name in PLAIN if name))},
+    # derived__pct_occupancy_per_shared_mem_size of the H200 capture: 8190 %/byte in the report,
+    # 8.19 %/Kbyte in the CSV of the same launch.
+    "%/Kbyte": ("%/byte", 3),
+}  # fmt: skip
+"""Unit -> its base, and the power of ten of its scale."""
 
 
-@given(values, st.sampled_from(["sector", "inst", "Gbyte", "byte", "%"]),
-       st.sampled_from(list({**TIMES, **OLD_TIMES}.items())))  # fmt: skip
-def test_a_rate_is_per_second(rate, over, time):
-    unit, power = time
-    scale = 10.0 ** (9 if over == "Gbyte" else 0)
-    assert base_unit(f"{over}/{unit}")[0] == f"{over.lower().replace('gb', 'b')}/s"
-    assert in_base(rate / scale * 10.0**power, f"{over}/{unit}") == pytest.approx(rate, rel=1e-12)
-
-
-@given(values, st.sampled_from(["hz", "Khz", "Mhz", "Ghz", "GHz", "cycle/second", "cycle/nsecond",
-                                "cycle/usecond", "cycle/s", "cycle/ns"]))  # fmt: skip
-def test_a_frequency_is_in_hertz_however_it_was_written(value, unit):
-    powers = {"K": 3, "M": 6, "G": 9, "c": 0, "h": 0}
-    power = {"cycle/nsecond": 9, "cycle/ns": 9, "cycle/usecond": 6}.get(unit, powers[unit[0]])
-    assert base_unit(unit)[0] == "hz"
-    assert in_base(value, unit) == pytest.approx(value * 10.0**power, rel=1e-12)
-
-
-@given(st.sampled_from(PLAIN), st.sampled_from(["", *(f"/{name}" for name in PLAIN if name)]))
-def test_units_without_a_scale_stay_as_they_are(over, under):
-    assert base_unit(f"{over}{under}") == (f"{over}{under}", 1.0)
+def test_every_unit_has_its_base_and_its_scale():
+    found = {unit: base_unit(unit) for unit in UNITS}
+    assert found == {
+        unit: (base, pytest.approx(10.0**power, rel=1e-12)) for unit, (base, power) in UNITS.items()
+    }
 
 
 @given(st.text(max_size=20))
@@ -78,9 +60,3 @@ def test_metrics_in_unknown_units_are_named_once_per_unit():
         "the unit 'KiB' is unknown: a and 1 other metric are left out",
         "the unit 'hour' is unknown: c is left out",
     ]
-
-
-def test_a_scaled_size_below_the_line_is_scaled_as_nsight_compute_does_it():
-    # derived__pct_occupancy_per_shared_mem_size of the H200 capture: 8190 %/byte in the report,
-    # 8.19 %/Kbyte in the CSV of the same launch.
-    assert base_unit("%/Kbyte") == ("%/byte", 1e3)

@@ -1,80 +1,84 @@
-"""Kernels with their counters; that every format has the same is in ``counters/test_rocprofv3``."""
+"""Kernels with counters, of files as rocprofv3 writes them: ``counted.txt``. That every format has
+the same is in ``counters/test_rocprofv3``."""
 
 from __future__ import annotations
 
+import importlib.util
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gemmetry.counters.collector import read_counters
 from gemmetry.formats.rocm.rocprofv3 import read_counted, read_counter_folder
 
-SAMPLES = Path(__file__).parents[2] / "data" / "traces"
-COUNTERS = ("SQ_WAVES", "GRBM_GUI_ACTIVE")
+_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[2] / "cases.py")
+cases = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cases)
+
+COUNTED = Path(__file__).with_name("counted.txt")
 
 
-@pytest.mark.parametrize(
-    ("file", "pid", "first", "is_timed"),
-    [
-        # The documentation's own sample: one wave of 64 per workgroup of 64.
-        ("sdk2024_counter_collection.csv", 19396, {"SQ_WAVES": 16384.0}, False),
-        ("sdk2025_counter_collection.csv", 15606, {"SQ_WAVES": 16384.0}, True),
-        ("sdk2024_kernel_trace.csv", None, {}, True),
-        ("sdk2026_kernel_trace.csv", None, {}, True),
-    ],
-)
-def test_tables_of_three_generations(file, pid, first, is_timed, tmp_path):
-    path = tmp_path / file
-    path.write_bytes((SAMPLES / file).read_bytes())
-    (process,) = read_counted(path, "csv")
-    one = process.dispatches[0]
-    assert (process.pid, one.values, one.workgroups) == (pid, first, 16384)
-    assert (one.workgroup_size, process.has_counters) == (64, bool(first))
-    assert ((one.duration_ns or 0) > 0) == is_timed
-    assert ("accum_vgpr_count" in one.facts) == ("2024" not in file)
+def write(stand_in, folder, lines):
+    """Write the files of these lines: a table, the processes of a document, or a text."""
+    processes = []
+    for line in lines:
+        what, (name, *values), given = cases.arguments(line)
+        path = folder / name
+        if what == "csv":
+            given["kernels"] = (stand_in.GEMM, stand_in.OTHER, stand_in.GEMM)[: given["kernels"]]
+            stand_in.write_csv(path.parent, path.name, *values, **given)
+        elif what == "json":
+            processes.append(stand_in.results_json(*values, **given))
+            stand_in.write_json(path, *processes)
+        else:
+            path.write_text(*values)
 
 
-def test_values_that_are_not_numbers_are_left_out(tmp_path):
-    path = tmp_path / "counter_collection.csv"
-    path.write_text(
-        "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value\n1,gemm.kd,A,x\n2,gemm.kd,A,1e3\n"
-        "2,gemm.kd,A,1\n"
-    )
-    first, second = read_counted(path, "csv")[0].dispatches
-    assert first.values == {}
-    # Rows of several instances of a counter.
-    assert (second.number, second.kernel, second.values) == (2, "gemm", {"A": 1001.0})
-    assert (second.workgroups, second.device, second.facts) == (-1, -1, {})
+def shown_processes(processes):
+    for one in processes:
+        facts = ("pid", "rank", "rank_source", "host", "has_counters", "problems")
+        yield cases.shown(f"pass {one.number}", {name: getattr(one, name) for name in facts})
+        for dispatch in one.dispatches:
+            yield cases.shown(dispatch.kernel[:9],
+                              {"duration_ns": dispatch.duration_ns, **dispatch.values})  # fmt: skip
 
 
-def test_a_document_of_several_processes_and_what_is_cut(rocprofv3, tmp_path):
+@pytest.mark.parametrize("title", cases.read(COUNTED))
+def test_what_is_counted(title, rocprofv3, tmp_path):
+    write(rocprofv3, tmp_path, cases.read(COUNTED)[title][0])
+    topic, _, _ = title.partition(":")
+    if topic == "launches":
+        table = read_counters(tmp_path)
+        found = [
+            cases.shown(one.name[:9], {"process": one.info.process, "number": one.info.number,
+                                       **{name: one.value(name) for name in rocprofv3.VALUES}})
+            for one in table
+        ]  # fmt: skip
+        problems = table.problems
+    elif topic == "processes":
+        found, problems = shown_processes(read_counted(tmp_path / "results.json", "json")), []
+    else:
+        processes, problems = read_counter_folder(tmp_path)
+        found = shown_processes(processes)
+    problems = [one.replace(str(tmp_path), "") for one in problems]
+    cases.check(COUNTED, title, [*found, *problems])
+
+
+def test_a_document_that_is_cut_or_none(rocprofv3, tmp_path):
     path = tmp_path / "results.json"
-    made = (rocprofv3.results_json(1, ()), rocprofv3.results_json(2, COUNTERS, rank=3))
-    rocprofv3.write_json(path, *made)
-    first, second = read_counted(path, "json")
-    assert (first.pid, first.has_counters, first.dispatches[0].duration_ns) == (1, False, 500)
-    assert (second.pid, second.rank, second.rank_source) == (2, 3, "environment")
-    assert second.dispatches[0].values == pytest.approx({n: rocprofv3.VALUES[n] for n in COUNTERS})
+    rocprofv3.write_json(path, rocprofv3.results_json(1, ["SQ_WAVES"]))
     path.write_text(path.read_text()[:-600])
     assert read_counted(path, "json")[0].problems
-    path.write_text("[1, 2]")
-    assert read_counted(path, "json") == []
-
-
-def test_the_rank_of_a_command_line(rocprofv3, tmp_path):
-    path = tmp_path / "results.json"
-    ranks = {"train.py --rank=5": 5, "train.py --rank 12 --x": 12, "train.py --node-rank 1": None}
-    for command, rank in ranks.items():
-        rocprofv3.write_json(path, rocprofv3.results_json(1, COUNTERS, command=command))
-        (process,) = read_counted(path, "json")
-        source = "" if rank is None else "command line"
-        assert (process.rank, process.rank_source) == (rank, source)
+    for kind in ("json", "db"):
+        path.write_text("[1, 2]")
+        assert read_counted(path, kind) == []
 
 
 def test_a_database_with_values_of_unknown_events_and_counters(rocprofv3, tmp_path):
-    path = tmp_path / "41_results.db"
-    rocprofv3.write_database(path, 41, COUNTERS)
+    path, counters = tmp_path / "41_results.db", ("SQ_WAVES", "GRBM_GUI_ACTIVE")
+    rocprofv3.write_database(path, 41, counters)
     with closing(sqlite3.connect(path)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
         table = next(name for name in names if name.startswith("rocpd_pmc_event"))
@@ -84,40 +88,5 @@ def test_a_database_with_values_of_unknown_events_and_counters(rocprofv3, tmp_pa
         database.executemany(command, rows)
         database.commit()
     (process,) = read_counted(path, "db")
-    expected = {name: rocprofv3.VALUES[name] for name in COUNTERS} | {"counter 99": 1.0}
+    expected = {name: rocprofv3.VALUES[name] for name in counters} | {"counter 99": 1.0}
     assert process.dispatches[0].values == pytest.approx(expected)
-    (tmp_path / "x.db").write_text("text")
-    assert read_counted(tmp_path / "x.db", "db") == []
-
-
-@pytest.mark.parametrize(
-    ("place", "number", "host"),
-    [("", 0, ""), ("node-7", 0, "node-7"), ("pass_2", 2, ""), ("pmc_3/node-7", 3, "node-7"),
-     ("node-7/pass_1", 1, "node-7")],
-)  # fmt: skip
-def test_layouts_of_folders(place, number, host, rocprofv3, tmp_path):
-    rocprofv3.write_csv(tmp_path / place, "41", 41, COUNTERS)
-    [found], problems = read_counter_folder(tmp_path)
-    assert (found.number, found.host, found.pid) == (number, host, 41)
-    assert (found.rank, problems) == (None, [])
-
-
-def test_a_folder_with_names_by_rank_other_files_and_empty_tables(rocprofv3, tmp_path):
-    (tmp_path / "run.log").write_text("x")
-    (tmp_path / "41_counter_collection.csv").write_text("")
-    (tmp_path / "42_results.json").write_text("{}")
-    (tmp_path / "43_results.db").write_text("no database")
-    assert read_counter_folder(tmp_path) == ([], [])
-    rocprofv3.write_csv(tmp_path, "rank3_51", 51, COUNTERS)
-    rocprofv3.write_csv(tmp_path, "rank_52", 52, ())  # A process outside of torchrun's ranks.
-    first, second = read_counter_folder(tmp_path)[0]
-    assert (first.rank, first.rank_source, first.pid) == (3, "file name", 51)
-    assert (second.rank, second.pid) == (None, 52)
-
-
-def test_csv_takes_what_only_json_states(rocprofv3, tmp_path):
-    rocprofv3.write_csv(tmp_path, "41", 41, COUNTERS)
-    rocprofv3.write_json(tmp_path / "41_results.json", rocprofv3.results_json(41, (), rank=6))
-    [found], _ = read_counter_folder(tmp_path)
-    assert (found.rank, found.rank_source) == (6, "environment")
-    assert len(found.dispatches) == 3  # Those of the CSV file.

@@ -4,7 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import match
+from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import group_jobs
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
@@ -34,3 +36,14 @@ def test_known_skews_come_back(ranks, seed, count, begins, kinds):
         assert whole.latency_ns == int((stops - starts).min())
     assert found.unmatched == {r: first - begin for r, begin in enumerate(begins)}
     assert found.mismatches == ()
+
+
+def test_offsets_of_clocks_are_added(collective):
+    group = Group("0", (0, 1, 2, 3), 4)
+    times = ((0, 100_000), (30_000, 71_000), (80_000, 23_000), (20_000, 79_000))
+    ones = [collective(start_ns=at, duration_ns=lasts, group=group) for at, lasts in times]
+    ranks, offsets = Matched(group=group, members=tuple(enumerate(ones))), {1: 60_000, 3: 0}
+    assert ranks.skews_ns(offsets) == (90_000, 62_000)
+    assert ranks.last_rank(offsets) == 1
+    assert ranks.waits_ns(offsets) == {0: 90_000, 1: 0, 2: 10_000, 3: 70_000}
+    assert ranks.skews_ns() == (80_000, 4_000)
