@@ -22,9 +22,7 @@ PAGES = [
 ]
 PACKAGE = ROOT / "src" / "gemmetry"
 SCRIPTS = ("benchmarks", "docs/generate", "examples", "tests")
-EXCEPTIONS = {
-    ("src/gemmetry/cli/experiments.py", "vehicle"): "the option --vehicle",
-}
+EXCEPTIONS = {("src/gemmetry/cli/experiments.py", "vehicle"): "the option --vehicle"}
 """Why a file, relative to the repository, may contain one of the words."""
 
 _CODE = re.compile(r"^( *)```.*?^\1```|``.+?``|`[^`]+`", re.M | re.S)

@@ -35,10 +35,7 @@ class TestNull(ProviderConformance):
 class TestIree(ProviderConformance):
     provider_class = IREE
     operations = ("matmul_37x29x41_f32t_f32n_f32t",)
-    refused = (
-        "matmul_37x29x41_tf32t_tf32t_f32t",
-        "matmul_37x29x41_e4m3t_e5m2n_bf16t_scalerow",
-    )
+    refused = ("matmul_37x29x41_tf32t_tf32t_f32t", "matmul_37x29x41_e4m3t_e5m2n_bf16t_scalerow")
     level = "quick"
 
 

@@ -60,10 +60,7 @@ def test_a_map_is_aligned_and_describes_its_matrix(encode):
 
 def test_a_map_has_any_strides_and_up_to_five_axes(encode):
     encoder = encode()
-    TensorMap(
-        4096,
-        Boxes(element="u8", extents=(64, 5), box=(32, 2), strides=(80,)),
-    )
+    TensorMap(4096, Boxes(element="u8", extents=(64, 5), box=(32, 2), strides=(80,)))
     boxes = Boxes(
         element="f32", extents=(8, 6, 4), box=(4, 3, 2), swizzle_bytes=128, promotion_bytes=256,
         nan_outside=True,

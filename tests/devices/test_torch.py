@@ -13,12 +13,7 @@ from gemmetry.domain.contracts import RedZoneDevice
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import BF16, DTYPES, E2M1, E8M0, F32, Layout, TensorSpec
-from gemmetry.hardware.torch_device import (
-    TorchDevice,
-    open_device,
-    stored_shape,
-    to_host,
-)
+from gemmetry.hardware.torch_device import TorchDevice, open_device, stored_shape, to_host
 from gemmetry.numerics.storage import numpy_dtype, to_float64
 
 
