@@ -116,7 +116,7 @@ def test_median_of_empty_calls(kit):
 )
 def test_sets_are_at_least_two_and_fit_half_the_memory(kit, cache_sets, memory_sets, expected):
     size = kit.operation.bytes
-    device = kit.device(cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)
+    device = kit.device(last_level_cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)
     assert buffers.wanted_sets(kit.operation, device, cold_cache=True) == expected
     assert buffers.wanted_sets(kit.operation, device, cold_cache=False) == 1
 

@@ -35,7 +35,7 @@ class Recorder:
 
 def _made(kit, observers=(), *, writes_output=True, **settings):
     """A device, an executable and a sampler on it that is prepared."""
-    how = ("durations_ns", "method", "cache_bytes", "memory_bytes", "empty_ns")
+    how = ("durations_ns", "method", "last_level_cache_bytes", "memory_bytes", "empty_ns")
     device = kit.device(**{name: settings.pop(name) for name in how if name in settings})
     executable = kit.executable(device, writes_output=writes_output)
     return device, executable, _prepared(kit, executable, observers, **settings)
@@ -103,7 +103,7 @@ def test_a_round_is_one_timed_batch_of_as_many_launches_as_requested(kit):
 
 def test_launches_rotate_through_all_sets_across_rounds(kit):
     cache_bytes = 2 * kit.operation.bytes - 1  # four sets exceed twice as much
-    how = {"cache_bytes": cache_bytes, "durations_ns": [1e6], "method": "simulated"}
+    how = {"last_level_cache_bytes": cache_bytes, "durations_ns": [1e6], "method": "simulated"}
     _, executable, sampler = _made(kit, **how)
     executable.input_ids.clear()
     sampler.sample_round(3)
@@ -296,7 +296,7 @@ def test_launches_that_cannot_be_captured_are_timed_by_events(kit):
 
 
 def test_graphs_go_round_all_sets_evenly(kit):
-    how = {"cache_bytes": 50 * kit.operation.bytes}  # 101 sets
+    how = {"last_level_cache_bytes": 50 * kit.operation.bytes}  # 101 sets
     device, sampler = _stream_sampler(kit, how)
     executable = sampler._executable
     assert device.captures == 3 + 1, "and the neighbours alone"
@@ -338,7 +338,7 @@ def test_work_that_the_events_do_not_see_is_refused_unless_it_is_another_program
 
 
 def test_each_round_judges_its_own_launches_and_no_set_that_never_ran(kit):
-    *_, sampler = _made(kit, cache_bytes=4 * kit.operation.bytes, method="simulated")
+    *_, sampler = _made(kit, last_level_cache_bytes=4 * kit.operation.bytes, method="simulated")
     for count in (1, 9, 2):
         sampler.sample_round(count)
         assert sum(one.launched and one.poisoned for one in sampler._sets) == count
@@ -346,7 +346,7 @@ def test_each_round_judges_its_own_launches_and_no_set_that_never_ran(kit):
 
 
 def test_inputs_are_as_they_were_before_each_round(kit):
-    *_, sampler = _made(kit, method="simulated", cache_bytes=20 * kit.operation.bytes)
+    *_, sampler = _made(kit, method="simulated", last_level_cache_bytes=20 * kit.operation.bytes)
     found = []
     for _ in range(4):
         sampler.sample_round(30)
