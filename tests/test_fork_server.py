@@ -53,18 +53,15 @@ def test_a_killed_worker_ends_with_its_signal(worker):
     assert worker._process._guardian.wait(60) == -signal.SIGTERM
 
 
-@pytest.mark.parametrize(
-    ("provider", "environment", "kind"),
-    [
-        ("null", {}, "plain"),
-        ("iree", {}, "plain"),
-        ("torch", {}, "torch"),
-        ("user", {}, "torch"),
-        ("mutant", {}, "plain"),
-        ("my-provider", {}, "plain"),
-        ("numpy", {"KINETO_LOG_LEVEL": "6"}, "torch"),
-    ],
-)
+@pytest.mark.parametrize(("provider", "environment", "kind"), [
+    ("null", {}, "plain"),
+    ("iree", {}, "plain"),
+    ("torch", {}, "torch"),
+    ("user", {}, "torch"),
+    ("mutant", {}, "plain"),
+    ("my-provider", {}, "plain"),
+    ("numpy", {"KINETO_LOG_LEVEL": "6"}, "torch"),
+])  # fmt: skip
 def test_only_workers_that_need_torch_are_copies_of_a_server_with_it(provider, environment, kind):
     import fork_server
 

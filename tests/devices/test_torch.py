@@ -44,17 +44,14 @@ WITH_CODE = RuntimeError("CUDA error")
 WITH_CODE.error_code = 46  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), LaunchError),
-        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), DeviceLostError),
-        (WITH_CODE, DeviceLostError),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemoryError),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), OutOfMemoryError),
-        (MemoryError(), OutOfMemoryError),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected"), [
+    (RuntimeError("CUDA error: an illegal memory access was encountered"), LaunchError),
+    (RuntimeError("CUDA error: uncorrectable ECC error encountered"), DeviceLostError),
+    (WITH_CODE, DeviceLostError),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemoryError),
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), OutOfMemoryError),
+    (MemoryError(), OutOfMemoryError),
+])  # fmt: skip
 def test_errors_are_sorted(device, error, expected):
     translated = device.translate(error, "running it")
     assert type(translated) is expected

@@ -74,11 +74,9 @@ def test_units_and_descriptions_agree_with_the_name():
             assert column.unit == "Hz", column
 
 
-@pytest.mark.parametrize(
-    "record",
-    [_measured(), _record(), _record(outcome=Outcome.CRASH, stage=Stage.MEASURE, reason="died")],
-    ids=["measured", "not measured", "crashed"],
-)
+@pytest.mark.parametrize("record", [
+    _measured(), _record(), _record(outcome=Outcome.CRASH, stage=Stage.MEASURE, reason="died"),
+], ids=["measured", "not measured", "crashed"])  # fmt: skip
 def test_a_row_has_every_column_as_a_json_value_and_a_text(record):
     values = row(record)
     assert list(values) == [column.name for column in COLUMNS]

@@ -75,18 +75,15 @@ def test_plans_cannot_be_changed():
         _plan({}).name = "y"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("text", "target", "name", "device"),
-    [
-        ("cpu", Target(TargetKind.CPU), "cpu", "cpu"),
-        ("CUDA", Target(TargetKind.CUDA), "cuda", "cuda:0"),
-        ("cuda:1", Target(TargetKind.CUDA, "", 1), "cuda", "cuda:1"),
-        ("cuda-sm_90a", Target(TargetKind.CUDA, "sm_90a", None), "cuda-sm_90a", ""),
-        ("cuda-sm_90:2", Target(TargetKind.CUDA, "sm_90", 2), "cuda-sm_90", "cuda:2"),
-        (" hip-gfx942 ", Target(TargetKind.HIP, "gfx942", None), "hip-gfx942", ""),
-        ("null:3", Target(TargetKind.NULL, "", 3), "null", "null:3"),
-    ],
-)
+@pytest.mark.parametrize(("text", "target", "name", "device"), [
+    ("cpu", Target(TargetKind.CPU), "cpu", "cpu"),
+    ("CUDA", Target(TargetKind.CUDA), "cuda", "cuda:0"),
+    ("cuda:1", Target(TargetKind.CUDA, "", 1), "cuda", "cuda:1"),
+    ("cuda-sm_90a", Target(TargetKind.CUDA, "sm_90a", None), "cuda-sm_90a", ""),
+    ("cuda-sm_90:2", Target(TargetKind.CUDA, "sm_90", 2), "cuda-sm_90", "cuda:2"),
+    (" hip-gfx942 ", Target(TargetKind.HIP, "gfx942", None), "hip-gfx942", ""),
+    ("null:3", Target(TargetKind.NULL, "", 3), "null", "null:3"),
+])  # fmt: skip
 def test_golden_targets(text, target, name, device):
     parsed = parse_target(text)
     assert parsed == target

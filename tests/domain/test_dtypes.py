@@ -33,12 +33,11 @@ def test_unknown_formats_are_refused(text):
         parse_dtype(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "bits", "largest"),
-    [("f64", 53, 2**1024 - 2**971), ("f32", 24, 2**128 - 2**104), ("tf32", 11, 2**128 - 2**117),
-     ("f16", 11, 65504), ("bf16", 8, 2**128 - 2**120), ("e4m3", 4, 448), ("e5m2", 3, 57344),
-     ("e4m3fnuz", 4, 240), ("e5m2fnuz", 3, 57344), ("e2m1", 2, 6), ("e8m0", 1, 2**127)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "bits", "largest"), [
+    ("f64", 53, 2**1024 - 2**971), ("f32", 24, 2**128 - 2**104), ("tf32", 11, 2**128 - 2**117),
+    ("f16", 11, 65504), ("bf16", 8, 2**128 - 2**120), ("e4m3", 4, 448), ("e5m2", 3, 57344),
+    ("e4m3fnuz", 4, 240), ("e5m2fnuz", 3, 57344), ("e2m1", 2, 6), ("e8m0", 1, 2**127),
+])  # fmt: skip
 def test_significand_and_largest_value(name, bits, largest):
     """Largest = (2 - 2^(1-p))·2^emax of each definition, written as a difference of powers."""
     dtype = DTYPES[name]
@@ -66,11 +65,10 @@ def test_kinds_of_formats():
     assert DTYPES["s8"].unit_roundoff == 0
 
 
-@pytest.mark.parametrize(
-    ("lhs", "rhs", "result", "accumulator"),
-    [("f16", "f16", "f16", "f32"), ("s8", "s8", "s32", "s32"), ("e4m3", "e5m2", "bf16", "f32"),
-     ("tf32", "tf32", "f32", "f32"), ("f64", "f64", "f64", "f64"), ("bf16", "f32", "f32", "f32")],
-)  # fmt: skip
+@pytest.mark.parametrize(("lhs", "rhs", "result", "accumulator"), [
+    ("f16", "f16", "f16", "f32"), ("s8", "s8", "s32", "s32"), ("e4m3", "e5m2", "bf16", "f32"),
+    ("tf32", "tf32", "f32", "f32"), ("f64", "f64", "f64", "f64"), ("bf16", "f32", "f32", "f32"),
+])  # fmt: skip
 def test_defaults(lhs, rhs, result, accumulator):
     left, right = DTYPES[lhs], DTYPES[rhs]
     assert default_result(left, right) is DTYPES[result]

@@ -62,18 +62,15 @@ def test_a_spec_error_lists_all_mistakes():
 NAMES = [f"name{number:02}" for number in range(40)]
 
 
-@pytest.mark.parametrize(
-    ("name", "known", "more", "hint"),
-    [
-        ("Trton", ["triton", "conv2d"], "", "Did you mean triton?"),
-        ("zzzzzz", ["t", "n"], "", "Known: n, t"),
-        ("zzzzzz", [], "", "None is known here."),
-        ("zzz", NAMES, "", f"Known: {', '.join(NAMES[:12])} and 28 more"),
-        ("zzz", NAMES[:13], "", f"Known: {', '.join(NAMES[:13])}"),
-        ("alpha1", ["alpha2"], "Write it.", "Did you mean alpha2? Write it."),
-        ("zzz", ["alpha2"], "Write it.", "Known: alpha2. Write it."),
-    ],
-)
+@pytest.mark.parametrize(("name", "known", "more", "hint"), [
+    ("Trton", ["triton", "conv2d"], "", "Did you mean triton?"),
+    ("zzzzzz", ["t", "n"], "", "Known: n, t"),
+    ("zzzzzz", [], "", "None is known here."),
+    ("zzz", NAMES, "", f"Known: {', '.join(NAMES[:12])} and 28 more"),
+    ("zzz", NAMES[:13], "", f"Known: {', '.join(NAMES[:13])}"),
+    ("alpha1", ["alpha2"], "Write it.", "Did you mean alpha2? Write it."),
+    ("zzz", ["alpha2"], "Write it.", "Known: alpha2. Write it."),
+])  # fmt: skip
 def test_unknown_names_lead_to_the_nearest_or_to_those_that_are_known(name, known, more, hint):
     error = UnknownNameError("provider", name, known, where="spec.yaml", more=more)
     assert (error.name, error.hint) == (name, hint)
@@ -83,16 +80,13 @@ def test_unknown_names_lead_to_the_nearest_or_to_those_that_are_known(name, know
 FLOATS = ("float", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
-@pytest.mark.parametrize(
-    ("name", "known", "found"),
-    [
-        ("MATMUL_SPLIT", ["batch_matmul", "Matmul_SplitK", "conv2d"], ["Matmul_SplitK"]),
-        ("qqq", ["matmul"], []),
-        # Names that are longer by an underscore come first.
-        ("float8", FLOATS, ["float8_e4m3fn", "float8_e5m2"]),
-        ("flaot64", FLOATS, ["float64"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "known", "found"), [
+    ("MATMUL_SPLIT", ["batch_matmul", "Matmul_SplitK", "conv2d"], ["Matmul_SplitK"]),
+    ("qqq", ["matmul"], []),
+    # Names that are longer by an underscore come first.
+    ("float8", FLOATS, ["float8_e4m3fn", "float8_e5m2"]),
+    ("flaot64", FLOATS, ["float64"]),
+])  # fmt: skip
 def test_the_nearest_names_are_found_whatever_their_case(name, known, found):
     assert nearest(name, known)[: max(1, len(found))] == found
 

@@ -290,11 +290,10 @@ def test_numbers_parse_back(value):
     assert parse_number(text) == value
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1, "1"), (-0.5, "m0p5"), (1e-5, "1em05"), (1.5e300, "1p5e300"), (100000.0, "100000"),
-     (1e16, "1e16"), (-0.0, "m0")],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "text"), [
+    (1, "1"), (-0.5, "m0p5"), (1e-5, "1em05"), (1.5e300, "1p5e300"), (100000.0, "100000"),
+    (1e16, "1e16"), (-0.0, "m0"),
+])  # fmt: skip
 def test_golden_numbers(value, text):
     assert print_number(value) == text
 

@@ -50,19 +50,16 @@ def test_a_row_of_another_length_is_refused():
         Table("kernels", COLUMNS, [("a", 1)]).records()
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "text"),
-    [
-        (COLUMNS[2], 2500.0, "2.5 µs"),
-        (COLUMNS[2], None, "–"),
-        (COLUMNS[0], None, ""),
-        (COLUMNS[1], 3, "3"),
-        (COLUMNS[3], ["x", "y"], "x, y"),
-        (Column("is_ok", ColumnType.BOOLEAN), True, "yes"),
-        (Column("is_ok", ColumnType.BOOLEAN), False, "no"),
-        (Column("parts", ColumnType.MAPPING), {"a": 1, "b": "c"}, "a=1, b=c"),
-    ],
-)
+@pytest.mark.parametrize(("column", "value", "text"), [
+    (COLUMNS[2], 2500.0, "2.5 µs"),
+    (COLUMNS[2], None, "–"),
+    (COLUMNS[0], None, ""),
+    (COLUMNS[1], 3, "3"),
+    (COLUMNS[3], ["x", "y"], "x, y"),
+    (Column("is_ok", ColumnType.BOOLEAN), True, "yes"),
+    (Column("is_ok", ColumnType.BOOLEAN), False, "no"),
+    (Column("parts", ColumnType.MAPPING), {"a": 1, "b": "c"}, "a=1, b=c"),
+])  # fmt: skip
 def test_values_are_formatted(column, value, text):
     assert column.text(value) == text
 

@@ -48,15 +48,12 @@ def test_rates_of_known_families(facts, f32, bf16, s8):
     assert per_cycle.get("s8") == s8
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
-        _facts("GenuineIntel", 15, 2, frozenset({"sse2"})),
-        _facts("AuthenticAMD", 0x10, 2, AVX2),
-        _facts("AuthenticAMD", 0x19, 1, frozenset({"sse2"})),
-        _facts("", 0, 0, frozenset(), arm_part=0xABC),
-    ],
-)
+@pytest.mark.parametrize("facts", [
+    _facts("GenuineIntel", 15, 2, frozenset({"sse2"})),
+    _facts("AuthenticAMD", 0x10, 2, AVX2),
+    _facts("AuthenticAMD", 0x19, 1, frozenset({"sse2"})),
+    _facts("", 0, 0, frozenset(), arm_part=0xABC),
+])  # fmt: skip
 def test_an_unknown_family_has_no_peak(facts):
     assert core_peak(facts) is None
     assert peak_flops_per_s(facts, F32) is None

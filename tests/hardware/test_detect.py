@@ -176,17 +176,14 @@ def test_gpus_are_listed_with_what_the_driver_reports():
     assert (gpu.kind, gpu.name, gpu.architecture) == ("hip", "AMD Instinct MI300X", "gfx942")
 
 
-@pytest.mark.parametrize(
-    ("listed", "bindings", "reason"),
-    [
-        (nvidia_gpus, nvml("nvmlInit"), "does not start"),
-        (nvidia_gpus, nvml("nvmlDeviceGetName"), "cannot list"),
-        (nvidia_gpus, nvml(count=0), "no NVIDIA GPU"),
-        (amd_gpus, amdsmi("amdsmi_init"), "does not start"),
-        (amd_gpus, amdsmi("amdsmi_get_gpu_asic_info"), "cannot list"),
-        (amd_gpus, amdsmi(count=0), "no AMD GPU"),
-    ],
-)
+@pytest.mark.parametrize(("listed", "bindings", "reason"), [
+    (nvidia_gpus, nvml("nvmlInit"), "does not start"),
+    (nvidia_gpus, nvml("nvmlDeviceGetName"), "cannot list"),
+    (nvidia_gpus, nvml(count=0), "no NVIDIA GPU"),
+    (amd_gpus, amdsmi("amdsmi_init"), "does not start"),
+    (amd_gpus, amdsmi("amdsmi_get_gpu_asic_info"), "cannot list"),
+    (amd_gpus, amdsmi(count=0), "no AMD GPU"),
+])  # fmt: skip
 def test_no_gpu_has_a_reason_and_a_next_step(listed, bindings, reason):
     found = listed(bindings)
     assert found.gpus == ()
@@ -194,10 +191,9 @@ def test_no_gpu_has_a_reason_and_a_next_step(listed, bindings, reason):
     assert found.next_step
 
 
-@pytest.mark.parametrize(
-    ("bindings", "error"),
-    [(nvidia_gpus, ImportError), (amd_gpus, ImportError), (amd_gpus, KeyError("libamd_smi.so"))],
-)
+@pytest.mark.parametrize(("bindings", "error"), [
+    (nvidia_gpus, ImportError), (amd_gpus, ImportError), (amd_gpus, KeyError("libamd_smi.so")),
+])  # fmt: skip
 def test_bindings_that_do_not_import_are_a_reason(monkeypatch, bindings, error):
     monkeypatch.setattr("gemmetry.hardware.detect.importlib.import_module", Mock(side_effect=error))
     found = bindings()
@@ -257,19 +253,16 @@ def test_only_variables_that_change_speed_are_kept_and_no_secrets():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "stored"),
-    [
-        (["--url", "https://me:hidden@host:80/x?y=1"], ["--url", "https://***@host:80/x?y=1"]),
-        (["run", "TOKEN=hidden", "DB_PASSWORD=hidden"], ["run", "TOKEN=***", "DB_PASSWORD=***"]),
-        (["--password", "hidden", "--api-key=hidden"], ["--password", "***", "--api-key=***"]),
-        (["hf_hiddenhiddenhidden", "ghp_hidden0123456789"], ["***", "***"]),
-        (["sh", "-c", "curl redis://:hidden@x/ --token hidden"],
-         ["sh", "-c", "curl redis://***@x/ --token ***"]),
-        (["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=8"],
-         ["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=***"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "stored"), [
+    (["--url", "https://me:hidden@host:80/x?y=1"], ["--url", "https://***@host:80/x?y=1"]),
+    (["run", "TOKEN=hidden", "DB_PASSWORD=hidden"], ["run", "TOKEN=***", "DB_PASSWORD=***"]),
+    (["--password", "hidden", "--api-key=hidden"], ["--password", "***", "--api-key=***"]),
+    (["hf_hiddenhiddenhidden", "ghp_hidden0123456789"], ["***", "***"]),
+    (["sh", "-c", "curl redis://:hidden@x/ --token hidden"],
+     ["sh", "-c", "curl redis://***@x/ --token ***"]),
+    (["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=8"],
+     ["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=***"]),
+])  # fmt: skip
 def test_stored_commands_have_no_passwords(words, stored):
     assert masked_words(words) == stored
 
@@ -302,15 +295,12 @@ def test_revision_of_a_repository(tmp_path, monkeypatch):
 NVIDIA = ("dev/nvidiactl", "dev/nvidia0", "dev/nvidia7", "dev/nvidia-uvm")
 
 
-@pytest.mark.parametrize(
-    ("files", "has_gpu", "is_amd", "count"),
-    [
-        ((), False, False, 0),
-        (NVIDIA, True, False, 2),
-        (("dev/kfd",), True, True, 0),
-        (("dev/kfd", *NVIDIA), True, False, 2),
-    ],
-)
+@pytest.mark.parametrize(("files", "has_gpu", "is_amd", "count"), [
+    ((), False, False, 0),
+    (NVIDIA, True, False, 2),
+    (("dev/kfd",), True, True, 0),
+    (("dev/kfd", *NVIDIA), True, False, 2),
+])  # fmt: skip
 def test_drivers_and_devices(host_tree, files, has_gpu, is_amd, count):
     for name in files:
         host_tree.write(name, "")

@@ -121,16 +121,13 @@ def test_a_profiler_is_found_on_path_or_its_newest_installation_is(tmp_path, ncu
     assert find_profiler("rocprofv3", which=lambda name: None, root=tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    ("parameter", "capabilities", "restricted"),
-    [
-        ("RmProfilingAdminOnly: 1", "0", True),
-        ("RmProfilingAdminOnly: 0", "0", False),
-        ("RmProfilingAdminOnly: 1", "0000000000200000", False),
-        ("RmProfilingAdminOnly: 1", "0000004000000000", False),
-        ("Other: 1", "0", None),
-    ],
-)
+@pytest.mark.parametrize(("parameter", "capabilities", "restricted"), [
+    ("RmProfilingAdminOnly: 1", "0", True),
+    ("RmProfilingAdminOnly: 0", "0", False),
+    ("RmProfilingAdminOnly: 1", "0000000000200000", False),
+    ("RmProfilingAdminOnly: 1", "0000004000000000", False),
+    ("Other: 1", "0", None),
+])  # fmt: skip
 def test_whether_counters_may_be_read(host_tree, parameter, capabilities, restricted):
     assert is_restricted(host_tree.root) is None, "without a driver"
     host_tree.write("proc/driver/nvidia/params", parameter)

@@ -22,16 +22,13 @@ def root(host_tree):
     return host_tree.root
 
 
-@pytest.mark.parametrize(
-    ("threads", "usable", "expected"),
-    [
-        (4, range(8), (0, 1, 2, 3)),
-        (5, range(8), (0, 1, 2, 3, 4)),
-        (2, (0, 4, 1), (0, 1)),
-        (0, range(8), tuple(range(8))),
-        (99, (3, 7), (3, 7)),
-    ],
-)
+@pytest.mark.parametrize(("threads", "usable", "expected"), [
+    (4, range(8), (0, 1, 2, 3)),
+    (5, range(8), (0, 1, 2, 3, 4)),
+    (2, (0, 4, 1), (0, 1)),
+    (0, range(8), tuple(range(8))),
+    (99, (3, 7), (3, 7)),
+])  # fmt: skip
 def test_each_core_gets_a_thread_before_one_gets_two(root, threads, usable, expected):
     assert choose_processors(threads, usable, root) == expected
     assert choose_processors(2, (0, 4, 9), root / "none") == (0, 4), "unknown cores count one each"

@@ -35,18 +35,15 @@ def test_a_large_product_is_bound_by_compute_and_a_thin_one_by_memory():
     assert found.attainable_flops_per_s < 0.01 * found.peak_flops_per_s
 
 
-@pytest.mark.parametrize(
-    ("operands", "teraflops"),
-    [
-        ("f64t_f64t_f64t", 66.9),
-        ("f32t_f32t_f32t", 66.9),
-        ("tf32t_tf32t_f32t", 494.7),
-        ("e4m3t_e5m2n_bf16t", 1978.9),
-        ("s8t_s8t_s32t", 1978.9),
-        ("f16t_f32t_f32t", 66.9),  # the wider input decides
-        ("f32t_f32t_f32t_accf64", 66.9),
-    ],
-)
+@pytest.mark.parametrize(("operands", "teraflops"), [
+    ("f64t_f64t_f64t", 66.9),
+    ("f32t_f32t_f32t", 66.9),
+    ("tf32t_tf32t_f32t", 494.7),
+    ("e4m3t_e5m2n_bf16t", 1978.9),
+    ("s8t_s8t_s32t", 1978.9),
+    ("f16t_f32t_f32t", 66.9),  # the wider input decides
+    ("f32t_f32t_f32t_accf64", 66.9),
+])  # fmt: skip
 def test_each_format_has_its_rate(operands, teraflops):
     found = roofline(H200, _operation(f"matmul_4096x4096x4096_{operands}"))
     assert found.peak_flops_per_s == teraflops * 1e12
@@ -59,16 +56,13 @@ def test_boards_that_halve_the_f32_accumulator_have_two_rates():
     assert narrow.peak_flops_per_s == pytest.approx(2 * wide.peak_flops_per_s, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H900"),
-        Target(TargetKind.CUDA, "sm_90", None),  # several products
-        Target(TargetKind.NULL),
-        Target(TargetKind.CUDA, "sm_70", 0, "Tesla V100-SXM2-16GB"),
-        Target(TargetKind.CPU),
-    ],
-)
+@pytest.mark.parametrize("target", [
+    Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H900"),
+    Target(TargetKind.CUDA, "sm_90", None),  # several products
+    Target(TargetKind.NULL),
+    Target(TargetKind.CUDA, "sm_70", 0, "Tesla V100-SXM2-16GB"),
+    Target(TargetKind.CPU),
+])  # fmt: skip
 def test_no_roofline_rather_than_that_of_something_else(monkeypatch, target):
     monkeypatch.setattr(module, "_facts", lambda: CpuFacts(name="x"))
     assert roofline(target, _operation("matmul_64x64x64_bf16t_bf16t_bf16t")) is None

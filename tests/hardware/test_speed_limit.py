@@ -24,20 +24,17 @@ def limit_of(target, operands, *declared):
     return found
 
 
-@pytest.mark.parametrize(
-    ("operands", "declared", "teraflops"),
-    [
-        ("bf16t_bf16t_bf16t", (), 989.4),
-        ("e4m3t_e4m3n_bf16t", (), 1978.9),
-        ("e4m3fnuzt_e4m3fnuzn_bf16t", (), 1978.9),
-        ("s8t_s8t_s32t", (), 1978.9),
-        # Speeds that narrower formats could reach are not called impossible.
-        ("f32t_f32t_f32t", (), 989.4 / 3),
-        ("f32t_f32t_f32t", (Trait.TF32,), 989.4),
-        ("tf32t_tf32t_f32t", (), 989.4),
-        ("f64t_f64t_f64t", (), 1978.9 / 28),
-    ],
-)
+@pytest.mark.parametrize(("operands", "declared", "teraflops"), [
+    ("bf16t_bf16t_bf16t", (), 989.4),
+    ("e4m3t_e4m3n_bf16t", (), 1978.9),
+    ("e4m3fnuzt_e4m3fnuzn_bf16t", (), 1978.9),
+    ("s8t_s8t_s32t", (), 1978.9),
+    # Speeds that narrower formats could reach are not called impossible.
+    ("f32t_f32t_f32t", (), 989.4 / 3),
+    ("f32t_f32t_f32t", (Trait.TF32,), 989.4),
+    ("tf32t_tf32t_f32t", (), 989.4),
+    ("f64t_f64t_f64t", (), 1978.9 / 28),
+])  # fmt: skip
 def test_the_limit_is_the_data_sheets_peak_times_a_margin(operands, declared, teraflops):
     found = limit_of(H200, operands, *declared)
     assert found.flops_per_s == pytest.approx(GPU_MARGIN * teraflops * 1e12, rel=1e-12)
@@ -58,17 +55,13 @@ def test_a_processor_of_a_known_family_has_a_limit(monkeypatch):
 F32 = "matmul_64x64x64_f32t_f32t_f32t"
 
 
-@pytest.mark.parametrize(
-    ("target", "name", "declared", "why"),
-    [
-        (H200, "conv2d_1x58x58x64_3x3x128_stride1x1_pad0x0_f32nhwc_f32hwcf_f32nhwc", (),
-         "Winograd"),
-        (H200, F32, (Trait.NORMWISE,), "Winograd"),
-        (Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200 Laptop"), F32, (), "no data sheet"),
-        (Target(TargetKind.NULL), F32, (), "no data sheet"),
-        (Target(TargetKind.CUDA, "sm_70", 0, "Tesla V100-SXM2-16GB"),
-         "matmul_64x64x64_bf16t_bf16t_bf16t", (), "bf16"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("target", "name", "declared", "why"), [
+    (H200, "conv2d_1x58x58x64_3x3x128_stride1x1_pad0x0_f32nhwc_f32hwcf_f32nhwc", (), "Winograd"),
+    (H200, F32, (Trait.NORMWISE,), "Winograd"),
+    (Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200 Laptop"), F32, (), "no data sheet"),
+    (Target(TargetKind.NULL), F32, (), "no data sheet"),
+    (Target(TargetKind.CUDA, "sm_70", 0, "Tesla V100-SXM2-16GB"),
+     "matmul_64x64x64_bf16t_bf16t_bf16t", (), "bf16"),
+])  # fmt: skip
 def test_where_nothing_is_certain_there_is_no_limit(target, name, declared, why):
     assert why in speed_limit(target, parse_operation(name), declared)

@@ -97,15 +97,12 @@ def test_idle_power_is_that_before_the_load_where_the_counter_shows_it(period_s,
     assert taken.windows
 
 
-@pytest.mark.parametrize(
-    ("machine", "reason"),
-    [
-        (Machine(period_s=30.0), "was not updated within 10 s"),
-        (Machine(launch_s=0.3), "resolves .* % only; 2 % are required"),
-        (Machine(gap_s=0.008), "the device was idle in between"),
-        (Machine(gap_s=0.015, slowed=1.9), "the device was idle in between"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "reason"), [
+    (Machine(period_s=30.0), "was not updated within 10 s"),
+    (Machine(launch_s=0.3), "resolves .* % only; 2 % are required"),
+    (Machine(gap_s=0.008), "the device was idle in between"),
+    (Machine(gap_s=0.015, slowed=1.9), "the device was idle in between"),
+])  # fmt: skip
 def test_what_cannot_be_resolved_has_its_reason(machine, reason):
     taken = machine.meter().measure(2)
     assert taken.windows == ()

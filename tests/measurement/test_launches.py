@@ -81,15 +81,12 @@ def test_what_was_used_last_and_what_comes(made):
     assert launches.upcoming(99) == [buffers[i] for i in (1, 2, 3, 4, 5, 0)], "last use last"
 
 
-@pytest.mark.parametrize(
-    ("sets", "per_sample", "memory", "expected_sets", "expected_launches"),
-    [
-        (2, 5, 2**30, 2, 6),  # three times round both sets
-        (10, 4, 2**30, 12, 4),  # two copies more
-        (10, 4, 0, 8, 4),  # no memory for them
-        (12, 4, 0, 12, 4),
-    ],
-)
+@pytest.mark.parametrize(("sets", "per_sample", "memory", "expected_sets", "expected_launches"), [
+    (2, 5, 2**30, 2, 6),  # three times round both sets
+    (10, 4, 2**30, 12, 4),  # two copies more
+    (10, 4, 0, 8, 4),  # no memory for them
+    (12, 4, 0, 12, 4),
+])  # fmt: skip
 def test_sets_are_fitted_to_graphs(
     made, operation, sets, per_sample, memory, expected_sets, expected_launches
 ):
@@ -104,16 +101,13 @@ def test_median_of_empty_calls(kit):
     assert measure_overhead(kit.device(empty_ns=120.0)) == 120.0
 
 
-@pytest.mark.parametrize(
-    ("cache_sets", "memory_sets", "expected"),
-    [
-        (10, 1000, 21),  # more than twice the cache
-        (0, 1000, 2),
-        (1000, 8, 4),
-        (10**6, 10**7, buffers.MAX_SETS),
-        (100, 1, 1),
-    ],
-)
+@pytest.mark.parametrize(("cache_sets", "memory_sets", "expected"), [
+    (10, 1000, 21),  # more than twice the cache
+    (0, 1000, 2),
+    (1000, 8, 4),
+    (10**6, 10**7, buffers.MAX_SETS),
+    (100, 1, 1),
+])  # fmt: skip
 def test_sets_are_at_least_two_and_fit_half_the_memory(kit, cache_sets, memory_sets, expected):
     size = kit.operation.bytes
     device = kit.device(last_level_cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)

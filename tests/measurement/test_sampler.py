@@ -78,17 +78,14 @@ def test_short_launches_are_gathered_until_the_clock_resolves_them(kit):
     assert result.launches_per_sample == 34
 
 
-@pytest.mark.parametrize(
-    ("method", "launch_ns", "empty_ns", "expected"),
-    [
-        ("simulated", 10.0, 0.0, 1),
-        ("wall_clock", 5e5, 0.0, 1),
-        ("wall_clock", 1.0, 0.0, sampler_module.MAX_LAUNCHES_PER_SAMPLE),
-        ("events", 48_000.0, 2000.0, 4),  # 100 times the overhead of 2 µs, at 50 µs a launch
-        ("events", 1000.0, 2000.0, sampler_module.MAX_DEVICE_LAUNCHES_PER_SAMPLE),
-        ("graph", 1e6, 2000.0, 1),
-    ],
-)
+@pytest.mark.parametrize(("method", "launch_ns", "empty_ns", "expected"), [
+    ("simulated", 10.0, 0.0, 1),
+    ("wall_clock", 5e5, 0.0, 1),
+    ("wall_clock", 1.0, 0.0, sampler_module.MAX_LAUNCHES_PER_SAMPLE),
+    ("events", 48_000.0, 2000.0, 4),  # 100 times the overhead of 2 µs, at 50 µs a launch
+    ("events", 1000.0, 2000.0, sampler_module.MAX_DEVICE_LAUNCHES_PER_SAMPLE),
+    ("graph", 1e6, 2000.0, 1),
+])  # fmt: skip
 def test_launches_per_sample_follow_the_clock(kit, method, launch_ns, empty_ns, expected):
     *_, sampler = _made(kit, durations_ns=[launch_ns], method=method, empty_ns=empty_ns)
     assert sampler.launches_per_sample == expected
@@ -122,13 +119,10 @@ def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(kit):
     assert warm != timed
 
 
-@pytest.mark.parametrize(
-    ("later_ns", "sampled_ns", "launches"),
-    [
-        ([4e6] * 3 + [1.2e6], 1.2e6, 4 + 5),  # a quiet one goes untimed as well
-        ([2e6], 2e6, 15 + 5),  # 30 ms of settling are 15 launches of 2 ms
-    ],
-)
+@pytest.mark.parametrize(("later_ns", "sampled_ns", "launches"), [
+    ([4e6] * 3 + [1.2e6], 1.2e6, 4 + 5),  # a quiet one goes untimed as well
+    ([2e6], 2e6, 15 + 5),  # 30 ms of settling are 15 launches of 2 ms
+])  # fmt: skip
 def test_a_round_begins_when_the_neighbours_are_quiet_or_never_get_so(
     kit, later_ns, sampled_ns, launches
 ):
@@ -277,10 +271,9 @@ def test_what_runs_between_launches_is_in_no_sample(kit, launch_ns, neighbour_ns
     assert "launch, launch" not in ", ".join(device.order)
 
 
-@pytest.mark.parametrize(
-    ("timing_method", "launch_ns", "expected"),
-    [("auto", 4e6, "events"), ("graph", 4e6, "graph"), ("events", 4e3, "events")],
-)
+@pytest.mark.parametrize(("timing_method", "launch_ns", "expected"), [
+    ("auto", 4e6, "events"), ("graph", 4e6, "graph"), ("events", 4e3, "events"),
+])  # fmt: skip
 def test_the_method_follows_the_settings_and_the_launch(kit, timing_method, launch_ns, expected):
     how = {"durations_ns": [launch_ns]}
     _, sampler = _stream_sampler(kit, how, timing_method=timing_method)
@@ -419,10 +412,9 @@ def test_no_round_holds_what_is_cold(kit, monkeypatch):
         assert item.samples_ns == pytest.approx([37e3] * (settings.max_samples // MOST_ROUNDS))
 
 
-@pytest.mark.parametrize(
-    ("write_s", "count", "around"),
-    [(0.0, 30, 3), (0.04, MIN_ROUNDS, 2)],  # or rounds of 10 ms
-)
+@pytest.mark.parametrize(("write_s", "count", "around"), [
+    (0.0, 30, 3), (0.04, MIN_ROUNDS, 2),  # or rounds of 10 ms
+])  # fmt: skip
 def test_the_budget_buys_samples_whatever_happens_around_them(
     kit, monkeypatch, write_s, count, around
 ):

@@ -95,10 +95,9 @@ def one_processor(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {5}, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("visit", "is_disturbed"),
-    [(Visit(90_000.0, 0.0), False), (Visit(2_000_000.0, 0.0), True), (Visit(90_000.0, 0.5), True)],
-)
+@pytest.mark.parametrize(("visit", "is_disturbed"), [
+    (Visit(90_000.0, 0.0), False), (Visit(2_000_000.0, 0.0), True), (Visit(90_000.0, 0.5), True),
+])  # fmt: skip
 def test_a_late_or_interrupted_visit_is_a_disturbance(visit, is_disturbed):
     assert visit.is_disturbed is is_disturbed
 

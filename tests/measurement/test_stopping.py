@@ -51,18 +51,15 @@ def _sizes(policy, seconds_each, sample_s=0.0):
     return [len(item.samples_ns) for item in rounds]
 
 
-@pytest.mark.parametrize(
-    ("settings", "target", "processes", "width"),
-    [
-        ({}, GPU, GPU_PROCESSES, 0.005),
-        ({}, CPU, 1, 0.02),
-        ({}, NULL, 1, 0.02),
-        ({"processes": 5, "interval_width": 0.1}, CPU, 5, 0.1),
-        ({"quick": True}, GPU, 1, 0.03),
-        ({"quick": True}, CPU, 1, 0.05),
-        ({"quick": True, "processes": 2, "interval_width": 0.1}, GPU, 2, 0.1),
-    ],
-)
+@pytest.mark.parametrize(("settings", "target", "processes", "width"), [
+    ({}, GPU, GPU_PROCESSES, 0.005),
+    ({}, CPU, 1, 0.02),
+    ({}, NULL, 1, 0.02),
+    ({"processes": 5, "interval_width": 0.1}, CPU, 5, 0.1),
+    ({"quick": True}, GPU, 1, 0.03),
+    ({"quick": True}, CPU, 1, 0.05),
+    ({"quick": True, "processes": 2, "interval_width": 0.1}, GPU, 2, 0.1),
+])  # fmt: skip
 def test_processes_and_width_depend_on_the_device_unless_they_are_given(
     settings, target, processes, width
 ):
@@ -104,11 +101,10 @@ def test_stops_when_the_interval_is_narrow():
     assert policy.reason(rounds, 0.1) == "interval"
 
 
-@pytest.mark.parametrize(
-    ("target", "width", "spread", "gives_up"),
-    [(GPU, None, 0.2, True), (GPU, 0.001, 0.2, False), (CPU, None, 0.5, False),
-     (GPU, None, 0.06, False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("target", "width", "spread", "gives_up"), [
+    (GPU, None, 0.2, True), (GPU, 0.001, 0.2, False), (CPU, None, 0.5, False),
+    (GPU, None, 0.06, False),
+])  # fmt: skip
 def test_what_cannot_become_narrow_is_given_up(target, width, spread, gives_up):
     settings = RunSettings(interval_width=width, max_samples=1000)
     policy = StopPolicy(settings, target)

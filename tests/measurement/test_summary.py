@@ -106,14 +106,11 @@ def test_processes_that_agree_are_not_marked():
     assert found.ci_high_ns - found.ci_low_ns < 0.1
 
 
-@pytest.mark.parametrize(
-    ("processes", "levels"),
-    [
-        # A process of one round is not known to be steady.
-        ((1, 2, 3), (100, 101, 150)), ((1, 1, 2), (100, 101, 150)), ((1, 2, 2), (100, 101, 150)),
-        ((1, 2) * 3, (100, 104, 103, 101, 100, 103)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("processes", "levels"), [
+    # A process of one round is not known to be steady.
+    ((1, 2, 3), (100, 101, 150)), ((1, 1, 2), (100, 101, 150)), ((1, 2, 2), (100, 101, 150)),
+    ((1, 2) * 3, (100, 104, 103, 101, 100, 103)),
+])  # fmt: skip
 def test_rounds_that_vary_are_not_taken_for_processes_that_differ(processes, levels):
     rounds = [
         _in_process(process, *[float(level)] * 5)

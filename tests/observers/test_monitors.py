@@ -182,15 +182,12 @@ def test_without_a_driver_or_gpu_nothing_is_reported():
     assert nvidia(FakeNvml("NVIDIA H200", missing=("init",))) == nvidia(FakeNvml()) == {}
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (ImportError("x"), TargetKind.HIP),
-        (ImportError("x"), TargetKind.CUDA),
-        (KeyError("libamd_smi.so"), TargetKind.HIP),
-        (OSError("x"), TargetKind.HIP),
-    ],
-)
+@pytest.mark.parametrize(("error", "kind"), [
+    (ImportError("x"), TargetKind.HIP),
+    (ImportError("x"), TargetKind.CUDA),
+    (KeyError("libamd_smi.so"), TargetKind.HIP),
+    (OSError("x"), TargetKind.HIP),
+])  # fmt: skip
 def test_a_library_that_does_not_import_reports_nothing(monkeypatch, error, kind):
     def fail(name):
         raise error
@@ -200,11 +197,10 @@ def test_a_library_that_does_not_import_reports_nothing(monkeypatch, error, kind
     assert readings(observer) == {}
 
 
-@pytest.mark.parametrize(
-    ("visible", "index", "expected"),
-    [("2,0", 0, {2}), ("2,0", 1, {0}), ("GPU-1", 0, {1}), ("", 1, {1}), ("0", 1, set()),
-     ("MIG-1234,MIG-5678", 1, set())],
-)  # fmt: skip
+@pytest.mark.parametrize(("visible", "index", "expected"), [
+    ("2,0", 0, {2}), ("2,0", 1, {0}), ("GPU-1", 0, {1}), ("", 1, {1}), ("0", 1, set()),
+    ("MIG-1234,MIG-5678", 1, set()),
+])  # fmt: skip
 def test_index_counts_within_the_visible_devices(monkeypatch, visible, index, expected):
     """A GPU that is not certain is not watched."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -230,16 +226,13 @@ def test_the_product_decides_where_cuda_and_nvml_count_differently():
     assert nvidia(FakeNvml("NVIDIA T400", "X", "X"), 0, "X") == {}, "two candidates: not certain"
 
 
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        (Target(TargetKind.CPU), [CpuObserver]),
-        (Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200"), [NvmlObserver]),
-        (Target(TargetKind.HIP, "gfx942"), [AmdSmiObserver]),
-        (Target(TargetKind.NULL), []),
-        (Target(TargetKind.CUDA, "sm_80", None), []),
-    ],
-)
+@pytest.mark.parametrize(("target", "expected"), [
+    (Target(TargetKind.CPU), [CpuObserver]),
+    (Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200"), [NvmlObserver]),
+    (Target(TargetKind.HIP, "gfx942"), [AmdSmiObserver]),
+    (Target(TargetKind.NULL), []),
+    (Target(TargetKind.CUDA, "sm_80", None), []),
+])  # fmt: skip
 def test_each_device_has_its_observer(target, expected):
     observers = make_observers(target)
     assert [type(observer) for observer in observers] == expected
@@ -276,13 +269,10 @@ def test_packages_are_added_and_so_is_an_overflow_but_no_zones_within_them(tmp_p
         RaplCounter(tmp_path).energy_j()
 
 
-@pytest.mark.parametrize(
-    ("averages", "usable", "expected"),
-    [
-        ((6.0, 1.0, 1.0), {0, 1, 2, 3}, {"load_average": 1.5, "processors": "0-3"}),
-        (None, {2, 4}, {"processors": "2,4"}),  # a system without them
-    ],
-)
+@pytest.mark.parametrize(("averages", "usable", "expected"), [
+    ((6.0, 1.0, 1.0), {0, 1, 2, 3}, {"load_average": 1.5, "processors": "0-3"}),
+    (None, {2, 4}, {"processors": "2,4"}),  # a system without them
+])  # fmt: skip
 def test_load_is_per_usable_core(monkeypatch, tmp_path, averages, usable, expected):
     def load():
         if averages is None:
