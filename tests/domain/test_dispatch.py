@@ -47,32 +47,21 @@ def test_sizes_of_tiles_are_read_under_their_usual_names(parameters, tile):
     assert Configuration("some", parameters).tile == tile
 
 
-def _plan(document):
-    return Plan(
-        name="x",
-        operations=(),
-        providers=(ProviderRequest(name="null"),),
-        targets=(CPU,),
-        document=document,
-    )
+def _hash(document):
+    """Of the plan with this document."""
+    request = {"operations": (), "providers": (ProviderRequest(name="null"),), "targets": (CPU,)}
+    plan = Plan(name="x", document=document, **request)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.name = "y"  # type: ignore[misc]
+    return plan.hash
 
 
 def test_equal_documents_are_equal_plans_whatever_their_order():
-    first = _plan({"a": 1, "b": [1, 2]}).hash
-    assert first == _plan({"b": [1, 2], "a": 1}).hash
-    assert first != _plan({"a": 1, "b": [2, 1]}).hash
-    assert len(first) == 10
-    assert int(first, 16) >= 0
-
-
-def test_the_hash_is_the_same_in_every_version():
-    """Experiments of an earlier version must be found again: the value is pinned."""
-    assert _plan({"name": "é", "seed": 42}).hash == "80574028fc"
-
-
-def test_plans_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        _plan({}).name = "y"  # type: ignore[misc]
+    first = _hash({"a": 1, "b": [1, 2]})
+    assert first == _hash({"b": [1, 2], "a": 1})
+    assert first != _hash({"a": 1, "b": [2, 1]})
+    # Experiments of an earlier version must be found again: the value is pinned.
+    assert _hash({"name": "é", "seed": 42}) == "80574028fc"
 
 
 @pytest.mark.parametrize(("text", "target", "name", "device"), [
@@ -86,8 +75,9 @@ def test_plans_cannot_be_changed():
 ])  # fmt: skip
 def test_golden_targets(text, target, name, device):
     parsed = parse_target(text)
-    assert parsed == target
+    assert parsed == target == dataclasses.replace(target, product="whichever")
     assert (parsed.name, parsed.device, str(parsed)) == (name, device, name)
+    assert parsed.is_gpu is text.strip().lower().startswith(("cuda", "hip"))
 
 
 @pytest.mark.parametrize(
@@ -105,13 +95,3 @@ def test_any_text_is_a_target_or_a_request_error(text):
         parse_target(text)
     except RequestError as error:
         assert "cuda:1" in error.hint
-
-
-def test_the_product_does_not_distinguish_targets():
-    first = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H100")
-    assert first == Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
-
-
-def test_gpus():
-    gpus = {kind for kind in TargetKind if Target(kind).is_gpu}
-    assert gpus == {TargetKind.CUDA, TargetKind.HIP, TargetKind.VULKAN}
