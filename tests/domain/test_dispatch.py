@@ -72,12 +72,13 @@ def test_equal_documents_are_equal_plans_whatever_their_order():
     ("cuda-sm_90:2", Target(TargetKind.CUDA, "sm_90", 2), "cuda-sm_90", "cuda:2"),
     (" hip-gfx942 ", Target(TargetKind.HIP, "gfx942", None), "hip-gfx942", ""),
     ("null:3", Target(TargetKind.NULL, "", 3), "null", "null:3"),
+    ("vulkan", Target(TargetKind.VULKAN), "vulkan", "vulkan:0"),
 ])  # fmt: skip
 def test_golden_targets(text, target, name, device):
     parsed = parse_target(text)
     assert parsed == target == dataclasses.replace(target, product="whichever")
     assert (parsed.name, parsed.device, str(parsed)) == (name, device, name)
-    assert parsed.is_gpu is text.strip().lower().startswith(("cuda", "hip"))
+    assert parsed.is_gpu is text.strip().lower().startswith(("cuda", "hip", "vulkan"))
 
 
 @pytest.mark.parametrize(
