@@ -41,7 +41,7 @@ def _spread(count, share, each=1):
     return [_round(*samples[start :: count // each]) for start in range(count // each)]
 
 
-def _sampled(policy, samples_of, known_s=0.0, **how):
+def _sampled(policy, samples_of, known_s=0.0):
     """Rounds until the policy has enough; `samples_of(number, count)`: those of a round, in ns."""
     rounds: list[Round] = []
     spent = 0.0
@@ -49,9 +49,8 @@ def _sampled(policy, samples_of, known_s=0.0, **how):
         count = policy.next_count(rounds, spent, known_s)
         if not count:
             return rounds
-        samples = tuple(samples_of(number, count))
-        rounds.append(Round(samples_ns=samples, method="wall_clock", **how))
-        spent += sum(samples) / 1e9
+        rounds.append(_round(*samples_of(number, count)))
+        spent += sum(rounds[-1].samples_ns) / 1e9
     raise AssertionError("sampling did not end in 300 rounds")
 
 
@@ -284,10 +283,10 @@ def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, mo
     """As long as the budget suffices for twelve of them; a budget of 300 ms buys 600 samples
     anyway."""
     policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
-    rounds = _sampled(
-        policy, lambda number, count: [5e5 * (0.5 + (7 * number + 30) % 60 / 60)] * count, 5e-4,
-        renewal_s=renewal_s,
-    )  # fmt: skip
+    rounds: list[Round] = []
+    while size := policy.next_count(rounds, 5e-4 * sum(len(r.samples_ns) for r in rounds), 5e-4):
+        level = 5e5 * (0.5 + (7 * len(rounds) + 30) % 60 / 60)
+        rounds.append(Round(samples_ns=(level,) * size, method="graph", renewal_s=renewal_s))
     assert fewest <= len(rounds) <= most
     assert sum(len(item.samples_ns) for item in rounds) >= 590
 
@@ -319,13 +318,13 @@ def test_a_busy_machine_decides_what_is_gross_and_nothing_that_is_equal():
     rng = np.random.default_rng(11)
     groups = [_in_turns(rng, [2e5] * 3 + [6e5, 8e5, 1e6]) for _ in range(5)]
     for family in (9, 60):
-        found = [
-            [compare_rounds(first, one, relevant=0.02, family=family).verdict for one in others]
-            for first, *others in groups
-        ]
-        equal, gross = (sum((one[part] for one in found), []) for part in (slice(2), slice(2, 5)))
-        assert not {Difference.FASTER, Difference.SLOWER} & {*equal}
-        assert gross.count(Difference.SLOWER) >= 12
+        of_equal, of_gross = [], []
+        for first, *others in groups:
+            found = [compare_rounds(first, one, relevant=0.02, family=family) for one in others]
+            of_equal += [one.verdict for one in found[:2]]
+            of_gross += [one.verdict for one in found[2:]]
+        assert not {Difference.FASTER, Difference.SLOWER} & {*of_equal}
+        assert of_gross.count(Difference.SLOWER) >= 12
 
 
 def _left_after(rng, slower, noise, candidates):
