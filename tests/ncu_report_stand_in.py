@@ -29,9 +29,11 @@ class Action:
         self.name = lambda base: f"{name}(int)" if base == "demangled" else name
         self.metric_names = lambda: tuple(metrics)
         self.metric_by_name = metrics.__getitem__
-        self.rule_results_as_dicts = lambda: list(rules)
-        self._sass = sass or {}
+        self._rules, self._sass = rules, sass or {}
         self.disassembled = 0
+
+    def rule_results_as_dicts(self):
+        return list(self._rules)
 
     def sass_by_pc(self, address):
         self.disassembled += 1
