@@ -127,11 +127,9 @@ def stress_host():
             is_busy = threading.active_count() > before
         happened = {
             "it can be put under stress": isinstance(device, StressDevice),
-            "it has no limits": device.stress_limits() == "",
-            "new memory is spoiled": spoiled,
-            "processors are busy": is_busy,
-            "it lets go": threading.active_count() == before,
-        }
+            "it has no limits": device.stress_limits() == "", "new memory is spoiled": spoiled,
+            "processors are busy": is_busy, "it lets go": threading.active_count() == before,
+        }  # fmt: skip
         return [what for what, is_so in happened.items() if not is_so]
 
     return stress

@@ -14,7 +14,6 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine import process as local
 from gemmetry.engine.process import WorkerContext, WorkerProcess
 from gemmetry.engine.schema import Lane
 
@@ -68,8 +67,6 @@ def test_only_workers_that_need_torch_are_copies_of_a_server_with_it(provider, e
     folder = f"/tmp/experiment/temporary/{provider}-3"
     arguments = ["5", "6", folder, *fork_server.COMMAND, "6"]
     assert fork_server._kind_for(arguments, environment) == kind
-
-
 
 
 @pytest.fixture

@@ -76,16 +76,13 @@ def test_examples_are_printed_and_read_as_the_list_says(row):
     name, kind, shape, dtypes, accumulator, layouts, modifiers, flops, size = row
     words = {} if modifiers == "–" else dict(part.split(" ", 1) for part in modifiers.split("; "))
     signature = Signature(
-        OperationKind(kind),
-        *(parse_dtype(text) for text in re.split(r", | → ", dtypes)),
+        OperationKind(kind), *(parse_dtype(text) for text in re.split(r", | → ", dtypes)),
         *(Layout(text) for text in re.split(r", | → ", layouts)),
-        accumulator=parse_dtype(accumulator),
-        split_k_slices=int(words.get("slices", "1")),
-        scaling=parse_scaling(words.get("scaling", "none")),
-        alpha=float(words.get("alpha", "1")),
+        accumulator=parse_dtype(accumulator), split_k_slices=int(words.get("slices", "1")),
+        scaling=parse_scaling(words.get("scaling", "none")), alpha=float(words.get("alpha", "1")),
         beta=float(words.get("beta", "0")),
         epilogue=tuple(EpilogueStep(s) for s in words.get("then", "").split(", ") if s),
-    )
+    )  # fmt: skip
     operation = Operation(signature, _shape_of(kind, shape))
     assert operation_name(operation) == str(operation) == name
     assert parse_operation(name) == operation

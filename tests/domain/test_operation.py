@@ -40,14 +40,11 @@ def test_extra_inputs_come_in_the_documented_order():
     name = "matmul_3x5x7_e4m3t_e4m3n_bf16n_scalerow_alpha2_beta3_bias_gelu_residual"
     operation = parse_operation(name)
     assert [(t.role, t.shape, t.storage_shape, str(t.dtype)) for t in operation.inputs] == [
-        ("lhs", (3, 7), (3, 7), "e4m3"),
-        ("rhs", (7, 5), (5, 7), "e4m3"),
-        ("addend", (3, 5), (5, 3), "bf16"),
-        ("scale_a", (3, 1), (3, 1), "f32"),
-        ("scale_b", (1, 5), (1, 5), "f32"),
-        ("bias", (5,), (5,), "bf16"),
+        ("lhs", (3, 7), (3, 7), "e4m3"), ("rhs", (7, 5), (5, 7), "e4m3"),
+        ("addend", (3, 5), (5, 3), "bf16"), ("scale_a", (3, 1), (3, 1), "f32"),
+        ("scale_b", (1, 5), (1, 5), "f32"), ("bias", (5,), (5,), "bf16"),
         ("residual", (3, 5), (5, 3), "bf16"),
-    ]
+    ]  # fmt: skip
     assert operation.output == TensorSpec("result", (3, 5), BF16, Layout.COLUMN)
 
 

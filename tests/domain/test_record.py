@@ -53,11 +53,9 @@ def test_environments_are_equal_by_content_and_differ_by_key():
     first = Environment(packages=packages, devices=("H100", "H200"))
     second = Environment(packages={"numpy": "2", "triton": "3"}, variables={"OMP_NUM_THREADS": "1"})
     assert first.differences(second) == [
-        "devices: H100, H200 vs none",
-        "packages.torch: 3 vs none",
-        "packages.triton: none vs 3",
+        "devices: H100, H200 vs none", "packages.torch: 3 vs none", "packages.triton: none vs 3",
         "variables.OMP_NUM_THREADS: none vs 1",
-    ]
+    ]  # fmt: skip
     # Packages that only one side lists are no contradiction.
     one = Environment(hostname="here", packages={"numpy": "2.0"})
     more = dataclasses.replace(one, packages={"numpy": "2.0", "torch": "2.13"})

@@ -138,10 +138,9 @@ def test_all_that_the_allocator_keeps_is_filled(stress, cuda, blocks):
     segments = [
         _segment(cuda, "small", 1536, -512, 2 * mib + 512),
         _segment(cuda, "large", -3 * mib, 17 * mib, mib // 2),
-        _segment(cuda, "large", 5 * mib, device=1),
-        _segment(cuda, "large", 6 * mib, stream=99),
+        _segment(cuda, "large", 5 * mib, device=1), _segment(cuda, "large", 6 * mib, stream=99),
         _segment(cuda, "large", 7 * mib, segment_pool_id=(0, 1)),
-    ]
+    ]  # fmt: skip
     cuda.memory_snapshot = lambda: segments
     stress.spoil(512, 0)
     # Half a MiB between large blocks is never handed out, as small requests get small blocks.
