@@ -52,23 +52,6 @@ def test_a_killed_worker_ends_with_its_signal(worker):
     assert worker._process._guardian.wait(60) == -signal.SIGTERM
 
 
-@pytest.mark.parametrize(("provider", "environment", "kind"), [
-    ("null", {}, "plain"),
-    ("iree", {}, "plain"),
-    ("torch", {}, "torch"),
-    ("user", {}, "torch"),
-    ("mutant", {}, "plain"),
-    ("my-provider", {}, "plain"),
-    ("numpy", {"KINETO_LOG_LEVEL": "6"}, "torch"),
-])  # fmt: skip
-def test_only_workers_that_need_torch_are_copies_of_a_server_with_it(provider, environment, kind):
-    import fork_server
-
-    folder = f"/tmp/experiment/temporary/{provider}-3"
-    arguments = ["5", "6", folder, *fork_server.COMMAND, "6"]
-    assert fork_server._kind_for(arguments, environment) == kind
-
-
 @pytest.fixture
 def elsewhere(monkeypatch):
     monkeypatch.syspath_prepend(str(ELSEWHERE.parent))
