@@ -68,12 +68,3 @@ def launch(
         texts={"breakdown:" + SM: [",".join(one + SUFFIX for one in _SM)]},
     )
     return table[0]
-
-
-NAIVE_GEMM = {
-    "sm__inst_executed_pipe_lsu": 83.139, "l1tex__lsuin_requests": 83.139,
-    "l1tex__data_pipe_lsu_wavefronts": 41.578, "sm__issue_active": 23.9,
-    "sm__pipe_fma_cycles_active": 21.47, "lts__t_sectors": 10.48, "dram__cycles_active": 9.38,
-}  # fmt: skip
-"""How busy units are in a naive FP32 GEMM on a GTX 1660 SUPER, whose SM and memory throughput are
-both 83.1 %, and whose warps wait in ``lg_throttle`` for 72.6 % of their time."""
