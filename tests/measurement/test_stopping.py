@@ -348,4 +348,9 @@ def test_a_race_is_left_by_the_slow_alone():
     for candidates in (2, 45):
         left = [_left_after(rng, 1.2, 0.03, candidates) for _ in range(20)]
         assert all(one is not None and one <= 24 for one in left), left
-    assert not is_outclassed([_round(9.0)] * 7, [_round(1.0)] * 7, 2), "between two looks"
+    fast, slow = (
+        [Round(samples_ns=(ns,), method="events", turn=turn) for turn in range(12)]
+        for ns in (1.0, 9.0)
+    )
+    left = [is_outclassed(slow[:n], fast[:n], 2) for n in (10, 11, 12)]
+    assert left == [True, False, True], "false between two looks"
