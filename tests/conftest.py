@@ -127,56 +127,30 @@ def stress_host():
             is_busy = threading.active_count() > before
         happened = {
             "it can be put under stress": isinstance(device, StressDevice),
-            "it has no limits": device.stress_limits() == "",
-            "new memory is spoiled": spoiled,
-            "processors are busy": is_busy,
-            "it lets go": threading.active_count() == before,
-        }
+            "it has no limits": device.stress_limits() == "", "new memory is spoiled": spoiled,
+            "processors are busy": is_busy, "it lets go": threading.active_count() == before,
+        }  # fmt: skip
         return [what for what, is_so in happened.items() if not is_so]
 
     return stress
 
 
-@pytest.fixture(scope="session")
-def rocprofv3() -> ModuleType:
-    """A stand-in for rocprofv3: the module ``rocprofv3.py``."""
-    return sys.modules.get("rocprofv3") or _load("rocprofv3")
+def _helper(name: str, file: str = "") -> Callable[[], ModuleType]:
+    """A fixture: the module of this folder that has its name, unless it states another one."""
+    file = file or name
+
+    @pytest.fixture(scope="session", name=name)
+    def module() -> ModuleType:
+        return sys.modules.get(file) or _load(file)
+
+    return module
 
 
-@pytest.fixture(scope="session")
-def ncu() -> ModuleType:
-    """A stand-in for Nsight Compute: the module ``ncu.py``."""
-    return sys.modules.get("ncu") or _load("ncu")
-
-
-@pytest.fixture(scope="session")
-def sweeps() -> ModuleType:
-    """Makes synthetic sweeps: the module ``sweeps.py``."""
-    return sys.modules.get("sweeps") or _load("sweeps")
-
-
-@pytest.fixture(scope="session")
-def ncu_report() -> ModuleType:
-    """A stand-in for NVIDIA's library of that name: the module ``ncu_report_stand_in.py``."""
-    return sys.modules.get("ncu_report_stand_in") or _load("ncu_report_stand_in")
-
-
-@pytest.fixture(scope="session")
-def cublaslt_stand_in() -> ModuleType:
-    """A stand-in for cuBLASLt on host memory: the module ``cublaslt_stand_in.py``."""
-    return sys.modules.get("cublaslt_stand_in") or _load("cublaslt_stand_in")
-
-
-@pytest.fixture(scope="session")
-def histories() -> ModuleType:
-    """Makes synthetic histories with planted changes: the module ``histories.py``."""
-    return sys.modules.get("histories") or _load("histories")
-
-
-@pytest.fixture(scope="session")
-def counter_launches() -> ModuleType:
-    """Makes synthetic launches with hardware counters: the module ``counter_launches.py``."""
-    return sys.modules.get("counter_launches") or _load("counter_launches")
+# Stand-ins for profilers and libraries, and what makes synthetic sweeps, histories and launches.
+rocprofv3, ncu = _helper("rocprofv3"), _helper("ncu")
+ncu_report = _helper("ncu_report", "ncu_report_stand_in")
+cublaslt_stand_in = _helper("cublaslt_stand_in")
+sweeps, histories, counter_launches = map(_helper, ("sweeps", "histories", "counter_launches"))
 
 
 @pytest.fixture(scope="session")

@@ -13,17 +13,11 @@ from gemmetry.formats.counters.launches import LaunchInfo, LaunchTable, Profiled
 SMS = 100
 
 UNITS = {
-    "sm__pipe_tensor_cycles_active": 0.0,
-    "sm__pipe_fma_cycles_active": 10.0,
-    "sm__pipe_alu_cycles_active": 5.0,
-    "sm__inst_executed_pipe_xu": 1.0,
-    "sm__inst_executed_pipe_lsu": 8.0,
-    "sm__issue_active": 20.0,
-    "l1tex__lsuin_requests": 8.0,
-    "l1tex__data_pipe_lsu_wavefronts": 15.0,
-    "lts__t_sectors": 12.0,
-    "dram__cycles_active": 11.0,
-}
+    "sm__pipe_tensor_cycles_active": 0.0, "sm__pipe_fma_cycles_active": 10.0,
+    "sm__pipe_alu_cycles_active": 5.0, "sm__inst_executed_pipe_xu": 1.0,
+    "sm__inst_executed_pipe_lsu": 8.0, "sm__issue_active": 20.0, "l1tex__lsuin_requests": 8.0,
+    "l1tex__data_pipe_lsu_wavefronts": 15.0, "lts__t_sectors": 12.0, "dram__cycles_active": 11.0,
+}  # fmt: skip
 """Percent of their peak that units are busy."""
 _SM = [name for name in UNITS if name.startswith("sm__")] + ["l1tex__lsuin_requests"]
 
@@ -45,25 +39,19 @@ def metrics(
         1 - sum(value for name, value in shares.items() if "selected" not in name)
     ) / 2
     found = {
-        **{name + SUFFIX: value for name, value in busy.items()},
-        SM: max(sm),
-        MEMORY: max(memory),
-        **{metric_of(name): 20 * share for name, share in shares.items()},
-        TOTAL: 20.0,
-        "gpu__time_duration.sum": 100_000.0,
-        "launch__grid_size": 10.0 * SMS,
+        **{name + SUFFIX: value for name, value in busy.items()}, SM: max(sm), MEMORY: max(memory),
+        **{metric_of(name): 20 * share for name, share in shares.items()}, TOTAL: 20.0,
+        "gpu__time_duration.sum": 100_000.0, "launch__grid_size": 10.0 * SMS,
         "device__attribute_multiprocessor_count": float(SMS),
-        "launch__waves_per_multiprocessor": 10.0,
-        "sm__cycles_active.avg": 98_000.0,
-        "sm__cycles_active.max": 99_000.0,
-        "sm__cycles_elapsed.max": 100_000.0,
+        "launch__waves_per_multiprocessor": 10.0, "sm__cycles_active.avg": 98_000.0,
+        "sm__cycles_active.max": 99_000.0, "sm__cycles_elapsed.max": 100_000.0,
         "smsp__issue_active.avg.per_cycle_active": 0.2,
         "smsp__thread_inst_executed_per_inst_executed.ratio": 32.0,
         "sm__maximum_warps_per_active_cycle_pct": 100.0,
         "sm__warps_active.avg.pct_of_peak_sustained_active": 95.0,
         "smsp__inst_executed_op_tma_ld.sum": 0.0,
         "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum": 0.0,
-    }
+    }  # fmt: skip
     found.update({name.replace("___", "."): value for name, value in others.items()})
     return found
 
@@ -80,12 +68,3 @@ def launch(
         texts={"breakdown:" + SM: [",".join(one + SUFFIX for one in _SM)]},
     )
     return table[0]
-
-
-NAIVE_GEMM = {
-    "sm__inst_executed_pipe_lsu": 83.139, "l1tex__lsuin_requests": 83.139,
-    "l1tex__data_pipe_lsu_wavefronts": 41.578, "sm__issue_active": 23.9,
-    "sm__pipe_fma_cycles_active": 21.47, "lts__t_sectors": 10.48, "dram__cycles_active": 9.38,
-}  # fmt: skip
-"""How busy units are in a naive FP32 GEMM on a GTX 1660 SUPER, whose SM and memory throughput are
-both 83.1 %, and whose warps wait in ``lg_throttle`` for 72.6 % of their time."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
+from functools import partialmethod
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ FIELDS = ("ID", "TILE_ID", "STAGES_ID", "SPLITK_NUM", "REDUCTION_SCHEME", "CTA_S
           "CUSTOM_OPTION", "INNER_SHAPE_ID", "CLUSTER_SHAPE_ID")  # fmt: skip
 HIDDEN = "HIDDEN"
 """A part of an algorithm that no attribute shows."""
+RESULT_BYTES = 96
 WORKSPACE_PER_SPLIT = 4
 """Bytes for each element of C."""
 
@@ -78,8 +80,7 @@ class StandIn:
         Args:
             real: the module of nvmath-python, for its enumerations and the sizes of attributes.
         """
-        self._real = real
-        self._version = version
+        self._real, self._version = real, version
         self._numbers = count(1000)
         self._kinds: dict[str, dict[int, Description]] = {}
         self.kernels = {
@@ -113,75 +114,62 @@ class StandIn:
 
     # Descriptors
 
-    def matmul_desc_create(self, compute: int, scale: int) -> int:
-        return self._new("desc", Description(formats=(int(compute), int(scale))))
+    def matmul_desc_create(self, compute, scale):
+        return self._new("matmul_desc", Description(formats=(int(compute), int(scale))))
 
-    def matmul_desc_destroy(self, number: int) -> None:
-        self._destroy("desc", number)
-
-    def matmul_desc_set_attribute(self, number: int, kind: int, address: int, size: int) -> None:
-        self._set("desc", number, kind, address, size, self._real.get_matmul_desc_attribute_dtype)
-
-    def matrix_layout_create(self, kind: int, rows: int, columns: int, leading: int) -> int:
+    def matrix_layout_create(self, kind, rows, columns, leading):
         if kind not in TYPES or rows < 1 or columns < 1 or leading < rows:
             raise StandInError("INVALID_VALUE", f"a layout {kind} {rows}x{columns}, {leading}")
         names = self._real.MatrixLayoutAttribute
         values = {names.TYPE: kind, names.ROWS: rows, names.COLS: columns, names.LD: leading}
         values |= {names.BATCH_COUNT: 1, names.STRIDED_BATCH_OFFSET: 0}
-        return self._new("layout", Description({int(k): int(v) for k, v in values.items()}))
+        return self._new("matrix_layout", Description({int(k): int(v) for k, v in values.items()}))
 
-    def matrix_layout_destroy(self, number: int) -> None:
-        self._destroy("layout", number)
+    def matmul_preference_create(self):
+        return self._new("matmul_preference", Description())
 
-    def matrix_layout_set_attribute(self, number: int, kind: int, address: int, size: int) -> None:
-        types = self._real.get_matrix_layout_attribute_dtype
-        self._set("layout", number, kind, address, size, types)
+    def _destroy(self, kind, number):
+        self._known(kind, number)
+        del self._kinds[kind][number]
 
-    def matmul_preference_create(self) -> int:
-        return self._new("preference", Description())
+    matmul_desc_destroy = partialmethod(_destroy, "matmul_desc")
+    matrix_layout_destroy = partialmethod(_destroy, "matrix_layout")
+    matmul_preference_destroy = partialmethod(_destroy, "matmul_preference")
 
-    def matmul_preference_destroy(self, number: int) -> None:
-        self._destroy("preference", number)
+    def _set(self, kind, number, attribute, address, size):
+        types = getattr(self._real, f"get_{kind}_attribute_dtype")
+        value = self._value(address, size, types(attribute))
+        self._known(kind, number).values[int(attribute)] = value
 
-    def matmul_preference_set_attribute(
-        self, number: int, kind: int, address: int, size: int
-    ) -> None:
-        types = self._real.get_matmul_preference_attribute_dtype
-        self._set("preference", number, kind, address, size, types)
+    matmul_desc_set_attribute = partialmethod(_set, "matmul_desc")
+    matrix_layout_set_attribute = partialmethod(_set, "matrix_layout")
+    matmul_preference_set_attribute = partialmethod(_set, "matmul_preference")
 
     # Algorithms
 
-    def matmul_algo_get_ids(self, handle: int, *formats: int) -> tuple[int, ...]:
+    def matmul_algo_get_ids(self, handle, *formats):
         self._known("handle", handle)
         *_, most = formats
-        a_type = formats[2]
-        return tuple(one for one, kernel in self.kernels.items() if a_type in kernel.types)[:most]
+        return tuple(n for n, kernel in self.kernels.items() if formats[2] in kernel.types)[:most]
 
-    def matmul_algo_init(self, handle: int, *rest: int) -> None:
+    def matmul_algo_init(self, handle, *rest):
         *formats, algorithm_id, address = rest
         if algorithm_id not in self.matmul_algo_get_ids(handle, *formats, 100):
             raise StandInError("INVALID_VALUE", f"no algorithm {algorithm_id} for these formats")
         self._write(address, _blank() | {"ID": algorithm_id, "SPLITK_NUM": 1})
 
-    def matmul_algo_config_set_attribute(
-        self, algorithm: int, kind: int, address: int, size: int
-    ) -> None:
+    def matmul_algo_config_set_attribute(self, algorithm, kind, address, size):
         values = self._read(algorithm)
-        types = self._real.get_matmul_algo_config_attribute_dtype
+        dtype = self._real.get_matmul_algo_config_attribute_dtype(kind)
         name = self._real.MatmulAlgoConfigAttribute(kind).name
-        values[name] = self._value(address, size, types(kind))
-        self._write(algorithm, values)
+        self._write(algorithm, values | {name: self._value(address, size, dtype)})
 
-    def matmul_algo_config_get_attribute(
-        self, algorithm: int, kind: int, address: int, size: int, written: int
-    ) -> None:
+    def matmul_algo_config_get_attribute(self, algorithm, kind, address, size, written):
         name = self._real.MatmulAlgoConfigAttribute(kind).name
         dtype = self._real.get_matmul_algo_config_attribute_dtype(kind)
         self._give(address, size, written, dtype, [self._read(algorithm)[name]])
 
-    def matmul_algo_cap_get_attribute(
-        self, algorithm: int, kind: int, address: int, size: int, written: int
-    ) -> None:
+    def matmul_algo_cap_get_attribute(self, algorithm, kind, address, size, written):
         kernel = self.kernels[self._read(algorithm)["ID"]]
         name = self._real.MatmulAlgoCapAttribute(kind).name
         found = {
@@ -193,39 +181,32 @@ class StandIn:
         dtype = self._real.get_matmul_algo_cap_attribute_dtype(kind)
         self._give(address, size, written, dtype, list(found))
 
-    def matmul_algo_check(
-        self, handle: int, desc: int, a: int, b: int, c: int, d: int, algorithm: int, result: int
-    ) -> None:
+    def matmul_algo_check(self, handle, desc, a, b, c, d, algorithm, result):
         problem = self._problem(handle, desc, a, b, c, d)
-        values = self._read(algorithm)
-        workspace = self._workspace(problem, values)
-        self._write_result(result, _blank(), workspace, 0)
+        self._write_result(result, _blank(), self._workspace(problem, self._read(algorithm)))
 
     def matmul_algo_get_heuristic(
-        self, handle: int, desc: int, a: int, b: int, c: int, d: int, preference: int, most: int,
-        results: int, returned: int,
-    ) -> None:  # fmt: skip
+        self, handle, desc, a, b, c, d, preference, most, results, returned
+    ):
         problem = self._problem(handle, desc, a, b, c, d)
         names = self._real.MatmulPreferenceAttribute
-        preferred = self._known("preference", preference).values
+        preferred = self._known("matmul_preference", preference).values
         limit = preferred.get(int(names.MAX_WORKSPACE_BYTES), 0)
         mask = preferred.get(int(names.REDUCTION_SCHEME_MASK), 7)
-        size = 96
         found = 0
         for values in self._candidates(problem.a_type):
             workspace = self._workspace(problem, values)
             if found < most and workspace <= limit and not values["REDUCTION_SCHEME"] & ~mask:
-                self._write_result(results + found * size, values, workspace, 0)
+                self._write_result(results + found * RESULT_BYTES, values, workspace)
                 found += 1
         if not found:
             raise unsupported("no algorithm")
         ctypes.c_int.from_address(returned).value = found
 
     def matmul(
-        self, handle: int, desc: int, alpha: int, a: int, a_layout: int, b: int, b_layout: int,
-        beta: int, c: int, c_layout: int, d: int, d_layout: int, algorithm: int, workspace: int,
-        workspace_bytes: int, stream: int,
-    ) -> None:  # fmt: skip
+        self, handle, desc, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout,
+        algorithm, workspace, workspace_bytes, stream,
+    ):  # fmt: skip
         problem = self._problem(handle, desc, a_layout, b_layout, c_layout, d_layout)
         values = self._read(algorithm)
         needed = self._workspace(problem, values)
@@ -243,11 +224,9 @@ class StandIn:
 
     # The product
 
-    def _compute(
-        self, problem: SimpleNamespace, alpha: int, a: int, b: int, beta: int, c: int, d: int
-    ) -> None:
+    def _compute(self, problem, alpha, a, b, beta, c, d):
         wide = np.int64 if problem.compute == 72 else np.float64
-        factors = [_scalar(address, SCALES[problem.compute]) for address in (alpha, beta)]
+        factors = [_stored(address, SCALES[problem.compute])[0] for address in (alpha, beta)]
         for batch in range(problem.batch):
             at = [self._matrix(one, address, batch) for one, address in
                   ((problem.a, a), (problem.b, b), (problem.c, c), (problem.d, d))]  # fmt: skip
@@ -267,26 +246,24 @@ class StandIn:
                 total = np.maximum(total, 0)
             out[...] = total.astype(out.dtype)
 
-    def _matrix(self, layout: dict[str, int], address: int, batch: int) -> Any:
+    def _matrix(self, layout, address, batch):
         """The column-major matrix in memory, as a writable view."""
         dtype = np.dtype(TYPES[layout["TYPE"]])
-        elements = layout["LD"] * layout["COLS"]
         address += batch * layout["STRIDED_BATCH_OFFSET"] * dtype.itemsize
-        memory = (ctypes.c_uint8 * (elements * dtype.itemsize)).from_address(address)
-        stored = np.frombuffer(memory, np.uint8).view(dtype).reshape(layout["COLS"], layout["LD"])
-        return stored[:, : layout["ROWS"]].T
+        stored = _stored(address, dtype, layout["LD"] * layout["COLS"])
+        return stored.reshape(layout["COLS"], layout["LD"])[:, : layout["ROWS"]].T
 
     def _problem(self, handle: int, desc: int, *layouts: int) -> SimpleNamespace:
         """Everything about a product, checked as the library checks it."""
         self._known("handle", handle)
-        found = self._known("desc", desc)
+        found = self._known("matmul_desc", desc)
         names, layout_names = self._real.MatmulDescAttribute, self._real.MatrixLayoutAttribute
 
         def value(name: str) -> int:
             return found.values.get(int(names[name]), 0)
 
         a, b, c, d = (
-            {one.name: self._known("layout", number).values.get(int(one), 0)
+            {one.name: self._known("matrix_layout", number).values.get(int(one), 0)
              for one in layout_names}
             for number in layouts
         )  # fmt: skip
@@ -305,7 +282,9 @@ class StandIn:
         if epilogue & BIAS:
             if value("BIAS_DATA_TYPE") != d["TYPE"]:
                 raise unsupported("the format of the bias")
-            bias = self._vector(value("BIAS_POINTER"), m, d["TYPE"])
+            if not value("BIAS_POINTER"):
+                raise StandInError("INVALID_VALUE", "an address is missing")
+            bias = _stored(value("BIAS_POINTER"), TYPES[d["TYPE"]], m)
         scales = self._scales(value, m, n, k) if is_fp8 else None
         if not is_fp8 and (value("A_SCALE_POINTER") or value("A_SCALE_MODE")):
             raise unsupported("factors are for fp8")
@@ -325,13 +304,6 @@ class StandIn:
                 return None
             found.append((address, mode, lines, k))
         return found
-
-    def _vector(self, address: int, size: int, kind: int) -> Any:
-        if not address:
-            raise StandInError("INVALID_VALUE", "an address is missing")
-        dtype = np.dtype(TYPES[kind])
-        memory = (ctypes.c_uint8 * (size * dtype.itemsize)).from_address(address)
-        return np.frombuffer(memory, np.uint8).view(dtype)
 
     def _candidates(self, a_type: int) -> list[dict[str, int]]:
         """What the heuristic proposes, the most promising first."""
@@ -391,18 +363,10 @@ class StandIn:
         except KeyError:
             raise StandInError("INVALID_VALUE", f"no {kind} {number}") from None
 
-    def _destroy(self, kind: str, number: int) -> None:
-        self._known(kind, number)
-        del self._kinds[kind][number]
-
-    def _set(self, what: str, number: int, kind: int, address: int, size: int, types: Any) -> None:
-        self._known(what, number).values[int(kind)] = self._value(address, size, types(kind))
-
-    def _value(self, address: int, size: int, dtype: Any) -> int:
+    def _value(self, address, size, dtype):
         if size != np.dtype(dtype).itemsize:
             raise StandInError("INVALID_VALUE", f"an attribute of {size} bytes")
-        memory = (ctypes.c_uint8 * size).from_address(address)
-        return int(np.frombuffer(memory, np.uint8).view(dtype)[0])
+        return int(_stored(address, dtype)[0])
 
     def _give(self, address: int, size: int, written: int, dtype: Any, values: list[int]) -> None:
         cells = np.array(values, dtype)
@@ -420,28 +384,27 @@ class StandIn:
         packed.view(np.uint32)[2 : 2 + len(cells)] = cells
         ctypes.memmove(address, packed.ctypes.data, packed.nbytes)
 
-    def _read(self, address: int) -> dict[str, int]:
-        packed = np.frombuffer((ctypes.c_uint8 * 64).from_address(address), np.uint64)
+    def _read(self, address):
+        packed = _stored(address, np.uint64, 8)
         if packed[0] != MAGIC:
             raise StandInError("INVALID_VALUE", "this is no algorithm")
         cells = packed.view(np.uint32)[2 : 3 + len(FIELDS)]
         return dict(zip((*FIELDS, HIDDEN), map(int, cells), strict=True))
 
-    def _write_result(
-        self, address: int, values: dict[str, int], workspace: int, state: int
-    ) -> None:
+    def _write_result(self, address, values, workspace):
         self._write(address, values)
         ctypes.c_size_t.from_address(address + 64).value = workspace
-        ctypes.c_int.from_address(address + 72).value = state
+        ctypes.c_int.from_address(address + 72).value = 0
 
 
 def _blank() -> dict[str, int]:
     return dict.fromkeys((*FIELDS, HIDDEN), 0)
 
 
-def _scalar(address: int, dtype: Any) -> Any:
-    size = np.dtype(dtype).itemsize
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8).view(dtype)[0]
+def _stored(address: int, dtype: Any, count: int = 1) -> Any:
+    """Values in memory, as a view."""
+    memory = (ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(address)
+    return np.frombuffer(memory, np.uint8).view(dtype)
 
 
 def _factors(address: int, mode: int, lines: int, k: int, shape: tuple[int, ...]) -> Any:
@@ -449,8 +412,7 @@ def _factors(address: int, mode: int, lines: int, k: int, shape: tuple[int, ...]
     assert shape == (lines, k)
 
     def stored(count: int) -> Any:
-        memory = (ctypes.c_uint8 * (4 * count)).from_address(address)
-        return np.frombuffer(memory, np.uint8).view(np.float32).astype(np.float64)
+        return _stored(address, np.float32, count).astype(np.float64)
 
     depth, blocks = -(-k // 128), -(-lines // 128)
     if mode == 0:

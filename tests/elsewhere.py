@@ -19,18 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _MASKS = {
-    "x86": {
-        "GEMMETRY_IREE_TARGET_CPU": "haswell",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "OPENBLAS_CORETYPE": "Haswell",
-    },
-    "arm": {
-        "GEMMETRY_IREE_TARGET_CPU": "generic",
-        "ATEN_CPU_CAPABILITY": "default",
-        "OPENBLAS_CORETYPE": "ARMV8",
-    },
-}
+    "x86": {"GEMMETRY_IREE_TARGET_CPU": "haswell", "ATEN_CPU_CAPABILITY": "avx2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2", "OPENBLAS_CORETYPE": "Haswell"},
+    "arm": {"GEMMETRY_IREE_TARGET_CPU": "generic", "ATEN_CPU_CAPABILITY": "default",
+            "OPENBLAS_CORETYPE": "ARMV8"},
+}  # fmt: skip
 """The settings that limit each library to the vectors that every server processor since 2013 has:
 AVX2 or, on Arm, NEON. The libraries' documentation names them; docs/testing.md has the list."""
 

@@ -78,25 +78,21 @@ class ForkServers:
         """A worker, or any other process as usual."""
         from gemmetry.engine import process as local
 
-        if list(command) == PROBE:
-            environment = dict(os.environ)
+        command = list(command)
+        environment = dict(options.get("env") or os.environ)
+        if command == PROBE:
             files = tuple(options[name].fileno() for name in ("stdin", "stdout", "stderr"))
             return self.server("programs", environment).fork(PROBE[1:], (), files, environment)
-        if list(command[: len(JUDGED)]) == JUDGED:
-            with Path(os.devnull).open() as nothing:
-                return self.server("judged", options["env"]).fork(
-                    list(command[1:]), tuple(options["pass_fds"]), (nothing.fileno(),) * 3,
-                    options["env"], options["cwd"],
-                )  # fmt: skip
-        given = list(command[1 + len(local.GUARDIAN) :])
-        if given[BEFORE_COMMAND:][: len(COMMAND)] != COMMAND:
+        given = command[1 + len(local.GUARDIAN) :]
+        is_worker = given[BEFORE_COMMAND:][: len(COMMAND)] == COMMAND
+        if not is_worker and command[: len(JUDGED)] != JUDGED:
             return _real_popen(command, *arguments, **options)
-        environment = dict(options["env"])
-        output = options["stdout"].fileno()
+        kind = _kind_for(given, environment) if is_worker else "judged"
         with Path(os.devnull).open() as nothing:
-            return self.server(_kind_for(given, environment), environment).fork(
-                given, tuple(options["pass_fds"]), (nothing.fileno(), output, output),
-                environment,
+            output = (options["stdout"] if is_worker else nothing).fileno()
+            return self.server(kind, environment).fork(
+                given if is_worker else command[1:], tuple(options["pass_fds"]),
+                (nothing.fileno(), output, output), environment, options.get("cwd"),
             )  # fmt: skip
 
     def awaiting(self, real: Callable[..., bool]) -> Callable[[Any, float], bool]:
@@ -119,15 +115,30 @@ class ForkServers:
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """The result of a Python program, run as ``python -c`` runs it, in a session of its own."""
-        with ForkedPipes(self, ["-c", program, *arguments], env) as process:
-            try:
-                out, err = process.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
+        environment = dict(os.environ if env is None else env)
+        pipes = [os.pipe(), os.pipe()]
+        writes = [write for _, write in pipes]
+        with Path(os.devnull).open() as nothing:
+            process = self.server("programs", environment).fork(
+                ["-c", program, *arguments], (), (nothing.fileno(), *writes), environment
+            )
+        for write in writes:
+            os.close(write)
+        printed, until = {read: b"" for read, _ in pipes}, time.monotonic() + timeout
+        reading = list(printed)
+        while reading:
+            ready, _, _ = select.select(reading, [], [], max(0.0, until - time.monotonic()))
+            if not ready:
                 os.killpg(process.pid, signal.SIGKILL)
-                raise
-        return subprocess.CompletedProcess(
-            [program, *arguments], process.returncode, out.decode(), err.decode()
-        )
+                raise subprocess.TimeoutExpired(COMMAND, timeout)
+            for read in ready:
+                part = os.read(read, 1 << 16)
+                printed[read] += part
+                if not part:
+                    reading.remove(read)
+                    os.close(read)
+        out, err = (text.decode() for text in printed.values())
+        return subprocess.CompletedProcess([program, *arguments], process.wait(), out, err)
 
     def end(self) -> None:
         """End all servers."""
@@ -157,63 +168,6 @@ def _kind_for(guardian: list[str], environment: dict[str, str]) -> str:
     provider = Path(guardian[2]).name.rpartition("-")[0]
     traces = "KINETO_LOG_LEVEL" in environment
     return "torch" if provider in WITH_TORCH or traces else "plain"
-
-
-class ForkedPipes:
-    """A forked program with pipes, with what is used of :class:`subprocess.Popen`."""
-
-    def __init__(
-        self, servers: ForkServers, arguments: list[str],
-        env: dict[str, str] | None = None,
-    ) -> None:  # fmt: skip
-        environment = dict(os.environ if env is None else env)
-        reads, self._input = os.pipe()
-        out, writes_out = os.pipe()
-        err, writes_err = os.pipe()
-        try:
-            self._process = servers.server("programs", environment).fork(
-                arguments, (), (reads, writes_out, writes_err),
-                environment,
-            )  # fmt: skip
-        finally:
-            for descriptor in (reads, writes_out, writes_err):
-                os.close(descriptor)
-        self.pid = self._process.pid
-        self.returncode = -1
-        self._texts = {out: b"", err: b""}
-        self._open = {out, err}
-
-    def communicate(self, given: bytes = b"", timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Write what is given and read all that it writes; may be called again after a timeout."""
-        if self._input >= 0:
-            with os.fdopen(self._input, "wb") as file:
-                self._input = -1
-                file.write(given)
-        until = None if timeout is None else time.monotonic() + timeout
-        while self._open:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            ready, _, _ = select.select(self._open, [], [], left)
-            if not ready:
-                raise subprocess.TimeoutExpired(COMMAND, timeout or 0.0)
-            for descriptor in ready:
-                read = os.read(descriptor, 1 << 16)
-                self._texts[descriptor] += read
-                if not read:
-                    self._open.remove(descriptor)
-                    os.close(descriptor)
-        self.returncode = self._process.wait()
-        out, err = self._texts.values()
-        return out, err
-
-    def __enter__(self) -> ForkedPipes:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        for descriptor in (self._input, *self._open):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._input, self._open = -1, set()
-        self._process.wait()
 
 
 # In the server.

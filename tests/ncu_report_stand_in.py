@@ -11,53 +11,26 @@ class Metric:
     """A value in its base unit; `samples`: address -> count."""
 
     def __init__(self, value, unit="", samples=None):
-        self._value, self._unit, self._samples = value, unit, samples
-
-    def has_value(self):
-        return self._value is not None
-
-    def kind(self):
-        return STRING if isinstance(self._value, str) else FLOAT
-
-    def as_string(self):
-        return self._value
-
-    def as_double(self):
-        return float(self._value)
-
-    def unit(self):
-        return self._unit
-
-    def has_correlation_ids(self):
-        return self._samples is not None
-
-    def num_instances(self):
-        return len(self._samples)
-
-    def as_uint64(self, index):
-        return list(self._samples.values())[index]
-
-    def correlation_ids(self):
-        addresses = list(self._samples)
-        return SimpleNamespace(as_uint64=lambda index: addresses[index])
+        self.has_value = lambda: value is not None
+        self.kind = lambda: STRING if isinstance(value, str) else FLOAT
+        self.as_string = lambda: value
+        self.as_double = lambda: float(value)
+        self.unit = lambda: unit
+        self.has_correlation_ids = lambda: samples is not None
+        self.num_instances = lambda: len(samples)
+        self.as_uint64 = lambda index: list(samples.values())[index]
+        self.correlation_ids = lambda: SimpleNamespace(as_uint64=list(samples).__getitem__)
 
 
 class Action:
     """A launch with metrics by id."""
 
     def __init__(self, name, metrics, rules=(), sass=None):
-        self._name, self._metrics, self._rules = name, metrics, rules
-        self._sass = sass or {}
+        self.name = lambda base: f"{name}(int)" if base == "demangled" else name
+        self.metric_names = lambda: tuple(metrics)
+        self.metric_by_name = metrics.__getitem__
+        self._rules, self._sass = rules, sass or {}
         self.disassembled = 0
-
-    def name(self, base):
-        return f"{self._name}(int)" if base == "demangled" else self._name
-
-    def metric_names(self):
-        return tuple(self._metrics)
-
-    def metric_by_name(self, name):
-        return self._metrics[name]
 
     def rule_results_as_dicts(self):
         return list(self._rules)

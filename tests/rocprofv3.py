@@ -51,13 +51,11 @@ CYCLES = 100_000
 """Of a dispatch, on each XCC."""
 
 VALUES: Mapping[str, float] = {
-    "GRBM_GUI_ACTIVE": CYCLES * XCCS,
-    "SQ_BUSY_CU_CYCLES": 0.8 * CYCLES * UNITS / 4,
+    "GRBM_GUI_ACTIVE": CYCLES * XCCS, "SQ_BUSY_CU_CYCLES": 0.8 * CYCLES * UNITS / 4,
     "SQ_VALU_MFMA_BUSY_CYCLES": 0.6 * CYCLES * 4 * UNITS,
-    "SQ_WAVE_CYCLES": 0.25 * CYCLES * UNITS * WAVES / 4,
-    "SQ_WAVES": 4096,
+    "SQ_WAVE_CYCLES": 0.25 * CYCLES * UNITS * WAVES / 4, "SQ_WAVES": 4096,
     "SQ_INSTS_VALU_MFMA_MOPS_BF16": 2_000_000,
-}
+}  # fmt: skip
 """Counters of a dispatch: 80 % of the CUs' time, 60 % of the matrix units', 25 % occupancy, and
 1.024 GFLOP."""
 

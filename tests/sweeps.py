@@ -249,12 +249,8 @@ class _Rank:
             "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world}],
             "nccl_version": point.nccl,
         }  # fmt: skip
-        return json.dumps(
-            {
-                "schemaVersion": 1,
-                "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}],
-                "distributedInfo": distributed,
-                "baseTimeNanoseconds": BASE_NS,
-                "traceEvents": [event for events in kept for event in events],
-            }
-        )
+        return json.dumps({
+            "schemaVersion": 1, "baseTimeNanoseconds": BASE_NS, "distributedInfo": distributed,
+            "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}],
+            "traceEvents": [event for events in kept for event in events],
+        })  # fmt: skip

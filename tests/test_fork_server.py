@@ -14,7 +14,6 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine import process as local
 from gemmetry.engine.process import WorkerContext, WorkerProcess
 from gemmetry.engine.schema import Lane
 
@@ -51,32 +50,6 @@ def test_a_worker_is_a_copy_in_a_session_of_its_own_with_its_output(worker, tmp_
 def test_a_killed_worker_ends_with_its_signal(worker):
     os.kill(worker._process._guardian.pid, signal.SIGTERM)
     assert worker._process._guardian.wait(60) == -signal.SIGTERM
-
-
-@pytest.mark.parametrize(
-    ("provider", "environment", "kind"),
-    [
-        ("null", {}, "plain"),
-        ("iree", {}, "plain"),
-        ("torch", {}, "torch"),
-        ("user", {}, "torch"),
-        ("mutant", {}, "plain"),
-        ("my-provider", {}, "plain"),
-        ("numpy", {"KINETO_LOG_LEVEL": "6"}, "torch"),
-    ],
-)
-def test_only_workers_that_need_torch_are_copies_of_a_server_with_it(provider, environment, kind):
-    import fork_server
-
-    folder = f"/tmp/experiment/temporary/{provider}-3"
-    arguments = ["5", "6", folder, *fork_server.COMMAND, "6"]
-    assert fork_server._kind_for(arguments, environment) == kind
-
-
-def test_other_processes_are_started_as_usual():
-    done = local.subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-    assert type(done) is subprocess.Popen
-    assert done.wait(60) == 3
 
 
 @pytest.fixture

@@ -15,16 +15,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 STYLE = ROOT / "docs" / "style.md"
 PAGES = [
-    ROOT / "README.md",
-    ROOT / "Makefile",
-    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "README.md", ROOT / "Makefile", *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
-]
+]  # fmt: skip
 PACKAGE = ROOT / "src" / "gemmetry"
 SCRIPTS = ("benchmarks", "docs/generate", "examples", "tests")
-EXCEPTIONS = {
-    ("src/gemmetry/cli/experiments.py", "vehicle"): "the option --vehicle",
-}
+EXCEPTIONS = {("src/gemmetry/cli/experiments.py", "vehicle"): "the option --vehicle"}
 """Why a file, relative to the repository, may contain one of the words."""
 
 _CODE = re.compile(r"^( *)```.*?^\1```|``.+?``|`[^`]+`", re.M | re.S)

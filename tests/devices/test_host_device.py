@@ -53,6 +53,14 @@ def test_memory_of_any_size_holds_nan_inside_only(size):
     assert not is_filled(size)
 
 
+def until(is_so):
+    """Whether something is so within minutes, as a busy machine may need them."""
+    deadline = time.monotonic() + 300
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return is_so()
+
+
 @pytest.mark.usefixtures("gnu")
 def test_memory_of_other_threads_is_spoiled_too():
     found = []
@@ -66,12 +74,7 @@ def test_memory_of_other_threads_is_spoiled_too():
 def test_elsewhere_blocks_are_filled_and_freed(monkeypatch):
     monkeypatch.setattr(host_stress, "_perturb", lambda: lambda value: None)
     made = []
-
-    def keep(size):
-        made.append(np.zeros(size, np.uint8))
-        return made[-1]
-
-    with spoiled_heap(3000, keep):
+    with spoiled_heap(3000, lambda size: made.append(np.zeros(size, np.uint8)) or made[-1]):
         probe, *blocks = made
         assert not probe.any()
         assert len(blocks) == 3
@@ -108,20 +111,22 @@ def test_an_error_inside_ends_the_load_and_the_spoiling():
     assert not is_filled()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
 def test_they_work_until_the_end_and_end_at_once():
     before = set(threading.enumerate())
     with busy_processors(2**25):
         (thread, *_) = set(threading.enumerate()) - before
-        ran = running_times().get(thread.native_id or 0)
+        task = thread.native_id
+        ran = running_times().get(task)
         if ran is None:
             pytest.skip("this system does not report how long threads ran")
-        deadline = time.monotonic() + 300
-        while running_times()[thread.native_id or 0] < ran + 20_000_000:
-            assert time.monotonic() < deadline, "the load does not run"
-            time.sleep(0.01)
+        assert until(lambda: running_times()[task] >= ran + 20_000_000), "the load does not run"
+        assert until(lambda: _late_work._is_runnable(task))
         leaving = time.monotonic()
     assert time.monotonic() - leaving < 30
     assert not thread.is_alive()
+    # join() returns a little before the system's thread is gone.
+    assert until(lambda: not _late_work._is_runnable(task))
 
 
 def test_nothing_is_waited_for_where_no_other_thread_ran(monkeypatch):
@@ -143,28 +148,6 @@ def test_nothing_is_waited_for_where_no_other_thread_ran(monkeypatch):
     assert naps_with({7: 1, 8: 5}, {7: 9}) == [_late_work.WAIT_S], "it ended meanwhile"
     monkeypatch.setattr(_late_work, "_is_runnable", lambda task: task == 8)
     assert naps_with({7: 1, 8: 5}, {7: 9, 8: 5}) == [_late_work.WAIT_S]
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
-def test_a_thread_that_computes_is_runnable():
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            hash("x" * 9)
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    until = time.monotonic() + 300
-    while not (seen := _late_work._is_runnable(worker.native_id)) and time.monotonic() < until:
-        time.sleep(0.001)
-    stop.set()
-    worker.join()
-    assert seen
-    # join() returns a little before the system's thread is gone.
-    while _late_work._is_runnable(worker.native_id) and time.monotonic() < until:
-        time.sleep(0.001)
-    assert not _late_work._is_runnable(worker.native_id), "it has ended"
 
 
 def test_a_pool_that_stays_is_not_late_work(monkeypatch):
@@ -238,8 +221,7 @@ def test_a_thread_from_before_is_reported(is_over_at_once):
         found = watched.look()
         if is_over_at_once:
             worker.join()
-            while worker.native_id in thread_ids():
-                time.sleep(0.001)
+            assert until(lambda: worker.native_id not in thread_ids())
         return found
 
     problem = late_work(lambda: None, look, bool.__eq__)
@@ -250,13 +232,10 @@ def test_the_number_of_threads_can_be_set_and_read(monkeypatch):
     before = blas_threads.blas_threads()
     if before is None:
         pytest.skip(f"{blas_threads.blas_name()} does not report its number of threads")
-    try:
-        for count in (1, 2, 1):
-            assert blas_threads.set_blas_threads(count)
-            assert blas_threads.blas_threads() == count
-            assert np.allclose(np.ones((64, 64)) @ np.ones((64, 64)), 64)
-    finally:
-        blas_threads.set_blas_threads(before)
+    for count in (2, 1, before):
+        assert blas_threads.set_blas_threads(count)
+        assert blas_threads.blas_threads() == count
+        assert np.allclose(np.ones((64, 64)) @ np.ones((64, 64)), 64)
     monkeypatch.setattr(blas_threads, "_thread_functions", lambda: None)
     assert blas_threads.blas_threads() is None
     assert blas_threads.set_blas_threads(2) is False
@@ -264,15 +243,8 @@ def test_the_number_of_threads_can_be_set_and_read(monkeypatch):
 
 def test_libraries_are_found_in_the_maps_with_numpys_first(tmp_path):
     maps = tmp_path / "maps"
-    maps.write_text(
-        "7f00-7f01 r-xp 00000000 00:00 0 [vdso]\n"
-        "7f00-7f01 r-xp 00000000 08:01 12   /usr/lib/libopenblas.so.0\n"
-        "7f00-7f01 r-xp 00000000 08:01 12   /usr/lib/libc.so.6\n"
-        "7f00-7f01 r-xp 00000000 08:01 12   /x/numpy.libs/libscipy_openblas64_-1.so\n"
-        "7f00-7f01 r--p 00000000 08:01 12   /x/numpy.libs/libscipy_openblas64_-1.so\n"
-    )
-    assert blas_threads._loaded_libraries(maps) == [
-        "/x/numpy.libs/libscipy_openblas64_-1.so",
-        "/usr/lib/libopenblas.so.0",
-    ]
+    numpys, other = "/x/numpy.libs/libscipy_openblas64_-1.so", "/usr/lib/libopenblas.so.0"
+    paths = ("[vdso]", other, "/usr/lib/libc.so.6", numpys, numpys)
+    maps.write_text("".join(f"7f00-7f01 r-xp 00000000 08:01 12   {path}\n" for path in paths))
+    assert blas_threads._loaded_libraries(maps) == [numpys, other]
     assert blas_threads._loaded_libraries(tmp_path / "none") == []

@@ -13,12 +13,7 @@ from gemmetry.domain.contracts import RedZoneDevice
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import BF16, DTYPES, E2M1, E8M0, F32, Layout, TensorSpec
-from gemmetry.hardware.torch_device import (
-    TorchDevice,
-    open_device,
-    stored_shape,
-    to_host,
-)
+from gemmetry.hardware.torch_device import TorchDevice, open_device, stored_shape, to_host
 from gemmetry.numerics.storage import numpy_dtype, to_float64
 
 
@@ -49,17 +44,14 @@ WITH_CODE = RuntimeError("CUDA error")
 WITH_CODE.error_code = 46  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), LaunchError),
-        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), DeviceLostError),
-        (WITH_CODE, DeviceLostError),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemoryError),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), OutOfMemoryError),
-        (MemoryError(), OutOfMemoryError),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected"), [
+    (RuntimeError("CUDA error: an illegal memory access was encountered"), LaunchError),
+    (RuntimeError("CUDA error: uncorrectable ECC error encountered"), DeviceLostError),
+    (WITH_CODE, DeviceLostError),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemoryError),
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), OutOfMemoryError),
+    (MemoryError(), OutOfMemoryError),
+])  # fmt: skip
 def test_errors_are_sorted(device, error, expected):
     translated = device.translate(error, "running it")
     assert type(translated) is expected

@@ -48,41 +48,31 @@ def test_every_package_of_the_test_extra_has_one_public_version(python):
 
 
 def test_lines_have_markers_only_where_versions_differ():
-    text = SCRIPT["constraints"](
-        {
-            "3.11": {"torch": "2.13.0", "numpy": "1.0", "old": "1"},
-            "3.12": {"torch": "2.13.0", "numpy": "2.0"},
-        }
-    )
+    text = SCRIPT["constraints"]({
+        "3.11": {"torch": "2.13.0", "numpy": "1.0", "old": "1"},
+        "3.12": {"torch": "2.13.0", "numpy": "2.0"},
+    })  # fmt: skip
     assert text.splitlines()[-4:] == [
-        'numpy==1.0; python_version == "3.11"',
-        'numpy==2.0; python_version == "3.12"',
-        "old==1",
-        "torch==2.13.0",
-    ]
+        'numpy==1.0; python_version == "3.11"', 'numpy==2.0; python_version == "3.12"',
+        "old==1", "torch==2.13.0",
+    ]  # fmt: skip
 
 
-class Installed:
+def _installed(name, version, pythons=""):
     """A package of an environment."""
-
-    def __init__(self, name, version, pythons=""):
-        self.name, self.version = name, version
-        self.metadata = SimpleNamespace(json={"requires_python": pythons} if pythons else {})
+    about = {"requires_python": pythons} if pythons else {}
+    return SimpleNamespace(name=name, version=version, metadata=SimpleNamespace(json=about))
 
 
 def test_versions_of_an_environment_serve_every_build_and_release():
     installed = [
-        Installed("gemmetry", "0.1"),
-        Installed("torch", "2.13.0+cpu"),
-        Installed("triton", "3.9.0"),
-        Installed("nvidia-ml-py", "13.1"),
-        Installed("Typing_Extensions", "4.16.0", ">=3.9"),
-        Installed("soupsieve", "4.1.3", ">=3.11.5"),
-    ]
-    assert SCRIPT["installed_pins"]("3.11", installed) == {
-        "torch": "2.13.0",
-        "typing-extensions": "4.16.0",
-    }
+        _installed("gemmetry", "0.1"), _installed("torch", "2.13.0+cpu"),
+        _installed("triton", "3.9.0"), _installed("nvidia-ml-py", "13.1"),
+        _installed("Typing_Extensions", "4.16.0", ">=3.9"),
+        _installed("soupsieve", "4.1.3", ">=3.11.5"),
+    ]  # fmt: skip
+    pins = {"torch": "2.13.0", "typing-extensions": "4.16.0"}
+    assert SCRIPT["installed_pins"]("3.11", installed) == pins
     assert "soupsieve" in SCRIPT["installed_pins"]("3.12", installed)
 
 

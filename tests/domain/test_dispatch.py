@@ -47,50 +47,38 @@ def test_sizes_of_tiles_are_read_under_their_usual_names(parameters, tile):
     assert Configuration("some", parameters).tile == tile
 
 
-def _plan(document):
-    return Plan(
-        name="x",
-        operations=(),
-        providers=(ProviderRequest(name="null"),),
-        targets=(CPU,),
-        document=document,
-    )
+def _hash(document):
+    """Of the plan with this document."""
+    request = {"operations": (), "providers": (ProviderRequest(name="null"),), "targets": (CPU,)}
+    plan = Plan(name="x", document=document, **request)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.name = "y"  # type: ignore[misc]
+    return plan.hash
 
 
 def test_equal_documents_are_equal_plans_whatever_their_order():
-    first = _plan({"a": 1, "b": [1, 2]}).hash
-    assert first == _plan({"b": [1, 2], "a": 1}).hash
-    assert first != _plan({"a": 1, "b": [2, 1]}).hash
-    assert len(first) == 10
-    assert int(first, 16) >= 0
+    first = _hash({"a": 1, "b": [1, 2]})
+    assert first == _hash({"b": [1, 2], "a": 1})
+    assert first != _hash({"a": 1, "b": [2, 1]})
+    # Experiments of an earlier version must be found again: the value is pinned.
+    assert _hash({"name": "é", "seed": 42}) == "80574028fc"
 
 
-def test_the_hash_is_the_same_in_every_version():
-    """Experiments of an earlier version must be found again: the value is pinned."""
-    assert _plan({"name": "é", "seed": 42}).hash == "80574028fc"
-
-
-def test_plans_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        _plan({}).name = "y"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "name", "device"),
-    [
-        ("cpu", Target(TargetKind.CPU), "cpu", "cpu"),
-        ("CUDA", Target(TargetKind.CUDA), "cuda", "cuda:0"),
-        ("cuda:1", Target(TargetKind.CUDA, "", 1), "cuda", "cuda:1"),
-        ("cuda-sm_90a", Target(TargetKind.CUDA, "sm_90a", None), "cuda-sm_90a", ""),
-        ("cuda-sm_90:2", Target(TargetKind.CUDA, "sm_90", 2), "cuda-sm_90", "cuda:2"),
-        (" hip-gfx942 ", Target(TargetKind.HIP, "gfx942", None), "hip-gfx942", ""),
-        ("null:3", Target(TargetKind.NULL, "", 3), "null", "null:3"),
-    ],
-)
+@pytest.mark.parametrize(("text", "target", "name", "device"), [
+    ("cpu", Target(TargetKind.CPU), "cpu", "cpu"),
+    ("CUDA", Target(TargetKind.CUDA), "cuda", "cuda:0"),
+    ("cuda:1", Target(TargetKind.CUDA, "", 1), "cuda", "cuda:1"),
+    ("cuda-sm_90a", Target(TargetKind.CUDA, "sm_90a", None), "cuda-sm_90a", ""),
+    ("cuda-sm_90:2", Target(TargetKind.CUDA, "sm_90", 2), "cuda-sm_90", "cuda:2"),
+    (" hip-gfx942 ", Target(TargetKind.HIP, "gfx942", None), "hip-gfx942", ""),
+    ("null:3", Target(TargetKind.NULL, "", 3), "null", "null:3"),
+    ("vulkan", Target(TargetKind.VULKAN), "vulkan", "vulkan:0"),
+])  # fmt: skip
 def test_golden_targets(text, target, name, device):
     parsed = parse_target(text)
-    assert parsed == target
+    assert parsed == target == dataclasses.replace(target, product="whichever")
     assert (parsed.name, parsed.device, str(parsed)) == (name, device, name)
+    assert parsed.is_gpu is text.strip().lower().startswith(("cuda", "hip", "vulkan"))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +96,3 @@ def test_any_text_is_a_target_or_a_request_error(text):
         parse_target(text)
     except RequestError as error:
         assert "cuda:1" in error.hint
-
-
-def test_the_product_does_not_distinguish_targets():
-    first = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H100")
-    assert first == Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
-
-
-def test_gpus():
-    gpus = {kind for kind in TargetKind if Target(kind).is_gpu}
-    assert gpus == {TargetKind.CUDA, TargetKind.HIP, TargetKind.VULKAN}

@@ -15,16 +15,40 @@ from gemmetry.domain.operation import (
 )
 
 
-@pytest.mark.parametrize("name", DTYPES)
-def test_names_parse_back(name):
-    assert str(parse_dtype(name)) == name
-    assert parse_dtype(f" {name.upper()} ") is DTYPES[name]
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_names_parse_back(dtype):
+    assert str(dtype) == dtype.name
+    assert parse_dtype(f" {dtype.name.upper()} ") is parse_dtype(dtype.name) is dtype
+    copies = copy.deepcopy(dtype), pickle.loads(pickle.dumps(dtype))  # noqa: S301
+    assert copies[0] is copies[1] is dtype, "there is one object per format"
 
 
-@pytest.mark.parametrize(("alias", "name"), DTYPE_ALIASES.items())
-def test_aliases_name_real_formats_and_no_other(alias, name):
-    assert parse_dtype(alias) is DTYPES[name]
-    assert alias not in DTYPES
+def test_aliases_name_real_formats_and_no_other():
+    assert not DTYPE_ALIASES.keys() & DTYPES.keys()
+    for alias, name in DTYPE_ALIASES.items():
+        assert parse_dtype(alias) is DTYPES[name]
+
+
+FORMATS = {
+    "f64": (8, 53, 2**1024 - 2**971), "f32": (4, 24, 2**128 - 2**104),
+    "tf32": (4, 11, 2**128 - 2**117), "f16": (2, 11, 65504), "bf16": (2, 8, 2**128 - 2**120),
+    "e4m3": (1, 4, 448), "e5m2": (1, 3, 57344), "e4m3fnuz": (1, 4, 240),
+    "e5m2fnuz": (1, 3, 57344), "e2m1": (1, 2, 6), "e8m0": (1, 1, 2**127),
+}  # fmt: skip
+"""Bytes, bits of the significand, and largest value: (2 - 2^(1-p))·2^emax of each definition,
+written as a difference of powers."""
+
+
+def test_sizes_kinds_and_ranges_of_formats():
+    floats = {name: dtype for name, dtype in DTYPES.items() if not dtype.is_integer}
+    assert {name: (d.itemsize, d.significand_bits, d.maximum) for name, d in floats.items()} == {
+        name: (size, bits, float(largest)) for name, (size, bits, largest) in FORMATS.items()
+    }
+    assert all(dtype.unit_roundoff == 2.0**-dtype.significand_bits for dtype in floats.values())
+    integers = {name: dtype.itemsize for name, dtype in DTYPES.items() if dtype.is_integer}
+    assert integers == {"s8": 1, "s32": 4}
+    assert DTYPES["s8"].unit_roundoff == 0
+    assert {n for n, d in DTYPES.items() if d.is_fp8} == {"e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"}
 
 
 @pytest.mark.parametrize("text", ["", "f17", "float33", "tf", "s4"])
@@ -33,50 +57,12 @@ def test_unknown_formats_are_refused(text):
         parse_dtype(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "bits", "largest"),
-    [("f64", 53, 2**1024 - 2**971), ("f32", 24, 2**128 - 2**104), ("tf32", 11, 2**128 - 2**117),
-     ("f16", 11, 65504), ("bf16", 8, 2**128 - 2**120), ("e4m3", 4, 448), ("e5m2", 3, 57344),
-     ("e4m3fnuz", 4, 240), ("e5m2fnuz", 3, 57344), ("e2m1", 2, 6), ("e8m0", 1, 2**127)],
-)  # fmt: skip
-def test_significand_and_largest_value(name, bits, largest):
-    """Largest = (2 - 2^(1-p))·2^emax of each definition, written as a difference of powers."""
-    dtype = DTYPES[name]
-    assert dtype.significand_bits == bits
-    assert dtype.maximum == float(largest)
-    assert dtype.unit_roundoff == 2.0**-bits
-
-
-def test_sizes_in_memory():
-    sizes = {name: dtype.itemsize for name, dtype in DTYPES.items()}
-    assert sizes == {
-        "f64": 8, "f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1,
-        "e4m3fnuz": 1, "e5m2fnuz": 1, "e2m1": 1, "e8m0": 1, "s8": 1, "s32": 4,
-    }  # fmt: skip
-
-
-def test_a_wide_result_has_a_wide_accumulator():
-    narrow, wide = DTYPES["f32"], DTYPES["f64"]
-    assert default_accumulator(narrow, narrow, wide) is wide
-
-
-def test_kinds_of_formats():
-    assert {n for n, d in DTYPES.items() if d.is_integer} == {"s8", "s32"}
-    assert {n for n, d in DTYPES.items() if d.is_fp8} == {"e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"}
-    assert DTYPES["s8"].unit_roundoff == 0
-
-
-@pytest.mark.parametrize(
-    ("lhs", "rhs", "result", "accumulator"),
-    [("f16", "f16", "f16", "f32"), ("s8", "s8", "s32", "s32"), ("e4m3", "e5m2", "bf16", "f32"),
-     ("tf32", "tf32", "f32", "f32"), ("f64", "f64", "f64", "f64"), ("bf16", "f32", "f32", "f32")],
-)  # fmt: skip
+@pytest.mark.parametrize(("lhs", "rhs", "result", "accumulator"), [
+    ("f16", "f16", "f16", "f32"), ("s8", "s8", "s32", "s32"), ("e4m3", "e5m2", "bf16", "f32"),
+    ("tf32", "tf32", "f32", "f32"), ("f64", "f64", "f64", "f64"), ("bf16", "f32", "f32", "f32"),
+])  # fmt: skip
 def test_defaults(lhs, rhs, result, accumulator):
     left, right = DTYPES[lhs], DTYPES[rhs]
     assert default_result(left, right) is DTYPES[result]
     assert default_accumulator(left, right, DTYPES[result]) is DTYPES[accumulator]
-
-
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-def test_there_is_one_object_per_format(dtype):
-    assert copy.deepcopy(dtype) is pickle.loads(pickle.dumps(dtype)) is dtype  # noqa: S301
+    assert default_accumulator(DTYPES["f32"], DTYPES["f32"], DTYPES["f64"]) is DTYPES["f64"]

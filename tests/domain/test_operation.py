@@ -40,14 +40,11 @@ def test_extra_inputs_come_in_the_documented_order():
     name = "matmul_3x5x7_e4m3t_e4m3n_bf16n_scalerow_alpha2_beta3_bias_gelu_residual"
     operation = parse_operation(name)
     assert [(t.role, t.shape, t.storage_shape, str(t.dtype)) for t in operation.inputs] == [
-        ("lhs", (3, 7), (3, 7), "e4m3"),
-        ("rhs", (7, 5), (5, 7), "e4m3"),
-        ("addend", (3, 5), (5, 3), "bf16"),
-        ("scale_a", (3, 1), (3, 1), "f32"),
-        ("scale_b", (1, 5), (1, 5), "f32"),
-        ("bias", (5,), (5,), "bf16"),
+        ("lhs", (3, 7), (3, 7), "e4m3"), ("rhs", (7, 5), (5, 7), "e4m3"),
+        ("addend", (3, 5), (5, 3), "bf16"), ("scale_a", (3, 1), (3, 1), "f32"),
+        ("scale_b", (1, 5), (1, 5), "f32"), ("bias", (5,), (5,), "bf16"),
         ("residual", (3, 5), (5, 3), "bf16"),
-    ]
+    ]  # fmt: skip
     assert operation.output == TensorSpec("result", (3, 5), BF16, Layout.COLUMN)
 
 
@@ -67,29 +64,26 @@ def test_a_bias_has_one_value_per_channel_and_a_scaled_tensor_one_factor():
     assert [t.shape for t in scaled.inputs[2:]] == [(1,), (1,)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"lhs": S8, "rhs": F16, "result": F16}, "cannot be mixed"),
-        ({"lhs": S8, "rhs": S8, "result": F32}, "cannot be mixed"),
-        ({"lhs": S8, "rhs": S8, "result": S8}, "in s32 and return it"),
-        ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": E4M3}, "not an accumulator"),
-        ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": S32}, "not an accumulator"),
-        ({"lhs": F32, "rhs": F32, "result": TF32}, "is f32"),
-        ({"split_k_slices": 2}, "2 or more slices"),
-        ({"kind": OperationKind.MATMUL_SPLITK}, "2 or more slices"),
-        ({"kind": OperationKind.MATMUL_SPLITK, "split_k_slices": 0}, "2 or more slices"),
-        ({"alpha": float("nan")}, "finite"),
-        ({"beta": float("inf")}, "finite"),
-        ({"lhs": S8, "rhs": S8, "result": S32, "alpha": 2}, "alpha 1"),
-        ({"lhs": S8, "rhs": S8, "result": S32, "beta": 2}, "beta 0 or 1"),
-        ({"lhs": S8, "rhs": S8, "result": S32, "scaling": Scaling.ROW}, "no scaling"),
-        ({"lhs": S8, "rhs": S8, "result": S32, "epilogue": (EpilogueStep.GELU,)}, "gelu"),
-        ({"epilogue": (EpilogueStep.BIAS, EpilogueStep.BIAS)}, "twice"),
-        ({"lhs_layout": Layout.NHWC}, "takes the layouts t"),
-        ({"kind": OperationKind.CONV2D}, "nhwc input"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"lhs": S8, "rhs": F16, "result": F16}, "cannot be mixed"),
+    ({"lhs": S8, "rhs": S8, "result": F32}, "cannot be mixed"),
+    ({"lhs": S8, "rhs": S8, "result": S8}, "in s32 and return it"),
+    ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": E4M3}, "not an accumulator"),
+    ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": S32}, "not an accumulator"),
+    ({"lhs": F32, "rhs": F32, "result": TF32}, "is f32"),
+    ({"split_k_slices": 2}, "2 or more slices"),
+    ({"kind": OperationKind.MATMUL_SPLITK}, "2 or more slices"),
+    ({"kind": OperationKind.MATMUL_SPLITK, "split_k_slices": 0}, "2 or more slices"),
+    ({"alpha": float("nan")}, "finite"),
+    ({"beta": float("inf")}, "finite"),
+    ({"lhs": S8, "rhs": S8, "result": S32, "alpha": 2}, "alpha 1"),
+    ({"lhs": S8, "rhs": S8, "result": S32, "beta": 2}, "beta 0 or 1"),
+    ({"lhs": S8, "rhs": S8, "result": S32, "scaling": Scaling.ROW}, "no scaling"),
+    ({"lhs": S8, "rhs": S8, "result": S32, "epilogue": (EpilogueStep.GELU,)}, "gelu"),
+    ({"epilogue": (EpilogueStep.BIAS, EpilogueStep.BIAS)}, "twice"),
+    ({"lhs_layout": Layout.NHWC}, "takes the layouts t"),
+    ({"kind": OperationKind.CONV2D}, "nhwc input"),
+])  # fmt: skip
 def test_contradictory_signatures_are_refused(arguments, words):
     base = {"kind": MATMUL, "lhs": F32, "rhs": F32, "result": F32}
     with pytest.raises(RequestError, match=words):
@@ -103,18 +97,15 @@ def test_convolutions_take_no_alpha_beta_or_scaling(extra):
         Signature(OperationKind.CONV2D, F32, F32, F32, *layouts, **extra)
 
 
-@pytest.mark.parametrize(
-    ("shape", "words"),
-    [
-        (MatmulShape(0, 1, 1), "m=0: sizes start at 1"),
-        (MatmulShape(1, -3, 0), "n=-3, k=0"),
-        (MatmulShape(1, 1, 1, 0), "batch=0"),
-        (Conv2dShape(1, 4, 4, 1, 5, 1, 1), "larger than the padded input"),
-        (Conv2dShape(1, 4, 4, 1, 3, 3, 1, pad_h=-1), "is negative"),
-        (Conv2dShape(1, 4, 4, 0, 3, 3, 1), "c=0"),
-        (Conv2dShape(1, 4, 4, 1, 3, 3, 1, stride_w=0), "stride_w=0"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "words"), [
+    (MatmulShape(0, 1, 1), "m=0: sizes start at 1"),
+    (MatmulShape(1, -3, 0), "n=-3, k=0"),
+    (MatmulShape(1, 1, 1, 0), "batch=0"),
+    (Conv2dShape(1, 4, 4, 1, 5, 1, 1), "larger than the padded input"),
+    (Conv2dShape(1, 4, 4, 1, 3, 3, 1, pad_h=-1), "is negative"),
+    (Conv2dShape(1, 4, 4, 0, 3, 3, 1), "c=0"),
+    (Conv2dShape(1, 4, 4, 1, 3, 3, 1, stride_w=0), "stride_w=0"),
+])  # fmt: skip
 def test_shapes_that_mean_nothing_are_refused(shape, words):
     with pytest.raises(RequestError, match=words):
         check_shape(Signature(MATMUL, F32, F32, F32), shape)

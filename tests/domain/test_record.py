@@ -3,67 +3,65 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests import tuned
 
-from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.record import Environment, Measurement, Record, ResultSet
+from gemmetry.domain.errors import Outcome, Stage
+from gemmetry.domain.record import Environment, ResultSet
 from gemmetry.domain.settings import DISTRIBUTIONS, RunSettings
 
 OPERATION = "matmul_4x4x4_f32t_f32t_f32t"
 
 
-def make_measurement(median_ns=100.0):
-    return Measurement(
-        median_ns=median_ns, ci_low_ns=90, ci_high_ns=110, min_ns=80, p95_ns=120, sample_count=10
+def make_record(median_ns=None, **changes):
+    return tuned.record(
+        OPERATION, "numpy", "default", median_ns, **{"flops": 128, "bytes": 192, **changes}
     )
 
 
-def make_record(**changes):
-    values = {
-        "dispatch": f"{OPERATION}_default",
-        "provider": "numpy",
-        "target": "cpu",
-        "device": "cpu",
-        "operation": OPERATION,
-        "configuration": "default",
-        "outcome": Outcome.OK,
-        "distribution": "normal",
-        "seed": 42,
-        "flops": 128,
-        "bytes": 192,
-    }
-    return Record(**{**values, **changes})
-
-
 def test_a_record_is_one_line_at_a_prompt():
-    measured = make_record(measurement=make_measurement(12_345.0), device="cpu:0")
+    measured = make_record(12_345.0, device="cpu:0")
     assert repr(measured) == f"<Record numpy:{OPERATION}_default on cpu:0: ok, 12.3 µs>"
     failed = make_record(outcome=Outcome.CRASH, reason="it died", device="")
     assert repr([failed]) == f"[<Record numpy:{OPERATION}_default on cpu: crash>]"
 
 
 def test_rates_are_per_nanosecond_of_the_median():
-    record = make_record(measurement=make_measurement(64.0))
+    record = make_record(64.0)
     assert record.gflops == 2.0
     assert record.bandwidth_gb_per_s == 3.0
     assert record.key == ("cpu", "numpy", f"{OPERATION}_default")
-
-
-def test_without_a_time_there_is_no_rate():
-    for record in (make_record(), make_record(measurement=make_measurement(0.0))):
+    for record in (make_record(), make_record(0.0)):
         assert record.gflops is record.bandwidth_gb_per_s is None
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.OK])
 def test_only_ok_carries_a_time_and_all_else_a_reason(outcome):
     with pytest.raises(ValueError, match="carries no measurement"):
-        make_record(outcome=outcome, reason="x", measurement=make_measurement())
+        make_record(1.0, outcome=outcome, reason="x")
     with pytest.raises(ValueError, match="needs a reason"):
         make_record(outcome=outcome)
     assert make_record(outcome=outcome, reason="x", stage=Stage.VERIFY).reason == "x"
 
 
-def test_nothing_is_verified_unless_it_says_so():
-    assert make_record().verdict.status is Verification.NOT_VERIFIED
+def test_environments_are_equal_by_content_and_differ_by_key():
+    packages = {"numpy": "2", "torch": "3"}
+    first = Environment(hostname="a", packages=packages)
+    assert first.id == Environment(hostname="a", packages=dict(reversed(packages.items()))).id
+    other = Environment(hostname="b", packages=packages)
+    assert first.id != other.id
+    assert first.differences(other) == ["hostname: a vs b"]
+    first = Environment(packages=packages, devices=("H100", "H200"))
+    second = Environment(packages={"numpy": "2", "triton": "3"}, variables={"OMP_NUM_THREADS": "1"})
+    assert first.differences(second) == [
+        "devices: H100, H200 vs none", "packages.torch: 3 vs none", "packages.triton: none vs 3",
+        "variables.OMP_NUM_THREADS: none vs 1",
+    ]  # fmt: skip
+    # Packages that only one side lists are no contradiction.
+    one = Environment(hostname="here", packages={"numpy": "2.0"})
+    more = dataclasses.replace(one, packages={"numpy": "2.0", "torch": "2.13"})
+    assert one.agrees_with(more) and more.agrees_with(one)
+    assert not dataclasses.replace(one, packages={"numpy": "1.26"}).agrees_with(more)
+    assert not dataclasses.replace(one, hostname="there").agrees_with(more)
 
 
 def test_environments_are_equal_by_content():
@@ -73,25 +71,6 @@ def test_environments_are_equal_by_content():
     other = Environment(hostname="b", packages=packages)
     assert first.id != other.id
     assert first.differences(other) == ["hostname: a vs b"]
-
-
-def test_of_mappings_only_the_keys_that_differ_are_reported():
-    first = Environment(packages={"numpy": "2", "torch": "3"}, devices=("H100", "H200"))
-    second = Environment(packages={"numpy": "2", "triton": "3"}, variables={"OMP_NUM_THREADS": "1"})
-    assert first.differences(second) == [
-        "devices: H100, H200 vs none",
-        "packages.torch: 3 vs none",
-        "packages.triton: none vs 3",
-        "variables.OMP_NUM_THREADS: none vs 1",
-    ]
-
-
-def test_packages_that_only_one_side_lists_are_not_a_difference():
-    one = Environment(hostname="here", packages={"numpy": "2.0"})
-    more = dataclasses.replace(one, packages={"numpy": "2.0", "torch": "2.13"})
-    assert one.agrees_with(more) and more.agrees_with(one)
-    assert not dataclasses.replace(one, packages={"numpy": "1.26"}).agrees_with(more)
-    assert not dataclasses.replace(one, hostname="there").agrees_with(more)
 
 
 def test_readers_are_shown_the_second_in_which_an_experiment_was_created():

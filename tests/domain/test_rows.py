@@ -88,11 +88,9 @@ def test_tables_have_a_column_for_each_fact_and_pages_those_with_a_heading() -> 
 @pytest.fixture
 def result() -> Result:
     return Result(
-        kind="sweep",
-        rows={"kernels": Rows(Kernel, [ROW]), "effects": Rows(Effect)},
-        notes={"folder": "here"},
-        forms={".html": lambda: "<p>page", ".xml": lambda: b"<junit/>"},
-    )
+        kind="sweep", rows={"kernels": Rows(Kernel, [ROW]), "effects": Rows(Effect)},
+        notes={"folder": "here"}, forms={".html": lambda: "<p>page", ".xml": lambda: b"<junit/>"},
+    )  # fmt: skip
 
 
 def test_one_result_is_written_in_every_format(result, tmp_path) -> None:

@@ -47,17 +47,14 @@ def test_values_are_formatted(form, value, text):
     assert form(value) == text
 
 
-@pytest.mark.parametrize(
-    ("values", "decimals"),
-    [
-        ([1432.3, 12.65], 1),
-        ([340.0, 189.2], 0),
-        ([0.031, 1.0], 3),
-        ([9.99, 0.0], 2),
-        ([131.0, 0.261, 68.0, 153.0], 1),
-        ([], 0),
-    ],
-)
+@pytest.mark.parametrize(("values", "decimals"), [
+    ([1432.3, 12.65], 1),
+    ([340.0, 189.2], 0),
+    ([0.031, 1.0], 3),
+    ([9.99, 0.0], 2),
+    ([131.0, 0.261, 68.0, 153.0], 1),
+    ([], 0),
+])  # fmt: skip
 def test_cells_of_a_column_have_as_many_digits_as_the_least_needs(values, decimals):
     assert column_decimals(values) == decimals
 
@@ -107,10 +104,9 @@ def test_any_text_is_a_value_or_a_request_error(text):
             pass
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 launches"), (1, "1 launch"), (2, "2 launches"), (1200, "1,200 launches")],
-)
+@pytest.mark.parametrize(("count", "text"), [
+    (0, "0 launches"), (1, "1 launch"), (2, "2 launches"), (1200, "1,200 launches"),
+])  # fmt: skip
 def test_counts_are_singular_or_plural(count, text):
     assert plural(count, "launch", "launches") == text
     assert plural(count, "rank").endswith("rank" if count == 1 else "ranks")

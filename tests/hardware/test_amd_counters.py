@@ -21,16 +21,13 @@ SQ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("counter", "events"),
-    [
-        ("SQ_WAVES", ("SQ_WAVES",)),
-        ("TCC_HIT_sum", ("TCC_HIT",)),
-        ("MfmaUtil", ("SQ_VALU_MFMA_BUSY_CYCLES", "GRBM_GUI_ACTIVE")),
-        ("MeanOccupancyPerCU", ("SQ_LEVEL_WAVES", "SQ_ACCUM_PREV_HIRES", "GRBM_GUI_ACTIVE")),
-        ("FetchSize", ("TCC_BUBBLE", "TCC_EA0_RDREQ", "TCC_EA0_RDREQ_32B")),
-    ],
-)
+@pytest.mark.parametrize(("counter", "events"), [
+    ("SQ_WAVES", ("SQ_WAVES",)),
+    ("TCC_HIT_sum", ("TCC_HIT",)),
+    ("MfmaUtil", ("SQ_VALU_MFMA_BUSY_CYCLES", "GRBM_GUI_ACTIVE")),
+    ("MeanOccupancyPerCU", ("SQ_LEVEL_WAVES", "SQ_ACCUM_PREV_HIRES", "GRBM_GUI_ACTIVE")),
+    ("FetchSize", ("TCC_BUBBLE", "TCC_EA0_RDREQ", "TCC_EA0_RDREQ_32B")),
+])  # fmt: skip
 def test_derived_counters_are_expanded(counter, events):
     assert sorted(events_of(counter, "gfx942")) == sorted(events)
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from tests.vendors import amdsmi, nvml
 
 import gemmetry
 from gemmetry.hardware import detect as environment
@@ -108,85 +108,42 @@ def test_facts_of_an_arm_and_of_a_system_without_those_files(host_tree, monkeypa
     assert cpu_facts(host_tree.root).arm_part is None, "two kinds of cores have no one peak"
 
 
-class Bindings:
-    """Those of a driver, one of whose functions may fail."""
-
-    class NVMLError(Exception):
-        pass
-
-    AmdSmiException = NVMLError
-
-    def __init__(self, answers, failing=""):
-        self.answers, self.failing, self.called = answers, failing, []
-
-    def __getattr__(self, name):
-        def call(*_arguments):
-            self.called.append(name)
-            if name == self.failing:
-                raise self.NVMLError("no")
-            return self.answers[name]
-
-        return call
-
-
-def nvml(failing="", count=1, divided=(0, 0)):
-    return Bindings({
-        "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "575.57",
-        "nvmlDeviceGetCount": count, "nvmlDeviceGetHandleByIndex": object(),
-        "nvmlDeviceGetCudaComputeCapability": (9, 0), "nvmlDeviceGetUUID": "GPU-1",
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096, free=7),
-        "nvmlDeviceGetHandleByUUID": object(), "nvmlDeviceGetMigMode": divided,
-        "nvmlDeviceGetPowerManagementLimit": 700_000, "nvmlDeviceGetName": "NVIDIA H200",
-    }, failing)  # fmt: skip
+H200 = "NVIDIA H200"
 
 
 def test_free_memory_is_that_of_the_gpu_or_unknown():
-    bindings = nvml()
-    assert nvidia_free_bytes("GPU-1", bindings) == 7
-    assert bindings.called[-1] == "nvmlShutdown"
-    for failing in ("nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMemoryInfo"):
-        assert nvidia_free_bytes("GPU-1", nvml(failing)) == 0
-    assert nvidia_free_bytes("MIG-1", nvml("nvmlDeviceGetMigMode")) == 7
-    assert nvidia_free_bytes("GPU-1", nvml(divided=(1, 1))) == 0
-
-
-MI300X = {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}
-
-
-def amdsmi(failing="", count=1):
-    return Bindings({
-        "amdsmi_init": None, "amdsmi_shut_down": None, "amdsmi_get_gpu_device_uuid": "ff",
-        "amdsmi_get_processor_handles": list(range(count)), "amdsmi_get_gpu_asic_info": MI300X,
-        "amdsmi_get_gpu_driver_info": {"driver_version": "6.14"},
-    }, failing)  # fmt: skip
+    bindings = nvml(H200)
+    assert nvidia_free_bytes("GPU-0", bindings) == 7
+    assert bindings.called[-1] == ("nvmlShutdown",)
+    for missing in ("nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMemoryInfo"):
+        assert nvidia_free_bytes("GPU-0", nvml(H200, missing=[missing])) == 0
+    assert nvidia_free_bytes("MIG-0", nvml(H200, missing=["nvmlDeviceGetMigMode"])) == 7
+    assert nvidia_free_bytes("GPU-0", nvml(H200, nvmlDeviceGetMigMode=(1, 1))) == 0
 
 
 def test_gpus_are_listed_with_what_the_driver_reports():
-    bindings = nvml(count=2)
+    bindings = nvml(H200, H200)
     first, second = nvidia_gpus(bindings).gpus
     assert (first.index, second.index) == (0, 1)
     assert (first.architecture, first.driver) == ("sm_90", "575.57")
     assert (first.memory_bytes, first.power_limit_w) == (150_754_820_096, 700.0)
-    assert bindings.called[-1] == "nvmlShutdown"
-    [hidden] = nvidia_gpus(nvml("nvmlDeviceGetMemoryInfo")).gpus
+    assert bindings.called[-1] == ("nvmlShutdown",)
+    [hidden] = nvidia_gpus(nvml(H200, missing=["nvmlDeviceGetMemoryInfo"])).gpus
     assert (hidden.memory_bytes, hidden.power_limit_w) == (None, 700.0)
-    [virtual] = nvidia_gpus(nvml("nvmlDeviceGetPowerManagementLimit")).gpus
+    [virtual] = nvidia_gpus(nvml(H200, missing=["nvmlDeviceGetPowerManagementLimit"])).gpus
     assert virtual.power_limit_w is None
     [gpu] = amd_gpus(amdsmi()).gpus
     assert (gpu.kind, gpu.name, gpu.architecture) == ("hip", "AMD Instinct MI300X", "gfx942")
 
 
-@pytest.mark.parametrize(
-    ("listed", "bindings", "reason"),
-    [
-        (nvidia_gpus, nvml("nvmlInit"), "does not start"),
-        (nvidia_gpus, nvml("nvmlDeviceGetName"), "cannot list"),
-        (nvidia_gpus, nvml(count=0), "no NVIDIA GPU"),
-        (amd_gpus, amdsmi("amdsmi_init"), "does not start"),
-        (amd_gpus, amdsmi("amdsmi_get_gpu_asic_info"), "cannot list"),
-        (amd_gpus, amdsmi(count=0), "no AMD GPU"),
-    ],
-)
+@pytest.mark.parametrize(("listed", "bindings", "reason"), [
+    (nvidia_gpus, nvml(H200, missing=["nvmlInit"]), "does not start"),
+    (nvidia_gpus, nvml(H200, missing=["nvmlDeviceGetName"]), "cannot list"),
+    (nvidia_gpus, nvml(), "no NVIDIA GPU"),
+    (amd_gpus, amdsmi(missing=["amdsmi_init"]), "does not start"),
+    (amd_gpus, amdsmi(missing=["amdsmi_get_gpu_asic_info"]), "cannot list"),
+    (amd_gpus, amdsmi(0), "no AMD GPU"),
+])  # fmt: skip
 def test_no_gpu_has_a_reason_and_a_next_step(listed, bindings, reason):
     found = listed(bindings)
     assert found.gpus == ()
@@ -194,10 +151,9 @@ def test_no_gpu_has_a_reason_and_a_next_step(listed, bindings, reason):
     assert found.next_step
 
 
-@pytest.mark.parametrize(
-    ("bindings", "error"),
-    [(nvidia_gpus, ImportError), (amd_gpus, ImportError), (amd_gpus, KeyError("libamd_smi.so"))],
-)
+@pytest.mark.parametrize(("bindings", "error"), [
+    (nvidia_gpus, ImportError), (amd_gpus, ImportError), (amd_gpus, KeyError("libamd_smi.so")),
+])  # fmt: skip
 def test_bindings_that_do_not_import_are_a_reason(monkeypatch, bindings, error):
     monkeypatch.setattr("gemmetry.hardware.detect.importlib.import_module", Mock(side_effect=error))
     found = bindings()
@@ -257,19 +213,16 @@ def test_only_variables_that_change_speed_are_kept_and_no_secrets():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "stored"),
-    [
-        (["--url", "https://me:hidden@host:80/x?y=1"], ["--url", "https://***@host:80/x?y=1"]),
-        (["run", "TOKEN=hidden", "DB_PASSWORD=hidden"], ["run", "TOKEN=***", "DB_PASSWORD=***"]),
-        (["--password", "hidden", "--api-key=hidden"], ["--password", "***", "--api-key=***"]),
-        (["hf_hiddenhiddenhidden", "ghp_hidden0123456789"], ["***", "***"]),
-        (["sh", "-c", "curl redis://:hidden@x/ --token hidden"],
-         ["sh", "-c", "curl redis://***@x/ --token ***"]),
-        (["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=8"],
-         ["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=***"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "stored"), [
+    (["--url", "https://me:hidden@host:80/x?y=1"], ["--url", "https://***@host:80/x?y=1"]),
+    (["run", "TOKEN=hidden", "DB_PASSWORD=hidden"], ["run", "TOKEN=***", "DB_PASSWORD=***"]),
+    (["--password", "hidden", "--api-key=hidden"], ["--password", "***", "--api-key=***"]),
+    (["hf_hiddenhiddenhidden", "ghp_hidden0123456789"], ["***", "***"]),
+    (["sh", "-c", "curl redis://:hidden@x/ --token hidden"],
+     ["sh", "-c", "curl redis://***@x/ --token ***"]),
+    (["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=8"],
+     ["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=***"]),
+])  # fmt: skip
 def test_stored_commands_have_no_passwords(words, stored):
     assert masked_words(words) == stored
 
@@ -302,15 +255,12 @@ def test_revision_of_a_repository(tmp_path, monkeypatch):
 NVIDIA = ("dev/nvidiactl", "dev/nvidia0", "dev/nvidia7", "dev/nvidia-uvm")
 
 
-@pytest.mark.parametrize(
-    ("files", "has_gpu", "is_amd", "count"),
-    [
-        ((), False, False, 0),
-        (NVIDIA, True, False, 2),
-        (("dev/kfd",), True, True, 0),
-        (("dev/kfd", *NVIDIA), True, False, 2),
-    ],
-)
+@pytest.mark.parametrize(("files", "has_gpu", "is_amd", "count"), [
+    ((), False, False, 0),
+    (NVIDIA, True, False, 2),
+    (("dev/kfd",), True, True, 0),
+    (("dev/kfd", *NVIDIA), True, False, 2),
+])  # fmt: skip
 def test_drivers_and_devices(host_tree, files, has_gpu, is_amd, count):
     for name in files:
         host_tree.write(name, "")

@@ -13,20 +13,18 @@ def _facts(vendor="AuthenticAMD", family=0x1A, model=2, **changes):
     return CpuFacts(name="x", vendor=vendor, family=family, model=model, **values)
 
 
-@pytest.mark.parametrize(
-    ("vendor", "family", "model", "ghz"),
-    [  # Naples, Rome, Matisse, Milan, Vermeer, Genoa, Bergamo, Raphael, Turin, Turin Dense ...
-        ("AuthenticAMD", 0x17, 0x01, 4.4), ("AuthenticAMD", 0x17, 0x31, 4.5),
-        ("AuthenticAMD", 0x17, 0x71, 4.7), ("AuthenticAMD", 0x19, 0x01, 4.1),
-        ("AuthenticAMD", 0x19, 0x21, 5.0), ("AuthenticAMD", 0x19, 0x11, 4.4),
-        ("AuthenticAMD", 0x19, 0xA0, 3.1), ("AuthenticAMD", 0x19, 0x61, 5.7),
-        ("AuthenticAMD", 0x1A, 0x02, 5.0), ("AuthenticAMD", 0x1A, 0x11, 3.7),
-        ("AuthenticAMD", 0x1A, 0x44, 5.7), ("GenuineIntel", 6, 0x55, 5.1),
-        ("GenuineIntel", 6, 0x6A, 4.0), ("GenuineIntel", 6, 0x8F, 4.8),
-        ("GenuineIntel", 6, 0xCF, 4.2), ("GenuineIntel", 6, 0xAD, 4.9),
-        ("GenuineIntel", 6, 0x97, 6.2),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("vendor", "family", "model", "ghz"), [
+    # Naples, Rome, Matisse, Milan, Vermeer, Genoa, Bergamo, Raphael, Turin, Turin Dense ...
+    ("AuthenticAMD", 0x17, 0x01, 4.4), ("AuthenticAMD", 0x17, 0x31, 4.5),
+    ("AuthenticAMD", 0x17, 0x71, 4.7), ("AuthenticAMD", 0x19, 0x01, 4.1),
+    ("AuthenticAMD", 0x19, 0x21, 5.0), ("AuthenticAMD", 0x19, 0x11, 4.4),
+    ("AuthenticAMD", 0x19, 0xA0, 3.1), ("AuthenticAMD", 0x19, 0x61, 5.7),
+    ("AuthenticAMD", 0x1A, 0x02, 5.0), ("AuthenticAMD", 0x1A, 0x11, 3.7),
+    ("AuthenticAMD", 0x1A, 0x44, 5.7), ("GenuineIntel", 6, 0x55, 5.1),
+    ("GenuineIntel", 6, 0x6A, 4.0), ("GenuineIntel", 6, 0x8F, 4.8),
+    ("GenuineIntel", 6, 0xCF, 4.2), ("GenuineIntel", 6, 0xAD, 4.9),
+    ("GenuineIntel", 6, 0x97, 6.2),
+])  # fmt: skip
 def test_a_virtual_machine_gets_the_fastest_product_of_its_kind(vendor, family, model, ghz):
     clock_hz, source = highest_clock(_facts(vendor, family, model)) or (0.0, "")
     assert clock_hz == ghz * 1e9
@@ -63,38 +61,32 @@ def test_no_row_is_hidden_by_those_before_it():
         known |= models
 
 
-@pytest.mark.parametrize(
-    ("product", "expected"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"), ("A100-SXM4-40GB", "A100 SXM4 40GB"),
-        ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"), ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
-        ("NVIDIA H100 80GB HBM3", "H100 SXM5"), ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("NVIDIA H100 NVL", "H100 NVL"), ("NVIDIA H200", "H200 SXM"),
-        ("NVIDIA H200 NVL", "H200 NVL"), ("NVIDIA GH200 480GB", "GH200 96GB"),
-        ("NVIDIA GH200 144G HBM3e", "GH200 144GB"), ("NVIDIA B200", "B200"),
-        ("NVIDIA GB200", "GB200"), ("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"),
-        ("NVIDIA A10", "A10"), ("Tesla T4", "T4"), ("Tesla V100-SXM2-16GB", "V100 SXM2"),
-        ("Tesla V100-PCIE-32GB", "V100 PCIe"), ("NVIDIA GeForce RTX 3090", "RTX 3090"),
-        ("NVIDIA GeForce RTX 4090", "RTX 4090"), ("NVIDIA GeForce RTX 5090", "RTX 5090"),
-        ("AMD Instinct MI210", "MI210"), ("AMD Instinct MI250X", "MI250X (one die)"),
-        ("AMD INSTINCT MI250 (MCM) OAM AC MBA", "MI250 (one die)"),
-        ("AMD Instinct MI300X", "MI300X"), ("AMD Instinct MI300X OAM", "MI300X"),
-        ("AMD Instinct MI325X", "MI325X"), ("AMD Instinct MI355X", "MI355X"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("product", "expected"), [
+    ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"), ("A100-SXM4-40GB", "A100 SXM4 40GB"),
+    ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"), ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+    ("NVIDIA H100 80GB HBM3", "H100 SXM5"), ("NVIDIA H100 PCIe", "H100 PCIe"),
+    ("NVIDIA H100 NVL", "H100 NVL"), ("NVIDIA H200", "H200 SXM"),
+    ("NVIDIA H200 NVL", "H200 NVL"), ("NVIDIA GH200 480GB", "GH200 96GB"),
+    ("NVIDIA GH200 144G HBM3e", "GH200 144GB"), ("NVIDIA B200", "B200"),
+    ("NVIDIA GB200", "GB200"), ("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"),
+    ("NVIDIA A10", "A10"), ("Tesla T4", "T4"), ("Tesla V100-SXM2-16GB", "V100 SXM2"),
+    ("Tesla V100-PCIE-32GB", "V100 PCIe"), ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+    ("NVIDIA GeForce RTX 4090", "RTX 4090"), ("NVIDIA GeForce RTX 5090", "RTX 5090"),
+    ("AMD Instinct MI210", "MI210"), ("AMD Instinct MI250X", "MI250X (one die)"),
+    ("AMD INSTINCT MI250 (MCM) OAM AC MBA", "MI250 (one die)"),
+    ("AMD Instinct MI300X", "MI300X"), ("AMD Instinct MI300X OAM", "MI300X"),
+    ("AMD Instinct MI325X", "MI325X"), ("AMD Instinct MI355X", "MI355X"),
+])  # fmt: skip
 def test_drivers_names_are_found(product, expected):
     assert find_device(product).name == expected
 
 
-@pytest.mark.parametrize(
-    "product",
-    [
-        "", "NVIDIA", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM-64GB",
-        "NVIDIA A10G", "NVIDIA L40", "NVIDIA H100", "NVIDIA A100", "AMD Instinct MI250X/MI250",
-        "AMD Radeon RX 7900 XTX", "NVIDIA GH200",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("product", [
+    "", "NVIDIA", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM-64GB",
+    "NVIDIA A10G", "NVIDIA L40", "NVIDIA H100", "NVIDIA A100", "AMD Instinct MI250X/MI250",
+    "AMD Radeon RX 7900 XTX", "NVIDIA GH200",
+])  # fmt: skip
 def test_another_product_is_not_taken_for_one_of_the_table(product):
     assert find_device(product) is None
 

@@ -31,7 +31,7 @@ def _rows(
     return {row.capability: row for row in doctor.doctor_rows(which, root)}
 
 
-def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch):
+def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch, tmp_path):
     rows = _rows(monkeypatch)
     missing = ["NVIDIA GPU", "AMD GPU", "nvcc", "ncu", "compute-sanitizer", "rocprofv3",
                "iree-compile", "chromium"]  # fmt: skip
@@ -43,9 +43,7 @@ def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch):
     rows = _rows(monkeypatch, {"google-chrome": "/opt/chrome", "ncu": "/opt/ncu"}.get)
     assert rows["chromium"].available and rows["ncu"].available
     assert rows["chromium"].detail.startswith("/opt/chrome")
-
-
-def test_tools_next_to_the_interpreter_are_found(monkeypatch, tmp_path):
+    # Tools next to the interpreter are found.
     tool = tmp_path / "iree-compile"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
@@ -53,6 +51,17 @@ def test_tools_next_to_the_interpreter_are_found(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert doctor.find_tool("iree-compile") == str(tool)
     assert doctor.find_tool("ncu") is None
+
+
+@pytest.fixture
+def counters(monkeypatch):
+    """Whether counters can be read, its detail and its next step."""
+
+    def row(*arguments, **given):
+        found = _rows(monkeypatch, *arguments, **given)["hardware counters"]
+        return found.available, found.detail, found.next_step
+
+    return row
 
 
 def test_each_device_is_a_row_and_unknown_ones_say_so(monkeypatch):
@@ -70,44 +79,39 @@ def test_each_device_is_a_row_and_unknown_ones_say_so(monkeypatch):
         assert missing in rows[name].detail
 
 
-def test_without_a_gpu_counters_of_other_machines_can_be_read(monkeypatch):
+def test_without_a_gpu_counters_of_other_machines_can_be_read(monkeypatch, counters):
     monkeypatch.setattr(doctor, "find_spec", lambda _name: None)
-    row = _rows(monkeypatch)["hardware counters"]
-    assert not row.available and "reports of other machines" in row.detail
-    assert ".ncu-rep files only as CSV" in row.detail and "gemmetry[counters]" in row.next_step
-    row = _rows(monkeypatch, {"ncu": "/opt/ncu"}.get)["hardware counters"]
-    assert ".ncu-rep" not in row.detail + row.next_step
+    available, detail, next_step = counters()
+    assert not available and "reports of other machines" in detail
+    assert ".ncu-rep files only as CSV" in detail and "gemmetry[counters]" in next_step
+    assert ".ncu-rep" not in str(counters({"ncu": "/opt/ncu"}.get))
 
 
-def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, tmp_path, ncu):
+def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, counters, tmp_path, ncu):
     gpus = GpuList((H200,))
-    row = _rows(monkeypatch, nvidia=gpus)["hardware counters"]
-    assert not row.available and "Nsight Compute" in row.next_step
-    row = _rows(monkeypatch, amd=GpuList((MI300X,)))["hardware counters"]
-    assert not row.available and "rocprofv3 is not installed" in row.detail
+    available, _, next_step = counters(nvidia=gpus)
+    assert not available and "Nsight Compute" in next_step
+    available, detail, _ = counters(amd=GpuList((MI300X,)))
+    assert not available and "rocprofv3 is not installed" in detail
     monkeypatch.setenv("FAKE_NCU", "old")
+    available, _, next_step = counters({"ncu": str(ncu.install(tmp_path))}.get, nvidia=gpus)
+    assert not available and "2022.3" in next_step
+
+
+def test_counters_need_permission_and_no_other_profiler(counters, tmp_path, ncu, host_tree):
     which = {"ncu": str(ncu.install(tmp_path))}.get
-    row = _rows(monkeypatch, which, nvidia=gpus)["hardware counters"]
-    assert not row.available and "2022.3" in row.next_step
-
-
-def test_counters_need_permission(monkeypatch, tmp_path, ncu, host_tree):
-    which = {"ncu": str(ncu.install(tmp_path))}.get
-
-    def counters():
-        rows = _rows(monkeypatch, which, GpuList((H200,)), root=host_tree.root)
-        return rows["hardware counters"]
-
+    given = (which, GpuList((H200,)), NO_AMD, host_tree.root)
     host_tree.write("proc/driver/nvidia/params", "RmProfilingAdminOnly: 1")
     host_tree.write("proc/self/status", "CapEff:\t0000000000000000")
-    row = counters()
-    assert not row.available and "SYS_ADMIN" in row.next_step
+    available, _, next_step = counters(*given)
+    assert not available and "SYS_ADMIN" in next_step
     host_tree.write("proc/driver/nvidia/params", "RmProfilingAdminOnly: 0")
-    row = counters()
-    assert (row.available, row.detail, row.next_step) == (True, "Nsight Compute 2025.3.1.0", "")
-    host_tree.write("proc/20/comm", "nv-hostengine")
-    row = counters()
-    assert row.available and "nv-hostengine" in row.detail and "dcgmi" in row.next_step
+    assert counters(*given) == (True, "Nsight Compute 2025.3.1.0", "")
+    for pid, name in ((1, "init"), (20, "nv-hostengine"), (21, "nsys")):
+        host_tree.write(f"proc/{pid}/comm", name)
+    assert running_profilers(host_tree.root) == ["nsys", "nv-hostengine"]
+    available, detail, next_step = counters(*given)
+    assert available and "nv-hostengine" in detail and "dcgmi" in next_step
 
 
 def test_a_profiler_is_found_on_path_or_its_newest_installation_is(tmp_path, ncu):
@@ -121,27 +125,18 @@ def test_a_profiler_is_found_on_path_or_its_newest_installation_is(tmp_path, ncu
     assert find_profiler("rocprofv3", which=lambda name: None, root=tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    ("parameter", "capabilities", "restricted"),
-    [
-        ("RmProfilingAdminOnly: 1", "0", True),
-        ("RmProfilingAdminOnly: 0", "0", False),
-        ("RmProfilingAdminOnly: 1", "0000000000200000", False),
-        ("RmProfilingAdminOnly: 1", "0000004000000000", False),
-        ("Other: 1", "0", None),
-    ],
-)
+@pytest.mark.parametrize(("parameter", "capabilities", "restricted"), [
+    ("RmProfilingAdminOnly: 1", "0", True),
+    ("RmProfilingAdminOnly: 0", "0", False),
+    ("RmProfilingAdminOnly: 1", "0000000000200000", False),
+    ("RmProfilingAdminOnly: 1", "0000004000000000", False),
+    ("Other: 1", "0", None),
+])  # fmt: skip
 def test_whether_counters_may_be_read(host_tree, parameter, capabilities, restricted):
     assert is_restricted(host_tree.root) is None, "without a driver"
     host_tree.write("proc/driver/nvidia/params", parameter)
     host_tree.write("proc/self/status", f"CapEff:\t{capabilities}")
     assert is_restricted(host_tree.root) is restricted
-
-
-def test_other_profilers_are_found_among_the_processes(host_tree):
-    for pid, name in ((1, "init"), (20, "nv-hostengine"), (21, "nsys")):
-        host_tree.write(f"proc/{pid}/comm", name)
-    assert running_profilers(host_tree.root) == ["nsys", "nv-hostengine"]
 
 
 def test_versions_that_are_too_old_for_a_gpu():

@@ -52,28 +52,24 @@ def test_processors_are_those_of_the_affinity_or_all(tmp_path, monkeypatch):
     assert usable_cores(tmp_path) == 1
 
 
-@pytest.mark.parametrize(
-    ("own", "files", "expected"),
-    [
-        ("0::/box/job", {"box/job/cpu.max": "200000 100000"}, 2),
-        ("0::/box/job", {"box/job/cpu.max": "max 100000", "box/cpu.max": "250000 100000"}, 3),
-        ("0::/box/job", {"box/job/cpu.max": "1000 100000"}, 1),
-        ("0::/box/job", {"box/job/cpu.max": "9900000 100000"}, 8),
-        ("0::/of/the/host", {"cpu.max": "400000 100000"}, 4),  # as a container sees its own group
-        ("0::/../other", {"other/cpu.max": "300000 100000"}, 3),
-        ("0::/job", {"unified/job/cpu.max": "500000 100000"}, 5),
-        ("3:cpu,cpuacct:/j", {"cpu/j/cpu.cfs_quota_us": "-1",
-                              "cpu/j/cpu.cfs_period_us": "100000"}, 8),
-        ("3:cpu,cpuacct:/j", {"cpu/j/cpu.cfs_quota_us": "150000",
-                              "cpu/j/cpu.cfs_period_us": "50000"}, 3),
-        ("3:cpu,cpuacct:/j", {"cpu,cpuacct/cpu.cfs_quota_us": "50000",
-                              "cpu,cpuacct/cpu.cfs_period_us": "50000"}, 1),
-        ("3:cpuset:/j", {"cpu/j/cpu.cfs_quota_us": "1", "cpu/j/cpu.cfs_period_us": "1"}, 8),
-        ("0::/job", {"job/cpu.max": "what 0"}, 8),
-        ("0::/job", {"job/cpu.max": "100000 0"}, 8),
-        ("", {"cpu.max": "100000 100000"}, 8),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("own", "files", "expected"), [
+    ("0::/box/job", {"box/job/cpu.max": "200000 100000"}, 2),
+    ("0::/box/job", {"box/job/cpu.max": "max 100000", "box/cpu.max": "250000 100000"}, 3),
+    ("0::/box/job", {"box/job/cpu.max": "1000 100000"}, 1),
+    ("0::/box/job", {"box/job/cpu.max": "9900000 100000"}, 8),
+    ("0::/of/the/host", {"cpu.max": "400000 100000"}, 4),  # as a container sees its own group
+    ("0::/../other", {"other/cpu.max": "300000 100000"}, 3),
+    ("0::/job", {"unified/job/cpu.max": "500000 100000"}, 5),
+    ("3:cpu,cpuacct:/j", {"cpu/j/cpu.cfs_quota_us": "-1", "cpu/j/cpu.cfs_period_us": "100000"}, 8),
+    ("3:cpu,cpuacct:/j", {"cpu/j/cpu.cfs_quota_us": "150000", "cpu/j/cpu.cfs_period_us": "50000"},
+     3),
+    ("3:cpu,cpuacct:/j",
+     {"cpu,cpuacct/cpu.cfs_quota_us": "50000", "cpu,cpuacct/cpu.cfs_period_us": "50000"}, 1),
+    ("3:cpuset:/j", {"cpu/j/cpu.cfs_quota_us": "1", "cpu/j/cpu.cfs_period_us": "1"}, 8),
+    ("0::/job", {"job/cpu.max": "what 0"}, 8),
+    ("0::/job", {"job/cpu.max": "100000 0"}, 8),
+    ("", {"cpu.max": "100000 100000"}, 8),
+])  # fmt: skip
 def test_a_control_group_that_grants_less_time_counts(host_tree, own, files, expected):
     host_tree.write("proc/self/cgroup", f"5:blkio:/\n{own}")
     for path, text in files.items():
@@ -137,18 +133,15 @@ def test_a_file_that_makes_no_sense_is_left_out(host_tree, level, size):
     assert last_level_caches(host_tree.root) == (MIB,)
 
 
-@pytest.mark.parametrize(
-    ("own", "file", "limit", "expected"),
-    [
-        ("0::/box", "box/memory.max", "max", TOTAL_KIB * 1024),
-        ("0::/box/job", "box/memory.max", "1073741824", 2**30),
-        ("0::/of/the/host", "memory.max", "1073741824", 2**30),
-        ("4:memory:/j", "memory/j/memory.limit_in_bytes", "2147483648", 2**31),
-        ("4:memory:/of/the/host", "memory/memory.limit_in_bytes", "2147483648", 2**31),
-        ("4:memory:/j", "memory/j/memory.limit_in_bytes", V1_NO_LIMIT, TOTAL_KIB * 1024),
-        ("", "other", "1", TOTAL_KIB * 1024),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("own", "file", "limit", "expected"), [
+    ("0::/box", "box/memory.max", "max", TOTAL_KIB * 1024),
+    ("0::/box/job", "box/memory.max", "1073741824", 2**30),
+    ("0::/of/the/host", "memory.max", "1073741824", 2**30),
+    ("4:memory:/j", "memory/j/memory.limit_in_bytes", "2147483648", 2**31),
+    ("4:memory:/of/the/host", "memory/memory.limit_in_bytes", "2147483648", 2**31),
+    ("4:memory:/j", "memory/j/memory.limit_in_bytes", V1_NO_LIMIT, TOTAL_KIB * 1024),
+    ("", "other", "1", TOTAL_KIB * 1024),
+])  # fmt: skip
 def test_memory_is_limited_by_the_control_group(host_tree, own, file, limit, expected):
     _meminfo(host_tree)
     host_tree.write("proc/self/cgroup", own)
@@ -156,14 +149,11 @@ def test_memory_is_limited_by_the_control_group(host_tree, own, file, limit, exp
     assert total_memory_bytes(host_tree.root) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "folder", "limit_file", "used_file", "droppable", "no_limit"),
-    [
-        ("0::/job/step", "job", "memory.max", "memory.current", "inactive_file", "max"),
-        ("4:cpu,memory:/job", "memory/job", "memory.limit_in_bytes", "memory.usage_in_bytes",
-         "total_inactive_file", V1_NO_LIMIT),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "folder", "limit_file", "used_file", "droppable", "no_limit"), [
+    ("0::/job/step", "job", "memory.max", "memory.current", "inactive_file", "max"),
+    ("4:cpu,memory:/job", "memory/job", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     "total_inactive_file", V1_NO_LIMIT),
+])  # fmt: skip
 def test_free_memory_obeys_the_group_and_those_above(
     host_tree, line, folder, limit_file, used_file, droppable, no_limit
 ):

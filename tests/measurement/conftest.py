@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,26 +16,19 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.measurement import sampler
 
 
+@dataclass(kw_only=True)
 class FakeDevice:
     """Numpy memory; `durations_ns` is repeated for the launches, an empty call takes `empty_ns`."""
 
-    def __init__(
-        self,
-        *,
-        durations_ns=(1000.0,),
-        method="wall_clock",
-        cache_bytes=0,
-        memory_bytes=2**30,
-        empty_ns=0.0,
-    ):
-        self.last_level_cache_bytes = cache_bytes
-        self.durations_ns = durations_ns
-        self.method = method
-        self.memory_bytes = memory_bytes
-        self.empty_ns = empty_ns
-        self.clock_ns = 0.0
-        self.timed: list[int] = []
-        self.clones = self.releases = 0
+    durations_ns: Sequence[float] = (1000.0,)
+    method: str = "wall_clock"
+    last_level_cache_bytes: int = 0
+    memory_bytes: int = 2**30
+    empty_ns: float = 0.0
+    clock_ns: float = 0.0
+    timed: list[int] = field(default_factory=list)
+    clones: int = 0
+    releases: int = 0
 
     def allocate(self, spec):
         return np.zeros(spec.storage_shape, np.float32)
@@ -75,30 +69,26 @@ class FakeDevice:
     def release(self):
         self.releases += 1
 
-    def float64_matmul(self):
-        return None
 
-
+@dataclass(kw_only=True)
 class FakeStreamDevice(FakeDevice):
     """Events see `seen_share` of the time; a captured call is replayed in half of the time. Waiting
     for the idle device takes `others_ns` longer."""
 
-    def __init__(self, *, seen_share=1.0, others_ns=0.0, refusal="", **how):
-        super().__init__(method="events", **how)
-        self.seen_share = seen_share
-        self.others_ns = others_ns
-        self.refusal = refusal
-        self.captures = 0
-        self.checked: list[int] = []
-        self.leads_ns: list[float] = []
-        self.order: list[str] = []
+    method: str = "events"
+    seen_share: float = 1.0
+    others_ns: float = 0.0
+    refusal: str = ""
+    neighbour_ns: float = 700.0
+    captures: int = 0
+    checked: list[int] = field(default_factory=list)
+    leads_ns: list[float] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
 
     def time_in_load(self, lead, calls, tail, lead_ns):
         self.leads_ns.append(lead_ns)
         durations, _ = self.time_calls([*lead, *calls, *tail])
         return durations[len(lead) : len(lead) + len(calls)]
-
-    neighbour_ns = 700.0
 
     def neighbour(self):
         def small_kernel():

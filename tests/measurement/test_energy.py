@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -21,16 +22,23 @@ from gemmetry.measurement.energy import (
 from gemmetry.measurement.sampler import Sampler
 
 
+@dataclass
 class Machine:
-    """A device with a clock of its own, and a counter that is updated every `period_s`."""
+    """A device with a clock of its own, and a counter that is updated every `period_s`. Under load
+    a launch takes `slowed` times as long as before."""
 
-    def __init__(
-        self, *, period_s=0.05, busy_w=600.0, idle_w=100.0, launch_s=1e-4, gap_s=0.0, slowed=1.0
-    ):
-        self.now = 0.0
-        self.period_s, self.busy_w, self.idle_w = period_s, busy_w, idle_w
-        self.launch_s, self.gap_s, self.slowed = launch_s * slowed, gap_s, slowed
-        self.queued = self.made = 0
+    period_s: float = 0.05
+    launch_s: float = 1e-4
+    gap_s: float = 0.0
+    slowed: float = 1.0
+    busy_w: float = 600.0
+    idle_w: float = 100.0
+    now: float = 0.0
+    queued: int = 0
+    made: int = 0
+
+    def __post_init__(self):
+        self.loaded_s = self.launch_s * self.slowed
         self.times, self.energies = [0.0], [0.0]
 
     def spend(self, seconds, watts):
@@ -49,43 +57,33 @@ class Machine:
         self.made += calls
 
     def wait(self):
-        self.spend(self.queued * self.launch_s, self.busy_w)
+        self.spend(self.queued * self.loaded_s, self.busy_w)
         if self.queued:
             self.spend(self.gap_s, self.idle_w)
         self.queued = 0
 
-    def sleep(self, seconds):
-        self.spend(seconds, self.idle_w)
-
-    def clock(self):
-        return self.now
-
-    def meter(self, **changes):
-        given = {"counter": self.counter} | changes
+    def meter(self, counter=None):
         return EnergyMeter(
-            given["counter"], self.submit, self.wait, 1, self.launch_s / self.slowed * 1e9,
-            lambda: self.launch_s * 1e9, clock=self.clock, sleep=self.sleep,
+            counter or self.counter, self.submit, self.wait, 1, self.launch_s * 1e9,
+            lambda: self.loaded_s * 1e9, clock=lambda: self.now,
+            sleep=lambda seconds: self.spend(seconds, self.idle_w),
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("period_s", [0.001, 0.02, 0.1, 0.7])
-def test_the_energy_of_a_launch_is_within_the_stated_resolution(period_s):
-    machine = Machine(period_s=period_s)
+@pytest.mark.parametrize("machine", [
+    *map(Machine, (0.001, 0.02, 0.1, 0.7)),
+    Machine(slowed=1.9),  # a limit on power under load is no idleness
+])  # fmt: skip
+def test_the_energy_of_a_launch_is_within_the_stated_resolution(machine):
     taken = machine.meter().measure(2)
     assert taken.reason == ""
     assert len(taken.windows) == 2
     for window in taken.windows:
         assert window.seconds >= WINDOW_S
         assert 0 < window.resolution <= COARSEST
-        right = machine.busy_w * machine.launch_s
+        right = machine.busy_w * machine.loaded_s
         assert abs(window.joules / right - 1) <= window.resolution
-        assert window.launches == pytest.approx(window.seconds / machine.launch_s, rel=0.02)
-
-
-def test_a_limit_on_power_under_load_is_no_idleness():
-    machine = Machine(slowed=1.9)
-    right = pytest.approx(machine.busy_w * machine.launch_s, rel=COARSEST)
-    assert [window.joules for window in machine.meter().measure(2).windows] == [right] * 2
+        assert window.launches == pytest.approx(window.seconds / machine.loaded_s, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +95,12 @@ def test_idle_power_is_that_before_the_load_where_the_counter_shows_it(period_s,
     assert taken.windows
 
 
-@pytest.mark.parametrize(
-    ("machine", "reason"),
-    [
-        (Machine(period_s=30.0), "was not updated within 10 s"),
-        (Machine(launch_s=0.3), "resolves .* % only; 2 % are required"),
-        (Machine(gap_s=0.008), "the device was idle in between"),
-        (Machine(gap_s=0.015, slowed=1.9), "the device was idle in between"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "reason"), [
+    (Machine(period_s=30.0), "was not updated within 10 s"),
+    (Machine(launch_s=0.3), "resolves .* % only; 2 % are required"),
+    (Machine(gap_s=0.008), "the device was idle in between"),
+    (Machine(gap_s=0.015, slowed=1.9), "the device was idle in between"),
+])  # fmt: skip
 def test_what_cannot_be_resolved_has_its_reason(machine, reason):
     taken = machine.meter().measure(2)
     assert taken.windows == ()
@@ -133,13 +128,8 @@ def test_windows_of_all_processes_make_a_median_with_an_interval():
         energy_j=3.5, ci_low_j=1.0, ci_high_j=6.0, windows=6, window_s=3.0, resolution=0.06,
         idle_power_w=100.0,
     )  # fmt: skip
-
-
-def test_few_windows_have_no_interval_and_none_have_the_reason():
     few = summarize_energy([_taken(1, 2), _taken(reason="lost")])
-    assert few is not None
-    assert (few.energy_j, few.ci_low_j, few.ci_high_j) == (1.5, None, None)
-    assert few.reason == "lost"
+    assert (few.energy_j, few.ci_low_j, few.ci_high_j, few.reason) == (1.5, None, None, "lost")
     nothing = summarize_energy([_taken(reason="no NVML"), _taken(reason="no NVML")])
     assert nothing == EnergyFacts(reason="no NVML")
     assert summarize_energy([]) is None
@@ -147,15 +137,18 @@ def test_few_windows_have_no_interval_and_none_have_the_reason():
 
 def test_energy_is_that_of_the_launches_that_were_timed(kit, monkeypatch):
     """Each launch takes 1 ms of a simulated clock, and 0.5 J."""
-    executable = kit.executable(kit.device(durations_ns=[1e6]))
-    sampler = Sampler(executable, kit.operation, kit.inputs, RunSettings())
-    sampler.prepare()
+
+    def prepared(**how):
+        executable = kit.executable(kit.device(**how))
+        sampler = Sampler(executable, kit.operation, kit.inputs, RunSettings())
+        sampler.prepare()
+        return executable, sampler
+
+    executable, sampler = prepared(durations_ns=[1e6])
     before = executable.launches
 
-    def seconds():
-        return (executable.launches - before) / 1000
-
     def meter(*given):
+        seconds = lambda: (executable.launches - before) / 1000  # noqa: E731
         return EnergyMeter(*given, clock=seconds, sleep=lambda _seconds: None)
 
     monkeypatch.setattr(sampler_module, "EnergyMeter", meter)
@@ -164,11 +157,6 @@ def test_energy_is_that_of_the_launches_that_were_timed(kit, monkeypatch):
     taken = sampler.measure_energy(lambda: (executable.launches - before) * 0.5, 2)
     assert [window.joules for window in taken.windows] == [pytest.approx(0.5)] * 2
     assert (taken.idle_power_w, taken.reason) == (7.0, "")
-
-
-def test_a_simulated_device_uses_no_energy(kit):
-    executable = kit.executable(kit.device(method="simulated"))
-    sampler = Sampler(executable, kit.operation, kit.inputs, RunSettings())
-    sampler.prepare()
-    taken = sampler.measure_energy(lambda: 1.0, 2)
+    _, simulated = prepared(method="simulated")
+    taken = simulated.measure_energy(lambda: 1.0, 2)
     assert (taken.windows, taken.reason) == ((), "the simulated device uses no energy")

@@ -81,15 +81,12 @@ def test_what_was_used_last_and_what_comes(made):
     assert launches.upcoming(99) == [buffers[i] for i in (1, 2, 3, 4, 5, 0)], "last use last"
 
 
-@pytest.mark.parametrize(
-    ("sets", "per_sample", "memory", "expected_sets", "expected_launches"),
-    [
-        (2, 5, 2**30, 2, 6),  # three times round both sets
-        (10, 4, 2**30, 12, 4),  # two copies more
-        (10, 4, 0, 8, 4),  # no memory for them
-        (12, 4, 0, 12, 4),
-    ],
-)
+@pytest.mark.parametrize(("sets", "per_sample", "memory", "expected_sets", "expected_launches"), [
+    (2, 5, 2**30, 2, 6),  # three times round both sets
+    (10, 4, 2**30, 12, 4),  # two copies more
+    (10, 4, 0, 8, 4),  # no memory for them
+    (12, 4, 0, 12, 4),
+])  # fmt: skip
 def test_sets_are_fitted_to_graphs(
     made, operation, sets, per_sample, memory, expected_sets, expected_launches
 ):
@@ -104,41 +101,35 @@ def test_median_of_empty_calls(kit):
     assert measure_overhead(kit.device(empty_ns=120.0)) == 120.0
 
 
-@pytest.mark.parametrize(
-    ("cache_sets", "memory_sets", "expected"),
-    [
-        (10, 1000, 21),  # more than twice the cache
-        (0, 1000, 2),
-        (1000, 8, 4),
-        (10**6, 10**7, buffers.MAX_SETS),
-        (100, 1, 1),
-    ],
-)
+@pytest.mark.parametrize(("cache_sets", "memory_sets", "expected"), [
+    (10, 1000, 21),  # more than twice the cache
+    (0, 1000, 2),
+    (1000, 8, 4),
+    (10**6, 10**7, buffers.MAX_SETS),
+    (100, 1, 1),
+])  # fmt: skip
 def test_sets_are_at_least_two_and_fit_half_the_memory(kit, cache_sets, memory_sets, expected):
     size = kit.operation.bytes
-    device = kit.device(cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)
+    device = kit.device(last_level_cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)
     assert buffers.wanted_sets(kit.operation, device, cold_cache=True) == expected
     assert buffers.wanted_sets(kit.operation, device, cold_cache=False) == 1
 
 
-def test_sets_are_copies_at_other_addresses(kit):
-    sets = buffers.make_sets(kit.device(), kit.operation, kit.inputs, 3, rotate_outputs=True)
+def test_sets_are_copies_at_other_addresses(kit, monkeypatch):
+    def make(count, *, rotate_outputs=True):
+        given = (kit.device(), kit.operation, kit.inputs, count)
+        return make_sets(*given, rotate_outputs=rotate_outputs)
+
+    sets = make(3)
     places = [array.ctypes.data for item in sets for array in (item.inputs[0], item.output)]
     assert len(set(places)) == 6
     for item in sets:
         np.testing.assert_array_equal(item.inputs[1], kit.inputs[1])
         assert np.isnan(item.output).all(), "outputs hold the sentinel before a launch"
-
-
-def test_one_output_where_the_executable_allocates_its_own(kit):
-    sets = buffers.make_sets(kit.device(), kit.operation, kit.inputs, 3, rotate_outputs=False)
-    assert len({id(item.output) for item in sets}) == 1
-
-
-def test_copies_stop_when_they_take_too_long(kit, monkeypatch):
+    own = make(3, rotate_outputs=False)
+    assert len({id(item.output) for item in own}) == 1, "the executable allocates its own"
     monkeypatch.setattr(buffers, "CLONE_BUDGET_S", 0.0)
-    sets = buffers.make_sets(kit.device(), kit.operation, kit.inputs, 50, rotate_outputs=True)
-    assert len(sets) == 2
+    assert len(make(50)) == 2, "copies take too long"
 
 
 def test_only_the_chosen_outputs_are_poisoned(kit):
@@ -153,28 +144,17 @@ def test_only_the_chosen_outputs_are_poisoned(kit):
     assert [bool(np.isnan(item.output).any()) for item in sets] == [False, True, True]
 
 
-def test_inputs_of_an_operation_are_uploaded_once(kit):
-    device, uploads = kit.device(), buffers.Uploads()
-    sent = []
-    upload = device.upload
+def test_inputs_of_an_operation_are_uploaded_once_where_memory_suffices(kit):
+    device, uploads, sent = kit.device(), buffers.Uploads(), []
+    upload, how = device.upload, {"rotate_outputs": True, "uploads": uploads}
     device.upload = lambda array, spec: sent.append(spec.role) or upload(array, spec)
-
-    def make(inputs):
-        return buffers.make_sets(
-            device, kit.operation, inputs, 2, rotate_outputs=True, uploads=uploads
-        )
-
-    first, second = make(kit.inputs), make(kit.inputs)
+    first, second = (make_sets(device, kit.operation, kit.inputs, 2, **how) for _ in range(2))
     assert len(sent) == len(kit.operation.inputs)
     first[0].inputs[0][...] = 9.0  # a kernel that changes its inputs changes its own alone
     assert all((item.inputs[0] == kit.inputs[0]).all() for item in second)
-    make(tuple(array + 1 for array in kit.inputs))
+    make_sets(device, kit.operation, tuple(array + 1 for array in kit.inputs), 2, **how)
     assert len(sent) == 2 * len(kit.operation.inputs), "other inputs"
-
-
-def test_large_inputs_are_not_kept(kit):
-    device = kit.device(memory_bytes=15 * kit.operation.bytes)
-    uploads = buffers.Uploads()
-    uploads.clones(device, kit.operation, kit.inputs)
+    small, uploads = kit.device(memory_bytes=15 * kit.operation.bytes), buffers.Uploads()
+    uploads.clones(small, kit.operation, kit.inputs)
     assert uploads._buffers == ()
-    assert device.clones == 0
+    assert small.clones == 0

@@ -35,49 +35,43 @@ def check(found, expected, contained=()):
     assert all(text in found[0] for text in contained), found
 
 
-@pytest.mark.parametrize(
-    ("samples", "settings", "how", "expected", "contained"),
-    [
-        (STEADY, {}, {"overhead_ns": 100.0}, [], []),
-        (STEADY, {"quick": True}, {}, ["quick: "], ["without --quick"]),
-        (NOISY, {}, {}, ["noisy: interval ±5.4"], ["requested ±2 %", "--time-budget"]),
-        (NOISY, {}, {"stop_reason": "max_samples"}, ["noisy: "], ["--max-samples"]),
-        (NOISY, {}, {"stop_reason": "out_of_reach"}, ["noisy: "], ["--interval-width"]),
-        (NOISY, {}, {"stop_reason": "outclassed"}, [], []),  # wide by design
-        (WILD, {}, {"stop_reason": "outclassed"}, ["noisy", "two modes", "stalled"], ["--no-race"]),
-        (NOISY, {"repetitions": 40}, {}, [], []),  # exact repetitions promise no width
-        (NOISY, {"repetitions": 40, "interval_width": 0.01}, {}, ["noisy"], []),
-        (WILD, {"repetitions": 40}, {}, ["noisy: interval ±", "two modes", "stalled"], []),
-        ([1.0] * 3, {}, {}, ["few samples: 3 "], ["--time-budget"]),
-        ([1.0] * 3, {"repetitions": 3}, {}, ["few samples"], ["--benchmark-repetitions"]),
-        (STEADY, {}, {"overhead_ns": 20_000.0},
-         ["harness: timing an empty call takes 20 µs, 2 % of a sample"], []),
-        (STEADY, {}, {"overhead_ns": 20_000.0, "launches_per_sample": 10}, [], []),
-        (MODES, {"interval_width": 1.0}, {}, ["two modes: 1 ms (75 %) and 1.3 ms (25 %)"], []),
-        ([*STEADY, 2e6, 2e6, 2e6], {}, {}, [], []),  # a few outliers are not a mode
-        (STEADY, {}, SMALL, ["warm cache: 4 sets of buffers take 4 kB"], []),
-        (STEADY, {"cold_cache": False}, SMALL, [], []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("samples", "settings", "how", "expected", "contained"), [
+    (STEADY, {}, {"overhead_ns": 100.0}, [], []),
+    (STEADY, {"quick": True}, {}, ["quick: "], ["without --quick"]),
+    (NOISY, {}, {}, ["noisy: interval ±5.4"], ["requested ±2 %", "--time-budget"]),
+    (NOISY, {}, {"stop_reason": "max_samples"}, ["noisy: "], ["--max-samples"]),
+    (NOISY, {}, {"stop_reason": "out_of_reach"}, ["noisy: "], ["--interval-width"]),
+    (NOISY, {}, {"stop_reason": "outclassed"}, [], []),  # wide by design
+    (WILD, {}, {"stop_reason": "outclassed"}, ["noisy", "two modes", "stalled"], ["--no-race"]),
+    (NOISY, {"repetitions": 40}, {}, [], []),  # exact repetitions promise no width
+    (NOISY, {"repetitions": 40, "interval_width": 0.01}, {}, ["noisy"], []),
+    (WILD, {"repetitions": 40}, {}, ["noisy: interval ±", "two modes", "stalled"], []),
+    ([1.0] * 3, {}, {}, ["few samples: 3 "], ["--time-budget"]),
+    ([1.0] * 3, {"repetitions": 3}, {}, ["few samples"], ["--benchmark-repetitions"]),
+    (STEADY, {}, {"overhead_ns": 20_000.0},
+     ["harness: timing an empty call takes 20 µs, 2 % of a sample"], []),
+    (STEADY, {}, {"overhead_ns": 20_000.0, "launches_per_sample": 10}, [], []),
+    (MODES, {"interval_width": 1.0}, {}, ["two modes: 1 ms (75 %) and 1.3 ms (25 %)"], []),
+    ([*STEADY, 2e6, 2e6, 2e6], {}, {}, [], []),  # a few outliers are not a mode
+    (STEADY, {}, SMALL, ["warm cache: 4 sets of buffers take 4 kB"], []),
+    (STEADY, {"cold_cache": False}, SMALL, [], []),
+])  # fmt: skip
 def test_marks_of_one_round(samples, settings, how, expected, contained):
     check(marks([samples], settings=RunSettings(**settings), **how), expected, contained)
 
 
-@pytest.mark.parametrize(
-    ("telemetry", "expected", "contained"),
-    [
-        ({"throttle_reasons": ("sw_power_cap",), "sm_clock_hz": 1.41e9},
-         ["throttled: sw_power_cap at 1410 MHz; "], ["--regime sustained"]),
-        ({"throttle_reasons": ("applications_clocks_setting",)}, [], []),  # the user has set it
-        ({"throttle_reasons": ("sync_boost",)}, ["throttled: sync_boost; "], []),
-        ({"load_average": 1.0}, [], []),
-        ({"load_average": 1.5}, [], []),
-        ({"load_average": 3.1}, ["load average 3.1 per core while measuring"], []),
-        ({"others_cpu_share": 0.1, "load_average": 1.0}, [], []),
-        ({"others_cpu_share": 0.31, "load_average": 3.0},
-         ["busy: other programs took 31 % of the processors"], []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("telemetry", "expected", "contained"), [
+    ({"throttle_reasons": ("sw_power_cap",), "sm_clock_hz": 1.41e9},
+     ["throttled: sw_power_cap at 1410 MHz; "], ["--regime sustained"]),
+    ({"throttle_reasons": ("applications_clocks_setting",)}, [], []),  # the user has set it
+    ({"throttle_reasons": ("sync_boost",)}, ["throttled: sync_boost; "], []),
+    ({"load_average": 1.0}, [], []),
+    ({"load_average": 1.5}, [], []),
+    ({"load_average": 3.1}, ["load average 3.1 per core while measuring"], []),
+    ({"others_cpu_share": 0.1, "load_average": 1.0}, [], []),
+    ({"others_cpu_share": 0.31, "load_average": 3.0},
+     ["busy: other programs took 31 % of the processors"], []),
+])  # fmt: skip
 def test_marks_of_telemetry(telemetry, expected, contained):
     check(marks([STEADY], lambda _index: telemetry), expected, contained)
     if expected[:1] == ["busy"]:
@@ -99,37 +93,34 @@ def delays(chosen):
     return lambda index: {"run_delay_share": 0.9 if index in chosen else 0.0}
 
 
-@pytest.mark.parametrize(
-    ("medians", "telemetry", "settings", "how", "expected"),
-    [
-        ([1e6, 1.1e6, 1.2e6], {}, {}, {},
-         "few samples: 15 in 3 rounds that differ are not enough for a 95 % interval"),
-        (None, delays(range(1, 12, 2)), {}, {},
-         "busy: in 6 of 12 rounds threads waited for a processor for 90 % of the time"),
-        (None, delays([3]), {}, {}, ""),
-        (None, {"run_delay_share": 0.01, "load_average": 5.0}, {}, {}, ""),
-        (None, clocks(2e7), {}, {}, "boost: the clock fell from 1980 to 1760 MHz"),
-        (None, clocks(2e6), {}, {}, ""),
-        (None, clocks(2e7), SUSTAINED, {"is_settled": True}, ""),
-        (None, {}, SUSTAINED, UNSETTLED,
-         "not settled: clock or speed still changed by 4 % per second after 6.0 s"),
-        (RISING, {}, {}, {}, "drift: the last third of the rounds is 7.88 % slower"),
-        (RISING[:6], {}, {}, {}, ""),
-        ([1e6, 1.1e6] * 6, {}, {}, {}, ""),
-        ([1e5] + [1e6] * 11, {}, {}, {},
-         "stalled: the median is 10.0 times the shortest sample, 100 µs"),
-        (None, {}, {}, {"new_inputs_ratio": 3.6}, "remembers: a launch on new inputs takes 3.6"),
-        (None, {}, {}, {"new_inputs_ratio": 1.4}, ""),
-        (None, {}, {}, {"new_inputs_ratio": None}, ""),
-        (None, {}, {}, {"runs_on_s": 0.2},
-         "runs on: threads of the process worked for 200 ms after launches"),
-        (None, {}, {}, {"wall_launch_ns": 9e6},
-         "host work: a launch takes 9 ms by the host's clock and 1 ms on the"),
-        (None, {}, {}, {"wall_launch_ns": 1.05e6}, ""),
-        (None, {}, {}, {"capture_failure": "it waits for the device"},
-         "no graph: it waits for the device; timed by events, which add the gaps"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("medians", "telemetry", "settings", "how", "expected"), [
+    ([1e6, 1.1e6, 1.2e6], {}, {}, {},
+     "few samples: 15 in 3 rounds that differ are not enough for a 95 % interval"),
+    (None, delays(range(1, 12, 2)), {}, {},
+     "busy: in 6 of 12 rounds threads waited for a processor for 90 % of the time"),
+    (None, delays([3]), {}, {}, ""),
+    (None, {"run_delay_share": 0.01, "load_average": 5.0}, {}, {}, ""),
+    (None, clocks(2e7), {}, {}, "boost: the clock fell from 1980 to 1760 MHz"),
+    (None, clocks(2e6), {}, {}, ""),
+    (None, clocks(2e7), SUSTAINED, {"is_settled": True}, ""),
+    (None, {}, SUSTAINED, UNSETTLED,
+     "not settled: clock or speed still changed by 4 % per second after 6.0 s"),
+    (RISING, {}, {}, {}, "drift: the last third of the rounds is 7.88 % slower"),
+    (RISING[:6], {}, {}, {}, ""),
+    ([1e6, 1.1e6] * 6, {}, {}, {}, ""),
+    ([1e5] + [1e6] * 11, {}, {}, {},
+     "stalled: the median is 10.0 times the shortest sample, 100 µs"),
+    (None, {}, {}, {"new_inputs_ratio": 3.6}, "remembers: a launch on new inputs takes 3.6"),
+    (None, {}, {}, {"new_inputs_ratio": 1.4}, ""),
+    (None, {}, {}, {"new_inputs_ratio": None}, ""),
+    (None, {}, {}, {"runs_on_s": 0.2},
+     "runs on: threads of the process worked for 200 ms after launches"),
+    (None, {}, {}, {"wall_launch_ns": 9e6},
+     "host work: a launch takes 9 ms by the host's clock and 1 ms on the"),
+    (None, {}, {}, {"wall_launch_ns": 1.05e6}, ""),
+    (None, {}, {}, {"capture_failure": "it waits for the device"},
+     "no graph: it waits for the device; timed by events, which add the gaps"),
+])  # fmt: skip
 def test_marks_of_many_rounds(medians, telemetry, settings, how, expected):
     rounds = [[median + i for i in range(5)] for median in medians or [1e6] * 12]
     seen = telemetry if callable(telemetry) else lambda _index: telemetry

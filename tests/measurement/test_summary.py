@@ -60,15 +60,12 @@ def test_telemetry_is_the_median_of_rounds_the_union_of_reasons_and_the_last_pro
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_too_few_samples_have_no_interval(count):
+def test_too_few_samples_have_no_interval_and_equal_ones_no_width(count):
     found = _summarize(*(Round(samples_ns=(7.0,), method="wall_clock") for _ in range(count)))
     assert found.median_ns == 7.0
     assert found.ci_low_ns is found.ci_high_ns is None
     [mark] = found.marks
     assert mark.startswith(f"few samples: {count} are not enough for a 95 % interval of the median")
-
-
-def test_equal_samples_are_an_interval_without_width_and_none_an_error_of_the_caller():
     found = _summarize(Round(samples_ns=(7.0,) * 6, method="wall_clock"))
     assert found.ci_low_ns == found.median_ns == found.ci_high_ns == 7.0
     assert found.marks == ()
@@ -76,50 +73,40 @@ def test_equal_samples_are_an_interval_without_width_and_none_an_error_of_the_ca
         _summarize(Round(samples_ns=(), method="wall_clock"))
 
 
-def _in_process(process, *samples_ns):
-    return Round(samples_ns=samples_ns, method="graph", process=process)
-
-
-GPU = Target(TargetKind.CUDA, index=0)
+def _in_processes(*rounds):
+    """The summary of rounds of a GPU: of each its process and its samples."""
+    how = {"target": Target(TargetKind.CUDA, index=0)}
+    return _summarize(
+        *(Round(samples_ns=tuple(s), method="graph", process=p) for p, s in rounds), **how
+    )
 
 
 def test_processes_that_differ_widen_the_interval_and_are_marked():
     """Each repeats within 0.2 %, which alone would be a tight interval."""
-    rounds = [
-        _in_process(1 + i % 3, *(base * f for f in (0.999, 1.0, 1.001)))
+    found = _in_processes(*(
+        (1 + i % 3, [base * f for f in (0.999, 1.0, 1.001)])
         for i, base in enumerate([100.0, 101.0, 102.0] * 4)
-    ]
-    found = _summarize(*rounds, target=GPU)
+    ))  # fmt: skip
     assert found.processes == 3
     assert found.process_spread == pytest.approx(0.02, abs=1e-3)
     assert found.ci_low_ns <= 100.0
     assert found.ci_high_ns >= 102.0
     (mark,) = [mark for mark in found.marks if mark.startswith("processes differ")]
     assert "by 1.98 % among 3" in mark
+    alike = _in_processes(*((1 + i % 3, [99.9 + 0.01 * j for j in range(20)]) for i in range(12)))
+    assert (alike.processes, alike.process_spread) == (3, 0.0)
+    assert alike.marks == ()
+    assert alike.ci_high_ns - alike.ci_low_ns < 0.1
 
 
-def test_processes_that_agree_are_not_marked():
-    rounds = [_in_process(1 + i % 3, *(99.9 + 0.01 * j for j in range(20))) for i in range(12)]
-    found = _summarize(*rounds, target=GPU)
-    assert (found.processes, found.process_spread) == (3, 0.0)
-    assert found.marks == ()
-    assert found.ci_high_ns - found.ci_low_ns < 0.1
-
-
-@pytest.mark.parametrize(
-    ("processes", "levels"),
-    [
-        # A process of one round is not known to be steady.
-        ((1, 2, 3), (100, 101, 150)), ((1, 1, 2), (100, 101, 150)), ((1, 2, 2), (100, 101, 150)),
-        ((1, 2) * 3, (100, 104, 103, 101, 100, 103)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("processes", "levels"), [
+    # A process of one round is not known to be steady.
+    ((1, 2, 3), (100, 101, 150)), ((1, 1, 2), (100, 101, 150)), ((1, 2, 2), (100, 101, 150)),
+    ((1, 2) * 3, (100, 104, 103, 101, 100, 103)),
+])  # fmt: skip
 def test_rounds_that_vary_are_not_taken_for_processes_that_differ(processes, levels):
-    rounds = [
-        _in_process(process, *[float(level)] * 5)
-        for process, level in zip(processes, levels, strict=True)
-    ]
-    found = _summarize(*rounds, target=GPU)
+    rounds = [(one, [float(level)] * 5) for one, level in zip(processes, levels, strict=True)]
+    found = _in_processes(*rounds)
     assert (found.processes, found.process_spread) == (len(set(processes)), 0.0)
     assert not any(mark.startswith("processes differ") for mark in found.marks)
 

@@ -1,4 +1,3 @@
-# ruff: noqa: N802, N815  # the stand-ins have the names of pynvml
 """Clocks, power, temperature, load and energy of devices; stand-ins replace vendors' libraries."""
 
 from __future__ import annotations
@@ -7,10 +6,11 @@ import os
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tests.vendors import amdsmi, nvml
 
 from gemmetry.domain.contracts import Observer
 from gemmetry.domain.dispatch import Target, TargetKind
@@ -28,101 +28,6 @@ from gemmetry.hardware.monitors import (
 )
 
 
-class FakeAmdSmi:
-    """The functions of amdsmi that the observer calls."""
-
-    class AmdSmiException(Exception):  # amdsmi's name
-        pass
-
-    AmdSmiClkType = SimpleNamespace(GFX="gfx", MEM="mem")
-    AmdSmiTemperatureType = SimpleNamespace(HOTSPOT="hotspot")
-    AmdSmiTemperatureMetric = SimpleNamespace(CURRENT="current")
-
-    def __init__(self, count=1, power=None, missing=()):
-        self.count, self.missing = count, missing
-        self.power = {"current_socket_power": 612} if power is None else power
-        self.requests: list[int] = []
-
-    def _check(self, name):
-        if name in self.missing:
-            raise self.AmdSmiException(name)
-
-    def amdsmi_init(self):
-        self._check("init")
-
-    def amdsmi_get_processor_handles(self):
-        return list(range(self.count))
-
-    def amdsmi_get_clock_info(self, handle, kind):
-        self.requests.append(handle)
-        self._check(kind)
-        return {"clk": 2100 if kind == "gfx" else 1300}
-
-    def amdsmi_get_power_info(self, handle):
-        self._check("power")
-        return self.power
-
-    def amdsmi_get_temp_metric(self, handle, sensor, metric):
-        self._check("temperature")
-        return 74
-
-
-class FakeNvml:
-    """The functions of pynvml that the observer calls, over a list of (name, uuid)."""
-
-    class NVMLError(Exception):
-        pass
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-    nvmlClocksEventReasonSwPowerCap = 4
-    nvmlClocksEventReasonGpuIdle = 1
-    nvmlClocksEventReasonHwThermalSlowdown = 64
-
-    def __init__(self, *gpus, mask=0, missing=()):
-        self.gpus, self.mask, self.missing = gpus, mask, missing
-        self.requests: list[int] = []
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
-        self._check("energy")
-        return 2500
-
-    def _check(self, name):
-        if name in self.missing:
-            raise self.NVMLError("Not Supported")
-
-    def nvmlInit(self):
-        self._check("init")
-
-    def nvmlDeviceGetCount(self):
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        if index >= len(self.gpus):
-            raise self.NVMLError("Invalid Argument")
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):
-        return int(uuid.removeprefix("GPU-"))
-
-    def nvmlDeviceGetName(self, handle):
-        return self.gpus[handle]
-
-    def nvmlDeviceGetClockInfo(self, handle, kind):
-        self.requests.append(handle)
-        return 1755 if kind == self.NVML_CLOCK_SM else 2619
-
-    def nvmlDeviceGetPowerUsage(self, handle):
-        self._check("power")
-        return 684_500
-
-    def nvmlDeviceGetTemperature(self, handle, sensor):
-        return 61
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
-        self._check("reasons")
-        return self.mask
-
-
 @pytest.fixture(autouse=True)
 def _no_visible_devices(monkeypatch):
     for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
@@ -136,23 +41,31 @@ def readings(observer):
     return dict(observer.stop())
 
 
-def amd(smi, index=0):
-    return readings(AmdSmiObserver(index, smi))
+def amd(library, index=0):
+    return readings(AmdSmiObserver(index, library))
 
 
-def nvidia(nvml, index=0, product=""):
-    return readings(NvmlObserver(index, product, nvml))
+def nvidia(library, index=0, product=""):
+    return readings(NvmlObserver(index, product, library))
 
 
 def test_readings_are_in_si_units_and_what_is_not_reported_is_left_out():
     both = {"sm_clock_hz": 2100e6, "memory_clock_hz": 1300e6}
-    assert amd(FakeAmdSmi()) == {**both, "power_w": 612.0, "temperature_c": 74.0}
-    assert amd(FakeAmdSmi(missing=("gfx", "power", "temperature"))) == {"memory_clock_hz": 1300e6}
+    assert amd(amdsmi()) == {**both, "power_w": 612.0, "temperature_c": 74.0}
+    missing = ("gfx", "amdsmi_get_power_info", "amdsmi_get_temp_metric")
+    assert amd(amdsmi(missing=missing)) == {"memory_clock_hz": 1300e6}
+    older = {"current_socket_power": "N/A", "average_socket_power": 480}
+    assert amd(amdsmi(amdsmi_get_power_info=older))["power_w"] == 480.0
+    assert "power_w" not in amd(amdsmi(power="N/A"))
     clocks = {"sm_clock_hz": 1755e6, "memory_clock_hz": 2619e6}
     found = {**clocks, "power_w": 684.5, "temperature_c": 61.0}
-    assert nvidia(FakeNvml("NVIDIA H200")) == found
+    assert nvidia(nvml("NVIDIA H200")) == found
     del found["power_w"]
-    assert nvidia(FakeNvml("NVIDIA GB10", missing=("power", "reasons"))) == found
+    missing = ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCurrentClocksEventReasons")
+    assert nvidia(nvml("NVIDIA GB10", missing=missing)) == found
+    # Without a driver or GPU nothing is reported.
+    assert amd(amdsmi(missing=["amdsmi_init"])) == amd(amdsmi(1), index=1) == {}
+    assert nvidia(nvml("NVIDIA H200", missing=["nvmlInit"])) == nvidia(nvml()) == {}
 
 
 def test_medians_of_a_round():
@@ -166,80 +79,58 @@ def test_medians_of_a_round():
 
 
 def test_reasons_are_decoded_and_idle_is_none():
-    found = nvidia(FakeNvml("NVIDIA H200", mask=1 | 4 | 64))
+    found = nvidia(nvml("NVIDIA H200", nvmlDeviceGetCurrentClocksEventReasons=1 | 4 | 64))
     assert found["throttle_reasons"] == ("hw_thermal_slowdown", "sw_power_cap")
-    assert "throttle_reasons" not in nvidia(FakeNvml("NVIDIA H200", mask=1))
+    idle = nvidia(nvml("NVIDIA H200", nvmlDeviceGetCurrentClocksEventReasons=1))
+    assert "throttle_reasons" not in idle
 
 
-def test_the_power_field_of_older_gpus_and_unknown_values():
-    older = {"current_socket_power": "N/A", "average_socket_power": 480}
-    assert amd(FakeAmdSmi(power=older))["power_w"] == 480.0
-    assert "power_w" not in amd(FakeAmdSmi(power={"current_socket_power": "N/A"}))
-
-
-def test_without_a_driver_or_gpu_nothing_is_reported():
-    assert amd(FakeAmdSmi(missing=("init",))) == amd(FakeAmdSmi(count=1), index=1) == {}
-    assert nvidia(FakeNvml("NVIDIA H200", missing=("init",))) == nvidia(FakeNvml()) == {}
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (ImportError("x"), TargetKind.HIP),
-        (ImportError("x"), TargetKind.CUDA),
-        (KeyError("libamd_smi.so"), TargetKind.HIP),
-        (OSError("x"), TargetKind.HIP),
-    ],
-)
-def test_a_library_that_does_not_import_reports_nothing(monkeypatch, error, kind):
-    def fail(name):
-        raise error
-
-    monkeypatch.setattr(monitors.importlib, "import_module", fail)
+@pytest.mark.parametrize(("kind", "error"), [
+    (TargetKind.CUDA, ImportError("x")), (TargetKind.HIP, ImportError("x")),
+    (TargetKind.HIP, KeyError("libamd_smi.so")), (TargetKind.HIP, OSError("x")),
+])  # fmt: skip
+def test_a_library_that_does_not_import_reports_nothing(monkeypatch, kind, error):
+    monkeypatch.setattr(monitors.importlib, "import_module", Mock(side_effect=error))
     (observer,) = make_observers(Target(kind))
     assert readings(observer) == {}
 
 
-@pytest.mark.parametrize(
-    ("visible", "index", "expected"),
-    [("2,0", 0, {2}), ("2,0", 1, {0}), ("GPU-1", 0, {1}), ("", 1, {1}), ("0", 1, set()),
-     ("MIG-1234,MIG-5678", 1, set())],
-)  # fmt: skip
+@pytest.mark.parametrize(("visible", "index", "expected"), [
+    ("2,0", 0, {2}), ("2,0", 1, {0}), ("GPU-1", 0, {1}), ("", 1, {1}), ("0", 1, set()),
+    ("MIG-1234,MIG-5678", 1, set()),
+])  # fmt: skip
 def test_index_counts_within_the_visible_devices(monkeypatch, visible, index, expected):
     """A GPU that is not certain is not watched."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    nvml = FakeNvml("A", "B", "C")
-    assert bool(nvidia(nvml, index)) is bool(expected)
-    assert set(nvml.requests) == expected
+    library = nvml("A", "B", "C")
+    assert bool(nvidia(library, index)) is bool(expected)
+    assert library.watched() == expected
 
 
 def test_amds_variables_apply_one_within_the_other(monkeypatch):
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5,6")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,0")
-    smi = FakeAmdSmi(count=8)
-    amd(smi)
-    assert set(smi.requests) == {6}
+    library = amdsmi(8)
+    amd(library)
+    assert library.watched() == {6}
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "GPU-abc")
-    assert amd(FakeAmdSmi(count=8)) == {}
+    assert amd(amdsmi(8)) == {}
 
 
 def test_the_product_decides_where_cuda_and_nvml_count_differently():
-    nvml = FakeNvml("NVIDIA T400", "NVIDIA H200")
-    nvidia(nvml, 0, "NVIDIA H200")
-    assert set(nvml.requests) == {1}
-    assert nvidia(FakeNvml("NVIDIA T400", "X", "X"), 0, "X") == {}, "two candidates: not certain"
+    library = nvml("NVIDIA T400", "NVIDIA H200")
+    nvidia(library, 0, "NVIDIA H200")
+    assert library.watched() == {1}
+    assert nvidia(nvml("NVIDIA T400", "X", "X"), 0, "X") == {}, "two candidates: not certain"
 
 
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        (Target(TargetKind.CPU), [CpuObserver]),
-        (Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200"), [NvmlObserver]),
-        (Target(TargetKind.HIP, "gfx942"), [AmdSmiObserver]),
-        (Target(TargetKind.NULL), []),
-        (Target(TargetKind.CUDA, "sm_80", None), []),
-    ],
-)
+@pytest.mark.parametrize(("target", "expected"), [
+    (Target(TargetKind.CPU), [CpuObserver]),
+    (Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200"), [NvmlObserver]),
+    (Target(TargetKind.HIP, "gfx942"), [AmdSmiObserver]),
+    (Target(TargetKind.NULL), []),
+    (Target(TargetKind.CUDA, "sm_80", None), []),
+])  # fmt: skip
 def test_each_device_has_its_observer(target, expected):
     observers = make_observers(target)
     assert [type(observer) for observer in observers] == expected
@@ -247,9 +138,10 @@ def test_each_device_has_its_observer(target, expected):
 
 
 def test_the_counter_of_a_gpu_is_in_joules_where_there_is_one():
-    assert NvmlObserver(0, nvml=FakeNvml("A")).energy_j() == 2.5
+    assert NvmlObserver(0, nvml=nvml("A")).energy_j() == 2.5
     with pytest.raises(EnergyUnavailableError, match="Not Supported"):
-        NvmlObserver(0, nvml=FakeNvml("A", missing=("energy",))).energy_j()
+        missing = nvml("A", missing=["nvmlDeviceGetTotalEnergyConsumption"])
+        NvmlObserver(0, nvml=missing).energy_j()
     with pytest.raises(EnergyUnavailableError, match="hip-gfx942"):
         make_energy_counter(Target(TargetKind.HIP, "gfx942", 0))()
 
@@ -276,13 +168,10 @@ def test_packages_are_added_and_so_is_an_overflow_but_no_zones_within_them(tmp_p
         RaplCounter(tmp_path).energy_j()
 
 
-@pytest.mark.parametrize(
-    ("averages", "usable", "expected"),
-    [
-        ((6.0, 1.0, 1.0), {0, 1, 2, 3}, {"load_average": 1.5, "processors": "0-3"}),
-        (None, {2, 4}, {"processors": "2,4"}),  # a system without them
-    ],
-)
+@pytest.mark.parametrize(("averages", "usable", "expected"), [
+    ((6.0, 1.0, 1.0), {0, 1, 2, 3}, {"load_average": 1.5, "processors": "0-3"}),
+    (None, {2, 4}, {"processors": "2,4"}),  # a system without them
+])  # fmt: skip
 def test_load_is_per_usable_core(monkeypatch, tmp_path, averages, usable, expected):
     def load():
         if averages is None:

@@ -25,15 +25,12 @@ from gemmetry.numerics.storage import quantize  # noqa: E402
 from gemmetry.verification.comparison import compare  # noqa: E402
 
 OPERATIONS = [
-    "matmul_33x17x129_f32t_f32t_f32t",
-    "matmul_33x17x129_f64t_f64n_f64n",
-    "matmul_33x17x129_tf32t_tf32t_f32n",
-    "batch_matmul_3x20x30x64_f16t_f16t_f16n",
+    "matmul_33x17x129_f32t_f32t_f32t", "matmul_33x17x129_f64t_f64n_f64n",
+    "matmul_33x17x129_tf32t_tf32t_f32n", "batch_matmul_3x20x30x64_f16t_f16t_f16n",
     "matmul_33x17x129_bf16t_bf16t_bf16n_alpha0p5_beta2_bias_gelu_residual",
-    "matmul_48x32x64_e4m3t_e4m3n_e4m3n_scaletensor",
-    "matmul_48x32x64_e5m2t_e4m3n_bf16t_scalerow",
+    "matmul_48x32x64_e4m3t_e4m3n_e4m3n_scaletensor", "matmul_48x32x64_e5m2t_e4m3n_bf16t_scalerow",
     "conv2d_2x9x7x3_3x2x5_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu",
-]
+]  # fmt: skip
 
 
 def _case(name, distribution="normal"):

@@ -17,28 +17,26 @@ from gemmetry.hardware.torch_timing import same_bits, unordered_on_host  # noqa:
 
 
 def test_a_result_of_its_own_is_watched(monkeypatch):
-    looked, workers = threading.Event(), []
-
-    def wait(seconds):
-        looked.set()  # The first look is over, however late it came.
-        time.sleep(seconds)
-
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=wait)
-    monkeypatch.setattr(late_work, "time", clock)
+    looked = threading.Event()
     monkeypatch.setattr(late_work, "LONGEST_WAIT_S", 60.0)
-    output, kept = torch.empty(4, 4), torch.zeros(4, 4)
+    waiting = SimpleNamespace(
+        monotonic=time.monotonic, sleep=lambda seconds: looked.set() or time.sleep(seconds)
+    )
+    monkeypatch.setattr(late_work, "time", waiting)
+    kept = torch.zeros(4, 4)
 
     def write():
-        looked.wait(60)
+        looked.wait(60)  # The first look is over, however late it came.
         kept.fill_(1)
 
+    worker = threading.Thread(target=write)
+
     def launch():
-        workers.append(threading.Thread(target=write))
-        workers[0].start()
+        worker.start()
         return kept
 
-    problem = unordered_on_host(launch, output)
-    workers[0].join()
+    problem = unordered_on_host(launch, torch.empty(4, 4))
+    worker.join()
     assert "continued to write" in problem
 
 
@@ -58,28 +56,25 @@ def test_one_look_is_made_from_another_stream(monkeypatch):
     """The streams are simulated; tests/gpu/test_renewal.py has real ones."""
     current, looked = ["default"], []
 
-    class Stream:
-        def __init__(self, device):
-            self.name = "new"
-
     @contextlib.contextmanager
     def stream(one):
-        current.append(one.name)
+        current.append(one)
         yield
         current.pop()
 
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: "new")
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    problems = {"new": ""}
+    problems = {}
 
-    def look(launch, output, *, wait_s):
-        looked.append(current[-1])
-        return problems.get(current[-1], "")
+    def look(launch, output, cycles, wait_s):
+        looked.append((current[-1], cycles // torch_order._BLOCK_CYCLES))
+        was_blocked = len(looked) > 1
+        return problems.get(current[-1], ""), was_blocked
 
     monkeypatch.setattr(torch_order, "_look", look)
     output = torch.empty(2)
     assert torch_order.unordered_on_stream(lambda: None, output) == ""
-    assert sorted(looked) == ["default", "default", "new"]
+    assert looked == [("default", 1), ("new", 4), ("default", 4)]
     problems["new"] = "it ran ahead"
     problem = torch_order.unordered_on_stream(lambda: None, output)
     assert "another stream than the default one is current: it ran ahead" in problem

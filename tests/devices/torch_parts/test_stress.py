@@ -21,29 +21,33 @@ CPU = torch.device("cpu")
 SHARED_BYTES, PROCESSORS = 232_448, 132
 
 
+class Stream:
+    """Counts who waits for it, and what it waits for."""
+
+    def __init__(self, name):
+        self.name, self.cuda_stream, self.waits, self.synchronized = name, hash(name), [], 0
+
+    def wait_stream(self, other):
+        self.waits.append(other)
+
+    def synchronize(self):
+        self.synchronized += 1
+
+
 class FakeCuda:
     """Streams that note what is put on them; events that are over when `over` says so."""
 
     def __init__(self):
-        self.now = self.main = self._stream("main")
-        self.made: list[Any] = []
+        self.now = self.main = Stream("main")
+        self.made: list[Stream] = []
         self.synchronized = 0
-        self.backend = "native"
-        self.segments: list[dict[str, Any]] = []
         self.over: Any = lambda stream: True
-
-    def _stream(self, name):
-        stream = SimpleNamespace(name=name, cuda_stream=hash(name), waits=[], synchronized=0)
-        stream.wait_stream = stream.waits.append
-
-        def synchronize():
-            stream.synchronized += 1
-
-        stream.synchronize = synchronize
-        return stream
+        self.get_allocator_backend = lambda: "native"
+        self.memory_snapshot = list
+        self.get_device_capability = lambda device: (9, 0)
 
     def Stream(self, device):  # noqa: N802 (torch's name)
-        self.made.append(self._stream(f"side {len(self.made)}"))
+        self.made.append(Stream(f"side {len(self.made)}"))
         return self.made[-1]
 
     def Event(self):  # noqa: N802 (torch's name)
@@ -64,15 +68,6 @@ class FakeCuda:
     def synchronize(self, device):
         self.synchronized += 1
 
-    def get_allocator_backend(self):
-        return self.backend
-
-    def memory_snapshot(self):
-        return self.segments
-
-    def get_device_capability(self, device):
-        return 9, 0
-
 
 class FakeKernel:
     def __init__(self):
@@ -89,11 +84,6 @@ def cuda():
 
 
 @pytest.fixture
-def kernels():
-    return StressKernels(FakeKernel(), FakeKernel(), SHARED_BYTES, PROCESSORS)
-
-
-@pytest.fixture
 def word(monkeypatch):
     """The signal that ends the load."""
     made = torch.zeros(1, dtype=torch.int32)
@@ -102,9 +92,11 @@ def word(monkeypatch):
 
 
 @pytest.fixture
-def stress(cuda, kernels):
+def stress(cuda):
     made = GpuStress(CPU, cuda)
+    kernels = StressKernels(FakeKernel(), FakeKernel(), SHARED_BYTES, PROCESSORS)
     made._kernels_or_reason = (kernels, "")
+    made.spoils, made.occupies = kernels.spoil.launches, kernels.occupy.launches
     return made
 
 
@@ -143,26 +135,26 @@ def _segment(cuda, kind, *sizes, **other):
 
 def test_all_that_the_allocator_keeps_is_filled(stress, cuda, blocks):
     mib = 2**20
-    cuda.segments = [
+    segments = [
         _segment(cuda, "small", 1536, -512, 2 * mib + 512),
         _segment(cuda, "large", -3 * mib, 17 * mib, mib // 2),
-        _segment(cuda, "large", 5 * mib, device=1),
-        _segment(cuda, "large", 6 * mib, stream=99),
+        _segment(cuda, "large", 5 * mib, device=1), _segment(cuda, "large", 6 * mib, stream=99),
         _segment(cuda, "large", 7 * mib, segment_pool_id=(0, 1)),
-    ]
+    ]  # fmt: skip
+    cuda.memory_snapshot = lambda: segments
     stress.spoil(512, 0)
     # Half a MiB between large blocks is never handed out, as small requests get small blocks.
     assert [block.numel() for block in blocks] == [17 * mib, mib, mib, 1536, 512]
     assert all(bool((block == 0xFF).all()) for block in blocks)
     blocks.clear()
-    cuda.backend = "cudaMallocAsync"
+    cuda.get_allocator_backend = lambda: "cudaMallocAsync"
     stress.spoil(512, 0)
     assert blocks == []
 
 
-def test_shared_memory_and_registers_of_all_processors_are_spoiled(stress, cuda, kernels):
+def test_shared_memory_and_registers_of_all_processors_are_spoiled(stress, cuda):
     stress.spoil(1000, 2**30)
-    (launch,) = kernels.spoil.launches
+    (launch,) = stress.spoils
     blocks, threads, dynamic_bytes, stream, arguments = launch
     assert blocks >= 2 * PROCESSORS
     assert (threads, dynamic_bytes) == (256, SHARED_BYTES)
@@ -170,34 +162,30 @@ def test_shared_memory_and_registers_of_all_processors_are_spoiled(stress, cuda,
     assert arguments == (0xFFFF_FFFF, 0, 2, SHARED_BYTES // 4)
     assert cuda.synchronized == 1
     stress.clean()
-    cleaned = kernels.spoil.launches[1]
-    assert cleaned == (*launch[:4], (0, 0, 2, SHARED_BYTES // 4))
+    assert stress.spoils[1] == (*launch[:4], (0, 0, 2, SHARED_BYTES // 4))
     assert cuda.synchronized == 2
 
 
-def test_load_is_queued_ahead_and_called_off(stress, cuda, kernels, word):
+def test_load_is_queued_ahead_and_called_off(stress, cuda, word):
     with stress.load(4096):
         copying, occupying = cuda.made
-        launches = list(kernels.occupy.launches)
+        launches = list(stress.occupies)
         assert int(word) == 0
         assert copying.synchronized == occupying.synchronized == 0
     assert int(word) == 1
     assert copying.synchronized == occupying.synchronized == 1
     # Half of the processors, in slices: half a millisecond at most, several milliseconds in all.
     slice_ns = launches[0][4][1]
-    wanted = (PROCESSORS // 2, 32, SHARED_BYTES, occupying.cuda_stream)
-    assert all(launch[:4] == wanted for launch in launches)
-    assert all(launch[4] == (word.data_ptr(), slice_ns) for launch in launches)
+    wanted = (PROCESSORS // 2, 32, SHARED_BYTES, occupying.cuda_stream, (word.data_ptr(), slice_ns))
+    assert launches == [wanted] * len(launches)
     assert slice_ns <= 500_000
     assert len(launches) * slice_ns > 10_000_000
     # Copies do not run ahead of slices forever.
     assert copying.waits == [occupying] * 2
-    assert kernels.occupy.launches == launches, "no more load once the launches are done"
+    assert stress.occupies == launches, "no more load once the launches are done"
 
 
-def test_load_continues_while_launches_run_but_not_forever(
-    stress, cuda, kernels, word, monkeypatch
-):
+def test_load_continues_while_launches_run_but_not_forever(stress, cuda, word, monkeypatch):
     requested: list[str] = []
 
     def over(stream):
@@ -206,8 +194,8 @@ def test_load_continues_while_launches_run_but_not_forever(
 
     cuda.over = over
     with stress.load(4096):
-        ahead = len(kernels.occupy.launches)
-    assert len(kernels.occupy.launches) == ahead + 5 * ahead // 2
+        ahead = len(stress.occupies)
+    assert len(stress.occupies) == ahead + 5 * ahead // 2
     assert int(word) == 1
     monkeypatch.setattr(torch_stress, "_MOST_LOAD_S", 0.02)
     cuda.over = lambda stream: False
