@@ -99,7 +99,7 @@ def _texts(ranks: int, origin: Path | None) -> list[bytes]:
 
 
 def _generator() -> ModuleType:
-    path = Path(__file__).parents[1] / "tests" / "sweeps.py"
+    path = Path(__file__).parents[1] / "tests" / "synthetic_sweeps.py"
     spec = importlib.util.spec_from_file_location("sweeps_of_tests", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

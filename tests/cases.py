@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pytest
 
 
 def shown(label: object, values: dict[str, Any]) -> str:
@@ -64,3 +67,39 @@ def check(path: Path, title: str, found: list[str]) -> None:
         text = "\n".join([*kept, *(f"= {line}" for line in found)]) + "\n"
         path.write_text(f"{before}{head}{text}{mark}{after}", "utf-8")
     assert found == expected
+
+
+class Case(NamedTuple):
+    """A case of ``NAME.txt`` for a test in ``test_NAME.py``."""
+
+    path: Path
+    title: str
+
+    def calls(self) -> list[tuple[str, list[Any], dict[str, Any]]]:
+        """Each line of input: what it is, and its arguments without and with names."""
+        return [arguments(line) for line in read(self.path)[self.title][0]]
+
+    def check(
+        self, found: Iterable[str | tuple[object, dict[str, Any]]], here: Path = Path("/nowhere")
+    ) -> None:
+        """Compare lines, or labels with values, with those of the case; paths are below `here`."""
+        lines = (one if isinstance(one, str) else shown(*one) for one in found)
+        check(self.path, self.title, [line.replace(f"{here}/", "") for line in lines])
+
+
+def _cases_of(module: Path) -> Path:
+    return module.with_name(f"{module.stem.removeprefix('test_')}.txt")
+
+
+@pytest.fixture
+def case_named(request):
+    """The case of the test's module with a title."""
+    return lambda title: Case(_cases_of(request.path), title)
+
+
+def pytest_generate_tests(metafunc):
+    """Run what takes a `case` once for each case of its module, if it has a file of them."""
+    path = _cases_of(metafunc.definition.path)
+    if "case" in metafunc.fixturenames and path.exists():
+        found = read(path)
+        metafunc.parametrize("case", [Case(path, title) for title in found], ids=found)

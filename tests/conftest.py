@@ -20,6 +20,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import hypothesis  # before trio, whose plugin of it warns otherwise
 import numpy as np
 import pytest
+from tests.cases import case_named, pytest_generate_tests  # noqa: F401
+from tests.pages import (  # noqa: F401
+    browser,
+    console_text_fixture,
+    dumped_fixture,
+    elements,
+    loads_nothing,
+    page_data_fixture,
+    page_text_fixture,
+    scripts,
+)
 
 from gemmetry.domain.contracts import StressDevice
 from gemmetry.engine import process as local
@@ -150,7 +161,9 @@ def _helper(name: str, file: str = "") -> Callable[[], ModuleType]:
 rocprofv3, ncu = _helper("rocprofv3"), _helper("ncu")
 ncu_report = _helper("ncu_report", "ncu_report_stand_in")
 cublaslt_stand_in = _helper("cublaslt_stand_in")
-sweeps, histories, counter_launches = map(_helper, ("sweeps", "histories", "counter_launches"))
+sweeps, histories, counter_launches = map(
+    _helper, ("synthetic_sweeps", "histories", "counter_launches")
+)
 
 
 @pytest.fixture(scope="session")

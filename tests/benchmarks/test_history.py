@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import history
 import pytest
+
+import history
 
 DRIFT = "the machine drifts by 5 %"
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import re
 import sys
@@ -13,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import outputs
 
 from gemmetry.hardware import detect
-
-_SPEC = importlib.util.spec_from_file_location("outputs", Path(__file__).parents[1] / "outputs.py")
-outputs = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(outputs)
 
 GOLDEN = outputs.FIXTURES / "outputs"
 ERRORS = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 from pathlib import Path
 
 import pytest
+from tests import cases
 
 from gemmetry.counters.catalogue import (
     _METRICS,
@@ -24,10 +24,6 @@ from gemmetry.counters.catalogue import (
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
 from gemmetry.hardware.amd_counters import has_counter
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 CASES = Path(__file__).with_name("catalogue.txt")
 

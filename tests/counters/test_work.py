@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests import cases
 
 from gemmetry.counters.collector import read_counters
 from gemmetry.counters.facts import Facts
@@ -15,10 +15,6 @@ from gemmetry.counters.rules.limits import work_mismatch
 from gemmetry.counters.work import GemmWork, gemm_work, work_in_name
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import BF16, DTYPES, E2M1, E4M3, F32, F64
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 CASES = Path(__file__).with_name("work.txt")
 

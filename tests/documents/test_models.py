@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import cases
 
 from gemmetry.documents.operator_models import (
     FAMILIES,
@@ -24,10 +24,6 @@ from gemmetry.documents.operator_models import (
 )
 from gemmetry.formats.events import OperatorArguments
 from gemmetry.traces.operators.gemms import gemm_shape, is_gemm_operator
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 NAMES = [name for family in FAMILIES for name in family.operators]
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import ncu_report_stand_in as ncu_report
 
 from gemmetry.counters.collector import read_counters
 from gemmetry.domain.errors import RequestError
@@ -39,12 +39,6 @@ from gemmetry.formats.rocm.rocprofv3 import (
 )
 
 DATA = Path(__file__).parents[1] / "data"
-_SPEC = importlib.util.spec_from_file_location(
-    "ncu_report_stand_in", DATA.with_name("ncu_report_stand_in.py")
-)
-ncu_report = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(ncu_report)
-
 _PLACES = re.compile(r"line \d+|launch \d+|'[^']*'")
 _TEXTS = {"name": "names", "thread": "threads", "arguments": "arguments",
           "collective": "collectives"}  # fmt: skip

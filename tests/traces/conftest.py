@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -13,16 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import cases
 
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.traces.collectives.summary import Collective, Group
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
-_cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_cases)
 
 
 class Recording:
@@ -175,7 +171,7 @@ def made_traces() -> Callable[[list[str]], list[Trace]]:
     def make(lines: list[str]) -> list[Trace]:
         made = [("made_up.json", Recording())]
         for line in lines:
-            what, values, given = _cases.arguments(line)
+            what, values, given = cases.arguments(line)
             if what == "trace":
                 made = made if made[0][1].events else []
                 made.append((values[0], Recording(**given)))
@@ -195,7 +191,7 @@ def made_ranks() -> Callable[[list[str]], list[RankTrace]]:
     def make(lines: list[str]) -> list[RankTrace]:
         made: list[tuple[Any, dict[str, Any], list[Collective]]] = []
         for line in lines:
-            what, values, given = _cases.arguments(line)
+            what, values, given = cases.arguments(line)
             if what == "rank":
                 given |= {"file": Path(given["file"])} if "file" in given else {}
                 made.append((values[0], given, []))
@@ -233,3 +229,123 @@ def ranks() -> Callable[..., tuple[np.ndarray, np.ndarray, list[RankTrace]]]:
         return starts, ends, traces
 
     return make
+
+
+DATA = Path(__file__).parents[1] / "data"
+HOSTILE = "<script>alert(1)</script>"
+FORMULA = '=HYPERLINK("http://x")'
+
+
+@pytest.fixture(name="report_of", scope="session")
+def report_of_fixture():
+    """Makes the report of traces that are given by their paths."""
+    from gemmetry.documents.tracelens_workbooks import TraceLensSheets
+    from gemmetry.traces.reading import read_all
+    from gemmetry.traces.report import build_report
+
+    def make(*paths, with_lanes=True, **options):
+        errors = {}
+        traces = read_all([DATA / path for path in paths], errors, use_cache=False)
+        return build_report(
+            traces, errors, sheets=TraceLensSheets(**options), with_lanes=with_lanes
+        )
+
+    return make
+
+
+@pytest.fixture(name="job_report", scope="session")
+def job_report_fixture(report_of):
+    """Of four ranks of a job."""
+    return report_of("collectives/h200x4")
+
+
+def _events_named(number, text, *, with_gpu):
+    """An operator, another in it, a launch and kernels with `text` in all their names."""
+    start, short = 100 * number, text[:300]
+    place = {"ph": "X", "pid": text, "tid": text, "ts": start, "dur": 50}
+    texts = dict.fromkeys(("Input type", "Concrete Inputs", "Input Strides"), (text,))
+    args = {"External id": number + 1, "Input Dims": [[text], [8, 8]], **texts}
+    yield {**place, "cat": "cpu_op", "name": text, "args": args}
+    args = {**args, "Input Dims": [[8, 8]] * 2}
+    inner = {**place, "ts": start + 5, "dur": 20}
+    yield {**inner, "cat": "cpu_op", "name": f"{short}::gemm", "args": args}
+    call = {"correlation": number + 1}
+    yield {**place, "cat": "cuda_runtime", "name": text, "ts": start + 10, "args": call}
+    kind = text if number % 2 else "allreduce"
+    run = {**call, "device": 0, "stream": number % 5, "dtype": text, "Collective name": kind,
+           "Process Group Name": text, "In msg nelems": 8, "Group size": 2}  # fmt: skip
+    for name in (text, f"{short}_gemm", f"ncclDevKernel_AllReduce{short}") * with_gpu:
+        yield {**place, "cat": "kernel", "name": name, "ts": start + 40, "args": run}
+
+
+@pytest.fixture(name="report_named")
+def report_named_fixture(report_of, tmp_path):
+    """Makes the report of two ranks in which everything that can have a name has each of `texts`
+    for one, and of a file that is no trace."""
+
+    def make(texts, *, with_gpu=True, file="rank", broken="{"):
+        joined = "".join(texts)[:9000]
+        events = [one for number, text in enumerate(texts)
+                  for one in _events_named(number, text, with_gpu=with_gpu)]  # fmt: skip
+        # An event that cannot be used, so that the page shows its name too.
+        events.append({"ph": "X", "cat": "kernel", "name": joined, "ts": "x"})
+        head = {"host_name": texts[0], "deviceProperties": [{"id": 0, "name": joined}],
+                "trace_id": texts[1], "traceEvents": events}  # fmt: skip
+        paths = [tmp_path / f"{file}{part}.json" for part in (0, 1, "")]
+        for rank, path in enumerate(paths[:2]):
+            here = {"distributedInfo": {"rank": rank, "world_size": 2}}
+            path.write_text(json.dumps({**here, **head}))
+        paths[2].write_text(broken)
+        return report_of(*paths)
+
+    return make
+
+
+@pytest.fixture(name="hostile_report")
+def hostile_report_fixture(report_named):
+    """Of a trace whose names are scripts, formulas, control characters and very long."""
+    texts = (HOSTILE, FORMULA, "\x1b[31mred\x00", "x" * 200_000, "-1+1|cmd", "\ud800")
+    return report_named(texts, file=f"{FORMULA.replace('/', '')}<b>")
+
+
+@pytest.fixture(name="kernels")
+def kernels_fixture():
+    """Makes the all-reduces of one rank of two, which begin `shift` ns later than another's."""
+    from gemmetry.traces.collectives.summary import Collective, Group
+
+    def make(shift, durations=(2000, 2000)):
+        group = Group("0", (0, 1), 2)
+        return tuple(
+            Collective(
+                row=i, op="all_reduce", dtype="Half", elements=1000, in_elements=1000,
+                out_elements=1000, group=group, algorithm="tree", protocol=None, source="kernel",
+                name="nccl", stream=1, device=0, start_ns=10**18 + i * 10**6 + shift,
+                duration_ns=duration,
+            )
+            for i, duration in enumerate(durations)
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture(name="trace")
+def trace_fixture():
+    """Makes a rank of a job of two, with its communication kernels."""
+    from gemmetry.traces.jobs import RankTrace
+
+    def make(rank, ones, folder="job"):
+        return RankTrace(
+            file=Path(f"{folder}/rank{rank}.json"), rank=rank, rank_source="trace", world_size=2,
+            job=None, host=None, base_ns=10**18, span=(0, 0), collectives=ones, partial=False,
+            problems=(),
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture(name="found")
+def found_fixture(kernels, trace):
+    """Makes a job of two ranks, the second of which begins `shift` ns later."""
+    from gemmetry.traces.collectives.matching import analyse_jobs
+
+    return lambda shift=500: analyse_jobs([trace(0, kernels(0)), trace(1, kernels(shift))])

@@ -6,7 +6,6 @@ A line is a call of :class:`Recording`; or a rank, and each of its collectives.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import cases
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
@@ -37,9 +37,6 @@ from gemmetry.traces.report import (
 from gemmetry.traces.summary import find_steps, outside_steps, summarize, summarize_steps
 from gemmetry.traces.timeline import KINDS, trace_lanes
 
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 shown = cases.shown
 
 RECORDINGS = Path(__file__).with_name("recordings.txt")

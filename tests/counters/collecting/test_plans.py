@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from tests import cases
 
 from gemmetry.counters.collector import Tool, plan, plan_rocprof
 from gemmetry.counters.tools import (
@@ -22,10 +22,6 @@ from gemmetry.counters.tools import (
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import overfull
 from gemmetry.hardware.doctor import Profiler
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[2] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 PLANS = Path(__file__).with_name("plans.txt")
 FILES = CollectFiles.at(Path("out"))

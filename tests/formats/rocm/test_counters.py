@@ -3,19 +3,15 @@ the same is in ``counters/test_rocprofv3``."""
 
 from __future__ import annotations
 
-import importlib.util
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests import cases
 
 from gemmetry.counters.collector import read_counters
 from gemmetry.formats.rocm.rocprofv3 import read_counted, read_counter_folder
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[2] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 COUNTED = Path(__file__).with_name("counted.txt")
 

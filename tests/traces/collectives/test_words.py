@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from tests import cases
 
 from gemmetry.traces.collectives.summary import (
     ELEMENT_BYTES,
@@ -16,10 +16,6 @@ from gemmetry.traces.collectives.summary import (
     message_elements,
     operation_name,
 )
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[2] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 WORDS = Path(__file__).with_name("words.txt")
 SAMPLES = Path(__file__).parents[2] / "data" / "collectives"

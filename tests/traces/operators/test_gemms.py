@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from tests import cases
 
 from gemmetry.formats.events import OperatorArguments
 from gemmetry.traces.operators.gemms import (
@@ -14,10 +14,6 @@ from gemmetry.traces.operators.gemms import (
     is_gemm_operator,
     unpacked_for,
 )
-
-_SPEC = importlib.util.spec_from_file_location("cases", Path(__file__).parents[2] / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 OPERATORS = Path(__file__).with_name("operators.txt")
 

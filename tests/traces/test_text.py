@@ -36,7 +36,7 @@ from gemmetry.traces.text import (
     shape_text,
 )
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 FSDP = ("h200_fsdp_rank0of4_part.pt.trace.json.gz", "h200_fsdp_rank1of4_part.pt.trace.json.gz")
 OTHERS = ("v100_resnet50_2021_part.json.gz", "mi350_aorta_misc.json.gz",
           "h200_matmul.pt.trace.json.gz", "mi300x_torch_compile_triton.json.gz")  # fmt: skip

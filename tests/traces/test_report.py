@@ -9,7 +9,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.traces.page import trace_page
 from gemmetry.traces.report import ONLY_ON
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
 GRID = "cpu_grid"
 MATMUL = "traces/h200_matmul.pt.trace.json.gz"

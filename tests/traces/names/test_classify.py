@@ -26,7 +26,7 @@ from gemmetry.traces.names import (
     is_gemm,
 )
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 ROCPROFV3 = DATA / "traces/rocprofv3/mi350x_908_firsthalf_results.json.gz"
 OTHER_FORMATS = {"e2m1", "u8", "s64", "u64", "u32", "c64", "c128"}
 

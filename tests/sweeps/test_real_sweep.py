@@ -20,7 +20,7 @@ import pytest
 
 from gemmetry.sweeps.points import analyse_sweep
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
 SWEEP = FOLDER / "sweep_h200x4"
 

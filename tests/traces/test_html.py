@@ -89,7 +89,7 @@ def test_operators_of_the_host_are_drawn(browser, report_of, tmp_path, scripts):
     assert browser.find_element("id", "timeline").get_attribute("data-drawn") != before
 
 
-_LINES = Path(__file__).parents[1].joinpath("hostile.txt").read_text().splitlines()
+_LINES = Path(__file__).parents[0].joinpath("hostile.txt").read_text().splitlines()
 SCRIPTS = [line.replace("\\u2028", "\u2028").replace("\\u2029", "\u2029") for line in _LINES]
 
 

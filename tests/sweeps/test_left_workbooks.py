@@ -20,7 +20,7 @@ from gemmetry.sweeps.api import analyze
 from gemmetry.sweeps.points import PointSelection
 
 ALL = PointSelection()
-WORKBOOKS = Path(__file__).parents[2] / "data" / "tracelens_workbooks"
+WORKBOOKS = Path(__file__).parents[1] / "data" / "tracelens_workbooks"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from gemmetry.counters.text import DiagnosedLaunch
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.launches import RuleResult
 
-RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
+RAW = Path(__file__).parents[1] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
 PLANTED = RAW.parent / "planted_h200" / "gemms.csv.gz"
 
 

@@ -25,7 +25,7 @@ from gemmetry.traces.report import (
 )
 from gemmetry.traces.summary import Summary, summarize, summarize_steps
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 KINDS = {ColumnType.TEXT: {str}, ColumnType.INTEGER: {int}, ColumnType.NUMBER: {int, float},
          ColumnType.BOOLEAN: {bool}, ColumnType.TEXTS: {list},
          ColumnType.MAPPING: {dict}}  # fmt: skip

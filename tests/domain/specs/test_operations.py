@@ -188,7 +188,7 @@ def test_any_text_gives_a_shape_or_our_error(text):
     assert parse_shape(print_shape(shape)) == shape or shape.batch == 1
 
 
-REPORTS = Path(__file__).parents[1] / "data" / "reports" / "30"
+REPORTS = Path(__file__).parents[2] / "data" / "reports" / "30"
 LOGGED = ["2048x28672x4096", "32x2048x64x128"]
 
 

@@ -12,7 +12,7 @@ from gemmetry.traces.page import page_tables, trace_markdown, trace_page
 from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import build_report
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 CASES = {
     "incomplete": ["collectives/hta_2of128"],
     "matmul": ["traces/h200_matmul.pt.trace.json.gz"],

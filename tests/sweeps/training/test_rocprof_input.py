@@ -17,7 +17,7 @@ from gemmetry.sweeps.rocprof_input import (
     write_rocprof_input,
 )
 
-SCHEMA = Path(__file__).parents[1] / "data" / "rocprof" / "rocprofv3_input_schema.json"
+SCHEMA = Path(__file__).parents[2] / "data" / "rocprof" / "rocprofv3_input_schema.json"
 CIJK = "Cijk_Ailk_Bljk_BBS_BH_Bias_MT256x256x64_MI16x16x1_SN_LDSB1"
 CPP = "void gemm<float, 4, (ck::Kind)1>(float*, int[2], std::array<char*, 1ul>&)"
 

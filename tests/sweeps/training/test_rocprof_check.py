@@ -7,7 +7,7 @@ import pytest
 from gemmetry.domain.errors import RequestError, SpecError
 from gemmetry.sweeps.rocprof_input import check_rocprof_input
 
-SAMPLES = Path(__file__).parents[1] / "data" / "rocprof"
+SAMPLES = Path(__file__).parents[2] / "data" / "rocprof"
 
 SHOWN_IN_THE_DOCUMENT = """
 jobs:
