@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from tests.verification.conftest import FakeExecutable
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.hardware.host_device import red_zones
@@ -12,11 +13,11 @@ from gemmetry.verification.launching import Launcher, Offset, sentinel_mask
 
 
 @pytest.fixture
-def launcher(executable_of):
+def launcher():
     def make(name="matmul_8x6x4_f32t_f32t_f32t", tile=None, **how):
         operation = parse_operation(name)
         inputs = make_inputs(operation, distribution="normal", seed=1)
-        return Launcher(executable_of(operation, **how), operation, tile), inputs
+        return Launcher(FakeExecutable(operation, **how), operation, tile), inputs
 
     return make
 

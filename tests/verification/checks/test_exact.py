@@ -7,6 +7,7 @@ import functools
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.verification.conftest import accumulating, addresses, keeping, operands
 
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
@@ -15,38 +16,38 @@ from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_fl
 from gemmetry.verification.checks import CheckOutcome, exact
 from gemmetry.verification.inputs.scaled import HONEST_SPAN
 
-
-def operands(tensors):
-    return to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+ROUNDING = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
 
 
 def test_not_applicable_where_sums_round(context_of):
-    context = context_of("matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16")
+    context = context_of(ROUNDING)
     result = exact.check_integers(context)
     assert result.text == "not applicable: sums of K=4096 round in bf16"
     assert exact.check_in_place_change(context).outcome is CheckOutcome.PASSED
 
 
 def test_the_ladder_shows_how_wide_the_accumulator_is(context_of):
-    def f16_sums(operation, tensors):
-        a, b = operands(tensors)
-        total = np.zeros((a.shape[0], b.shape[1]), np.float16)
-        for k in range(0, a.shape[1], 16):
-            total += (a[:, k : k + 16] @ b[k : k + 16]).astype(np.float16)
-        return to_float64(total)
-
-    context = context_of("matmul_32x32x256_bf16t_bf16n_f32t", kernel=f16_sums)
+    kernel = accumulating(lambda total: total.astype(np.float16), 16)
+    context = context_of("matmul_32x32x256_bf16t_bf16n_f32t", kernel=kernel)
     result = exact.check_integers(context)
     assert "exact up to ±3, so sums of about 11 bits are still exact" in result.detail
     assert "with ±16: " in exact.check_integer_ladder(context).detail
 
 
 @pytest.mark.parametrize(
-    "name", ["matmul_12x10x256_e4m3t_e4m3n_f32t", "matmul_12x10x4096_bf16t_bf16n_f32t"]
+    ("check", "name"),
+    [
+        (exact.check_fp8_promotion, "matmul_12x10x256_e4m3t_e4m3n_f32t"),
+        (exact.check_fp8_promotion, "matmul_12x10x4096_bf16t_bf16n_f32t"),
+        # Nothing can cancel where nothing is lost.
+        (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t"),
+        (exact.check_addend_cancels, "matmul_12x10x64_f32t_f32n_f32t_beta1"),
+        (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t_beta1_bias"),
+        (exact.check_addend_cancels, "matmul_12x10x64_s8t_s8n_s32t_beta1"),
+    ],
 )
-def test_promotion_applies_to_long_fp8_sums_alone(context_of, name):
-    result = exact.check_fp8_promotion(context_of(name))
-    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+def test_where_nothing_would_be_lost(context_of, check, name):
+    assert check(context_of(name)).outcome is CheckOutcome.NOT_APPLICABLE
 
 
 def tf32(operation, tensors):
@@ -54,11 +55,26 @@ def tf32(operation, tensors):
     return to_float64(a @ b)
 
 
-def stochastic(operation, tensors):
+def to_bf16(operation, tensors, up):
+    """The product's bits in float32 plus `up(bits)`, cut to those of bf16."""
     a, b = operands(tensors)
     bits = (a @ b).view(np.uint32)
-    bits = bits + np.random.default_rng(3).integers(0, 2**16, bits.shape, dtype=np.uint32)
-    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(ml_dtypes.bfloat16)
+    cut = (bits + up(bits)) & np.uint32(0xFFFF0000)
+    return cut.view(np.float32).astype(ml_dtypes.bfloat16)
+
+
+def stochastic(operation, tensors):
+    random = np.random.default_rng(3)
+    return to_bf16(operation, tensors, lambda b: random.integers(0, 2**16, b.shape, np.uint32))
+
+
+def test_halfway_cases_of_bf16_go_to_even(context_of):
+    def away(operation, tensors):
+        return to_bf16(operation, tensors, lambda bits: np.uint32(0x8000))
+
+    context = context_of("matmul_64x48x96_bf16t_bf16t_bf16t", kernel=away)
+    assert context.first_errors.bad_count == 0
+    assert exact.check_integers(context).is_failure
 
 
 def nearly(operation, tensors):
@@ -125,33 +141,21 @@ def added_late(operation, tensors, rows=None):
 
 @pytest.mark.parametrize("name", ADDED)
 def test_what_c_cancels_is_rounded_before_nowhere_or_everywhere(context_of, name):
-    assert exact.check_addend_cancels(context_of(name)).outcome is CheckOutcome.PASSED
-    context = context_of(name, kernel=added_late)
-    assert context.first_errors.bad_count == 0
-    result = exact.check_addend_cancels(context)
+    def judged(**how):
+        context = context_of(name, **how)
+        assert context.first_errors.bad_count == 0
+        return exact.check_addend_cancels(context)
+
+    assert judged().outcome is CheckOutcome.PASSED
     # Two kernels, and cuBLAS in bf16.
+    result = judged(kernel=added_late)
     assert result.outcome is CheckOutcome.WARNED
     assert "rounded to the result's format before C is added" in result.detail
     facts = BuildFacts(declared=(Trait.ROUNDS_BEFORE_ADDING,))
-    declared = exact.check_addend_cancels(context_of(name, kernel=added_late, facts=facts))
-    assert declared.outcome is CheckOutcome.NOT_APPLICABLE
-    in_part = functools.partial(added_late, rows=3)
-    result = exact.check_addend_cancels(context_of(name, kernel=in_part))
+    assert judged(kernel=added_late, facts=facts).outcome is CheckOutcome.NOT_APPLICABLE
+    result = judged(kernel=functools.partial(added_late, rows=3))
     assert result.is_failure
     assert "in a part of the result" in result.detail
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_12x10x64_bf16t_bf16n_bf16t",
-        "matmul_12x10x64_f32t_f32n_f32t_beta1",
-        "matmul_12x10x64_bf16t_bf16n_bf16t_beta1_bias",
-        "matmul_12x10x64_s8t_s8n_s32t_beta1",
-    ],
-)
-def test_nothing_can_cancel_where_nothing_is_lost(context_of, name):
-    assert exact.check_addend_cancels(context_of(name)).outcome is CheckOutcome.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize("scaling", ["scalerow", "scaletensor", "scalerow_beta1_bias_relu"])
@@ -172,20 +176,6 @@ def test_factors_of_any_size_are_right_in_any_order(context_of, scaling, result)
 PLAIN = "matmul_64x48x32_f32t_f32t_f32t"
 
 
-def keeping(key):
-    """Answers from memory where it has seen what `key` makes of the inputs."""
-    answers = {}
-
-    def meddle(inputs, output, launch):
-        output[...] = answers.setdefault(key(inputs), output.copy())
-
-    return meddle
-
-
-def addresses(inputs):
-    return tuple(array.ctypes.data for array in inputs)
-
-
 def test_a_kept_result_is_known_again(context_of):
     context = context_of(PLAIN, meddle=keeping(addresses))
     assert exact.check_integers(context).text == "passed"
@@ -196,8 +186,8 @@ def test_a_kept_result_is_known_again(context_of):
     assert context.first.output.any()
     result = exact.check_integers(context)
     assert "kept: it is the result of the first launch's inputs" in result.detail
-    rounding = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
-    assert exact.check_in_place_change(context_of(rounding, meddle=keeping(addresses))).is_failure
+    context = context_of(ROUNDING, meddle=keeping(addresses))
+    assert exact.check_in_place_change(context).is_failure
 
 
 @pytest.mark.parametrize("name", [PLAIN, "matmul_64x48x32_bf16t_bf16n_bf16n"])
@@ -234,67 +224,48 @@ def test_a_shared_scale_is_not_explained_as_an_index(context_of):
     assert "index" not in result.detail and "other numbers" not in result.detail
 
 
-F32 = "matmul_20x24x64_f32t_f32n_f32t"
-BF16 = "matmul_20x24x64_bf16t_bf16n_bf16t"
-F16 = "matmul_20x24x64_f16t_f16n_f16t"
-
-
-def on_inputs(change):
-    """A kernel that changes both operands, in float32 or float64, before it multiplies."""
+def on_inputs(threshold):
+    """A kernel that takes inputs below a threshold for zero."""
 
     def kernel(operation, tensors):
-        widen = to_float64 if operation.signature.lhs.storage_bits == 64 else to_float32
-        a, b = change(widen(tensors["lhs"]), 1), change(widen(tensors["rhs"]), 0)
-        return apply_epilogue(operation, to_float64(a @ b), tensors)
+        a, b = (np.where(np.abs(x) < threshold, 0, x) for x in operands(tensors))
+        return to_float64(a @ b)
 
     return kernel
 
 
-def plain(values, axis):
-    return values
-
-
-def epsilon(values, axis):
-    return np.where(np.abs(values) < 1e-9, 0, values)
-
-
-def flushed(values, axis):
-    return np.where(np.abs(values) < 2.0**-14, 0, values)
-
-
-def test_where_no_sum_is_exact_the_bound_decides(context_of):
+@pytest.mark.parametrize("threshold", [0, 1e-9])
+def test_where_no_sum_is_exact_the_bound_decides(context_of, threshold):
     name = "matmul_20x24x4096_bf16t_bf16n_bf16t_accbf16"
-    right = exact.check_scaled_along_k(context_of(name, kernel=on_inputs(plain)))
-    assert right.outcome is CheckOutcome.PASSED
-    context = context_of(name, kernel=on_inputs(epsilon))
+    context = context_of(name, kernel=on_inputs(threshold))
     context.inputs = make_inputs(context.operation, distribution="offset_uniform", seed=1)
     context.reference = compute_reference(context.operation, context.inputs)
-    assert exact.check_scaled_along_k(context).is_failure
+    wanted = CheckOutcome.FAILED if threshold else CheckOutcome.PASSED
+    assert exact.check_scaled_along_k(context).outcome is wanted
 
 
-def test_subnormal_inputs_of_f16_count(context_of):
-    assert exact.check_subnormals(context_of(F16, kernel=on_inputs(flushed))).is_failure
-    facts = BuildFacts(declared=(Trait.FLUSHES_SUBNORMALS,))
-    allowed = exact.check_subnormals(context_of(F16, kernel=on_inputs(flushed), facts=facts))
-    assert allowed.outcome is CheckOutcome.NOT_APPLICABLE
+@pytest.mark.parametrize("declared", [(), (Trait.FLUSHES_SUBNORMALS,)])
+def test_subnormal_inputs_of_f16_count(context_of, declared):
+    how = {"kernel": on_inputs(2.0**-14), "facts": BuildFacts(declared=declared)}
+    wanted = CheckOutcome.NOT_APPLICABLE if declared else CheckOutcome.FAILED
+    result = exact.check_subnormals(context_of("matmul_20x24x64_f16t_f16n_f16t", **how))
+    assert result.outcome is wanted
 
 
 def by_largest(operation, tensors, threshold=0.0):
     """Divides both operands by powers of two near their largest numbers, in float32."""
     scaled, factor = [], 1.0
-    for role in ("lhs", "rhs"):
-        values = to_float32(tensors[role])
+    for values in operands(tensors):
         largest = np.float32(2.0 ** np.floor(np.log2(np.abs(values).max())))
-        values = np.where(np.abs(values) < threshold, np.float32(0), values)
-        scaled.append(values / largest)
+        scaled.append(np.where(np.abs(values) < threshold, np.float32(0), values) / largest)
         factor *= float(largest)
-    return apply_epilogue(operation, to_float64(scaled[0] @ scaled[1]) * factor, tensors)
+    return to_float64(scaled[0] @ scaled[1]) * factor
 
 
-@pytest.mark.parametrize("name", [F32, BF16])
-def test_scaling_by_the_largest_number_is_a_property_and_a_threshold_is_wrong(context_of, name):
-    context = context_of(name, kernel=by_largest)
-    result = exact.check_scaled_along_k(context)
+@pytest.mark.parametrize("formats", ["f32t_f32n_f32t", "bf16t_bf16n_bf16t"])
+def test_scaling_by_the_largest_number_is_a_property_and_a_threshold_is_wrong(context_of, formats):
+    name = f"matmul_20x24x64_{formats}"
+    result = exact.check_scaled_along_k(context_of(name, kernel=by_largest))
     assert result.outcome is CheckOutcome.PROPERTY, result.detail
     assert f"2^{HONEST_SPAN}" in result.detail
     context = context_of(name, kernel=functools.partial(by_largest, threshold=2.0**-60))
