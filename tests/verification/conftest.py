@@ -22,6 +22,7 @@ from gemmetry.numerics.references import (
     to_storage,
 )
 from gemmetry.numerics.storage import Array, quantize, to_float32, to_float64
+from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
@@ -94,6 +95,12 @@ def keeping(key: Callable[[Sequence[Array]], object], *, most: int | None = None
 def addresses(inputs: Sequence[Array]) -> list[object]:
     """A key by which wrong kernels know their inputs."""
     return [(x.ctypes.data, x.shape) for x in inputs]
+
+
+def assert_fails(result: CheckResult, words: str) -> None:
+    """The check failed, for a reason that contains `words`."""
+    assert result.outcome is CheckOutcome.FAILED
+    assert words in result.detail
 
 
 @dataclass

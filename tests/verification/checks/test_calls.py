@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from tests.verification.conftest import FakeExecutable, operands
+from tests.verification.conftest import assert_fails, FakeExecutable, operands
 
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.record import BuildFacts, Trait
@@ -96,8 +96,7 @@ def test_an_exception_of_wrong_code_is_failed(check):
             raise ZeroDivisionError("division by zero")
 
     result = check(meddle=stumble)
-    assert result.is_failure
-    assert "raised ZeroDivisionError: division by zero, which is a bug" in result.detail
+    assert_fails(result, "raised ZeroDivisionError: division by zero, which is a bug")
 
 
 def test_a_refused_tile_does_not_apply(check):
@@ -169,9 +168,7 @@ def test_damage_done_late_is_seen(context_of, damage, words):
         if launch == 15:
             damage(inputs, output)
 
-    result = calls.check_every_call(context_of(NAME, meddle=meddle))
-    assert result.is_failure
-    assert words in result.detail
+    assert_fails(calls.check_every_call(context_of(NAME, meddle=meddle)), words)
 
 
 def test_calls_without_exact_inputs_are_judged_by_the_bound(context_of):
@@ -333,9 +330,7 @@ def test_damage_in_spoiled_memory_is_reported(context_of, device, damage, words)
     def meddle(inputs, output, launch):
         return damage(output) if device.is_spoiled else None
 
-    result = calls.check_spoiled_scratch(context_of(NAME, device=device, meddle=meddle))
-    assert result.is_failure
-    assert words in result.detail
+    assert_fails(calls.check_spoiled_scratch(context_of(NAME, device=device, meddle=meddle)), words)
 
 
 def test_the_hosts_own_stress(context_of):
@@ -371,8 +366,7 @@ def test_memory_is_blamed_only_where_nothing_else_changes_the_result(
     context = context_of(NAME, device=device, meddle=meddle)
     assert not context.first.changed_inputs and not context.second.changed_inputs
     result = calls.check_spoiled_scratch(context)
-    assert result.is_failure
-    assert words in result.detail
+    assert_fails(result, words)
     assert ("never wrote" in result.detail) is (every == 0)
 
 

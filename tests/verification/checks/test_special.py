@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.verification.conftest import operands
+from tests.verification.conftest import assert_fails, operands
 
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.verification.checks import CheckOutcome, special
@@ -87,9 +87,7 @@ def test_inputs_that_hold_them_stay_as_they_are(context_of, check):
         for array in inputs:
             array[~np.isfinite(array)] = 0
 
-    result = check(context_of(NAME, meddle=clean))
-    assert result.is_failure
-    assert "the launch changed lhs, rhs" in result.detail
+    assert_fails(check(context_of(NAME, meddle=clean)), "the launch changed lhs, rhs")
 
 
 def test_the_next_launch_shows_nothing_of_nan(context_of):
@@ -102,9 +100,7 @@ def test_the_next_launch_shows_nothing_of_nan(context_of):
 
     context = context_of(NAME, meddle=keep)
     assert np.isfinite(context.first.output).all()
-    result = special.check_nan_spreads(context)
-    assert result.is_failure
-    assert "part of it was kept" in result.detail
+    assert_fails(special.check_nan_spreads(context), "part of it was kept")
 
 
 @pytest.mark.parametrize("split", ["lhs", "rhs", "both"])
