@@ -73,11 +73,10 @@ def test_drift_of_truncating_instructions_is_granted(formats, drift):
     assert accumulation_error(operation(formats)).warn > 2.5 * drift
 
 
-@pytest.mark.parametrize(
-    ("k", "promoted", "unpromoted"),
-    [(256, 1.05e-3, 3.2e-3), (512, 9.0e-4, 7.5e-3), (1024, 7.9e-4, 1.6e-2),
-     (4096, 6.3e-4, 7.1e-2), (16384, 5.6e-4, 0.272), (128, 1.33e-3, math.inf)],
-)  # fmt: skip
+@pytest.mark.parametrize(("k", "promoted", "unpromoted"), [
+    (256, 1.05e-3, 3.2e-3), (512, 9.0e-4, 7.5e-3), (1024, 7.9e-4, 1.6e-2),
+    (4096, 6.3e-4, 7.1e-2), (16384, 5.6e-4, 0.272), (128, 1.33e-3, math.inf),
+])  # fmt: skip
 def test_fp8_tiers_part_what_an_h200_measured_with_and_without_promotion(k, promoted, unpromoted):
     """Largest errors / M of torch's _scaled_mm on [0.1, 1.1) and [0, 1), see accumulation.py."""
     fp8 = operation("e4m3t_e4m3n_bf16t", k)
@@ -217,30 +216,24 @@ def test_integers_in_blocks_have_exact_sums(formats, k):
         assert depth * largest <= 2**13
 
 
-@pytest.mark.parametrize(
-    ("formats", "classes"),
-    [
-        ("f64t_f64t_f64t", ["fp64", "fp32", "tf32"]),
-        ("f32t_f32t_f32t", ["fp32", "tf32"]),
-        ("bf16t_bf16t_bf16t", ["fp32-accumulated"]),
-        ("e4m3t_e4m3n_bf16t", ["fp32-accumulated", "fp8-promoted", "fp8-14bit"]),
-    ],
-)
+@pytest.mark.parametrize(("formats", "classes"), [
+    ("f64t_f64t_f64t", ["fp64", "fp32", "tf32"]),
+    ("f32t_f32t_f32t", ["fp32", "tf32"]),
+    ("bf16t_bf16t_bf16t", ["fp32-accumulated"]),
+    ("e4m3t_e4m3n_bf16t", ["fp32-accumulated", "fp8-promoted", "fp8-14bit"]),
+])  # fmt: skip
 def test_classes_in_order_of_their_errors(formats, classes):
     narrow = ["fp16-accumulated", "bf16-accumulated"]
     assert list(class_errors(operation(formats))) == [*classes, *narrow]
 
 
-@pytest.mark.parametrize(
-    ("formats", "classes"),
-    [
-        ("f64t_f64t_f64t", {1e-15: "fp64", 1e-6: "fp32"}),
-        ("f32t_f32t_f32t", {-1.0: "fp32", 5e-4: "tf32"}),
-        ("bf16t_bf16t_f32t", {1e-6: "fp32-accumulated", 0.1: "fp16-accumulated",
-                              1.0: "bf16-accumulated", 100.0: "none", math.nan: "none"}),
-        ("e4m3t_e4m3n_bf16t", {6.3e-4: "fp8-promoted", 8e-2: "fp8-14bit"}),
-        ("s8t_s8t_s32t", {0.0: "exact", 1.0: "none"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("formats", "classes"), [
+    ("f64t_f64t_f64t", {1e-15: "fp64", 1e-6: "fp32"}),
+    ("f32t_f32t_f32t", {-1.0: "fp32", 5e-4: "tf32"}),
+    ("bf16t_bf16t_f32t", {1e-6: "fp32-accumulated", 0.1: "fp16-accumulated",
+                          1.0: "bf16-accumulated", 100.0: "none", math.nan: "none"}),
+    ("e4m3t_e4m3n_bf16t", {6.3e-4: "fp8-promoted", 8e-2: "fp8-14bit"}),
+    ("s8t_s8t_s32t", {0.0: "exact", 1.0: "none"}),
+])  # fmt: skip
 def test_smallest_class_that_holds(formats, classes):
     assert {error: accuracy_class(operation(formats), error) for error in classes} == classes

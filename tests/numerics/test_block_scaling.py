@@ -44,15 +44,13 @@ def test_ties_of_e2m1_go_to_even_and_large_numbers_saturate():
     assert to_float64(found).tolist() == [*rounded.values()]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "largest", "factor"),
-    [  # The exponent of the block's largest number less that of the format's largest.
-        (E4M3, 448, 1), (E4M3, 447.9, 1), (E4M3, 255.9, 2.0**-1), (E4M3, 512, 2), (E4M3, 900, 2),
-        (E5M2, 57344, 1), (E5M2, 1.0, 2.0**-15), (E2M1, 6, 1), (E2M1, 4, 1), (E2M1, 3.99, 0.5),
-        (E2M1, 8, 2), (E2M1, 7.9, 1), (E4M3, 0.0, 2.0**-127), (E4M3, 1e-45, 2.0**-127),
-        (E2M1, 2.0**130, 2.0**127),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dtype", "largest", "factor"), [
+    # The exponent of the block's largest number less that of the format's largest.
+          (E4M3, 448, 1), (E4M3, 447.9, 1), (E4M3, 255.9, 2.0**-1), (E4M3, 512, 2), (E4M3, 900, 2),
+          (E5M2, 57344, 1), (E5M2, 1.0, 2.0**-15), (E2M1, 6, 1), (E2M1, 4, 1), (E2M1, 3.99, 0.5),
+          (E2M1, 8, 2), (E2M1, 7.9, 1), (E4M3, 0.0, 2.0**-127), (E4M3, 1e-45, 2.0**-127),
+          (E2M1, 2.0**130, 2.0**127),
+])  # fmt: skip
 def test_factors_of_mx_formats_floor_the_exponent(dtype, largest, factor):
     values = np.zeros((1, 32))
     values[0, 7] = -largest
@@ -146,12 +144,11 @@ def test_pairs_hold_the_first_number_in_the_lower_half():
     assert codes(unpack_pairs(packed, values.dtype)) == list(range(16))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["matmul_20x24x96_e2m1t_e2m1n_f16t_vs16_e8m0", "matmul_20x24x96_e5m2n_e4m3t_f32t_vs32_e8m0",
-     "matmul_130x140x140_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
-     "batch_matmul_2x20x24x33_e2m1t_e2m1n_bf16t_vs16_e4m3"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "matmul_20x24x96_e2m1t_e2m1n_f16t_vs16_e8m0", "matmul_20x24x96_e5m2n_e4m3t_f32t_vs32_e8m0",
+    "matmul_130x140x140_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
+    "batch_matmul_2x20x24x33_e2m1t_e2m1n_bf16t_vs16_e4m3",
+])  # fmt: skip
 def test_the_reference_multiplies_each_element_by_the_factor_of_its_block(name):
     operation = parse_operation(name)
     inputs = make_inputs(operation, distribution="uniform_signed", seed=1)

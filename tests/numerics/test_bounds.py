@@ -84,11 +84,10 @@ def test_cancellation_is_judged_by_the_magnitude_and_bounds_are_never_zero():
     assert (bounds(parse_operation("matmul_1x1x4_f64t_f64t_f64t"), 0.0, 0.0) > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("suffix", "expected"),
-    [("", True), ("_relu", True), ("_alpha0p5", True), ("_alpham2_relu", True), ("_alpha0", True),
-     ("_alpha0p3", False), ("_beta1", False), ("_bias", False), ("_gelu", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("suffix", "expected"), [
+    ("", True), ("_relu", True), ("_alpha0p5", True), ("_alpham2_relu", True), ("_alpha0", True),
+    ("_alpha0p3", False), ("_beta1", False), ("_bias", False), ("_gelu", False),
+])  # fmt: skip
 def test_rounds_once(suffix, expected):
     assert rounds_once(parse_operation(f"matmul_8x8x8_f32t_f32t_f32t{suffix}")) is expected
 

@@ -86,11 +86,10 @@ def _no_product(lhs, rhs):
 
 @pytest.mark.parametrize("kind", SINGLE_KINDS)
 @pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize(
-    "name",
-    ["matmul_9x7x80_bf16t_bf16n_bf16t", "matmul_9x7x80_f16n_f16t_f16n_alpha1p5",
-     "batch_matmul_2x6x7x80_e4m3t_e4m3n_bf16t", "matmul_9x7x80_f32t_f32t_f32t"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "matmul_9x7x80_bf16t_bf16n_bf16t", "matmul_9x7x80_f16n_f16t_f16n_alpha1p5",
+    "batch_matmul_2x6x7x80_e4m3t_e4m3n_bf16t", "matmul_9x7x80_f32t_f32t_f32t",
+])  # fmt: skip
 def test_changed_lines_follow_from_known_ones(name, kind, place):
     operation, inputs = drawn(name)
     reference = compute_reference(operation, inputs)

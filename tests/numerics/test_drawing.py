@@ -62,12 +62,11 @@ def test_s8_without_a_counterpart_of_its_lowest_number():
 
 @pytest.mark.parametrize("distribution", ["integers", "normal"])
 @pytest.mark.parametrize("everywhere", [False, True])
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [("matmul_16x12x8_f32t_f32t_f32t", 0), ("matmul_16x12x9_bf16t_bf16n_bf16n_beta1", 1),
-     ("matmul_16x12x8_bf16t_bf16n_bf16n_beta1", 2), ("matmul_16x12x8_s8t_s8n_s32t", 1),
-     ("batch_matmul_3x5x4x6_f32n_f32t_f32n", 0), ("batch_matmul_3x5x4x6_f32n_f32t_f32n", 1)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "place"), [
+    ("matmul_16x12x8_f32t_f32t_f32t", 0), ("matmul_16x12x9_bf16t_bf16n_bf16n_beta1", 1),
+    ("matmul_16x12x8_bf16t_bf16n_bf16n_beta1", 2), ("matmul_16x12x8_s8t_s8n_s32t", 1),
+    ("batch_matmul_3x5x4x6_f32n_f32t_f32n", 0), ("batch_matmul_3x5x4x6_f32n_f32t_f32n", 1),
+])  # fmt: skip
 def test_an_exchange_keeps_the_numbers_of_every_row_and_column(
     name, place, everywhere, distribution
 ):
@@ -93,12 +92,11 @@ def test_an_exchange_keeps_the_numbers_of_every_row_and_column(
         assert math.isclose((old * flat).sum(), (new * flat).sum(), abs_tol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "place", "has"),
-    [("matmul_16x12x8_f32t_f32t_f32t_bias", 0, True), ("matmul_1x12x8_f32t_f32t_f32t", 0, False),
-     ("matmul_16x12x1_f32t_f32t_f32t", 1, False), ("matmul_16x12x8_f32t_f32t_f32t_bias", 2, False),
-     ("matmul_16x12x8_e4m3t_e4m3n_bf16t_scalerow", 2, False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "place", "has"), [
+    ("matmul_16x12x8_f32t_f32t_f32t_bias", 0, True), ("matmul_1x12x8_f32t_f32t_f32t", 0, False),
+    ("matmul_16x12x1_f32t_f32t_f32t", 1, False), ("matmul_16x12x8_f32t_f32t_f32t_bias", 2, False),
+    ("matmul_16x12x8_e4m3t_e4m3n_bf16t_scalerow", 2, False),
+])  # fmt: skip
 def test_only_two_lines_of_two_elements_cross(name, place, has):
     assert has_crossings(parse_operation(name), place) is has
 

@@ -18,18 +18,15 @@ from gemmetry.numerics.references import (
 from gemmetry.numerics.storage import numpy_dtype
 
 
-@pytest.mark.parametrize(
-    ("dtype_of", "name", "dtype"),
-    [
-        (exact_integer_dtype, "matmul_4x4x1024_s8t_s8t_s32t", np.float32),
-        (exact_integer_dtype, "matmul_4x4x1025_s8t_s8t_s32t", np.float64),
-        (exact_integer_dtype, "matmul_4x4x8_s8t_s8t_s32t_bias", np.float64),
-        (compute_dtype_of_accumulator, "matmul_9x7x5_f16t_f16t_f16t", np.float32),
-        (compute_dtype_of_accumulator, "matmul_9x7x5_f32t_f32t_f32t_accf64", np.float64),
-        (compute_dtype_of_accumulator, "matmul_9x7x5_f64t_f64t_f64t", np.float64),
-        (compute_dtype_of_accumulator, "matmul_9x7x5_s8t_s8t_s32t", np.float32),
-    ],
-)
+@pytest.mark.parametrize(("dtype_of", "name", "dtype"), [
+    (exact_integer_dtype, "matmul_4x4x1024_s8t_s8t_s32t", np.float32),
+    (exact_integer_dtype, "matmul_4x4x1025_s8t_s8t_s32t", np.float64),
+    (exact_integer_dtype, "matmul_4x4x8_s8t_s8t_s32t_bias", np.float64),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_f16t_f16t_f16t", np.float32),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_f32t_f32t_f32t_accf64", np.float64),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_f64t_f64t_f64t", np.float64),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_s8t_s8t_s32t", np.float32),
+])  # fmt: skip
 def test_dtypes_are_the_accumulators_and_float32_only_where_s8_is_exact(dtype_of, name, dtype):
     assert dtype_of(parse_operation(name)) == dtype
 
@@ -44,11 +41,10 @@ def test_logical_views_share_memory_with_what_is_stored():
     assert back.flags.c_contiguous and (back == stored).all()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["matmul_9x7x5_f16n_f16t_f16n_bias_gelu", "matmul_9x7x5_s8t_s8n_s32n_beta1_bias",
-     "conv2d_2x7x6x3_3x2x4_stride2x1_pad1x1_bf16nhwc_bf16hwcf_f32nhwc_residual_relu"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "matmul_9x7x5_f16n_f16t_f16n_bias_gelu", "matmul_9x7x5_s8t_s8n_s32n_beta1_bias",
+    "conv2d_2x7x6x3_3x2x4_stride2x1_pad1x1_bf16nhwc_bf16hwcf_f32nhwc_residual_relu",
+])  # fmt: skip
 def test_float64_evaluation_is_the_reference_rounded_once(name):
     operation = parse_operation(name)
     inputs = make_inputs(operation, distribution="uniform_signed", seed=5)
@@ -76,13 +72,12 @@ def test_a_plain_product_is_what_evaluate_computes(shape, dtype, compute_dtype, 
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["matmul_8x8x8_bf16t_bf16t_f32t", "matmul_8x8x8_f32t_f32t_f32t_alpha2",
-     "matmul_8x8x8_f32t_f32t_f32t_beta1", "matmul_8x8x8_f32t_f32t_f32t_relu",
-     "matmul_8x8x8_f32t_f32t_f32t_scalerow", "matmul_splitk_8x8x8_f32t_f32t_f32t_slices4",
-     "conv2d_1x8x8x4_3x3x4_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc", "matmul_8x8x8_s8t_s8t_s32t"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "matmul_8x8x8_bf16t_bf16t_f32t", "matmul_8x8x8_f32t_f32t_f32t_alpha2",
+    "matmul_8x8x8_f32t_f32t_f32t_beta1", "matmul_8x8x8_f32t_f32t_f32t_relu",
+    "matmul_8x8x8_f32t_f32t_f32t_scalerow", "matmul_splitk_8x8x8_f32t_f32t_f32t_slices4",
+    "conv2d_1x8x8x4_3x3x4_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc", "matmul_8x8x8_s8t_s8t_s32t",
+])  # fmt: skip
 def test_more_than_one_product_is_not_plain(name):
     operation = parse_operation(name)
     assert plain_product(operation, compute_dtype_of_accumulator(operation)) is None

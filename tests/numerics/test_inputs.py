@@ -126,11 +126,10 @@ def test_s8_products_fit_s32_whatever_k():
     assert lhs > 1
 
 
-@pytest.mark.parametrize(
-    "suffix",
-    ["e4m3t_e4m3n_bf16t_scalerow", "e2m1t_e2m1n_bf16t_vs16_e8m0", "e2m1t_e2m1n_bf16t_vs16_e4m3",
-     "e2m1t_e2m1n_bf16t_vs1x16"],
-)  # fmt: skip
+@pytest.mark.parametrize("suffix", [
+    "e4m3t_e4m3n_bf16t_scalerow", "e2m1t_e2m1n_bf16t_vs16_e8m0", "e2m1t_e2m1n_bf16t_vs16_e4m3",
+    "e2m1t_e2m1n_bf16t_vs1x16",
+])  # fmt: skip
 def test_factors_are_powers_of_two_and_vary_by_row_and_block(suffix):
     for scale in map(to_float64, drawn(f"matmul_64x48x128_{suffix}")[2:]):
         assert np.unique(scale).tolist() == [0.25, 0.5, 1, 2]

@@ -48,15 +48,14 @@ def exact_element(operation, inputs, index):
     return float(total)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["matmul_7x5x33_f32t_f32t_f32t", "matmul_7x5x33_bf16n_bf16n_bf16n",
-     "matmul_7x5x33_f16t_f16n_f32n_alpha0p5_betam2",
-     "batch_matmul_3x7x5x9_f32n_f32t_f32n_bias_relu_residual",
-     "matmul_7x5x33_e4m3t_e4m3n_bf16t_scalerow", "matmul_7x5x33_f64t_f64n_f64t",
-     "matmul_7x5x33_e5m2t_e4m3n_f16t_scaletensor_bias",
-     "matmul_splitk_7x5x32_f16t_f16t_f32t_slices4", "matmul_7x5x33_s8t_s8n_s32n_bias_relu"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "matmul_7x5x33_f32t_f32t_f32t", "matmul_7x5x33_bf16n_bf16n_bf16n",
+    "matmul_7x5x33_f16t_f16n_f32n_alpha0p5_betam2",
+    "batch_matmul_3x7x5x9_f32n_f32t_f32n_bias_relu_residual",
+    "matmul_7x5x33_e4m3t_e4m3n_bf16t_scalerow", "matmul_7x5x33_f64t_f64n_f64t",
+    "matmul_7x5x33_e5m2t_e4m3n_f16t_scaletensor_bias",
+    "matmul_splitk_7x5x32_f16t_f16t_f32t_slices4", "matmul_7x5x33_s8t_s8n_s32n_bias_relu",
+])  # fmt: skip
 def test_agrees_with_exact_arithmetic(name):
     operation, inputs = inputs_of(name)
     reference = compute_reference(operation, inputs)
@@ -145,11 +144,10 @@ def test_rows_cover_the_reference_once():
     assert all(piece.extra_rounding.shape == piece.value.shape for piece in pieces)
 
 
-@pytest.mark.parametrize(
-    ("formats", "dtype"),
-    [("bf16t_bf16t_bf16t", np.float32), ("f64t_f64t_f64t", np.float64),
-     ("s8t_s8t_s32t", np.float64)],
-)  # fmt: skip
+@pytest.mark.parametrize(("formats", "dtype"), [
+    ("bf16t_bf16t_bf16t", np.float32), ("f64t_f64t_f64t", np.float64),
+    ("s8t_s8t_s32t", np.float64),
+])  # fmt: skip
 def test_exact_product_uses_float32_only_where_sums_fit(monkeypatch, formats, dtype):
     seen = []
 

@@ -243,12 +243,11 @@ def test_medians_of_equal_dispatches_on_a_disturbed_machine_raise_no_alarm():
     assert alarms <= 0.05 * 400 + 4 * (0.05 * 0.95 * 400) ** 0.5
 
 
-@pytest.mark.parametrize(
-    ("verdict", "intervals"),
-    [(Difference.SLOWER, [(1.021, 1.5)]), (Difference.FASTER, [(0.5, 0.98)]),
-     (Difference.NONE_SHOWN, [(0.99, 1.01), (0.92, 1.09), (1.01, 1.10)]),
-     (Difference.UNDECIDED, [(1.01, 1.11), (0.90, 1.01), (0.9, 48.0), None])],
-)  # fmt: skip
+@pytest.mark.parametrize(("verdict", "intervals"), [
+    (Difference.SLOWER, [(1.021, 1.5)]), (Difference.FASTER, [(0.5, 0.98)]),
+    (Difference.NONE_SHOWN, [(0.99, 1.01), (0.92, 1.09), (1.01, 1.10)]),
+    (Difference.UNDECIDED, [(1.01, 1.11), (0.90, 1.01), (0.9, 48.0), None]),
+])  # fmt: skip
 def test_what_is_read_from_an_interval(verdict, intervals):
     assert {verdict_of(interval, 0.02) for interval in intervals} == {verdict}
 

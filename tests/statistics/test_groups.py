@@ -43,10 +43,9 @@ def strata_of(noise, spread, groups):
     return strata
 
 
-@pytest.mark.parametrize(
-    ("spread", "groups"),
-    [(0.03, [(100, 4, 20)]), (0.02, [(100, 3, 20), (120, 12, 12), (140, 20, 3)])],
-)
+@pytest.mark.parametrize(("spread", "groups"), [
+    (0.03, [(100, 4, 20)]), (0.02, [(100, 3, 20), (120, 12, 12), (140, 20, 3)]),
+])  # fmt: skip
 def test_equal_groups_rarely_differ_whatever_the_levels_and_mixes_of_strata(spread, groups):
     """95 % intervals are wrong in 15 of 300 cases; more than 30 have a probability below 1e-3."""
     noise = np.random.default_rng(7)
@@ -73,11 +72,10 @@ def test_large_groups_are_thinned_without_a_shift():
     assert found.interval == pytest.approx((1.1, 1.1), rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("strata", "message"),
-    [([([1.0, 0.0], [1.0])], "positive"), ([([-1.0], [1.0])], "positive"),
-     ([([], [1.0])], "both sides"), ([], "both sides")],
-)  # fmt: skip
+@pytest.mark.parametrize(("strata", "message"), [
+    ([([1.0, 0.0], [1.0])], "positive"), ([([-1.0], [1.0])], "positive"),
+    ([([], [1.0])], "both sides"), ([], "both sides"),
+])  # fmt: skip
 def test_what_cannot_be_compared_is_refused(strata, message):
     with pytest.raises(ValueError, match=message):
         compare_groups(strata)

@@ -23,11 +23,10 @@ def chance_below(count, rank):
     return sum(math.comb(count, i) for i in range(rank)) / 2**count
 
 
-@pytest.mark.parametrize(
-    ("count", "rank"),
-    [(6, 1), (8, 1), (9, 2), (12, 3), (20, 6), (30, 10), (50, 18), (100, 40), (999, None),
-     (1000, None), (1001, None), (2000, None)],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "rank"), [
+    (6, 1), (8, 1), (9, 2), (12, 3), (20, 6), (30, 10), (50, 18), (100, 40), (999, None),
+    (1000, None), (1001, None), (2000, None),
+])  # fmt: skip
 def test_ranks_are_the_tabulated_ones(count, rank):
     """Conover 1999, table A3 read for p = 1/2, and by direct summation."""
     low, high = median_interval(np.arange(1, count + 1))
@@ -68,14 +67,11 @@ def test_coverage_is_what_it_claims():
     assert covered == pytest.approx(1 - 2 * chance_below(25, 8), abs=0.015)
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments", "message"),
-    [
-        (median_interval, ([],), "no samples"), (median, ([],), "no samples"),
-        (rounds_interval, ([],), "no samples"), (median_interval, ([1.0, 2.0], 1.0), "confidence"),
-        (minimum_samples, (0.0,), "confidence"), (quantile, ([1.0], 1.5), "share"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("function", "arguments", "message"), [
+    (median_interval, ([],), "no samples"), (median, ([],), "no samples"),
+    (rounds_interval, ([],), "no samples"), (median_interval, ([1.0, 2.0], 1.0), "confidence"),
+    (minimum_samples, (0.0,), "confidence"), (quantile, ([1.0], 1.5), "share"),
+])  # fmt: skip
 def test_what_has_no_answer_is_refused(function, arguments, message):
     with pytest.raises(ValueError, match=message):
         function(*arguments)

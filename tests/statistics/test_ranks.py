@@ -143,12 +143,11 @@ def test_no_differences_or_too_few_values_are_no_evidence() -> None:
             minimum_a_side(wrong)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "able"),
-    [([(1, 38)], False), ([(1, 39)], True), ([(2, 7)], False), ([(2, 8)], True),
-     ([(3, 4)], False), ([(3, 5)], True), ([(3, 3)], False), ([(4, 4)], True),
-     ([(0, 99)], False), ([(1, 5), (1, 5)], False), ([(1, 5), (1, 6)], True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("sizes", "able"), [
+    ([(1, 38)], False), ([(1, 39)], True), ([(2, 7)], False), ([(2, 8)], True),
+    ([(3, 4)], False), ([(3, 5)], True), ([(3, 3)], False), ([(4, 4)], True),
+    ([(0, 99)], False), ([(1, 5), (1, 5)], False), ([(1, 5), (1, 6)], True),
+])  # fmt: skip
 def test_sizes_that_can_show_a_shift(sizes, able):
     """The product of C(first + second, first) is at least 40: 39, 40, 36, 45, 35, 56, 20, 70, 1,
     36, 42."""

@@ -30,11 +30,10 @@ from gemmetry.statistics.runs import (
 )
 
 
-@pytest.mark.parametrize(
-    ("share", "degrees", "value"),
-    [(0.975, 1, 12.7062), (0.975, 2, 4.3027), (0.975, 6, 2.4469), (0.995, 3, 5.8409),
-     (0.9995, 10, 4.5869), (0.975, 120, 1.9799), (0.5, 4, 0.0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("share", "degrees", "value"), [
+    (0.975, 1, 12.7062), (0.975, 2, 4.3027), (0.975, 6, 2.4469), (0.995, 3, 5.8409),
+    (0.9995, 10, 4.5869), (0.975, 120, 1.9799), (0.5, 4, 0.0),
+])  # fmt: skip
 def test_quantiles_of_student(share, degrees, value):
     """Abramowitz & Stegun, table 26.10."""
     assert student_quantile(share, degrees) == pytest.approx(value, abs=1e-4)
@@ -48,11 +47,10 @@ def test_the_spread_is_pooled_over_settings():
     assert run_spread([[1.0], [2.0]]) == RunSpread(0.0, 0)
 
 
-@pytest.mark.parametrize(
-    ("groups", "ratio", "note"),
-    [([[100.0], [200.0]], 2.0, "repeat the runs"),
-     ([[100.0, 160.0], [110.0, 150.0]], None, "repeat them more often")],
-)  # fmt: skip
+@pytest.mark.parametrize(("groups", "ratio", "note"), [
+    ([[100.0], [200.0]], 2.0, "repeat the runs"),
+    ([[100.0, 160.0], [110.0, 150.0]], None, "repeat them more often"),
+])  # fmt: skip
 def test_without_a_repeat_or_with_too_much_spread_nothing_is_decided(groups, ratio, note):
     found = compare_runs(*groups, run_spread(groups), relevant=0.01)
     assert found.verdict is Difference.UNDECIDED
@@ -81,16 +79,13 @@ def test_no_interval_exceeds_floating_point_numbers():
     assert compare_pairs([1.0, 1.0], [1e-30, 1e30]).interval == pytest.approx((1e-6, 1e6))
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments", "message"),
-    [
-        (student_quantile, (0.4, 3), "no quantile"), (student_quantile, (1.0, 3), "no quantile"),
-        (student_quantile, (0.9, 0), "no quantile"),
-        (compare_runs, ([], [1.0], RunSpread(0.1, 3)), "without runs"),
-        (compare_pairs, ([], []), "as many durations"),
-        (compare_pairs, ([1.0], [1.0, 2.0]), "as many durations"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("function", "arguments", "message"), [
+    (student_quantile, (0.4, 3), "no quantile"), (student_quantile, (1.0, 3), "no quantile"),
+    (student_quantile, (0.9, 0), "no quantile"),
+    (compare_runs, ([], [1.0], RunSpread(0.1, 3)), "without runs"),
+    (compare_pairs, ([], []), "as many durations"),
+    (compare_pairs, ([1.0], [1.0, 2.0]), "as many durations"),
+])  # fmt: skip
 def test_what_has_no_answer_is_refused(function, arguments, message):
     with pytest.raises(ValueError, match=message):
         function(*arguments)
@@ -159,11 +154,10 @@ def test_the_score_of_a_p_value_has_it(threshold, scale, shape, p_value):
 EULER = 0.57721566490153286
 
 
-@pytest.mark.parametrize(
-    ("value", "digamma", "trigamma"),
-    [(1, -EULER, math.pi**2 / 6), (0.5, -EULER - 2 * math.log(2), math.pi**2 / 2),
-     (3, 1.5 - EULER, math.pi**2 / 6 - 1.25)],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "digamma", "trigamma"), [
+    (1, -EULER, math.pi**2 / 6), (0.5, -EULER - 2 * math.log(2), math.pi**2 / 2),
+    (3, 1.5 - EULER, math.pi**2 / 6 - 1.25),
+])  # fmt: skip
 def test_derivatives_of_the_gamma_function(value, digamma, trigamma):
     """Abramowitz & Stegun 6.3.2, 6.3.3, 6.4.2 and 6.4.4."""
     assert _digamma(value) == pytest.approx(digamma, abs=1e-9)

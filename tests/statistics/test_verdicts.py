@@ -106,10 +106,9 @@ def _equal(rng, rounds, spread, *, drift=0.0, apart=0):
     ]
 
 
-@pytest.mark.parametrize(
-    ("how", "pairing"),
-    [({"drift": 0.05}, Pairing.ROUNDS), ({"apart": 99}, Pairing.UNPAIRED_ROUNDS)],
-)
+@pytest.mark.parametrize(("how", "pairing"), [
+    ({"drift": 0.05}, Pairing.ROUNDS), ({"apart": 99}, Pairing.UNPAIRED_ROUNDS),
+])  # fmt: skip
 def test_a_family_of_equal_dispatches_rarely_raises_an_alarm(how, pairing):
     """100 families of 5 at 5 %, no relevant difference at all: 4 standard errors are 8.7 %."""
     rng = np.random.default_rng(2)

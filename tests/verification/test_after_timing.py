@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.verification.conftest import assert_fails
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import Trait
@@ -25,7 +26,6 @@ from gemmetry.verification.after_timing import (
     recheck,
 )
 from gemmetry.verification.checks import CheckOutcome
-from tests.verification.conftest import assert_fails
 
 BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
 NAMES = (
@@ -199,11 +199,10 @@ def without_last_row(c):
     return c
 
 
-@pytest.mark.parametrize(
-    ("change", "lets_through"),
-    [(lambda c: c, set(RIVALS)), (lambda c: c * 0, set()),
-     (without_last_row, {NORMALISED_DIFFERENCE}), (lambda c: c * np.nan, {ABSOLUTE_DIFFERENCE})],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "lets_through"), [
+    (lambda c: c, set(RIVALS)), (lambda c: c * 0, set()),
+    (without_last_row, {NORMALISED_DIFFERENCE}), (lambda c: c * np.nan, {ABSOLUTE_DIFFERENCE}),
+])  # fmt: skip
 def test_what_each_lets_through(change, lets_through):
     """Rows of the table in the research on detection power, at M = 600, K = 1024."""
     assert judged(change) == {rival: rival in lets_through for rival in RIVALS}

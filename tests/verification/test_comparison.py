@@ -58,28 +58,25 @@ def test_bad_elements_are_counted_and_the_first_is_named(case):
     assert statistics.max_ratio > 100
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected", "got", "is_right"),
-    [
-        ("f16", 70_000.0, np.inf, True),
-        ("f16", 65_519.99, np.inf, True),  # Within the bound of the threshold 65520.
-        ("f16", 65_519.99, 65504.0, True),
-        ("f16", 65_000.0, np.inf, False),
-        ("f16", 70_000.0, -np.inf, False),
-        ("f16", 70_000.0, np.nan, False),
-        ("f16", 70_000.0, 65504.0, False),
-        ("bf16", 1e38, np.nan, False),
-        ("e4m3", 500.0, np.nan, True),
-        ("e4m3", 500.0, 448.0, True),
-        ("e4m3", -500.0, 448.0, False),
-        ("e4m3", 400.0, np.nan, False),
-        ("e5m2", 1e5, 57344.0, True),
-        ("e5m2", 1e5, np.nan, False),
-        ("f32", 0.0, -0.0, True),
-        ("f32", 1e-40, 0.0, True),  # Flushed subnormal.
-        ("f16", 4e-5, 0.0, False),  # f16 has no flushing.
-    ],
-)
+@pytest.mark.parametrize(("dtype", "expected", "got", "is_right"), [
+    ("f16", 70_000.0, np.inf, True),
+    ("f16", 65_519.99, np.inf, True),  # Within the bound of the threshold 65520.
+    ("f16", 65_519.99, 65504.0, True),
+    ("f16", 65_000.0, np.inf, False),
+    ("f16", 70_000.0, -np.inf, False),
+    ("f16", 70_000.0, np.nan, False),
+    ("f16", 70_000.0, 65504.0, False),
+    ("bf16", 1e38, np.nan, False),
+    ("e4m3", 500.0, np.nan, True),
+    ("e4m3", 500.0, 448.0, True),
+    ("e4m3", -500.0, 448.0, False),
+    ("e4m3", 400.0, np.nan, False),
+    ("e5m2", 1e5, 57344.0, True),
+    ("e5m2", 1e5, np.nan, False),
+    ("f32", 0.0, -0.0, True),
+    ("f32", 1e-40, 0.0, True),  # Flushed subnormal.
+    ("f16", 4e-5, 0.0, False),  # f16 has no flushing.
+])  # fmt: skip
 def test_special_values(dtype, expected, got, is_right):
     operation = parse_operation(f"matmul_1x1x16_{dtype}t_{dtype}t_{dtype}t")
     reference = Reference(np.array([[expected]]), np.array([[abs(expected)]]))
@@ -203,11 +200,10 @@ def stochastic(values, share=None):
 BIASED = "stochastic rounding is declared, but errors average"
 
 
-@pytest.mark.parametrize(
-    ("rounding", "words"),
-    [(stochastic, ""), (partial(stochastic, share=0.0), BIASED),
-     (partial(stochastic, share=1.0), BIASED), (partial(truncated, bits=8), "away from zero")],
-)  # fmt: skip
+@pytest.mark.parametrize(("rounding", "words"), [
+    (stochastic, ""), (partial(stochastic, share=0.0), BIASED),
+    (partial(stochastic, share=1.0), BIASED), (partial(truncated, bits=8), "away from zero"),
+])  # fmt: skip
 def test_stochastic_rounding_is_right_where_it_is_declared_and_biased_one_way(rounding, words):
     operation, reference, _ = right_result("matmul_64x48x64_bf16t_bf16t_bf16t", seed=4)
     result = quantize(rounding(reference.value), operation.output.dtype)
@@ -228,20 +224,17 @@ def to_bf16(values):
     return values.astype(ml_dtypes.bfloat16)
 
 
-@pytest.mark.parametrize(
-    ("formats", "kernel", "expected"),
-    [
-        ("f64t_f64t_f64t", right, "fp64"),
-        ("f64t_f64t_f64t", accumulating(np.float32, 16), "fp32"),
-        ("f32t_f32t_f32t", accumulating(np.float32, 1), "fp32"),
-        ("f32t_f32t_f32t", tf32_lhs, "tf32"),
-        ("bf16t_bf16t_f32t", accumulating(partial(truncated, bits=24), 16), "fp32-accumulated"),
-        ("bf16t_bf16t_f32t", accumulating(np.float16, 16), "fp16-accumulated"),
-        ("bf16t_bf16t_f32t", accumulating(to_bf16, 1), "bf16-accumulated"),
-        ("e4m3t_e4m3t_f32t", accumulating(np.float32, 128), "fp32-accumulated"),
-        ("e4m3t_e4m3t_f32t", accumulating(partial(truncated, bits=14), 32), "fp8-14bit"),
-    ],
-)
+@pytest.mark.parametrize(("formats", "kernel", "expected"), [
+    ("f64t_f64t_f64t", right, "fp64"),
+    ("f64t_f64t_f64t", accumulating(np.float32, 16), "fp32"),
+    ("f32t_f32t_f32t", accumulating(np.float32, 1), "fp32"),
+    ("f32t_f32t_f32t", tf32_lhs, "tf32"),
+    ("bf16t_bf16t_f32t", accumulating(partial(truncated, bits=24), 16), "fp32-accumulated"),
+    ("bf16t_bf16t_f32t", accumulating(np.float16, 16), "fp16-accumulated"),
+    ("bf16t_bf16t_f32t", accumulating(to_bf16, 1), "bf16-accumulated"),
+    ("e4m3t_e4m3t_f32t", accumulating(np.float32, 128), "fp32-accumulated"),
+    ("e4m3t_e4m3t_f32t", accumulating(partial(truncated, bits=14), 32), "fp8-14bit"),
+])  # fmt: skip
 def test_errors_show_the_arithmetic_that_made_them(formats, kernel, expected):
     k = 4096 if formats.startswith("e4m3") else 64
     operation = parse_operation(f"matmul_48x32x{k}_{formats}")
@@ -264,11 +257,10 @@ def test_parts_add_up():
     assert ErrorStatistics(1, squared_error=1.0).relative_frobenius is None
 
 
-@pytest.mark.parametrize(
-    ("outward", "upward", "words"),
-    [(0.0, 0.0, ""), (29.0, -29.0, ""), (-5000.0, 0.0, "-0.5 ulp away from zero"),
-     (0.0, 5000.0, "+0.5 ulp upward")],
-)  # fmt: skip
+@pytest.mark.parametrize(("outward", "upward", "words"), [
+    (0.0, 0.0, ""), (29.0, -29.0, ""), (-5000.0, 0.0, "-0.5 ulp away from zero"),
+    (0.0, 5000.0, "+0.5 ulp upward"),
+])  # fmt: skip
 def test_bias_of_stochastic_rounding(outward, upward, words):
     bias = RoundingBias(count=10_000, upward=upward, outward=outward, drift=10.0)
     assert (bias.problem == "") is (words == "")
@@ -291,12 +283,11 @@ def evidence_of(name):
     return Evidence("values", operation, inputs, stored, output + 1, output % 2 == 0)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["matmul_3x5x7_f32t_f32t_f32t", "matmul_3x5x7_bf16t_bf16n_bf16t_bias",
-     "matmul_16x16x16_e4m3t_e5m2n_bf16t_scalerow", "matmul_16x16x16_e4m3fnuzt_e4m3fnuzn_bf16t",
-     "matmul_4x4x4_s8t_s8t_s32t"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "matmul_3x5x7_f32t_f32t_f32t", "matmul_3x5x7_bf16t_bf16n_bf16t_bias",
+    "matmul_16x16x16_e4m3t_e5m2n_bf16t_scalerow", "matmul_16x16x16_e4m3fnuzt_e4m3fnuzn_bf16t",
+    "matmul_4x4x4_s8t_s8t_s32t",
+])  # fmt: skip
 def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
     saved = evidence_of(name)
     save(tmp_path / "a" / "b", saved)

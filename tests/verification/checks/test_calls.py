@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from tests.verification.conftest import assert_fails, FakeExecutable, operands
+from tests.verification.conftest import FakeExecutable, assert_fails, operands
 
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.record import BuildFacts, Trait
@@ -45,11 +45,10 @@ def check(context_of):
     return run
 
 
-@pytest.mark.parametrize(
-    "name",
-    [LARGE, "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
-     "matmul_32x32x32_e4m3t_e4m3n_bf16t_scalerow", "matmul_32x32x32_s8t_s8n_s32t"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    LARGE, "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
+    "matmul_32x32x32_e4m3t_e4m3n_bf16t_scalerow", "matmul_32x32x32_s8t_s8n_s32t",
+])  # fmt: skip
 def test_right_kernels_pass_a_few_hundred_launches_whose_number_is_drawn(check, name):
     counts = set()
     for seed in range(4 if name == LARGE else 1):
@@ -158,11 +157,10 @@ def test_no_race_is_guessed_where_launches_need_not_agree(context_of, monkeypatc
     assert context.differs_between_launches is False
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [(lambda i, o: i[0].fill(1), "the launches changed lhs"),
-     (lambda i, o: o.base[-1:].fill(0), "outside the buffer of result")],
-)  # fmt: skip
+@pytest.mark.parametrize(("damage", "words"), [
+    (lambda i, o: i[0].fill(1), "the launches changed lhs"),
+    (lambda i, o: o.base[-1:].fill(0), "outside the buffer of result"),
+])  # fmt: skip
 def test_damage_done_late_is_seen(context_of, damage, words):
     def meddle(inputs, output, launch):
         if launch == 15:
@@ -321,11 +319,10 @@ def test_launches_are_under_stress_from_the_first_to_the_last(context_of, device
     assert not device.is_spoiled and not device.is_busy
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [(lambda o: o.astype(np.float64), "the result is float64"),
-     (lambda o: o.base[-1:].fill(0), "outside the buffer of result")],
-)  # fmt: skip
+@pytest.mark.parametrize(("damage", "words"), [
+    (lambda o: o.astype(np.float64), "the result is float64"),
+    (lambda o: o.base[-1:].fill(0), "outside the buffer of result"),
+])  # fmt: skip
 def test_damage_in_spoiled_memory_is_reported(context_of, device, damage, words):
     def meddle(inputs, output, launch):
         return damage(output) if device.is_spoiled else None
@@ -349,11 +346,10 @@ def test_the_hosts_own_stress(context_of):
     assert calls.check_under_load(context_of(NAME)).outcome is CheckOutcome.NOT_APPLICABLE
 
 
-@pytest.mark.parametrize(
-    ("every", "words"),
-    [(3, "launches differ even if memory is left as it is"),
-     (0, "it uses memory that it never wrote"), (1, "")],
-)  # fmt: skip
+@pytest.mark.parametrize(("every", "words"), [
+    (3, "launches differ even if memory is left as it is"),
+    (0, "it uses memory that it never wrote"), (1, ""),
+])  # fmt: skip
 def test_memory_is_blamed_only_where_nothing_else_changes_the_result(
     context_of, device, every, words
 ):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.verification.conftest import assert_fails, addresses, keeping
+from tests.verification.conftest import addresses, assert_fails, keeping
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import BuildFacts, Trait
@@ -113,11 +113,10 @@ def test_whatever_inputs_are_known_by(context_of, key, name, most):
     assert_fails(result, "found again by what did not change")
 
 
-@pytest.mark.parametrize(
-    ("key", "outcome"),
-    [(lambda inputs: [x.tobytes() for x in inputs], CheckOutcome.PASSED),
-     (lambda inputs: 0, CheckOutcome.NOT_APPLICABLE)],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "outcome"), [
+    (lambda inputs: [x.tobytes() for x in inputs], CheckOutcome.PASSED),
+    (lambda inputs: 0, CheckOutcome.NOT_APPLICABLE),
+])  # fmt: skip
 def test_answers_known_by_all_content_are_right_and_those_of_one_show_nothing_of_changes(
     context_of, key, outcome
 ):
@@ -126,14 +125,11 @@ def test_answers_known_by_all_content_are_right_and_those_of_one_show_nothing_of
     assert changes.check_follows_changes(context).outcome is outcome
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        *((f"{ADDING}_bias", place) for place in range(5)),
-        *(("matmul_24x16x32_e4m3t_e4m3n_bf16t_scalerow", place) for place in range(4)),
-        *(("matmul_24x16x32_e4m3t_e4m3n_bf16t_scaletensor_gelu", place) for place in range(4)),
-    ],
-)
+@pytest.mark.parametrize(("name", "place"), [
+    *((f"{ADDING}_bias", place) for place in range(5)),
+    *(("matmul_24x16x32_e4m3t_e4m3n_bf16t_scalerow", place) for place in range(4)),
+    *(("matmul_24x16x32_e4m3t_e4m3n_bf16t_scaletensor_gelu", place) for place in range(4)),
+])  # fmt: skip
 @pytest.mark.parametrize("sees", ["nothing", "both sums"])
 def test_all_operands_count(context_of, name, place, sees):
     """A cache by all of the other operands, and by nothing or little of one."""
@@ -151,11 +147,10 @@ def test_all_operands_count(context_of, name, place, sees):
     assert result.is_failure is not (single and sees != "nothing")
 
 
-@pytest.mark.parametrize(
-    ("how", "outcome"),
-    [({}, CheckOutcome.PASSED), ({"meddle": keeping(addresses)}, CheckOutcome.FAILED),
-     ({"has_reference": False}, CheckOutcome.NOT_APPLICABLE)],
-)  # fmt: skip
+@pytest.mark.parametrize(("how", "outcome"), [
+    ({}, CheckOutcome.PASSED), ({"meddle": keeping(addresses)}, CheckOutcome.FAILED),
+    ({"has_reference": False}, CheckOutcome.NOT_APPLICABLE),
+])  # fmt: skip
 def test_without_exact_sums_the_bound_judges(context_of, how, outcome):
     context = context_of(ROUNDING, distribution="offset_uniform", **how)
     assert changes.check_follows_changes(context).outcome is outcome

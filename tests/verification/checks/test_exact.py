@@ -7,7 +7,15 @@ import functools
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.verification.conftest import assert_fails, accumulating, addresses, keeping, operands, product, right
+from tests.verification.conftest import (
+    accumulating,
+    addresses,
+    assert_fails,
+    keeping,
+    operands,
+    product,
+    right,
+)
 
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
@@ -34,18 +42,15 @@ def test_the_ladder_shows_how_wide_the_accumulator_is(context_of):
     assert "with ±16: " in exact.check_integer_ladder(context).detail
 
 
-@pytest.mark.parametrize(
-    ("check", "name"),
-    [
-        (exact.check_fp8_promotion, "matmul_12x10x256_e4m3t_e4m3n_f32t"),
-        (exact.check_fp8_promotion, "matmul_12x10x4096_bf16t_bf16n_f32t"),
-        # Nothing can cancel where nothing is lost.
-        (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t"),
-        (exact.check_addend_cancels, "matmul_12x10x64_f32t_f32n_f32t_beta1"),
-        (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t_beta1_bias"),
-        (exact.check_addend_cancels, "matmul_12x10x64_s8t_s8n_s32t_beta1"),
-    ],
-)
+@pytest.mark.parametrize(("check", "name"), [
+    (exact.check_fp8_promotion, "matmul_12x10x256_e4m3t_e4m3n_f32t"),
+    (exact.check_fp8_promotion, "matmul_12x10x4096_bf16t_bf16n_f32t"),
+    # Nothing can cancel where nothing is lost.
+    (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t"),
+    (exact.check_addend_cancels, "matmul_12x10x64_f32t_f32n_f32t_beta1"),
+    (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t_beta1_bias"),
+    (exact.check_addend_cancels, "matmul_12x10x64_s8t_s8n_s32t_beta1"),
+])  # fmt: skip
 def test_where_nothing_would_be_lost(context_of, check, name):
     assert check(context_of(name)).outcome is CheckOutcome.NOT_APPLICABLE
 
@@ -66,12 +71,11 @@ def nearly(operation, tensors):
     return value + 2.0**-22 * np.abs(value).max() * np.resize([1, -1], value.shape)
 
 
-@pytest.mark.parametrize(
-    ("name", "kernel", "trait"),
-    [("matmul_12x10x3_f32t_f32n_f32t", tf32, Trait.TF32),
-     ("matmul_12x10x64_bf16t_bf16n_bf16t", stochastic, Trait.STOCHASTIC_ROUNDING),
-     ("matmul_12x10x64_f32t_f32n_f32t", nearly, Trait.NORMWISE)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "kernel", "trait"), [
+    ("matmul_12x10x3_f32t_f32n_f32t", tf32, Trait.TF32),
+    ("matmul_12x10x64_bf16t_bf16n_bf16t", stochastic, Trait.STOCHASTIC_ROUNDING),
+    ("matmul_12x10x64_f32t_f32n_f32t", nearly, Trait.NORMWISE),
+])  # fmt: skip
 def test_what_is_declared_is_granted(context_of, name, kernel, trait):
     for declared in ((), (trait,)):
         context = context_of(name, kernel=kernel, facts=BuildFacts(declared=declared))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.verification.conftest import assert_fails, FakeExecutable, operands, product
+from tests.verification.conftest import FakeExecutable, assert_fails, operands, product
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import DeviceLostError, LaunchError, UnsupportedError
@@ -131,14 +131,11 @@ def test_a_kernel_that_refuses_tails_of_k_has_those_of_m_and_n_tried(check, axis
     assert result.detail.startswith("matmul_17x15x16_")
 
 
-@pytest.mark.parametrize(
-    ("processor_s", "build_s", "launch_s", "text"),
-    [
-        (1.0, 2.1, 0.0, "incomplete: stopped after 2 of them, as they take long"),
-        (0.0, 20.0, 0.0, "passed"),  # it waits for a busy machine
-        (1.0, 0.0, 2.1, "passed"),  # launches are no builds
-    ],
-)
+@pytest.mark.parametrize(("processor_s", "build_s", "launch_s", "text"), [
+    (1.0, 2.1, 0.0, "incomplete: stopped after 2 of them, as they take long"),
+    (0.0, 20.0, 0.0, "passed"),  # it waits for a busy machine
+    (1.0, 0.0, 2.1, "passed"),  # launches are no builds
+])  # fmt: skip
 def test_time_of_builds_is_what_the_processor_spends_on_them(
     check, monkeypatch, processor_s, build_s, launch_s, text
 ):

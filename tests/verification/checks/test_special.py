@@ -64,15 +64,12 @@ def test_launches_may_differ_elsewhere(context_of):
         assert check(context).outcome is CheckOutcome.PASSED
 
 
-@pytest.mark.parametrize(
-    ("check", "name", "declared", "words"),
-    [
-        (CHECKS[0], "matmul_8x8x8_s8t_s8t_s32t", (), "integers have"),
-        (CHECKS[1], "matmul_8x8x8_e4m3t_e4m3t_f32t", (), "e4m3 has no infinity"),
-        (CHECKS[0], NAME, (Trait.NORMWISE,), "declared normwise"),
-        (CHECKS[0], f"{NAME}_alpha0_beta1", (), "alpha 0"),
-    ],
-)
+@pytest.mark.parametrize(("check", "name", "declared", "words"), [
+    (CHECKS[0], "matmul_8x8x8_s8t_s8t_s32t", (), "integers have"),
+    (CHECKS[1], "matmul_8x8x8_e4m3t_e4m3t_f32t", (), "e4m3 has no infinity"),
+    (CHECKS[0], NAME, (Trait.NORMWISE,), "declared normwise"),
+    (CHECKS[0], f"{NAME}_alpha0_beta1", (), "alpha 0"),
+])  # fmt: skip
 def test_where_it_does_not_apply(context_of, check, name, declared, words):
     context = context_of(name, facts=BuildFacts(declared=declared))
     result = check(context)

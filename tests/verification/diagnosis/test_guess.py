@@ -41,37 +41,31 @@ def assign(where, value):
     return change
 
 
-@pytest.mark.parametrize(
-    ("change", "phrase"),
-    [
-        (lambda r: r * np.nan, "NaN: 4096 of the wrong elements are NaN"),
-        (assign((3, 4), np.inf), "overflow: 1 of the wrong elements are infinite"),
-        (lambda r: r * 0, "zeros: every wrong element is 0"),
-        (assign(np.s_[60:], 0), "zeros: every wrong element is 0, tail: only rows from 60 on"),
-        (assign(np.s_[:, 48:], 9), "tail: only columns from 48 on are wrong"),
-        (lambda r: r.T.copy(), "transposed"),
-        (lambda r: r * 1.001, "scale: the result is 1.001 times"),
-        (lambda r: r[::-1].copy(), "index: row 0 contains what belongs to row 63"),
-        (lambda r: np.roll(r, 16, 1), "columns from 0 on hold what belongs to columns from 48"),
-        (lambda r: np.random.default_rng(5).permuted(r), "whose cause does not show"),
-        (lambda r: r.astype(np.float16), "precision: small errors everywhere"),
-        (assign((np.array([1, 30, 62]), np.array([60, 2, 31])), 1.2), "a few scattered elements"),
-    ],
-)
+@pytest.mark.parametrize(("change", "phrase"), [
+    (lambda r: r * np.nan, "NaN: 4096 of the wrong elements are NaN"),
+    (assign((3, 4), np.inf), "overflow: 1 of the wrong elements are infinite"),
+    (lambda r: r * 0, "zeros: every wrong element is 0"),
+    (assign(np.s_[60:], 0), "zeros: every wrong element is 0, tail: only rows from 60 on"),
+    (assign(np.s_[:, 48:], 9), "tail: only columns from 48 on are wrong"),
+    (lambda r: r.T.copy(), "transposed"),
+    (lambda r: r * 1.001, "scale: the result is 1.001 times"),
+    (lambda r: r[::-1].copy(), "index: row 0 contains what belongs to row 63"),
+    (lambda r: np.roll(r, 16, 1), "columns from 0 on hold what belongs to columns from 48"),
+    (lambda r: np.random.default_rng(5).permuted(r), "whose cause does not show"),
+    (lambda r: r.astype(np.float16), "precision: small errors everywhere"),
+    (assign((np.array([1, 30, 62]), np.array([60, 2, 31])), 1.2), "a few scattered elements"),
+])  # fmt: skip
 def test_kind_of_bug(change, phrase):
     assert phrase in guess(change)
 
 
-@pytest.mark.parametrize(
-    ("k", "kept", "phrase"),
-    [
-        (256, slice(0, 248), "short by about 8 of 256 products"),
-        (256, slice(0, 192), "short by about 64 of 256 products"),
-        (256, slice(1, 256), "short by about 1 of 256 products"),
-        (256, [*range(256), *range(16)], "over by about 16 of 256 products"),
-        (4096, slice(0, 4080), "short by about 16 of 4096 products"),
-    ],
-)
+@pytest.mark.parametrize(("k", "kept", "phrase"), [
+    (256, slice(0, 248), "short by about 8 of 256 products"),
+    (256, slice(0, 192), "short by about 64 of 256 products"),
+    (256, slice(1, 256), "short by about 1 of 256 products"),
+    (256, [*range(256), *range(16)], "over by about 16 of 256 products"),
+    (4096, slice(0, 4080), "short by about 16 of 4096 products"),
+])  # fmt: skip
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_part_of_k(k, kept, phrase, sign):
     guessed = guess_of_sums(k, lambda a, b: a[:, kept] @ b[kept], sign)
@@ -129,15 +123,12 @@ SAME_SIGN = "matmul_96x96x512_bf16t_bf16n_bf16t"
 """Sums of K products of uniform data differ by a few per cent, whatever is done to them."""
 
 
-@pytest.mark.parametrize(
-    ("kernel", "phrase"),
-    [
-        (lambda t: 1.004 * product(t), "scale: the result is 1.004 times"),
-        # Nothing but its size distinguishes it from rounding, so that both are named.
-        (lambda t: product({**t, "rhs": np.roll(t["rhs"], 1, axis=0)}),
-         "small errors everywhere: a narrower format, or other products"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kernel", "phrase"), [
+    (lambda t: 1.004 * product(t), "scale: the result is 1.004 times"),
+    # Nothing but its size distinguishes it from rounding, so that both are named.
+    (lambda t: product({**t, "rhs": np.roll(t["rhs"], 1, axis=0)}),
+     "small errors everywhere: a narrower format, or other products"),
+])  # fmt: skip
 def test_what_is_done_to_sums_of_one_sign(kernel, phrase):
     assert guess_of(SAME_SIGN, kernel, seed=1).startswith(phrase)
 
@@ -255,36 +246,30 @@ def place(*regions, tile=None):
     return place_of(bad, tile)
 
 
-@pytest.mark.parametrize(
-    ("regions", "words"),
-    [
-        ([np.s_[96:]], "tail: wrong exactly in the last partial tile row (rows 96–99; tiles have "
-         "32)"),
-        ([np.s_[96:99], np.s_[99, ::2]], "tail: wrong only in the last partial tile row"),
-        ([np.s_[:, 64:]], "tail: wrong exactly in the last tile column (columns 64–95"),
-        ([np.s_[90:]], "tail: only rows from 90 on are wrong"),
-        ([np.s_[32:64, 64:96]], "index: one tile of 32 × 32 is wrong, at (1, 2)"),
-        ([np.s_[96:, 64:96]], "at (3, 2), the last"),
-        ([np.s_[:32, 32:64], np.s_[32:64, 64:96]], "2 of 12 tiles of 32 × 32 are wrong: (0, 1), "
-         "(1, 2)"),
-        ([np.s_[64:96, 64:96], np.s_[96:]], "the last 4 of 12 tiles"),
-        ([np.s_[:, :32]], "index: every 3rd tile of 32 × 32 is wrong, from (0, 0) on"),
-        ([np.s_[:, 1::2]], "index: wrong in columns 1 of every 2"),
-        ([np.s_[8:16, 16:32]], "index: wrong only in rows 8–15, columns 16–31"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("regions", "words"), [
+    ([np.s_[96:]], "tail: wrong exactly in the last partial tile row (rows 96–99; tiles have "
+     "32)"),
+    ([np.s_[96:99], np.s_[99, ::2]], "tail: wrong only in the last partial tile row"),
+    ([np.s_[:, 64:]], "tail: wrong exactly in the last tile column (columns 64–95"),
+    ([np.s_[90:]], "tail: only rows from 90 on are wrong"),
+    ([np.s_[32:64, 64:96]], "index: one tile of 32 × 32 is wrong, at (1, 2)"),
+    ([np.s_[96:, 64:96]], "at (3, 2), the last"),
+    ([np.s_[:32, 32:64], np.s_[32:64, 64:96]], "2 of 12 tiles of 32 × 32 are wrong: (0, 1), "
+     "(1, 2)"),
+    ([np.s_[64:96, 64:96], np.s_[96:]], "the last 4 of 12 tiles"),
+    ([np.s_[:, :32]], "index: every 3rd tile of 32 × 32 is wrong, from (0, 0) on"),
+    ([np.s_[:, 1::2]], "index: wrong in columns 1 of every 2"),
+    ([np.s_[8:16, 16:32]], "index: wrong only in rows 8–15, columns 16–31"),
+])  # fmt: skip
 def test_places_among_tiles(regions, words):
     assert words in place(*regions, tile=(32, 32))
 
 
-@pytest.mark.parametrize(
-    ("regions", "words"),
-    [
-        ([(3, 4)], "one element"), ([np.s_[96:]], "tail: only rows from 96 on are wrong"),
-        ([np.s_[[i for i in range(100) if i % 16 >= 8]]],
-         "index: wrong in rows 8–15 of every 16: a period that suggests fragments"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("regions", "words"), [
+    ([(3, 4)], "one element"), ([np.s_[96:]], "tail: only rows from 96 on are wrong"),
+    ([np.s_[[i for i in range(100) if i % 16 >= 8]]],
+     "index: wrong in rows 8–15 of every 16: a period that suggests fragments"),
+])  # fmt: skip
 def test_places_without_tiles(regions, words):
     assert words in place(*regions)
     assert place((1, 90), (30, 2), (62, 31)) == place(np.s_[:]) == ""

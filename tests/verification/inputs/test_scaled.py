@@ -52,10 +52,9 @@ def test_the_product_stays_what_it_was(name):
     assert scaled[2:] == case.inputs[2:]
 
 
-@pytest.mark.parametrize(
-    ("name", "apart"),
-    [(NAMES[0], 200), (NAMES[1], 200), (NAMES[2], 200), (NAMES[3], 10), (NAMES[5], 6)],
-)
+@pytest.mark.parametrize(("name", "apart"), [
+    (NAMES[0], 200), (NAMES[1], 200), (NAMES[2], 200), (NAMES[3], 10), (NAMES[5], 6),
+])  # fmt: skip
 def test_columns_are_as_far_apart_as_formats_allow(name, apart):
     operation, case = exact(name)
     before, columns = (
@@ -83,11 +82,10 @@ def test_zeros_stay_and_what_cannot_be_scaled_is_left():
 
 
 @pytest.mark.parametrize("round_once", [True, False])
-@pytest.mark.parametrize(
-    "name",
-    ["matmul_24x20x72_f16t_f16n_f16t", "matmul_24x20x1024_f16t_f16n_f32t_alpha0p5_relu",
-     "matmul_24x20x72_e4m3t_e5m2n_f32t", NAMES[-1]],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "matmul_24x20x72_f16t_f16n_f16t", "matmul_24x20x1024_f16t_f16n_f32t_alpha0p5_relu",
+    "matmul_24x20x72_e4m3t_e5m2n_f32t", NAMES[-1],
+])  # fmt: skip
 def test_subnormal_inputs_give_the_same_result_but_for_a_power(name, round_once):
     operation, case = exact(name, round_once)
     small = subnormal(operation, case)
@@ -145,12 +143,11 @@ def test_wide_formats_reach_beyond_f16_at_both_ends(make):
     assert 1 <= narrow[1] <= 65504
 
 
-@pytest.mark.parametrize(
-    ("formats", "ends"),
-    [("e4m3t_e4m3n_f32t", (2.0**-6, 256)), ("e5m2t_e5m2n_f32t", (2.0**-14, 32768)),
-     ("f16t_f16n_f16t", (2.0**-14, 32768)), ("e4m3t_e4m3n_e4m3t", (2.0**-6, 256)),
-     ("f16t_f16n_f16t_accf16", (2.0**-14, 32768))],
-)  # fmt: skip
+@pytest.mark.parametrize(("formats", "ends"), [
+    ("e4m3t_e4m3n_f32t", (2.0**-6, 256)), ("e5m2t_e5m2n_f32t", (2.0**-14, 32768)),
+    ("f16t_f16n_f16t", (2.0**-14, 32768)), ("e4m3t_e4m3n_e4m3t", (2.0**-6, 256)),
+    ("f16t_f16n_f16t_accf16", (2.0**-14, 32768)),
+])  # fmt: skip
 @SELECTIONS
 def test_narrow_formats_reach_their_ends(formats, ends, make, codes):
     """The top exponent of e4m3 holds numbers, where formats with infinity keep it for that."""
@@ -165,15 +162,12 @@ def test_what_changes_the_range_of_narrow_results_leaves_lines_alone(suffix):
     assert 1 <= least <= largest <= 2048
 
 
-@pytest.mark.parametrize(
-    ("formats", "suffixes", "ends"),
-    [
-        ("e4m3t_e4m3n_bf16t", ("scalerow", "scaletensor_bias", "alpha3_relu", "beta1"), (1, 256)),
-        ("e5m2t_e5m2n_f32t", ("scalerow", "scaletensor_bias", "alpha3_relu", "beta1"), (1, 32768)),
-        # Narrow results stay finite.
-        ("e5m2t_e5m2n_f16t", ("scalerow", "scaletensor_bias"), None),
-    ],
-)
+@pytest.mark.parametrize(("formats", "suffixes", "ends"), [
+    ("e4m3t_e4m3n_bf16t", ("scalerow", "scaletensor_bias", "alpha3_relu", "beta1"), (1, 256)),
+    ("e5m2t_e5m2n_f32t", ("scalerow", "scaletensor_bias", "alpha3_relu", "beta1"), (1, 32768)),
+    # Narrow results stay finite.
+    ("e5m2t_e5m2n_f16t", ("scalerow", "scaletensor_bias"), None),
+])  # fmt: skip
 @SELECTIONS
 def test_fp8_reaches_its_top_whatever_follows_the_product(formats, suffixes, ends, make, codes):
     for suffix in suffixes:

@@ -65,13 +65,12 @@ def test_every_other_row_overflows(name):
     assert np.isfinite(to_float64(inputs[0])).all() and np.isfinite(to_float64(inputs[1])).all()
 
 
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [(special_inputs.overflow, "matmul_9x8x64_e4m3t_e4m3n_f32t"),
-     (special_inputs.overflow, "matmul_9x8x64_f64t_f64n_f64t"),
-     (special_inputs.overflow, f"{F16}_alpha2"),
-     (special_inputs.cancellation, "matmul_9x8x1_f32t_f32n_f32t")],
-)  # fmt: skip
+@pytest.mark.parametrize(("make", "name"), [
+    (special_inputs.overflow, "matmul_9x8x64_e4m3t_e4m3n_f32t"),
+    (special_inputs.overflow, "matmul_9x8x64_f64t_f64n_f64t"),
+    (special_inputs.overflow, f"{F16}_alpha2"),
+    (special_inputs.cancellation, "matmul_9x8x1_f32t_f32n_f32t"),
+])  # fmt: skip
 def test_none_where_the_formats_have_no_room(make, name):
     assert make(parse_operation(name), 7) is None
 
@@ -87,11 +86,10 @@ BLOCKS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "holders"),
-    [*((name, value, [1, 1]) for value in (math.nan, math.inf) for name in SPREADS),
-     *((name, math.nan, [0, 0, 1, 1]) for name in BLOCKS)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value", "holders"), [
+    *((name, value, [1, 1]) for value in (math.nan, math.inf) for name in SPREADS),
+    *((name, math.nan, [0, 0, 1, 1]) for name in BLOCKS),
+])  # fmt: skip
 def test_spread_is_what_the_reference_shows(name, value, holders):
     operation = parse_operation(name)
     inputs = make_inputs(operation, distribution="offset_uniform", seed=3)
@@ -113,11 +111,10 @@ def test_taps_in_the_padding_may_show():
     assert set(case.must) <= set(case.may)
 
 
-@pytest.mark.parametrize(
-    ("check", "suffix", "words"),
-    [("nan_spreads", "", "e2m1 has no NaN"), ("nan_spreads", "_vs32_e8m0", ""),
-     ("inf_spreads", "_vs32_e8m0", "no infinity")],
-)  # fmt: skip
+@pytest.mark.parametrize(("check", "suffix", "words"), [
+    ("nan_spreads", "", "e2m1 has no NaN"), ("nan_spreads", "_vs32_e8m0", ""),
+    ("inf_spreads", "_vs32_e8m0", "no infinity"),
+])  # fmt: skip
 def test_numbers_of_four_bits_have_no_nan_but_their_factors_do(check, suffix, words):
     operation = parse_operation(f"matmul_8x8x32_e2m1t_e4m3n_f32t{suffix}")
     found = special_inputs.objection(check, operation, ())

@@ -48,11 +48,10 @@ def assert_same(left, right):
     assert left.sizes == right.sizes
 
 
-@pytest.mark.parametrize(
-    ("name", "distribution"),
-    [(NAME, "normal"), ("matmul_8x6x32_f32t_f32t_f32t", "offset_uniform"),
-     ("matmul_8x6x32_s8t_s8t_s32t", "normal")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "distribution"), [
+    (NAME, "normal"), ("matmul_8x6x32_f32t_f32t_f32t", "offset_uniform"),
+    ("matmul_8x6x32_s8t_s8t_s32t", "normal"),
+])  # fmt: skip
 def test_memory_then_disk_then_compute(tmp_path, name, distribution):
     compute, folder = Compute(name, distribution), tmp_path / "made" / "here"
     cache = ReferenceCache(folder)
@@ -74,15 +73,12 @@ def test_seed_distribution_and_operation_are_kept_apart(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content, array: content[: len(content) // 2],
-        lambda content, array: content.replace(array[:4], bytes(4), 1),
-        lambda content, array: b"",
-        lambda content, array: b"not a zip file at all",
-    ],
-)
+@pytest.mark.parametrize("damage", [
+    lambda content, array: content[: len(content) // 2],
+    lambda content, array: content.replace(array[:4], bytes(4), 1),
+    lambda content, array: b"",
+    lambda content, array: b"not a zip file at all",
+])  # fmt: skip
 def test_damaged_file_is_computed_again_and_replaced(tmp_path, damage):
     compute = Compute()
     first = compute.get(tmp_path)
@@ -117,11 +113,10 @@ def _full_disk(*args, **kwargs):
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "value"),
-    [(reference_cache, "FEWEST_FILE_FLOPS", 2 * 8 * 6 * 32 + 1),
-     (reference_cache, "MAX_FILE_BYTES", 100), (np, "savez", _full_disk)],
-)  # fmt: skip
+@pytest.mark.parametrize(("module", "name", "value"), [
+    (reference_cache, "FEWEST_FILE_FLOPS", 2 * 8 * 6 * 32 + 1),
+    (reference_cache, "MAX_FILE_BYTES", 100), (np, "savez", _full_disk),
+])  # fmt: skip
 def test_what_is_sooner_computed_than_read_too_large_or_half_written_is_no_file(
     tmp_path, monkeypatch, module, name, value
 ):

@@ -60,20 +60,17 @@ class Case:
         return self.judge(changed, **how)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        PLAIN, "matmul_257x191x300_bf16n_bf16n_bf16n",
-        "matmul_100x150x300_f32t_f32n_f32n_alpha0p5_betam2_bias_residual",
-        "matmul_100x150x300_f16t_f16t_f16t_accf16", "matmul_90x70x640_e4m3t_e5m2n_bf16t_scalerow",
-        "batch_matmul_3x100x52x64_f16t_f16n_f16n_bias_residual",
-        "matmul_90x70x640_e4m3t_e4m3n_bf16t_scaletensor", "matmul_64x64x64_f64t_f64t_f64t",
-        "matmul_90x150x600_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
-        "batch_matmul_2x90x70x320_e2m1t_e2m1n_f16n_vs16_e4m3_bias", "matmul_1x1x1_f32t_f32t_f32t",
-        "matmul_splitk_64x65x64_tf32t_tf32t_f32t_slices4", "matmul_1x300x200_bf16t_bf16t_f32t",
-        "matmul_300x1x200_bf16t_bf16t_bf16t",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    PLAIN, "matmul_257x191x300_bf16n_bf16n_bf16n",
+    "matmul_100x150x300_f32t_f32n_f32n_alpha0p5_betam2_bias_residual",
+    "matmul_100x150x300_f16t_f16t_f16t_accf16", "matmul_90x70x640_e4m3t_e5m2n_bf16t_scalerow",
+    "batch_matmul_3x100x52x64_f16t_f16n_f16n_bias_residual",
+    "matmul_90x70x640_e4m3t_e4m3n_bf16t_scaletensor", "matmul_64x64x64_f64t_f64t_f64t",
+    "matmul_90x150x600_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
+    "batch_matmul_2x90x70x320_e2m1t_e2m1n_f16n_vs16_e4m3_bias", "matmul_1x1x1_f32t_f32t_f32t",
+    "matmul_splitk_64x65x64_tf32t_tf32t_f32t_slices4", "matmul_1x300x200_bf16t_bf16t_f32t",
+    "matmul_300x1x200_bf16t_bf16t_bf16t",
+])  # fmt: skip
 @pytest.mark.parametrize("distribution", ["offset_uniform", "normal", "integers", "zeros"])
 def test_right_results_raise_no_alarm(name, distribution):
     case = Case(name, distribution)
@@ -97,11 +94,10 @@ def test_no_false_alarm_over_many_seeds():
     assert 0.8 < np.median(largest) < 2.5
 
 
-@pytest.mark.parametrize(
-    ("name", "step", "bits"),
-    [("matmul_96x64x4096_bf16t_bf16t_f32t", 16, 24),
-     ("matmul_96x64x2048_e4m3t_e4m3n_f32t", 32, 14)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "step", "bits"), [
+    ("matmul_96x64x4096_bf16t_bf16t_f32t", 16, 24),
+    ("matmul_96x64x2048_e4m3t_e4m3n_f32t", 32, 14),
+])  # fmt: skip
 def test_truncating_sums_may_be_uniformly_inaccurate_but_are_not_wrong(name, step, bits):
     """Tensor cores cut every block: errors of one sign in every element. fp8 has no promotion."""
     case = Case(name)
@@ -121,14 +117,11 @@ def fragment_rows_swapped(result, row, _column):
     result[[i, i + 8]] = result[[i + 8, i]]
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [
-        lambda c, i, j: np.put(c[i], j, 0), lambda c, i, j: c[i].fill(0),
-        lambda c, i, j: c[:, -8:].fill(0), lambda c, i, j: np.put(c[i], j, np.nan),
-        tiles_swapped, fragment_rows_swapped,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("bug", [
+    lambda c, i, j: np.put(c[i], j, 0), lambda c, i, j: c[i].fill(0),
+    lambda c, i, j: c[:, -8:].fill(0), lambda c, i, j: np.put(c[i], j, np.nan),
+    tiles_swapped, fragment_rows_swapped,
+])  # fmt: skip
 @pytest.mark.parametrize("vectors", [2, 4])
 def test_planted_bugs_are_found(bug, vectors):
     """At random places, on U[0, 1); docs/verification.md has the rates of more trials."""
@@ -188,14 +181,13 @@ def test_any_difference_of_integers_shows(monkeypatch, modulo):
         assert (found.bad_rows, found.bad_columns) == ((index[0] * 60 + index[1],), (index[2],))
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("matmul_256x192x64_f16t_f16t_f16t_relu", "after relu"),
-     ("matmul_256x192x64_f16t_f16t_f16t_bias_gelu", "after gelu"),
-     ("conv2d_2x9x17x3_3x2x5_f32nhwc_f32hwcf_f32nhwc", "convolution"),
-     ("matmul_64x64x64_f16t_f16t_f16t_alpha65504", "64 rows overflow"),
-     ("matmul_64x64x2048_e4m3t_e4m3n_e4m3t", "overflow")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "words"), [
+    ("matmul_256x192x64_f16t_f16t_f16t_relu", "after relu"),
+    ("matmul_256x192x64_f16t_f16t_f16t_bias_gelu", "after gelu"),
+    ("conv2d_2x9x17x3_3x2x5_f32nhwc_f32hwcf_f32nhwc", "convolution"),
+    ("matmul_64x64x64_f16t_f16t_f16t_alpha65504", "64 rows overflow"),
+    ("matmul_64x64x2048_e4m3t_e4m3n_e4m3t", "overflow"),
+])  # fmt: skip
 def test_the_sample_alone_is_judged(name, words):
     case = Case(name)
     found = case.judge()
