@@ -48,9 +48,8 @@ def case():
 
 def test_bad_elements_are_counted_and_the_first_is_named(case):
     operation, reference, result = case
-    result[1, 7, 11] = 99  # Storage is (batch, n, m): row 11, column 7.
-    result[2, 0, 0] = -99
-    result[2, 1, 0] = np.nan
+    # Storage is (batch, n, m): row 11, column 7.
+    result[1, 7, 11], result[2, 0, 0], result[2, 1, 0] = 99, -99, np.nan
     statistics = compare(operation, result, reference)
     assert (statistics.bad_count, statistics.nan_count) == (3, 1)
     assert statistics.bad[40 + 11, 7] and statistics.bad[80, 0]
@@ -58,45 +57,33 @@ def test_bad_elements_are_counted_and_the_first_is_named(case):
     assert statistics.max_ratio > 100
 
 
-@pytest.mark.parametrize(("dtype", "expected", "got", "is_right"), [
-    ("f16", 70_000.0, np.inf, True),
-    ("f16", 65_519.99, np.inf, True),  # Within the bound of the threshold 65520.
-    ("f16", 65_519.99, 65504.0, True),
-    ("f16", 65_000.0, np.inf, False),
-    ("f16", 70_000.0, -np.inf, False),
-    ("f16", 70_000.0, np.nan, False),
-    ("f16", 70_000.0, 65504.0, False),
-    ("bf16", 1e38, np.nan, False),
-    ("e4m3", 500.0, np.nan, True),
-    ("e4m3", 500.0, 448.0, True),
-    ("e4m3", -500.0, 448.0, False),
-    ("e4m3", 400.0, np.nan, False),
-    ("e5m2", 1e5, 57344.0, True),
-    ("e5m2", 1e5, np.nan, False),
-    ("f32", 0.0, -0.0, True),
-    ("f32", 1e-40, 0.0, True),  # Flushed subnormal.
-    ("f16", 4e-5, 0.0, False),  # f16 has no flushing.
+@pytest.mark.parametrize(("dtype", "expected", "right", "wrong"), [
+    ("f16", 70_000.0, [np.inf], [-np.inf, np.nan, 65504.0]),
+    ("f16", 65_519.99, [np.inf, 65504.0], []),  # Within the bound of the threshold 65520.
+    ("f16", 65_000.0, [], [np.inf]), ("bf16", 1e38, [], [np.nan]),
+    ("e4m3", 500.0, [np.nan, 448.0], []), ("e4m3", -500.0, [], [448.0]),
+    ("e4m3", 400.0, [], [np.nan]), ("e5m2", 1e5, [57344.0], [np.nan]), ("f32", 0.0, [-0.0], []),
+    ("f32", 1e-40, [0.0], []), ("f16", 4e-5, [], [0.0]),  # f16 has no flushing of subnormals.
 ])  # fmt: skip
-def test_special_values(dtype, expected, got, is_right):
+def test_special_values(dtype, expected, right, wrong):
     operation = parse_operation(f"matmul_1x1x16_{dtype}t_{dtype}t_{dtype}t")
     reference = Reference(np.array([[expected]]), np.array([[abs(expected)]]))
-    result = np.array([[got]]).astype(numpy_dtype(operation.output.dtype))
-    statistics = compare(operation, result, reference)
-    assert (statistics.bad is None) is is_right
-    assert np.isfinite(statistics.max_ratio)
+    for got in (*right, *wrong):
+        result = np.array([[got]]).astype(numpy_dtype(operation.output.dtype))
+        statistics = compare(operation, result, reference)
+        assert (statistics.bad is None) is (got in right), got
+        assert np.isfinite(statistics.max_ratio)
 
 
 def test_integers_must_be_equal():
     operation = parse_operation("matmul_2x3x16_s8t_s8t_s32t")
     value = np.arange(6).reshape(2, 3)
-    reference = Reference(value.astype(np.int64), value.astype(float))
-    result = value.astype(np.int32)
+    reference, result = Reference(value, value.astype(float)), value.astype(np.int32)
     assert compare(operation, result, reference).max_ratio == 0
     result[1, 1] += 1
     statistics = compare(operation, result, reference)
-    assert statistics.bad_count == 1
+    assert (statistics.bad_count, statistics.max_ratio) == (1, 2.0)
     assert statistics.first_bad == "[1, 1]: got 5, expected 4"
-    assert statistics.max_ratio == 2.0
 
 
 def test_exact_results_may_differ_in_the_sign_of_zero_alone():
@@ -105,8 +92,7 @@ def test_exact_results_may_differ_in_the_sign_of_zero_alone():
     result = expected.copy()
     result[1, 0] = -0.0
     assert compare_exactly(operation, result, expected).bad is None
-    result[0, 0] = 258
-    result[0, 1] = np.nan
+    result[0, :2] = 258, np.nan
     statistics = compare_exactly(operation, result, expected)
     assert statistics.first_bad == "[0, 0]: got 258, expected 256"
     assert (statistics.bad_count, statistics.nan_count) == (2, 1)
@@ -343,8 +329,7 @@ def test_results_come_in_the_order_of_the_items(monkeypatch):
 
 
 def test_one_processor_or_item_works_in_the_calling_thread(monkeypatch):
-    monkeypatch.setattr(comparison, "usable_cores", lambda: 1)
-    names = set(in_order(lambda _: threading.current_thread().name, range(3)))
-    assert names == {threading.current_thread().name}
-    monkeypatch.setattr(comparison, "usable_cores", lambda: 1 / 0)
-    assert list(in_order(str, [7])) == ["7"]
+    here = threading.get_ident()
+    for processors, items in ((lambda: 1, range(3)), (lambda: 1 / 0, [7])):
+        monkeypatch.setattr(comparison, "usable_cores", processors)
+        assert {*in_order(lambda _: threading.get_ident(), items)} == {here}

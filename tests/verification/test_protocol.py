@@ -97,37 +97,31 @@ def test_right_kernels_pass(judge, kernel_name):
 def convolve(operation, tensors):
     """By im2col, which multiplies the padding with zero."""
     s = operation.shape
-    lhs, rhs = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
-    padded = np.pad(lhs, ((0, 0), (s.pad_h, s.pad_h), (s.pad_w, s.pad_w), (0, 0)))
+    padding = (0, 0), (s.pad_h, s.pad_h), (s.pad_w, s.pad_w), (0, 0)
+    padded = np.pad(to_float64(tensors["lhs"]), padding)
     rows = [
         padded[:, p * s.stride_h : p * s.stride_h + s.r, q * s.stride_w : q * s.stride_w + s.s]
-        for p in range(s.p)
-        for q in range(s.q)
+        for p, q in np.ndindex(s.p, s.q)
     ]
     columns = np.stack(rows, axis=1).reshape(s.n, s.p, s.q, -1)
     with np.errstate(all="ignore"):
-        return apply_epilogue(operation, columns @ rhs.reshape(-1, s.f), tensors)
+        product = columns @ to_float64(tensors["rhs"]).reshape(-1, s.f)
+        return apply_epilogue(operation, product, tensors)
 
 
 FORMS = [
-    "matmul_12x10x64_f16n_f16t_f16n",
-    "matmul_12x10x64_f16t_f16n_f16t_alpham2_beta0p1_bias_gelu",
+    "matmul_12x10x64_f16n_f16t_f16n", "matmul_12x10x64_f16t_f16n_f16t_alpham2_beta0p1_bias_gelu",
     "matmul_12x10x64_f16t_f16n_f16t_alpha0p1_betam1p7_residual",
-    "matmul_12x10x64_f32t_f32n_f32t_gelu_residual",
+    "matmul_12x10x64_f32t_f32n_f32t_gelu_residual", "matmul_12x10x64_e4m3t_e4m3n_e4m3t",
     "matmul_12x10x64_bf16t_bf16n_f32t_alpha2_beta1_bias_relu_residual",
-    "matmul_12x10x64_e5m2t_e5m2n_e4m3t_scalerow",
-    "matmul_12x10x64_e4m3t_e4m3n_e4m3t",
-    "matmul_12x10x64_e5m2t_e5m2n_bf16t_scaletensor",
-    "matmul_12x10x64_f64t_f64n_f64t_alpham1_beta1",
-    "matmul_12x10x64_s8t_s8n_s32t_beta1",
-    "matmul_splitk_12x10x64_f16t_f16n_f16t_slices4",
-    "batch_matmul_2x12x10x63_f16n_f16t_f32t_gelu",
+    "matmul_12x10x64_e5m2t_e5m2n_e4m3t_scalerow", "matmul_12x10x64_e5m2t_e5m2n_bf16t_scaletensor",
+    "matmul_12x10x64_f64t_f64n_f64t_alpham1_beta1", "matmul_12x10x64_s8t_s8n_s32t_beta1",
+    "matmul_splitk_12x10x64_f16t_f16n_f16t_slices4", "matmul_1x1x1_f32t_f32n_f32t",
+    "batch_matmul_2x12x10x63_f16n_f16t_f32t_gelu", "matmul_20x24x1024_bf16t_bf16n_bf16t_accbf16",
     "batch_matmul_3x12x10x64_bf16t_bf16n_bf16n_alpha0p5_beta2_bias",
-    "matmul_20x24x1024_bf16t_bf16n_bf16t_accbf16",
-    "matmul_1x1x1_f32t_f32n_f32t",
     "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc",
     "conv2d_1x5x5x3_3x3x4_stride1x1_pad1x1_f16nhwc_f16hwcf_f16nhwc_relu",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -67,14 +67,13 @@ def test_a_tool_that_could_not_look_says_nothing_of_the_kernel(output, status, w
 
 
 def test_the_tool_is_found_on_path_then_in_the_toolkit(tmp_path):
-    tool = tmp_path / "cuda" / "bin" / "compute-sanitizer"
+    tool, toolkit = tmp_path / "cuda" / "bin" / "compute-sanitizer", str(tmp_path / "cuda")
     tool.parent.mkdir(parents=True)
     tool.write_text("#!/bin/sh\n")
     assert find_sanitizer({"PATH": str(tool.parent)}) is None  # not executable
     tool.chmod(0o755)
-    assert find_sanitizer({"PATH": str(tool.parent)}) == tool
-    assert find_sanitizer({"PATH": "/none", "CUDA_HOME": str(tmp_path / "cuda")}) == tool
-    assert find_sanitizer({"PATH": "/none", "CUDA_PATH": str(tmp_path / "cuda")}) == tool
+    for where in ({"PATH": str(tool.parent)}, {"CUDA_HOME": toolkit}, {"CUDA_PATH": toolkit}):
+        assert find_sanitizer({"PATH": "/none", **where}) == tool
     assert find_sanitizer({"PATH": "/none"}) is None
 
 

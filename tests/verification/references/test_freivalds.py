@@ -256,7 +256,7 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("block", [40, 1 << 24])
+@pytest.mark.parametrize("block", [1000, 1 << 24])
 def test_a_wrong_element_is_found_in_its_line_and_named(monkeypatch, name, block):
     monkeypatch.setattr(module, "_BLOCK", block)
     operation, inputs, output = right_result(name)
