@@ -37,8 +37,7 @@ Meddle = Callable[[Sequence[Array], Array, int], object]
 
 def right(operation: Operation, tensors: Tensors) -> Array:
     """Every sum in float64, one rounding."""
-    product = to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"])
-    return apply_epilogue(operation, product, tensors)
+    return product(operation, tensors, to_float64)
 
 
 def operands(tensors: Tensors) -> tuple[Array, Array]:
@@ -46,10 +45,13 @@ def operands(tensors: Tensors) -> tuple[Array, Array]:
     return to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
 
 
-def product(operation: Operation, tensors: Tensors) -> Array:
+def product(
+    operation: Operation, tensors: Tensors, widen: Callable[[Array], Array] | None = None
+) -> Array:
     """As most kernels compute it: sums in float32, or in float64 where the operands need it."""
     lhs = operation.signature.lhs
-    widen = to_float64 if lhs.is_integer or lhs.storage_bits == 64 else to_float32
+    needs_more = lhs.is_integer or lhs.storage_bits == 64
+    widen = widen or (to_float64 if needs_more else to_float32)
     with np.errstate(all="ignore"):
         a, b = map(widen, factors_of_product(operation, tensors))
         return apply_epilogue(operation, to_float64(a @ b), tensors)
