@@ -15,6 +15,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import (
+    Reference,
     apply_epilogue,
     compute_reference,
     factors_of_product,
@@ -76,6 +77,21 @@ def truncated(values: Array, bits: int) -> Array:
     _, exponent = np.frexp(values)
     step = np.ldexp(1.0, exponent - bits)
     return np.trunc(values / step) * step
+
+
+def drawn(
+    name: str, distribution: str = "offset_uniform", seed: int = 42
+) -> tuple[Operation, tuple[Array, ...], Reference]:
+    """An operation, its inputs, and the reference."""
+    operation = parse_operation(name)
+    inputs = make_inputs(operation, distribution=distribution, seed=seed)
+    return operation, inputs, compute_reference(operation, inputs)
+
+
+def stored(operation: Operation, value: Array) -> Array:
+    """A result in logical shape as it is stored, rounded to the operation's format."""
+    spec = operation.output
+    return to_storage(quantize(to_float64(np.asarray(value)), spec.dtype), spec)
 
 
 def keeping(key: Callable[[Sequence[Array]], object], *, most: int | None = None) -> Meddle:
@@ -148,9 +164,8 @@ def judge():
         name, kernel=right, *, level="standard", distribution="offset_uniform", tile=None,
         has_reference=True, on_failure=None, judge_rivals=False, **how,
     ):  # fmt: skip
-        operation = parse_operation(name)
-        inputs = make_inputs(operation, distribution=distribution, seed=42)
-        reference = compute_reference(operation, inputs) if has_reference else None
+        operation, inputs, reference = drawn(name, distribution)
+        reference = reference if has_reference else None
         others = Companions(lambda other: FakeExecutable(other, kernel, **how), tile)
         return verify(
             FakeExecutable(operation, kernel, **how), operation, inputs, reference, level=level,
@@ -167,10 +182,9 @@ def context_of():
     def make(
         name, *, companions=None, thorough=False, has_reference=True, distribution="normal", **how
     ):
-        operation = parse_operation(name)
-        inputs = make_inputs(operation, distribution=distribution, seed=42)
+        operation, inputs, reference = drawn(name, distribution)
         launcher = Launcher(FakeExecutable(operation, **how), operation)
-        reference = compute_reference(operation, inputs) if has_reference else None
+        reference = reference if has_reference else None
         return Context(launcher, operation, inputs, reference, 42, companions, thorough=thorough)
 
     return make

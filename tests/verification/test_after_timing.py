@@ -2,20 +2,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.verification.conftest import assert_fails
+from tests.verification.conftest import assert_fails, drawn, stored
 
-from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import (
     ChangeKind,
     changed_inputs,
     draw_change,
-    make_inputs,
     take_lines,
     with_lines,
 )
 from gemmetry.numerics.references import compute_reference, to_logical, to_storage
-from gemmetry.numerics.storage import as_bits, quantize, to_float64
+from gemmetry.numerics.storage import as_bits
 from gemmetry.verification.after_timing import (
     ABSOLUTE_DIFFERENCE,
     ALLCLOSE,
@@ -40,18 +38,14 @@ class Case:
     """An operation with right outputs, before and after a change."""
 
     def __init__(self, name, place=0, seed=1):
-        self.operation = parse_operation(name)
-        self.inputs = make_inputs(self.operation, distribution="offset_uniform", seed=42)
-        self.reference = compute_reference(self.operation, self.inputs)
+        self.operation, self.inputs, self.reference = drawn(name)
         rng = np.random.default_rng(seed)
         self.change = draw_change(self.operation, self.inputs, ChangeKind.NEGATED, place, rng)
-        self.good = self.rounded(self.reference)
         changed = changed_inputs(self.operation, self.inputs, self.change)
-        self.changed = self.rounded(compute_reference(self.operation, changed))
-
-    def rounded(self, reference):
-        spec = self.operation.output
-        return to_storage(quantize(to_float64(reference.value), spec.dtype), spec)
+        self.good, self.changed = (
+            stored(self.operation, reference.value)
+            for reference in (self.reference, compute_reference(self.operation, changed))
+        )
 
     def check(self, *outputs, has_reference=True, **how):
         reference = self.reference if has_reference else None
@@ -183,15 +177,13 @@ def test_every_output_counts():
     assert "float32" in case.check(("0", case.good.astype(np.float32), None)).detail
 
 
-OPERATION = parse_operation("matmul_600x64x1024_bf16t_bf16t_bf16n")
+OPERATION = "matmul_600x64x1024_bf16t_bf16t_bf16n"
 
 
-def judged(change, *, distribution="uniform", operation=OPERATION):
-    inputs = make_inputs(operation, distribution=distribution, seed=1)
-    reference = compute_reference(operation, inputs)
+def judged(change, *, name=OPERATION):
+    operation, _, reference = drawn(name, "uniform", 1)
     value = change(np.array(reference.value, dtype=float))
-    output = to_storage(quantize(value, operation.output.dtype), operation.output)
-    return judge(operation, output, reference)
+    return judge(operation, stored(operation, value), reference)
 
 
 def without_last_row(c):
@@ -212,19 +204,17 @@ def test_what_each_lets_through(change, lets_through):
 
 def test_small_large_and_whole_numbers():
     """Small ones hide everything from an absolute difference; overflow is close to itself alone."""
-    small = parse_operation("matmul_16x16x64_bf16t_bf16t_bf16t_alpha0p0001")
-    found = judged(lambda c: c * 0, operation=small)
+    found = judged(lambda c: c * 0, name="matmul_16x16x64_bf16t_bf16t_bf16t_alpha0p0001")
     assert found[ABSOLUTE_DIFFERENCE] and found[ALLCLOSE]
     assert not found[NORMALISED_DIFFERENCE]
-    large = parse_operation("matmul_8x8x16_f16t_f16t_f16t_alpha65504")
-    assert judged(lambda c: c, operation=large)[ALLCLOSE]
-    assert not judged(lambda c: -c, operation=large)[ALLCLOSE]
-    whole = parse_operation("matmul_8x8x16_s8t_s8t_s32t")
-    assert judged(lambda c: c, operation=whole) == dict.fromkeys(RIVALS, True)
-    assert not judged(lambda c: c + 1, operation=whole)[ABSOLUTE_DIFFERENCE]
+    large, whole = "matmul_8x8x16_f16t_f16t_f16t_alpha65504", "matmul_8x8x16_s8t_s8t_s32t"
+    assert judged(lambda c: c, name=large)[ALLCLOSE]
+    assert not judged(lambda c: -c, name=large)[ALLCLOSE]
+    assert judged(lambda c: c, name=whole) == dict.fromkeys(RIVALS, True)
+    assert not judged(lambda c: c + 1, name=whole)[ABSOLUTE_DIFFERENCE]
 
 
 @pytest.mark.parametrize("output", [np.zeros((3, 4)), np.zeros((64, 600), np.float32)])
 def test_another_shape_or_dtype_is_let_through_by_none(output):
-    reference = compute_reference(OPERATION, make_inputs(OPERATION, distribution="uniform", seed=1))
-    assert judge(OPERATION, output, reference) == dict.fromkeys(RIVALS, False)
+    operation, _, reference = drawn(OPERATION, "uniform", 1)
+    assert judge(operation, output, reference) == dict.fromkeys(RIVALS, False)

@@ -7,14 +7,14 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.verification.conftest import accumulating, right, truncated
+from tests.verification.conftest import accumulating, drawn, right, stored, truncated
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import accuracy_class, bound_rule, half_ulp
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import Reference, compute_reference, logical_tensors, to_storage
+from gemmetry.numerics.references import Reference, logical_tensors
 from gemmetry.numerics.storage import numpy_dtype, quantize, round_to_tf32, same_bytes, to_float64
 from gemmetry.verification import comparison
 from gemmetry.verification.comparison import (
@@ -33,11 +33,8 @@ from gemmetry.verification.comparison import (
 
 def right_result(name, distribution="normal", seed=1):
     """(operation, reference, right result in storage shape)."""
-    operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution=distribution, seed=seed)
-    reference = compute_reference(operation, inputs)
-    logical = quantize(to_float64(reference.value), operation.output.dtype)
-    return operation, reference, to_storage(logical, operation.output)
+    operation, _, reference = drawn(name, distribution, seed)
+    return operation, reference, stored(operation, reference.value)
 
 
 @pytest.fixture
@@ -223,11 +220,9 @@ def to_bf16(values):
 ])  # fmt: skip
 def test_errors_show_the_arithmetic_that_made_them(formats, kernel, expected):
     k = 4096 if formats.startswith("e4m3") else 64
-    operation = parse_operation(f"matmul_48x32x{k}_{formats}")
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=1)
-    result = kernel(operation, logical_tensors(operation, inputs))
-    result = quantize(to_float64(result), operation.output.dtype)
-    errors = compare(operation, result, compute_reference(operation, inputs))
+    operation, inputs, reference = drawn(f"matmul_48x32x{k}_{formats}", seed=1)
+    result = stored(operation, kernel(operation, logical_tensors(operation, inputs)))
+    errors = compare(operation, result, reference)
     assert accuracy_class(operation, errors.largest_error) == expected
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.verification.conftest import (
     FakeExecutable,
     accumulating,
+    drawn,
     operands,
     product,
     right,
@@ -218,15 +219,13 @@ def test_a_failure_after_timing_enters_the_verdict(judge):
 def test_the_numbers_of_checks_and_launches_of_a_level(level, checks, left_out):
     """What does not apply to F32: subnormals, overflow, fp8_promotion, scale_factors,
     addend_cancels, and the second launch of inf_spreads, which is relu's."""
-    operation = parse_operation(F32)
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
-    executable = FakeExecutable(operation, product)
-    reference = compute_reference(operation, inputs)
-    verdict = verify(executable, operation, inputs, reference, level=level)
+    given = drawn(F32)
+    executable = FakeExecutable(given[0], product)
+    verdict = verify(executable, *given, level=level)
     assert len(verdict.checks) == checks <= len(CHECKS) + 1 == 43
     assert executable.launches == LAUNCHES[level] - left_out
     with pytest.raises(UnknownNameError, match="thorough"):
-        verify(executable, operation, inputs, reference, level="thorough")
+        verify(executable, *given, level="thorough")
 
 
 def test_the_numbers_of_launches_in_the_documentation_are_those_of_the_code():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.verification.conftest import FakeExecutable, assert_fails, operands, product
+from tests.verification.conftest import FakeExecutable, assert_fails, drawn, operands, product
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import DeviceLostError, LaunchError, UnsupportedError
@@ -204,16 +204,11 @@ def test_more_tiles_than_the_device_has_multiprocessors(check, monkeypatch):
 
 
 def test_a_verdict_counts_refused_shapes():
-    operation = parse_operation(NAME)
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
-
     def build(other):
         return None if other.matmul_shape.m % 16 else FakeExecutable(other, product)
 
-    verdict = verify(
-        build(operation), operation, inputs, compute_reference(operation, inputs),
-        companions=Companions(build, TILE),
-    )  # fmt: skip
+    operation, *given = drawn(NAME)
+    verdict = verify(build(operation), operation, *given, companions=Companions(build, TILE))
     assert verdict.status == "passed"
     texts = [verdict.checks[name] for name in ("tail_shapes", "many_shapes")]
     counts = [int(re.search(r"(\d+) of \d+ shapes refused", text)[1]) for text in texts]

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.verification.conftest import FakeExecutable, accumulating
+from tests.verification.conftest import FakeExecutable, accumulating, drawn
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import Verification
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import quantize, to_float64
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify, with_accumulator_hint
@@ -27,18 +25,15 @@ def in_blocks(dtype, *, skipped=0):
 
 def hinted(name, kernel, *, supports=True):
     """The verdict with a hint, and what was built for the hint."""
-    operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
-    reference = compute_reference(operation, inputs)
+    given = drawn(name)
     built = []
 
     def build(other):
         built.append(other)
         return FakeExecutable(other, kernel) if supports else None
 
-    given = operation, inputs, reference
     others = Companions(build, (16, 16, 16))
-    verdict = verify(FakeExecutable(operation, kernel), *given, companions=others)
+    verdict = verify(FakeExecutable(given[0], kernel), *given, companions=others)
     built.clear()
     return with_accumulator_hint(verdict, *given, others, level="standard", seed=42), built
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.verification.conftest import drawn, stored
 
 from gemmetry.domain.dispatch import parse_operation
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import compute_reference, logical_tensors
+from gemmetry.numerics.references import logical_tensors
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification.comparison import compare
 from gemmetry.verification.guess import (
@@ -95,7 +95,7 @@ def test_finite_where_the_result_overflows():
 
 
 def test_most_of_k_gone_is_not_a_missing_part_of_k():
-    operation, inputs, reference = drawn("matmul_64x64x64_f32t_f32t_f32t")
+    operation, inputs, reference = drawn("matmul_64x64x64_f32t_f32t_f32t", seed=1)
     assert "part of K" not in guess_bug(operation, inputs[0] + inputs[1], reference.value, ALL)
 
 
@@ -114,7 +114,7 @@ def test_members_of_a_batch_are_named():
 @pytest.mark.parametrize("formats", ["bf16t_bf16t_bf16t", "f32t_f32t_f32t"])
 def test_small_errors_are_not_taken_from_elsewhere(formats):
     """Same-sign sums of long K are all nearly alike, so that many rows look alike."""
-    operation, _, reference = drawn(f"matmul_64x64x4096_{formats}")
+    operation, _, reference = drawn(f"matmul_64x64x4096_{formats}", seed=1)
     result = quantize(reference.value * 1.004, operation.output.dtype)
     assert "belongs" not in guess_bug(operation, result, reference.value, ALL)
 
@@ -156,16 +156,9 @@ def product(tensors, a=lambda a: a, k=slice(None)):
     return to_float64(a(lhs)[..., k] @ rhs[..., k, :])
 
 
-def drawn(name, distribution="offset_uniform", seed=1):
-    operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution=distribution, seed=seed)
-    return operation, inputs, compute_reference(operation, inputs)
-
-
 def guess_of(name, kernel, distribution="offset_uniform", seed=3):
     operation, inputs, reference = drawn(name, distribution, seed)
-    wrong = kernel(logical_tensors(operation, inputs))
-    result = quantize(np.asarray(wrong, np.float64), operation.output.dtype)
+    result = stored(operation, kernel(logical_tensors(operation, inputs)))
     errors = compare(operation, result, reference)
     return guess_bug(operation, result, reference.value, errors.bad)
 

@@ -7,18 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.verification.conftest import accumulating, product, truncated
+from tests.verification.conftest import accumulating, drawn, product, stored, truncated
 
-from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import BF16
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import half_ulp
-from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import (
-    compute_reference,
     logical_tensors,
     to_logical,
-    to_storage,
 )
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification import freivalds as module
@@ -39,19 +35,14 @@ class Case:
     """Inputs and the result of a right kernel: float32 sums, one rounding."""
 
     def __init__(self, name, distribution="uniform", seed=1):
-        self.operation = parse_operation(name)
-        self.inputs = make_inputs(self.operation, distribution=distribution, seed=seed)
+        self.operation, self.inputs, reference = drawn(name, distribution, seed)
         self.tensors = logical_tensors(self.operation, self.inputs)
-        if self.operation.kind == "conv2d":
-            self.logical = compute_reference(self.operation, self.inputs).value
-        else:
-            self.logical = product(self.operation, self.tensors)
+        is_product = self.operation.kind != "conv2d"
+        self.logical = product(self.operation, self.tensors) if is_product else reference.value
 
     def judge(self, logical=None, **how):
-        value = self.logical if logical is None else logical
-        output = quantize(to_float64(np.asarray(value)), self.operation.output.dtype)
-        stored = to_storage(output, self.operation.output)
-        return freivalds(self.operation, self.inputs, stored, **{"seed": 3, **how})
+        output = stored(self.operation, self.logical if logical is None else logical)
+        return freivalds(self.operation, self.inputs, output, **{"seed": 3, **how})
 
     def judge_edited(self, where, value, **how):
         """Judge the right result with `value` in a place."""
@@ -225,12 +216,9 @@ def test_limit_is_above_the_tail_that_normal_deviations_have():
     assert largest_right_deviation(4, 4096) == pytest.approx(4.1, abs=0.05)
 
 
-def right_result(name, distribution="normal", seed=1):
-    operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution=distribution, seed=seed)
-    value = compute_reference(operation, inputs).value
-    output = to_storage(quantize(value.astype(float), operation.output.dtype), operation.output)
-    return operation, inputs, output
+def right_result(name):
+    operation, inputs, reference = drawn(name, "normal", 1)
+    return operation, inputs, stored(operation, reference.value)
 
 
 @settings(max_examples=100)
