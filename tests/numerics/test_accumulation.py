@@ -123,6 +123,7 @@ def test_tiers_of_tf32_hold_for_random_data(k, narrow, low):
         to_float64(change(a)) @ to_float64(change(b)).T for change in (np.array, narrow, np.abs)
     )
     error, tiers = np.abs(rounded - exact), tf32_input_error(k)
+    assert tiers.warn == pytest.approx(min((2 + 5 / math.sqrt(k)) * 2**-11, tiers.fail))
     assert (error <= tiers.fail * magnitude).all()
     assert (error <= tiers.warn * magnitude).mean() > 0.999
 

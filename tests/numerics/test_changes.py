@@ -17,6 +17,7 @@ from gemmetry.numerics.inputs import (
     draw_change,
     lines_of,
     make_inputs,
+    negates_result,
     part_with_lines,
     reference_of_lines,
     result_edits,
@@ -100,6 +101,7 @@ def test_changed_lines_follow_from_known_ones(name, kind, place):
         assert_close(found.value, wanted.value)
         np.testing.assert_allclose(found.magnitude, wanted.magnitude, rtol=1e-5)
         assert found.sizes == reference.sizes
+        assert negates_result(operation, change) is (kind is ChangeKind.NEGATED)
 
 
 @pytest.mark.parametrize("special", [np.inf, np.nan, 3e38])

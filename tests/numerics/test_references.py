@@ -77,7 +77,7 @@ def test_integers_are_exact(k, seed):
 
 
 def test_convolution_agrees_with_loops():
-    name = "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias"
+    name = "conv2d_2x8x8x3_3x2x4_stride2x3_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias"
     operation, (image, kernel, bias) = inputs_of(name)
     c = operation.shape
     expected = np.zeros(operation.output.shape)
@@ -118,6 +118,9 @@ def test_extra_rounding_counts_what_an_unfused_epilogue_rounds():
     after_bias = np.maximum(product + to_float64(inputs[2]), 0)
     extra = compute_reference(operation, inputs).extra_rounding
     np.testing.assert_allclose(extra, np.abs(product) + after_bias, rtol=1e-12)
+    with_gelu = reference_of("matmul_4x4x16_bf16t_bf16t_bf16t_bias_gelu").extra_rounding
+    biased = np.abs(product + to_float64(inputs[2]))
+    np.testing.assert_allclose(with_gelu, (np.abs(product) + biased) * GELU_LIPSCHITZ)
     assert reference_of("matmul_4x4x16_bf16t_bf16t_bf16t_relu").extra_rounding is None
 
 

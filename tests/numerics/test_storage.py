@@ -104,5 +104,6 @@ def test_finite_range_leaves_out_what_is_not_finite(monkeypatch):
     array = np.array([[1, -2], [np.nan, 3], [np.inf, 0.5], [-np.inf, 2]]).astype(np.float16)
     for one in (array, array.T, array.reshape(2, 2, 2)):
         assert storage.finite_range(one) == (-2.0, 3.0)
+    assert storage.finite_range(np.array([-np.inf, -2.0, -3.0])) == (-3.0, -2.0)
     for one in (np.array([np.nan, np.inf]), np.zeros((0, 3))):
         assert storage.finite_range(one) == (0.0, 0.0)

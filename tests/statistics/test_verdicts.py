@@ -66,7 +66,7 @@ def sides(draw: st.DrawFn) -> tuple[dict[int, list[float]], dict[int, list[float
     return found[0], found[1]
 
 
-@settings(max_examples=100)
+@settings(max_examples=70)
 @given(
     sides(),
     st.sampled_from([0.0, 0.005, 0.02, 0.5]),

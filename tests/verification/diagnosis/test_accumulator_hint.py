@@ -13,8 +13,8 @@ NAME = "matmul_33x47x96_bf16t_bf16t_f32t"
 
 
 def in_blocks(dtype, *, skipped=0):
-    """A kernel that keeps its sums of eight products each in `dtype`, and skips some of K."""
-    kernel = accumulating(lambda total: quantize(total, dtype), 8)
+    """A kernel that keeps its sums of sixteen products each in `dtype`, and skips some of K."""
+    kernel = accumulating(lambda total: quantize(total, dtype), 16)
 
     def skipping(operation, tensors):
         k = operation.matmul_shape.k - skipped
