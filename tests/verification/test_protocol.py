@@ -22,8 +22,7 @@ from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import UnknownNameError, Verification
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import apply_epilogue, compute_reference
+from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float64
 from gemmetry.verification import protocol
 from gemmetry.verification.checks import (

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from tests.verification.conftest import FakeExecutable, assert_fails, drawn, operands, product
 
-from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import DeviceLostError, LaunchError, UnsupportedError
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import apply_epilogue, compute_reference
+from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float64
 from gemmetry.verification.checks import CheckOutcome, shapes
 from gemmetry.verification.companions import Companions
