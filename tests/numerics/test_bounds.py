@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,17 +22,16 @@ from gemmetry.numerics.bounds import (
 from gemmetry.numerics.references import OperandSizes, Reference, gelu, with_epilogue
 from gemmetry.numerics.storage import quantize, to_float64
 
-
-def scalar_reference(value, magnitude, extra=None):
-    return Reference(
-        np.array([[value]]), np.array([[magnitude]]), None if extra is None else np.array([[extra]])
-    )
+LONG = parse_operation("matmul_1x1x64_f32t_f32t_f32t")
+SIZES = OperandSizes(lhs=2.0, rhs=3.0, scale=1.0)
 
 
-def error_bounds(operation, reference, **how):
-    """Both bounds for every element of `reference`; `how` is for the rule."""
-    rule = bound_rule(operation, reference, **how)
-    return SimpleNamespace(warn=rule.warn(reference), fail=rule.fail(reference))
+def bounds(operation, value, magnitude, *declared, extra=None, sizes=None, **how):
+    """Warn and fail bounds of one element."""
+    extra = None if extra is None else np.array([[extra]])
+    reference = Reference(np.array([[value]]), np.array([[magnitude]]), extra, sizes)
+    rule = bound_rule(operation, reference, declared=declared, **how)
+    return np.array([rule.warn(reference)[0, 0], rule.fail(reference)[0, 0]])
 
 
 @settings(max_examples=200)
@@ -48,23 +46,17 @@ def test_half_ulp_is_half_the_gap_between_neighbours(value, dtype):
     assert half <= value * dtype.unit_roundoff
 
 
-@pytest.mark.parametrize("accumulator", ["f16", "bf16"])
-def test_narrow_accumulators_are_capped_so_that_zeros_never_pass(accumulator):
-    formats = f"{accumulator}t_{accumulator}t_{accumulator}t_acc{accumulator}"
-    operation = parse_operation(f"matmul_8x8x65536_{formats}")
-    error = accumulation_error(operation)
-    assert error.fail == MEANINGLESS
-    bounds = error_bounds(operation, scalar_reference(1000.0, 1000.0))
-    assert bounds.fail[0, 0] < 1000.0
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_narrow_accumulators_are_capped_so_that_zeros_never_pass(dtype):
+    operation = parse_operation(f"matmul_8x8x65536_{dtype}t_{dtype}t_{dtype}t_acc{dtype}")
+    assert accumulation_error(operation).fail == MEANINGLESS
+    assert bounds(operation, 1000.0, 1000.0)[1] < 1000.0
 
 
 def test_unfused_epilogues_fail_no_bound_but_the_warn_one():
     operation = parse_operation("matmul_8x8x64_bf16t_bf16t_bf16t_bias")
-    plain = scalar_reference(1.0, 2.0)
-    with_extra = scalar_reference(1.0, 2.0, extra=3.0)
-    added = error_bounds(operation, with_extra).fail - error_bounds(operation, plain).fail
-    assert added[0, 0] == pytest.approx(3.0 * 2**-8)
-    assert (error_bounds(operation, with_extra).warn == error_bounds(operation, plain).warn).all()
+    more = bounds(operation, 1.0, 2.0, extra=3.0) - bounds(operation, 1.0, 2.0)
+    assert more.tolist() == [0.0, pytest.approx(3.0 * 2**-8)]
 
 
 def test_unfused_epilogues_may_underflow_before_each_step():
@@ -75,77 +67,57 @@ def test_unfused_epilogues_may_underflow_before_each_step():
     unfused = to_float64(quantize(gelu(to_float64(quantize(product, F16))), F16))
     error = np.abs(unfused - reference.value[0])
     assert error.max() > 2.0**-25  # more than half of the smallest number
-    assert (error <= error_bounds(operation, reference).fail[0]).all()
+    assert (error <= bound_rule(operation, reference).fail(reference)[0]).all()
 
 
 def test_exact_sums_leave_only_the_final_rounding():
-    operation = parse_operation("matmul_8x8x4096_bf16t_bf16t_bf16t")
-    bounds = error_bounds(operation, scalar_reference(1.0, 50.0), folded_terms=0)
-    assert bounds.warn[0, 0] == pytest.approx(2.0**-8, rel=1e-6)
+    """And no room for tf32."""
+    bf16 = parse_operation("matmul_8x8x4096_bf16t_bf16t_bf16t")
+    assert bounds(bf16, 1.0, 50.0, folded_terms=0)[0] == pytest.approx(2.0**-8, rel=1e-6)
+    exactly = bounds(LONG, 1.0, 50.0, Trait.TF32, folded_terms=0)
+    assert exactly[1] == pytest.approx(2.0**-24, rel=1e-6)
 
 
 def test_cancellation_is_judged_by_the_magnitude_and_bounds_are_never_zero():
-    operation = parse_operation("matmul_8x8x1024_f32t_f32t_f32t")
-    bounds = error_bounds(operation, scalar_reference(0.0, 1000.0))
-    assert bounds.warn[0, 0] == pytest.approx(1000 * probabilistic_error(1024, 2.0**-24), rel=1e-3)
-    operation = parse_operation("matmul_1x1x4_f64t_f64t_f64t")
-    bounds = error_bounds(operation, scalar_reference(0.0, 0.0))
-    assert bounds.warn[0, 0] > 0 and bounds.fail[0, 0] > 0
+    warn, _ = bounds(parse_operation("matmul_8x8x1024_f32t_f32t_f32t"), 0.0, 1000.0)
+    assert warn == pytest.approx(1000 * probabilistic_error(1024, 2.0**-24), rel=1e-3)
+    assert (bounds(parse_operation("matmul_1x1x4_f64t_f64t_f64t"), 0.0, 0.0) > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("suffix", "expected"),
-    [("", True), ("_relu", True), ("_alpha0p5", True), ("_alpham2_relu", True), ("_alpha0", True),
-     ("_alpha0p3", False), ("_beta1", False), ("_bias", False), ("_gelu", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("suffix", "expected"), [
+    ("", True), ("_relu", True), ("_alpha0p5", True), ("_alpham2_relu", True), ("_alpha0", True),
+    ("_alpha0p3", False), ("_beta1", False), ("_bias", False), ("_gelu", False),
+])  # fmt: skip
 def test_rounds_once(suffix, expected):
     assert rounds_once(parse_operation(f"matmul_8x8x8_f32t_f32t_f32t{suffix}")) is expected
 
 
-class TestDeclared:
-    sizes = OperandSizes(lhs=2.0, rhs=3.0, scale=1.0)
-    f32 = parse_operation("matmul_1x1x64_f32t_f32t_f32t")
+def added(operation, trait, *numbers, sizes=SIZES):
+    """What a declaration adds to the bounds."""
+    numbers = numbers or (1.0, 2.0)
+    declared = bounds(operation, *numbers, trait, sizes=sizes)
+    return declared - bounds(operation, *numbers, sizes=sizes)
 
-    def bounds(self, operation, *declared, value=1.0, magnitude=2.0, sizes=sizes):
-        reference = Reference(np.array([[value]]), np.array([[magnitude]]), None, sizes)
-        bounds = error_bounds(operation, reference, declared=declared)
-        return float(bounds.warn[0, 0]), float(bounds.fail[0, 0])
 
-    def test_another_order_is_within_every_bound_already(self):
-        assert self.bounds(self.f32, Trait.NONDETERMINISTIC) == self.bounds(self.f32)
+def test_what_rounding_may_be_declared():
+    bf16 = parse_operation("matmul_1x1x64_bf16t_bf16t_bf16t")
+    c_added = parse_operation("matmul_1x1x64_bf16t_bf16t_bf16t_beta1")
+    assert not added(LONG, Trait.NONDETERMINISTIC).any(), "any order is within every bound already"
+    assert not added(LONG, Trait.ROUNDS_BEFORE_ADDING).any()
+    once = added(c_added, Trait.ROUNDS_BEFORE_ADDING)
+    assert once == pytest.approx([2.0 * 2**-8] * 2, rel=0.1)
+    assert added(bf16, Trait.STOCHASTIC_ROUNDING) == pytest.approx([2.0**-8] * 2), "a whole ulp"
 
-    def test_a_product_that_is_rounded_before_c_is_added_may_err_by_that_rounding(self):
-        operation = parse_operation("matmul_1x1x64_bf16t_bf16t_bf16t_beta1")
-        usual = self.bounds(operation)
-        declared = self.bounds(operation, Trait.ROUNDS_BEFORE_ADDING)
-        assert [more - less for more, less in zip(declared, usual, strict=True)] == pytest.approx(
-            [2.0 * 2**-8] * 2, rel=0.1
-        )
-        assert self.bounds(self.f32, Trait.ROUNDS_BEFORE_ADDING) == self.bounds(self.f32)
 
-    def test_norms_of_the_operands_bound_fast_algorithms(self):
-        """The largest magnitude stands for norms that are not known."""
-        tiers = normwise_error(self.f32)
-        for sizes, norm in ((self.sizes, 64 * 6), (None, 2.0)):
-            declared = self.bounds(self.f32, Trait.NORMWISE, sizes=sizes)
-            added = np.subtract(declared, self.bounds(self.f32))
-            assert added == pytest.approx([tier * norm for tier in tiers])
+@pytest.mark.parametrize(("sizes", "norm"), [(SIZES, 64 * 6), (None, 2.0)])
+def test_norms_of_the_operands_bound_fast_algorithms(sizes, norm):
+    """The largest magnitude stands for norms that are not known."""
+    found = added(LONG, Trait.NORMWISE, sizes=sizes)
+    assert found == pytest.approx([tier * norm for tier in normwise_error(LONG)])
 
-    def test_stochastic_rounding_is_granted_a_whole_ulp(self):
-        operation = parse_operation("matmul_1x1x64_bf16t_bf16t_bf16t")
-        added = np.subtract(
-            self.bounds(operation, Trait.STOCHASTIC_ROUNDING), self.bounds(operation)
-        )
-        assert added == pytest.approx([2.0**-8, 2.0**-8])
 
-    def test_flushing_costs_a_smallest_normal_of_each_format(self):
-        operation = parse_operation("matmul_1x1x64_f16t_f16t_f16t")
-        nothing = {"value": 0.0, "magnitude": 0.0}
-        warn, fail = self.bounds(operation, Trait.FLUSHES_SUBNORMALS, **nothing)
-        assert warn == fail == pytest.approx(64 * 2.0**-14 * (2 + 3) + 2.0**-14)
-        assert self.bounds(operation, **nothing)[1] < 2.0**-23
-
-    def test_exact_sums_leave_no_room_for_tf32(self):
-        reference = scalar_reference(1.0, 50.0)
-        bounds = error_bounds(self.f32, reference, folded_terms=0, declared=(Trait.TF32,))
-        assert bounds.fail[0, 0] == pytest.approx(2.0**-24, rel=1e-6)
+def test_flushing_costs_a_smallest_normal_of_each_format():
+    operation = parse_operation("matmul_1x1x64_f16t_f16t_f16t")
+    found = bounds(operation, 0.0, 0.0, Trait.FLUSHES_SUBNORMALS, sizes=SIZES)
+    assert found == pytest.approx([64 * 2.0**-14 * (2 + 3) + 2.0**-14] * 2)
+    assert bounds(operation, 0.0, 0.0, sizes=SIZES)[1] < 2.0**-23

@@ -17,6 +17,7 @@ from gemmetry.numerics.inputs import (
     draw_change,
     lines_of,
     make_inputs,
+    negates_result,
     part_with_lines,
     reference_of_lines,
     result_edits,
@@ -27,11 +28,8 @@ from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import to_float64
 
 OPERATIONS = (
-    "matmul_9x7x5_f32t_f32t_f32t",
-    "matmul_9x7x5_bf16n_bf16n_bf16n_beta1_bias_residual_gelu",
-    "matmul_2x1x5_f16t_f16n_f16t",
-    "matmul_1x4x3_s8t_s8t_s32t_beta1",
-    "matmul_4x6x8_e4m3t_e4m3n_bf16t_scalerow_bias",
+    "matmul_9x7x5_f32t_f32t_f32t", "matmul_9x7x5_bf16n_bf16n_bf16n_beta1_bias_residual_gelu",
+    "matmul_2x1x5_f16t_f16n_f16t", "matmul_1x4x3_s8t_s8t_s32t_beta1",
     "matmul_4x6x8_e4m3t_e4m3n_bf16t_scalerow_beta2_bias_residual",
     "matmul_1x1x8_e4m3t_e4m3n_bf16t_scaletensor",
     "matmul_9x12x20_e4m3t_e4m3n_bf16t_vs1x8_vs4x8_bias",
@@ -39,29 +37,36 @@ OPERATIONS = (
     "batch_matmul_2x4x6x20_e2m1t_e2m1n_f16t_vs16_e4m3",
     "batch_matmul_3x5x4x6_f32n_f32t_f32n_residual_relu",
     "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual",
-)
+)  # fmt: skip
 
 SINGLE_KINDS = [k for k in ChangeKind if k not in (ChangeKind.CROSSED, ChangeKind.EXCHANGED)]
 
 
-def cases():
-    for name in OPERATIONS:
-        for kind in SINGLE_KINDS:
-            for place in changeable(parse_operation(name)):
-                yield pytest.param(name, kind, place, id=f"{name}-{kind.name}-{place}")
+CASES = [
+    (name, kind, place)
+    for name in OPERATIONS for kind in SINGLE_KINDS for place in changeable(parse_operation(name))
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "kind", "place"), list(cases()))
-def test_a_reference_follows_its_changed_line(name, kind, place):
+def drawn(name):
     operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution="normal", seed=3)
+    return operation, make_inputs(operation, distribution="normal", seed=3)
+
+
+def assert_close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "kind", "place"), CASES)
+def test_a_reference_follows_its_changed_line(name, kind, place):
+    operation, inputs = drawn(name)
     reference = compute_reference(operation, inputs)
     change = draw_change(operation, inputs, kind, place, np.random.default_rng(5))
     changed = changed_inputs(operation, inputs, change)
     assert not np.array_equal(to_float64(changed[place]), to_float64(inputs[place]))
     wanted = compute_reference(operation, changed)
     found = changed_reference(operation, inputs, reference, change)
-    np.testing.assert_allclose(found.value, wanted.value, rtol=1e-12, atol=1e-12)
+    assert_close(found.value, wanted.value)
     np.testing.assert_allclose(found.magnitude, wanted.magnitude, rtol=1e-6)
     assert (found.extra_rounding is None) == (wanted.extra_rounding is None)
     # What was written is undone, and a stored result is edited like its operand.
@@ -70,13 +75,10 @@ def test_a_reference_follows_its_changed_line(name, kind, place):
         back[edit.place][edit.index] = edit.contents
     assert all(a.tobytes() == b.tobytes() for a, b in zip(back, inputs, strict=True))
     stored = to_storage(reference.value, operation.output)
-    part, taken = part_with_lines(operation, inputs, [change])
-    lines = compute_reference(part, taken).value
+    lines = compute_reference(*part_with_lines(operation, inputs, [change])).value
     for edit in result_edits(operation, change, lines):
         stored[edit.index] = edit.contents
-    np.testing.assert_allclose(
-        stored, to_storage(wanted.value, operation.output), rtol=1e-12, atol=1e-12
-    )
+    assert_close(stored, to_storage(wanted.value, operation.output))
 
 
 def _no_product(lhs, rhs):
@@ -85,33 +87,27 @@ def _no_product(lhs, rhs):
 
 @pytest.mark.parametrize("kind", SINGLE_KINDS)
 @pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_9x7x80_bf16t_bf16n_bf16t",
-        "matmul_9x7x80_f16n_f16t_f16n_alpha1p5",
-        "batch_matmul_2x6x7x80_e4m3t_e4m3n_bf16t",
-        "matmul_9x7x80_f32t_f32t_f32t",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "matmul_9x7x80_bf16t_bf16n_bf16t", "matmul_9x7x80_f16n_f16t_f16n_alpha1p5",
+    "batch_matmul_2x6x7x80_e4m3t_e4m3n_bf16t", "matmul_9x7x80_f32t_f32t_f32t",
+])  # fmt: skip
 def test_changed_lines_follow_from_known_ones(name, kind, place):
-    operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution="normal", seed=3)
+    operation, inputs = drawn(name)
     reference = compute_reference(operation, inputs)
     for seed in range(4):
         change = draw_change(operation, inputs, kind, place, np.random.default_rng(seed))
         found = reference_of_lines(operation, inputs, reference, change, matmul=_no_product)
-        part, taken = part_with_lines(operation, inputs, [change])
-        wanted = compute_reference(part, taken)
-        np.testing.assert_allclose(found.value, wanted.value, rtol=1e-12, atol=1e-12)
+        wanted = compute_reference(*part_with_lines(operation, inputs, [change]))
+        assert_close(found.value, wanted.value)
         np.testing.assert_allclose(found.magnitude, wanted.magnitude, rtol=1e-5)
         assert found.sizes == reference.sizes
+        assert negates_result(operation, change) is (kind is ChangeKind.NEGATED)
 
 
 @pytest.mark.parametrize("special", [np.inf, np.nan, 3e38])
 def test_lines_with_cancellation_or_special_values_are_computed(special):
-    operation = parse_operation("matmul_4x6x80_f32t_f32t_f32t")
-    inputs = tuple(np.array(a) for a in make_inputs(operation, distribution="normal", seed=3))
+    operation, drawn_inputs = drawn("matmul_4x6x80_f32t_f32t_f32t")
+    inputs = tuple(np.array(a) for a in drawn_inputs)
     inputs[0][2, 5] = special
     inputs[1][7] = 0.0
     reference = compute_reference(operation, inputs)
@@ -125,8 +121,7 @@ def test_lines_with_cancellation_or_special_values_are_computed(special):
 
 
 def test_results_of_several_changes_are_one_product():
-    operation = parse_operation("matmul_9x7x5_f32t_f32t_f32t_residual")
-    inputs = make_inputs(operation, distribution="normal", seed=3)
+    operation, inputs = drawn("matmul_9x7x5_f32t_f32t_f32t_residual")
     rng = np.random.default_rng(2)
     kinds = (ChangeKind.SWAPPED, ChangeKind.NEGATED, ChangeKind.ONE_ELEMENT)
     changes = [draw_change(operation, inputs, kind, 1, rng) for kind in kinds]
@@ -136,7 +131,7 @@ def test_results_of_several_changes_are_one_product():
     assert [change for change, _ in pieces] == changes
     for change, lines in pieces:
         whole = compute_reference(operation, changed_inputs(operation, inputs, change)).value
-        np.testing.assert_allclose(lines, whole[:, list(change.lines)], rtol=1e-12)
+        assert_close(lines, whole[:, list(change.lines)])
 
 
 @pytest.mark.parametrize("axis", [-1, -2])

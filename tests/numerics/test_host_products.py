@@ -18,37 +18,33 @@ from gemmetry.numerics.references import (
 from gemmetry.numerics.storage import numpy_dtype
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("matmul_4x4x1024_s8t_s8t_s32t", np.float32),
-        ("matmul_4x4x1025_s8t_s8t_s32t", np.float64),
-        ("matmul_4x4x8_s8t_s8t_s32t_bias", np.float64),
-    ],
-)
-def test_s8_uses_float32_only_where_it_is_exact(name, dtype):
-    assert exact_integer_dtype(parse_operation(name)) == dtype
+@pytest.mark.parametrize(("dtype_of", "name", "dtype"), [
+    (exact_integer_dtype, "matmul_4x4x1024_s8t_s8t_s32t", np.float32),
+    (exact_integer_dtype, "matmul_4x4x1025_s8t_s8t_s32t", np.float64),
+    (exact_integer_dtype, "matmul_4x4x8_s8t_s8t_s32t_bias", np.float64),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_f16t_f16t_f16t", np.float32),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_f32t_f32t_f32t_accf64", np.float64),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_f64t_f64t_f64t", np.float64),
+    (compute_dtype_of_accumulator, "matmul_9x7x5_s8t_s8t_s32t", np.float32),
+])  # fmt: skip
+def test_dtypes_are_the_accumulators_and_float32_only_where_s8_is_exact(dtype_of, name, dtype):
+    assert dtype_of(parse_operation(name)) == dtype
 
 
 def test_logical_views_share_memory_with_what_is_stored():
     stored = np.arange(6, dtype=np.float32).reshape(3, 2)
     spec = TensorSpec("lhs", (2, 3), F32, Layout.COLUMN)
     view = to_logical(stored, spec)
-    assert view.shape == (2, 3)
-    assert np.shares_memory(view, stored)
+    assert view.shape == (2, 3) and np.shares_memory(view, stored)
     assert to_logical(stored, TensorSpec("lhs", (3, 2), F32)) is stored
     back = to_storage(view, spec)
     assert back.flags.c_contiguous and (back == stored).all()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_9x7x5_f16n_f16t_f16n_bias_gelu",
-        "conv2d_2x7x6x3_3x2x4_stride2x1_pad1x1_bf16nhwc_bf16hwcf_f32nhwc_residual_relu",
-        "matmul_9x7x5_s8t_s8n_s32n_beta1_bias",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "matmul_9x7x5_f16n_f16t_f16n_bias_gelu", "matmul_9x7x5_s8t_s8n_s32n_beta1_bias",
+    "conv2d_2x7x6x3_3x2x4_stride2x1_pad1x1_bf16nhwc_bf16hwcf_f32nhwc_residual_relu",
+])  # fmt: skip
 def test_float64_evaluation_is_the_reference_rounded_once(name):
     operation = parse_operation(name)
     inputs = make_inputs(operation, distribution="uniform_signed", seed=5)
@@ -57,19 +53,6 @@ def test_float64_evaluation_is_the_reference_rounded_once(name):
     evaluate(operation, inputs, output, np.dtype(np.float64))
     expected = compute_reference(operation, inputs).value.astype(dtype)
     assert np.array_equal(to_logical(output, operation.output), expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("matmul_9x7x5_f16t_f16t_f16t", np.float32),
-        ("matmul_9x7x5_f32t_f32t_f32t_accf64", np.float64),
-        ("matmul_9x7x5_f64t_f64t_f64t", np.float64),
-        ("matmul_9x7x5_s8t_s8t_s32t", np.float32),
-    ],
-)
-def test_the_compute_dtype_is_the_accumulators(name, dtype):
-    assert compute_dtype_of_accumulator(parse_operation(name)) == dtype
 
 
 @pytest.mark.parametrize("shape", ["matmul_9x7x5", "batch_matmul_3x9x7x5"])
@@ -89,19 +72,12 @@ def test_a_plain_product_is_what_evaluate_computes(shape, dtype, compute_dtype, 
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_8x8x8_bf16t_bf16t_f32t",
-        "matmul_8x8x8_f32t_f32t_f32t_alpha2",
-        "matmul_8x8x8_f32t_f32t_f32t_beta1",
-        "matmul_8x8x8_f32t_f32t_f32t_relu",
-        "matmul_8x8x8_f32t_f32t_f32t_scalerow",
-        "matmul_splitk_8x8x8_f32t_f32t_f32t_slices4",
-        "conv2d_1x8x8x4_3x3x4_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc",
-        "matmul_8x8x8_s8t_s8t_s32t",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "matmul_8x8x8_bf16t_bf16t_f32t", "matmul_8x8x8_f32t_f32t_f32t_alpha2",
+    "matmul_8x8x8_f32t_f32t_f32t_beta1", "matmul_8x8x8_f32t_f32t_f32t_relu",
+    "matmul_8x8x8_f32t_f32t_f32t_scalerow", "matmul_splitk_8x8x8_f32t_f32t_f32t_slices4",
+    "conv2d_1x8x8x4_3x3x4_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc", "matmul_8x8x8_s8t_s8t_s32t",
+])  # fmt: skip
 def test_more_than_one_product_is_not_plain(name):
     operation = parse_operation(name)
     assert plain_product(operation, compute_dtype_of_accumulator(operation)) is None

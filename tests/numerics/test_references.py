@@ -29,43 +29,33 @@ def inputs_of(name, distribution="normal", seed=42):
 
 def exact_element(operation, inputs, index):
     """One element of a (batch) matmul with epilogue, in exact arithmetic up to relu."""
-    tensors = logical_tensors(operation, inputs)
+    tensors = {role: to_float64(x) for role, x in logical_tensors(operation, inputs).items()}
     *lead, row, column = index
-    lead = tuple(lead)
-    lhs, rhs = to_float64(tensors["lhs"])[lead], to_float64(tensors["rhs"])[lead]
+    lhs, rhs = (tensors[role][tuple(lead)] for role in ("lhs", "rhs"))
     total = sum(Fraction(x) * Fraction(y) for x, y in zip(lhs[row], rhs[:, column], strict=True))
+
+    def here(role):
+        return Fraction(float(np.broadcast_to(tensors[role], operation.output.shape)[index]))
+
     s = operation.signature
     total *= Fraction(s.alpha)
-    for role in ("scale_a", "scale_b"):
-        if role in tensors:
-            full = np.broadcast_to(to_float64(tensors[role]), operation.output.shape)
-            total *= Fraction(float(full[index]))
+    for role in tensors.keys() & {"scale_a", "scale_b"}:
+        total *= here(role)
     if s.beta:
-        total += Fraction(s.beta) * Fraction(float(to_float64(tensors["addend"])[index]))
+        total += Fraction(s.beta) * here("addend")
     for step in s.epilogue:
-        if step == "relu":
-            total = max(total, Fraction(0))
-        elif step == "bias":
-            total += Fraction(float(to_float64(tensors["bias"])[column]))
-        elif step == "residual":
-            total += Fraction(float(to_float64(tensors["residual"])[index]))
+        total = max(total, Fraction(0)) if step == "relu" else total + here(step)
     return float(total)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_7x5x33_f32t_f32t_f32t",
-        "matmul_7x5x33_bf16n_bf16n_bf16n",
-        "matmul_7x5x33_f16t_f16n_f32n_alpha0p5_betam2",
-        "batch_matmul_3x7x5x9_f32n_f32t_f32n_bias_relu_residual",
-        "matmul_7x5x33_e4m3t_e4m3n_bf16t_scalerow",
-        "matmul_7x5x33_e5m2t_e4m3n_f16t_scaletensor_bias",
-        "matmul_splitk_7x5x32_f16t_f16t_f32t_slices4",
-        "matmul_7x5x33_f64t_f64n_f64t",
-        "matmul_7x5x33_s8t_s8n_s32n_bias_relu",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "matmul_7x5x33_f32t_f32t_f32t", "matmul_7x5x33_bf16n_bf16n_bf16n",
+    "matmul_7x5x33_f16t_f16n_f32n_alpha0p5_betam2",
+    "batch_matmul_3x7x5x9_f32n_f32t_f32n_bias_relu_residual",
+    "matmul_7x5x33_e4m3t_e4m3n_bf16t_scalerow", "matmul_7x5x33_f64t_f64n_f64t",
+    "matmul_7x5x33_e5m2t_e4m3n_f16t_scaletensor_bias",
+    "matmul_splitk_7x5x32_f16t_f16t_f32t_slices4", "matmul_7x5x33_s8t_s8n_s32n_bias_relu",
+])  # fmt: skip
 def test_agrees_with_exact_arithmetic(name):
     operation, inputs = inputs_of(name)
     reference = compute_reference(operation, inputs)
@@ -87,7 +77,7 @@ def test_integers_are_exact(k, seed):
 
 
 def test_convolution_agrees_with_loops():
-    name = "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias"
+    name = "conv2d_2x12x9x3_3x2x4_stride3x2_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias"
     operation, (image, kernel, bias) = inputs_of(name)
     c = operation.shape
     expected = np.zeros(operation.output.shape)
@@ -103,12 +93,14 @@ def test_convolution_agrees_with_loops():
     assert (reference.magnitude >= np.abs(reference.value)).all()
 
 
+def reference_of(name, distribution="normal"):
+    return compute_reference(*inputs_of(name, distribution))
+
+
 def test_gelu_is_applied_and_grows_the_magnitude():
-    operation, inputs = inputs_of("matmul_4x4x16_f32t_f32t_f32t_gelu")
-    plain, plain_inputs = inputs_of("matmul_4x4x16_f32t_f32t_f32t")
-    reference, before = compute_reference(operation, inputs), compute_reference(plain, plain_inputs)
-    expected = [0.5 * x * math.erfc(-x / math.sqrt(2)) for x in before.value.flat]
-    np.testing.assert_allclose(reference.value.ravel(), expected, rtol=0, atol=1e-14)
+    reference = reference_of("matmul_4x4x16_f32t_f32t_f32t_gelu")
+    before = reference_of("matmul_4x4x16_f32t_f32t_f32t")
+    np.testing.assert_allclose(reference.value, gelu(before.value), rtol=0, atol=1e-14)
     np.testing.assert_allclose(reference.magnitude, before.magnitude * 1.13)
 
 
@@ -122,13 +114,14 @@ def test_magnitude_is_the_product_of_absolute_values():
 
 def test_extra_rounding_counts_what_an_unfused_epilogue_rounds():
     operation, inputs = inputs_of("matmul_4x4x16_bf16t_bf16t_bf16t_bias_relu_residual")
-    plain, plain_inputs = inputs_of("matmul_4x4x16_bf16t_bf16t_bf16t")
-    product = compute_reference(plain, plain_inputs).value
+    product = reference_of("matmul_4x4x16_bf16t_bf16t_bf16t").value
     after_bias = np.maximum(product + to_float64(inputs[2]), 0)
     extra = compute_reference(operation, inputs).extra_rounding
     np.testing.assert_allclose(extra, np.abs(product) + after_bias, rtol=1e-12)
-    relu, relu_inputs = inputs_of("matmul_4x4x16_bf16t_bf16t_bf16t_relu")
-    assert compute_reference(relu, relu_inputs).extra_rounding is None
+    with_gelu = reference_of("matmul_4x4x16_bf16t_bf16t_bf16t_bias_gelu").extra_rounding
+    biased = np.abs(product + to_float64(inputs[2]))
+    np.testing.assert_allclose(with_gelu, (np.abs(product) + biased) * GELU_LIPSCHITZ)
+    assert reference_of("matmul_4x4x16_bf16t_bf16t_bf16t_relu").extra_rounding is None
 
 
 def test_injected_product_is_used_for_everything():
@@ -146,56 +139,50 @@ def test_injected_product_is_used_for_everything():
 
 
 def test_rows_cover_the_reference_once():
-    operation, inputs = inputs_of("batch_matmul_3x5x4x8_f32t_f32t_f32t_bias")
-    reference = compute_reference(operation, inputs)
-    pieces = list(reference.rows(9))
-    assert [part.start for part, _ in pieces] == list(range(0, 15, 2))
-    joined = np.concatenate([piece.value for _, piece in pieces])
+    reference = reference_of("batch_matmul_3x5x4x8_f32t_f32t_f32t_bias")
+    parts, pieces = zip(*reference.rows(9), strict=True)
+    assert [part.start for part in parts] == list(range(0, 15, 2))
+    joined = np.concatenate([piece.value for piece in pieces])
     assert (joined == reference.value.reshape(15, 4)).all()
-    assert all(piece.extra_rounding.shape == piece.value.shape for _, piece in pieces)
+    assert all(piece.extra_rounding.shape == piece.value.shape for piece in pieces)
 
 
-def test_exact_product_uses_float32_only_where_sums_fit(monkeypatch):
+@pytest.mark.parametrize(("formats", "dtype"), [
+    ("bf16t_bf16t_bf16t", np.float32), ("f64t_f64t_f64t", np.float64),
+    ("s8t_s8t_s32t", np.float64),
+])  # fmt: skip
+def test_exact_product_uses_float32_only_where_sums_fit(monkeypatch, formats, dtype):
     seen = []
-    real = np.matmul
 
     def multiply(a, b):
         seen.append(a.dtype)
-        return real(a, b)
+        return a @ b
 
     monkeypatch.setattr(np, "matmul", multiply)
-    for name in ("matmul_4x4x64_bf16t_bf16t_bf16t", "matmul_4x4x64_f64t_f64t_f64t",
-                 "matmul_4x4x64_s8t_s8t_s32t"):  # fmt: skip
-        operation, inputs = inputs_of(name, "integers")
-        product = exact_product(operation, inputs, multiply)
-        tensors = logical_tensors(operation, inputs)
-        exact = to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"])
-        assert (product == exact).all()
-    assert seen == [np.float32, np.float64, np.float64]
+
+    operation, inputs = inputs_of(f"matmul_4x4x64_{formats}", "integers")
+    product = exact_product(operation, inputs, multiply)
+    tensors = logical_tensors(operation, inputs)
+    assert (product == to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"])).all()
+    assert seen == [dtype]
 
 
 def test_sizes_of_the_operands_are_kept_for_bounds_by_norm():
     operation, inputs = inputs_of("matmul_7x5x33_e4m3t_e4m3n_bf16t_scalerow_alpham3_gelu")
     sizes = compute_reference(operation, inputs).sizes
-    arrays = {
-        spec.role: np.abs(to_float64(array)).max()
-        for spec, array in zip(operation.inputs, inputs, strict=True)
-    }
-    assert sizes.lhs == arrays["lhs"] and sizes.rhs == arrays["rhs"]
-    assert sizes.scale == pytest.approx(3 * arrays["scale_a"] * arrays["scale_b"] * 1.13)
+    lhs, rhs, scale_a, scale_b = (np.abs(to_float64(array)).max() for array in inputs)
+    assert (sizes.lhs, sizes.rhs) == (lhs, rhs)
+    assert sizes.scale == pytest.approx(3 * scale_a * scale_b * 1.13)
     assert sizes == operand_sizes(operation, inputs)
-    positive, its_inputs = inputs_of("matmul_4x4x16_f32t_f32t_f32t", "offset_uniform")
-    assert compute_reference(positive, its_inputs).sizes.scale == 1.0
+    assert reference_of("matmul_4x4x16_f32t_f32t_f32t", "offset_uniform").sizes.scale == 1.0
 
 
 def test_parts_share_what_the_whole_shares():
-    operation, inputs = inputs_of("matmul_16x8x30_bf16t_bf16t_f32t", "offset_uniform")
-    reference = compute_reference(operation, inputs)
-    assert reference.magnitude is reference.value
-    assert reference.nbytes == 16 * 8 * 8
+    reference = reference_of("matmul_16x8x30_bf16t_bf16t_f32t", "offset_uniform")
     _, piece = next(reference.rows(16))
-    assert piece.magnitude is piece.value
-    assert piece.sizes == reference.sizes
+    for one in (reference, piece):
+        assert one.magnitude is one.value
+    assert (reference.nbytes, piece.sizes) == (16 * 8 * 8, reference.sizes)
     assert reference.part(slice(3, 5)).value.shape == (2, 8)
 
 

@@ -16,12 +16,9 @@ FLOATS = [dtype for dtype in DTYPES.values() if not dtype.is_integer and dtype i
 
 def nearest_even(value: float, significand_bits: int) -> float:
     """`value` rounded to nearest even in exact arithmetic, for normal results."""
-    if value == 0:
-        return 0.0
-    exact = Fraction(value)
     _, exponent = np.frexp(abs(value))
     step = Fraction(2) ** (int(exponent) - significand_bits)
-    return float(round(exact / step) * step)  # Fraction's round() is to nearest even.
+    return float(round(Fraction(value) / step) * step)  # Fraction's round() is to nearest even.
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -38,34 +35,26 @@ def test_overflow_threshold_is_the_first_value_that_rounds_to_infinity(dtype):
     below = np.nextafter(threshold, 0.0)
     with np.errstate(over="ignore"):
         rounded = storage.to_float64(storage.quantize(np.array([below, threshold]), dtype))
-    assert rounded[0] == dtype.maximum
-    assert np.isinf(rounded[1])
+    assert rounded.tolist() == [dtype.maximum, np.inf]
 
 
 @settings(max_examples=200)
-@given(st.floats(width=32, allow_nan=False, min_value=-(2.0**100), max_value=2.0**100))
+@given(st.floats(width=32, allow_subnormal=False, min_value=-(2.0**100), max_value=2.0**100))
 def test_tf32_rounds_to_nearest_even(value):
-    if 0 < abs(value) < 2.0**-126:
-        return
-    got = storage.round_to_tf32(np.array([value], dtype=np.float32))[0]
-    assert float(got) == nearest_even(value, 11)
-    special = np.array([np.inf, -np.inf, np.nan], dtype=np.float32)
-    np.testing.assert_array_equal(storage.round_to_tf32(special), special)
+    got = storage.round_to_tf32(np.array([value, np.inf, -np.inf, np.nan], dtype=np.float32))
+    np.testing.assert_array_equal(got, [nearest_even(value, 11), np.inf, -np.inf, np.nan])
 
 
 @settings(max_examples=300)
-@given(
-    st.floats(min_value=2.0**-5, max_value=200, allow_nan=False),
-    st.sampled_from([BF16, E4M3, E5M2, F16]),
-)
+@given(st.floats(min_value=2.0**-5, max_value=200), st.sampled_from([BF16, E4M3, E5M2, F16]))
 def test_float64_is_rounded_once(value, dtype):
     got = storage.to_float64(storage.quantize(np.array([value, -value]), dtype))
-    assert got[0] == nearest_even(value, dtype.significand_bits)
-    assert got[1] == -got[0]
+    rounded = nearest_even(value, dtype.significand_bits)
+    assert got.tolist() == [rounded, -rounded]
 
 
 def test_double_rounding_case():
-    # Just above a tie of bf16: through float32 it would become the tie, and round to even, down.
+    """Just above a tie of bf16: through float32 it would become the tie, and round to even."""
     value = np.array([1 + 2.0**-8 + 2.0**-40])
     assert float(value.astype(ml_dtypes.bfloat16)[0]) == 1.0
     assert float(storage.quantize(value, BF16)[0]) == 1 + 2.0**-7
@@ -102,20 +91,19 @@ def test_same_bytes_is_bitwise():
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
 def test_absolute_values_are_in_the_same_format(dtype):
     values = np.arange(256, dtype=np.uint8).repeat(dtype.itemsize).view(storage.numpy_dtype(dtype))
-    expected = np.abs(storage.to_float64(values))
+    assert values.size == 256  # Of the format's size.
+    values = values[values != -128] if dtype is S8 else values  # abs(-128) wraps in int8.
     found = storage.absolute(values)
     assert found.dtype == values.dtype
-    assert values.size == 256  # Of the format's size.
-    smallest = dtype is S8  # abs(-128) wraps in int8.
-    usable = np.arange(values.size) != (128 if smallest else -1)
-    np.testing.assert_array_equal(storage.to_float64(found)[usable], expected[usable])
+    expected = np.abs(storage.to_float64(values))
+    np.testing.assert_array_equal(storage.to_float64(found), expected)
 
 
 def test_finite_range_leaves_out_what_is_not_finite(monkeypatch):
     monkeypatch.setattr(storage, "_RANGE_PIECE", 4)
-    array = np.array([[1.0, -2.0], [np.nan, 3.0], [np.inf, 0.5], [-np.inf, 2.0]]).astype(np.float16)
-    assert storage.finite_range(array) == (-2.0, 3.0)
-    assert storage.finite_range(array.T) == (-2.0, 3.0)
-    assert storage.finite_range(array.reshape(2, 2, 2)) == (-2.0, 3.0)
-    assert storage.finite_range(np.array([np.nan, np.inf])) == (0.0, 0.0)
-    assert storage.finite_range(np.zeros((0, 3))) == (0.0, 0.0)
+    array = np.array([[1, -2], [np.nan, 3], [np.inf, 0.5], [-np.inf, 2]]).astype(np.float16)
+    for one in (array, array.T, array.reshape(2, 2, 2)):
+        assert storage.finite_range(one) == (-2.0, 3.0)
+    assert storage.finite_range(np.array([-np.inf, -2.0, -3.0])) == (-3.0, -2.0)
+    for one in (np.array([np.nan, np.inf]), np.zeros((0, 3))):
+        assert storage.finite_range(one) == (0.0, 0.0)

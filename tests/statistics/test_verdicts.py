@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,8 +26,7 @@ def check(found: Comparison) -> None:
     """What a reader may conclude from the numbers next to a verdict."""
     one, relevant = found.verdict, found.relevant
     if found.interval is None:
-        assert one is Difference.UNDECIDED
-        assert found.p_value is None
+        assert (one, found.p_value) == (Difference.UNDECIDED, None)
         assert found.note
         return
     low, high = found.interval
@@ -34,9 +35,8 @@ def check(found: Comparison) -> None:
     assert (one is Difference.FASTER) is (high < 1 / (1 + relevant))
     if one is Difference.NONE_SHOWN:
         gross = 1 + GROSS * relevant
-        assert low <= 1 + relevant
-        assert high >= 1 / (1 + relevant)
-        assert 1 / gross <= low <= high <= gross
+        assert 1 / gross <= low <= 1 + relevant
+        assert 1 / (1 + relevant) <= high <= gross
     if found.adjusted_p_value is not None and abs(found.adjusted_p_value - 0.05) > 1e-9:
         assert (found.adjusted_p_value <= 0.05) is (one in SHOWN)
 
@@ -66,7 +66,7 @@ def sides(draw: st.DrawFn) -> tuple[dict[int, list[float]], dict[int, list[float
     return found[0], found[1]
 
 
-@settings(max_examples=100)
+@settings(max_examples=70)
 @given(
     sides(),
     st.sampled_from([0.0, 0.005, 0.02, 0.5]),
@@ -88,8 +88,7 @@ def test_what_was_called_no_difference_is_not():
     """A ratio of 42.8 with an interval of 36.5 to 48.2, as one of 20 comparisons, and 148 µs
     against 12.6 ms in three samples each."""
     rng = np.random.default_rng(1)
-    a = {turn: [100.0 * rng.normal(1, 0.05)] for turn in range(6)}
-    b = {turn: [4280.0 * rng.normal(1, 0.05)] for turn in range(6)}
+    a, b = ({t: [level * rng.normal(1, 0.05)] for t in range(6)} for level in (100.0, 4280.0))
     assert compare_rounds(a, b).verdict is compare_rounds(a, b, family=20).verdict is SHOWN[1]
     together = compare_rounds(a, b, family=60)
     assert (together.verdict, together.interval) == (Difference.UNDECIDED, None)
@@ -98,26 +97,25 @@ def test_what_was_called_no_difference_is_not():
     assert few.verdict is Difference.UNDECIDED
 
 
-def _equal(rng, rounds, spread, drift=0.0):
+def _equal(rng, rounds, spread, *, drift=0.0, apart=0):
+    """Rounds of two equal dispatches, the second of them `apart` turns later."""
     shared = rng.normal(0, drift, rounds)
     return [
-        {turn: [float(np.exp(shared[turn] + rng.normal(0, spread)))] for turn in range(rounds)}
-        for _ in range(2)
+        {t + shift: [float(np.exp(shared[t] + rng.normal(0, spread)))] for t in range(rounds)}
+        for shift in (0, apart)
     ]
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-def test_a_family_of_equal_dispatches_rarely_raises_an_alarm(interleaved):
+@pytest.mark.parametrize(("how", "pairing"), [
+    ({"drift": 0.05}, Pairing.ROUNDS), ({"apart": 99}, Pairing.UNPAIRED_ROUNDS),
+])  # fmt: skip
+def test_a_family_of_equal_dispatches_rarely_raises_an_alarm(how, pairing):
     """100 families of 5 at 5 %, no relevant difference at all: 4 standard errors are 8.7 %."""
     rng = np.random.default_rng(2)
     alarmed = 0
     for _ in range(100):
-        pairs = [_equal(rng, 14, 0.01, drift=0.05 * interleaved) for _ in range(5)]
-        if not interleaved:
-            pairs = [(a, {turn + 99: b[turn] for turn in b}) for a, b in pairs]
-        found = [compare_rounds(a, b, family=5) for a, b in pairs]
-        kind = Pairing.ROUNDS if interleaved else Pairing.UNPAIRED_ROUNDS
-        assert {one.pairing for one in found} == {kind}
+        found = [compare_rounds(*_equal(rng, 14, 0.01, **how), family=5) for _ in range(5)]
+        assert {one.pairing for one in found} == {pairing}
         alarmed += any(one.verdict in SHOWN for one in found)
     assert 0 < alarmed / 100 <= 0.05 + 0.087
 
@@ -127,10 +125,7 @@ def test_equal_dispatches_measured_as_precisely_as_required_of_a_cpu_are_not_und
     CPU: rounds that differ by 2.8 % (standard deviation), 12 of them. Of 20,000 pairs 0.09 % were
     undecided, so one of 60 in 5 % of the runs."""
     rng = np.random.default_rng(3)
-    verdicts = []
-    for _ in range(500):
-        a, b = _equal(rng, 12, 0.028)
-        apart = {turn + 99: b[turn] for turn in b}
-        verdicts.append(compare_rounds(a, apart, family=60, relevant=0.02).verdict)
-    assert verdicts.count(Difference.UNDECIDED) <= 2
-    assert verdicts.count(Difference.SLOWER) == verdicts.count(Difference.FASTER) == 0
+    pairs = (_equal(rng, 12, 0.028, apart=99) for _ in range(500))
+    verdicts = Counter(compare_rounds(*pair, family=60, relevant=0.02).verdict for pair in pairs)
+    assert verdicts[Difference.UNDECIDED] <= 2
+    assert verdicts[Difference.SLOWER] == verdicts[Difference.FASTER] == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -38,8 +40,8 @@ def test_what_is_built_is_closed_also_after_an_error():
     executable = SimpleNamespace(close=lambda: closed.append(operation))
     with Companions(lambda _other: executable).built(operation) as built:
         assert (built, closed) == (executable, [])
-    assert len(closed) == 1
     with pytest.raises(KeyError), Companions(lambda _other: executable).built(operation):
+        assert len(closed) == 1
         raise KeyError
     assert len(closed) == 2
     with Companions(lambda _other: None).built(operation) as built:
@@ -51,50 +53,39 @@ def test_what_is_built_is_closed_also_after_an_error():
 @pytest.mark.parametrize("tile", [(128, 256, 64), (1, 8, 1), None])
 def test_tails_are_operations_of_the_signature(name, thorough, tile):
     signature = parse_operation(name).signature
-    seen = []
-    for options in tails(name, tile, thorough=thorough):
-        seen.append(options[0])
-        for operation in options:
-            assert operation.signature == signature
-            check_shape(signature, operation.shape)
-            assert parse_operation(operation_name(operation)) == operation
-    assert len(set(seen)) == len(seen)
-    assert len(seen) >= (20 if thorough else 6)
+    found = tails(name, tile, thorough=thorough)
+    for operation in itertools.chain.from_iterable(found):
+        assert operation.signature == signature
+        check_shape(signature, operation.shape)
+        assert parse_operation(operation_name(operation)) == operation
+    assert len({options[0] for options in found}) == len(found) >= (20 if thorough else 6)
 
 
 def test_a_handful_covers_each_kind_of_edge():
     bm, bn, bk, stages = 128, 64, 32, 3
     shapes = [options[0].matmul_shape for options in tails(NAMES[0], (bm, bn, bk), stages=stages)]
     assert len(shapes) <= 12
-    for size, axis in ((bm, "m"), (bn, "n"), (bk, "k")):
-        rests = {getattr(shape, axis) % size for shape in shapes}
-        assert rests & {1} or axis == "n"
-        assert size - 1 in rests
-        assert 0 in rests
-    assert any(shape.k < bk for shape in shapes)
-    assert {4, 8} <= {shape.k % 8 or shape.k % 16 for shape in shapes}
-    assert any(shape.k == (stages + 1) * bk for shape in shapes)
-    assert any(shape.n > 192 and shape.n % 16 for shape in shapes)
-    assert any(shape.m == 1 for shape in shapes)
-    assert {1, 8} <= {shape.n for shape in shapes}
-    assert any(shape.k == 1 for shape in shapes)
-    assert any(shape.n > 512 for shape in shapes)
-    assert any(shape.k > 1024 for shape in shapes)
+    ms, ns, ks, _ = (set(sizes) for sizes in zip(*shapes, strict=True))
+    rests = [{size % tile for size in of} for of, tile in ((ms, bm), (ns, bn), (ks, bk))]
+    assert rests[0] >= {0, 1, bm - 1} and rests[1] >= {0, bn - 1} and rests[2] >= {0, 1, bk - 1}
+    assert {4, 8} <= {k % 8 or k % 16 for k in ks}
+    assert ks >= {1, (stages + 1) * bk} and max(ks) > 1024 and min(ks - {1}) < bk
+    assert ns >= {1, 8} and max(ns) > 512 and any(n > 192 and n % 16 for n in ns)
+    assert 1 in ms
     tiles = [(shape.m // bm) * (shape.n // bn) for shape in shapes if not shape.m % bm]
     assert {count % 2 for count in tiles} == {0, 1}
     assert sum(2 * shape.m * shape.n * shape.k for shape in shapes) < 1e9
 
 
-@pytest.mark.parametrize(("processors", "name", "more"), [
-    (132, "matmul_512x512x512_f32t_f32t_f32t", True),
-    (132, "matmul_4096x4096x512_f32t_f32t_f32t", False),
-    (None, "matmul_512x512x512_f32t_f32t_f32t", False),
+@pytest.mark.parametrize(("processors", "size", "more"), [
+    (132, 512, True), (132, 4096, False), (None, 512, False),
 ])  # fmt: skip
 def test_more_tiles_than_multiprocessors_are_tried_where_the_operation_has_fewer(
-    processors, name, more
+    processors, size, more
 ):
+    operation = parse_operation(f"matmul_{size}x{size}x512_f32t_f32t_f32t")
     companions = Companions(lambda other: None, (128, 64, 32), processors=processors)
-    covering = covering_operations(parse_operation(name), companions, 42)
+    covering = covering_operations(operation, companions, 42)
     shapes = [options[0].matmul_shape for options in covering]
     largest = max(-(-shape.m // 128) * -(-shape.n // 64) for shape in shapes)
     assert (largest > 132) is more
@@ -123,11 +114,12 @@ def test_k_divides_into_the_slices_and_batches_and_tiles_have_many_members():
 @given(st.integers(-5, 20000))
 @settings(max_examples=50)
 def test_prime_from_is_the_least_prime(size):
+    def is_prime(number):
+        return all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
     found = prime_from(size)
-    assert found >= max(size, 2)
-    assert all(found % divisor for divisor in range(2, found) if divisor * divisor <= found)
-    for smaller in range(max(size, 2), found):
-        assert any(smaller % divisor == 0 for divisor in range(2, smaller))
+    assert found >= max(size, 2) and is_prime(found)
+    assert not any(map(is_prime, range(max(size, 2), found)))
 
 
 @given(st.integers(0, 2**40))

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.verification.conftest import accumulating, drawn, right, stored, truncated
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import accuracy_class, bound_rule, half_ulp
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import Reference, compute_reference, to_storage
+from gemmetry.numerics.references import Reference, logical_tensors
 from gemmetry.numerics.storage import numpy_dtype, quantize, round_to_tf32, same_bytes, to_float64
 from gemmetry.verification import comparison
 from gemmetry.verification.comparison import (
@@ -29,21 +31,22 @@ from gemmetry.verification.comparison import (
 )
 
 
+def right_result(name, distribution="normal", seed=1):
+    """(operation, reference, right result in storage shape)."""
+    operation, _, reference = drawn(name, distribution, seed)
+    return operation, reference, stored(operation, reference.value)
+
+
 @pytest.fixture
 def case():
-    """(operation, reference, right result in storage shape) of a batched, column-major product."""
-    operation = parse_operation("batch_matmul_3x40x30x64_f16t_f16t_f16n")
-    inputs = make_inputs(operation, distribution="normal", seed=1)
-    reference = compute_reference(operation, inputs)
-    logical = quantize(reference.value, operation.output.dtype)
-    return operation, reference, to_storage(logical, operation.output)
+    """A batched, column-major product."""
+    return right_result("batch_matmul_3x40x30x64_f16t_f16t_f16n")
 
 
 def test_bad_elements_are_counted_and_the_first_is_named(case):
     operation, reference, result = case
-    result[1, 7, 11] = 99  # Storage is (batch, n, m): row 11, column 7.
-    result[2, 0, 0] = -99
-    result[2, 1, 0] = np.nan
+    # Storage is (batch, n, m): row 11, column 7.
+    result[1, 7, 11], result[2, 0, 0], result[2, 1, 0] = 99, -99, np.nan
     statistics = compare(operation, result, reference)
     assert (statistics.bad_count, statistics.nan_count) == (3, 1)
     assert statistics.bad[40 + 11, 7] and statistics.bad[80, 0]
@@ -51,54 +54,33 @@ def test_bad_elements_are_counted_and_the_first_is_named(case):
     assert statistics.max_ratio > 100
 
 
-def one_element(formats, value, magnitude=None):
-    operation = parse_operation(f"matmul_1x1x16_{formats}")
-    array = np.array([[float(value)]])
-    scale = array if magnitude is None else np.array([[float(magnitude)]])
-    return operation, Reference(array, np.abs(scale))
-
-
-@pytest.mark.parametrize(
-    ("formats", "expected", "got", "is_right"),
-    [
-        ("f16t_f16t_f16t", 70_000.0, np.inf, True),
-        ("f16t_f16t_f16t", 65_519.99, np.inf, True),  # Within the bound of the threshold 65520.
-        ("f16t_f16t_f16t", 65_519.99, 65504.0, True),
-        ("f16t_f16t_f16t", 65_000.0, np.inf, False),
-        ("f16t_f16t_f16t", 70_000.0, -np.inf, False),
-        ("f16t_f16t_f16t", 70_000.0, np.nan, False),
-        ("f16t_f16t_f16t", 70_000.0, 65504.0, False),
-        ("bf16t_bf16t_bf16t", 1e38, np.nan, False),
-        ("e4m3t_e4m3t_e4m3t", 500.0, np.nan, True),
-        ("e4m3t_e4m3t_e4m3t", 500.0, 448.0, True),
-        ("e4m3t_e4m3t_e4m3t", -500.0, 448.0, False),
-        ("e4m3t_e4m3t_e4m3t", 400.0, np.nan, False),
-        ("e5m2t_e5m2t_e5m2t", 1e5, 57344.0, True),
-        ("e5m2t_e5m2t_e5m2t", 1e5, np.nan, False),
-        ("f32t_f32t_f32t", 0.0, -0.0, True),
-        ("f32t_f32t_f32t", 1e-40, 0.0, True),  # Flushed subnormal.
-        ("f16t_f16t_f16t", 4e-5, 0.0, False),  # f16 has no flushing.
-    ],
-)
-def test_special_values(formats, expected, got, is_right):
-    operation, reference = one_element(formats, expected)
-    result = np.array([[got]]).astype(quantize(np.zeros(1), operation.output.dtype).dtype)
-    statistics = compare(operation, result, reference)
-    assert (statistics.bad is None) is is_right
-    assert np.isfinite(statistics.max_ratio)
+@pytest.mark.parametrize(("dtype", "expected", "right", "wrong"), [
+    ("f16", 70_000.0, [np.inf], [-np.inf, np.nan, 65504.0]),
+    ("f16", 65_519.99, [np.inf, 65504.0], []),  # Within the bound of the threshold 65520.
+    ("f16", 65_000.0, [], [np.inf]), ("bf16", 1e38, [], [np.nan]),
+    ("e4m3", 500.0, [np.nan, 448.0], []), ("e4m3", -500.0, [], [448.0]),
+    ("e4m3", 400.0, [], [np.nan]), ("e5m2", 1e5, [57344.0], [np.nan]), ("f32", 0.0, [-0.0], []),
+    ("f32", 1e-40, [0.0], []), ("f16", 4e-5, [], [0.0]),  # f16 has no flushing of subnormals.
+])  # fmt: skip
+def test_special_values(dtype, expected, right, wrong):
+    operation = parse_operation(f"matmul_1x1x16_{dtype}t_{dtype}t_{dtype}t")
+    reference = Reference(np.array([[expected]]), np.array([[abs(expected)]]))
+    for got in (*right, *wrong):
+        result = np.array([[got]]).astype(numpy_dtype(operation.output.dtype))
+        statistics = compare(operation, result, reference)
+        assert (statistics.bad is None) is (got in right), got
+        assert np.isfinite(statistics.max_ratio)
 
 
 def test_integers_must_be_equal():
     operation = parse_operation("matmul_2x3x16_s8t_s8t_s32t")
     value = np.arange(6).reshape(2, 3)
-    reference = Reference(value.astype(np.int64), value.astype(float))
-    result = value.astype(np.int32)
+    reference, result = Reference(value, value.astype(float)), value.astype(np.int32)
     assert compare(operation, result, reference).max_ratio == 0
     result[1, 1] += 1
     statistics = compare(operation, result, reference)
-    assert statistics.bad_count == 1
+    assert (statistics.bad_count, statistics.max_ratio) == (1, 2.0)
     assert statistics.first_bad == "[1, 1]: got 5, expected 4"
-    assert statistics.max_ratio == 2.0
 
 
 def test_exact_results_may_differ_in_the_sign_of_zero_alone():
@@ -107,8 +89,7 @@ def test_exact_results_may_differ_in_the_sign_of_zero_alone():
     result = expected.copy()
     result[1, 0] = -0.0
     assert compare_exactly(operation, result, expected).bad is None
-    result[0, 0] = 258
-    result[0, 1] = np.nan
+    result[0, :2] = 258, np.nan
     statistics = compare_exactly(operation, result, expected)
     assert statistics.first_bad == "[0, 0]: got 258, expected 256"
     assert (statistics.bad_count, statistics.nan_count) == (2, 1)
@@ -129,161 +110,118 @@ def test_outside_bound_looks_at_the_marked_elements_only(case):
 )
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_threads_and_blocks_change_nothing(monkeypatch, name, is_wrong):
-    operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution="normal", seed=1)
-    reference = compute_reference(operation, inputs)
-    result = to_storage(
-        quantize(reference.value.astype(float), operation.output.dtype), operation.output
-    )
+    operation, reference, result = right_result(name)
     if is_wrong:
         result[::97] += 3
-    whole = compare(operation, result, reference)
+    found = [compare(operation, result, reference)]
     monkeypatch.setattr(comparison, "_BLOCK", 10_000)
     monkeypatch.setattr(comparison, "_PIECE", 4_096)
-    found = []
     for cores in (1, 7):
         monkeypatch.setattr(comparison, "usable_cores", lambda cores=cores: cores)
         found.append(compare(operation, result, reference))
-    masks = [statistics.bad for statistics in (whole, *found)]
+    masks = [statistics.bad for statistics in found]
     assert all((mask is None) is (not is_wrong) for mask in masks)
-    if is_wrong:
-        assert (masks[0] == masks[1]).all() and (masks[1] == masks[2]).all()
-    plain = [replace(statistics, bad=None) for statistics in (whole, *found)]
-    assert plain[1] == plain[2]
-    for name in ("bad_count", "warned_count", "max_ratio", "max_warn_ratio", "largest_error"):
-        assert getattr(plain[0], name) == getattr(plain[1], name)
-    assert plain[0].first_bad == plain[1].first_bad
-    assert plain[0].signed_bias == pytest.approx(plain[1].signed_bias)
-    assert plain[0].relative_frobenius == pytest.approx(plain[1].relative_frobenius)
+    assert not is_wrong or all((mask == masks[0]).all() for mask in masks)
+    whole, one, several = (replace(statistics, bad=None) for statistics in found)
+    assert one == several
+    for name in (
+        "bad_count", "warned_count", "max_ratio", "max_warn_ratio", "largest_error", "first_bad",
+        "signed_bias", "relative_frobenius",
+    ):  # fmt: skip
+        due = getattr(one, name)
+        is_sum = name in ("signed_bias", "relative_frobenius")
+        assert getattr(whole, name) == (pytest.approx(due) if is_sum else due)
 
 
 def test_exact_comparison_is_the_same_in_blocks(monkeypatch):
-    operation = parse_operation("matmul_300x70x16_f16t_f16t_f16n")
-    rng = np.random.default_rng(1)
-    expected = quantize(rng.normal(size=(300, 70)), operation.output.dtype)
-    result = to_storage(expected, operation.output).copy()
+    operation, reference, result = right_result("matmul_300x70x16_f16t_f16t_f16n")
+    expected = quantize(reference.value, operation.output.dtype)
     result[5, 200] += 1
     whole = compare_exactly(operation, result, expected)
     monkeypatch.setattr(comparison, "_BLOCK", 1000)
     blocks = compare_exactly(operation, result, expected)
-    assert whole.first_bad == blocks.first_bad
     assert whole.first_bad.startswith("[200, 5]")
-    assert whole.bad_count == blocks.bad_count == 1
+    assert whole.bad_count == 1
+    assert (blocks.first_bad, blocks.bad_count) == (whole.first_bad, whole.bad_count)
     assert (whole.bad == blocks.bad).all()
 
 
 @pytest.mark.parametrize("formats", ["f32t_f32t_f32t", "bf16t_bf16t_bf16t", "f16t_f16t_f32t"])
 def test_statistics_are_those_of_their_definitions(formats):
     """The shortcuts that `compare` takes inside the bounds, compared with the plain formulas."""
-    operation = parse_operation(f"matmul_40x50x64_{formats}")
-    inputs = make_inputs(operation, distribution="normal", seed=4)
-    reference = compute_reference(operation, inputs)
+    operation, reference, _ = right_result(f"matmul_40x50x64_{formats}", seed=4)
     noise = np.random.default_rng(2).normal(size=reference.value.shape) * 1e-6
     result = quantize(reference.value + noise * reference.magnitude, operation.output.dtype)
     got = to_float64(result)
     rule = bound_rule(operation, reference)
     warn, fail = rule.warn(reference), rule.fail(reference)
     error = got - reference.value
-    statistics = compare(operation, result, reference)
-    assert statistics.max_ratio == pytest.approx((np.abs(error) / fail).max())
-    assert statistics.max_warn_ratio == pytest.approx((np.abs(error) / warn).max())
-    assert statistics.bad is None and statistics.bad_count == 0
-    assert statistics.elements == 2000
-    frobenius = np.linalg.norm(error) / np.linalg.norm(reference.value)
-    assert statistics.relative_frobenius == pytest.approx(frobenius)
-    assert statistics.warned_count == (np.abs(error) > warn).sum()
-    bias = (error / warn * np.sign(reference.value)).mean()
-    assert statistics.signed_bias == pytest.approx(bias)
     excess = np.abs(error) - half_ulp(got, operation.output.dtype)
-    expected = max(0.0, (excess / reference.magnitude).max())
-    assert statistics.largest_error == pytest.approx(expected)
+    found = compare(operation, result, reference)
+    assert (found.bad, found.bad_count, found.elements) == (None, 0, 2000)
+    assert found.warned_count == (np.abs(error) > warn).sum()
+    for statistic, definition in (
+        (found.max_ratio, (np.abs(error) / fail).max()),
+        (found.max_warn_ratio, (np.abs(error) / warn).max()),
+        (found.relative_frobenius, np.linalg.norm(error) / np.linalg.norm(reference.value)),
+        (found.signed_bias, (error / warn * np.sign(reference.value)).mean()),
+        (found.largest_error, max(0.0, (excess / reference.magnitude).max())),
+    ):
+        assert statistic == pytest.approx(definition)
 
 
-class TestDeclared:
-    operation = parse_operation("matmul_64x48x64_bf16t_bf16t_bf16t")
-
-    def judged(self, change, *declared):
-        inputs = make_inputs(self.operation, distribution="normal", seed=4)
-        reference = compute_reference(self.operation, inputs)
-        result = quantize(change(reference.value), self.operation.output.dtype)
-        return compare(self.operation, result, reference, declared=declared)
-
-    @staticmethod
-    def stochastic(values, share=None):
-        """Rounded to 8 bits, up with the probability of the part that is cut (or `share`)."""
-        _, exponent = np.frexp(values)
-        scaled = np.ldexp(values, 8 - exponent)
-        below = np.floor(scaled)
-        chance = scaled - below if share is None else share
-        up = np.random.default_rng(3).random(values.shape) < chance
-        return np.ldexp(below + up, exponent - 8)
-
-    def test_stochastic_rounding_is_right_and_without_bias_where_it_is_declared(self):
-        assert self.judged(self.stochastic).bad_count > 0
-        statistics = self.judged(self.stochastic, Trait.STOCHASTIC_ROUNDING)
-        assert statistics.bad is None and statistics.warned_count == 0
-        assert statistics.bias_problem == ""
-
-    @pytest.mark.parametrize("share", [0.0, 1.0])
-    def test_rounding_one_way_is_biased_although_within_an_ulp(self, share):
-        statistics = self.judged(
-            lambda values: self.stochastic(values, share), Trait.STOCHASTIC_ROUNDING
-        )
-        assert statistics.bad is None
-        assert "stochastic rounding is declared, but errors average" in statistics.bias_problem
-
-    def test_truncation_is_biased_towards_zero(self):
-        statistics = self.judged(
-            lambda values: np.sign(values) * self.stochastic(np.abs(values), 0.0),
-            Trait.STOCHASTIC_ROUNDING,
-        )
-        assert "away from zero" in statistics.bias_problem
-
-
-def truncated(values, bits):
+def stochastic(values, share=None):
+    """Rounded to 8 bits, up with the probability of the part that is cut (or `share`)."""
     _, exponent = np.frexp(values)
-    step = np.ldexp(1.0, exponent - bits)
-    return np.trunc(values / step) * step
+    scaled = np.ldexp(values, 8 - exponent)
+    below = np.floor(scaled)
+    chance = scaled - below if share is None else share
+    up = np.random.default_rng(3).random(values.shape) < chance
+    return np.ldexp(below + up, exponent - 8)
 
 
-def summed(rounding, step):
-    """A·B with the running sum rounded after every `step` of k."""
-
-    def multiply(a, b):
-        total = np.zeros((a.shape[0], b.shape[1]))
-        for k in range(0, a.shape[1], step):
-            total = np.asarray(rounding(total + a[:, k : k + step] @ b[k : k + step]), float)
-        return total
-
-    return multiply
+BIASED = "stochastic rounding is declared, but errors average"
 
 
-@pytest.mark.parametrize(
-    ("formats", "multiply", "expected"),
-    [
-        ("f64t_f64t_f64t", np.matmul, "fp64"),
-        ("f64t_f64t_f64t", summed(np.float32, 16), "fp32"),
-        ("f32t_f32t_f32t", summed(np.float32, 1), "fp32"),
-        ("f32t_f32t_f32t", lambda a, b: round_to_tf32(np.float32(a)).astype(float) @ b, "tf32"),
-        ("bf16t_bf16t_f32t", summed(lambda v: truncated(v, 24), 16), "fp32-accumulated"),
-        ("bf16t_bf16t_f32t", summed(np.float16, 16), "fp16-accumulated"),
-        (
-            "bf16t_bf16t_f32t",
-            summed(lambda v: v.astype(ml_dtypes.bfloat16), 1),
-            "bf16-accumulated",
-        ),
-        ("e4m3t_e4m3t_f32t", summed(np.float32, 128), "fp32-accumulated"),
-        ("e4m3t_e4m3t_f32t", summed(lambda v: truncated(v, 14), 32), "fp8-14bit"),
-    ],
-)
-def test_errors_show_the_arithmetic_that_made_them(formats, multiply, expected):
+@pytest.mark.parametrize(("rounding", "words"), [
+    (stochastic, ""), (partial(stochastic, share=0.0), BIASED),
+    (partial(stochastic, share=1.0), BIASED), (partial(truncated, bits=8), "away from zero"),
+])  # fmt: skip
+def test_stochastic_rounding_is_right_where_it_is_declared_and_biased_one_way(rounding, words):
+    operation, reference, _ = right_result("matmul_64x48x64_bf16t_bf16t_bf16t", seed=4)
+    result = quantize(rounding(reference.value), operation.output.dtype)
+    assert compare(operation, result, reference).bad_count > 0
+    declared = (Trait.STOCHASTIC_ROUNDING,)
+    statistics = compare(operation, result, reference, declared=declared)
+    assert statistics.bad is None
+    assert words in statistics.bias_problem
+    assert words or (statistics.warned_count, statistics.bias_problem) == (0, "")
+
+
+def tf32_lhs(operation, tensors):
+    lhs = round_to_tf32(np.asarray(tensors["lhs"], np.float32))
+    return right(operation, {**tensors, "lhs": lhs})
+
+
+def to_bf16(values):
+    return values.astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(("formats", "kernel", "expected"), [
+    ("f64t_f64t_f64t", right, "fp64"),
+    ("f64t_f64t_f64t", accumulating(np.float32, 16), "fp32"),
+    ("f32t_f32t_f32t", accumulating(np.float32, 1), "fp32"),
+    ("f32t_f32t_f32t", tf32_lhs, "tf32"),
+    ("bf16t_bf16t_f32t", accumulating(partial(truncated, bits=24), 16), "fp32-accumulated"),
+    ("bf16t_bf16t_f32t", accumulating(np.float16, 16), "fp16-accumulated"),
+    ("bf16t_bf16t_f32t", accumulating(to_bf16, 1), "bf16-accumulated"),
+    ("e4m3t_e4m3t_f32t", accumulating(np.float32, 128), "fp32-accumulated"),
+    ("e4m3t_e4m3t_f32t", accumulating(partial(truncated, bits=14), 32), "fp8-14bit"),
+])  # fmt: skip
+def test_errors_show_the_arithmetic_that_made_them(formats, kernel, expected):
     k = 4096 if formats.startswith("e4m3") else 64
-    operation = parse_operation(f"matmul_48x32x{k}_{formats}")
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=1)
-    reference = compute_reference(operation, inputs)
-    a, b = (to_float64(array) for array in inputs)
-    with np.errstate(over="ignore"):
-        result = quantize(np.asarray(multiply(a, b), float), operation.output.dtype)
+    operation, inputs, reference = drawn(f"matmul_48x32x{k}_{formats}", seed=1)
+    result = stored(operation, kernel(operation, logical_tensors(operation, inputs)))
     errors = compare(operation, result, reference)
     assert accuracy_class(operation, errors.largest_error) == expected
 
@@ -295,18 +233,15 @@ def test_parts_add_up():
         ErrorStatistics(6, warned_count=3, max_ratio=0.5, squared_reference=4.0, first_bad="two")
     )
     assert (whole.elements, whole.bad_count, whole.warned_count) == (10, 1, 3)
-    assert whole.max_ratio == 2.0
-    assert whole.first_bad == "one"
-    assert whole.relative_frobenius == 0.5
+    assert (whole.max_ratio, whole.first_bad, whole.relative_frobenius) == (2.0, "one", 0.5)
     assert ErrorStatistics(1).relative_frobenius == 0.0
     assert ErrorStatistics(1, squared_error=1.0).relative_frobenius is None
 
 
-@pytest.mark.parametrize(
-    ("outward", "upward", "words"),
-    [(0.0, 0.0, ""), (29.0, -29.0, ""), (-5000.0, 0.0, "-0.5 ulp away from zero"),
-     (0.0, 5000.0, "+0.5 ulp upward")],
-)  # fmt: skip
+@pytest.mark.parametrize(("outward", "upward", "words"), [
+    (0.0, 0.0, ""), (29.0, -29.0, ""), (-5000.0, 0.0, "-0.5 ulp away from zero"),
+    (0.0, 5000.0, "+0.5 ulp upward"),
+])  # fmt: skip
 def test_bias_of_stochastic_rounding(outward, upward, words):
     bias = RoundingBias(count=10_000, upward=upward, outward=outward, drift=10.0)
     assert (bias.problem == "") is (words == "")
@@ -324,36 +259,23 @@ def evidence_of(name):
     operation = parse_operation(name)
     spec = operation.output
     output = np.arange(spec.elements, dtype=np.float64).reshape(spec.storage_shape)
-    return Evidence(
-        check="values",
-        operation=operation,
-        inputs=make_inputs(operation, distribution="normal", seed=3),
-        output=output.astype(numpy_dtype(spec.dtype)),
-        expected=output + 1,
-        bad=output % 2 == 0,
-    )
+    inputs = make_inputs(operation, distribution="normal", seed=3)
+    stored = output.astype(numpy_dtype(spec.dtype))
+    return Evidence("values", operation, inputs, stored, output + 1, output % 2 == 0)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_3x5x7_f32t_f32t_f32t",
-        "matmul_3x5x7_bf16t_bf16n_bf16t_bias",
-        "matmul_16x16x16_e4m3t_e5m2n_bf16t_scalerow",
-        "matmul_16x16x16_e4m3fnuzt_e4m3fnuzn_bf16t",
-        "matmul_4x4x4_s8t_s8t_s32t",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "matmul_3x5x7_f32t_f32t_f32t", "matmul_3x5x7_bf16t_bf16n_bf16t_bias",
+    "matmul_16x16x16_e4m3t_e5m2n_bf16t_scalerow", "matmul_16x16x16_e4m3fnuzt_e4m3fnuzn_bf16t",
+    "matmul_4x4x4_s8t_s8t_s32t",
+])  # fmt: skip
 def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
     saved = evidence_of(name)
     save(tmp_path / "a" / "b", saved)
     found = load(tmp_path / "a" / "b")
     assert (found.check, found.operation) == (saved.check, saved.operation)
-    for one, other in zip(found.inputs, saved.inputs, strict=True):
-        assert same_bytes(one, other)
-    assert same_bytes(found.output, saved.output)
-    assert same_bytes(found.expected, saved.expected)
-    assert np.array_equal(found.bad, saved.bad)
+    arrays = [(*one.inputs, one.output, one.expected, one.bad) for one in (found, saved)]
+    assert all(map(same_bytes, *arrays))
 
 
 def test_expectation_and_mask_may_be_missing_and_the_output_of_another_form(tmp_path):
@@ -362,8 +284,8 @@ def test_expectation_and_mask_may_be_missing_and_the_output_of_another_form(tmp_
     with np.load(save(tmp_path, saved), allow_pickle=False) as arrays:  # Without us.
         assert {"header", "input_lhs", "input_rhs", "output", "expected", "bad"} == set(arrays)
         assert arrays["input_lhs"].dtype == np.uint16
-    other = {"expected": None, "bad": None, "output": np.ones((2, 2), np.float16)}
-    save(tmp_path, replace(saved, **other))
+    output = np.ones((2, 2), np.float16)
+    save(tmp_path, replace(saved, expected=None, bad=None, output=output))
     found = load(tmp_path)
     assert found.expected is found.bad is None
     assert found.output.dtype == np.float16
@@ -402,8 +324,7 @@ def test_results_come_in_the_order_of_the_items(monkeypatch):
 
 
 def test_one_processor_or_item_works_in_the_calling_thread(monkeypatch):
-    monkeypatch.setattr(comparison, "usable_cores", lambda: 1)
-    names = set(in_order(lambda _: threading.current_thread().name, range(3)))
-    assert names == {threading.current_thread().name}
-    monkeypatch.setattr(comparison, "usable_cores", lambda: 1 / 0)
-    assert list(in_order(str, [7])) == ["7"]
+    here = threading.get_ident()
+    for processors, items in ((lambda: 1, range(3)), (lambda: 1 / 0, [7])):
+        monkeypatch.setattr(comparison, "usable_cores", processors)
+        assert {*in_order(lambda _: threading.get_ident(), items)} == {here}

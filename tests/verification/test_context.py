@@ -37,10 +37,9 @@ def test_other_contents_go_into_one_other_place(context_of):
     context = context_of(NAME)
     assert context.first.output.any()
     placed = context.put(context.case("integers", integers).inputs)
-    pointers = [buffer.ctypes.data for buffer in placed.buffers]
-    again = context.put(context.inputs)
-    assert again is placed
-    assert [buffer.ctypes.data for buffer in again.buffers] == pointers
+    buffers = [buffer.ctypes.data for buffer in placed.buffers]
+    assert context.put(context.inputs) is placed
+    assert [buffer.ctypes.data for buffer in placed.buffers] == buffers
     assert not np.may_share_memory(placed.buffers[0], context.main.buffers[0])
 
 
@@ -75,9 +74,9 @@ class _Comparing(HostDevice):
     def error_sums(self, result, spec, reference, rule):
         self.compared += 1
         found = compare(self.operation, result, reference)
-        if found.warned_count or found.bad is not None:
-            return None
-        return ErrorSums(*(getattr(found, name) for name in ErrorSums._fields))
+        is_right = not found.warned_count and found.bad is None
+        sums = (getattr(found, name) for name in ErrorSums._fields)
+        return ErrorSums(*sums) if is_right else None
 
 
 @pytest.fixture
@@ -97,25 +96,27 @@ def comparing_context(context_of, monkeypatch):
 def test_a_right_result_is_compared_on_the_device_alone(comparing_context, context_of):
     host = context_of(NAME).first_errors
     context = comparing_context()
-    device = context.launcher.device
     assert context.first_errors == host
     assert context.judge_by_bound(context.second, context.reference).text == "passed"
+    device = context.launcher.device
     assert (device.uploads, device.compared) == (1, 2)
     other = replace(context.reference)
-    for reference in (other, other):
-        context.compare(context.first, reference)
+    for _ in range(2):
+        context.compare(context.first, other)
     assert device.uploads == 2
 
 
 def test_the_host_finds_out_what_is_wrong(comparing_context, context_of):
     def wrong(operation, tensors):
-        result = np.asarray(tensors["lhs"] @ tensors["rhs"])
+        result = np.matmul(tensors["lhs"], tensors["rhs"])
         result[3, 4] += 1
         return result
 
-    context = comparing_context(kernel=wrong, device_only=False)
+    context, host = (
+        make(NAME, kernel=wrong, **how)
+        for make, how in ((comparing_context, {"device_only": False}), (context_of, {}))
+    )
     result = context.judge_by_bound(context.first, context.reference)
-    host = context_of(NAME, kernel=wrong)
     assert result == host.judge_by_bound(host.first, host.reference)
     assert result.is_failure and context.evidence[""].bad[3, 4]
 
@@ -139,13 +140,9 @@ class _Digesting(HostDevice):
 
 @pytest.mark.parametrize("kind", [HostDevice, _Digesting])
 def test_the_digest_of_a_right_result_is_the_devices_if_it_has_one(kind, context_of):
-    context = context_of(NAME)
-    context.launcher.executable.device = kind()
-    found = []
-    verify(
-        context.executable, context.operation, context.inputs, context.reference, level="quick",
-        on_right=found.append,
-    )  # fmt: skip
+    context, found = context_of(NAME, device=kind()), []
+    given = context.executable, context.operation, context.inputs, context.reference
+    verify(*given, level="quick", on_right=found.append)
     output = context.first.output
     assert found == [digest(output) if kind is HostDevice else kind().digest(output)]
 

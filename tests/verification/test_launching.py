@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from tests.verification.conftest import FakeExecutable
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.hardware.host_device import red_zones
@@ -12,11 +13,11 @@ from gemmetry.verification.launching import Launcher, Offset, sentinel_mask
 
 
 @pytest.fixture
-def launcher(executable_of):
+def launcher():
     def make(name="matmul_8x6x4_f32t_f32t_f32t", tile=None, **how):
         operation = parse_operation(name)
         inputs = make_inputs(operation, distribution="normal", seed=1)
-        return Launcher(executable_of(operation, **how), operation, tile), inputs
+        return Launcher(FakeExecutable(operation, **how), operation, tile), inputs
 
     return make
 
@@ -26,9 +27,8 @@ def test_clean_launch(launcher, monkeypatch):
     launch = launch_with.launch(launch_with.place(inputs), sentinel=0xFF)
     assert launch.output.shape == (8, 6)
     assert (launch.changed_inputs, launch.broken_zones) == ((), ())
-    assert launch.returned_input == launch.returned_type == ""
+    assert launch.returned_input == launch.returned_type == launch_with.form_problem(launch) == ""
     assert 0 < launch_with.fastest_s < 60
-    assert launch_with.form_problem(launch) == ""
     assert launch_with.affordable(10, 1e9) == 10
     assert launch_with.affordable(10, 0.0, 3) == 3
     monkeypatch.setattr(launch_with.device, "free_memory_bytes", lambda: 100)
@@ -38,17 +38,16 @@ def test_clean_launch(launcher, monkeypatch):
 def test_each_place_has_buffers_of_its_own(launcher):
     seen = []
     launch_with, inputs = launcher(meddle=lambda i, o, n: seen.append((i, o)))
-    first = launch_with.place(inputs)
-    launch_with.launch(first, sentinel=0xFF)
-    launch_with.launch(first, sentinel=0xFF)
-    launch_with.launch(launch_with.place(inputs), sentinel=0x7F)
+    first, other = launch_with.place(inputs), launch_with.place(inputs)
+    for place in (first, first, other):
+        launch_with.launch(place, sentinel=0xFF)
     launch_with.launch(first, sentinel=0xFF, output=launch_with.new_output())
     (inputs_1, output_1), (inputs_2, output_2), (inputs_3, output_3), (_, output_4) = seen
     assert inputs_1 is inputs_2 and output_1 is output_2
-    for other in (inputs_3[0], output_3, output_4, inputs[0]):
-        assert not np.may_share_memory(inputs_1[0], other)
-    assert not np.may_share_memory(output_1, output_3)
-    assert not np.may_share_memory(output_1, output_4)
+    for one in (inputs_3[0], output_3, output_4, inputs[0]):
+        assert not np.may_share_memory(inputs_1[0], one)
+    for one in (output_3, output_4):
+        assert not np.may_share_memory(output_1, one)
 
 
 def test_contents_change_in_place(launcher):
@@ -117,9 +116,9 @@ def test_queued_launches_show_damaged_zones_of_inputs_first_and_last(launcher):
     launch_with, inputs = launcher(meddle=overrun)
     found = launch_with.queue(launch_with.place(inputs), 5, sentinel=0xFF)
     broken = [launch.broken_zones for launch in found]
-    assert [("rhs" in zones, "result" in zones) for zones in broken] == [
-        (True, False), (False, False), (False, True), (False, False), (True, False)
-    ]  # fmt: skip
+    in_input, in_result = ([role in zones for zones in broken] for role in ("rhs", "result"))
+    assert in_input == [True, False, False, False, True]
+    assert in_result == [False, False, True, False, False]
 
 
 def test_what_launches_are_made_within_holds_for_them_alone(launcher, monkeypatch):
@@ -132,13 +131,12 @@ def test_what_launches_are_made_within_holds_for_them_alone(launcher, monkeypatc
         events.append("leave")
 
     launch_with, inputs = launcher(meddle=lambda i, o, n: events.append("run"))
-    device = launch_with.device
-    for name in ("fill_bytes", "synchronize"):
-        done = getattr(device, name)
-        monkeypatch.setattr(
-            device, name, lambda *a, name=name, done=done: (events.append(name), done(*a))
-        )
     placed = launch_with.place(inputs)
+    for name in ("fill_bytes", "synchronize"):
+        done = getattr(launch_with.device, name)
+        monkeypatch.setattr(
+            launch_with.device, name, lambda *a, e=name, f=done: (events.append(e), f(*a))
+        )
     launch_with.launch(placed, sentinel=0xFF, within=stress())
     assert events == ["fill_bytes", "synchronize", "enter", "run", "synchronize", "leave"]
     events.clear()
@@ -153,6 +151,4 @@ def test_sentinel_mask(launcher, dtype):
     assert launch_with.sentinels == (0xA5, 0x5A)
     array = np.zeros((3, 4), dtype=dtype)
     array.view(np.uint8)[1] = 0x7F
-    mask = sentinel_mask(array, 0x7F)
-    assert mask.shape == (3, 4)
-    assert mask[1].all() and mask.sum() == 4
+    assert sentinel_mask(array, 0x7F).tolist() == [[False] * 4, [True] * 4, [False] * 4]

@@ -36,16 +36,13 @@ def test_nothing_found_is_passed_and_hazards_that_are_only_warnings_warn():
     assert before.outcome is CheckOutcome.NOT_APPLICABLE, "it is not the kernel's"
 
 
-@pytest.mark.parametrize(
-    ("tool", "parts"),
-    [
-        ("memcheck", ("2 found", "Invalid __global__ write of size 4", "gemm.cu:41",
-                      "thread (31,0,0)", "out of bounds")),
-        ("racecheck", ("1 found", "Race reported between Write", "Read access", "[508 hazards]")),
-        ("synccheck", ("16 found", "Divergent thread(s)", "gemm.cu:13")),
-        ("initcheck", ("63 found", "Uninitialized", "gemm.cu:7")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("tool", "parts"), [
+    ("memcheck", ("2 found", "Invalid __global__ write of size 4", "gemm.cu:41",
+                  "thread (31,0,0)", "out of bounds")),
+    ("racecheck", ("1 found", "Race reported between Write", "Read access", "[508 hazards]")),
+    ("synccheck", ("16 found", "Divergent thread(s)", "gemm.cu:13")),
+    ("initcheck", ("63 found", "Uninitialized", "gemm.cu:7")),
+])  # fmt: skip
 def test_a_finding_fails_and_says_what_and_where(tool, parts):
     found = result(tool, OUTPUTS[tool], ERROR_EXIT_STATUS)
     assert (found.name, found.outcome) == (tool, CheckOutcome.FAILED)
@@ -54,18 +51,15 @@ def test_a_finding_fails_and_says_what_and_where(tool, parts):
     assert "\n" not in found.detail
 
 
-@pytest.mark.parametrize(
-    ("output", "status", "why"),
-    [
-        (OUTPUTS["refused"], ERROR_EXIT_STATUS, "failed: Error: Device not supported"),
-        (OUTPUTS["no_launch"], 3, "terminated before first instrumented"),
-        (CLEAN.replace("gemmetry: launching", "no configuration of that name"), 3,
-         "no configuration of that name"),
-        (CLEAN + "out of memory\n", 1, "the launch failed: out of memory"),
-        ("", 1, "status 1"),
-        (CLEAN, None, "did not end within 9 s"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("output", "status", "why"), [
+    (OUTPUTS["refused"], ERROR_EXIT_STATUS, "failed: Error: Device not supported"),
+    (OUTPUTS["no_launch"], 3, "terminated before first instrumented"),
+    (CLEAN.replace("gemmetry: launching", "no configuration of that name"), 3,
+     "no configuration of that name"),
+    (CLEAN + "out of memory\n", 1, "the launch failed: out of memory"),
+    ("", 1, "status 1"),
+    (CLEAN, None, "did not end within 9 s"),
+])  # fmt: skip
 def test_a_tool_that_could_not_look_says_nothing_of_the_kernel(output, status, why):
     found = result("memcheck", output, status)
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
@@ -73,14 +67,13 @@ def test_a_tool_that_could_not_look_says_nothing_of_the_kernel(output, status, w
 
 
 def test_the_tool_is_found_on_path_then_in_the_toolkit(tmp_path):
-    tool = tmp_path / "cuda" / "bin" / "compute-sanitizer"
+    tool, toolkit = tmp_path / "cuda" / "bin" / "compute-sanitizer", str(tmp_path / "cuda")
     tool.parent.mkdir(parents=True)
     tool.write_text("#!/bin/sh\n")
     assert find_sanitizer({"PATH": str(tool.parent)}) is None  # not executable
     tool.chmod(0o755)
-    assert find_sanitizer({"PATH": str(tool.parent)}) == tool
-    assert find_sanitizer({"PATH": "/none", "CUDA_HOME": str(tmp_path / "cuda")}) == tool
-    assert find_sanitizer({"PATH": "/none", "CUDA_PATH": str(tmp_path / "cuda")}) == tool
+    for where in ({"PATH": str(tool.parent)}, {"CUDA_HOME": toolkit}, {"CUDA_PATH": toolkit}):
+        assert find_sanitizer({"PATH": "/none", **where}) == tool
     assert find_sanitizer({"PATH": "/none"}) is None
 
 

@@ -7,74 +7,74 @@ import functools
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.verification.conftest import (
+    accumulating,
+    addresses,
+    assert_fails,
+    keeping,
+    operands,
+    product,
+    right,
+)
 
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import apply_epilogue, compute_reference, gelu
-from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
+from gemmetry.numerics.references import apply_epilogue, gelu
+from gemmetry.numerics.storage import quantize, round_to_tf32, to_float64
 from gemmetry.verification.checks import CheckOutcome, exact
 from gemmetry.verification.inputs.scaled import HONEST_SPAN
 
-
-def operands(tensors):
-    return to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+ROUNDING = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
 
 
 def test_not_applicable_where_sums_round(context_of):
-    context = context_of("matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16")
+    context = context_of(ROUNDING)
     result = exact.check_integers(context)
     assert result.text == "not applicable: sums of K=4096 round in bf16"
     assert exact.check_in_place_change(context).outcome is CheckOutcome.PASSED
 
 
 def test_the_ladder_shows_how_wide_the_accumulator_is(context_of):
-    def f16_sums(operation, tensors):
-        a, b = operands(tensors)
-        total = np.zeros((a.shape[0], b.shape[1]), np.float16)
-        for k in range(0, a.shape[1], 16):
-            total += (a[:, k : k + 16] @ b[k : k + 16]).astype(np.float16)
-        return to_float64(total)
-
-    context = context_of("matmul_32x32x256_bf16t_bf16n_f32t", kernel=f16_sums)
+    kernel = accumulating(lambda total: total.astype(np.float16), 16)
+    context = context_of("matmul_32x32x256_bf16t_bf16n_f32t", kernel=kernel)
     result = exact.check_integers(context)
     assert "exact up to ±3, so sums of about 11 bits are still exact" in result.detail
     assert "with ±16: " in exact.check_integer_ladder(context).detail
 
 
-@pytest.mark.parametrize(
-    "name", ["matmul_12x10x256_e4m3t_e4m3n_f32t", "matmul_12x10x4096_bf16t_bf16n_f32t"]
-)
-def test_promotion_applies_to_long_fp8_sums_alone(context_of, name):
-    result = exact.check_fp8_promotion(context_of(name))
-    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+@pytest.mark.parametrize(("check", "name"), [
+    (exact.check_fp8_promotion, "matmul_12x10x256_e4m3t_e4m3n_f32t"),
+    (exact.check_fp8_promotion, "matmul_12x10x4096_bf16t_bf16n_f32t"),
+    # Nothing can cancel where nothing is lost.
+    (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t"),
+    (exact.check_addend_cancels, "matmul_12x10x64_f32t_f32n_f32t_beta1"),
+    (exact.check_addend_cancels, "matmul_12x10x64_bf16t_bf16n_bf16t_beta1_bias"),
+    (exact.check_addend_cancels, "matmul_12x10x64_s8t_s8n_s32t_beta1"),
+])  # fmt: skip
+def test_where_nothing_would_be_lost(context_of, check, name):
+    assert check(context_of(name)).outcome is CheckOutcome.NOT_APPLICABLE
 
 
 def tf32(operation, tensors):
-    a, b = (round_to_tf32(x) for x in operands(tensors))
-    return to_float64(a @ b)
+    return product(operation, {role: round_to_tf32(x) for role, x in tensors.items()})
 
 
 def stochastic(operation, tensors):
-    a, b = operands(tensors)
-    bits = (a @ b).view(np.uint32)
-    bits = bits + np.random.default_rng(3).integers(0, 2**16, bits.shape, dtype=np.uint32)
+    """Rounded to bf16 up or down by chance."""
+    bits = product(operation, tensors).astype(np.float32).view(np.uint32)
+    bits = bits + np.random.default_rng(3).integers(0, 2**16, bits.shape, np.uint32)
     return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(ml_dtypes.bfloat16)
 
 
 def nearly(operation, tensors):
-    a, b = operands(tensors)
-    value = to_float64(a @ b)
+    value = product(operation, tensors)
     return value + 2.0**-22 * np.abs(value).max() * np.resize([1, -1], value.shape)
 
 
-@pytest.mark.parametrize(
-    ("name", "kernel", "trait"),
-    [
-        ("matmul_12x10x3_f32t_f32n_f32t", tf32, Trait.TF32),
-        ("matmul_12x10x64_bf16t_bf16n_bf16t", stochastic, Trait.STOCHASTIC_ROUNDING),
-        ("matmul_12x10x64_f32t_f32n_f32t", nearly, Trait.NORMWISE),
-    ],
-)
+@pytest.mark.parametrize(("name", "kernel", "trait"), [
+    ("matmul_12x10x3_f32t_f32n_f32t", tf32, Trait.TF32),
+    ("matmul_12x10x64_bf16t_bf16n_bf16t", stochastic, Trait.STOCHASTIC_ROUNDING),
+    ("matmul_12x10x64_f32t_f32n_f32t", nearly, Trait.NORMWISE),
+])  # fmt: skip
 def test_what_is_declared_is_granted(context_of, name, kernel, trait):
     for declared in ((), (trait,)):
         context = context_of(name, kernel=kernel, facts=BuildFacts(declared=declared))
@@ -116,8 +116,8 @@ def added_late(operation, tensors, rows=None):
     """As two kernels do it, in the first `rows` or in all."""
     s = operation.signature
     due = s.alpha * (to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"]))
-    if "scale_a" in tensors:
-        due = due * to_float64(tensors["scale_a"]) * to_float64(tensors["scale_b"])
+    for role in tensors.keys() & {"scale_a", "scale_b"}:
+        due = due * to_float64(tensors[role])
     due[..., :rows, :] = to_float64(quantize(due[..., :rows, :], s.result))
     sums = due + s.beta * to_float64(tensors["addend"])
     return np.maximum(sums, 0) if s.epilogue else sums
@@ -125,65 +125,37 @@ def added_late(operation, tensors, rows=None):
 
 @pytest.mark.parametrize("name", ADDED)
 def test_what_c_cancels_is_rounded_before_nowhere_or_everywhere(context_of, name):
-    assert exact.check_addend_cancels(context_of(name)).outcome is CheckOutcome.PASSED
-    context = context_of(name, kernel=added_late)
-    assert context.first_errors.bad_count == 0
-    result = exact.check_addend_cancels(context)
+    def judged(**how):
+        context = context_of(name, **how)
+        assert context.first_errors.bad_count == 0
+        return exact.check_addend_cancels(context)
+
+    assert judged().outcome is CheckOutcome.PASSED
     # Two kernels, and cuBLAS in bf16.
+    result = judged(kernel=added_late)
     assert result.outcome is CheckOutcome.WARNED
     assert "rounded to the result's format before C is added" in result.detail
     facts = BuildFacts(declared=(Trait.ROUNDS_BEFORE_ADDING,))
-    declared = exact.check_addend_cancels(context_of(name, kernel=added_late, facts=facts))
-    assert declared.outcome is CheckOutcome.NOT_APPLICABLE
-    in_part = functools.partial(added_late, rows=3)
-    result = exact.check_addend_cancels(context_of(name, kernel=in_part))
-    assert result.is_failure
-    assert "in a part of the result" in result.detail
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_12x10x64_bf16t_bf16n_bf16t",
-        "matmul_12x10x64_f32t_f32n_f32t_beta1",
-        "matmul_12x10x64_bf16t_bf16n_bf16t_beta1_bias",
-        "matmul_12x10x64_s8t_s8n_s32t_beta1",
-    ],
-)
-def test_nothing_can_cancel_where_nothing_is_lost(context_of, name):
-    assert exact.check_addend_cancels(context_of(name)).outcome is CheckOutcome.NOT_APPLICABLE
+    assert judged(kernel=added_late, facts=facts).outcome is CheckOutcome.NOT_APPLICABLE
+    assert_fails(judged(kernel=functools.partial(added_late, rows=3)), "in a part of the result")
 
 
 @pytest.mark.parametrize("scaling", ["scalerow", "scaletensor", "scalerow_beta1_bias_relu"])
 @pytest.mark.parametrize("result", ["bf16t", "f32t", "f16t", "e4m3t"])
 def test_factors_of_any_size_are_right_in_any_order(context_of, scaling, result):
     def columns_first(operation, tensors):
-        product = (to_float32(tensors["lhs"]) @ to_float32(tensors["rhs"])).astype(np.float32)
-        scaled = product * tensors["scale_b"].astype(np.float32)
-        ones = {"scale_a": tensors["scale_a"], "scale_b": np.ones_like(tensors["scale_b"])}
-        return apply_epilogue(operation, to_float64(scaled), {**tensors, **ones})
+        a, b = operands(tensors)
+        ones = {**tensors, "scale_b": np.ones_like(tensors["scale_b"])}
+        scaled = (a @ b) * tensors["scale_b"].astype(np.float32)
+        return apply_epilogue(operation, to_float64(scaled), ones)
 
-    name = f"matmul_12x10x64_e4m3t_e4m3n_{result}_{scaling}"
-    for kernel in ({}, {"kernel": columns_first}):
-        outcome = exact.check_scale_factors(context_of(name, **kernel))
+    for kernel in (right, columns_first):
+        name = f"matmul_12x10x64_e4m3t_e4m3n_{result}_{scaling}"
+        outcome = exact.check_scale_factors(context_of(name, kernel=kernel))
         assert outcome.outcome is CheckOutcome.PASSED, outcome.detail
 
 
 PLAIN = "matmul_64x48x32_f32t_f32t_f32t"
-
-
-def keeping(key):
-    """Answers from memory where it has seen what `key` makes of the inputs."""
-    answers = {}
-
-    def meddle(inputs, output, launch):
-        output[...] = answers.setdefault(key(inputs), output.copy())
-
-    return meddle
-
-
-def addresses(inputs):
-    return tuple(array.ctypes.data for array in inputs)
 
 
 def test_a_kept_result_is_known_again(context_of):
@@ -196,36 +168,15 @@ def test_a_kept_result_is_known_again(context_of):
     assert context.first.output.any()
     result = exact.check_integers(context)
     assert "kept: it is the result of the first launch's inputs" in result.detail
-    rounding = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
-    assert exact.check_in_place_change(context_of(rounding, meddle=keeping(addresses))).is_failure
-
-
-@pytest.mark.parametrize("name", [PLAIN, "matmul_64x48x32_bf16t_bf16n_bf16n"])
-def test_what_was_never_written_is_known(context_of, name):
-    """Zeros that are left out, over an output that is not zero."""
-    held = []
-
-    def leaves_zeros(inputs, output, launch):
-        zero = output == 0
-        output[zero] = held[-1][zero]
-
-    context = context_of(name, meddle=leaves_zeros)
-    fill = context.launcher.device.fill_bytes
-
-    def watched(buffer, value):
-        fill(buffer, value)
-        held.append(np.array(buffer))
-
-    context.launcher.device.fill_bytes = watched
-    result = exact.check_selects_lhs(context)
-    assert "unwritten: every wrong element has the previous value of the output" in result.detail
+    context = context_of(ROUNDING, meddle=keeping(addresses))
+    assert exact.check_in_place_change(context).is_failure
 
 
 def test_a_shared_scale_is_not_explained_as_an_index(context_of):
     def shares_an_exponent(operation, tensors):
-        a, b = (tensors[role].astype(np.float64) for role in ("lhs", "rhs"))
+        a = to_float64(tensors["lhs"])
         unit = np.abs(a).max(1, keepdims=True) * 2.0**-24
-        return (np.round(a / unit) * unit) @ b
+        return right(operation, {**tensors, "lhs": np.round(a / unit) * unit})
 
     context = context_of(PLAIN, kernel=shares_an_exponent)
     assert not context.first_errors.bad_count
@@ -234,67 +185,46 @@ def test_a_shared_scale_is_not_explained_as_an_index(context_of):
     assert "index" not in result.detail and "other numbers" not in result.detail
 
 
-F32 = "matmul_20x24x64_f32t_f32n_f32t"
-BF16 = "matmul_20x24x64_bf16t_bf16n_bf16t"
-F16 = "matmul_20x24x64_f16t_f16n_f16t"
-
-
-def on_inputs(change):
-    """A kernel that changes both operands, in float32 or float64, before it multiplies."""
+def on_inputs(threshold):
+    """A kernel that takes inputs below a threshold for zero."""
 
     def kernel(operation, tensors):
-        widen = to_float64 if operation.signature.lhs.storage_bits == 64 else to_float32
-        a, b = change(widen(tensors["lhs"]), 1), change(widen(tensors["rhs"]), 0)
-        return apply_epilogue(operation, to_float64(a @ b), tensors)
+        a, b = (np.where(np.abs(x) < threshold, 0, x) for x in operands(tensors))
+        return to_float64(a @ b)
 
     return kernel
 
 
-def plain(values, axis):
-    return values
-
-
-def epsilon(values, axis):
-    return np.where(np.abs(values) < 1e-9, 0, values)
-
-
-def flushed(values, axis):
-    return np.where(np.abs(values) < 2.0**-14, 0, values)
-
-
-def test_where_no_sum_is_exact_the_bound_decides(context_of):
+@pytest.mark.parametrize("threshold", [0, 1e-9])
+def test_where_no_sum_is_exact_the_bound_decides(context_of, threshold):
     name = "matmul_20x24x4096_bf16t_bf16n_bf16t_accbf16"
-    right = exact.check_scaled_along_k(context_of(name, kernel=on_inputs(plain)))
-    assert right.outcome is CheckOutcome.PASSED
-    context = context_of(name, kernel=on_inputs(epsilon))
-    context.inputs = make_inputs(context.operation, distribution="offset_uniform", seed=1)
-    context.reference = compute_reference(context.operation, context.inputs)
-    assert exact.check_scaled_along_k(context).is_failure
+    context = context_of(name, distribution="offset_uniform", kernel=on_inputs(threshold))
+    wanted = CheckOutcome.FAILED if threshold else CheckOutcome.PASSED
+    assert exact.check_scaled_along_k(context).outcome is wanted
 
 
-def test_subnormal_inputs_of_f16_count(context_of):
-    assert exact.check_subnormals(context_of(F16, kernel=on_inputs(flushed))).is_failure
-    facts = BuildFacts(declared=(Trait.FLUSHES_SUBNORMALS,))
-    allowed = exact.check_subnormals(context_of(F16, kernel=on_inputs(flushed), facts=facts))
-    assert allowed.outcome is CheckOutcome.NOT_APPLICABLE
+@pytest.mark.parametrize("declared", [(), (Trait.FLUSHES_SUBNORMALS,)])
+def test_subnormal_inputs_of_f16_count(context_of, declared):
+    how = {"kernel": on_inputs(2.0**-14), "facts": BuildFacts(declared=declared)}
+    wanted = CheckOutcome.NOT_APPLICABLE if declared else CheckOutcome.FAILED
+    result = exact.check_subnormals(context_of("matmul_20x24x64_f16t_f16n_f16t", **how))
+    assert result.outcome is wanted
 
 
 def by_largest(operation, tensors, threshold=0.0):
     """Divides both operands by powers of two near their largest numbers, in float32."""
     scaled, factor = [], 1.0
-    for role in ("lhs", "rhs"):
-        values = to_float32(tensors[role])
+    for values in operands(tensors):
         largest = np.float32(2.0 ** np.floor(np.log2(np.abs(values).max())))
-        values = np.where(np.abs(values) < threshold, np.float32(0), values)
-        scaled.append(values / largest)
+        scaled.append(np.where(np.abs(values) < threshold, np.float32(0), values) / largest)
         factor *= float(largest)
-    return apply_epilogue(operation, to_float64(scaled[0] @ scaled[1]) * factor, tensors)
+    return to_float64(scaled[0] @ scaled[1]) * factor
 
 
-@pytest.mark.parametrize("name", [F32, BF16])
-def test_scaling_by_the_largest_number_is_a_property_and_a_threshold_is_wrong(context_of, name):
-    context = context_of(name, kernel=by_largest)
-    result = exact.check_scaled_along_k(context)
+@pytest.mark.parametrize("formats", ["f32t_f32n_f32t", "bf16t_bf16n_bf16t"])
+def test_scaling_by_the_largest_number_is_a_property_and_a_threshold_is_wrong(context_of, formats):
+    name = f"matmul_20x24x64_{formats}"
+    result = exact.check_scaled_along_k(context_of(name, kernel=by_largest))
     assert result.outcome is CheckOutcome.PROPERTY, result.detail
     assert f"2^{HONEST_SPAN}" in result.detail
     context = context_of(name, kernel=functools.partial(by_largest, threshold=2.0**-60))

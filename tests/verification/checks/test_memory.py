@@ -3,10 +3,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.verification.conftest import operands, product
 
 from gemmetry.domain.errors import LaunchError
 from gemmetry.hardware.host_device import HostDevice
-from gemmetry.numerics.storage import to_float32, to_float64
+from gemmetry.numerics.storage import to_float64
 from gemmetry.verification import context as context_module
 from gemmetry.verification.checks import CheckOutcome, memory
 
@@ -15,12 +16,11 @@ NAME = "matmul_8x6x16_f32t_f32t_f32t"
 
 def test_fp8_value_that_looks_like_the_sentinel_counts_as_written(context_of):
     """0xFF is -240 in e4m3fnuz, which a right result may hold."""
-    name = "matmul_64x64x16_e4m3fnuzt_e4m3fnuzn_e4m3fnuzt_alpham32"
-    context = context_of(name)
-    assert (context.first.output.view(np.uint8) == 0xFF).any()
-    assert memory.check_written(context).outcome is CheckOutcome.PASSED
-    without = context_of(name, has_reference=False)
-    assert memory.check_written(without).outcome is CheckOutcome.PASSED
+    for has_reference in (True, False):
+        name = "matmul_64x64x16_e4m3fnuzt_e4m3fnuzn_e4m3fnuzt_alpham32"
+        context = context_of(name, has_reference=has_reference)
+        assert (context.first.output.view(np.uint8) == 0xFF).any()
+        assert memory.check_written(context).outcome is CheckOutcome.PASSED
 
 
 @pytest.mark.parametrize("dtypes", ["f32t_f32t_f32t", "bf16t_bf16n_bf16t", "f64t_f64t_f64t"])
@@ -39,12 +39,11 @@ def test_a_vector_at_a_time_is_named_an_alignment(context_of):
         if inputs[0].ctypes.data % 8:
             output[...] = 0
 
-    result = memory.check_unaligned_buffers(context_of(NAME, meddle=by_vectors))
-    assert result.is_failure
-    assert result.detail.startswith("the kernel relies on an alignment: buffers begin ")
-    always = memory.check_unaligned_buffers(context_of(NAME, meddle=lambda i, o, n: o.fill(n)))
-    assert always.is_failure
-    assert "alignment" not in always.detail
+    for meddle, is_named in ((by_vectors, True), (lambda i, o, n: o.fill(n), False)):
+        result = memory.check_unaligned_buffers(context_of(NAME, meddle=meddle))
+        assert result.is_failure
+        words = "the kernel relies on an alignment: buffers begin "
+        assert result.detail.startswith(words) is ("alignment" in result.detail) is is_named
 
 
 def test_a_promised_alignment_is_kept_and_large_operands_stay_until_paranoid(
@@ -73,25 +72,18 @@ def test_a_promised_alignment_is_kept_and_large_operands_stay_until_paranoid(
         assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.NOT_APPLICABLE
 
 
-def product(tensors, change=lambda values: values):
-    with np.errstate(all="ignore"):
-        return to_float64(to_float32(change(tensors["lhs"])) @ to_float32(change(tensors["rhs"])))
-
-
 def test_a_narrow_range_shows(context_of):
-    def through_e4m3(array):
-        return array.astype(np.float32).clip(-448, 448)
+    def through_e4m3(operation, tensors):
+        return product(operation, {role: x.clip(-448, 448) for role, x in tensors.items()})
 
-    context = context_of(
-        "matmul_12x10x64_f32t_f32n_f32t", kernel=lambda o, t: product(t, through_e4m3)
-    )
+    context = context_of("matmul_12x10x64_f32t_f32n_f32t", kernel=through_e4m3)
     assert memory.check_values(context).outcome is CheckOutcome.PASSED
     assert memory.check_wide_range(context).is_failure
 
 
 def test_rounded_parts_show_where_they_cancel(context_of):
     def bf16_parts(operation, tensors):
-        a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+        a, b = operands(tensors)
         parts = [(a[:, i::3] @ b[i::3]).astype(ml_dtypes.bfloat16) for i in range(3)]
         return sum(to_float64(part) for part in parts)
 
@@ -100,8 +92,7 @@ def test_rounded_parts_show_where_they_cancel(context_of):
 
 
 def test_large_products_are_left_to_the_device(context_of, monkeypatch):
-    context = context_of("matmul_8x6x16_f32t_f32t_f32t")
-    assert context.matmul is np.matmul
+    assert context_of(NAME).matmul is np.matmul
     monkeypatch.setattr(context_module, "HOST_PRODUCT_FLOPS", 100)
     seen = []
 
@@ -109,7 +100,7 @@ def test_large_products_are_left_to_the_device(context_of, monkeypatch):
         seen.append(a.shape)
         return to_float64(a) @ to_float64(b)
 
-    context = context_of("matmul_8x6x16_f32t_f32t_f32t")
+    context = context_of(NAME)
     monkeypatch.setattr(context.launcher.device, "float64_matmul", lambda: multiply)
     assert memory.check_zero_mean(context).outcome is CheckOutcome.PASSED
     assert seen

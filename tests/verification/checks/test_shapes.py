@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import product as pairs_of
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.verification.conftest import FakeExecutable, assert_fails, drawn, operands, product
 
-from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import DeviceLostError, LaunchError, UnsupportedError
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import apply_epilogue, compute_reference
-from gemmetry.numerics.storage import to_float32, to_float64
+from gemmetry.numerics.references import apply_epilogue
+from gemmetry.numerics.storage import to_float64
 from gemmetry.verification.checks import CheckOutcome, shapes
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.context import Context
@@ -21,12 +21,6 @@ TILE = (16, 16, 8)
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
 
 
-def product(operation, tensors):
-    wide = to_float64 if operation.signature.lhs.is_integer else to_float32
-    a, b = wide(tensors["lhs"]), wide(tensors["rhs"])
-    return apply_epilogue(operation, to_float64(a @ b), tensors)
-
-
 def kept(axis, limit):
     """A kernel that leaves out what lies past `limit(size)` along an axis."""
 
@@ -34,10 +28,8 @@ def kept(axis, limit):
         a, b = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
         end = limit(getattr(operation.matmul_shape, axis))
         result = a[..., :end] @ b[..., :end, :] if axis == "k" else a @ b
-        if axis == "m":
-            result[..., end:, :] = 0
-        elif axis == "n":
-            result[..., end:] = 0
+        dropped = {"m": np.s_[..., end:, :], "n": np.s_[..., end:], "k": np.s_[:0]}
+        result[dropped[axis]] = 0
         return apply_epilogue(operation, result, tensors)
 
     return kernel
@@ -49,17 +41,19 @@ def whole_tiles(axis):
 
 
 @pytest.fixture
-def check(context_of, executable_of):
-    """check(name, kernel, run=...) -> (result, context); builds are counted in context.built."""
+def check(context_of):
+    """check(name, kernel, which=...) -> (result, context); builds are counted in context.built."""
 
-    def run(name, kernel=product, which=shapes.check_tail_shapes, build=None, **how):
+    def run(
+        name=NAME, kernel=product, which=shapes.check_tail_shapes, build=None, known=None, **how
+    ):
         built = []
 
         def make(operation):
             built.append(operation)
-            return executable_of(operation, kernel) if build is None else build(operation)
+            return build(operation) if build else FakeExecutable(operation, kernel)
 
-        known = how.pop("known", {})
+        known = {} if known is None else known
         context = context_of(
             name, kernel=kernel, companions=Companions(make, TILE, known=known), **how
         )
@@ -70,22 +64,19 @@ def check(context_of, executable_of):
     return run
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        NAME,
-        "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
-        "matmul_splitk_32x32x32_f16t_f16n_f16t_slices4",
-        "matmul_32x32x32_e4m3t_e4m3n_bf16t_scalerow",
-        "matmul_32x32x32_s8t_s8n_s32t",
-    ],
-)
+RIGHT = (
+    NAME, "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
+    "matmul_splitk_32x32x32_f16t_f16n_f16t_slices4", "matmul_32x32x32_s8t_s8n_s32t",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*RIGHT, "matmul_32x32x32_e4m3t_e4m3n_bf16t_scalerow"])
 @pytest.mark.parametrize("thorough", [False, True])
-def test_right_kernels_pass(check, executable_of, name, thorough):
+def test_right_kernels_pass(check, name, thorough):
     closed = []
 
     def build(operation):
-        executable = executable_of(operation, product)
+        executable = FakeExecutable(operation, product)
         executable.close = lambda: closed.append(operation)
         return executable
 
@@ -97,56 +88,54 @@ def test_right_kernels_pass(check, executable_of, name, thorough):
     assert all(np.count_nonzero(to_float64(array)) == array.size for array in inputs)
 
 
-def test_results_are_kept_but_for_failures(check):
+@pytest.mark.parametrize("which", [shapes.check_tail_shapes, shapes.check_long_axes])
+def test_results_are_kept_but_for_failures(check, which):
     known = {}
-    _, first = check(NAME, known=known)
-    _, second = check(NAME, known=known)
-    assert first.built and not second.built
+    _, first = check(which=which, known=known)
+    _, second = check(which=which, known=known)
+    assert len(first.built) == len(set(first.built)) > 0 == len(second.built)
+    assert len(known) == 1
     known = {}
     for _ in range(2):
         result, context = check(NAME, whole_tiles("k"), known=known)
         assert result.is_failure and context.evidence
 
 
-def test_refusing_is_not_a_failure(check, executable_of):
+def test_refusing_is_not_a_failure(check):
     def build(operation):
         if operation.matmul_shape.k % 16:
             raise UnsupportedError("K must be a multiple of 16")
-        return executable_of(operation, product)
+        return FakeExecutable(operation, product)
 
-    result, _ = check(NAME, build=build)
-    assert result.outcome is CheckOutcome.PASSED
-    assert result.refused == 10
+    result, _ = check(build=build)
+    assert (result.outcome, result.refused) == (CheckOutcome.PASSED, 10)
     assert result.detail.startswith("10 of 11 shapes refused (first matmul_")
     assert "K must be a multiple of 16" in result.detail
-    result, _ = check(NAME, build=lambda operation: None)
+    result, _ = check(build=lambda operation: None)
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert "not supported" in result.detail
 
 
 @pytest.mark.parametrize("axis", ["m", "n"])
-def test_a_kernel_that_refuses_tails_of_k_has_those_of_m_and_n_tried(check, executable_of, axis):
+def test_a_kernel_that_refuses_tails_of_k_has_those_of_m_and_n_tried(check, axis):
     """Rounding all three sizes up would hide what is missing."""
 
     def build(operation):
         aligned = operation.matmul_shape.k % 16 == 0
-        return executable_of(operation, whole_tiles(axis)) if aligned else None
+        return FakeExecutable(operation, whole_tiles(axis)) if aligned else None
 
-    result, _ = check(NAME, build=build)
+    result, _ = check(build=build)
     assert result.is_failure
     assert result.detail.startswith("matmul_17x15x16_")
 
 
-@pytest.mark.parametrize(
-    ("processor_s", "build_s", "launch_s", "text"),
-    [
-        (1.0, 2.1, 0.0, "incomplete: stopped after 2 of them, as they take long"),
-        (0.0, 20.0, 0.0, "passed"),  # it waits for a busy machine
-        (1.0, 0.0, 2.1, "passed"),  # launches are no builds
-    ],
-)
+@pytest.mark.parametrize(("processor_s", "build_s", "launch_s", "text"), [
+    (1.0, 2.1, 0.0, "incomplete: stopped after 2 of them, as they take long"),
+    (0.0, 20.0, 0.0, "passed"),  # it waits for a busy machine
+    (1.0, 0.0, 2.1, "passed"),  # launches are no builds
+])  # fmt: skip
 def test_time_of_builds_is_what_the_processor_spends_on_them(
-    check, executable_of, monkeypatch, processor_s, build_s, launch_s, text
+    check, monkeypatch, processor_s, build_s, launch_s, text
 ):
     now = [0.0]
     monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -160,30 +149,28 @@ def test_time_of_builds_is_what_the_processor_spends_on_them(
 
     def build(operation):
         now[0] += build_s
-        return executable_of(operation, slow)
+        return FakeExecutable(operation, slow)
 
-    assert check(NAME, build=build)[0].text == text
+    assert check(build=build)[0].text == text
 
 
-def raising(executable_of, error):
+def raising(error):
     """Builds what raises `error` when it is launched."""
 
     def run(inputs, output):
         raise error
 
     def build(operation):
-        executable = executable_of(operation, product)
+        executable = FakeExecutable(operation, product)
         executable.run = run
         return executable
 
     return build
 
 
-def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
-    check, executable_of, monkeypatch
-):
-    build = raising(executable_of, LaunchError("odd sizes are not for me"))
-    result, context = check(NAME, build=build)
+def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(check, monkeypatch):
+    build = raising(LaunchError("odd sizes are not for me"))
+    result, context = check(build=build)
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert "odd sizes are not for me" in result.detail
 
@@ -192,43 +179,34 @@ def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
 
     monkeypatch.setattr(type(context.launcher.device), "synchronize", lost)
     with pytest.raises(DeviceLostError):
-        check(NAME, build=build)
+        check(build=build)
 
 
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_an_exception_that_is_a_bug_is_not_a_refusal(check, executable_of, wrapped):
+def test_an_exception_that_is_a_bug_is_not_a_refusal(check, wrapped):
     error = IndexError("list index out of range")
     outer = LaunchError("user.py:kernel raised something")
     outer.__cause__ = error
-    result, _ = check(NAME, build=raising(executable_of, outer if wrapped else error))
-    assert result.is_failure
-    assert "raised IndexError" in result.detail
+    result, _ = check(build=raising(outer if wrapped else error))
+    assert_fails(result, "raised IndexError")
 
 
 def test_more_tiles_than_the_device_has_multiprocessors(check, monkeypatch):
-    _, alone = check(NAME, which=shapes.check_many_shapes)
+    _, alone = check(which=shapes.check_many_shapes)
     monkeypatch.setattr(type(alone.launcher.device), "multiprocessors", 20, raising=False)
-    result, context = check(NAME, which=shapes.check_many_shapes)
+    result, context = check(which=shapes.check_many_shapes)
     assert result.outcome is CheckOutcome.PASSED
     first = context.built[0].matmul_shape
     assert first != alone.built[0].matmul_shape
     assert -(-first.m // TILE[0]) * -(-first.n // TILE[1]) > 20
 
 
-def test_a_verdict_counts_refused_shapes(executable_of):
-    operation = parse_operation(NAME)
-    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
-
+def test_a_verdict_counts_refused_shapes():
     def build(other):
-        return None if other.matmul_shape.m % 16 else executable_of(other, product)
+        return None if other.matmul_shape.m % 16 else FakeExecutable(other, product)
 
-    verdict = verify(
-        executable_of(operation, product),
-        operation,
-        inputs,
-        compute_reference(operation, inputs),
-        companions=Companions(build, TILE),
-    )
+    operation, *given = drawn(NAME)
+    verdict = verify(build(operation), operation, *given, companions=Companions(build, TILE))
     assert verdict.status == "passed"
     texts = [verdict.checks[name] for name in ("tail_shapes", "many_shapes")]
     counts = [int(re.search(r"(\d+) of \d+ shapes refused", text)[1]) for text in texts]
@@ -236,57 +214,52 @@ def test_a_verdict_counts_refused_shapes(executable_of):
     assert all(counts)
 
 
-@pytest.mark.parametrize(("limit", "built"), [("LONGEST_S", 0), ("LONGEST_BUILDS_S", 0)])
-def test_slow_shapes_are_left_out(check, monkeypatch, limit, built):
+@pytest.mark.parametrize("limit", ["LONGEST_S", "LONGEST_BUILDS_S"])
+def test_slow_shapes_are_left_out(check, monkeypatch, limit):
     monkeypatch.setattr(shapes, limit, {False: -1.0, True: -1.0})
-    result, context = check(NAME)
-    assert result.text == f"incomplete: stopped after {built} of them, as they take long"
-    assert len(context.built) == built
+    result, context = check()
+    assert result.text == "incomplete: stopped after 0 of them, as they take long"
+    assert context.built == []
 
 
 @pytest.mark.parametrize("formats", ["f16t_f16n_f32t", "bf16t_bf16n_bf16t"])
 def test_gelu_is_looked_at_where_it_bends(check, formats):
     """Sums of one sign are 0 or far beyond it."""
-
-    def cut(operation, tensors):
-        return np.maximum(0, product(operation, tensors))
-
     name = f"matmul_32x32x32_{formats}_gelu"
-    result, _ = check(name, cut)
-    assert result.is_failure
-    assert ": values: " in result.detail
-    result, _ = check(name)
+    result, _ = check(name, lambda o, t: np.maximum(0, product(o, t)))
+    assert_fails(result, ": values: ")
+    assert check(name)[0].text == "passed"
+
+
+@pytest.fixture
+def factors(check):
+    """factors(name, kernel, ...) -> (result, context) of the check of alpha and beta."""
+    return partial(check, which=shapes.check_alpha_beta)
+
+
+def test_other_factors_only_where_the_operation_has_them(factors):
+    result, context = factors()
+    assert (result.outcome, context.built) == (CheckOutcome.NOT_APPLICABLE, [])
+    result, context = factors(thorough=True)
     assert result.text == "passed"
+    tried = {(one.signature.alpha, one.signature.beta) for one in context.built}
+    assert tried >= {*shapes.FACTORS, *pairs_of(shapes.SIGNS, shapes.SIGNS)} - {(1.0, 0.0)}
+    # Integers take beta alone.
+    result, context = factors("matmul_32x32x32_s8t_s8n_s32t_beta1", thorough=True)
+    assert all(operation.signature.alpha == 1 for operation in context.built)
+    assert not result.is_failure
 
 
-class TestFactors:
-    def swapped(self, operation, tensors):
+def test_an_exchange_hidden_by_equal_factors_is_failed(factors):
+    def swapped(operation, tensors):
         s = operation.signature
-        a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+        a, b = operands(tensors)
         addend = to_float64(tensors["addend"]) if s.beta else 0.0
         return (s.beta or s.alpha) * to_float64(a @ b) + s.alpha * addend
 
-    def test_only_where_the_operation_has_factors(self, check):
-        result, context = check(NAME, which=shapes.check_alpha_beta)
-        assert result.outcome is CheckOutcome.NOT_APPLICABLE
-        assert not context.built
-        result, context = check(NAME, which=shapes.check_alpha_beta, thorough=True)
-        assert result.text == "passed"
-        tried = {(one.signature.alpha, one.signature.beta) for one in context.built}
-        assert tried >= {*shapes.FACTORS, *pairs_of(shapes.SIGNS, shapes.SIGNS)} - {(1.0, 0.0)}
-
-    def test_an_exchange_hidden_by_equal_factors_is_failed(self, check):
-        name = f"{NAME}_alpha2_beta2"
-        result, _ = check(name, self.swapped, which=shapes.check_alpha_beta)
-        assert result.is_failure
-        result, _ = check(name, which=shapes.check_alpha_beta)
-        assert result.text == "passed"
-
-    def test_integers_take_beta_alone(self, check):
-        name = "matmul_32x32x32_s8t_s8n_s32t_beta1"
-        result, context = check(name, which=shapes.check_alpha_beta, thorough=True)
-        assert all(operation.signature.alpha == 1 for operation in context.built)
-        assert not result.is_failure
+    name = f"{NAME}_alpha2_beta2"
+    assert factors(name, swapped)[0].is_failure
+    assert factors(name)[0].text == "passed"
 
 
 @pytest.fixture(autouse=True)
@@ -306,15 +279,7 @@ def check_long(check):
     return run
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        NAME,
-        "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
-        "matmul_splitk_32x32x32_f16t_f16n_f16t_slices4",
-        "matmul_32x32x32_s8t_s8n_s32t",
-    ],
-)
+@pytest.mark.parametrize("name", RIGHT)
 def test_right_kernels_pass_three_long_shapes(check_long, name):
     result, built = check_long(name)
     assert result.text == "passed"
@@ -349,27 +314,15 @@ def test_what_only_seems_to_take_long_is_tried(check_long, monkeypatch):
     assert (3, 8, 65542) in built
 
 
-def test_refusals_are_reported_and_rounded_sizes_tried(check_long, executable_of):
-    def build(operation):
-        if operation.matmul_shape.m % 16:
+def test_refusals_are_reported_and_rounded_sizes_tried(check_long):
+    def build(operation, multiple=16):
+        if operation.matmul_shape.m % multiple:
             raise UnsupportedError("too long")
-        return executable_of(operation)
+        return FakeExecutable(operation)
 
     result, built = check_long(build=build)
     assert result.outcome is CheckOutcome.PASSED
     assert (16, 16, 65552) in built
-
-    def refuse(operation):
-        raise UnsupportedError("too long")
-
-    result, _ = check_long(build=refuse)
+    result, _ = check_long(build=partial(build, multiple=2**40))
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert "too long" in result.detail
-
-
-def test_results_are_those_of_a_configuration(check_long):
-    known = {}
-    _, first = check_long(known=known)
-    _, second = check_long(known=known)
-    assert len(first) == len(set(first)) and not second
-    assert len(known) == 1

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.verification.conftest import assert_fails, operands
 
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, special
 
 CHECKS = (special.check_nan_spreads, special.check_inf_spreads)
@@ -13,13 +13,12 @@ NAME = "matmul_12x10x64_f32t_f32n_f32t"
 
 def product(tensors):
     with np.errstate(all="ignore"):
-        return to_float32(tensors["lhs"]) @ to_float32(tensors["rhs"])
+        return np.matmul(*operands(tensors))
 
 
 def swallowing(operation, tensors):
     to = {"nan": 0.0, "posinf": 1e4, "neginf": -1e4}
-    clean = {role: np.nan_to_num(array, **to) for role, array in tensors.items()}
-    return to_float64(product(clean))
+    return product({role: np.nan_to_num(array, **to) for role, array in tensors.items()})
 
 
 def leaking(operation, tensors):
@@ -27,8 +26,8 @@ def leaking(operation, tensors):
     result = product(tensors)
     with np.errstate(invalid="ignore"):
         for column in (0, -1):
-            result[:-1] += 0 * to_float32(tensors["lhs"])[1:, column, np.newaxis]
-    return to_float64(result)
+            result[:-1] += 0 * tensors["lhs"][1:, column, np.newaxis]
+    return result
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -43,14 +42,14 @@ def test_bugs_are_failed(context_of, check, kernel, words):
     assert context.evidence[result.name].bad.sum() == int(words.split(":")[1].split()[0])
 
 
-def test_relu_by_maximum_number_is_accepted(context_of):
+@pytest.mark.parametrize("suffix", ["_relu", ""])
+def test_relu_by_maximum_number_is_accepted_of_relu_alone(context_of, suffix):
     def kernel(operation, tensors):
-        return np.fmax(product(tensors), 0.0)
+        sums = product(tensors)
+        return np.fmax(sums, 0.0) if suffix else np.where(np.isnan(sums), 0.0, sums)
 
-    context = context_of(f"{NAME}_relu", kernel=kernel)
-    assert special.check_nan_spreads(context).outcome is CheckOutcome.PASSED
-    plain = context_of(NAME, kernel=lambda o, t: np.where(np.isnan(product(t)), 0.0, product(t)))
-    assert special.check_nan_spreads(plain).is_failure
+    result = special.check_nan_spreads(context_of(NAME + suffix, kernel=kernel))
+    assert result.outcome is (CheckOutcome.PASSED if suffix else CheckOutcome.FAILED)
 
 
 def test_launches_may_differ_elsewhere(context_of):
@@ -58,22 +57,19 @@ def test_launches_may_differ_elsewhere(context_of):
 
     def kernel(operation, tensors):
         result = product(tensors)
-        return to_float64(np.nextafter(result, rng.choice([-1, 1], result.shape) * np.float32(9e9)))
+        return np.nextafter(result, rng.choice([-1, 1], result.shape) * np.float32(9e9))
 
     context = context_of(NAME, kernel=kernel)
     for check in CHECKS:
         assert check(context).outcome is CheckOutcome.PASSED
 
 
-@pytest.mark.parametrize(
-    ("check", "name", "declared", "words"),
-    [
-        (CHECKS[0], "matmul_8x8x8_s8t_s8t_s32t", (), "integers have"),
-        (CHECKS[1], "matmul_8x8x8_e4m3t_e4m3t_f32t", (), "e4m3 has no infinity"),
-        (CHECKS[0], NAME, (Trait.NORMWISE,), "declared normwise"),
-        (CHECKS[0], f"{NAME}_alpha0_beta1", (), "alpha 0"),
-    ],
-)
+@pytest.mark.parametrize(("check", "name", "declared", "words"), [
+    (CHECKS[0], "matmul_8x8x8_s8t_s8t_s32t", (), "integers have"),
+    (CHECKS[1], "matmul_8x8x8_e4m3t_e4m3t_f32t", (), "e4m3 has no infinity"),
+    (CHECKS[0], NAME, (Trait.NORMWISE,), "declared normwise"),
+    (CHECKS[0], f"{NAME}_alpha0_beta1", (), "alpha 0"),
+])  # fmt: skip
 def test_where_it_does_not_apply(context_of, check, name, declared, words):
     context = context_of(name, facts=BuildFacts(declared=declared))
     result = check(context)
@@ -88,9 +84,7 @@ def test_inputs_that_hold_them_stay_as_they_are(context_of, check):
         for array in inputs:
             array[~np.isfinite(array)] = 0
 
-    result = check(context_of(NAME, meddle=clean))
-    assert result.is_failure
-    assert "the launch changed lhs, rhs" in result.detail
+    assert_fails(check(context_of(NAME, meddle=clean)), "the launch changed lhs, rhs")
 
 
 def test_the_next_launch_shows_nothing_of_nan(context_of):
@@ -103,9 +97,7 @@ def test_the_next_launch_shows_nothing_of_nan(context_of):
 
     context = context_of(NAME, meddle=keep)
     assert np.isfinite(context.first.output).all()
-    result = special.check_nan_spreads(context)
-    assert result.is_failure
-    assert "part of it was kept" in result.detail
+    assert_fails(special.check_nan_spreads(context), "part of it was kept")
 
 
 @pytest.mark.parametrize("split", ["lhs", "rhs", "both"])
@@ -118,10 +110,8 @@ def test_products_of_parts_may_have_nan_for_infinity(context_of, split):
 
     def kernel(operation, tensors):
         with np.errstate(all="ignore"):
-            lhs = parts(to_float32(tensors["lhs"]), split != "rhs")
-            rhs = parts(to_float32(tensors["rhs"]), split != "lhs")
-            total = sum(a @ b for a in lhs for b in rhs)
-            return np.maximum(total, 0)
+            lhs, rhs = (parts(tensors[role], split in (role, "both")) for role in ("lhs", "rhs"))
+            return np.maximum(sum(a @ b for a in lhs for b in rhs), 0)
 
     result = special.check_inf_spreads(context_of(f"{NAME}_relu", kernel=kernel))
     assert result.outcome is CheckOutcome.PASSED, result.detail
