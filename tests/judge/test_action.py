@@ -25,12 +25,12 @@ def test_kernel(kernel_benchmark):
     kernel_benchmark(kernel, cold=False)
 """
 STAND_IN = f"""#!/bin/sh
-case "$*" in
-*pytest*)
+case "$2" in
+pytest)
   for file; do :; done
   size=$(sed -n 's/.*arange(\\([0-9]*\\)).*/\\1/p' kernels.py)
-  echo '{{"benchmarks": [{{"fullname": "test_kernels.py::test_kernel", "extra_info": {{}},' > "$file"
-  echo "\\"stats\\": {{\\"data\\": [$size, $size, $size]}}}}]}}" >> "$file" ;;
+  entry='"fullname": "test_kernels.py::test_kernel", "extra_info": {{}}'
+  echo "{{\\"benchmarks\\": [{{$entry, \\"stats\\": {{\\"data\\": [$size]}}}}]}}" > "$file" ;;
 *) exec "{sys.executable}" "$@" ;;
 esac
 """
