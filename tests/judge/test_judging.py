@@ -141,55 +141,39 @@ def _kernelbench(folder: Path, shift: str = SHIFT, problem: str = KERNELBENCH):
     return read_task(f"{folder}/problem.py"), f"{folder}/new.py"
 
 
+OF_NAME = {one.name: one for one in RIGHT}
+
+
 def _gpu_mode(folder: Path, body: str):
-    (folder / "task.yml").write_text(
-        "files: []\nlang: py\ntests:\n  - {m: 32, n: 24, k: 48, seed: 1}\n"
-        "benchmarks:\n  - {m: 64, n: 64, k: 64, seed: 2}\n"
-    )
-    (folder / "reference.py").write_text(
-        "import torch\n\n\ndef generate_input(m, n, k, seed):\n"
-        "    g = torch.Generator().manual_seed(seed)\n"
-        "    return torch.randn(m, k, generator=g), torch.randn(n, k, generator=g)\n\n\n"
-        "def ref_kernel(data):\n    a, b = data\n    return a @ b.t()\n"
-    )
-    (folder / "mine.py").write_text(f"def custom_kernel(data):\n    a, b = data\n    {body}\n")
-    return read_task(str(folder)), f"{folder}/mine.py"
+    one = OF_NAME["add_gpumode"]
+    task, path = one.write(folder)
+    with (folder / "task.yml").open("a") as file:
+        file.write("benchmarks:\n  - {n: 64, seed: 2}\n")
+    Path(path).write_text(one.files["submission.py"].replace("torch.stack([x, y]).sum(0)", body))
+    return read_task(task), path
 
 
-NORM = "import torch\n\n\ndef run(x, w):\n    {}\n"
-SCALED = "return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + {}) * w"
-
-
-def _flashinfer(folder: Path, body: str, path: str = "inner/norm.py"):
-    definition = {
-        "name": "rmsnorm_h64", "op_type": "rmsnorm",
-        "axes": {"batch_size": {"type": "var"}, "hidden": {"type": "const", "value": 64}},
-        "inputs": {"x": {"shape": ["batch_size", "hidden"], "dtype": "float32"},
-                   "w": {"shape": ["hidden"], "dtype": "float32"}},
-        "outputs": {"y": {"shape": ["batch_size", "hidden"], "dtype": "float32"}},
-        "reference": NORM.format(SCALED.format("1e-6")),
-    }  # fmt: skip
-    solution = {
-        "name": "mine", "definition": "rmsnorm_h64",
-        "spec": {"language": "python", "entry_point": "main.py::run", "target_hardware": ["cpu"]},
-        "sources": [{"path": "main.py", "content": "from inner.norm import run\n"},
-                    {"path": path, "content": NORM.format(body)}],
-    }  # fmt: skip
+def _flashinfer(folder: Path, epsilon: str, path: str = "inner/norm.py"):
+    definition, solution = map(json.loads, OF_NAME["rms_norm_flashinfer"].files.values())
+    definition["axes"]["n"] = {"type": "var"}
+    (main,) = solution["sources"]
+    norm = {"path": path, "content": main["content"].replace("1e-6", epsilon)}
+    solution["sources"] = [main | {"content": "from inner.norm import run\n"}, norm]
+    workload = {"workload": {"axes": {"n": 7}}}
     (folder / "definition.json").write_text(json.dumps(definition))
-    (folder / "workloads.jsonl").write_text(json.dumps({"workload": {"axes": {"batch_size": 7}}}))
     (folder / "solution.json").write_text(json.dumps(solution))
+    (folder / "workloads.jsonl").write_text(json.dumps(workload))
     task = read_task(f"{folder}/definition.json", folder / "workloads.jsonl")
-    assert task.make(1)[0].shape == (7, 64)
+    assert task.make(1)[0].shape == (7, 32)
     return task, f"{folder}/solution.json"
 
 
 @pytest.mark.parametrize(
     ("write", "body", "ruling"),
     [(_kernelbench, SHIFT, Ruling.OK), (_kernelbench, "", Ruling.WRONG),
-     (_gpu_mode, "return a @ b.t()", Ruling.OK),
-     (_gpu_mode, "return (a.half() @ b.half().t()).float()", Ruling.WRONG),
-     (_flashinfer, SCALED.format("1e-6"), Ruling.OK),
-     (_flashinfer, SCALED.format("1e-2"), Ruling.WRONG)],
+     (_gpu_mode, "x + y", Ruling.OK),
+     (_gpu_mode, "(x.half() + y.half()).float()", Ruling.WRONG),
+     (_flashinfer, "1e-6", Ruling.OK), (_flashinfer, "1e-2", Ruling.WRONG)],
 )  # fmt: skip
 def test_tasks_of_other_benchmarks(tmp_path, write, body, ruling) -> None:
     task, path = write(tmp_path, body)
@@ -209,7 +193,7 @@ def test_what_a_module_imports_may_be_named_and_is_not_offered(tmp_path) -> None
 
 
 def test_a_solution_stays_in_its_folder(tmp_path) -> None:
-    task, path = _flashinfer(tmp_path, "return x", "../outside.py")
+    task, path = _flashinfer(tmp_path, "1e-6", "../outside.py")
     with pytest.raises(RequestError):
         read_submission(path, task)
 
@@ -401,6 +385,8 @@ class Pretended(DeviceArena):
     """The memory of a GPU, played by a memory file: what is written to the host has to be pushed,
     and what the submission wrote to be pulled."""
 
+    idle: ClassVar[list[bool]] = []
+
     def _created(self, index):
         descriptor = os.memfd_create("pretended")
         os.ftruncate(descriptor, self.size_bytes)
@@ -416,8 +402,6 @@ class Pretended(DeviceArena):
     def is_idle(self):
         return self.idle.pop() if self.idle else True
 
-    idle: ClassVar[list[bool]] = []
-
     def close(self):
         os.close(self.descriptor)
 
@@ -426,20 +410,15 @@ CHANGES_A = "def f(a, b):\n    c = a @ b\n    a.zero_()\n    return c\n"
 
 
 @pytest.fixture
-def use(monkeypatch) -> Callable[..., Arena]:
+def use(monkeypatch) -> Callable[..., None]:
     """Take this arena."""
-
-    def run(arena):
-        monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: arena)
-        return arena
-
-    return run
+    return lambda made: monkeypatch.setattr("gemmetry.judge.judging.open_arena", made)
 
 
 @pytest.mark.parametrize(("transport", "memory"), [("upload", "upload"), ("pretended", "device")])
-def test_inputs_travel_in_other_ways(monkeypatch, transport, memory) -> None:
+def test_inputs_travel_in_other_ways(use, transport, memory) -> None:
     if transport == "pretended":
-        monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: Pretended("cpu"))
+        use(lambda *a: Pretended("cpu"))
     found = _is_ok(PRODUCT, transport=transport, level="standard", time_it=True)
     assert found.memory == memory
     assert found.speed is not None
@@ -453,20 +432,18 @@ def test_inputs_travel_in_other_ways(monkeypatch, transport, memory) -> None:
 )
 def test_a_gpu_that_is_busy_between_batches(monkeypatch, use, idle, rulings) -> None:
     """Idle once the submission has been ended: its kernels ran; still busy: another program's."""
-    use(Pretended("cpu"))
+    arena = Pretended("cpu")
+    use(lambda *a: arena)
     monkeypatch.setattr(Pretended, "idle", list(idle))
     assert {one.ruling for one in _mine(PRODUCT).findings} == rulings
 
 
-def test_memory_that_the_process_cannot_open_is_uploaded(monkeypatch) -> None:
+def test_memory_that_the_process_cannot_open_is_uploaded(use) -> None:
     class Unopened(Pretended):
         def setup(self):
             return {**super().setup(), "transport": "device", "device": "cpu"}
 
-    def opened(device, transport):
-        return Arena(device, transport=transport) if transport else Unopened("cpu")
-
-    monkeypatch.setattr("gemmetry.judge.judging.open_arena", opened)
+    use(lambda _, wanted: Arena("cpu", transport=wanted) if wanted else Unopened("cpu"))
     assert _is_ok(PRODUCT).memory.startswith("upload (")
 
 
@@ -474,7 +451,8 @@ def test_memory_that_the_process_cannot_open_is_uploaded(monkeypatch) -> None:
 def test_batches_are_as_long_as_the_shared_memory_allows(monkeypatch, use, kind) -> None:
     monkeypatch.setattr("gemmetry.judge.memory.ARENA_BYTES", 2**23)
     monkeypatch.setattr("gemmetry.judge.judging.MIN_BATCH_NS", 1e12)
-    arena, lengths, prepare = use(kind("cpu")), [], Remote.prepare
+    arena, lengths, prepare = kind("cpu"), [], Remote.prepare
+    use(lambda *a: arena)
     monkeypatch.setattr(
         Remote, "prepare", lambda self, calls: (lengths.append(len(calls)), prepare(self, calls))
     )
@@ -529,10 +507,9 @@ def test_faster_than_the_arithmetic_allows_is_a_finding(monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("body", "account"),
-    [("return a @ b", "its own"),
+    [("return a @ b", "its own"), ("return (a[:, :, None] * b).sum(1)", ""),
      ("import numpy; x = numpy.ones((300, 300)); x @ x\n"
-      "    return (a[:, :, None] * b).sum(1)", "the judge's"),
-     ("return (a[:, :, None] * b).sum(1)", "")],
+      "    return (a[:, :, None] * b).sum(1)", "the judge's")],
 )  # fmt: skip
 def test_libraries_that_a_task_forbids(body, account) -> None:
     task = replace(read_task(TASK), allows_libraries=False)

@@ -18,20 +18,13 @@ from gemmetry.verification.comparison import compare
 TILE = (16, 32, 16)
 DEVICE = HostDevice()
 FORMS = (
-    "matmul_{}_f32t_f32t_f32t",
-    "matmul_{}_bf16t_bf16n_bf16t",
-    "matmul_{}_f16n_f16t_f32n",
-    "matmul_{}_f64n_f64n_f64n",
-    "matmul_{}_f16t_f16t_f16t_accf16",
-    "matmul_{}_s8t_s8n_s32t_beta1_relu",
-    "matmul_{}_tf32t_tf32t_f32t",
-    "matmul_{}_e4m3t_e4m3n_bf16t_scalerow",
-    "matmul_{}_e5m2t_e4m3n_f32t_scaletensor",
-    "matmul_{}_f32t_f32t_f32n_alpha0p5_beta2_bias_relu_residual",
-    "matmul_{}_bf16t_bf16t_f32t_gelu",
-    "batch_matmul_3x{}_bf16t_bf16n_f32t_bias",
-    "batch_matmul_2x{}_e4m3t_e4m3n_bf16t_scalerow",
-)
+    "matmul_{}_f32t_f32t_f32t", "matmul_{}_bf16t_bf16n_bf16t", "matmul_{}_f16n_f16t_f32n",
+    "matmul_{}_f64n_f64n_f64n", "matmul_{}_f16t_f16t_f16t_accf16",
+    "matmul_{}_s8t_s8n_s32t_beta1_relu", "matmul_{}_tf32t_tf32t_f32t",
+    "matmul_{}_e4m3t_e4m3n_bf16t_scalerow", "matmul_{}_e5m2t_e4m3n_f32t_scaletensor",
+    "matmul_{}_f32t_f32t_f32n_alpha0p5_beta2_bias_relu_residual", "matmul_{}_bf16t_bf16t_f32t_gelu",
+    "batch_matmul_3x{}_bf16t_bf16n_f32t_bias", "batch_matmul_2x{}_e4m3t_e4m3n_bf16t_scalerow",
+)  # fmt: skip
 
 
 SIDES = st.integers(1, 70)

@@ -160,26 +160,25 @@ def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):
 
 
 def test_folders_that_cannot_be_used(run, training):
+    def refuses(error, words, hint=""):
+        with pytest.raises(error, match=words) as caught:
+            run()
+        assert hint in caught.value.hint
+
     assert plan(FOLDER, command=training, **SMALL).ends() == {}, "nothing has ended before a start"
     assert not succeeded(None) and not FOLDER.exists()
     FOLDER.write_text("a file")
-    with pytest.raises(StorageError, match="cannot write the output folder"):
-        run()
+    refuses(StorageError, "cannot write the output folder")
     FOLDER.unlink()
     FOLDER.mkdir()
     lock = FolderLock(FOLDER)
-    with pytest.raises(RequestError, match=r"the output .*sweep is in use") as error:
-        run()
-    assert "--output" in error.value.hint
+    refuses(RequestError, r"the output .*sweep is in use", "--output")
     lock.release()
     (FOLDER / "256thread/nccl_8channels/torch_profiler").mkdir(parents=True)
-    with pytest.raises(RequestError, match=r"no sweep\.json"):
-        run()
+    refuses(RequestError, r"no sweep\.json")
     for text in ("{", "[]", "\x00"):
         (FOLDER / "sweep.json").write_text(text)
-        with pytest.raises(JournalDamagedError, match=r"sweep\.json") as error:
-            run()
-        assert "--fresh" in error.value.hint
+        refuses(JournalDamagedError, r"sweep\.json", "--fresh")
 
 
 def test_a_full_disk_keeps_what_has_succeeded(run, monkeypatch):
