@@ -66,14 +66,11 @@ def test_threads_share_what_was_built(use, operands, built):
 @pytest.mark.parametrize(
     ("name", "harm", "warning"),
     [
-        ("broken", "", "cannot be built"),
-        ("failing", "", "does not run"),
-        ("illegal", "", ""),
+        ("broken", "", "cannot be built"), ("failing", "", "does not run"), ("illegal", "", ""),
         ("a", "another source", "is not what the dispatcher's table verified"),
-        ("a", "a refused problem", ""),
-        ("a", "another device", ""),
+        ("a", "a refused problem", ""), ("a", "another device", ""),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_run_gives_way_with_one_warning_at_most(
     blocked, use, operands, name, harm, warning, recwarn
 ):

@@ -204,15 +204,12 @@ def test_a_command_or_folder_of_an_earlier_version(tmp_path):
 def test_the_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = {"command": "true", "library": "nccl", "output": None}
-    assert re.fullmatch(r"gemmetry-out/sweep_\d{8}_\d{6}", str(plan(**options).folder))
-    identity = plan(**options).identity
-    for name, content in {
-        "sweep_1": json.dumps({"identity": identity}),
-        "sweep_2": json.dumps({"identity": identity}),
-        "sweep_3": json.dumps({"identity": identity | {"nproc": 7}}),
-        "sweep_4": "{",
-    }.items():
-        folder = Path("gemmetry-out", name)
+    found = plan(**options)
+    assert re.fullmatch(r"gemmetry-out/sweep_\d{8}_\d{6}", str(found.folder))
+    same = json.dumps({"identity": found.identity})
+    other = json.dumps({"identity": found.identity | {"nproc": 7}})
+    for number, content in enumerate((same, same, other, "{"), 1):
+        folder = Path("gemmetry-out", f"sweep_{number}")
         folder.mkdir(parents=True)
         (folder / "sweep.json").write_text(content)
     assert plan(**options, resume=True).folder == Path("gemmetry-out/sweep_2")
@@ -318,9 +315,8 @@ def test_placeholders_of_a_command_get_values_and_other_braces_stay():
 
 @pytest.fixture
 def profilers(tmp_path, monkeypatch):
-    for name in ("rocprofv3", "ncu"):
-        (tmp_path / name).write_text("")
-        (tmp_path / name).chmod(0o755)
+    for path in (tmp_path / "rocprofv3", tmp_path / "ncu"):
+        path.touch(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
 

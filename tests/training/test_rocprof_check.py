@@ -67,14 +67,10 @@ def test_what_this_version_does_not_know_or_what_may_be_misspelt_is_noted(tmp_pa
 
 @pytest.mark.parametrize(
     ("text", "name", "message"),
-    [
-        ("jobs: [", "x.yaml", "cannot be read"),
-        ("{}", "x.yaml", "no list of jobs"),
-        ("jobs: []", "x.yaml", "no list of jobs"),
-        ("jobs: [{}]", "x.conf", "has to end in"),
-        (None, "none.yaml", r"none\.yaml"),
-    ],
-)
+    [("jobs: [", "x.yaml", "cannot be read"), ("{}", "x.yaml", "no list of jobs"),
+     ("jobs: []", "x.yaml", "no list of jobs"), ("jobs: [{}]", "x.conf", "has to end in"),
+     (None, "none.yaml", r"none\.yaml")],
+)  # fmt: skip
 def test_files_that_rocprofv3_cannot_read(text, name, message, tmp_path):
     path = tmp_path / name if text is None else written(tmp_path, text, name)
     with pytest.raises(RequestError, match=message):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -240,28 +239,3 @@ def test_what_the_workload_recorded(tmp_path):
     found = recorded('{"losses": [2.0, 1.5]}', json.dumps({**facts, **environment}))
     assert found == {**facts, **environment["environment"], "losses": [2.0, 1.5]}
     assert installed_versions()["numpy"] == importlib.metadata.version("numpy")
-
-
-ROCPROF = """#!/bin/sh
-while [ "$1" != -- ]; do
-  if [ "$1" = -d ]; then folder=$2; fi
-  shift
-done
-shift
-mkdir -p "$folder/host" && echo Kind > "$folder/host/1234_kernel_trace.csv"
-exec "$@"
-"""
-"""A stand-in that runs the command and leaves a file."""
-
-
-def test_points_under_rocprofv3(run, tmp_path, monkeypatch):
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "rocprofv3").write_text(ROCPROF)
-    (programs / "rocprofv3").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    _, outcomes = run(rocprof=True, stats=True)
-    assert set(outcomes.values()) == {"ok"}
-    assert point()["command"][1:3] == ["--kernel-trace", "--stats"]
-    found = read_sweep(FOLDER).points[0]
-    assert [path.name for path in found.rocprof[0].rglob("*.csv")] == ["1234_kernel_trace.csv"]
