@@ -274,10 +274,11 @@ def test_a_table_holds_what_was_verified_of_what_was_measured(
     engine = Engine(**verdicts)
     operations = [parse_operation(f"matmul_{m}x512x512_{SIGNATURE}") for m in (64, 1, 32)]
     one, _, other = map(problem_of, operations)
-    monkeypatch.setattr(building, "PlanRunner", lambda *_, **__: engine)
-    monkeypatch.setattr(building, "named_plan", lambda _, names, **__: SimpleNamespace(named=names))
-    monkeypatch.setattr(building, "_opened", engine.opened)
-    monkeypatch.setattr(building, "load_provider", providers)
+    for name, stand_in in {
+        "PlanRunner": lambda *_, **__: engine, "_opened": engine.opened, "load_provider": providers,
+        "named_plan": lambda _, names, **__: SimpleNamespace(named=names),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(building, name, stand_in)
     monkeypatch.setattr(runtime, "TrialsOnDevice", lambda _table: engine)
     prepared = building.PreparedTable(
         spec=None, target=parse_target("cpu"), operations=tuple(operations),
@@ -287,6 +288,5 @@ def test_a_table_holds_what_was_verified_of_what_was_measured(
     found = building.tune_table(prepared, listener=ignore_events)
     assert engine.verified == verified
     assert [each.choice for each in found.table.entries] == choices
-    assert len(found.notes) == len(words)
-    assert all(any(word in note for note in found.notes) for word in words)
+    assert all(word in note for word, note in zip(words, found.notes, strict=True))
     assert all(each.times_ns["blocked:b"] == 80.0 for each in found.table.entries)

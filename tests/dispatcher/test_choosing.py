@@ -27,15 +27,13 @@ def problem(m, n=4096, k=4096):
 @pytest.mark.parametrize(
     ("wanted", "candidate", "step"),
     [
-        (problem(16), "blocked:a", ChoiceStep.EXACT),
-        (problem(64), CUBLAS, ChoiceStep.EXACT),
-        (problem(13), "blocked:a", ChoiceStep.NEAREST),
-        (problem(60), CUBLAS, ChoiceStep.NEAREST),
+        (problem(16), "blocked:a", ChoiceStep.EXACT), (problem(64), CUBLAS, ChoiceStep.EXACT),
+        (problem(13), "blocked:a", ChoiceStep.NEAREST), (problem(60), CUBLAS, ChoiceStep.NEAREST),
         (problem(2500, 11600, 5700), "blocked:b", ChoiceStep.RANKING),
         (problem(7, 64, 64), CUBLAS, ChoiceStep.CUBLAS),
         (MatmulProblem("f16t_f16n_f16t", 16, 4096, 4096), CUBLAS, ChoiceStep.CUBLAS),
     ],
-)
+)  # fmt: skip
 def test_the_steps_follow_one_another(wanted, candidate, step):
     choice = Chooser(table_of(*TUNED)).choose(wanted)
     assert (choice.candidate, choice.step) == (candidate, step)

@@ -42,6 +42,10 @@ def damaged(table, change):
     return json.dumps({**content, "sha256": _checksum(content)})
 
 
+def set_entry(**fields):
+    return lambda content: content["entries"][0].update(fields)
+
+
 def set_time(ns):
     return lambda content: content["entries"][0]["times_ns"].update({"blocked:a": ns})
 
@@ -49,18 +53,14 @@ def set_time(ns):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        (set_time(0), "not positive"),
-        (set_time("fast"), "float"),
-        (lambda c: c["entries"][0].update(choice="blocked:z"), "without a time"),
-        (lambda c: c["entries"][0].update(shape=[1, 2]), "3"),
-        (lambda c: c["entries"][0].update(shape=[0, 2, 2]), "m=0"),
-        (lambda c: c["entries"][0].update(signature="bf17t"), "bf17t"),
-        (lambda c: c.update(entries=None), "entries"),
-        (lambda c: c.pop("target"), "target"),
+        (set_time(0), "not positive"), (set_time("fast"), "float"),
+        (set_entry(choice="blocked:z"), "without a time"), (set_entry(shape=[1, 2]), "3"),
+        (set_entry(shape=[0, 2, 2]), "m=0"), (set_entry(signature="bf17t"), "bf17t"),
+        (lambda c: c.update(entries=None), "entries"), (lambda c: c.pop("target"), "target"),
         (lambda c: c.update(version=99), "version 99"),
         *((text, None) for text in ("", "{", "[]", "null", "\0", '{"version": 1}', "NaN")),
     ],
-)
+)  # fmt: skip
 def test_what_no_table_contains_is_refused(table, change, cause):
     PATH.write_text(change if isinstance(change, str) else damaged(table, change))
     with pytest.raises(TableError, match=cause) as caught:

@@ -48,9 +48,8 @@ def _over_zeros(bench: Any) -> None:
 
 
 def _other_inputs(bench: Any) -> None:
-    for buffer, array in zip(
-        bench.buffers, drawn(bench.operation, "uniform_signed", 99), strict=True
-    ):
+    new = drawn(bench.operation, "uniform_signed", 99)
+    for buffer, array in zip(bench.buffers, new, strict=True):
         buffer[...] = array
 
 
@@ -80,13 +79,11 @@ def _infinity(bench: Any) -> None:
 
 
 def _unaligned(bench: Any) -> None:
-    moved = []
-    for spec, old in zip(bench.operation.inputs, bench.buffers, strict=True):
+    for place, (spec, old) in enumerate(zip(bench.operation.inputs, bench.buffers, strict=True)):
         size = spec.dtype.itemsize
         new = DEVICE.allocate_with_red_zones(spec, zone_bytes=4096, offset_bytes=size)
         new[...] = old
-        moved.append(new)
-    bench.buffers = moved
+        bench.buffers[place] = new
 
 
 def _in_a_thread(bench: Any) -> None:
@@ -179,7 +176,7 @@ def _golden() -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def without_slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It changes no result."""
+    """Slow starts change no result."""
     monkeypatch.setattr(rare, "SLOW_START_S", 0.0)
 
 

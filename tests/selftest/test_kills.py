@@ -56,7 +56,7 @@ RARE = range(72, 86)
 
 @pytest.fixture(autouse=True)
 def in_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is; races that strike by chance strike in the same way."""
+    """Races that strike by chance strike in the same way, however busy the machine is."""
     for module in (calls, long_axes):
         monkeypatch.setattr(module, "LONGEST_S", {False: 600.0, True: 600.0})
     monkeypatch.setattr(emulator.random, "Random", partial(random.Random, 7))

@@ -149,12 +149,10 @@ def test_commas_divide_files_that_all_have_suffixes(text, files):
 
 @pytest.mark.parametrize(
     ("name", "content", "cause"),
-    [
-        ("a.csv", b'm,n,k\n"' + b"1" * 200_000, "a.csv:2:1: not CSV: field larger"),
-        ("a.yaml", b"- [1, 2\n- 3", r"a.yaml:\d:\d: not YAML: "),
-        ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: "),
-    ],
-)
+    [("a.csv", b'm,n,k\n"' + b"1" * 200_000, "a.csv:2:1: not CSV: field larger"),
+     ("a.yaml", b"- [1, 2\n- 3", r"a.yaml:\d:\d: not YAML: "),
+     ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: ")],
+)  # fmt: skip
 def test_what_a_format_cannot_hold_is_named_with_its_place(
     tmp_path, name, content, cause, monkeypatch
 ):

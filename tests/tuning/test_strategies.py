@@ -148,7 +148,7 @@ def _best_at_five(_space, candidate):
 
 
 def test_the_work_for_a_shape_does_not_grow_with_the_number_of_shapes(monkeypatch):
-    """What one shows is tried for the others."""
+    """What one shape shows is tried for the others."""
     used = []
     known = strategies._Posterior._covariance
     monkeypatch.setattr(strategies, "_MOST_KNOWN", 50)

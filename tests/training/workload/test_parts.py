@@ -214,14 +214,14 @@ def gather():
 
 
 def test_buffers_of_one_size_are_used_in_turn(gather):
-    def allocate(size: int) -> int:
-        return gather.allocate((size,), dtype=torch.float32, device="cpu").data_ptr()
+    def allocate(count: int, size: int) -> list[int]:
+        given = {"dtype": torch.float32, "device": "cpu"}
+        return [gather.allocate((size,), **given).data_ptr() for _ in range(count)]
 
-    first = [allocate(8) for _ in range(3)]
-    others = [allocate(16) for _ in range(2)]
+    first, others = allocate(3, 8), allocate(2, 16)
     assert len({*first, *others}) == 5
-    assert [allocate(8) for _ in range(7)] == [*first, *first, first[0]]
-    assert allocate(16) not in others
+    assert allocate(7, 8) == [*first, *first, first[0]]
+    assert allocate(1, 16)[0] not in others
 
 
 def test_a_buffer_is_registered_once(gather):
