@@ -245,7 +245,7 @@ def test_the_options_of_cutlass_example_select_a_tile_and_skip_verification(gpu_
     ("provider", "device", "kind"),
     [("null", {}, TargetKind.NULL), ("numpy", {"device": "cpu"}, TargetKind.CPU)],
 )
-def test_no_other_provider_is_asked(laptop, provider, device, kind):
+def test_other_providers_receive_no_requests(laptop, provider, device, kind):
     plan = plan_of(laptop, providers=provider, **device)
     assert [target.kind for target in plan.targets] == [kind]
     assert set(laptop.requests) == {provider}
