@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,6 +62,12 @@ def _mine(source, task=TASK, **options):
     return _judged(task, submission, **{"level": "quick"} | options)
 
 
+def _is_ok(source, task=TASK, **options):
+    found = _mine(source, task, **options)
+    assert found.ruling is Ruling.OK, str(found)
+    return found
+
+
 @pytest.mark.parametrize("name", ATTACK)
 def test_no_attack_is_ok(name) -> None:
     # No process of this short a judgement need live as long as lazy_after_seconds waits.
@@ -79,9 +86,10 @@ def test_a_result_kept_by_identity_is_found_without_timing(name) -> None:
 
 @pytest.mark.parametrize("kind", sorted({one.kind for one in RIGHT}))
 def test_right_submissions_are_ok(kind, tmp_path) -> None:
-    """One of every kind; ``benchmarks/judge_right.py`` judges all."""
-    one = next(one for one in RIGHT[sum(map(ord, kind)) % len(RIGHT) :] + RIGHT if one.kind == kind)
-    name, path = one.write(tmp_path)
+    """One of every kind, of all formats; ``benchmarks/judge_right.py`` judges all."""
+    assert len({one.name for one in RIGHT}) == len(RIGHT) >= 80
+    alike = [one for one in RIGHT if one.kind == kind]
+    name, path = alike[sum(map(ord, kind)) % len(alike)].write(tmp_path)
     task = read_task(name)
     found = _judged(task, read_submission(path, task))
     assert found.ruling is Ruling.OK, str(found)
@@ -89,36 +97,29 @@ def test_right_submissions_are_ok(kind, tmp_path) -> None:
     assert len(found.checks) > (20 if task.operation else 4)
 
 
-def test_right_submissions_are_many() -> None:
-    assert len({one.name for one in RIGHT}) == len(RIGHT) >= 80
-
-
 def test_speed_is_compared_with_torch_by_the_judge_s_clock() -> None:
     source = "def f(a, b):\n    for _ in range(30):\n        a @ {0}\n    return a @ {0}\n"
-    task = "matmul_128x128x128_f32t_f32n_f32t"
-    options = {"level": "standard", "time_it": True}
-    assert _mine(source.format("b"), task, **options).ruling is Ruling.WRONG  # b is transposed
-    found = _mine(source.format("b.t()"), task, **options)
-    assert found.ruling is Ruling.OK, str(found)
-    assert found.speed is not None and found.speed.verdict in ("slower", "undecided")
-    assert found.speed.speedup < 0.8
+    given = {"task": "matmul_128x128x128_f32t_f32n_f32t", "level": "standard", "time_it": True}
+    assert _mine(source.format("b"), **given).ruling is Ruling.WRONG  # b is transposed
+    found = _is_ok(source.format("b.t()"), **given)
+    assert found.speed.verdict in ("slower", "undecided") and found.speed.speedup < 0.8
     assert "timed launches" in found.checks
 
 
-KERNELBENCH = """
+MODEL = """
 import torch
-import torch.nn as nn
 
 
-class Model(nn.Module):
+class {name}(torch.nn.Module):
     def __init__(self, size):
         super().__init__()
-        self.linear = nn.Linear(size, 24)
+        self.linear = torch.nn.Linear(size, 24)
 
     def forward(self, x):
-        return torch.softmax(self.linear(x), -1)
-
-
+        y = self.linear(x)
+        {body}
+"""
+MAKES = """
 def get_inputs():
     return [torch.randn(16, 40)]
 
@@ -126,20 +127,8 @@ def get_inputs():
 def get_init_inputs():
     return [40]
 """
-MODEL_NEW = """
-import torch
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        self.linear = torch.nn.Linear(size, 24)
-
-    def forward(self, x):
-        y = x @ self.linear.weight.t() + self.linear.bias
-        e = torch.exp(y{shift})
-        return e / e.sum(-1, keepdim=True)
-"""
+KERNELBENCH = MODEL.format(name="Model", body="return torch.softmax(y, -1)") + MAKES
+OWN_SOFTMAX = "e = torch.exp(y{}); return e / e.sum(-1, keepdim=True)"
 
 
 SHIFT = " - y.amax(-1, keepdim=True)"
@@ -147,59 +136,44 @@ SHIFT = " - y.amax(-1, keepdim=True)"
 
 def _kernelbench(folder: Path, shift: str = SHIFT, problem: str = KERNELBENCH):
     (folder / "problem.py").write_text(problem)
-    (folder / "new.py").write_text(MODEL_NEW.format(shift=shift))
+    new = MODEL.format(name="ModelNew", body=OWN_SOFTMAX.format(shift))
+    (folder / "new.py").write_text(new)
     return read_task(f"{folder}/problem.py"), f"{folder}/new.py"
 
 
+OF_NAME = {one.name: one for one in RIGHT}
+
+
 def _gpu_mode(folder: Path, body: str):
-    (folder / "task.yml").write_text(
-        "files: []\nlang: py\ntests:\n  - {m: 32, n: 24, k: 48, seed: 1}\n"
-        "benchmarks:\n  - {m: 64, n: 64, k: 64, seed: 2}\n"
-    )
-    (folder / "reference.py").write_text(
-        "import torch\n\n\ndef generate_input(m, n, k, seed):\n"
-        "    g = torch.Generator().manual_seed(seed)\n"
-        "    return torch.randn(m, k, generator=g), torch.randn(n, k, generator=g)\n\n\n"
-        "def ref_kernel(data):\n    a, b = data\n    return a @ b.t()\n"
-    )
-    (folder / "mine.py").write_text(f"def custom_kernel(data):\n    a, b = data\n    {body}\n")
-    return read_task(str(folder)), f"{folder}/mine.py"
+    one = OF_NAME["add_gpumode"]
+    task, path = one.write(folder)
+    with (folder / "task.yml").open("a") as file:
+        file.write("benchmarks:\n  - {n: 64, seed: 2}\n")
+    Path(path).write_text(one.files["submission.py"].replace("torch.stack([x, y]).sum(0)", body))
+    return read_task(task), path
 
 
-NORM = "import torch\n\n\ndef run(x, w):\n    {}\n"
-SCALED = "return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + {}) * w"
-
-
-def _flashinfer(folder: Path, body: str, path: str = "inner/norm.py"):
-    definition = {
-        "name": "rmsnorm_h64", "op_type": "rmsnorm",
-        "axes": {"batch_size": {"type": "var"}, "hidden": {"type": "const", "value": 64}},
-        "inputs": {"x": {"shape": ["batch_size", "hidden"], "dtype": "float32"},
-                   "w": {"shape": ["hidden"], "dtype": "float32"}},
-        "outputs": {"y": {"shape": ["batch_size", "hidden"], "dtype": "float32"}},
-        "reference": NORM.format(SCALED.format("1e-6")),
-    }  # fmt: skip
-    solution = {
-        "name": "mine", "definition": "rmsnorm_h64",
-        "spec": {"language": "python", "entry_point": "main.py::run", "target_hardware": ["cpu"]},
-        "sources": [{"path": "main.py", "content": "from inner.norm import run\n"},
-                    {"path": path, "content": NORM.format(body)}],
-    }  # fmt: skip
+def _flashinfer(folder: Path, epsilon: str, path: str = "inner/norm.py"):
+    definition, solution = map(json.loads, OF_NAME["rms_norm_flashinfer"].files.values())
+    definition["axes"]["n"] = {"type": "var"}
+    (main,) = solution["sources"]
+    norm = {"path": path, "content": main["content"].replace("1e-6", epsilon)}
+    solution["sources"] = [main | {"content": "from inner.norm import run\n"}, norm]
+    workload = {"workload": {"axes": {"n": 7}}}
     (folder / "definition.json").write_text(json.dumps(definition))
-    (folder / "workloads.jsonl").write_text(json.dumps({"workload": {"axes": {"batch_size": 7}}}))
     (folder / "solution.json").write_text(json.dumps(solution))
+    (folder / "workloads.jsonl").write_text(json.dumps(workload))
     task = read_task(f"{folder}/definition.json", folder / "workloads.jsonl")
-    assert task.make(1)[0].shape == (7, 64)
+    assert task.make(1)[0].shape == (7, 32)
     return task, f"{folder}/solution.json"
 
 
 @pytest.mark.parametrize(
     ("write", "body", "ruling"),
     [(_kernelbench, SHIFT, Ruling.OK), (_kernelbench, "", Ruling.WRONG),
-     (_gpu_mode, "return a @ b.t()", Ruling.OK),
-     (_gpu_mode, "return (a.half() @ b.half().t()).float()", Ruling.WRONG),
-     (_flashinfer, SCALED.format("1e-6"), Ruling.OK),
-     (_flashinfer, SCALED.format("1e-2"), Ruling.WRONG)],
+     (_gpu_mode, "x + y", Ruling.OK),
+     (_gpu_mode, "(x.half() + y.half()).float()", Ruling.WRONG),
+     (_flashinfer, "1e-6", Ruling.OK), (_flashinfer, "1e-2", Ruling.WRONG)],
 )  # fmt: skip
 def test_tasks_of_other_benchmarks(tmp_path, write, body, ruling) -> None:
     task, path = write(tmp_path, body)
@@ -210,16 +184,16 @@ def test_tasks_of_other_benchmarks(tmp_path, write, body, ruling) -> None:
 
 def test_what_a_module_imports_may_be_named_and_is_not_offered(tmp_path) -> None:
     path = tmp_path / "mine.py"
-    path.write_text("from numpy import matmul\n\ndef own(a, b):\n    return a @ b\n")
+    path.write_text(f"from numpy import matmul\n\n{PRODUCT}")
     task = read_task(TASK)
     assert read_submission(f"{path}:matmul", task).entry == "matmul"
     with pytest.raises(RequestError) as caught:
         read_submission(f"{path}:other", task)
-    assert "own" in caught.value.hint and "matmul" not in caught.value.hint
+    assert "defines f;" in caught.value.hint
 
 
 def test_a_solution_stays_in_its_folder(tmp_path) -> None:
-    task, path = _flashinfer(tmp_path, "return x", "../outside.py")
+    task, path = _flashinfer(tmp_path, "1e-6", "../outside.py")
     with pytest.raises(RequestError):
         read_submission(path, task)
 
@@ -227,38 +201,32 @@ def test_a_solution_stays_in_its_folder(tmp_path) -> None:
 def _hostile(path: Path, content: object) -> Path:
     """A file at `path`: text, bytes, a size of zeros, a link, a pipe, a folder, or nothing."""
     match content:
-        case str():
-            path.write_text(content)
-        case bytes():
-            path.write_bytes(content)
+        case str() | bytes():
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
         case int():
             path.touch()
             os.truncate(path, content)
         case Path():
             path.symlink_to(content)
-        case ("fifo",):
-            os.mkfifo(path)
-        case ("folder",):
-            path.mkdir()
+        case Callable():
+            content(path)
     return path
 
 
-HOSTILE = [None, b"\xff\xfe", 2**30, Path("/dev/zero"), ("fifo",), ("folder",)]
+HOSTILE = [None, b"\xff\xfe", 2**30, Path("/dev/zero"), os.mkfifo, Path.mkdir]
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [*[(name, one) for name in ("x.py", "x.json", "x.cu") for one in HOSTILE],
+    [*product(("x.py", "x.json", "x.cu"), HOSTILE),
      ("syntax.py", "def f(:"), ("other.py", "x = 1\n"), ("text.txt", "f"), ("list.json", "[]"),
      ("deep.json", "[" * 100_000), ("kernel.cu", "void f() {}"),
      ("deep.py", "f = " + "(" * 100_000)],
 )  # fmt: skip
 def test_files_that_are_no_submission(tmp_path, name, content) -> None:
     path = _hostile(tmp_path / name, content)
-    task = replace(read_task(TASK), entry="f")
-    with pytest.raises(RequestError) as caught:
-        read_submission(str(path), task)
-    assert name in str(caught.value)
+    with pytest.raises(RequestError, match=name):
+        read_submission(str(path), replace(read_task(TASK), entry="f"))
 
 
 DEFINITION = {
@@ -270,7 +238,7 @@ DEFINITION = {
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [*[(name, one) for name in ("x.py", "x.json", "x.yml") for one in HOSTILE[:-1]],
+    [*product(("x.py", "x.json", "x.yml"), HOSTILE[:-1]),
      ("problem.py", "raise ValueError\n"), ("exits.py", "raise SystemExit(0)\n"),
      ("empty.py", ""), ("unreferenced.py", "def get_inputs():\n    return []\n"),
      ("initial.py", "Model = get_inputs = list\ndef get_init_inputs(): raise KeyError\n"),
@@ -282,9 +250,8 @@ DEFINITION = {
 )  # fmt: skip
 def test_files_that_are_no_task(tmp_path, name, content) -> None:
     path = _hostile(tmp_path / name, content)
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError, match=path.stem):
         read_task(str(path))
-    assert path.stem in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -294,10 +261,9 @@ def test_files_that_are_no_task(tmp_path, name, content) -> None:
      ("[torch.randn(16, 40)]", "[]"), ("[torch.randn(16, 40)]", "1 / 0"),
      # In float64 it is another function, or a more exact one than in its own format.
      ("torch.softmax(", "(lambda y, d: y if y.dtype == torch.float64 else y + 1)("),
-     ("torch.softmax(self.linear(x), -1)",
-      "self.linear(x) if x.dtype == torch.float64 else self.linear(x).half().float()"),
+     ("torch.softmax(y, -1)", "y if x.dtype == torch.float64 else y.half().float()"),
      ("torch.softmax(", "(lambda y, d: torch.softmax(y, d).float())("),
-     ("torch.softmax(self.linear(x), -1)", "None")],
+     ("torch.softmax(y, -1)", "None")],
 )  # fmt: skip
 def test_a_reference_that_is_wrong_is_the_task_s_fault(tmp_path, old, new) -> None:
     task, path = _kernelbench(tmp_path, problem=KERNELBENCH.replace(old, new))
@@ -308,7 +274,7 @@ def test_a_reference_that_is_wrong_is_the_task_s_fault(tmp_path, old, new) -> No
 @pytest.mark.parametrize(
     ("source", "ruling"),
     [("import nothing_of_this_name\n\n\ndef f(a, b): ...\n", Ruling.REFUSED),
-     ("import time\n\n\ndef f(a, b): return a @ b\n\n\ntime.sleep(99)\n", Ruling.REFUSED),
+     (f"import time\n\n\n{PRODUCT}\n\ntime.sleep(99)\n", Ruling.REFUSED),
      ("import time\n\n\ndef f(a, b): time.sleep(99)\n", Ruling.REFUSED),
      ("def f(a): return a\n", Ruling.REFUSED),
      ("def f(a, b): return a @ b.t()\n", Ruling.REFUSED),  # shapes do not fit
@@ -322,8 +288,7 @@ def test_submissions_that_do_not_work(tmp_path, monkeypatch, source, ruling) -> 
     monkeypatch.setattr("gemmetry.judge.remote.START_S", 5.0 if "sleep" in source else 60.0)
     path = _hostile(tmp_path / ("mine.cu" if source == ".cu" else "mine.py"), source)
     task = read_task(TASK)
-    submission = read_submission(f"{path}:f", task)
-    found = _judged(task, submission, limit_s=3)
+    found = _judged(task, read_submission(f"{path}:f", task), limit_s=3)
     assert found.ruling is ruling, str(found)
 
 
@@ -347,23 +312,24 @@ def _attempts(folder: Path, is_gpu: bool = False) -> dict[str, Any]:
     judge = os.getppid()
     found: dict[str, Any] = {"missing": confine(folder, is_gpu=is_gpu)}
     thread = f"/proc/self/task/{threading.get_native_id()}"
-    for name, attempt in (
-        ("scratch", lambda: (folder / "x").write_text("1")),
-        ("elsewhere", lambda: (folder.parent / "evil").write_text("1")),
-        ("shared", lambda: Path("/dev/shm/evil").write_text("1")),
-        ("null", lambda: Path("/dev/null").write_text("1")),
-        ("own", lambda: Path(thread, "comm").write_text("named")),
-        ("system", lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_RDWR))),
-        ("network", lambda: socket.create_connection(("127.0.0.1", 1), 0.2)),
-        ("files", lambda: socket.socketpair()[0].close()),
-        ("another's signal", lambda: os.kill(judge, 0)),
-        ("all signals", lambda: os.kill(-1, 0)),
-        ("owned signal", lambda: fcntl.fcntl(0, fcntl.F_SETOWN, judge)),
-        ("another's limit", lambda: resource.prlimit(judge, resource.RLIMIT_CPU)),
-        ("own limit", lambda: resource.prlimit(0, resource.RLIMIT_CPU)),
-        ("own signal", lambda: os.kill(os.getpid(), 0)),
-        ("raise", lambda: signal.raise_signal(signal.SIGCHLD)),
-    ):
+    attempts: dict[str, Callable[[], object]] = {
+        "scratch": lambda: (folder / "x").write_text("1"),
+        "elsewhere": lambda: (folder.parent / "evil").write_text("1"),
+        "shared": lambda: Path("/dev/shm/evil").write_text("1"),
+        "null": lambda: Path("/dev/null").write_text("1"),
+        "own": lambda: Path(thread, "comm").write_text("named"),
+        "system": lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_RDWR)),
+        "network": lambda: socket.create_connection(("127.0.0.1", 1), 0.2),
+        "files": lambda: socket.socketpair()[0].close(),
+        "another's signal": lambda: os.kill(judge, 0),
+        "all signals": lambda: os.kill(-1, 0),
+        "owned signal": lambda: fcntl.fcntl(0, fcntl.F_SETOWN, judge),
+        "another's limit": lambda: resource.prlimit(judge, resource.RLIMIT_CPU),
+        "own limit": lambda: resource.prlimit(0, resource.RLIMIT_CPU),
+        "own signal": lambda: os.kill(os.getpid(), 0),
+        "raise": lambda: signal.raise_signal(signal.SIGCHLD),
+    }
+    for name, attempt in attempts.items():
         try:
             attempt()
             found[name] = "done"
@@ -376,14 +342,16 @@ def _attempts(folder: Path, is_gpu: bool = False) -> dict[str, Any]:
 @pytest.mark.parametrize("is_gpu", [False, True])
 def test_what_a_confined_process_cannot_do(tmp_path, is_gpu) -> None:
     found = _forked(lambda: _attempts(tmp_path, is_gpu))
-    assert all(
-        found[name] == "done" for name in ("scratch", "null", "files", "own signal", "raise")
-    )
+    allowed = ("scratch", "null", "files", "own signal", "raise")
+    assert {found[name] for name in allowed} == {"done"}
     if not any("Landlock" in one for one in found["missing"]):
         assert found["elsewhere"] == found["shared"] == found["system"] == "PermissionError"
         assert found["own"] == ("done" if is_gpu else "PermissionError")
     if not found["missing"]:
         assert found["network"] != "done" and found["processes"] == 1
+
+
+LANDLOCK = "no Landlock, so files can be written wherever the user may"
 
 
 def test_without_namespaces_and_landlock_the_judge_is_safe(tmp_path, monkeypatch) -> None:
@@ -405,30 +373,19 @@ def test_without_namespaces_and_landlock_the_judge_is_safe(tmp_path, monkeypatch
 
     found = _forked(lambda: denied(lambda: _attempts(tmp_path)))
     assert [one.partition(" (")[0] for one in found["missing"]] == ["no namespaces", LANDLOCK]
-    for name in ("network", "another's signal", "all signals", "owned signal", "another's limit"):
-        assert found[name] == "PermissionError", name
-    for name in ("scratch", "files", "own limit", "own signal", "raise"):
-        assert found[name] == "done", name
+    refused = ("network", "another's signal", "all signals", "owned signal", "another's limit")
+    allowed = ("scratch", "files", "own limit", "own signal", "raise")
+    for names, end in ((refused, "PermissionError"), (allowed, "done")):
+        assert {name: found[name] for name in names} == dict.fromkeys(names, end)
     ruling = _forked(lambda: denied(lambda: _mine(ATTACK["kills_parent"], level="standard").ruling))
     assert ruling == Ruling.WRONG
-
-
-LANDLOCK = "no Landlock, so files can be written wherever the user may"
-
-
-def test_operands_of_other_formats_reach_the_submission() -> None:
-    source = (
-        "import torch\n\n\ndef f(a, b):\n    assert a.dtype == torch.bfloat16\n"
-        "    return (a.float() @ b.float()).bfloat16()\n"
-    )
-    found = _mine(source, "matmul_32x24x40_bf16t_bf16t_bf16t", level="standard")
-    assert found.ruling is Ruling.OK, str(found)
-    assert np.isfinite(found.seconds)
 
 
 class Pretended(DeviceArena):
     """The memory of a GPU, played by a memory file: what is written to the host has to be pushed,
     and what the submission wrote to be pulled."""
+
+    idle: ClassVar[list[bool]] = []
 
     def _created(self, index):
         descriptor = os.memfd_create("pretended")
@@ -445,64 +402,61 @@ class Pretended(DeviceArena):
     def is_idle(self):
         return self.idle.pop() if self.idle else True
 
-    idle: ClassVar[list[bool]] = []
-
     def close(self):
         os.close(self.descriptor)
 
 
-@pytest.mark.parametrize("transport", ["upload", "pretended"])
-def test_inputs_travel_in_other_ways(monkeypatch, transport) -> None:
+CHANGES_A = "def f(a, b):\n    c = a @ b\n    a.zero_()\n    return c\n"
+
+
+@pytest.fixture
+def use(monkeypatch) -> Callable[..., None]:
+    """Take this arena."""
+    return lambda made: monkeypatch.setattr("gemmetry.judge.judging.open_arena", made)
+
+
+@pytest.mark.parametrize(("transport", "memory"), [("upload", "upload"), ("pretended", "device")])
+def test_inputs_travel_in_other_ways(use, transport, memory) -> None:
     if transport == "pretended":
-        monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: Pretended("cpu"))
-    found = _mine(PRODUCT, transport=transport, level="standard", time_it=True)
-    assert found.ruling is Ruling.OK, str(found)
-    assert found.memory == {"upload": "upload", "pretended": "device"}[transport]
+        use(lambda *a: Pretended("cpu"))
+    found = _is_ok(PRODUCT, transport=transport, level="standard", time_it=True)
+    assert found.memory == memory
     assert found.speed is not None
     assert {"red_zones", "unordered_work", "timed launches", "clocks agree"} <= set(found.checks)
-    changes = "def f(a, b):\n    c = a @ b\n    a.zero_()\n    return c\n"
-    assert _mine(changes, transport=transport).ruling is Ruling.CHEATED
+    assert _mine(CHANGES_A, transport=transport).ruling is Ruling.CHEATED
     assert _mine(ATTACK["writes_later"], transport=transport).ruling is not Ruling.OK
 
 
 @pytest.mark.parametrize(
     ("idle", "rulings"), [([True, False], {"cheated"}), ([False, False], {"refused"}), ([], set())]
 )
-def test_a_gpu_that_is_busy_between_batches(monkeypatch, idle, rulings) -> None:
+def test_a_gpu_that_is_busy_between_batches(monkeypatch, use, idle, rulings) -> None:
     """Idle once the submission has been ended: its kernels ran; still busy: another program's."""
     arena = Pretended("cpu")
-    monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: arena)
+    use(lambda *a: arena)
     monkeypatch.setattr(Pretended, "idle", list(idle))
-    found = _mine(PRODUCT)
-    assert {one.ruling for one in found.findings} == rulings
+    assert {one.ruling for one in _mine(PRODUCT).findings} == rulings
 
 
-def test_memory_that_the_process_cannot_open_is_uploaded(monkeypatch) -> None:
+def test_memory_that_the_process_cannot_open_is_uploaded(use) -> None:
     class Unopened(Pretended):
         def setup(self):
             return {**super().setup(), "transport": "device", "device": "cpu"}
 
-    def opened(device, transport):
-        return Arena(device, transport=transport) if transport else Unopened("cpu")
-
-    monkeypatch.setattr("gemmetry.judge.judging.open_arena", opened)
-    found = _mine(PRODUCT)
-    assert found.ruling is Ruling.OK, str(found)
-    assert found.memory.startswith("upload (")
+    use(lambda _, wanted: Arena("cpu", transport=wanted) if wanted else Unopened("cpu"))
+    assert _is_ok(PRODUCT).memory.startswith("upload (")
 
 
 @pytest.mark.parametrize("kind", [Arena, Pretended])
-def test_batches_are_as_long_as_the_shared_memory_allows(monkeypatch, kind) -> None:
+def test_batches_are_as_long_as_the_shared_memory_allows(monkeypatch, use, kind) -> None:
     monkeypatch.setattr("gemmetry.judge.memory.ARENA_BYTES", 2**23)
     monkeypatch.setattr("gemmetry.judge.judging.MIN_BATCH_NS", 1e12)
-    arena, lengths = kind("cpu"), []
-    monkeypatch.setattr("gemmetry.judge.judging.open_arena", lambda *a: arena)
-    prepare = Remote.prepare
+    arena, lengths, prepare = kind("cpu"), [], Remote.prepare
+    use(lambda *a: arena)
     monkeypatch.setattr(
         Remote, "prepare", lambda self, calls: (lengths.append(len(calls)), prepare(self, calls))
     )
-    found = _mine(PRODUCT, "matmul_128x128x128_f32t_f32t_f32t", time_it=True)
-    assert found.ruling is Ruling.OK, str(found)
+    found = _is_ok(PRODUCT, "matmul_128x128x128_f32t_f32t_f32t", time_it=True)
     assert found.speed is not None and max(lengths) == 2**22 // (3 * (2**16 + 768)) == 21
     with pytest.raises(OutOfMemoryError, match="cpu"):
         arena._allocate((3, 2**20), np.dtype(np.float32))
@@ -533,29 +487,29 @@ def test_each_batch_of_large_inputs_is_looked_at(monkeypatch, source, ruling) ->
     assert {one.check for one in found.findings} <= {"timed launches"}
 
 
+def _cheats_by(check, *arguments, **options):
+    found = _mine(*arguments, time_it=True, **options)
+    assert found.ruling is Ruling.CHEATED
+    assert [one.check for one in found.findings] == [check]
+
+
 def test_a_clock_that_stands_still_is_a_finding() -> None:
     source = f"import time\ntime.perf_counter_ns = lambda: 0\n\n{PRODUCT}"
-    found = _mine(source, "matmul_512x512x512_f32t_f32t_f32t", time_it=True)
-    assert found.ruling is Ruling.CHEATED
-    assert [one.check for one in found.findings] == ["clocks agree"]
+    _cheats_by("clocks agree", source, "matmul_512x512x512_f32t_f32t_f32t")
 
 
 def test_faster_than_the_arithmetic_allows_is_a_finding(monkeypatch) -> None:
-    monkeypatch.setattr(
-        "gemmetry.judge.judging.speed_limit", lambda *a: SpeedLimit(1e3, "a limit for this test")
-    )
+    limit = SpeedLimit(1e3, "a limit for this test")
+    monkeypatch.setattr("gemmetry.judge.judging.speed_limit", lambda *a: limit)
     monkeypatch.setattr("gemmetry.judge.judging.ROUNDS", 12)
-    found = _mine(PRODUCT, time_it=True)
-    assert [one.check for one in found.findings] == ["no faster than possible"]
-    assert found.ruling is Ruling.CHEATED
+    _cheats_by("no faster than possible", PRODUCT)
 
 
 @pytest.mark.parametrize(
     ("body", "account"),
-    [("return a @ b", "its own"),
+    [("return a @ b", "its own"), ("return (a[:, :, None] * b).sum(1)", ""),
      ("import numpy; x = numpy.ones((300, 300)); x @ x\n"
-      "    return (a[:, :, None] * b).sum(1)", "the judge's"),
-     ("return (a[:, :, None] * b).sum(1)", "")],
+      "    return (a[:, :, None] * b).sum(1)", "the judge's")],
 )  # fmt: skip
 def test_libraries_that_a_task_forbids(body, account) -> None:
     task = replace(read_task(TASK), allows_libraries=False)

@@ -28,51 +28,44 @@ TESTS = """
 
 @pytest.fixture
 def run(pytester):
-    def run_with(size: int, *options: str):
+    def run_with(size: int, *options: str, run=pytester.runpytest_subprocess):
         pytester.makepyfile(test_kernels=TESTS.replace("SIZE", str(size)))
         # An installed plugin may change the order.
-        without = [part for name in ("cacheprovider", "xdist", "randomly")
-                   for part in ("-p", f"no:{name}")]  # fmt: skip
-        return pytester.runpytest_subprocess(
-            "--rootdir=.", *without, "--kernel-benchmark-budget=0.4", *options
-        )
+        without = [f"-pno:{name}" for name in ("cacheprovider", "xdist", "randomly")]
+        return run("--rootdir=.", *without, "--kernel-benchmark-budget=0.4", *options)
 
     return run_with
 
 
 def test_times_are_written_and_only_slower_fails(run, pytester) -> None:
-    first = run(20_000, "--kernel-benchmark-json=times.json")
+    first = run(5_000, "--kernel-benchmark-json=times.json")
     first.assert_outcomes(passed=2, skipped=1)
     first.stdout.fnmatch_lines(["*times of kernels*", "*test_kernels.py::test_sort"])
-    document = json.loads((pytester.path / "times.json").read_text())
-    names = [entry["fullname"] for entry in document["benchmarks"]]
-    assert names == [
-        "test_kernels.py::test_sort",
-        "test_kernels.py::test_two::a",
-        "test_kernels.py::test_two::b",
-    ]
-    stats = document["benchmarks"][0]["stats"]
-    assert 0 < stats["min"] <= stats["q1"] <= stats["median"] <= stats["q3"] <= stats["max"] < 1
+    found = json.loads((pytester.path / "times.json").read_text())["benchmarks"]
+    names = [entry["fullname"].removeprefix("test_kernels.py::") for entry in found]
+    assert names == ["test_sort", "test_two::a", "test_two::b"]
+    stats = found[0]["stats"]
+    figures = [stats[name] for name in ("min", "q1", "median", "q3", "max")]
+    assert min(figures) > 0 and figures == sorted(figures) and max(figures) < 1
     assert stats["rounds"] == len(stats["data"]) >= 1
-    run(1_000, "--kernel-benchmark-compare=times.json").assert_outcomes(passed=2, skipped=1)
-    slower = run(400_000, "--kernel-benchmark-compare=times.json")
+    run(500, "--kernel-benchmark-compare=times.json").assert_outcomes(passed=2, skipped=1)
+    slower = run(100_000, "--kernel-benchmark-compare=times.json")
     slower.assert_outcomes(passed=1, failed=1, skipped=1)
     slower.stdout.fnmatch_lines(["*test_sort is slower*"])
 
 
 def test_files_of_pytest_benchmark_can_be_compared_with(run, pytester) -> None:
-    entry = {"fullname": "test_kernels.py::test_sort", "extra_info": {},
-             "stats": {"data": [1e-9 * (1 + place / 1000) for place in range(40)]}}  # fmt: skip
+    data = [1e-9 * (1 + place / 1000) for place in range(40)]
+    entry = {"fullname": "test_kernels.py::test_sort", "extra_info": {}, "stats": {"data": data}}
     (pytester.path / "ref.json").write_text(json.dumps({"benchmarks": [entry]}))
-    run(20_000, "--kernel-benchmark-compare=ref.json").assert_outcomes(
-        passed=1, failed=1, skipped=1
-    )
+    found = run(20_000, "--kernel-benchmark-compare=ref.json")
+    found.assert_outcomes(passed=1, failed=1, skipped=1)
 
 
 @pytest.mark.parametrize("text", [None, "", "[1", '{"benchmarks": [{"fullname": 3}]}', "[]"])
 def test_files_that_are_no_reference_end_the_run_before_any_test(run, pytester, text) -> None:
     if text is not None:
         (pytester.path / "ref.json").write_text(text)
-    found = run(10, "--kernel-benchmark-compare=ref.json")
+    found = run(10, "--kernel-benchmark-compare=ref.json", run=pytester.runpytest_inprocess)
     assert found.ret == pytest.ExitCode.USAGE_ERROR
     found.stderr.fnmatch_lines(["*ref.json*"])

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -62,18 +63,16 @@ def test_none_is_lost_and_none_sees_another(service) -> None:
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        (order("def f(:\n"), "Python"),
-        (order("import torch\nraise SystemExit(3)\n"), ""),
+        (order("def f(:\n"), "Python"), (order("import torch\nraise SystemExit(3)\n"), ""),
         (order(PRODUCT, task="problem.py", function="f"), ""),
         (order("{}", form="json"), "Solution"),
     ],
-)
+)  # fmt: skip
 def test_each_ends_with_an_answer_of_its_own(service, given, word) -> None:
     status, found = service.call("/evaluate", given)
     assert status == 202
     found = service.verdict(found["id"])
-    if word:
-        assert word in found["error"]
+    assert word in (found["error"] if word else "")
     assert found["state"] == "failed" or found["verdict"]["verdict"] != ""
 
 
@@ -88,15 +87,14 @@ def test_each_ends_with_an_answer_of_its_own(service, given, word) -> None:
 )  # fmt: skip
 def test_what_is_no_order_is_refused(service, given) -> None:
     status, found = service.call("/evaluate", given)
-    assert status == 400
-    assert found["error"]
+    assert status == 400 and found["error"]
 
 
 def test_without_the_token_there_is_nothing(service) -> None:
     assert service.host == "127.0.0.1"
     for path, document in (("/evaluate", order(PRODUCT)), ("/tasks/x", None)):
-        assert service.call(path, document, token="another")[0] == 401
-        assert service.call(path, document, token="")[0] == 401
+        for token in ("another", ""):
+            assert service.call(path, document, token=token)[0] == 401
     assert service.call("/tasks/x")[0] == 404
 
 
@@ -106,25 +104,23 @@ def test_memory_does_not_grow_with_what_is_sent(service) -> None:
     before = service.resident
     assert b" 413 " in _sent(service, f"{head}Content-Length: {10**9}\r\n\r\n", b" " * 2**20, 1000)
     chunks = b"100000\r\n" + b" " * 2**20 + b"\r\n"
-    assert _sent(service, f"{head}Transfer-Encoding: chunked\r\n\r\n", chunks, 1000) in (
-        b"HTTP/1.1 413 Request Entity Too Large", b"HTTP/1.1 413 Content Too Large", b"",
-    )  # fmt: skip
+    chunked = _sent(service, f"{head}Transfer-Encoding: chunked\r\n\r\n", chunks, 1000)
+    assert chunked == b"" or b" 413 " in chunked
     deep = b"[" * 10**6
     assert b" 400 " in _sent(service, f"{head}Content-Length: {len(deep)}\r\n\r\n", deep)
     # More than it has places for, of which each gets an answer.
     one = json.dumps(order("while True: pass\n", limit=1)).encode()
     request = f"{head}Content-Length: {len(one)}\r\n\r\n".encode() + one
-    seen: dict[bytes, int] = {}
-    for _ in range(10):
+    seen: Counter[bytes] = Counter()
+    for _ in range(3):
         with socket.create_connection((service.host, service.port), timeout=60) as connection:
             connection.sendall(request * 100)
             answers = b""
             while answers.count(b"HTTP/1.1 ") < 100 or not answers.endswith(b"}"):
                 answers += connection.recv(2**16)
-        for status in re.findall(rb"HTTP/1.1 (\d+)", answers):
-            seen[status] = seen.get(status, 0) + 1
+        seen.update(re.findall(rb"HTTP/1.1 (\d+)", answers))
     assert set(seen) == {b"202", b"429"}
-    assert sum(seen.values()) == 1000 and seen[b"202"] < 30
+    assert seen.total() == 300 and seen[b"202"] < 30
     assert service.call("/health")[0] == 200
     assert service.resident - before < 50 * 2**20
 

@@ -23,6 +23,10 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(-1, keepdims=True)
 
 
+NAMES = {np.float32: "f32", np.float16: "f16", ml_dtypes.bfloat16: "bf16"}
+ONE_WRONG = {"right": "right", "wrong": "wrong"}
+
+
 def _verdicts(reference, arguments, **results):
     return {one.name: one.verdict for one in check_results(reference, arguments, results)}
 
@@ -30,26 +34,20 @@ def _verdicts(reference, arguments, **results):
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 40), st.integers(1, 40), st.integers(1, 200), st.integers(0, 2**32 - 1),
-    st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16]),
+    st.sampled_from(list(NAMES)),
 )  # fmt: skip
 def test_products_have_the_bounds_of_their_operation(m, n, k, seed, dtype) -> None:
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
-    exact = a.astype(np.float64) @ b.astype(np.float64)
-    right = exact.astype(np.float32).astype(dtype)
+    right = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32).astype(dtype)
     wrong = right.copy()
     place = rng.integers(m), rng.integers(n)
     wrong[place] = np.float64(right[place]) * 1.5 + np.abs(a.astype(float)).sum()
     found = check_results(operator.matmul, (a, b), {"right": right, "wrong": wrong})
     assert [one.verdict for one in found] == ["right", "wrong"]
     assert "bound" in found[0].basis and found[0].accuracy
-    name = {2: "f16", 4: "f32"}[np.dtype(dtype).itemsize]
-    name = "bf16" if dtype is ml_dtypes.bfloat16 else name
-    named = f"matmul_{m}x{n}x{k}_{name}t_{name}t_{name}t"
-    assert _verdicts(named, (a, b), right=right, wrong=wrong) == {
-        "right": "right",
-        "wrong": "wrong",
-    }
+    formats = "_".join([f"{NAMES[dtype]}t"] * 3)
+    assert _verdicts(f"matmul_{m}x{n}x{k}_{formats}", (a, b), right=right, wrong=wrong) == ONE_WRONG
 
 
 @pytest.mark.parametrize("function", [gelu, softmax, np.sin, lambda x: x.sum(-1)])
@@ -88,24 +86,24 @@ def test_infinities_belong_where_the_format_overflows() -> None:
 def test_torch_tensors_are_compared_on_the_host() -> None:
     torch = pytest.importorskip("torch")
     x = torch.randn(32, 32, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(1))
-    found = check_results(torch.relu, (x,), {"right": torch.relu(x), "wrong": torch.relu(-x)})
-    assert [one.verdict for one in found] == ["right", "wrong"]
+    assert _verdicts(torch.relu, (x,), right=torch.relu(x), wrong=torch.relu(-x)) == ONE_WRONG
     found = check_results(torch.matmul, (x, x), {"right": x @ x, "wrong": x @ x.T})
     assert [one.verdict for one in found] == ["right", "wrong"]
     assert found[0].accuracy == "fp32-accumulated"
 
 
+ONES = np.ones(3)
+
+
 @pytest.mark.parametrize(
     ("reference", "arguments"),
     [
-        (lambda x: x.astype(np.float32), (np.ones(3),)),
-        (lambda x: 1 / 0, (np.ones(3),)),
-        (lambda x: None, (np.ones(3),)),
+        (lambda x: x.astype(np.float32), (ONES,)), (lambda x: 1 / 0, (ONES,)),
+        (lambda x: None, (ONES,)), ("gemm", ()),
         ("matmul_2x2x2_f32t_f32t_f32t", (np.ones((3, 3), np.float32),) * 2),
         ("matmul_2x2x2_f32t_f32t_f32t", (np.ones((2, 2)),) * 2),
-        ("gemm", ()),
     ],
-)
+)  # fmt: skip
 def test_references_that_cannot_serve(reference, arguments) -> None:
     with pytest.raises(RequestError):
-        check_results(reference, arguments, {"mine": np.ones(3)})
+        check_results(reference, arguments, {"mine": ONES})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +14,11 @@ import pytest
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.hardware.host_device import HostBuffer, HostDevice
+from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.selftest.emulator import HostExecutable, TiledGemm
+from gemmetry.selftest.emulator import HostExecutable
 from gemmetry.selftest.provider import Carrier, Mutant, MutantProvider, all_mutants
 from gemmetry.verification.comparison import compare
 
@@ -24,9 +26,6 @@ DEVICE = HostDevice()
 CPU = Target(TargetKind.CPU)
 SENTINEL = 0xFF
 Mask = npt.NDArray[np.bool_]
-
-
-SMALL_TILE = (16, 32, 16)
 
 
 class Bench:
@@ -44,31 +43,31 @@ class Bench:
         dispatch = Dispatch(self.operation, self.item.as_configuration(), "mutant", CPU)
         executable = MutantProvider().build(dispatch, Workspace(generated=Path("unused")))
         assert isinstance(executable, HostExecutable)
-        self.executable = executable
-        self.kernel = executable.kernel
-        self.inputs: tuple[Array, ...] = ()
-        self._reference: Reference | None = None
-        self.use(make_inputs(self.operation, distribution="uniform_signed", seed=1))
+        self.executable, self.kernel = executable, executable.kernel
+        self.use(drawn(self.operation, "uniform_signed", 1))
 
     def use(self, inputs: Sequence[Array]) -> None:
         """Take other inputs, in buffers of their own."""
-        self._reference = self._reference if self.inputs is inputs else None
-        self.inputs = tuple(inputs) if not isinstance(inputs, tuple) else inputs
-        specs = self.operation.inputs
+        self.inputs, specs = tuple(inputs), self.operation.inputs
         self.buffers = [DEVICE.upload(a, spec) for a, spec in zip(inputs, specs, strict=True)]
         self.output = DEVICE.allocate_with_red_zones(self.operation.output, zone_bytes=1 << 16)
 
+    def draw(self, distribution: str, seed: int = 5) -> None:
+        """Take inputs of that distribution."""
+        self.use(drawn(self.operation, distribution, seed))
+
     @property
     def reference(self) -> Reference:
-        if self._reference is None:
-            self._reference = compute_reference(self.operation, self.inputs)
-        return self._reference
+        return compute_reference(self.operation, self.inputs)
+
+    def run(self) -> Any:
+        """What a launch into an output full of NaN returns."""
+        DEVICE.fill_bytes(self.output, SENTINEL)
+        return self.executable.run(self.buffers, self.output)
 
     def launch(self) -> Array:
-        """One launch into an output full of NaN; the result on the host."""
-        DEVICE.fill_bytes(self.output, SENTINEL)
-        result = self.executable.run(self.buffers, self.output)
-        return DEVICE.download(result, self.operation.output)
+        """The result of :meth:`run` on the host."""
+        return DEVICE.download(self.run(), self.operation.output)
 
     def wrong(self, output: Array | None = None) -> Mask:
         """Which elements of a result (the next launch's) are wrong; two-dimensional."""
@@ -80,34 +79,13 @@ class Bench:
     def is_right(self) -> bool:
         return not self.wrong().any()
 
-    def buffer(self, role: str) -> HostBuffer:
-        """The buffer of the input with that role."""
-        return self.buffers[[spec.role for spec in self.operation.inputs].index(role)]
+
+@cache
+def drawn(operation: Operation, distribution: str, seed: int) -> tuple[Array, ...]:
+    return make_inputs(operation, distribution=distribution, seed=seed)
 
 
 @pytest.fixture(scope="session")
 def plant() -> type[Bench]:
     """Called with a slug and, if it is to be another, a shape (M, N, K)."""
     return Bench
-
-
-@pytest.fixture(scope="session")
-def assert_right() -> Callable[..., None]:
-    """Called with a class of the emulator, the name of an operation and a number of launches."""
-    return _assert_right
-
-
-def _assert_right(kernel: type[TiledGemm], name: str, launches: int = 1) -> None:
-    operation = parse_operation(name)
-    inputs = make_inputs(operation, distribution="uniform_signed", seed=7)
-    reference = compute_reference(operation, inputs)
-    buffers = [DEVICE.upload(a, spec) for a, spec in zip(inputs, operation.inputs, strict=True)]
-    emulator = kernel(operation, SMALL_TILE)
-    for _ in range(launches):
-        output = DEVICE.allocate_with_red_zones(operation.output, zone_bytes=4096)
-        DEVICE.fill_bytes(output, SENTINEL)
-        assert emulator.launch(buffers, output) is output
-        errors = compare(operation, output, reference)
-        assert (errors.bad_count, errors.warned_count) == (0, 0)
-        for buffer in (*buffers, output):
-            assert DEVICE.red_zones_intact(buffer)

@@ -10,7 +10,7 @@ import pytest
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import E4M3, E5M2
 from gemmetry.numerics.references import gelu
-from gemmetry.numerics.storage import Array, numpy_dtype
+from gemmetry.numerics.storage import numpy_dtype
 from gemmetry.selftest.arithmetic import (
     CountsTopOfE5m2,
     DecodesFp8,
@@ -42,9 +42,7 @@ def test_tables_of_fp8(kernel: type[DecodesFp8], dtype: Any) -> None:
         assert same.all()
 
 
-def gelu_of(kernel: type[TiledGemm], values: Array) -> Array:
-    operation = parse_operation("matmul_4x4x4_f32t_f32t_f32t_gelu")
-    return kernel(operation, TILE).gelu(values)
+OF_GELU = parse_operation("matmul_4x4x4_f32t_f32t_f32t_gelu")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +50,7 @@ def gelu_of(kernel: type[TiledGemm], values: Array) -> Array:
 )
 def test_how_far_gelu_is_off(kernel: type[TiledGemm], least: float, most: float) -> None:
     values = np.linspace(-8, 8, 4001, dtype=np.float32)
-    off = np.abs(gelu_of(kernel, values) - gelu(values.astype(np.float64)))
+    off = np.abs(kernel(OF_GELU, TILE).gelu(values) - gelu(values.astype(np.float64)))
     assert least < off.max() < most
 
 
@@ -60,7 +58,7 @@ def test_how_far_gelu_is_off(kernel: type[TiledGemm], least: float, most: float)
 def test_gelu_of_what_is_not_finite(kernel: type[TiledGemm]) -> None:
     values = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 0], np.float32)
     with np.errstate(all="ignore"):
-        found = gelu_of(kernel, values)
+        found = kernel(OF_GELU, TILE).gelu(values)
     assert found.dtype == np.float32
     assert np.isnan(found[0]) and found[1] == np.inf
     assert not found[2] or np.isnan(found[2])

@@ -27,43 +27,30 @@ def _source(name: str) -> str:
 @pytest.mark.parametrize("item", IN_CUDA, ids=lambda item: item.configuration)
 def test_a_bug_is_in_its_source_or_in_how_it_is_launched(item) -> None:
     source = _source(f"{item.recipe.source}.cu")
-    number = item.code
-    assert item.is_bug == (number != 0)
-    mentioned = re.search(rf"MUTANT [!=]= {number}\b", source) is not None
+    assert item.is_bug == (item.code != 0)
+    mentioned = re.search(rf"MUTANT [!=]= {item.code}\b", source) is not None
     assert mentioned == (item.is_bug and not item.recipe.in_launch)
 
 
-def test_every_bug_of_the_sources_has_a_mutant() -> None:
-    for source in {item.recipe.source for item in IN_CUDA}:
-        numbers = {int(n) for n in re.findall(r"MUTANT [!=]= (\d+)", _source(f"{source}.cu"))}
-        codes = {item.code for item in IN_CUDA}
-        assert numbers <= codes, source
+@pytest.mark.parametrize("name", sorted({item.recipe.source for item in IN_CUDA}))
+def test_every_bug_of_a_source_has_a_mutant_and_tiles_are_those_of_the_source(name) -> None:
+    source = _source(f"{name}.cu")
+    numbers = {int(n) for n in re.findall(r"MUTANT [!=]= (\d+)", source)}
+    assert numbers <= {item.code for item in IN_CUDA}
+    tile = tuple(int(re.search(rf"TILE_{axis} = (\d+)", source)[1]) for axis in "MNK")
+    assert {item.tile for item in IN_CUDA if item.recipe.source == name} == {tile}
 
 
-def test_tiles_are_those_of_the_sources() -> None:
-    sizes = {
-        name: tuple(
-            int(re.search(rf"TILE_{axis} = (\d+)", _source(f"{name}.cu"))[1]) for axis in "MNK"
-        )
-        for name in {item.recipe.source for item in IN_CUDA}
-    }
-    for item in IN_CUDA:
-        assert item.tile == sizes[item.recipe.source], item.configuration
-
-
-def test_chunks_fit_the_tile_and_the_copy_engine() -> None:
-    for item in IN_CUDA:
-        recipe = item.recipe
-        if recipe.source == HOPPER_SOURCE:
-            assert 64 % recipe.chunk == 0 and recipe.chunk * 4 % 16 == 0
-            assert recipe.chunk % 8 == 0  # fragments are 8 columns wide
+def test_chunks_fit_the_tile_and_fragments_of_8_columns() -> None:
+    chunks = [one.recipe.chunk for one in IN_CUDA if one.recipe.source == HOPPER_SOURCE]
+    assert all(64 % chunk == chunk % 8 == 0 for chunk in chunks)
 
 
 def test_an_extra_buffer_holds_a_tile_of_a() -> None:
-    extra = [item for item in IN_CUDA if item.recipe.extra_bytes]
-    assert [item.slug for item in extra] == ["shared_memory_taken_for_zero"]
-    rows, _, depth = extra[0].tile
-    assert extra[0].recipe.extra_bytes == 4 * rows * depth
+    (extra,) = [item for item in IN_CUDA if item.recipe.extra_bytes]
+    assert extra.slug == "shared_memory_taken_for_zero"
+    rows, _, depth = extra.tile
+    assert extra.recipe.extra_bytes == 4 * rows * depth
 
 
 def test_every_triton_bug_is_in_the_source_or_in_the_launch() -> None:

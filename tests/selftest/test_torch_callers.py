@@ -18,15 +18,14 @@ def operands():
 
 
 @pytest.fixture
-def launch(operands) -> Callable[..., object]:
+def launch(operands) -> Callable[..., Callable[[], object]]:
     """launch(slug) -> a function that launches on the operands into a new output."""
 
     def make(slug):
         run, writes = wrapped(slug, lambda inputs, output: torch.mm(*inputs, out=output))
 
         def once():
-            output = torch.empty(6, 5)
-            result = run(operands, output)
+            result = run(operands, output := torch.empty(6, 5))
             assert (result is output) is writes
             return result
 
@@ -35,9 +34,9 @@ def launch(operands) -> Callable[..., object]:
     return make
 
 
-def test_every_one_is_registered_and_changes_the_launch():
-    slugs = {item.slug for item in all_mutants()}
-    assert slugs >= SLUGS
+def test_every_one_is_registered():
+    assert {item.slug for item in all_mutants()} >= SLUGS
+    assert "copies_in_graphs" in GIVEN
 
 
 @pytest.mark.parametrize("slug", ["cache_by_version", "packs_by_version"])
@@ -80,4 +79,3 @@ def test_right_outside_of_graphs(launch, operands, slug):
     for factor in (1, -2):
         operands[0].data.mul_(factor)
         assert torch.equal(once(), torch.mm(*operands))
-    assert ("copies_in_graphs" in GIVEN) is True

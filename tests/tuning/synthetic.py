@@ -32,17 +32,17 @@ def measured(shapes=SHAPES, seed=0, noise=0.01, taste=0.25):
     found = spaces(shapes)
     rows = features(found)
     width = rows[0].shape[1]
-    common = rng.normal(0, 1, (2, width, 8)), rng.normal(0, 1, 8)
+
+    def likes(own, weights, scales):
+        return np.tanh(own @ weights / math.sqrt(width)) @ scales / math.sqrt(8)
+
+    common = rng.normal(0, 1, (2, width, 8))[0], rng.normal(0, 1, 8)
     result = []
     for space, own in zip(found, rows, strict=True):
         mine = rng.normal(0, 1, (width, 8)), rng.normal(0, 1, 8)
-        shared = np.tanh(own @ common[0][0] / math.sqrt(width)) @ common[1] / math.sqrt(8)
-        special = np.tanh(own @ mine[0] / math.sqrt(width)) @ mine[1] / math.sqrt(8)
-        logs = space.predicted + taste * (shared + 0.4 * special)
-        logs = logs + noise * rng.standard_normal(len(space))
+        logs = space.predicted + taste * (likes(own, *common) + 0.4 * likes(own, *mine))
+        times = np.exp(logs + noise * rng.standard_normal(len(space)))
         works = rng.random(len(space)) > 0.1
-        times = tuple(
-            float(math.exp(one)) if ok else None for one, ok in zip(logs, works, strict=True)
-        )
-        result.append(MeasuredSpace(space, times, (noise / 3,) * len(space)))
+        chosen = tuple(ns if ok else None for ns, ok in zip(times.tolist(), works, strict=True))
+        result.append(MeasuredSpace(space, chosen, (noise / 3,) * len(space)))
     return result

@@ -35,13 +35,6 @@ def test_more_evaluations_find_more_and_seeds_differ(data):
     assert found[0].lowest < found[0].mean < found[0].highest
 
 
-def test_what_is_known_beats_chance(data):
-    shares = {one.strategy: one.mean for one in simulate(data, ["model", "halving", "random"],
-                                                         [0.05], seeds=2)}  # fmt: skip
-    assert shares["model"] > shares["random"]
-    assert shares["halving"] > shares["random"]
-
-
 def test_a_strategy_that_finds_nothing_that_works_has_the_share_0(data):
     broken = MeasuredSpace(data[0].space, (None,) * (len(data[0].space) - 1) + (1.0,),
                            data[0].errors)  # fmt: skip
@@ -56,20 +49,23 @@ def test_configurations_that_fail_do_not_hide_those_like_them():
     assert sum(share.mean for share in shares) / 12 > 0.975
 
 
+def stored(name):
+    """A file from which a table of docs/tuner.md is made."""
+    return read_compact(Path(__file__).parents[1] / f"data/tuning/{name}.json").measured()
+
+
 def test_a_search_on_an_h200():
-    """The file from which the table of docs/tuner.md is made: a twentieth of a real GPU's space
-    comes within 1 % of its best, by strategies that learn."""
-    data = read_compact(Path(__file__).parents[1] / "data/tuning/h200_triton.json").measured()
+    """A twentieth of a real GPU's space comes within 1 % of its best, by strategies that learn."""
+    data = stored("h200_triton")
     assert len(data) == 12 and sum(len(one.space) for one in data) == 2120
     found = simulate(data, ["model", "halving", "exhaustive", "random"], [0.05], seeds=2)
     shares = {one.strategy: one.mean for one in found}
     assert min(shares["model"], shares["halving"]) > 0.985 > shares["exhaustive"]
-    assert shares["model"] > shares["random"] + 0.03
+    assert min(shares["model"] - 0.03, shares["halving"]) > shares["random"]
 
 
 def test_a_search_on_a_cpu():
-    """The file from which the table of docs/tuner.md is made."""
-    data = read_compact(Path(__file__).parents[1] / "data/tuning/iree_cpu.json").measured()
+    data = stored("iree_cpu")
     assert [len(one.space) for one in data] == [104, 55, 141]
     assert sum(ns is None for one in data for ns in one.times_ns) == 0
     found = simulate(data, ["exhaustive", "model"], [0.05, 1.0], seeds=1)

@@ -37,8 +37,7 @@ def test_what_has_no_tile_is_predicted_like_the_usual_one():
 
 def test_a_provider_that_does_not_support_an_operation_has_an_empty_space():
     space = space_of(NullProvider(), SQUARE, parse_target("cpu"))
-    assert len(space) == 0
-    assert space.order == []
+    assert (len(space), space.order) == (0, [])
     assert [one.shape[0] for one in features([space])] == [0]
 
 

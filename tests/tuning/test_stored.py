@@ -11,7 +11,6 @@ from gemmetry.tuning.simulation import (
     StoredSpace,
     StoredTime,
     compact,
-    device_of,
     median_of,
     open_space,
     read_compact,
@@ -36,6 +35,12 @@ def results(*records):
     return ResultSet(title="t", records=records, environments=devices, command="gemmetry tune")
 
 
+def tiles(step):
+    """25 configurations, and one that crashed."""
+    tiled = [record(f"tile_{i}", step * (100 + 10 * i)) for i in range(25)]
+    return [*tiled, record("bad", outcome=Outcome.CRASH)]
+
+
 def test_only_a_verified_result_has_a_time():
     assert median_of(record("a", 7.0)) == 7.0
     assert median_of(record("a", 7.0, passed=False)) is None
@@ -43,24 +48,16 @@ def test_only_a_verified_result_has_a_time():
 
 
 def test_an_experiment_becomes_a_space_of_the_provider_with_most_configurations():
-    many = [record(f"tile_{i}", 1000.0 + 10 * i) for i in range(25)]
-    found = stored_space(
-        results(*many, record("bad", outcome=Outcome.CRASH), record("default", 5.0, "torch"))
-    )
-    assert (found.provider, found.device, found.command) == ("triton", "NVIDIA H200",
-                                                             "gemmetry tune")  # fmt: skip
+    found = stored_space(results(*tiles(10.0), record("default", 5.0, "torch")))
+    described = (found.provider, found.device, found.command)
+    assert described == ("triton", "NVIDIA H200", "gemmetry tune")
     (space,) = found.measured()
-    assert len(space.space) == 26
-    assert space.best_ns == 1000
-    assert space.times_ns[-1] is None
+    assert (len(space.space), space.best_ns, space.times_ns[-1]) == (26, 1000, None)
     assert space.errors[0] == pytest.approx(0.002 / 2 / 1.96)
 
 
 def test_a_compact_file_holds_the_same(tmp_path):
-    found = stored_space(
-        results(*(record(f"tile_{i}", 10_000.0 + 1_000 * i) for i in range(25)),
-                record("bad", outcome=Outcome.CRASH))
-    )  # fmt: skip
+    found = stored_space(results(*tiles(100.0)))
     path = tmp_path / "space.json"
     path.write_bytes(compact(found))
     assert read_compact(path) == open_space(path) == found
@@ -72,10 +69,6 @@ def test_too_few_configurations_are_refused():
         stored_space(results(record("a", 5.0))).measured()
     with pytest.raises(RequestError, match="no results"):
         stored_space(results())
-
-
-def test_the_device_of_a_cpu_is_its_target():
-    assert device_of(results(record("a", 5.0))) == "NVIDIA H200"
 
 
 @pytest.mark.parametrize(

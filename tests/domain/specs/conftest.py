@@ -39,32 +39,24 @@ class FakeCatalogue:
         return self._targets[name]
 
 
+NULL = Target(TargetKind.NULL)
+
+
 @pytest.fixture
 def laptop() -> FakeCatalogue:
     return FakeCatalogue(
-        {
-            "iree": [CPU, SM_80],
-            "null": [Target(TargetKind.NULL)],
-            "numpy": [CPU],
-            "torch": [CPU],
-            "triton": [SM_80],
-            "user": [CPU],
-        }
-    )
+        {"iree": [CPU, SM_80], "null": [NULL], "numpy": [CPU], "torch": [CPU], "triton": [SM_80],
+         "user": [CPU]}
+    )  # fmt: skip
 
 
 @pytest.fixture
 def gpu_machine() -> FakeCatalogue:
+    gpus = [GPU, SECOND_GPU]
     return FakeCatalogue(
-        {
-            "iree": [CPU, SM_80],
-            "null": [Target(TargetKind.NULL)],
-            "numpy": [CPU],
-            "torch": [CPU, GPU, SECOND_GPU],
-            "triton": [GPU, SECOND_GPU, SM_80],
-            "user": [CPU, GPU],
-        }
-    )
+        {"iree": [CPU, SM_80], "null": [NULL], "numpy": [CPU], "torch": [CPU, *gpus],
+         "triton": [*gpus, SM_80], "user": [CPU, GPU]}
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ import io
 import os
 import re
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -31,50 +32,40 @@ def test_reads_a_file_and_where_it_may_standard_input(tmp_path, monkeypatch):
 
 def test_every_cause_has_its_words(tmp_path, monkeypatch):
     """An error names the file, the cause and the next step; none shows an error number."""
-    (tmp_path / "binary").write_bytes(b"ab\xff\xfe")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "secret").write_text("x")
-
-    def refused(name):
-        with pytest.raises(RequestError) as caught:
-            read_text_file(tmp_path / name, "the file", hint="Do this.")
-        assert caught.value.hint == "Do this."
-        assert "Errno" not in caught.value.message and "codec" not in caught.value.message
-        return caught.value.message.replace(f"{tmp_path}{os.sep}", "")
-
-    (tmp_path / "large").write_bytes(bytes(MOST_TEXT_BYTES + 1))
+    monkeypatch.chdir(tmp_path)
+    Path("binary").write_bytes(b"ab\xff\xfe")
+    Path("folder").mkdir()
+    Path("secret").write_text("x")
+    Path("large").write_bytes(bytes(MOST_TEXT_BYTES + 1))
     for name, cause in {
         "none": "does not exist", "secret/none": "does not exist", "binary": "byte 3",
         "folder": "not a file", "x" * 400: os.strerror(errno.ENAMETOOLONG), "large": "4 MiB",
+        "secret": "permission",
     }.items():  # fmt: skip
-        message = refused(name)
-        assert f"the file {name}" in message and cause in message
-
-    def forbid(*_arguments):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", forbid)
-    assert "the file secret" in (message := refused("secret")) and "permission" in message
+        if name == "secret":
+            refusal = PermissionError(13, "Permission denied")
+            monkeypatch.setattr(Path, "open", Mock(side_effect=refusal))
+        with pytest.raises(RequestError, match=f"the file {name}.*{cause}") as caught:
+            read_text_file(Path(name), "the file", hint="Do this.")
+        assert caught.value.hint == "Do this."
+        assert "Errno" not in caught.value.message and "codec" not in caught.value.message
 
 
 def test_a_pipe_is_read_to_its_end_and_waits_for_nobody(tmp_path):
     """Shells pass what a program prints as a pipe: ``--spec <(program)``."""
-    os.mkfifo(tmp_path / "pipe")
-    assert read_text_file(tmp_path / "pipe", "the file", hint="") == ""
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    writer = os.open(tmp_path / "pipe", os.O_WRONLY)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert read_text_file(pipe, "the file", hint="") == ""
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(pipe, os.O_WRONLY)
     os.close(reader)
-    found = []
-    thread = threading.Thread(
-        target=lambda: found.append(read_text_file(tmp_path / "pipe", "the file", hint=""))
-    )
-    thread.start()
-    time.sleep(0.1)
-    for part in (b"a: ", b"1"):
-        os.write(writer, part)
-    os.close(writer)
-    thread.join(10)
-    assert found == ["a: 1"]
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(read_text_file, pipe, "the file", hint="")
+        time.sleep(0.1)
+        for part in (b"a: ", b"1"):
+            os.write(writer, part)
+        os.close(writer)
+        assert found.result(10) == "a: 1"
 
 
 @pytest.mark.parametrize(
@@ -83,29 +74,23 @@ def test_a_pipe_is_read_to_its_end_and_waits_for_nobody(tmp_path):
         *((text, text) for text in ("no", "on", "12:30", "64:1024:128", "2024-01-01")),
         *((text, float(text)) for text in ("1e5", "1.5", ".5")),
         *((text, int(text, 0)) for text in ("0o17", "0x10", "-3")),
-        ("010", 10),
-        ("true", True),
-        ("False", False),
-        ("null", None),
-        ("~", None),
-        ("[1, a]", [1, "a"]),
-        ("", {}),
+        ("010", 10), ("true", True), ("False", False), ("null", None), ("~", None),
+        ("[1, a]", [1, "a"]), ("", {}),
     ],
-)
+)  # fmt: skip
 def test_scalars(text, value):
     read = read_yaml(text, "f").value
-    assert read == value
-    assert type(read) is type(value)
+    assert (read, type(read)) == (value, type(value))
 
 
 def test_places_of_keys_and_values():
     document = read_yaml("a: 1\nb:\n  - x\n  - y: 2\n", "f.yaml")
     assert document.value == {"a": 1, "b": ["x", {"y": 2}]}
-    assert document.place(("a",)) == "f.yaml:1:4"
     assert document.place(("a",), of_key=True) == "f.yaml:1:1"
-    assert document.place(("b", 1, "y")) == "f.yaml:4:8"
-    assert document.place(("b", 0, "deeper")) == "f.yaml:3:5"
-    assert document.place(("missing",)) == "f.yaml:1:1"
+    for path, place in {
+        ("a",): "1:4", ("b", 1, "y"): "4:8", ("b", 0, "deeper"): "3:5", ("missing",): "1:1"
+    }.items():  # fmt: skip
+        assert document.place(path) == f"f.yaml:{place}"
 
 
 def test_a_repeated_key_is_reported():

@@ -38,6 +38,7 @@ def folder(tmp_path):
 
 
 def test_what_was_written_is_read_again_in_its_order(folder):
+    assert read_generated(folder) == read_generated(folder / "missing") == ()
     written = [entry(source="b.mlir"), entry(MIXED, ("default", "tile_8"), "cuda-sm_80")]
     add_generated(folder, written)
     assert list(read_generated(folder)) == written
@@ -47,23 +48,15 @@ def test_what_was_written_is_read_again_in_its_order(folder):
 def test_configurations_of_later_runs_are_added(folder):
     add_generated(folder, [entry(configurations=("default", "a")), entry(MIXED)])
     add_generated(folder, [entry(configurations=("b", "a")), entry(target="cuda-sm_80")])
-    found = read_generated(folder)
-    assert [(one.target, one.operation, one.configurations) for one in found] == [
-        ("cpu", F32, ("default", "a", "b")),
-        ("cpu", MIXED, ("default",)),
-        ("cuda-sm_80", F32, ("default",)),
-    ]
+    assert list(read_generated(folder)) == [
+        entry(configurations=("default", "a", "b")), entry(MIXED), entry(target="cuda-sm_80")
+    ]  # fmt: skip
 
 
 def test_what_has_lost_its_source_is_gone(folder):
     add_generated(folder, [entry(), entry(MIXED, source="b.mlir")])
     (folder / "b.mlir").unlink()
-    assert [one.operation for one in read_generated(folder)] == [F32]
-
-
-def test_a_folder_without_a_list_holds_nothing(tmp_path):
-    assert read_generated(tmp_path) == ()
-    assert read_generated(tmp_path / "missing") == ()
+    assert list(read_generated(folder)) == [entry()]
 
 
 @pytest.mark.parametrize(
@@ -82,15 +75,12 @@ def test_a_damaged_list_is_reported_with_its_path(tmp_path, text):
 @pytest.mark.parametrize(
     ("values", "is_problem"),
     [
-        ({}, False),
+        ({}, False), ({"dtypes": "f32", "operation_kind": "matmul"}, False),
         ({"dispatches": "matmul_*", "device": "cpu", "seed": 3, "generated_dir": "b"}, False),
-        ({"dtypes": "f32", "operation_kind": "matmul"}, False),
-        ({"shapes": "8x8x8"}, True),
-        ({"problem_m": 8, "problem_n": 8, "problem_k": 8}, True),
-        ({"layouts": "tn"}, True),
-        ({"enable_batch_search": True}, True),
+        ({"shapes": "8x8x8"}, True), ({"problem_m": 8, "problem_n": 8, "problem_k": 8}, True),
+        ({"layouts": "tn"}, True), ({"enable_batch_search": True}, True),
     ],
-)
+)  # fmt: skip
 def test_which_requests_name_a_problem(values, is_problem):
     assert names_a_problem(make_spec(values)) is is_problem
 
@@ -98,15 +88,12 @@ def test_which_requests_name_a_problem(values, is_problem):
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
-        ({}, [F32, MIXED, BATCHED]),
-        ({"operation_kind": "all"}, [F32, MIXED, BATCHED]),
-        ({"operation_kind": "matmul"}, [F32, MIXED]),
-        ({"dtypes": "f16"}, [MIXED, BATCHED]),
-        ({"dtypes": "f16:f16:f16,f32"}, [F32, BATCHED]),
+        ({}, [F32, MIXED, BATCHED]), ({"operation_kind": "all"}, [F32, MIXED, BATCHED]),
+        ({"operation_kind": "matmul"}, [F32, MIXED]), ({"dtypes": "f16"}, [MIXED, BATCHED]),
+        ({"dtypes": "f16:f16:f16,f32"}, [F32, BATCHED]), ({"dtypes": "f64"}, []),
         ({"dtypes": "f16", "operation_kind": "matmul"}, [MIXED]),
-        ({"dtypes": "f64"}, []),
     ],
-)
+)  # fmt: skip
 def test_kinds_and_formats_choose_among_them(values, wanted):
     found = wanted_of(make_spec(values), [entry(F32), entry(MIXED), entry(BATCHED)])
     assert [one.operation for one in found] == wanted
@@ -124,13 +111,8 @@ def write(tmp_path):
     (tmp_path / "source").write_text("")
 
     def add(target, provider="iree", **operations):
-        add_generated(
-            tmp_path,
-            [
-                Generated(provider, target, parse_operation(name), tuple(configs), "source")
-                for name, configs in operations.items()
-            ],
-        )
+        named = ((parse_operation(name), tuple(found)) for name, found in operations.items())
+        add_generated(tmp_path, [Generated(provider, target, *one, "source") for one in named])
         return tmp_path
 
     return add
@@ -140,51 +122,51 @@ def planned(catalogue, folder, defaults=None, **values):
     return make_plan(make_spec(values), catalogue, defaults=defaults, generated=folder)
 
 
-def named(plan):
+def named(found):
     return [(n.provider, n.target, operation_name(n.operation), n.configuration)
-            for n in plan.named]  # fmt: skip
+            for n in found.plan.named]  # fmt: skip
+
+
+def names_of_targets(found):
+    return [target.name for target in found.plan.targets]
 
 
 def test_compiling_takes_the_folders_dispatches_for_their_targets(laptop, write):
     write("cuda-sm_80", **{NAME: ["default", "tile_a"]})
-    folder = write("cpu", **{OTHER: ["default"]})
-    plan = planned(laptop, folder, LEGACY).plan
-    assert [target.name for target in plan.targets] == ["cuda-sm_80", "cpu"]
-    assert [request.name for request in plan.providers] == ["iree"]
-    assert named(plan) == [
+    found = planned(laptop, write("cpu", **{OTHER: ["default"]}), LEGACY)
+    assert names_of_targets(found) == ["cuda-sm_80", "cpu"]
+    assert [request.name for request in found.plan.providers] == ["iree"]
+    assert named(found) == [
         ("iree", "cuda-sm_80", NAME, "default"),
         ("iree", "cuda-sm_80", NAME, "tile_a"),
         ("iree", "cpu", OTHER, "default"),
     ]
-    assert list(plan.operations) == []
+    assert list(found.plan.operations) == []
 
 
 def test_profiling_takes_what_was_written_for_the_device_here(laptop, gpu_machine, write):
     write("cuda-sm_80", "triton", **{NAME: ["tile_a", "tile_b"]})
     folder = write("cpu", **{OTHER: ["default"]})
-    plan = planned(laptop, folder, providers="iree").plan
-    assert named(plan) == [("iree", "cpu", OTHER, "default")]
-    plan = planned(
-        gpu_machine, folder, dispatches="*tile_b", device="cuda", providers="triton"
-    ).plan
-    assert named(plan) == [("triton", "cuda-sm_90", NAME, "tile_b")]
+    found = planned(laptop, folder, providers="iree")
+    assert named(found) == [("iree", "cpu", OTHER, "default")]
+    found = planned(gpu_machine, folder, dispatches="*tile_b", device="cuda", providers="triton")
+    assert named(found) == [("triton", "cuda-sm_90", NAME, "tile_b")]
 
 
 def test_the_architecture_itself_comes_before_others_of_its_kind(gpu_machine, write):
     write("cuda-sm_80", "triton", **{NAME: ["old"]})
     folder = write("cuda-sm_90", "triton", **{NAME: ["new"]})
-    assert named(planned(gpu_machine, folder).plan) == [("triton", "cuda-sm_90", NAME, "new")]
+    assert named(planned(gpu_machine, folder)) == [("triton", "cuda-sm_90", NAME, "new")]
 
 
 def test_a_device_of_another_kind_gets_the_operations(laptop, write):
     folder = write("cuda-sm_80", **{NAME: ["default", "tile_a"], OTHER: ["default"]})
     found = planned(laptop, folder, dispatches="matmul_768x512x1024_*")
-    plan = found.plan
-    assert [target.name for target in plan.targets] == ["cpu"]
-    assert named(plan) == []
-    assert [operation_name(operation) for operation in plan.operations] == [NAME, OTHER]
-    assert plan.selection.matches("iree", f"{NAME}_any", parse_operation(NAME))
-    assert not plan.selection.matches("iree", f"{OTHER}_any", parse_operation(OTHER))
+    assert (names_of_targets(found), named(found)) == (["cpu"], [])
+    assert [operation_name(operation) for operation in found.plan.operations] == [NAME, OTHER]
+    for name in (NAME, OTHER):
+        is_selected = found.plan.selection.matches("iree", f"{name}_any", parse_operation(name))
+        assert is_selected == (name == NAME)
     assert any("generated for cuda-sm_80" in note for note in found.notes)
     assert found.notes[-1].endswith("; code compiled for cuda-sm_80 is not used")
 
@@ -192,36 +174,33 @@ def test_a_device_of_another_kind_gets_the_operations(laptop, write):
 def test_code_for_another_kind_of_device_is_not_used(laptop, gpu_machine, write):
     """That of another architecture may be: IREE's for sm_80 serves an sm_90 device."""
     folder = write("cuda-sm_80", "triton", **{NAME: ["a"]})
-    (note,) = planned(gpu_machine, folder, providers="triton", device="cuda").notes[-1:]
+    note = planned(gpu_machine, folder, providers="triton", device="cuda").notes[-1]
     assert note.endswith("generated for cuda-sm_80")
     folder = write("cpu", **{OTHER: ["default"]})
-    (note,) = planned(laptop, folder, providers="iree").notes[-1:]
+    note = planned(laptop, folder, providers="iree").notes[-1]
     assert note.endswith("generated for cuda-sm_80, cpu; code compiled for cuda-sm_80 is not used")
 
 
 def test_others_take_the_operations_and_the_folders_provider_its_dispatches(laptop, write):
-    folder = write("cpu", **{NAME: ["tile_a"]})
-    plan = planned(laptop, folder, providers="iree,torch").plan
+    found = planned(laptop, write("cpu", **{NAME: ["tile_a"]}), providers="iree,torch")
     operation = parse_operation(NAME)
-    assert named(plan) == [("iree", "cpu", NAME, "tile_a")]
-    assert list(plan.operations) == [operation]
-    assert plan.selection.matches("torch", f"{NAME}_default", operation)
-    assert not plan.selection.matches("iree", f"{NAME}_default", operation)
+    assert named(found) == [("iree", "cpu", NAME, "tile_a")]
+    assert list(found.plan.operations) == [operation]
+    assert found.plan.selection.matches("torch", f"{NAME}_default", operation)
+    assert not found.plan.selection.matches("iree", f"{NAME}_default", operation)
 
 
 def test_a_name_in_full_is_made_although_the_folder_lacks_it(laptop, write):
     folder = write("cpu", **{NAME: ["default"]})
-    plan = planned(laptop, folder, dispatches=f"{NAME}_tile_x,{OTHER}_default").plan
-    assert [(n.configuration, n.target) for n in plan.named] == [
-        ("tile_x", None),
-        ("default", None),
-    ]
+    found = planned(laptop, folder, dispatches=f"{NAME}_tile_x,{OTHER}_default")
+    made = [(None, None, NAME, "tile_x"), (None, None, OTHER, "default")]
+    assert [(None, *one[1:]) for one in named(found)] == made
 
 
 def test_only_the_default_configuration_on_request(laptop, write):
     folder = write("cpu", **{NAME: ["default", "tile_a"]})
-    plan = planned(laptop, folder, default_config=True).plan
-    assert named(plan) == [("iree", "cpu", NAME, "default")]
+    found = planned(laptop, folder, default_config=True)
+    assert named(found) == [("iree", "cpu", NAME, "default")]
 
 
 def test_another_content_is_another_plan_unless_the_request_has_a_problem(laptop, write):
@@ -230,9 +209,9 @@ def test_another_content_is_another_plan_unless_the_request_has_a_problem(laptop
     assert planned(laptop, folder).plan.hash == before
     write("cpu", **{NAME: ["tile_a"]})
     assert planned(laptop, folder).plan.hash != before
-    plan = planned(laptop, folder, shapes="8x8x8").plan
-    assert named(plan) == []
-    assert plan.hash == planned(laptop, None, shapes="8x8x8").plan.hash
+    found = planned(laptop, folder, shapes="8x8x8")
+    assert named(found) == []
+    assert found.plan.hash == planned(laptop, None, shapes="8x8x8").plan.hash
 
 
 @pytest.mark.parametrize("values", [{"dispatches": "matmul_9x9*"}, {"dtypes": "f64"}])

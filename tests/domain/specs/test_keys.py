@@ -20,9 +20,9 @@ from gemmetry.domain.specs.planning import run_settings
 def test_names_are_given_once():
     assert set(KEYS) == set(ProfileSpec.model_fields)
     names = [*KEYS, *ALIASES, *(old.option.strip("-").replace("-", "_") for old in RETIRED)]
-    assert len(set(names)) == len(names)
     shorts = [key.short for key in KEYS.values() if key.short]
-    assert len(set(shorts)) == len(shorts)
+    for given in (names, shorts):
+        assert len(set(given)) == len(given)
 
 
 def test_every_key_is_explained():
@@ -37,9 +37,8 @@ def test_every_key_is_explained():
 
 
 def test_canonical_key():
-    assert canonical_key("Batch-Size") == "dispatch_repeat_count"
-    assert canonical_key("ENABLE_SIZE_SEARCH") == "enable_size_search"
-    assert canonical_key("unknown") == "unknown"
+    found = [canonical_key(name) for name in ("Batch-Size", "ENABLE_SIZE_SEARCH", "unknown")]
+    assert found == ["dispatch_repeat_count", "enable_size_search", "unknown"]
 
 
 def test_a_command_may_have_a_default_of_its_own():
@@ -98,16 +97,14 @@ def test_a_setting_is_added_by_its_declaration_alone():
     assert found.returncode == 0, found.stderr
     seen = json.loads(found.stdout)
     status, text = seen["help"]
-    assert (status, " ".join(text.split()).count("--pause TIME")) == (0, 1)
-    assert "Pause between rounds. Default: 0.25. (also --rest)" in " ".join(text.split())
+    text = " ".join(text.split())
+    assert (status, text.count("--pause TIME")) == (0, 1)
+    assert "Pause between rounds. Default: 0.25. (also --rest)" in text
     assert seen["schema"] == {
-        "anyOf": [{"type": "number"}, {"type": "string"}],
-        "default": 0.25,
+        "anyOf": [{"type": "number"}, {"type": "string"}], "default": 0.25, "title": "Pause",
         "description": "Pause between rounds.",
-        "title": "Pause",
-    }
-    assert (seen["default"], seen["plan"]) == (0.25, 0.5)
-    assert seen["mistake"][0] == 2
+    }  # fmt: skip
+    assert (seen["default"], seen["plan"], seen["mistake"][0]) == (0.25, 0.5, 2)
     assert "--pause: " in seen["mistake"][1]
     assert seen["again"].endswith(" --pause 0.5s --fresh")
 
@@ -120,19 +117,13 @@ def test_every_field_of_a_run_but_the_schedule_of_traces_is_declared():
 @pytest.mark.parametrize(
     ("key", "good", "bad"),
     [
-        ("benchmark_repetitions", 1, 0),
-        ("warmup_time", None, 0),
-        ("processes", 12, 13),
-        ("interval_width", None, 1.0),
-        ("verification_level", "paranoid", "thorough"),
-        ("distribution", "normal", "gauss"),
-        ("sanitizers", "all", "valgrind"),
-        ("jobs", -1, -2),
-        ("memory_budget", "2GiB", -1),
-        ("deadlines", {"compile": "1min"}, {"lunch": 3}),
+        ("benchmark_repetitions", 1, 0), ("warmup_time", None, 0), ("processes", 12, 13),
+        ("interval_width", None, 1.0), ("verification_level", "paranoid", "thorough"),
+        ("distribution", "normal", "gauss"), ("sanitizers", "all", "valgrind"), ("jobs", -1, -2),
+        ("memory_budget", "2GiB", -1), ("deadlines", {"compile": "1min"}, {"lunch": 3}),
         ("tags", "a:b", "a"),
     ],
-)
+)  # fmt: skip
 def test_limits_and_names_are_those_of_the_declaration(key, good, bad):
     ProfileSpec(**{key: good})
     with pytest.raises(ValidationError):
@@ -140,10 +131,8 @@ def test_limits_and_names_are_those_of_the_declaration(key, good, bad):
 
 
 def test_choices_of_the_schema_and_of_completion_are_the_same():
-    field = ProfileSpec.model_fields["timing_method"]
-    assert (
-        get_args(field.annotation) == KEYS["timing_method"].choices == ("auto", "graph", "events")
-    )
+    choices = get_args(ProfileSpec.model_fields["timing_method"].annotation)
+    assert choices == KEYS["timing_method"].choices == ("auto", "graph", "events")
     assert not KEYS["seed"].choices
 
 
@@ -163,17 +152,17 @@ def test_the_spec_schema_has_every_key_with_its_text():
     assert spec_schema()["additionalProperties"] is False
 
 
+MEASURED = ("median_ns", "effective_samples", "harness_overhead_ns", "run_delay_share")
+
+
 def test_the_result_schema_has_every_column():
     record = result_schema()["properties"]["records"]["items"]
-    assert list(record["properties"]) == record["required"] == [c.name for c in COLUMNS]
     properties = record["properties"]
+    assert list(properties) == record["required"] == [column.name for column in COLUMNS]
     for column in COLUMNS:
         assert column.description in properties[column.name]["description"]
-    for name in ("median_ns", "effective_samples", "harness_overhead_ns", "run_delay_share"):
-        assert properties[name]["type"] == ["number", "null"]
+    assert all(properties[name]["type"] == ["number", "null"] for name in MEASURED)
     assert properties["flops"]["type"] == "integer"
-    assert (properties["marks"]["type"], properties["marks"]["items"]) == (
-        "array", {"type": "string"},
-    )  # fmt: skip
-    assert None in properties["stage"]["enum"]
-    assert "ok" in properties["outcome"]["enum"]
+    marks = properties["marks"]
+    assert (marks["type"], marks["items"]) == ("array", {"type": "string"})
+    assert None in properties["stage"]["enum"] and "ok" in properties["outcome"]["enum"]

@@ -15,55 +15,51 @@ from gemmetry.domain.specs.loader import (
 KNOWN = {"providers": ["iree", "null", "torch"], "columns": ["gflops", "all"]}
 
 
-def mistakes_of(path, **keywords):
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "spec.yaml"
+
+
+def mistakes_of(path, text, **keywords):
+    path.write_text(text)
     with pytest.raises(SpecError) as caught:
         load_spec(path, known=KNOWN, **keywords)
-    return list(caught.value.mistakes)
+    return [line.removeprefix(f"{path}:") for line in caught.value.mistakes]
 
 
-def test_three_mistakes_are_reported_with_file_line_and_column(tmp_path):
-    path = tmp_path / "bad.yaml"
-    path.write_text("problem_m: 64:64:2\ndtypes: [f32, f61]\n# note\nnonsense: 3\n")
-    first, second, third = mistakes_of(path)
-    assert first.startswith(f"{path}:1:12: problem_m: the range '64:64:2' is empty")
-    assert second.startswith(f"{path}:2:9: dtypes: unknown dtype 'f61'. Did you mean")
-    assert third.startswith(f"{path}:4:1: unknown key 'nonsense'")
+@pytest.mark.parametrize(
+    ("text", "places", "first"),
+    [
+        ("problem_m: 64:64:2\ndtypes: [f32, f61]\n# note\nnonsense: 3\n",
+         ["1:12: problem_m", "2:9: dtypes", "4:1: unknown key 'nonsense'"],
+         "the range '64:64:2' is empty"),
+        ("providers:\n  - torsch\n  - name: iree\n    option: 3\nseed: -1\n"
+         "deadlines: {bild: 3}\nseed: 3\n",
+         ["2:5: ", "4:5: ", "5:7: ", "6:13: ", "7:1: "], "Did you mean torch?"),
+        ("- a\n", ["1:1: "], "a spec is a mapping of keys to values"),
+        ("3\n", ["1:1: "], "a spec is a mapping of keys to values"),
+    ],
+)  # fmt: skip
+def test_all_mistakes_are_reported_with_file_line_and_column(path, text, places, first):
+    found = mistakes_of(path, text)
+    assert len(found) == len(places)
+    assert all(line.startswith(place) for line, place in zip(found, places, strict=True))
+    assert first in found[0]
 
 
-def test_mistakes_deep_inside_are_placed_there(tmp_path):
-    path = tmp_path / "bad.yaml"
-    path.write_text(
-        "providers:\n  - torsch\n  - name: iree\n    option: 3\nseed: -1\ndeadlines: {bild: 3}\n"
-        "seed: 3\n"
-    )
-    reported = mistakes_of(path)
-    places = [line.removeprefix(f"{path}:").split(": ")[0] for line in reported]
-    assert places == ["2:5", "4:5", "5:7", "6:13", "7:1"]
-    assert "Did you mean torch?" in reported[0]
-
-
-def test_overrides_win_and_their_mistakes_name_the_option(tmp_path):
-    path = tmp_path / "good.yaml"
+def test_overrides_win_and_their_mistakes_name_the_option(path):
     path.write_text("seed: 1\ndtypes: f32\n")
     spec = load_spec(path, known=KNOWN, overrides={"seed": "7"})
     assert (spec.seed, spec.dtypes) == (7, ("f32",))
-    assert mistakes_of(path, overrides={"dtypes": "f61"}) == [
+    assert mistakes_of(path, "seed: 1\n", overrides={"dtypes": "f61"}) == [
         "--dtypes: unknown dtype 'f61'. Did you mean f64, f16 or fp64?"
     ]
 
 
-@pytest.mark.parametrize("text", ["- a\n", "3\n"])
-def test_a_spec_is_a_mapping(tmp_path, text):
-    path = tmp_path / "bad.yaml"
-    path.write_text(text)
-    assert mistakes_of(path) == [f"{path}:1:1: a spec is a mapping of keys to values"]
-
-
 @pytest.mark.parametrize("text", ["", "\n  \n", "# nothing\n", "---\n"])
-def test_an_empty_file_is_a_mistake_and_an_empty_mapping_the_default_request(tmp_path, text):
-    path = tmp_path / "empty.yaml"
+def test_an_empty_file_is_a_mistake_and_an_empty_mapping_the_default_request(path, text):
     path.write_text(text)
-    with pytest.raises(RequestError, match=r"the spec .*empty\.yaml is empty") as caught:
+    with pytest.raises(RequestError, match=r"the spec .*spec\.yaml is empty") as caught:
         load_spec(path, overrides={"seed": 3})
     assert "leave out --spec" in caught.value.hint
     assert load_spec(path, may_be_empty=True) == make_spec({})
@@ -71,24 +67,16 @@ def test_an_empty_file_is_a_mistake_and_an_empty_mapping_the_default_request(tmp
     assert load_spec(path) == make_spec({})
 
 
-def test_a_missing_file_is_a_request_error(tmp_path):
-    with pytest.raises(RequestError, match=r"missing\.yaml"):
-        load_spec(tmp_path / "missing.yaml")
-
-
 def test_old_names_hyphens_and_capitals():
     spec = make_spec({"op-kind": "all", "BATCH_SIZE": 3, "random_seed": 5, "num_cpu": -1})
-    assert spec.operation_kind == ("all",)
-    assert (spec.dispatch_repeat_count, spec.seed, spec.jobs) == (3, 5, -1)
+    found = (spec.operation_kind, spec.dispatch_repeat_count, spec.seed, spec.jobs)
+    assert found == (("all",), 3, 5, -1)
 
 
 def test_settings_are_yaml_and_reach_into_mappings():
-    assert parse_settings(["seed=7", "deadlines.compile=60", "dtypes=[f32, bf16]", "tags="]) == {
-        "seed": 7,
-        "deadlines": {"compile": 60},
-        "dtypes": ["f32", "bf16"],
-        "tags": "",
-    }
+    given = ["seed=7", "deadlines.compile=60", "dtypes=[f32, bf16]", "tags="]
+    expected = {"seed": 7, "deadlines": {"compile": 60}, "dtypes": ["f32", "bf16"], "tags": ""}
+    assert parse_settings(given) == expected
     for wrong in ("seed", "=3", "a=[1"):
         with pytest.raises(SpecError):
             parse_settings([wrong])
@@ -115,18 +103,17 @@ class _Outer(BaseModel):
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({"inner": {"dpeth": 1}}, "f:2:1: unknown key 'dpeth'. Did you mean depth?"),
-        ({"iner": {}}, "f:1:1: unknown key 'iner'. Did you mean inner?"),
-        ({"inner": {"depth": "x"}}, "f:2:1: inner.depth: 'x' is not a whole number"),
-        ({"inner": 3}, "f:1:1: inner: 3 is not a mapping of keys to values"),
-        ({"parts": {"a": "x"}}, "f:2:1: parts: 'x' is not a whole number"),
+        ({"inner": {"dpeth": 1}}, "2:1: unknown key 'dpeth'. Did you mean depth?"),
+        ({"iner": {}}, "1:1: unknown key 'iner'. Did you mean inner?"),
+        ({"inner": {"depth": "x"}}, "2:1: inner.depth: 'x' is not a whole number"),
+        ({"inner": 3}, "1:1: inner: 3 is not a mapping of keys to values"),
+        ({"parts": {"a": "x"}}, "2:1: parts: 'x' is not a whole number"),
     ],
 )
 def test_a_mistake_is_named_with_its_section(values, line):
     with pytest.raises(ValidationError) as caught:
         _Outer.model_validate(values)
-    found = mistake_lines(caught.value, lambda location, _: f"f:{len(location)}:1", _Outer)
-    assert found == [line]
+    assert mistake_lines(caught.value, lambda one, _: f"{len(one)}:1", _Outer) == [line]
 
 
 def test_lines_are_in_the_order_of_the_file():

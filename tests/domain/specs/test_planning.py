@@ -15,8 +15,13 @@ LEGACY = legacy("iree")
 NAME = "matmul_3456x1024x2048_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync"
 
 
-def plan_of(catalogue, defaults=None, **values):
-    return make_plan(make_spec(values), catalogue, defaults=defaults).plan
+def plan_of(catalogue, defaults=None, base=None, **values):
+    given = {} if base is None else {"base": base}
+    return make_plan(make_spec(values), catalogue, defaults=defaults, **given).plan
+
+
+def names(plan):
+    return [target.name for target in plan.targets]
 
 
 def providers(plan):
@@ -25,16 +30,14 @@ def providers(plan):
 
 def test_a_first_run_takes_what_works_on_the_cpu(laptop):
     planned = make_plan(make_spec({}), laptop)
-    assert [target.kind for target in planned.plan.targets] == [TargetKind.CPU]
+    assert (names(planned.plan), len(planned.notes)) == (["cpu"], 2)
     assert providers(planned.plan) == ["iree", "numpy", "torch"]
-    assert len(planned.notes) == 2
     assert planned.plan.selection is None
 
 
 def test_a_gpu_is_preferred_where_there_is_one(gpu_machine):
     plan = plan_of(gpu_machine)
-    assert plan.targets[0].device == "cuda:0"
-    assert plan.targets[0].architecture == "sm_90"
+    assert (plan.targets[0].device, names(plan)[0]) == ("cuda:0", "cuda-sm_90")
     assert providers(plan) == ["torch", "triton"]
     assert str(next(iter(plan.operations))).endswith("bf16t_bf16t_bf16t")
 
@@ -51,9 +54,9 @@ def test_an_architecture_needs_no_device(laptop):
     for values in ({"device": "cuda-sm_80"}, {"device": "cuda", "cuda_arch": "sm_80"},
                    {"cuda_arch": "sm_80"}):  # fmt: skip
         plan = plan_of(laptop, **values)
-        assert (plan.targets[0].name, plan.targets[0].index) == ("cuda-sm_80", None)
+        assert (names(plan), plan.targets[0].index) == (["cuda-sm_80"], None)
         assert providers(plan) == ["iree", "triton"]
-    assert plan_of(laptop, LEGACY, device="cuda").targets[0].name == "cuda-sm_80"
+    assert names(plan_of(laptop, LEGACY, device="cuda")) == ["cuda-sm_80"]
     with pytest.raises(RequestError, match="no device vulkan:0"):
         plan_of(laptop, LEGACY, device="vulkan")
 
@@ -62,7 +65,7 @@ def test_an_architecture_on_a_machine_with_a_gpu(gpu_machine):
     planned = make_plan(make_spec({"device": "cuda", "cuda_arch": "sm_80"}), gpu_machine)
     assert planned.plan.targets[0].device == "cuda:0"
     assert "cuda_arch sm_80" in planned.notes[0]
-    assert plan_of(gpu_machine, LEGACY, cuda_arch="sm_86").targets[0].name == "cuda-sm_86"
+    assert names(plan_of(gpu_machine, LEGACY, cuda_arch="sm_86")) == ["cuda-sm_86"]
 
 
 def test_options_of_a_provider_come_from_keys_too(laptop):
@@ -72,27 +75,26 @@ def test_options_of_a_provider_come_from_keys_too(laptop):
 
 def test_the_legacy_defaults(laptop):
     plan = plan_of(laptop, LEGACY)
-    assert providers(plan) == ["iree"]
-    assert plan.targets[0].name == "cuda-sm_80"
+    assert (providers(plan), names(plan)) == (["iree"], ["cuda-sm_80"])
     operation = next(iter(plan.operations))
     assert plan.selection.matches("iree", NAME, operation) is False  # another operation's name
-    assert plan_of(laptop, LEGACY, shapes="64x64x64").selection is None
-    assert plan_of(laptop, LEGACY, default_config=True).selection is None
-    assert plan_of(laptop, LEGACY, providers="numpy", device="cpu").selection is None
+    for values in ({"shapes": "64x64x64"}, {"default_config": True},
+                   {"providers": "numpy", "device": "cpu"}):  # fmt: skip
+        assert plan_of(laptop, LEGACY, **values).selection is None
+
+
+NUMPY_OR_ONE = ["numpy", {"name": "torch", "configurations": ["default"]}]
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, {"numpy", "torch"}),
-        ({"exclude": "torch:*"}, {"numpy", "torch"}),
-        ({"providers": ["numpy", {"name": "torch", "configurations": ["default"]}]}, {"numpy"}),
-        ({"configurations": "all"}, set()),
-        ({"dispatches": "*_default"}, set()),
-        ({"default_config": True}, set()),
+        ({}, {"numpy", "torch"}), ({"exclude": "torch:*"}, {"numpy", "torch"}),
+        ({"providers": NUMPY_OR_ONE}, {"numpy"}), ({"configurations": "all"}, set()),
+        ({"dispatches": "*_default"}, set()), ({"default_config": True}, set()),
         ({"profiling_enabled": False}, set()),
     ],
-)
+)  # fmt: skip
 def test_configurations_are_few_unless_some_are_requested(laptop, given, expected):
     plan = plan_of(laptop, **{"providers": "numpy,torch", "device": "cpu", **given})
     assert plan.proposed_only == expected
@@ -107,42 +109,40 @@ def test_the_legacy_set_takes_each_targets_own_configurations(laptop, device):
 
 def test_a_name_in_full_is_made_whatever_the_axes_say(laptop):
     plan = plan_of(laptop, dispatches=NAME)
-    assert [str(operation) for operation in plan.operations] == [
-        "matmul_3456x1024x2048_f16t_f16t_f16t"
-    ]
-    assert plan.named[0].configuration == "tile_config_128x128_32x5_tensorcore_mmasync"
+    (operation,), (dispatch,) = plan.operations, plan.named
+    assert f"{operation}_{dispatch.configuration}" == NAME
     both = plan_of(laptop, dispatches=f"iree:{NAME},*f32*", shapes="2x2x2")
-    assert len(list(both.operations)) == 2
-    assert both.named[0].provider == "iree"
+    assert (len(list(both.operations)), both.named[0].provider) == (2, "iree")
 
 
-def test_a_glob_makes_its_operation(laptop):
-    plan = plan_of(laptop, dispatches="matmul_3456x1024x2048_f16t_f16t_f16t_*_mmasync")
-    assert len(list(plan.operations)) == 1
-    assert plan.named == ()
-    open_one = plan_of(laptop, dispatches="*default")
-    assert len(list(open_one.operations)) == 3
+@pytest.mark.parametrize(
+    ("glob", "count"), [("matmul_3456x1024x2048_f16t_f16t_f16t_*_mmasync", 1), ("*default", 3)]
+)
+def test_a_glob_makes_its_operation(laptop, glob, count):
+    plan = plan_of(laptop, dispatches=glob)
+    assert (len(list(plan.operations)), plan.named) == (count, ())
 
 
 def test_configurations_of_a_provider_are_a_filter_or_keyword_values(laptop, tmp_path):
     (tmp_path / "my.py").write_text("def f(a, b): ...\n")
-    spec = make_spec(
-        {
-            "shapes": "2x2x2",
-            "kernel": "my.py:f",
-            "providers": [
-                {"name": "torch", "configurations": ["def*"]},
-                {"name": "user", "configurations": [{"block": 64}]},
-            ],
-        }
-    )
-    plan = make_plan(spec, laptop, base=tmp_path).plan
-    operation = next(iter(plan.operations))
-    assert plan.selection.matches("torch", f"{operation}_default", operation)
-    assert not plan.selection.matches("torch", f"{operation}_other", operation)
-    assert plan.selection.matches("user", f"{operation}_other", operation)
-    user = plan.providers[-1]
-    assert user.options == {"kernel": f"{tmp_path / 'my.py'}:f", "configurations": [{"block": 64}]}
+    configured = [
+        {"name": "torch", "configurations": ["def*"]},
+        {"name": "user", "configurations": [{"block": 64}]},
+    ]
+    plan = plan_of(laptop, base=tmp_path, shapes="2x2x2", kernel="my.py:f", providers=configured)
+    (operation,) = plan.operations
+    for provider, name, is_selected in (
+        ("torch", "default", True), ("torch", "other", False), ("user", "other", True),
+    ):  # fmt: skip
+        found = plan.selection.matches(provider, f"{operation}_{name}", operation)
+        assert found == is_selected
+    expected = {"kernel": f"{tmp_path / 'my.py'}:f", "configurations": [{"block": 64}]}
+    assert plan.providers[-1].options == expected
+
+
+def kernel_of(plan):
+    (user,) = [one for one in plan.providers if one.name == "user"]
+    return user.options["kernel"]
 
 
 def test_an_edited_kernel_is_another_plan(laptop, tmp_path, monkeypatch):
@@ -158,30 +158,26 @@ def test_an_edited_kernel_is_another_plan(laptop, tmp_path, monkeypatch):
 
 def test_a_file_with_a_manifest_or_a_folder_may_stand_alone(laptop, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    (folder / "k.cubin").write_bytes(b"1")
+    binary = tmp_path / "kernels" / "k.cubin"
+    binary.parent.mkdir()
+    binary.write_bytes(b"1")
     for given in ("kernels", "kernels/k.cubin"):
         first = plan_of(laptop, kernel=given)
-        (user,) = [p for p in first.providers if p.name == "user"]
-        assert user.options["kernel"] == str(tmp_path / given)
-        (folder / "k.cubin").write_bytes(first.hash.encode())
+        assert kernel_of(first) == str(tmp_path / given)
+        binary.write_bytes(first.hash.encode())
         assert plan_of(laptop, kernel=given).hash != first.hash
 
 
 def test_kernel_paths_may_hold_spaces_and_commas(laptop, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    paths = []
     for name in ("we ird", "a,b"):
+        paths.append(f"{tmp_path / name / 'k.py'}:f")
         (tmp_path / name).mkdir()
         (tmp_path / name / "k.py").write_text("def f(a, b): return a @ b\n")
-    paths = {name: f"{tmp_path / name / 'k.py'}:f" for name in ("we ird", "a,b")}
-    for given, expected in (
-        ("we ird/k.py:f", paths["we ird"]),
-        (["we ird/k.py:f", "a,b/k.py:f"], list(paths.values())),
-        ("we ird/k.py:f, a,b/k.py:f", list(paths.values())),
-    ):
-        (user,) = [p for p in plan_of(laptop, kernel=given).providers if p.name == "user"]
-        assert user.options["kernel"] == expected
+    assert kernel_of(plan_of(laptop, kernel="we ird/k.py:f")) == paths[0]
+    for given in (["we ird/k.py:f", "a,b/k.py:f"], "we ird/k.py:f, a,b/k.py:f"):
+        assert kernel_of(plan_of(laptop, kernel=given)) == paths
 
 
 @pytest.mark.parametrize("kernel", ["my.py", "missing.py:f", ":f"])
@@ -221,9 +217,8 @@ def test_the_least_number_of_samples_is_promised_only_where_it_was_requested(lap
 def test_the_hash_is_of_what_changes_results(laptop):
     one = plan_of(laptop)
     assert json.loads(json.dumps(one.document)) == one.document
-    assert (
-        plan_of(laptop, jobs=3, output="a.csv", force_compile=True, save_cmds=True).hash == one.hash
-    )
+    same = plan_of(laptop, jobs=3, output="a.csv", force_compile=True, save_cmds=True)
+    assert same.hash == one.hash
     for change in ({"seed": 1}, {"dtypes": "f64"}, {"providers": "torch"}, {"exclude": "x"},
                    {"default_config": True}, {"time_budget": "1s"}):  # fmt: skip
         assert plan_of(laptop, **change).hash != one.hash
@@ -246,27 +241,24 @@ def test_the_options_of_cutlass_example_select_a_tile_and_skip_verification(gpu_
     assert batched.settings.verify
 
 
-def test_null_runs_on_its_own_device_and_asks_no_other_provider(laptop):
-    plan = make_plan(make_spec({"providers": "null"}), laptop).plan
-    assert plan.targets[0].kind is TargetKind.NULL
-    assert set(laptop.requests) == {"null"}
-
-
-def test_the_cpu_by_name_asks_no_provider_for_its_devices(laptop):
-    plan = make_plan(make_spec({"providers": "numpy", "device": "cpu"}), laptop).plan
-    assert plan.targets[0].device == "cpu"
-    assert set(laptop.requests) == {"numpy"}
+@pytest.mark.parametrize(
+    ("provider", "device", "kind"),
+    [("null", {}, TargetKind.NULL), ("numpy", {"device": "cpu"}, TargetKind.CPU)],
+)
+def test_other_providers_receive_no_requests(laptop, provider, device, kind):
+    plan = plan_of(laptop, providers=provider, **device)
+    assert [target.kind for target in plan.targets] == [kind]
+    assert set(laptop.requests) == {provider}
 
 
 def test_a_request_without_a_working_provider_is_reported(without_torch):
     with pytest.raises(RequestError, match=r"suits torch: its library is not installed"):
-        make_plan(make_spec({"providers": "torch"}), without_torch)
+        plan_of(without_torch, providers="torch")
     with pytest.raises(RequestError, match="supports hip-gfx942"):
-        make_plan(make_spec({"device": "hip-gfx942"}), without_torch)
+        plan_of(without_torch, device="hip-gfx942")
 
 
 def test_user_named_alone_has_no_baseline(laptop, tmp_path):
     (tmp_path / "k.py").write_text("")
-    spec = make_spec({"providers": "user", "kernel": "k.py:f"})
-    plan = make_plan(spec, laptop, base=tmp_path).plan
-    assert [request.name for request in plan.providers] == ["user"]
+    plan = plan_of(laptop, base=tmp_path, providers="user", kernel="k.py:f")
+    assert providers(plan) == ["user"]

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,6 @@ from gemmetry.sweeps.plan import (
     library_of,
     plan_sweep,
     point_command,
-    point_environment,
     requested_settings,
 )
 
@@ -74,40 +74,35 @@ def test_an_option_is_declared_in_one_line():
     assert {one.name for one in dataclasses.fields(SweepOptions)} <= of_command
 
 
+ANY = {"command": "true"}
+NODES = {**ANY, "nnodes": 2}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"command": "train", "config": "tiny"}, "--config and --override"),
         ({"command": "train", "overrides": ["a.b=1"]}, "--config and --override"),
         ({"command": "train 'x"}, "--command: No closing quotation"),
-        ({"command": " "}, "--command is empty"),
-        ({"command": "train", "stats": True}, "--stats requires --rocprof"),
-        ({"command": "train", "order": "sorted"}, "unknown order 'sorted'"),
-        ({"command": "train", "library": "mpi"}, "unknown library 'mpi'"),
-        ({"channels": [0]}, "--channels"),
-        ({"threads": [8, 8]}, "--threads"),
-        ({"resume": True, "fresh": True}, "exclude each other"),
+        ({"channels": [0]}, "--channels"), ({"threads": [8, 8]}, "--threads"),
         ({"output": None, "fresh": True}, "--fresh requires --output"),
         ({"config": "tiny", "path": "copy_engine"}, "requires NCCL"),
         ({"config": "tiny", "path": "quick"}, "unknown path"),
         ({"config": "tiny", "axes": {"path": ["kernel", "quick"]}}, "unknown path"),
-        ({"command": "true", "axes": {"path": ["kernel"]}, "path": "symmetric"},
-         "exclude each other"),
+        ({**ANY, "axes": {"path": ["kernel"]}, "path": "symmetric"}, "exclude each other"),
         ({"config": "tiny", "axes": {"distributed.backend": ["gloo", "nccl"]}}, "one backend"),
-        ({"config": "none.yaml", "nproc": 1}, "none.yaml"),
         ({"command": "no-such-program-anywhere x"}, "no-such-program-anywhere"),
-        ({"command": "true", "rocprof": True}, "rocprofv3"),
-        ({"command": "true", "rocprof_input": Path("no.yaml")}, r"no.yaml"),
-        ({"command": "true", "nnodes": 2}, "--rdzv-endpoint"),
-        ({"command": "true", "nnodes": 2, "rdzv_endpoint": "a:1"}, "--launcher"),
-        ({"command": "true", "library": "nccl", "channels": [8],
-          "axes": {"NCCL_MAX_CTAS": ["8"]}}, "NCCL_MAX_CTAS"),
-        ({"command": "true", "axes": {"NCCL_ALGO": []}}, "has no values"),
-        ({"command": "true", "axes": {"NCCL_ALGO": ["Ring", "Ring"]}}, "given twice"),
-        ({"command": "true", "axes": {"bucket": [1]}}, "changes nothing"),
+        ({**ANY, "rocprof": True}, "rocprofv3"), ({**NODES, "rdzv_endpoint": "a:1"}, "--launcher"),
+        ({**ANY, "rocprof_input": Path("no.yaml")}, "no.yaml"), (NODES, "--rdzv-endpoint"),
+        ({**ANY, "library": "nccl", "channels": [8], "axes": {"NCCL_MAX_CTAS": ["8"]}},
+         "NCCL_MAX_CTAS"),
+        ({**ANY, "axes": {"NCCL_ALGO": []}}, "has no values"),
+        ({**ANY, "axes": {"NCCL_ALGO": ["Ring", "Ring"]}}, "given twice"),
+        ({**ANY, "axes": {"bucket": [1]}}, "changes nothing"),
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_before_anything_does(options, message, monkeypatch):
+    """``tests/data/outputs/sweep_plan.txt`` has more."""
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(RequestError, match=re.escape(message)):
         plan(**options)
@@ -116,11 +111,12 @@ def test_what_cannot_run_is_refused_before_anything_does(options, message, monke
 def test_texts_of_the_command_line():
     assert parse_counts(["1,2", "4"], "-c") == (1, 2, 4)
     assert parse_axes(["A = x, y", "B=1"], "--axis") == {"A": ("x", "y"), "B": ("1",)}
-    for text in ("A", "=1", "A="):
-        with pytest.raises(RequestError, match="not of the form"):
-            parse_axes([text], "--axis")
-    with pytest.raises(RequestError, match="whole numbers"):
-        parse_counts(["1,x"], "-c")
+    for parse, text, words in (
+        *((parse_axes, text, "not of the form") for text in ("A", "=1", "A=")),
+        (parse_counts, "1,x", "whole numbers"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            parse([text], "-x")
 
 
 def test_kinds_of_axes():
@@ -139,46 +135,50 @@ def test_kinds_of_axes():
 
 
 def test_values_beyond_the_limits_and_variables_of_the_user_are_named(monkeypatch):
+    def notes(library, **options):
+        return plan(command="true", library=library, **options).notes
+
     assert [one.partition(":")[0] for one in plan(**TINY, channels=[1]).notes] == [
         "channels", "threads"
     ]  # fmt: skip
-    of_nccl = {"channels": [56, 70, 128], "threads": [32, 256, 1024]}
-    assert plan(command="true", library="nccl", **of_nccl).notes == (
+    assert notes("nccl", channels=[56, 70, 128], threads=[32, 256, 1024]) == (
         "channels 70, 128: NCCL uses 64 channels at most",
         "threads 32, 1024: NCCL uses 64 to 512 threads",
     )
-    (note,) = plan(command="true", library="rccl", channels=[70], threads=[256, 512]).notes
-    assert note == "threads 512: RCCL uses 256 threads at most"
+    assert notes("rccl", channels=[70], threads=[256, 512]) == (
+        "threads 512: RCCL uses 256 threads at most",
+    )
     monkeypatch.setenv("NCCL_NTHREADS", "64")
-    (note,) = plan(command="true", library="nccl", threads=[256]).notes
+    (note,) = notes("nccl", threads=[256])
     assert note.startswith("NCCL_NTHREADS in your environment")
 
 
-def test_this_machine(monkeypatch):
-    monkeypatch.setattr(plans, "gpu_count", lambda: 8)
-    monkeypatch.setattr(plans, "has_gpu_driver", lambda: True)
-    monkeypatch.setattr(plans, "has_amd_driver", lambda: False)
-    ranks = [plan(config=config).options.nproc for config in ("tiny", "document")]
-    assert ranks == [2, 8]
-    monkeypatch.setattr(plans, "has_gpu_driver", lambda: False)
+@pytest.fixture
+def machine(monkeypatch):
+    def has(gpus=0, is_amd=False):
+        monkeypatch.setattr(plans, "gpu_count", lambda: gpus)
+        monkeypatch.setattr(plans, "has_gpu_driver", lambda: gpus > 0)
+        monkeypatch.setattr(plans, "has_amd_driver", lambda: is_amd)
+
+    return has
+
+
+def test_this_machine(machine):
+    machine(gpus=8)
+    assert [plan(config=config).options.nproc for config in ("tiny", "document")] == [2, 8]
+    machine(gpus=0)
     with pytest.raises(RequestError, match="no driver") as error:
         plan(config="document", nproc=1)
     assert "--config tiny" in error.value.hint
 
 
 @pytest.mark.parametrize(
-    ("backend", "has_gpu", "is_amd", "library"),
-    [
-        ("gloo", True, False, "gloo"),
-        ("nccl", True, False, "nccl"),
-        ("nccl", True, True, "rccl"),
-        (None, True, True, "rccl"),
-        (None, False, False, "gloo"),
-    ],
-)
-def test_the_library_of_a_machine(monkeypatch, backend, has_gpu, is_amd, library):
-    monkeypatch.setattr(plans, "has_gpu_driver", lambda: has_gpu)
-    monkeypatch.setattr(plans, "has_amd_driver", lambda: is_amd)
+    ("backend", "gpus", "is_amd", "library"),
+    [("gloo", 1, False, "gloo"), ("nccl", 1, False, "nccl"), ("nccl", 1, True, "rccl"),
+     (None, 1, True, "rccl"), (None, 0, False, "gloo")],
+)  # fmt: skip
+def test_the_library_of_a_machine(machine, backend, gpus, is_amd, library):
+    machine(gpus, is_amd)
     assert library_of(backend) == library
 
 
@@ -204,15 +204,12 @@ def test_a_command_or_folder_of_an_earlier_version(tmp_path):
 def test_the_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = {"command": "true", "library": "nccl", "output": None}
-    assert re.fullmatch(r"gemmetry-out/sweep_\d{8}_\d{6}", str(plan(**options).folder))
-    identity = plan(**options).identity
-    for name, content in {
-        "sweep_1": json.dumps({"identity": identity}),
-        "sweep_2": json.dumps({"identity": identity}),
-        "sweep_3": json.dumps({"identity": identity | {"nproc": 7}}),
-        "sweep_4": "{",
-    }.items():
-        folder = Path("gemmetry-out", name)
+    found = plan(**options)
+    assert re.fullmatch(r"gemmetry-out/sweep_\d{8}_\d{6}", str(found.folder))
+    same = json.dumps({"identity": found.identity})
+    other = json.dumps({"identity": found.identity | {"nproc": 7}})
+    for number, content in enumerate((same, same, other, "{"), 1):
+        folder = Path("gemmetry-out", f"sweep_{number}")
         folder.mkdir(parents=True)
         (folder / "sweep.json").write_text(content)
     assert plan(**options, resume=True).folder == Path("gemmetry-out/sweep_2")
@@ -226,27 +223,27 @@ def points(order="given", **options):
 
 
 def test_each_repeat_is_shuffled_anew_and_complete():
-    many = {"threads": (256, 512), "channels": (1, 2, 4, 8), "order": "random", "repeats": 3}
-    found = points(**many, seed=1)
+    def shuffled(seed, repeats=3):
+        many = {"threads": (256, 512), "channels": (1, 2, 4, 8), "order": "random"}
+        return points(**many, repeats=repeats, seed=seed)
+
+    found = shuffled(1)
     blocks = [found[start : start + 8] for start in (0, 8, 16)]
-    orders = [[(one.threads, one.channels) for one in block] for block in blocks]
+    orders = [tuple((one.threads, one.channels) for one in block) for block in blocks]
     assert [{one.repeat for one in block} for block in blocks] == [{1}, {2}, {3}]
     assert all(Counter(order) == Counter(orders[0]) for order in orders)
-    assert len({tuple(order) for order in orders}) == 3
-    assert found == points(**many, seed=1)
-    assert found[:16] == points(**{**many, "repeats": 2}, seed=1)
-    assert found != points(**many, seed=2)
+    assert len(set(orders)) == 3
+    assert found == shuffled(1) != shuffled(2)
+    assert found[:16] == shuffled(1, repeats=2)
 
 
 def test_the_analysis_reads_the_folders(tmp_path):
     planned = points(threads=(256, 512), channels=(1,), axes=ALGORITHMS, repeats=2)
     for point in planned:
         (tmp_path / point.folder / "torch_profiler").mkdir(parents=True)
-    found = {
-        (p.configuration.threads, p.configuration.channels, p.configuration.axes, p.repeat)
-        for p in read_sweep(tmp_path).points
-    }
-    assert found == {(p.threads, p.channels, p.axes, p.repeat) for p in planned}
+    settings = attrgetter("threads", "channels", "axes")
+    found = {(*settings(one.configuration), one.repeat) for one in read_sweep(tmp_path).points}
+    assert found == {(*settings(one), one.repeat) for one in planned}
 
 
 AXES = (
@@ -254,10 +251,7 @@ AXES = (
     SweepAxis("training.batch_size", AxisKind.KEY, ("8",)),
 )
 POINT = PlannedPoint(512, 28, (("NCCL_ALGO", "Ring"), ("training.batch_size", "8")), 1, False)
-CHANNELS = {
-    "NCCL_MIN_CTAS": "28", "NCCL_MAX_CTAS": "28", "NCCL_MIN_NCHANNELS": "28",
-    "NCCL_MAX_NCHANNELS": "28",
-}  # fmt: skip
+CHANNELS = {f"NCCL_{end}_{name}": "28" for end in ("MIN", "MAX") for name in ("CTAS", "NCHANNELS")}
 
 
 @pytest.mark.parametrize(
@@ -270,10 +264,10 @@ CHANNELS = {
 )
 def test_variables_of_each_library(library, channels, threads):
     found = requested_settings(POINT, AXES, library, "kernel")
-    assert {one.name: dict(one.environment) for one in found} == {
-        "channels": channels, "threads": threads, "NCCL_ALGO": {"NCCL_ALGO": "Ring"},
-        "training.batch_size": {},
-    }  # fmt: skip
+    environments = (channels, threads, {"NCCL_ALGO": "Ring"}, {})
+    names = ("channels", "threads", "NCCL_ALGO", "training.batch_size")
+    assert [one.name for one in found] == list(names)
+    assert [dict(one.environment) for one in found] == list(environments)
     assert [bool(one.note) for one in found] == [library == "gloo"] * 2 + [False] * 2
     assert requested_settings(PlannedPoint(None, None, (), 1, True), AXES, library, "kernel") == ()
 
@@ -295,23 +289,11 @@ def test_what_rocm_needs_gives_way_to_the_user():
     assert common_environment("nccl", {}) == {}
 
 
-WORKLOAD = {"config": "tiny", "overrides": ["model.num_layers=3"], "nproc": 4, "repeats": 2,
-            "axes": {"NCCL_ALGO": ["Ring"], "training.batch_size": ["8"]}}  # fmt: skip
-
-
-def test_the_workload_under_torchrun():
-    assert command(**WORKLOAD) == (
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone",
-        "-m", "gemmetry.sweeps.workload", "--config", "tiny", "--output", str(FOLDER),
-        "--path", "kernel", "--override", "model.num_layers=3", "training.batch_size=8",
-    )  # fmt: skip
-    sweep = plan(**WORKLOAD, threads=[256])
-    assert sweep.world_size == 4
-    assert point_environment(sweep, sweep.points[0], FOLDER) == {
-        "GEMMETRY_OUTPUT": str(FOLDER), "GEMMETRY_TRACE_DIR": f"{FOLDER}/torch_profiler",
-        "GEMMETRY_THREADS": "256", "GEMMETRY_CHANNELS": "", "GEMMETRY_REPEAT": "1",
-        "GEMMETRY_NPROC": "4", "GEMMETRY_PATH": "kernel",
-    }  # fmt: skip
+def test_the_ranks_of_the_workload_and_what_is_overridden():
+    assert plan(config="tiny", nproc=4).world_size == 4
+    axes = {"NCCL_ALGO": ["Ring"], "training.batch_size": ["8"]}
+    words = command(config="tiny", overrides=["model.num_layers=3"], axes=axes)
+    assert words[-3:] == ("--override", "model.num_layers=3", "training.batch_size=8")
 
 
 def test_several_nodes_meet_once_for_each_attempt_and_get_the_settings():
@@ -333,9 +315,8 @@ def test_placeholders_of_a_command_get_values_and_other_braces_stay():
 
 @pytest.fixture
 def profilers(tmp_path, monkeypatch):
-    for name in ("rocprofv3", "ncu"):
-        (tmp_path / name).write_text("")
-        (tmp_path / name).chmod(0o755)
+    for path in (tmp_path / "rocprofv3", tmp_path / "ncu"):
+        path.touch(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
 

@@ -36,23 +36,21 @@ def fits(document: object, schema: dict) -> bool:
     return True
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_written_fits_rocprofv3s_schema(preset, tmp_path):
+@pytest.mark.parametrize(("preset", "jobs"), [("trace", 1), ("utilization", 1), ("gemm", 2)])
+def test_what_is_written_fits_rocprofv3s_schema(preset, jobs, tmp_path):
     made = make_rocprof_input([CIJK, CPP], PRESETS[preset], chip="gfx942")
     path, names = write_rocprof_input(made, [CIJK, CPP], tmp_path / "new" / "top.yaml")
     document = yaml.safe_load(path.read_text())
     assert fits(document, json.loads(SCHEMA.read_text()))
-    assert len(document["jobs"]) == {"trace": 1, "utilization": 1, "gemm": 2}[preset]
+    assert len(document["jobs"]) == jobs
+    for job in document["jobs"]:
+        assert "%env{RANK}%" in job["output_file"], "each rank has its files"
+        counters = job.get("pmc", ())
+        assert "GRBM_GUI_ACTIVE" in counters or "SQ_BUSY_CU_CYCLES" not in counters
     assert check_rocprof_input(path).notes == ()
     assert names.name == "top_kernel_list.txt"
     assert names.read_text().splitlines() == [CIJK, CPP]
     assert "&id" not in path.read_text()  # Aliases of YAML, which readers of it do not expect.
-
-
-def test_each_job_has_the_files_of_a_rank_in_its_name():
-    for job in make_rocprof_input([CIJK], PRESETS["gemm"]).jobs:
-        assert "%env{RANK}%" in job["output_file"]
-        assert "GRBM_GUI_ACTIVE" in job["pmc"] or "SQ_BUSY_CU_CYCLES" not in job["pmc"]
 
 
 def test_names_are_matched_exactly():
@@ -85,13 +83,15 @@ def test_the_kernels_of_a_table(column, tmp_path):
     assert kernel_names(path) == [CIJK, CPP]
 
 
-def test_tables_without_kernels(tmp_path):
-    with pytest.raises(RequestError, match="no column of kernel names"):
-        kernel_names(table(tmp_path / "a.csv", "op", CIJK))
-    with pytest.raises(RequestError, match="names no kernel"):
-        kernel_names(table(tmp_path / "b.csv", "kernel_name", "Memset (Device)"))
-    with pytest.raises(RequestError, match=r"none\.csv"):
-        kernel_names(tmp_path / "none.csv")
+@pytest.mark.parametrize(
+    ("column", "name", "words"),
+    [("op", CIJK, "no column of kernel names"),
+     ("kernel_name", "Memset (Device)", "names no kernel"), (None, "", r"none\.csv")],
+)  # fmt: skip
+def test_tables_without_kernels(column, name, words, tmp_path):
+    path = tmp_path / "none.csv"
+    with pytest.raises(RequestError, match=words):
+        kernel_names(table(path, column, name) if column else path)
 
 
 def test_names_that_are_too_long_for_rocprofv3():

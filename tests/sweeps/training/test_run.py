@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -35,6 +34,8 @@ from gemmetry.sweeps.run import (
     workload_facts,
 )
 
+from .conftest import TRACE
+
 FOLDER = Path("sweep")
 SMALL = {"threads": [256, 512], "channels": [8], "library": "nccl", "order": "given"}
 
@@ -52,15 +53,17 @@ def run(training):
     return go
 
 
-def point(folder="256thread/nccl_8channels"):
+POINT = "256thread/nccl_8channels"
+
+
+def point(folder=POINT):
     return json.loads((FOLDER / folder / "point.json").read_text())
 
 
 def test_sweep_and_points_are_described(run):
     _, outcomes = run(axes={"NCCL_ALGO": ["Ring"]}, repeats=2)
-    folder = "256thread/nccl_8channels/NCCL_ALGO=Ring/repeat_02"
-    assert len(outcomes) == 4
-    assert set(outcomes.values()) == {"ok"}
+    folder = f"{POINT}/NCCL_ALGO=Ring/repeat_02"
+    assert list(outcomes.values()) == ["ok"] * 4
     document = point(folder)
     expected = {
         "schema_version": 1, "threads": 256, "channels": 8, "axes": {"NCCL_ALGO": "Ring"},
@@ -84,7 +87,7 @@ def test_sweep_and_points_are_described(run):
 
 def test_only_points_without_success_or_traces_run_again(run, monkeypatch):
     Path("fail-256-8").touch()
-    events, outcomes = run()
+    _, outcomes = run()
     assert list(outcomes.values()) == ["failed", "ok"]
     assert point()["reason"] == "exit status 1: RuntimeError: it fails"
     assert "RuntimeError: it fails" in point()["log_tail"]
@@ -95,17 +98,15 @@ def test_only_points_without_success_or_traces_run_again(run, monkeypatch):
     Path("runs").unlink()
     events, outcomes = run()
     assert events[0] == JobsPlanned(total=2, kept=1)
-    folder = FOLDER.absolute() / "256thread/nccl_8channels"
-    assert Path("runs").read_text().split() == [str(folder)]
+    assert Path("runs").read_text().split() == [str(FOLDER.absolute() / POINT)]
     assert set(outcomes.values()) == {"ok"}
     assert len(json.loads((FOLDER / "sweep.json").read_text())["sessions"]) == 2
-    for trace in (FOLDER / "512thread/nccl_8channels/torch_profiler").rglob("*.json"):
+    other = POINT.replace("256", "512")
+    for trace in (FOLDER / other / "torch_profiler").rglob("*.json"):
         trace.unlink()
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     events, _ = run()
-    assert [event.job.name for event in events if isinstance(event, JobFinished)] == [
-        "512thread/nccl_8channels"
-    ]
+    assert [event.job.name for event in events if isinstance(event, JobFinished)] == [other]
     (warning,) = (event for event in events if isinstance(event, JobWarning))
     assert warning.text.endswith("variables.NCCL_DEBUG: none vs INFO")
     for before in (None, {"environment": "?"}):
@@ -116,32 +117,28 @@ def test_a_sweep_grows(run):
     run()
     events, outcomes = run(channels=[8, 16], repeats=2)
     assert events[0] == JobsPlanned(total=8, kept=2)
-    assert {"256thread/nccl_8channels", "256thread/nccl_8channels/repeat_02"} < {*outcomes}
-    assert len(read_sweep(FOLDER).points) == 8
-    events, outcomes = run()
-    assert events == [JobsPlanned(total=2, kept=2)]
+    assert {POINT, f"{POINT}/repeat_02"} < {*outcomes}
+    assert run()[0] == [JobsPlanned(total=2, kept=2)]
     assert len(read_sweep(FOLDER).points) == 8, "the manifest keeps what earlier commands planned"
 
 
 def test_how_bytes_move_as_an_axis(run):
     run(axes={"path": ["kernel", "copy_engine"]}, threads=[256])
     for path, policy in (("kernel", None), ("copy_engine", "2")):
-        document = point(f"256thread/nccl_8channels/path={path}")
+        document = point(f"{POINT}/path={path}")
         assert document["path"] == document["environment"]["GEMMETRY_PATH"] == path
         assert document["environment"].get("NCCL_CTA_POLICY") == policy
 
 
 def test_points_without_traces_and_points_that_hang(run, monkeypatch):
-    def monotonic():
-        """An hour passes when the point hangs."""
-        return time.monotonic() + 3600 * Path("hanging").exists()
-
     Path("silent").touch()
     _, outcomes = run()
     assert set(outcomes.values()) == {"failed"}
     assert point()["reason"].startswith("it ended without a trace in torch_profiler/")
     Path("silent").unlink()
-    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=monotonic))
+    # An hour passes when the point hangs.
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * Path("hanging").exists())
+    monkeypatch.setattr(running, "time", clock)
     Path("hang-256-8").touch()
     _, outcomes = run(timeout_s=1800)
     assert list(outcomes.values()) == ["timeout", "ok"]
@@ -157,34 +154,33 @@ def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):
     (FOLDER / "notes.txt").touch()
     events, _ = run(command=f"{training} more", fresh=True)
     assert events[0] == JobsPlanned(total=2, kept=0)
-    assert (FOLDER / "previous/256thread/nccl_8channels/point.json").is_file()
+    assert (FOLDER / "previous" / POINT / "point.json").is_file()
     assert (FOLDER / "notes.txt").is_file(), "what is not the sweep's stays"
 
 
 def test_folders_that_cannot_be_used(run, training):
+    def refuses(error, words, hint=""):
+        with pytest.raises(error, match=words) as caught:
+            run()
+        assert hint in caught.value.hint
+
     assert plan(FOLDER, command=training, **SMALL).ends() == {}, "nothing has ended before a start"
     assert not succeeded(None) and not FOLDER.exists()
     FOLDER.write_text("a file")
-    with pytest.raises(StorageError, match="cannot write the output folder"):
-        run()
+    refuses(StorageError, "cannot write the output folder")
     FOLDER.unlink()
     FOLDER.mkdir()
     lock = FolderLock(FOLDER)
-    with pytest.raises(RequestError, match=r"the output .*sweep is in use") as error:
-        run()
-    assert "--output" in error.value.hint
+    refuses(RequestError, r"the output .*sweep is in use", "--output")
     lock.release()
     (FOLDER / "256thread/nccl_8channels/torch_profiler").mkdir(parents=True)
-    with pytest.raises(RequestError, match=r"no sweep\.json"):
-        run()
+    refuses(RequestError, r"no sweep\.json")
     for text in ("{", "[]", "\x00"):
         (FOLDER / "sweep.json").write_text(text)
-        with pytest.raises(JournalDamagedError, match=r"sweep\.json") as error:
-            run()
-        assert "--fresh" in error.value.hint
+        refuses(JournalDamagedError, r"sweep\.json", "--fresh")
 
 
-def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
+def test_a_full_disk_keeps_what_has_succeeded(run, monkeypatch):
     write, written = sweep_module.write_whole, []
 
     def fill(path, content, **options):
@@ -193,11 +189,10 @@ def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
             raise OSError(28, "No space left on device", str(path))
         write(path, content, **options)
 
-    monkeypatch.setattr(sweep_module, "write_whole", fill)
-    with pytest.raises(StorageError, match=r"no space left to write .*point\.json"):
-        run()
-    monkeypatch.undo()
-    monkeypatch.chdir(Path(training.split()[-1]).parent)
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep_module, "write_whole", fill)
+        with pytest.raises(StorageError, match=r"no space left to write .*point\.json"):
+            run()
     events, outcomes = run()
     assert events[0] == JobsPlanned(total=2, kept=1)
     assert set(outcomes.values()) == {"ok"}
@@ -210,7 +205,7 @@ def test_what_a_point_lacks(tmp_path):
     for rank in (0, 2):
         folder = tmp_path / "torch_profiler" / f"rank{rank}"
         folder.mkdir(parents=True)
-        (folder / "t.json").write_text('{"traceEvents": [{"ph": "X", "name": "k", "ts": 1}]}')
+        (folder / "t.json").write_text(TRACE)
     assert lacks(nproc=3, config="tiny") == "no trace of rank 1 in torch_profiler/"
     assert lacks(nproc=1, config="tiny") == lacks(command=("x",)) == ""
     assert "rocprofv3 wrote nothing" in lacks(command=("x",), rocprof=True)
@@ -233,40 +228,14 @@ def test_the_configuration_is_kept_with_the_sweep(tmp_path):
 
 
 def test_what_the_workload_recorded(tmp_path):
-    nothing = dict.fromkeys(("world_size", "backend", "packages", "losses"))
-    (tmp_path / "losses.json").write_text("[")
-    (tmp_path / "facts_rank0.json").write_text("[]")
-    assert workload_facts(tmp_path) == nothing
-    (tmp_path / "losses.json").write_text('{"losses": [2.0, 1.5]}')
-    (tmp_path / "facts_rank0.json").write_text(
-        '{"world_size": 4, "backend": "nccl", "environment": {"packages": {"nccl": "2.28.9"}}}'
-    )
-    assert workload_facts(tmp_path) == {
-        "world_size": 4, "backend": "nccl", "packages": {"nccl": "2.28.9"}, "losses": [2.0, 1.5]
-    }  # fmt: skip
+    def recorded(losses, facts):
+        (tmp_path / "losses.json").write_text(losses)
+        (tmp_path / "facts_rank0.json").write_text(facts)
+        return workload_facts(tmp_path)
+
+    assert recorded("[", "[]") == dict.fromkeys(("world_size", "backend", "packages", "losses"))
+    facts = {"world_size": 4, "backend": "nccl"}
+    environment = {"environment": {"packages": {"nccl": "2.28.9"}}}
+    found = recorded('{"losses": [2.0, 1.5]}', json.dumps({**facts, **environment}))
+    assert found == {**facts, **environment["environment"], "losses": [2.0, 1.5]}
     assert installed_versions()["numpy"] == importlib.metadata.version("numpy")
-
-
-ROCPROF = """#!/bin/sh
-while [ "$1" != -- ]; do
-  if [ "$1" = -d ]; then folder=$2; fi
-  shift
-done
-shift
-mkdir -p "$folder/host" && echo Kind > "$folder/host/1234_kernel_trace.csv"
-exec "$@"
-"""
-"""A stand-in that runs the command and leaves a file."""
-
-
-def test_points_under_rocprofv3(run, tmp_path, monkeypatch):
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "rocprofv3").write_text(ROCPROF)
-    (programs / "rocprofv3").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    _, outcomes = run(rocprof=True, stats=True)
-    assert set(outcomes.values()) == {"ok"}
-    assert point()["command"][1:3] == ["--kernel-trace", "--stats"]
-    found = read_sweep(FOLDER).points[0]
-    assert [path.name for path in found.rocprof[0].rglob("*.csv")] == ["1234_kernel_trace.csv"]

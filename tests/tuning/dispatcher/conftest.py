@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -39,24 +40,19 @@ def entry(m, n, k, signature=SIGNATURE, verdict="faster", **times_ns):
     )
 
 
-def certificate(name, signature=SIGNATURE, classes=("any",), digest="", shape="128x128x128"):
+def certificate(name, signature=SIGNATURE, classes=("any",), digest=""):
     return Certificate(
         signature=signature, candidate=f"blocked:{name}", level="standard", classes=classes,
-        operation=f"matmul_{shape}_{signature}", digest=digest, device="cpu", date="2026-01-01",
+        operation=f"matmul_128x128x128_{signature}", digest=digest, device="cpu", date="2026-01-01",
     )  # fmt: skip
 
 
 def table_of(*entries, certified=("a", "b"), target="cpu", device="cpu", **fields):
     names = {name for one in entries for name in one.times_ns if name != CUBLAS}
-    certificates = fields.pop("certificates", None) or tuple(
-        certificate(name, signature)
-        for name in certified
-        for signature in sorted({one.signature for one in entries})
-    )
-    return DispatchTable(
-        target=target, device=device, entries=entries, certificates=certificates,
-        parameters=dict.fromkeys(names, TILE), **fields,
-    )  # fmt: skip
+    signatures = sorted({one.signature for one in entries})
+    certificates = [certificate(name, signature) for name in certified for signature in signatures]
+    given = {"certificates": tuple(certificates), "parameters": dict.fromkeys(names, TILE)}
+    return DispatchTable(target=target, device=device, entries=entries, **given | fields)
 
 
 class Blocked(BaseProvider):
@@ -117,8 +113,7 @@ class BlockedExecutable:
             raise LaunchError("the launch failed")
         self.provider.launches.append(name)
         given = {}
-        specs = self.dispatch.operation.inputs
-        for tensor, spec in zip(inputs, specs, strict=True):
+        for tensor, spec in zip(inputs, self.dispatch.operation.inputs, strict=True):
             assert tuple(tensor.shape) == spec.storage_shape
             assert tensor.is_contiguous()
             given[spec.role] = tensor.mT if str(spec.layout) == "n" else tensor
@@ -129,15 +124,11 @@ class BlockedExecutable:
         if "addend" in given:
             value += s.beta * given["addend"].float()
         for step in s.epilogue:
-            value = {
-                "bias": lambda v: v + given["bias"].float(), "relu": torch.relu,
-                "gelu": torch.nn.functional.gelu,
-            }[step](value)  # fmt: skip
-        turned = str(self.dispatch.operation.output.layout) == "n"
+            is_bias = step == "bias"
+            value = value + given[step] if is_bias else getattr(torch.nn.functional, step)(value)
         assert output.is_contiguous()
-        output.copy_(value.mT if turned else value)
-        if name in self.provider.faults:
-            self.provider.faults[name](given, output)
+        output.copy_(value.mT if str(self.dispatch.operation.output.layout) == "n" else value)
+        self.provider.faults.get(name, lambda *_: None)(given, output)
         return output
 
     def close(self):
@@ -163,18 +154,16 @@ def blocked(monkeypatch):
 @pytest.fixture
 def use(blocked):
     """Use a table whose certificates are of the provider's source."""
-    import dataclasses
-
     from gemmetry.tuning.dispatcher import runtime
     from gemmetry.tuning.dispatcher.table import dispatch_of, source_digest
 
+    def digest(one):
+        dispatch = dispatch_of(one.operation, one.candidate, "cpu", runtime.provider_of)
+        return source_digest(blocked, dispatch)
+
     def run(table):
-        certificates = tuple(
-            dataclasses.replace(one, digest=source_digest(blocked, dispatch_of(
-                one.operation, one.candidate, "cpu", runtime.provider_of)))
-            for one in table.certificates
-        )  # fmt: skip
-        runtime.use_table(dataclasses.replace(table, certificates=certificates))
+        certified = tuple(replace(one, digest=digest(one)) for one in table.certificates)
+        runtime.use_table(replace(table, certificates=certified))
 
     return run
 

@@ -25,6 +25,8 @@ def bf16(*shape):
 
 
 A, B, WEIGHT = bf16(8, 16), bf16(16, 32), bf16(32, 16).mT
+MEMORY, SQUARE = bf16(8, 48), bf16(16, 16)
+OVERLAPS = "out overlaps"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,10 @@ A, B, WEIGHT = bf16(8, 16), bf16(16, 32), bf16(32, 16).mT
         (Arguments(A, B, alpha=float("nan")), "finite"),
         (Arguments(A, B, activation="rule"), "unknown activation 'rule'"),
         (Arguments(A, B, out=bf16(1, 32).expand(8, 32)), "share one place"),
+        (Arguments(MEMORY[:, :16], B, out=MEMORY[:, 15:47]), OVERLAPS),
+        (Arguments(SQUARE, bf16(16, 16), out=SQUARE), OVERLAPS),
+        (Arguments(bf16(16, 16), SQUARE, out=SQUARE.mT), OVERLAPS),
+        (Arguments(A, bf16(16, 16), addend=bf16(8, 16), beta=1.0, out=A[:, :16]), OVERLAPS),
     ],
 )
 def test_calls_without_a_meaning(call, message):
@@ -53,45 +59,21 @@ def test_calls_without_a_meaning(call, message):
     assert caught.value.hint
 
 
-def test_an_output_that_overlaps_an_input():
-    memory = bf16(8, 48)
-    square = bf16(16, 16)
-    check(Arguments(memory[:, :16], B, out=memory[:, 16:]))
-    for call in (
-        Arguments(memory[:, :16], B, out=memory[:, 15:47]),
-        Arguments(square, bf16(16, 16), out=square),
-        Arguments(bf16(16, 16), square, out=square.mT),
-        Arguments(A, bf16(16, 16), addend=bf16(8, 16), beta=1.0, out=A[:, :16]),
-    ):
-        with pytest.raises(RequestError, match="out overlaps"):
-            check(call)
-
-
-def test_overlaps_agrees_with_the_addresses_of_all_elements():
+def test_overlaps_agrees_with_the_places_of_all_elements():
     generator = random.Random(5)
-    memory = torch.zeros(400, dtype=torch.int16)
+    memory = torch.arange(400, dtype=torch.int16)
 
     def view():
         rows, columns = generator.randint(1, 6), generator.randint(1, 6)
-        stride = generator.randint(columns, 12)
-        offset = generator.randint(0, 320)
-        found = memory.as_strided((rows, columns), (stride, 1), offset)
+        stride = (generator.randint(columns, 12), 1)
+        found = memory.as_strided((rows, columns), stride, generator.randint(0, 320))
         return found.mT if generator.random() < 0.5 else found
-
-    def addresses(tensor):
-        step = tensor.element_size()
-        return {
-            tensor.data_ptr() + step * (i * tensor.stride(0) + j * tensor.stride(1))
-            for i in range(tensor.shape[0])
-            for j in range(tensor.shape[1])
-        }
 
     seen = set()
     for _ in range(500):
         left, right = view(), view()
-        wanted = bool(addresses(left) & addresses(right))
-        assert overlaps(left, right) is wanted
-        assert overlaps(right, left) is wanted
+        wanted = not set(left.flatten().tolist()).isdisjoint(right.flatten().tolist())
+        assert overlaps(left, right) is overlaps(right, left) is wanted
         seen.add(wanted)
     assert seen == {True, False}
 
@@ -99,8 +81,7 @@ def test_overlaps_agrees_with_the_addresses_of_all_elements():
 def test_layouts():
     assert layout_of(bf16(4, 8)) is Layout.ROW
     assert layout_of(bf16(8, 4).mT) is Layout.COLUMN
-    assert layout_of(bf16(4, 9)[:, :8]) is None
-    assert layout_of(bf16(4, 8)[:, ::2]) is None
+    assert layout_of(bf16(4, 9)[:, :8]) is layout_of(bf16(4, 8)[:, ::2]) is None
     for vector in (bf16(1, 8), bf16(8, 1), bf16(8, 9)[:1]):
         assert layout_of(vector) is Layout.ROW
         assert layout_of(vector, Layout.COLUMN) is Layout.COLUMN
@@ -112,11 +93,8 @@ def test_layouts():
         (Arguments(A, B), "bf16t_bf16t_bf16t"),
         (Arguments(A, WEIGHT), "bf16t_bf16n_bf16t"),
         (Arguments(A, B, out=bf16(32, 8).mT), "bf16t_bf16t_bf16n"),
-        (
-            Arguments(A, WEIGHT, alpha=2.0, beta=0.5, addend=bf16(8, 32), bias=bf16(32),
-                      activation="gelu"),
-            "bf16t_bf16n_bf16t_alpha2_beta0p5_bias_gelu",
-        ),
+        (Arguments(A, WEIGHT, alpha=2.0, beta=0.5, addend=bf16(8, 32), bias=bf16(32),
+                   activation="gelu"), "bf16t_bf16n_bf16t_alpha2_beta0p5_bias_gelu"),
     ],
 )  # fmt: skip
 def test_signatures(call, signature):
@@ -127,25 +105,16 @@ def test_signatures(call, signature):
 @pytest.mark.parametrize(
     "call",
     [
-        Arguments(A.float(), B.float()),
-        Arguments(bf16(0, 16), B),
-        Arguments(bf16(8, 0), bf16(0, 32)),
-        Arguments(bf16(8, 17)[:, :16], B),
-        Arguments(A, B, bias=bf16(64)[::2]),
-        Arguments(A, B, beta=1.0, addend=bf16(32, 8).mT),
-        Arguments(A.to("meta"), B.to("meta")),
+        Arguments(A.float(), B.float()), Arguments(bf16(0, 16), B),
+        Arguments(bf16(8, 0), bf16(0, 32)), Arguments(bf16(8, 17)[:, :16], B),
+        Arguments(MEMORY[:, :16], B, out=MEMORY[:, 16:]), Arguments(A, B, bias=bf16(64)[::2]),
+        Arguments(A, B, beta=1.0, addend=bf16(32, 8).mT), Arguments(A.to("meta"), B.to("meta")),
         Arguments(A, bf16(16, 33)),  # b is too large
     ],
-)
+)  # fmt: skip
 def test_calls_that_are_left_to_torch(call, monkeypatch):
     assert runtime.LARGEST_TENSOR == 2**31
     monkeypatch.setattr(runtime, "LARGEST_TENSOR", 16 * 32 + 1)
     check(call)
     assert problem_of_call(call) is None
     assert problem_of_call(Arguments(A, B)) is not None
-
-
-def test_plain_products():
-    assert Arguments(A, B).is_plain
-    for other in ({"out": bf16(8, 32)}, {"alpha": 2.0}, {"bias": bf16(32)}, {"activation": "relu"}):
-        assert not Arguments(A, B, **other).is_plain

@@ -14,8 +14,6 @@ from gemmetry.tuning.dispatcher import call as calls  # noqa: E402
 
 from .conftest import entry, table_of  # noqa: E402
 
-GENERATOR = random.Random(11)
-
 
 def matrix(rows, columns, dtype, kind):
     """A matrix that is row-major, column-major, with padded rows, or with every second column."""
@@ -23,9 +21,8 @@ def matrix(rows, columns, dtype, kind):
         return torch.randn(columns, rows).to(dtype).mT
     if kind == "padded":
         return torch.randn(rows, columns + 3).to(dtype)[:, 1 : columns + 1]
-    if kind == "sparse":
-        return torch.randn(rows, 2 * columns).to(dtype)[:, ::2]
-    return torch.randn(rows, columns).to(dtype)
+    step = 2 if kind == "sparse" else 1
+    return torch.randn(rows, step * columns).to(dtype)[:, ::step]
 
 
 KINDS = ("row", "column", "padded", "sparse")
@@ -33,19 +30,13 @@ KINDS = ("row", "column", "padded", "sparse")
 
 def expected(a, b, alpha=1.0, beta=0.0, addend=None, bias=None, activation=None):
     value = alpha * (a.double() @ b.double())
-    if addend is not None:
-        value = value + beta * addend.double()
-    if bias is not None:
-        value = value + bias.double()
-    if activation == "relu":
-        value = value.relu()
-    if activation == "gelu":
-        value = torch.nn.functional.gelu(value)
-    return value
+    value = value if addend is None else value + beta * addend.double()
+    value = value if bias is None else value + bias.double()
+    return getattr(torch.nn.functional, activation)(value) if activation else value
 
 
 def random_call(generator):
-    m, n, k = (generator.choice((1, 2, 7, 16, 33, 64)) for _ in range(3))
+    m, n, k = (generator.choice((0, 1, 2, 7, 16, 33, 64)) for _ in range(3))
     dtype = generator.choice((torch.bfloat16, torch.float16, torch.float32))
     a, b = (matrix(*size, dtype, generator.choice(KINDS)) for size in ((m, k), (k, n)))
     options = {}
@@ -60,34 +51,28 @@ def random_call(generator):
     return a, b, options
 
 
-def tolerance(a):
-    """Rounding to the format after each of at most four steps, of values up to about 60."""
-    unit = torch.finfo(a.dtype).eps
-    return {"rtol": 4 * unit, "atol": 60 * unit}
-
-
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(48))
 def test_every_kind_of_call_equals_torch(blocked, use, seed):
     generator = random.Random(seed)
     torch.manual_seed(seed)
     a, b, options = random_call(generator)
     problem = calls.runtime.problem_of_call(calls.Arguments(a, b, **options))
     if problem is not None:
-        rows = [entry(*problem.shape, signature=problem.signature, cublas=10.0, a=5.0)]
-        use(table_of(*rows))
+        use(table_of(entry(*problem.shape, signature=problem.signature, cublas=10.0, a=5.0)))
     want = expected(a, b, **options)
+    unit = torch.finfo(a.dtype).eps
     for out in (None, matrix(a.shape[0], b.shape[1], a.dtype, generator.choice(KINDS))):
         found = gemmetry.matmul(a, b, out=out, **options)
         assert out is None or found is out
         assert found.dtype == a.dtype
-        torch.testing.assert_close(found.double(), want, **tolerance(a))
+        # Each of at most four steps rounds to the format, values up to about 60.
+        torch.testing.assert_close(found.double(), want, rtol=4 * unit, atol=60 * unit)
     assert problem is None or blocked.launches
 
 
 def test_a_second_call_only_looks_up(blocked, use, monkeypatch):
     use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
-    a = torch.randn(16, 64, dtype=torch.bfloat16)
-    b = torch.randn(32, 64, dtype=torch.bfloat16).mT
+    a, b = matrix(16, 64, torch.bfloat16, "row"), matrix(64, 32, torch.bfloat16, "column")
     gemmetry.matmul(a, b)
     monkeypatch.setattr(calls.runtime, "dispatcher_of", None)
     monkeypatch.setattr(calls, "check", None)
@@ -102,15 +87,6 @@ def test_choices_are_forgotten_when_there_are_too_many(monkeypatch):
         assert len(calls._plain) <= 4
 
 
-@pytest.mark.parametrize("shape", [(0, 4, 8), (4, 0, 8), (4, 8, 0)])
-def test_empty_matrices(shape):
-    m, n, k = shape
-    a, b = torch.ones(m, k), torch.ones(k, n)
-    assert torch.equal(gemmetry.matmul(a, b), a @ b)
-    bias = torch.arange(n, dtype=torch.float32)
-    assert torch.equal(gemmetry.matmul(a, b, bias=bias), a @ b + bias)
-
-
 def test_leading_dimensions():
     a, b = torch.randn(2, 3, 4), torch.randn(4, 5)
     torch.testing.assert_close(gemmetry.matmul(a, b), a @ b)
@@ -121,13 +97,13 @@ def test_leading_dimensions():
 def test_bad_calls_raise_and_change_nothing():
     a, b, out = torch.ones(4, 4), torch.ones(4, 4), torch.zeros(4, 4)
     gemmetry.matmul(a, b, out=torch.empty(4, 4))  # An output is checked in every call.
-    for options in ({"out": a}, {"activation": "tanh"}, {"beta": 1.0}):
+    for other, options in (
+        (b, {"out": a}), (b, {"activation": "tanh"}), (b, {"beta": 1.0}),
+        (torch.ones(5, 4), {"out": out}),
+    ):  # fmt: skip
         with pytest.raises(RequestError):
-            gemmetry.matmul(a, b, **options)
-    with pytest.raises(RequestError):
-        gemmetry.matmul(a, torch.ones(5, 4), out=out)
-    assert (out == 0).all()
-    assert (a == 1).all()
+            gemmetry.matmul(a, other, **options)
+    assert not out.any() and (a == 1).all()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # vmap takes one matrix after the other
@@ -156,7 +132,5 @@ def test_subclasses_and_modes_go_through_torch():
 @pytest.mark.parametrize("name", ["a", "b", "bias"])
 def test_what_is_no_tensor_is_refused_by_its_name(name):
     given = {"a": torch.ones(2, 3), "b": torch.ones(3, 4), "bias": torch.ones(4)}
-    given[name] = given[name].numpy()
-    with pytest.raises(RequestError) as error:
-        gemmetry.matmul(given["a"], given["b"], bias=given["bias"])
-    assert f" {name} " in error.value.message
+    with pytest.raises(RequestError, match=f" {name} "):
+        gemmetry.matmul(**given | {name: given[name].numpy()})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -23,9 +24,13 @@ from gemmetry.tuning.dispatcher.table import (
 
 from .conftest import entry, table_of
 
+PATH = Path("folder", "table.json")
+
 
 @pytest.fixture
-def table():
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    PATH.parent.mkdir()
     return table_of(entry(16, 128, 256, cublas=10.0, a=8.0), versions={"torch": "2.13.0"})
 
 
@@ -37,6 +42,10 @@ def damaged(table, change):
     return json.dumps({**content, "sha256": _checksum(content)})
 
 
+def set_entry(**fields):
+    return lambda content: content["entries"][0].update(fields)
+
+
 def set_time(ns):
     return lambda content: content["entries"][0]["times_ns"].update({"blocked:a": ns})
 
@@ -44,53 +53,39 @@ def set_time(ns):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        (set_time(0), "not positive"),
-        (set_time("fast"), "float"),
-        (lambda c: c["entries"][0].update(choice="blocked:z"), "without a time"),
-        (lambda c: c["entries"][0].update(shape=[1, 2]), "3"),
-        (lambda c: c["entries"][0].update(shape=[0, 2, 2]), "m=0"),
-        (lambda c: c["entries"][0].update(signature="bf17t"), "bf17t"),
-        (lambda c: c.update(entries=None), "entries"),
-        (lambda c: c.pop("target"), "target"),
+        (set_time(0), "not positive"), (set_time("fast"), "float"),
+        (set_entry(choice="blocked:z"), "without a time"), (set_entry(shape=[1, 2]), "3"),
+        (set_entry(shape=[0, 2, 2]), "m=0"), (set_entry(signature="bf17t"), "bf17t"),
+        (lambda c: c.update(entries=None), "entries"), (lambda c: c.pop("target"), "target"),
         (lambda c: c.update(version=99), "version 99"),
+        *((text, None) for text in ("", "{", "[]", "null", "\0", '{"version": 1}', "NaN")),
     ],
-)
-def test_values_that_no_measurement_gives_are_refused(tmp_path, table, change, cause):
-    path = tmp_path / "table.json"
-    path.write_text(damaged(table, change))
+)  # fmt: skip
+def test_what_no_table_contains_is_refused(table, change, cause):
+    PATH.write_text(change if isinstance(change, str) else damaged(table, change))
     with pytest.raises(TableError, match=cause) as caught:
-        read_table(path)
-    assert str(path) in caught.value.message
+        read_table(PATH)
+    assert str(PATH) in caught.value.message
     assert "gemmetry dispatcher build" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0", '{"version": 1}', "NaN"])
-def test_other_files_are_refused(tmp_path, text):
-    path = tmp_path / "table.json"
-    path.write_text(text)
-    with pytest.raises(TableError):
-        read_table(path)
-
-
-def test_every_changed_byte_is_noticed(tmp_path, table):
-    path = tmp_path / "folder" / "table.json"
-    write_table(table, path)
-    assert read_table(path) == table
-    data = path.read_bytes()
+def test_every_changed_byte_is_noticed(table):
+    write_table(table, PATH)
+    assert read_table(PATH) == table
+    data = PATH.read_bytes()
     for place in range(0, len(data), 37):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        try:
-            assert read_table(path) == table, f"byte {place}"
-        except TableError:
-            continue
+        PATH.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with suppress(TableError):
+            assert read_table(PATH) == table, f"byte {place}"
 
 
-def test_a_missing_file_and_one_that_cannot_be_written(tmp_path, table):
-    with pytest.raises(TableError, match=re.escape(str(tmp_path / "none.json"))):
-        read_table(tmp_path / "none.json")
-    (tmp_path / "file").write_text("")
+def test_a_missing_file_and_one_that_cannot_be_written(table):
+    with pytest.raises(TableError, match=str(PATH)):
+        read_table(PATH)
+    PATH.parent.rmdir()
+    PATH.parent.write_text("")
     with pytest.raises(StorageError, match="cannot write the table"):
-        write_table(table, tmp_path / "file" / "table.json")
+        write_table(table, PATH)
 
 
 def test_a_table_for_the_h200_comes_with_the_package():
@@ -113,8 +108,8 @@ def test_a_problem_is_its_operation_and_back():
 
 
 def test_rows_fall_into_buckets_and_distances_are_octaves():
-    rows = [MatmulProblem("x", m, 1, 1).row_bucket for m in (1, 2, 3, 9, 128, 129, 257)]
-    assert rows == [1, 2, 4, 16, 128, 256, 512]
+    buckets = {1: 1, 2: 2, 3: 4, 9: 16, 128: 128, 129: 256, 257: 512}
+    assert {m: MatmulProblem("x", m, 1, 1).row_bucket for m in buckets} == buckets
     small, large = MatmulProblem("x", 8, 64, 64), MatmulProblem("x", 64, 64, 1024)
     assert small.distance(large) == pytest.approx(5)
 

@@ -7,7 +7,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gemmetry.formats.events import TraceRows
@@ -33,6 +32,11 @@ def annotations(rows: TraceRows) -> set[str]:
     return {rows.names[index] for index in rows.annotations.name}
 
 
+def seconds_of(rows: TraceRows, label: str) -> list[float]:
+    every = zip(rows.annotations.name, rows.annotations.duration_ns, strict=True)
+    return [duration / 1e9 for index, duration in every if rows.names[index] == label]
+
+
 def forward_gemms(rows: TraceRows) -> set[tuple[int, ...]]:
     """M, K and N of each ``aten::addmm``."""
     found = set()
@@ -41,11 +45,6 @@ def forward_gemms(rows: TraceRows) -> set[tuple[int, ...]]:
             _, (m, k), (_, n), *_ = json.loads(rows.arguments[argument].shapes)
             found.add((m, k, n))
     return found
-
-
-def seconds_of(rows: TraceRows, label: str) -> list[float]:
-    is_label = np.array([rows.names[index] == label for index in rows.annotations.name])
-    return (rows.annotations.duration_ns[is_label] / 1e9).tolist()
 
 
 UNRECORDED = ("--override", "profiling.enabled=false")
@@ -105,8 +104,7 @@ def test_every_rank_leaves_a_trace_and_the_first_one_losses_and_facts(two):
     assert run.status == [0, 0], run.stderr
     traces = [f"torch_profiler/rank{rank}/customer_trace.pt.trace.json.gz" for rank in (0, 1)]
     assert run.files == ["facts_rank0.json", "losses.json", *traces]
-    assert "2 ranks on cpu, DDP over gloo" in run.stdout[0]
-    assert run.stdout[1] == ""
+    assert "2 ranks on cpu, DDP over gloo" in run.stdout[0] and run.stdout[1] == ""
     facts = run.facts
     assert (facts["world_size"], facts["backend"], facts["parallel"]) == (2, "gloo", "DDP")
     assert [rank["rank"] for rank in facts["ranks"]] == [0, 1]
@@ -156,17 +154,14 @@ def test_gathering_into_registered_buffers_gives_the_same_losses(two):
     assert run.facts["path"]["registered_collectives"] == ["all_gather"]
 
 
-def test_a_planted_straggler_waits_in_every_step_of_its_rank_alone(two):
+def test_a_planted_straggler_waits_in_every_step_of_its_rank_alone(two, tmp_path):
     run = two["late"]
     assert run.facts["straggle"] == {"rank": 1, "milliseconds": 100.0}
     assert seconds_of(read(run.folder, 0, "late"), LABEL) == []
     waits = seconds_of(read(run.folder, 1, "late"), LABEL)
     assert len(waits) == 5
     assert min(waits) >= 0.1
-
-
-def test_the_analysis_names_the_planted_straggler(two, tmp_path):
-    shutil.copytree(two["late"].folder, tmp_path / "256thread" / "nccl_1channels")
+    shutil.copytree(run.folder, tmp_path / "256thread" / "nccl_1channels")
     (point,) = analyse_sweep(tmp_path).points
     first, second = point.stragglers
     assert not first.is_straggler
@@ -196,8 +191,7 @@ def test_a_recording_is_repeated_into_further_files(alone):
 
 def test_a_loss_that_is_not_finite_is_null_and_named(alone):
     run = alone["nan"]
-    assert run.losses[0] is not None
-    assert run.losses[-1] is None
+    assert [loss is None for loss in (run.losses[0], run.losses[-1])] == [False, True]
     assert "warning: the loss is not finite in steps " in run.stdout[0]
 
 
@@ -210,11 +204,9 @@ def test_a_folder_that_cannot_be_written_is_named(alone):
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_run_that_cannot_work_ends_with_the_reason(alone, name):
     run = alone[name]
-    assert run.status == [2]
+    assert (run.status, run.folder.exists()) == ([2], False)
     assert run.stderr[0].startswith("rank 0: error: ")
-    assert REFUSED[name][1] in run.stderr[0]
-    assert "\nhint: " in run.stderr[0]
-    assert not run.folder.exists()
+    assert REFUSED[name][1] in run.stderr[0] and "\nhint: " in run.stderr[0]
 
 
 TORCHRUN = """
