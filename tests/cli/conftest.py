@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,21 @@ class Ended:
     stderr: str
 
 
-Cli = Callable[..., Ended]
+@dataclass(frozen=True)
+class Cli:
+    """Runs ``gemmetry`` with arguments; where a status is given, it has to end with that one."""
+
+    run: Callable[..., Ended]
+
+    def __call__(self, *arguments: Any, status: int | None = None, **others: Any) -> Ended:
+        ended = self.run(*arguments, **others)
+        assert status in (None, ended.status), f"{ended.status}: {ended.stderr}"
+        return ended
+
+    def json(self, *arguments: Any, status: int = 0, **others: Any) -> Any:
+        """The document that a command prints."""
+        return json.loads(self(*arguments, "--json", status=status, **others).stdout)
+
 
 LEVEL_STATED = {"--verification-level", "--quick", "--help", "--dry-run"}
 
@@ -41,7 +57,7 @@ def cli_as_typed(tmp_path, monkeypatch, capsys) -> Cli:
         captured = capsys.readouterr()
         return Ended(status, captured.out, captured.err)
 
-    return call
+    return Cli(call)
 
 
 @pytest.fixture
@@ -56,7 +72,7 @@ def cli(cli_as_typed) -> Cli:
                 arguments += ("--processes", "1")
         return cli_as_typed(*arguments)
 
-    return call
+    return Cli(call)
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +92,7 @@ def run_in() -> Cli:
             status = run(list(arguments))
         return Ended(status, out.getvalue(), err.getvalue())
 
-    return call
+    return Cli(call)
 
 
 @pytest.fixture
@@ -99,9 +115,29 @@ def with_ncu(tmp_path, monkeypatch, ncu) -> Path:
 def experiments(cli) -> Cli:
     """`cli` in a folder with the equal experiments a and b."""
     for name in ("a", "b"):
-        ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", name)
-        assert ended.status == 0
+        cli(
+            "profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", name, status=0
+        )
     return cli
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Callable[[int], Path]]:
+    """Mounts a file system of this size in KiB."""
+    place = tmp_path / "disk"
+
+    def mount(kib: int) -> Path:
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", str(place)]
+        if (
+            os.geteuid() != 0
+            or subprocess.run(command, check=False, capture_output=True).returncode
+        ):
+            pytest.skip("only root can mount a small file system")
+        return place
+
+    yield mount
+    subprocess.run(["umount", str(place)], check=False, capture_output=True)
 
 
 Spawn = Callable[..., "subprocess.Popen[str]"]

@@ -35,8 +35,7 @@ def test_every_command_has_three_examples_of_its_own():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_help_begins_with_examples_and_fits(cli, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
-    ended = cli(*name.split(), "--help")
-    assert ended.status == 0
+    ended = cli(*name.split(), "--help", status=0)
     lines = ended.stdout.splitlines()
     assert f"gemmetry {name}".strip() in lines[0]
     assert lines[1:3] == ["", "Examples:"]
@@ -84,8 +83,8 @@ def test_requests_can_be_planned(cli, line):
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     pytest.importorskip("torch")
     words = shlex.split(line)[1:]
-    ended = cli(*words, *([] if words[0] == "list" or "--dry-run" in words else ["--dry-run"]))
-    assert ended.status == 0, ended.stderr
+    ended = cli(*words, *([] if words[0] == "list" or "--dry-run" in words else ["--dry-run"]),
+                status=0)  # fmt: skip
     assert ended.stdout
 
 

@@ -18,8 +18,7 @@ AHEAD = ("compile", "--providers", "user", "--device", "cuda-sm_90", "--json")
 
 def test_it_is_compiled_without_a_gpu(cli):
     kernel = f"{EXAMPLES / 'my_gemm.cu'}:tiled"
-    ended = cli(*AHEAD, "--kernel", kernel, "--shapes", "64x48x40", *FORMATS)
-    assert ended.status == 0, ended.stderr
+    ended = cli(*AHEAD, "--kernel", kernel, "--shapes", "64x48x40", *FORMATS, status=0)
     records = json.loads(ended.stdout)["records"]
     assert [record["configuration"] for record in records] == ["TILE16", "TILE32"]
     assert {record["outcome"] for record in records} == {"ok"}
@@ -29,9 +28,8 @@ def test_it_is_compiled_without_a_gpu(cli):
 def test_a_source_that_does_not_compile_has_the_compilers_reason(cli):
     """The failed attempt whose tiles are indexed like arrays."""
     kernel = f"{LESSONS / 'attempt_2_tiles.cu'}:matvec"
-    ended = cli(*AHEAD, "--kernel", kernel, "--shapes", "1x4x3", "--dtypes", "f32",
-                "--layouts", "tn")  # fmt: skip
-    assert ended.status == 1
+    ended = cli(*AHEAD, "--kernel", kernel, "--shapes", "1x4x3", "--dtypes", "f32", "--layouts",
+                "tn", status=1)  # fmt: skip
     [record] = json.loads(ended.stdout)["records"]
     assert record["outcome"] == "compile_error"
     assert "attempt_2_tiles.cu(32): error" in record["reason"]
@@ -41,9 +39,8 @@ def test_a_machine_without_a_gpu_lists_it_with_the_reason(cli, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     kernel = f"{EXAMPLES / 'my_gemm.cu'}:tiled"
-    ended = cli("profile", "--kernel", kernel, "--providers", "user", "--shapes", "64x48x40",
-                *FORMATS, "--json")  # fmt: skip
-    [record] = json.loads(ended.stdout)["records"]
+    [record] = cli.json("profile", "--kernel", kernel, "--providers", "user", "--shapes",
+                        "64x48x40", *FORMATS)["records"]  # fmt: skip
     assert record["outcome"] == "unsupported"
     assert "runs on NVIDIA GPUs" in record["reason"]
 
@@ -61,8 +58,8 @@ def test_mistakes_of_the_request_end_it_before_anything_runs(cli, entry, manifes
     if manifest is not None:
         text = (EXAMPLES / "my_gemm.toml").read_text()
         Path("my_gemm.toml").write_text(f"{text}{manifest}\n")
-    ended = cli(*AHEAD, "--kernel", f"my_gemm.cu:{entry}", "--shapes", "64x48x40", *FORMATS)
-    assert ended.status == 2
+    ended = cli(*AHEAD, "--kernel", f"my_gemm.cu:{entry}", "--shapes", "64x48x40", *FORMATS,
+                status=2)  # fmt: skip
     assert message in ended.stderr
     assert "hint:" in ended.stderr
     assert not Path("gemmetry-out").exists()
@@ -70,8 +67,7 @@ def test_mistakes_of_the_request_end_it_before_anything_runs(cli, entry, manifes
 
 def test_a_folder_of_machine_code_is_listed_with_what_it_needs(cli):
     ended = cli(*AHEAD, "--kernel", str(EXAMPLES / "cubins"), "--shapes", "64x48x40,128x64x64",
-                *FORMATS)  # fmt: skip
-    assert ended.status == 0, ended.stderr
+                *FORMATS, status=0)  # fmt: skip
     records = json.loads(ended.stdout)["records"]
     assert [(one["m"], one["configuration"], one["registers"]) for one in records] == [
         (64, "nvcc_default", 168),
@@ -94,7 +90,6 @@ def test_machine_code_that_is_cut_off_ends_the_request(cli):
     data = (EXAMPLES / "cubins" / "nvcc_gemm.cubin").read_bytes()
     Path("nvcc_gemm.cubin").write_bytes(data[: len(data) // 2])
     shutil.copy(EXAMPLES / "cubins" / "nvcc_gemm.toml", "nvcc_gemm.toml")
-    ended = cli(*AHEAD, "--kernel", "nvcc_gemm.cubin", "--shapes", "64x48x40", *FORMATS)
-    assert ended.status == 2
+    ended = cli(*AHEAD, "--kernel", "nvcc_gemm.cubin", "--shapes", "64x48x40", *FORMATS, status=2)
     assert "nvcc_gemm.cubin is not machine code for NVIDIA GPUs: it is damaged" in ended.stderr
     assert "hint:" in ended.stderr

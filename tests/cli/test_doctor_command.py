@@ -8,9 +8,7 @@ from gemmetry.providers.null_provider.provider import NullProvider
 
 
 def test_doctor_lists_machine_and_providers(cli):
-    ended = cli("doctor", "--json")
-    assert ended.status == 0
-    rows = {row["capability"]: row for row in json.loads(ended.stdout)["capabilities"]}
+    rows = {row["capability"]: row for row in cli.json("doctor")["capabilities"]}
     assert rows["CPU"]["available"]
     assert rows["provider null"]["available"]
     assert not rows["provider user"]["available"] and "provider mutant" not in rows

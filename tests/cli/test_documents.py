@@ -93,9 +93,7 @@ DRY = [
 def test_plans_what_the_document_says(cli, name, line, count, operations):
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     words = shlex.split(line.replace("</path", "path").replace("dir>", "dir"))
-    ended = cli(name, *words, "--dry-run", "--json")
-    assert ended.status == 0, ended.stderr
-    plan = json.loads(ended.stdout)
+    plan = cli.json(name, *words, "--dry-run")
     assert plan["operations"] == operations
     assert count is None or plan["dispatches"] == count
     assert plan["dispatches"] >= operations
@@ -109,23 +107,17 @@ def test_the_three_commands_share_a_folder(cli):
     """With the null provider, whose stages take no time; the lines are the document's."""
     null = ["--providers", "null", "--device", "null", "--dtypes", "f32"]
     written = cli("generate", "--generated-dir", "b", "--problem-m=768", "--problem-n=512",
-                  "--problem-k=1024", *null)  # fmt: skip
-    assert written.status == 0, written.stderr
+                  "--problem-k=1024", *null, status=0)  # fmt: skip
     assert "gemmetry compile --generated-dir b" in written.stderr
     emitted = written.stdout.count("Emitting tuning configuration")
-    again = cli("generate", "--generated-dir", "b", *SWEEP.split(), *null)
-    assert again.status == 0
+    again = cli("generate", "--generated-dir", "b", *SWEEP.split(), *null, status=0)
 
-    compiled = cli("compile", "--build-dir", "x", "--generated-dir", "b", "--json")
-    assert compiled.status == 0, compiled.stderr
-    records = json.loads(compiled.stdout)["records"]
+    records = cli.json("compile", "--build-dir", "x", "--generated-dir", "b")["records"]
     assert len(records) == emitted + again.stdout.count("Emitting tuning configuration")
 
-    profiled = cli("profile", "--build-dir", "x", "--generated-dir", "b",
-                   "--dispatches=matmul_768x512x1024_*", "--verification-enabled=true",
-                   "--profiling-enabled=true", "--output=data.csv,data.json",
-                   "--verification-level", "quick")  # fmt: skip
-    assert profiled.status == 0, profiled.stderr
+    cli("profile", "--build-dir", "x", "--generated-dir", "b", "--dispatches=matmul_768x512x1024_*",
+        "--verification-enabled=true", "--profiling-enabled=true", "--output=data.csv,data.json",
+        "--verification-level", "quick", status=0)  # fmt: skip
     assert len(Path("data.csv").read_text().splitlines()) == 1 + emitted
     done = json.loads(Path("data.json").read_text())["records"]
     assert {record["outcome"] for record in done} == {"ok"}
@@ -134,8 +126,7 @@ def test_the_three_commands_share_a_folder(cli):
 
     chosen = "matmul_768x.*_f32t_.*default,matmul_64x64x4096_.*"
     expressions = cli("profile", "--generated-dir", "b", "--dispatches", chosen, "--dry-run",
-                      "--json")  # fmt: skip
-    assert expressions.status == 0
+                      "--json", status=0)  # fmt: skip
     assert json.loads(expressions.stdout)["operations"] == 2
 
 
@@ -143,25 +134,21 @@ def test_the_folder_of_one_command_serves_the_next(cli):
     """With a real compiler: `compile` leaves what `profile` runs, and neither does work twice."""
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     request = "--device cpu --problem-m=48 --problem-n=32 --problem-k=16 --dtypes f32"
-    made = cli("generate", *request.split(), "--generated-dir", "b", "--default-config")
-    assert made.status == 0
+    cli("generate", *request.split(), "--generated-dir", "b", "--default-config", status=0)
     operation = "matmul_48x32x16_f32t_f32t_f32t"
     folder = Path("b/generated/linalg/matmul") / operation
     assert [path.name for path in folder.glob("[!.]*")] == [f"{operation}.mlir"]
 
-    compiled = cli("compile", "--generated-dir", "b", "--json")
-    assert compiled.status == 0, compiled.stderr
-    (build,) = json.loads(compiled.stdout)["records"]
+    (build,) = cli.json("compile", "--generated-dir", "b")["records"]
     names = {path.name for path in folder.glob("[!.]*")}
     assert {"iree_compile_cmd_stdout.mlir", f"{operation}.mlir", f"{operation}_profile.vmfb",
             f"{operation}_verify.vmfb"} <= names  # fmt: skip
     binary = (folder / f"{operation}_profile.vmfb").resolve()
     made = binary.stat().st_mtime_ns
 
-    profiled = cli("profile", "--generated-dir", "b", "--dispatches", "matmul_48x32x16_*",
-                   "--time-budget", "50ms", "--verification-level", "quick", "--json")  # fmt: skip
-    assert profiled.status == 0, profiled.stderr
-    (record,) = json.loads(profiled.stdout)["records"]
+    (record,) = cli.json("profile", "--generated-dir", "b", "--dispatches", "matmul_48x32x16_*",
+                         "--time-budget", "50ms", "--verification-level",
+                         "quick")["records"]  # fmt: skip
     assert (record["provider"], record["verification"]) == ("iree", "passed")
     assert record["median_ns"] > 0
     assert record["compile_ns"] == build["compile_ns"]
@@ -226,11 +213,9 @@ def sweep(cli, tmp_path, sweeps):
 @pytest.mark.parametrize("line", RUNS)
 def test_a_sweep_is_planned(cli, with_rocprofv3, rocprofv3, line):
     Path("top.csv").write_text(f"kernel_name\n{rocprofv3.GEMM}\n")
-    made = cli("sweep", "rocprof-input", "--input-csv", "top.csv", "--output-yaml", TOP_INPUT)
-    assert made.status == 0, made.stderr
+    cli("sweep", "rocprof-input", "--input-csv", "top.csv", "--output-yaml", TOP_INPUT, status=0)
     planned = cli("sweep", "run", *shlex.split(line), "--override", "distributed.backend=gloo",
-                  "--dry-run", "--json")  # fmt: skip
-    assert planned.status == 0, planned.stderr
+                  "--dry-run", "--json", status=0)  # fmt: skip
     points = json.loads(planned.stdout)["points"]
     channels = (28, 42, 56) if "28,42,56 " in line else (28, 42, 56, 70)
     assert {(one["threads"], one["channels"]) for one in points} == {
@@ -262,8 +247,7 @@ def test_a_sweep_is_analysed_into_the_folder_that_is_named(sweep):
 def test_names_of_nvidia_in_an_input_of_rocprofv3_are_warned_of(sweep, sweeps, rocprofv3):
     assert sweep("sweep", "analyze", "--base-path", ANALYSIS, "--only", "variance").status == 0
     line = f"--input-csv {TOP}.csv --output-yaml {TOP_INPUT}"
-    ended = sweep("sweep", "rocprof-input", *line.split())
-    assert ended.status == 0
+    ended = sweep("sweep", "rocprof-input", *line.split(), status=0)
     assert "warning:" in ended.stderr and sweeps.UP.kernel[:20] in ended.stderr
     with Path(f"{TOP}.csv").open() as file:
         names = {row["kernel_name"] for row in csv.DictReader(file)}
@@ -311,9 +295,7 @@ NCU = [
 def test_counters_are_collected_as_ncu_is_started(cli, line):
     own = f"{PRODUCT} --set x --json=true"
     words = [*line.split(), *PROGRAM.split(), *own.split()]
-    ended = cli("counters", "collect", "--dry-run", "--json", *words)
-    assert ended.status == 0, ended.stderr
-    started = json.loads(ended.stdout)["command"]
+    started = cli.json("counters", "collect", "--dry-run", *words)["command"]
     at = started.index("python")
     assert shlex.join(started[at:]) == f"{PROGRAM} {own}"
     given = shlex.split(line)
@@ -358,8 +340,7 @@ def test_the_program_is_a_product_of_blocks(cli, tile):
 
 def test_the_grid_of_the_document(cli):
     flags = [f"--enable-{one}-search" for one in ("size", "precision", "layout", "batch")]
-    ended = cli("trace", "record", *flags, "--device", "cpu", "--dry-run", "--json")
-    assert ended.status == 0, ended.stderr
+    cli("trace", "record", *flags, "--device", "cpu", "--dry-run", "--json", status=0)
     ended = cli("trace", "record", "--matrix-sizes", "1024", "--enable-precision-search",
                 "--precisions", "fp32,fp16,bf16", "--device", "cpu", "--dry-run",
                 "--json")  # fmt: skip
@@ -371,8 +352,7 @@ def test_the_grid_of_the_document(cli):
 
 def test_the_output_of_the_dispatch_profiler(cli):
     ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--dtypes", "f32",
-                "--format", "block", "--output", "data.csv")  # fmt: skip
-    assert ended.status == 0, ended.stderr
+                "--format", "block", "--output", "data.csv", status=0)  # fmt: skip
     fields = [line.partition(":")[0].strip() for line in ended.stdout.splitlines() if ":" in line]
     assert fields[:8] == ["Dispatch", "Provider", "OpKind", "Operation", "Configuration",
                           "Arguments", "Verification", "Runtime(ms)"]  # fmt: skip

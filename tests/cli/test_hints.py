@@ -109,12 +109,10 @@ def test_every_page_of_a_message_exists_and_none_is_a_file_of_the_repository():
 
 
 def test_pages_are_printed_and_listed(cli):
-    listed = cli("help")
-    assert listed.status == 0
+    listed = cli("help", status=0)
     assert all(topic in listed.stdout for topic in pages())
     shown = cli("help", "names")
     assert shown.stdout.splitlines()[0] == "# Names"
     assert cli("help", "profile").stdout.strip() == cli("profile", "--help").stdout.strip()
-    unknown = cli("help", "name")
-    assert unknown.status == 2
+    unknown = cli("help", "name", status=2)
     assert "names" in unknown.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+TRACE = str(Path(__file__).parents[1] / "data/traces/h200_matmul.pt.trace.json.gz")
 HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2",
          "rich", "pydantic")  # fmt: skip
 
@@ -24,8 +25,7 @@ sys.exit(status)
 
 @pytest.mark.parametrize("words", [[], ["list"], ["trace"], ["verify"], ["cache"]])
 def test_a_group_without_a_command_shows_its_help_and_names_its_commands(cli, words):
-    bare = cli(*words)
-    assert bare.status == 2
+    bare = cli(*words, status=2)
     assert bare.stdout == cli(*words, "--help").stdout
     error, _ = bare.stderr.splitlines()
     assert f"{' '.join(['gemmetry', *words])} needs a command: " in error
@@ -38,8 +38,10 @@ MAIN = "from gemmetry.cli.main import main; main()"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("arguments", [["list", "columns"], ["list", "columns", "--json"],
-                                       ["schema", "spec"], ["--version"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments", [["list", "columns"], ["list", "columns", "--json"], ["schema", "spec"],
+                  ["--version"], ["trace", "summary", TRACE]],
+)  # fmt: skip
 def test_a_full_disk_is_reported_once_whatever_prints(forked, arguments):
     full = "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
     ended = forked(full + MAIN, *arguments)
@@ -109,8 +111,7 @@ def test_an_unexpected_error_is_one_sentence_and_has_its_own_status(cli, monkeyp
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("gemmetry.engine.experiment.Experiment.open", broken)
-    ended = cli("report", "a")
-    assert ended.status == 70
+    ended = cli("report", "a", status=70)
     assert "ZeroDivisionError" in ended.stderr
     assert "Traceback" not in ended.stderr and "report" in ended.stderr
     monkeypatch.setenv("GEMMETRY_TRACEBACK", "1")

@@ -53,8 +53,7 @@ def test_a_quick_look_has_the_level_quick_unless_another_is_given(cli):
 def test_a_spec_says_what_the_flags_say(cli):
     flags = (*NULL, "--dtypes", "f32,bf16", "--tags", "a:1", "--time-budget", "100ms")
     saved = cli(*flags, "--save-spec", "spec.yaml", "--dry-run", "--json")
-    read = cli("profile", "--spec", "spec.yaml", "--dry-run", "--json")
-    assert read.status == 0
+    read = cli("profile", "--spec", "spec.yaml", "--dry-run", "--json", status=0)
     assert json.loads(read.stdout)["plan_hash"] == json.loads(saved.stdout)["plan_hash"]
     changed = cli("profile", "--spec", "spec.yaml", "--set", "seed=3", "--dry-run", "--json")
     assert json.loads(changed.stdout)["plan_hash"] != json.loads(saved.stdout)["plan_hash"]
@@ -65,12 +64,10 @@ def test_a_spec_may_come_from_standard_input(cli, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
     say("shapes: [8x16x32]\nproviders: null\n")
-    read = cli("profile", "--spec", "-", "--dry-run")
-    assert read.status == 0
+    read = cli("profile", "--spec", "-", "--dry-run", status=0)
     assert "null:matmul_8x16x32_f32t_f32t_f32t_default" in read.stdout
     say("shapes: [8x16x32]\nshaeps: 3\n")
-    wrong = cli("profile", "--spec", "-")
-    assert wrong.status == 2
+    wrong = cli("profile", "--spec", "-", status=2)
     assert wrong.stderr.startswith("error: standard input:2:1: unknown key 'shaeps'")
     say("")
     empty = cli("profile", "--spec", "-")
@@ -80,8 +77,7 @@ def test_a_spec_may_come_from_standard_input(cli, monkeypatch):
 
 
 def test_files_of_an_output_may_be_listed(cli):
-    ended = cli(*NULL, "-o", "a.csv,b.json", "--output=c,d.csv")
-    assert ended.status == 0
+    cli(*NULL, "-o", "a.csv,b.json", "--output=c,d.csv", status=0)
     assert all(Path(name).stat().st_size for name in ("a.csv", "b.json", "c,d.csv"))
 
 
@@ -121,16 +117,14 @@ def test_an_interrupt_says_what_is_stored_and_how_to_continue(cli, monkeypatch):
     assert "without --fresh" in hint
 
     monkeypatch.setattr(Journal, "finish", finish)
-    ended = cli(*NULL, "--experiment", "here")
-    assert ended.status == 0
+    ended = cli(*NULL, "--experiment", "here", status=0)
     assert "1 from an earlier run are kept" in ended.stderr
 
     def at_once(*_arguments, **_values):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gemmetry.engine.run", at_once)
-    ended = cli(*NULL, "--experiment", "there")
-    assert ended.status == 130
+    ended = cli(*NULL, "--experiment", "there", status=130)
     assert "interrupted: nothing was stored" in ended.stderr
 
 
@@ -152,8 +146,8 @@ def _count(journal: Path) -> int:
       "matmul_24x40x256_e4m3t_e4m3n_bf16t_vs1x128_vs128x128")],
 )  # fmt: skip
 def test_blocks_with_scale_factors_are_verified_and_measured(cli, options, operation):
-    ended = cli("profile", "--device", "cpu", "--providers", "numpy", "--json", *options.split())
-    assert ended.status == 0, ended.stderr
+    ended = cli("profile", "--device", "cpu", "--providers", "numpy", "--json", *options.split(),
+                status=0)  # fmt: skip
     (record,) = json.loads(ended.stdout)["records"]
     assert record["operation"] == operation
     assert (record["outcome"], record["verification"]) == ("ok", "passed")
@@ -166,22 +160,22 @@ def test_a_slow_candidate_leaves_the_race_and_is_verified_as_well(cli):
     )
     found = {}
     for option in ("--race", "--no-race"):
-        ended = cli(
-            "profile", "--kernel", "slow.py:f", "--providers", "numpy", "--shapes", "64x64x64",
-            "--dtypes", "f32", "--layouts", "tt", "--time-budget", "200ms", "--interval-width",
-            "0.001", "--verification-level", "quick", "--experiment", f"x{option}", "--json",
-            option,
-        )  # fmt: skip
-        assert ended.status == 0, ended.stderr
+        ended = cli("profile", "--kernel", "slow.py:f", "--providers", "numpy", "--shapes",
+                    "64x64x64", "--dtypes", "f32", "--layouts", "tt", "--time-budget", "200ms",
+                    "--interval-width", "0.001", "--verification-level", "quick", "--experiment",
+                    f"x{option}", "--json", option, status=0)  # fmt: skip
         for record in json.loads(ended.stdout)["records"]:
             assert record["verification"] == "passed"
             found[option, record["provider"]] = record["stop_reason"], record["rounds"]
     slow = next(provider for _, provider in found if provider not in ("numpy", "torch"))
     assert found["--race", slow][0] == "outclassed"
     assert found["--no-race", slow][0] != "outclassed"
-    ended = cli("profile", "--providers", "numpy", "--shapes", "16x16x16,256x256x256", "--dtypes",
-                "f32", "--layouts", "tt", "--time-budget", "200ms", "--experiment", "two",
-                "--verification-level", "quick", "--json")  # fmt: skip
-    reasons = [record["stop_reason"] for record in json.loads(ended.stdout)["records"]]
+    reasons = [record["stop_reason"] for record in cli.json("profile", "--providers", "numpy",
+                                                            "--shapes", "16x16x16,256x256x256",
+                                                            "--dtypes", "f32", "--layouts", "tt",
+                                                            "--time-budget", "200ms",
+                                                            "--experiment", "two",
+                                                            "--verification-level",
+                                                            "quick")["records"]]  # fmt: skip
     assert len(reasons) == 2 and "outclassed" not in reasons, "operations do not race each other"
     assert found["--race", slow][1] < found["--no-race", slow][1]

@@ -36,8 +36,7 @@ def records(cli) -> list[dict]:
 
 
 def test_counters_are_collected_next_to_the_record_and_shown(counted, tmp_path):
-    ended = counted(*RUN, "--counters")
-    assert ended.status == 0, ended.stderr
+    ended = counted(*RUN, "--counters", status=0)
     assert "hardware counters of 1 dispatch were collected" in ended.stderr
     (record,) = records(counted)
     folder = tmp_path / "out" / record["counters_folder"]
@@ -68,8 +67,7 @@ def several(*sizes: int) -> list[str]:
 def test_dispatches_of_a_provider_share_a_process_and_have_their_own_launches(
     counted, calls, tmp_path
 ):
-    ended = counted(*several(8, 16, 32), "--counters", "quick")
-    assert ended.status == 0, ended.stderr
+    ended = counted(*several(8, 16, 32), "--counters", "quick", status=0)
     assert "collecting hardware counters of 3 dispatches" in ended.stderr
     assert re.search(r"hardware counters of 3 dispatches were collected in \S+ m?s", ended.stderr)
     assert calls("--target-processes") == calls("--import") == 1
@@ -106,8 +104,7 @@ def test_a_dispatch_that_crashes_loses_its_own_counters_only(counted, calls, tmp
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setattr(counting, "PROGRAM", "crashing")
     monkeypatch.setattr(counting, "MOST_TOGETHER", 2)
-    ended = counted(*several(8, 16, 32, 64, 128), "--counters", "quick")
-    assert ended.status == 0, ended.stderr
+    ended = counted(*several(8, 16, 32, 64, 128), "--counters", "quick", status=0)
     assert "no counters of matmul_16x16x16" in ended.stderr
     assert "hardware counters of 4 dispatches were collected" in ended.stderr
     # The first two, the one that crashes alone, and those after it, of which one is left.
@@ -131,8 +128,7 @@ def test_on_amd_launches_of_the_warm_up_are_not_counted(
         lambda name: Profiler(name, str(with_rocprofv3), "1.0.0"),
     )
     monkeypatch.setenv("FAKE_LAUNCHES", str(WARM_UP + 1))
-    ended = counted(*RUN, "--counters", "quick")
-    assert ended.status == 0, ended.stderr
+    counted(*RUN, "--counters", "quick", status=0)
     (record,) = records(counted)
     described = json.loads(
         (tmp_path / "out" / record["counters_folder"] / "counters.json").read_text()

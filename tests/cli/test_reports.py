@@ -17,9 +17,7 @@ def test_dispatches_of_one_experiment_are_compared_with_a_baseline(cli):
     names = ",".join(f"matmul_64x64x64_f32t_f32t_f32t_{one}" for one in ("default", "factor_2"))
     request = ("profile", "--providers", "null", "--dispatches", names, "--experiment", "a")
     assert cli(*request).status == 0
-    ended = cli("compare", "a", "--baseline", "null:default", "--json")
-    assert ended.status == 0, "slower than the baseline is no regression"
-    [change] = json.loads(ended.stdout)["candidates"][0]["changes"]
+    [change] = cli.json("compare", "a", "--baseline", "null:default")["candidates"][0]["changes"]
     assert change["verdict"] == "slower"
     assert change["ratio"] == pytest.approx(2.0, rel=0.02)
     assert change["family"] == 1
@@ -32,8 +30,7 @@ def test_a_kernel_that_became_wrong_is_a_regression(cli):
     assert cli(*request, "--experiment", "a", "--time-budget", "100ms").status == 0
     kernel.write_text("import numpy as np\n\ndef mine(a, b):\n    return np.matmul(a, b) + 1\n")
     assert cli(*request, "--experiment", "b", "--time-budget", "100ms").status == 1
-    ended = cli("compare", "a", "b", "--json")
-    assert ended.status == 1
+    ended = cli("compare", "a", "b", "--json", status=1)
     assert json.loads(ended.stdout)["has_regression"] is True
 
 
@@ -43,21 +40,17 @@ def test_what_is_undecided_fails_unless_it_may_pass(cli):
     few = ("--benchmark-repetitions", "3")
     assert cli(*request, *few, "--experiment", "a").status == 0
     assert cli(*request, *few, "--experiment", "b").status == 0
-    ended = cli("compare", "a", "b", "--json", "-o", "c.xml")
-    assert ended.status == 1
-    document = json.loads(ended.stdout)
+    document = cli.json("compare", "a", "b", "-o", "c.xml", status=1)
     assert (document["has_regression"], document["has_undecided"]) == (False, True)
     [change] = document["candidates"][0]["changes"]
     assert (change["verdict"], change["ratio_low"], change["adjusted_p_value"]) == (
         "undecided", None, None,
     )  # fmt: skip
     assert 'failures="1"' in Path("c.xml").read_text()
-    passed = cli("compare", "a", "b", "--undecided", "pass", "-o", "c.xml")
-    assert passed.status == 0
+    passed = cli("compare", "a", "b", "--undecided", "pass", "-o", "c.xml", status=0)
     assert "≷ 1 undecided: too little was measured to decide" in passed.stdout
     assert 'failures="0"' in Path("c.xml").read_text()
-    enough = cli(*request, "--benchmark-repetitions", "6", "--experiment", "c")
-    assert enough.status == 0
+    cli(*request, "--benchmark-repetitions", "6", "--experiment", "c", status=0)
     assert cli("compare", "c", "c").status == 0
 
 
@@ -65,13 +58,11 @@ def test_the_baseline_of_the_run_is_kept(cli):
     request = ("profile", "--providers", "null,numpy", "--device", "cpu", "--shapes", "16x16x16",
                "--time-budget", "50ms", "--experiment", "a",
                "--baseline", "numpy:default")  # fmt: skip
-    ended = cli(*request)
-    assert ended.status == 0
+    ended = cli(*request, status=0)
     assert "×numpy:default" in ended.stdout
     assert "×numpy:default" in cli("report", "a").stdout
     assert "×numpy:default" not in cli("report", "a", "--baseline", "numpy").stdout
-    refused = cli(*request[:-1], "torch")
-    assert refused.status == 2
+    refused = cli(*request[:-1], "torch", status=2)
     assert "baseline provider" in refused.stderr
 
 
@@ -104,8 +95,7 @@ OF_F32 = ("--operation", "f32t_f32t_f32t")
 
 def test_imported_results_stand_next_to_an_experiments(experiments):
     Path("t.csv").write_text(TABLE)
-    ended = experiments("import", "t.csv", "--like", "a", "--into", "theirs", *OF_F32)
-    assert ended.status == 0, ended.stderr
+    ended = experiments("import", "t.csv", "--like", "a", "--into", "theirs", *OF_F32, status=0)
     assert ended.stdout == "theirs: 2 records (2 of tritonbench), 2 rows left out\n"
     assert "left out: t.csv:3: aten: '(64, 64)'" in ended.stderr
     assert "imported from t.csv, which states a median" in experiments("show", "theirs").stdout
@@ -135,9 +125,7 @@ def test_imported_results_stand_next_to_an_experiments(experiments):
 def test_providers_formats_and_columns_are_listed(cli):
     listed = {}
     for what in ("providers", "dtypes", "columns"):
-        ended = cli("list", what, "--json")
-        assert ended.status == 0, ended.stderr
-        listed[what] = {row[what.removesuffix("s")]: row for row in json.loads(ended.stdout)[what]}
+        listed[what] = {row[what.removesuffix("s")]: row for row in cli.json("list", what)[what]}
     providers = listed["providers"]
     assert {"null", "numpy", "torch", "iree", "triton", "user"} <= set(providers)
     assert "mutant" not in providers

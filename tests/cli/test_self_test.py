@@ -59,8 +59,7 @@ def test_the_terminal_shows_matrix_score_and_rivals(cli, tmp_path):
 
 
 def test_it_resumes_and_starts_over(cli):
-    first = cli("verify", "self-test", *PART, "--json", "--experiment", "e")
-    assert first.status == 0
+    first = cli("verify", "self-test", *PART, "--json", "--experiment", "e", status=0)
     again = cli("verify", "self-test", *PART, "--json", "--experiment", "e")
     assert "4 from an earlier run are kept" in again.stderr
     fresh = cli("verify", "self-test", *PART, "--json", "--experiment", "e", "--fresh")

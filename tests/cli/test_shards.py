@@ -35,8 +35,7 @@ def measure(cli):
     """Runs the plan, or a shard of it, into a folder."""
 
     def run(folder, *options):
-        ended = cli(*WHOLE, *options, "--experiment", folder)
-        assert ended.status == 0, ended.stderr
+        ended = cli(*WHOLE, *options, "--experiment", folder, status=0)
         return ended
 
     return run
@@ -58,8 +57,7 @@ def test_shards_merge_into_the_experiment_of_the_whole_plan(cli, measure):
     measure("whole")
     for number in (1, 2, 3):
         measure(f"part{number}", "--shard", f"{number}/3")
-    merged = cli("merge", "part2", "part3", "part1", "--into", "merged")
-    assert merged.status == 0, merged.stderr
+    cli("merge", "part2", "part3", "part1", "--into", "merged", status=0)
     assert _content("merged") == _content("whole")
     one, other = read_manifest(Path("merged")), read_manifest(Path("whole"))
     assert (one.plan_hash, one.name, one.document) == (other.plan_hash, other.name, other.document)
@@ -105,8 +103,7 @@ def test_what_is_not_all_of_a_plan_is_refused(cli, measure, others, folders, nam
         measure(f"part{number}", "--shard", f"{number}/3")
     if others:
         measure("other", *others)
-    refused = cli("merge", *folders, "--into", "merged")
-    assert refused.status == 2
+    refused = cli("merge", *folders, "--into", "merged", status=2)
     assert named in refused.stderr
     assert not Path("merged").exists()
 
@@ -119,12 +116,10 @@ def test_shards_of_a_training_sweep_merge(cli):
         assert cli(*sweep, "--shard", f"{number}/2", "-o", f"part{number}").status == 1
     refused = cli("merge", "part2", "part2", "--into", "merged")
     assert refused.status == 2 and not Path("merged").exists()
-    merged = cli("merge", "part1", "part2", "--into", "merged", "--json")
-    assert merged.status == 0, merged.stderr
+    merged = cli("merge", "part1", "part2", "--into", "merged", "--json", status=0)
     assert json.loads(merged.stdout)["points"] == 4
     assert len(list(Path("merged").rglob("point.json"))) == 4
-    again = cli(*sweep, "-o", "merged", "--dry-run", "--json")
-    assert again.status == 0, again.stderr
+    again = cli(*sweep, "-o", "merged", "--dry-run", "--json", status=0)
     assert len(json.loads(again.stdout)["points"]) == 4
 
 

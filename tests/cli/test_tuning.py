@@ -38,9 +38,7 @@ def tune(cli):
 
 
 def test_the_fastest_correct_configuration_wins(tune):
-    ended = tune("--strategy", "exhaustive", "--json")
-    assert ended.status == 0, ended.stderr
-    found = json.loads(ended.stdout)
+    found = tune.json("--strategy", "exhaustive")
     assert found["complete"] is True
     for winner in found["winners"]:
         assert winner["configuration"] == "factor_0p7"
@@ -57,10 +55,8 @@ def test_the_fastest_correct_configuration_wins(tune):
 
 
 def test_the_same_command_measures_nothing_again_and_a_larger_search_grows(tune):
-    first = tune("--strategy", "exhaustive", "--evaluations", "3")
-    assert first.status == 0, first.stderr
-    again = tune("--strategy", "exhaustive", "--evaluations", "3")
-    assert again.status == 0
+    first = tune("--strategy", "exhaustive", "--evaluations", "3", status=0)
+    again = tune("--strategy", "exhaustive", "--evaluations", "3", status=0)
     assert "6 from an earlier run are kept" in again.stderr
     assert again.stdout == first.stdout
     larger = tune("--strategy", "exhaustive", "--evaluations", "4", "--json")
@@ -72,8 +68,7 @@ def test_the_same_command_measures_nothing_again_and_a_larger_search_grows(tune)
 def test_what_cannot_be_distinguished_is_called_undecided(tune):
     command = ("--strategy", "exhaustive", "--finalists", "2")
     names = ("factor_0p7", "factor_0p7001")
-    ended = tune(*command, names=names)
-    assert ended.status == 0, ended.stderr
+    ended = tune(*command, names=names, status=0)
     assert "which of them is the fastest is undecided" in ended.stdout
     document = json.loads(tune(*command, "--json", names=names).stdout)
     for winner in document["winners"]:
@@ -82,8 +77,7 @@ def test_what_cannot_be_distinguished_is_called_undecided(tune):
 
 def test_halving_measures_with_few_samples_first(tune):
     names = ("factor_0p7", *(f"factor_0p{n}" for n in range(801, 834) if n % 10))
-    ended = tune("--strategy", "halving", "--evaluations", "6", "--json", names=names)
-    assert ended.status == 0, ended.stderr
+    ended = tune("--strategy", "halving", "--evaluations", "6", "--json", names=names, status=0)
     samples = {}
     for folder in ("search-short2", "search-short1", "search"):
         with Experiment.open(Path("t", folder)) as stored:
@@ -100,26 +94,23 @@ def test_a_shape_without_a_configuration_does_not_stop_the_others(cli):
         "operation_kind: matmul, batch_matmul\nshapes: 64x64x64, 2x64x64x64\n"
         "providers:\n  - name: 'null'\n    options: {unsupported: [batch_matmul]}\n"
     )
-    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--strategy", "exhaustive",
-                "--experiment", "t", "--json")  # fmt: skip
-    assert ended.status == 1
-    winners = {w["operation"].split("_")[0]: w for w in json.loads(ended.stdout)["winners"]}
+    winners = {w["operation"].split("_")[0]: w for w in cli.json("tune", "--spec", "spec.yaml",
+                                                                 "--device", "null", "--strategy",
+                                                                 "exhaustive", "--experiment", "t",
+                                                                 status=1)["winners"]}  # fmt: skip
     assert winners["matmul"]["configuration"] == "fast"
     assert "batch_matmul is among the kinds" in winners["batch"]["reason"]
 
 
 def test_a_shape_of_which_nothing_works_has_no_winner(tune):
-    ended = tune("--strategy", "exhaustive", "--dispatches", "configuration=wrong*", "--json",
-                 names=("wrong", "wrong_nan"))  # fmt: skip
-    assert ended.status == 1
-    (first, _) = json.loads(ended.stdout)["winners"]
+    (first, _) = tune.json("--strategy", "exhaustive", "--dispatches", "configuration=wrong*",
+                           names=("wrong", "wrong_nan"), status=1)["winners"]  # fmt: skip
     assert first["configuration"] is None
     assert first["reason"] == "none of the 2 that were tried worked"
 
 
 def test_the_search_ends_in_time_and_continues(tune):
-    ended = tune("--strategy", "exhaustive", "--time", "0s", "--finalists", "0")
-    assert ended.status == 1
+    ended = tune("--strategy", "exhaustive", "--time", "0s", "--finalists", "0", status=1)
     assert "The search did not come to its end" in ended.stdout
     assert "the time ended before one was tried" in ended.stdout
     assert tune("--strategy", "exhaustive").status == 0
@@ -144,8 +135,7 @@ def test_an_interrupted_search_says_what_is_stored_and_continues(tune, monkeypat
     with Experiment.open(Path("t/search")) as stored:
         kept = {record.dispatch: record.measurement for record in stored.records()}
     assert len(kept) >= 6
-    again = tune("--strategy", "exhaustive")
-    assert again.status == 0, again.stderr
+    tune("--strategy", "exhaustive", status=0)
     with Experiment.open(Path("t/search")) as stored:
         now = {record.dispatch: record.measurement for record in stored.records()}
     assert len(now) == 18
@@ -156,8 +146,8 @@ def test_quick_finals_are_of_kernels_that_were_proved(tune, monkeypatch):
     # The sizes are those of GPUs, on which a product of 4608 terms takes no time.
     monkeypatch.setattr(problems, "_PROOF_SIZES", ((40, 32), (72, 56), (96, 96)))
     names = ("factor_0p7", "factor_0p9", "wrong")
-    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json", names=names)
-    assert ended.status == 0, ended.stderr
+    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json", names=names,
+                 status=0)  # fmt: skip
     assert "proofs: 6 finalists at level standard" in ended.stderr
     winners = json.loads(ended.stdout)["winners"]
     assert [one["configuration"] for one in winners] == ["factor_0p7"] * 2
@@ -184,15 +174,13 @@ def test_without_a_proved_kernel_there_is_no_winner(tune, monkeypatch, failure, 
         return [[] for _ in chosen]
 
     monkeypatch.setattr(EngineMeasure, "proven", proven)
-    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json")
-    assert ended.status == status
+    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json",
+                 status=status)  # fmt: skip
     assert {one["reason"] for one in json.loads(ended.stdout)["winners"]} == {reason}
 
 
 def test_a_dry_run_lists_the_spaces(tune):
-    ended = tune("--dry-run", "--json", "--evaluations", "50%")
-    assert ended.status == 0
-    rows = json.loads(ended.stdout)["spaces"]
+    rows = tune.json("--dry-run", "--evaluations", "50%")["spaces"]
     assert [(row["space"], row["evaluations"]) for row in rows] == [(9, 5), (9, 5)]
     assert not Path("t").exists()
 
@@ -204,11 +192,9 @@ def test_shapes_are_distributed_over_devices(cli, monkeypatch):
         "shapes: 64x64x64, 128x64x32, 32x64x64, 64x32x32\ntime_budget: 50ms\n"
         "providers:\n  - name: 'null'\n    options: {devices: 2, configurations: [slow_2]}\n"
     )
-    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t",
-                "--devices", "all", "--strategy", "exhaustive", "--finalists", "1",
-                "--json")  # fmt: skip
-    assert ended.status == 0, ended.stderr
-    found = json.loads(ended.stdout)
+    found = cli.json("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t",
+                     "--devices", "all", "--strategy", "exhaustive", "--finalists",
+                     "1")  # fmt: skip
     assert [one["configuration"] for one in found["winners"]] == ["fast"] * 4
     assert found["gains"][0]["faster"] == 4
     for folder, count in (("t/search", 12), ("t", 8)):
@@ -231,8 +217,7 @@ def test_shards_search_their_shapes_and_merge(tune, cli, monkeypatch):
                ",".join(shapes), "--json")  # fmt: skip
     winners = []
     for number in (1, 2):
-        ended = tune(*options, "--shard", f"{number}/2", "--experiment", f"t{number}")
-        assert ended.status == 0, ended.stderr
+        ended = tune(*options, "--shard", f"{number}/2", "--experiment", f"t{number}", status=0)
         winners.append(json.loads(ended.stdout)["winners"])
     names = {f"matmul_{shape}_f32t_f32t_f32t" for shape in shapes}
     assert all(winners) and {one["operation"] for some in winners for one in some} == names
@@ -247,30 +232,25 @@ def test_shards_search_their_shapes_and_merge(tune, cli, monkeypatch):
 
 def test_a_file_that_cannot_hold_the_result_does_not_cost_the_others(tune):
     """TunableOp's file is empty without torch among the baselines."""
-    ended = tune("--strategy", "exhaustive", "-o", "found.csv,found.md")
-    assert ended.status == 2
+    ended = tune("--strategy", "exhaustive", "-o", "found.csv,found.md", status=2)
     assert "TunableOp's file would be empty" in ended.stderr
     assert "factor_0p7" in Path("found.md").read_text()
-    again = tune("--strategy", "exhaustive", "-o", "found.json", "--format", "results")
-    assert again.status == 0, again.stderr
+    tune("--strategy", "exhaustive", "-o", "found.json", "--format", "results", status=0)
     assert json.loads(Path("found.json").read_text())["winners"][0]["configuration"] == "factor_0p7"
 
 
 @pytest.fixture
 def searched(tune, cli):
     """`cli` next to the folder t, which holds an exhaustive search of two shapes."""
-    ended = tune("--strategy", "exhaustive", "--finalists", "0", names=[*FACTORS, "wrong"],
-                 shapes="64x64x64, 32x32x32")  # fmt: skip
-    assert ended.status == 0, ended.stderr
+    tune("--strategy", "exhaustive", "--finalists", "0", names=[*FACTORS, "wrong"],
+         shapes="64x64x64, 32x32x32", status=0)  # fmt: skip
     assert not Path("t/journal.sqlite").exists()
     return cli
 
 
 def test_strategies_are_compared_on_a_stored_search(searched):
-    ended = searched("tune", "--simulate", "t", "--strategy", "exhaustive,random", "--runs", "4",
-                     "--evaluations", "10%,100%", "--json")  # fmt: skip
-    assert ended.status == 0, ended.stderr
-    rows = json.loads(ended.stdout)["strategies"]
+    rows = searched.json("tune", "--simulate", "t", "--strategy", "exhaustive,random", "--runs",
+                         "4", "--evaluations", "10%,100%")["strategies"]  # fmt: skip
     assert [(row["strategy"], row["budget"]) for row in rows] == [
         ("exhaustive", 0.1), ("exhaustive", 1), ("random", 0.1), ("random", 1),
     ]  # fmt: skip
@@ -282,8 +262,7 @@ def test_strategies_are_compared_on_a_stored_search(searched):
 
 
 def test_a_compact_file_gives_the_same_results(searched):
-    written = searched("tune", "--simulate", "t", "-o", "space.json", "--format", "space")
-    assert written.status == 0, written.stderr
+    searched("tune", "--simulate", "t", "-o", "space.json", "--format", "space", status=0)
     arguments = ("--strategy", "random", "--runs", "3", "--json")
     stored, compact = (
         json.loads(searched("tune", "--simulate", source, *arguments).stdout)
@@ -295,16 +274,13 @@ def test_a_compact_file_gives_the_same_results(searched):
 
 def test_a_search_that_is_not_finished_is_left_out(tune, cli):
     assert tune("--finalists", "0", names=(), shapes="8x8x8").status == 0
-    small = cli("tune", "--simulate", "t")
-    assert small.status == 2
+    small = cli("tune", "--simulate", "t", status=2)
     assert "20 configurations with a time" in small.stderr
 
 
 def test_a_search_that_did_not_try_everything_is_not_taken_for_exhaustive(tune, cli):
-    ended = tune("--strategy", "random", "--evaluations", "22", "--finalists", "0",
-                 names=FACTORS, shapes="64x64x64")  # fmt: skip
-    assert ended.status == 0, ended.stderr
-    shown = cli("tune", "--simulate", "t", "--strategy", "random", "--runs", "2")
-    assert shown.status == 0, shown.stderr
+    tune("--strategy", "random", "--evaluations", "22", "--finalists", "0", names=FACTORS,
+         shapes="64x64x64", status=0)  # fmt: skip
+    shown = cli("tune", "--simulate", "t", "--strategy", "random", "--runs", "2", status=0)
     assert "strategy random, which does not try all" in shown.stderr
     assert "22 configurations that it tried" in shown.stdout

@@ -49,8 +49,8 @@ def test_the_description_is_printed_as_json(cli, nvidia):
 
 
 def test_the_counters_are_printed_as_csv_and_the_command_may_follow_at_once(cli, nvidia):
-    ended = cli("counters", "collect", "-o", "out", "--csv", "echo", "--csv", "--set", "x")
-    assert ended.status == 0, ended.stderr
+    ended = cli("counters", "collect", "-o", "out", "--csv", "echo", "--csv", "--set", "x",
+                status=0)  # fmt: skip
     assert ended.stdout == (nvidia / "out" / "counters.csv").read_text()
     assert (nvidia / "out" / "counters.application.log").read_text() == "--csv --set x\n"
 
@@ -79,8 +79,7 @@ def test_a_dry_run_prints_the_command_and_writes_nothing(cli, nvidia):
 def test_failures_are_explained_with_any_wording(cli, nvidia, monkeypatch, mode, status, wording):
     monkeypatch.setenv("FAKE_NCU", mode)
     monkeypatch.setenv("FAKE_NCU_WORDING", wording)
-    ended = cli("counters", "collect", "-o", "out", "--", "echo", "done")
-    assert ended.status == status
+    ended = cli("counters", "collect", "-o", "out", "--", "echo", "done", status=status)
     assert "hint:" in ended.stderr and "Traceback" not in ended.stderr
     record = json.loads((nvidia / "out/counters.json").read_text())
     assert record["problem"] and record["launches"] is None
@@ -88,8 +87,7 @@ def test_failures_are_explained_with_any_wording(cli, nvidia, monkeypatch, mode,
 
 def test_what_was_collected_before_the_command_failed_is_kept(cli, nvidia):
     command = ("-c", "import sys; sys.exit('no more batches')")
-    ended = cli("counters", "collect", "-o", "out", "--", sys.executable, *command)
-    assert ended.status == 0
+    ended = cli("counters", "collect", "-o", "out", "--", sys.executable, *command, status=0)
     assert "ended with status 1: no more batches" in ended.stderr
     assert (nvidia / "out/counters.ncu-rep").exists()
 
@@ -105,8 +103,7 @@ def test_a_report_that_cannot_be_printed_is_kept_and_that_is_noted(cli, nvidia, 
 
 def test_an_older_version_without_some_sections_is_used(cli, nvidia, monkeypatch):
     monkeypatch.setenv("FAKE_NCU", "old")
-    ended = cli("counters", "collect", "-o", "out", "--", "echo")
-    assert ended.status == 0
+    ended = cli("counters", "collect", "-o", "out", "--", "echo", status=0)
     assert "has no section SpeedOfLight_HierarchicalTensorRooflineChart" in ended.stderr
     assert "older than 2022.3, the first for sm_90" in ended.stderr
 
@@ -124,8 +121,8 @@ def test_a_missing_tool_and_a_missing_program_are_named(cli, nvidia, monkeypatch
 def test_a_dry_run_needs_no_profiler(cli, monkeypatch, tool):
     _gpus(monkeypatch)
     monkeypatch.setattr("gemmetry.counters.collector.find_profiler", lambda name: None)
-    ended = cli("counters", "collect", "--dry-run", "--tool", tool, "-o", "out", "--", "echo", "x")
-    assert ended.status == 0
+    ended = cli("counters", "collect", "--dry-run", "--tool", tool, "-o", "out", "--", "echo", "x",
+                status=0)  # fmt: skip
     command = ended.stdout.splitlines()[-1]
     assert command.startswith(f"{tool} -") and command.endswith(" echo x")
     assert f"note: {tool} is not installed" in ended.stderr
@@ -137,8 +134,7 @@ def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, with_
         "gemmetry.counters.collector.find_profiler",
         lambda name: Profiler(name, str(with_rocprofv3), "1.0.0"),
     )
-    ended = cli("counters", "collect", "-o", "out", "--set", "quick", "--", "echo", "ran")
-    assert ended.status == 0, ended.stderr
+    ended = cli("counters", "collect", "-o", "out", "--set", "quick", "--", "echo", "ran", status=0)
     record = json.loads((tmp_path / "out/counters.json").read_text())
     assert (record["tool"], record["chip"]) == ("rocprofv3", "gfx942")
     assert "rocprofv3 runs the command 1 time, once per pass" in ended.stderr

@@ -48,8 +48,8 @@ def test_names_are_neither_markup_nor_formulas(cli, two_kernels, tmp_path):
 @pytest.mark.parametrize("command", [("diagnose", RAW), ("compare", RAW, RAW)])
 def test_rooflines_as_pictures(cli, tmp_path, command):
     pytest.importorskip("matplotlib")
-    ended = cli("counters", *command, "-o", str(tmp_path / "r.png"), "-o", str(tmp_path / "r.svg"))
-    assert ended.status == 0
+    cli("counters", *command, "-o", str(tmp_path / "r.png"), "-o", str(tmp_path / "r.svg"),
+        status=0)  # fmt: skip
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     svg = (tmp_path / "r.svg").read_text()
     assert NAME in svg
@@ -80,8 +80,7 @@ def test_the_default_is_the_gpu_of_this_machine(cli, monkeypatch):
 def test_without_a_gpu_a_chip_has_to_be_given(cli, monkeypatch):
     for vendor in ("nvidia_gpus", "amd_gpus"):
         monkeypatch.setattr(f"gemmetry.counters.api.{vendor}", lambda: GpuList((), "none"))
-    ended = cli("counters", "metrics")
-    assert ended.status == 2
+    ended = cli("counters", "metrics", status=2)
     assert "no GPU" in ended.stderr and "--chip gh100" in ended.stderr
 
 

@@ -39,8 +39,7 @@ def test_experiments_are_added_once_and_in_the_order_of_their_times(cli):
     request = ("profile", "--providers", "null", "--shapes", "64x64x64", "--default-config")
     for name, seed in (("a", "1"), ("b", "2")):
         assert cli(*request, "--seed", seed, "--experiment", name).status == 0
-    added = cli("history", "add", "a", *store, "--commit", "1a2b")
-    assert added.status == 0
+    added = cli("history", "add", "a", *store, "--commit", "1a2b", status=0)
     assert "a: 1 dispatch on simulated device" in added.stdout
     again = cli("history", "add", "a", *store)
     assert (again.status, again.stdout) == (0, "")
@@ -56,12 +55,10 @@ def test_damaged_lines_are_named_and_the_rest_is_used(stored, histories):
     path = STORE / file_name(histories.DEVICE)
     content = path.read_bytes()
     path.write_bytes(content + content.splitlines()[0][:100])
-    ended = stored("history", "check", "--store", "history")
-    assert ended.status == 1
+    ended = stored("history", "check", "--store", "history", status=1)
     assert f"note: {path.name}:51 was skipped: it ends in the middle" in ended.stderr
     path.write_bytes(b"{half")
-    ended = stored("history", "check", "--store", "history")
-    assert ended.status == 2
+    ended = stored("history", "check", "--store", "history", status=2)
     assert "no line of the history can be used" in ended.stderr
 
 
@@ -75,8 +72,7 @@ def test_hostile_names_do_no_harm(cli, histories):
         ]
     append(STORE, [msgspec.structs.replace(run, digest=points_digest(run.points)) for run in runs])
     for command in (("show",), ("check", "-o", "c.xml,c.md"), ("site", "-o", "site")):
-        ended = cli("history", *command, "--store", "history")
-        assert ended.status == 0
+        ended = cli("history", *command, "--store", "history", status=0)
         assert "\x1b" not in ended.stdout
     ElementTree.parse("c.xml")
 

@@ -52,8 +52,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_good_kernel_passes_and_spilled_registers_fail(cli, compiled):
     compiled(0, ())
-    ended = cli("kernels", "check", "--kernel", "r01*")
-    assert ended.status == 0
+    ended = cli("kernels", "check", "--kernel", "r01*", status=0)
     assert ended.stdout.splitlines() == [
         "r01_thread_per_output: ok, 4 compilations",
         "    40 registers, no shared memory",
@@ -80,8 +79,7 @@ def test_instructions_that_were_not_checked_have_no_value(cli, compiled, monkeyp
     (row, *_) = json.loads(cli("kernels", "check", "--json").stdout)["kernels"]
     assert row["missing_instructions"] is None
     assert row["not_disassembled"] == "there is no nvdisasm"
-    ended = cli("kernels", "check")
-    assert ended.status == 0
+    ended = cli("kernels", "check", status=0)
     assert "Instructions were not checked: there is no nvdisasm" in ended.stdout
     assert "FFMA" not in ended.stdout
     compiled(0, ("FFMA", "LDC"))
@@ -93,8 +91,7 @@ def test_names_are_those_of_the_list_and_only_they_are_compiled(cli, compiled):
     listed = json.loads(cli("kernels", "list", "--json").stdout)["kernels"]
     for row in listed[:3]:
         for name in (row["name"], row["name"].partition("_")[0], row["configurations"][0]):
-            ended = cli("kernels", "check", name, "--json")
-            rows = json.loads(ended.stdout)["kernels"]
+            rows = cli.json("kernels", "check", name)["kernels"]
             assert {found["name"] for found in rows} == {row["name"]}
             if name == row["configurations"][0]:
                 assert all(name in found["configurations"] for found in rows)

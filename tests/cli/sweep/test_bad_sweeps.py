@@ -43,8 +43,7 @@ def test_every_fault_is_named_everywhere(cli, tmp_path, sweeps, point):
     ]  # fmt: skip
     whole = [point(channels=8), point(channels=9, ranks=3, nccl="2.30.7")]
     sweeps.write_sweep(tmp_path / "sweep", [*(made for made, _ in faults), *whole])
-    ended = cli("sweep", "analyze", "sweep")
-    assert ended.status == 1
+    ended = cli("sweep", "analyze", "sweep", status=1)
     assert "5 of 8 points have traces: 10 in all." in ended.stdout
     document = json.loads(Path("sweep/analysis/analysis.json").read_text())
     assert {one["channels"] for one in document["gemms"]} == {5, 6, 7, 8, 9}
@@ -78,12 +77,10 @@ def test_a_command_that_never_writes_a_trace(cli, tmp_path, sweeps, point):
     copy = f"cp {shlex.quote(str(trace))} $GEMMETRY_TRACE_DIR"
     script = f"if [ $GEMMETRY_THREADS = 256 ]; then {copy}; fi"
     ended = cli("sweep", "run", "--threads", "256,512", "--library", "nccl", "-o", "sweep",
-                "--command", shlex.join(["sh", "-c", script]))  # fmt: skip
-    assert ended.status == 1
+                "--command", shlex.join(["sh", "-c", script]), status=1)  # fmt: skip
     fault = "it ended without a trace in torch_profiler/"
     assert fault in ended.stderr
-    ended = cli("sweep", "analyze", "sweep")
-    assert ended.status == 1
+    ended = cli("sweep", "analyze", "sweep", status=1)
     assert f"warning: 512 threads: {fault}" in ended.stderr
     document = json.loads(Path("sweep/analysis/analysis.json").read_text())
     assert [one["outcome"] for one in document["points"]] == ["ok", "failed"]

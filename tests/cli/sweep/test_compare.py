@@ -41,8 +41,7 @@ def folders(tmp_path, sweeps):
 
 def test_an_analysis_is_compared_without_its_traces(cli, folders):
     (folders / "kept.json").write_text(json.dumps(analyze(folders / "a").document()))
-    ended = cli("sweep", "compare", "kept.json", "b")
-    assert ended.status == 0
+    ended = cli("sweep", "compare", "kept.json", "b", status=0)
     assert "Of 1 point that both have: 1 no difference shown." in ended.stdout
 
 
@@ -64,9 +63,8 @@ def left(tmp_path_factory, sweeps):
 def test_sweeps_of_which_workbooks_are_left(cli, left, first):
     """Whether the first one has its traces or not, workbooks are what both have."""
     pytest.importorskip("plotly")
-    ended = cli("sweep", "compare", str(left / first), str(left / "left-slow"),
-                "-o", "c.html,c.json")  # fmt: skip
-    assert ended.status == 1, ended.stderr
+    ended = cli("sweep", "compare", str(left / first), str(left / "left-slow"), "-o",
+                "c.html,c.json", status=1)  # fmt: skip
     assert "Workbooks show no steps: whole traces are compared" in ended.stdout
     (candidate,) = json.loads(Path("c.json").read_text())["candidates"]
     verdicts = {(row["group"], row["measure"]): row["verdict"] for row in candidate["rows"]}
@@ -79,8 +77,7 @@ def test_sweeps_of_which_workbooks_are_left(cli, left, first):
 def test_workbooks_and_an_analysis_without_traces_cannot_be_compared(cli, left, tmp_path):
     alone = tmp_path / "analysis.json"
     alone.write_text(json.dumps(analyze(left / "a").document()))
-    ended = cli("sweep", "compare", "analysis.json", str(left / "left-slow"))
-    assert ended.status == 2
+    ended = cli("sweep", "compare", "analysis.json", str(left / "left-slow"), status=2)
     assert "some of these sweeps have workbooks only" in ended.stderr
     assert "hint: Give the folders" in ended.stderr
 

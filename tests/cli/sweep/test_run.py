@@ -56,8 +56,7 @@ def test_an_interrupt_names_what_is_there_and_how_to_continue(cli, monkeypatch):
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("gemmetry.sweeps.run.JobProgress", Interrupted)
-    ended = cli("sweep", "run", *OPTIONS, "--command", GOOD)
-    assert ended.status == 130
+    ended = cli("sweep", "run", *OPTIONS, "--command", GOOD, status=130)
     assert "interrupted: 2 of 4 points have their traces in sweep" in ended.stderr
     assert "hint: Continue it: the same command with -o sweep." in ended.stderr
     monkeypatch.undo()

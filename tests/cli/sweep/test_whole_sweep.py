@@ -75,20 +75,16 @@ def test_two_by_two_points_from_run_to_compare(cli, forked, rank_variables, monk
     """torchrun starts the first point, which takes most of the time; then the sweep grows."""
     pytest.importorskip("torch")
     monkeypatch.setattr(plots, "sweep_plots", lambda points: {})  # They take seconds.
-    ended = cli("sweep", "run", "--threads", "256", "--channels", "1", *TINY)
-    assert ended.status == 0, ended.stderr
+    cli("sweep", "run", "--threads", "256", "--channels", "1", *TINY, status=0)
     ranks = ForkedRanks(forked, rank_variables)
     monkeypatch.setattr(sweep_module, "start_here", ranks.start)
-    ended = cli("sweep", "run", "--threads", "256,512", "--channels", "1,2", *TINY)
-    assert ended.status == 0, ended.stderr
+    ended = cli("sweep", "run", "--threads", "256,512", "--channels", "1,2", *TINY, status=0)
     assert "4 points in sweep; 1 from an earlier run kept" in ended.stderr.splitlines()
     for threads in (256, 512):
         for channels in (1, 2):
             _check_files(Path(f"sweep/{threads}thread/nccl_{channels}channels"))
 
-    ended = cli("sweep", "analyze", "sweep", "--only", "variance,timeline", "--json")
-    assert ended.status == 0, ended.stderr
-    document = json.loads(ended.stdout)
+    document = cli.json("sweep", "analyze", "sweep", "--only", "variance,timeline")
     points = document["points"]
     assert [(one["threads"], one["channels"]) for one in points] == [
         (256, 1), (256, 2), (512, 1), (512, 2)
@@ -103,8 +99,7 @@ def test_two_by_two_points_from_run_to_compare(cli, forked, rank_variables, monk
     }  # fmt: skip
     assert document["best"]["verdict"] == "undecided", "no point was repeated"
 
-    ended = cli("sweep", "compare", "sweep", "sweep", "-o", "sweep_comparison.html")
-    assert ended.status == 0, ended.stderr
+    ended = cli("sweep", "compare", "sweep", "sweep", "-o", "sweep_comparison.html", status=0)
     assert "B holds the same runs as A: nothing can differ." in ended.stdout
     page = Path("sweep_comparison.html").read_text()
     assert "nothing can differ" in page
