@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gemmetry.cli.main import run
+from gemmetry.documents import sweep_plots
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Cli:
     run: Callable[..., Ended]
 
     def __call__(self, *arguments: Any, status: int | None = None, **others: Any) -> Ended:
-        ended = self.run(*arguments, **others)
+        ended = self.run(*map(str, arguments), **others)
         assert status in (None, ended.status), f"{ended.status}: {ended.stderr}"
         return ended
 
@@ -79,7 +80,7 @@ def cli(cli_as_typed) -> Cli:
 def run_in() -> Cli:
     """Runs `gemmetry` in a folder, for what several tests share."""
 
-    def call(folder: Path, *arguments: str) -> Ended:
+    def call(folder: str, *arguments: str) -> Ended:
         out, err = io.StringIO(), io.StringIO()
         with (
             contextlib.chdir(folder),
@@ -138,6 +139,17 @@ def small_disk(tmp_path) -> Iterator[Callable[[int], Path]]:
 
     yield mount
     subprocess.run(["umount", str(place)], check=False, capture_output=True)
+
+
+PLOTS = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
+         "thread_channel_interaction")  # fmt: skip
+
+
+@pytest.fixture
+def quick_plots(monkeypatch) -> None:
+    """Files with the names of a sweep's plots, which take seconds; tests/reports draws them."""
+    made = {f"variance_{name}.png": b"made now" for name in PLOTS}
+    monkeypatch.setattr(sweep_plots, "sweep_plots", lambda points: made)
 
 
 Spawn = Callable[..., "subprocess.Popen[str]"]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 from rich.console import Console
 
 from gemmetry.providers.null_provider.provider import NullProvider

@@ -66,7 +66,7 @@ def test_the_fastest_correct_configuration_wins(tune):
 def test_the_same_command_measures_nothing_again_and_a_larger_search_grows(tune):
     search = ("--strategy", "exhaustive", "--finalists", "1", "--evaluations")
     first, again = (tune(*search, "3", status=0) for _ in range(2))
-    assert "3 from an earlier run are kept" in again.stderr
+    assert "2 from an earlier run are kept" in again.stderr  # of the finals
     assert again.stdout == first.stdout
     (larger,) = tune.json(*search, "4")["winners"]
     assert larger["tried"] == 4

@@ -7,26 +7,9 @@ import shutil
 
 import pytest
 
+from gemmetry.documents import sweep_plots
+
 TOP = "top5_gemm_kernels_time_variance"
-
-
-@pytest.fixture
-def without_plots(monkeypatch):
-    """They take most of the time."""
-    from gemmetry.documents import sweep_plots as plots
-
-    monkeypatch.setattr(plots, "sweep_plots", lambda points: {})
-
-
-@pytest.fixture
-def quick_plots(monkeypatch):
-    """Files with the names of the plots; what is drawn is tested with the products."""
-    from gemmetry.documents import sweep_plots as plots
-
-    names = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
-             "thread_channel_interaction")  # fmt: skip
-    made = {f"variance_{name}.png": b"\x89PNG" for name in names}
-    monkeypatch.setattr(plots, "sweep_plots", lambda points: made)
 
 
 @pytest.fixture
@@ -55,10 +38,7 @@ def test_all_files_of_the_document(cli, folder, quick_plots):
           for suffix in ("", "_with_timestamps", "_with_collective_overlap")),
         "gpu_timeline_all_configs_geomean.xlsx",
         "nccl_master_all_configs.xlsx", "nccl_master_all_configs.csv",
-        *(f"plots/variance_{name}.png" for name in (
-            "by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
-            "thread_channel_interaction",
-        )),
+        *(f"plots/{name}" for name in sweep_plots.sweep_plots(())),
     }  # fmt: skip
     assert "wrote sweep/tracelens_analysis/nccl_master_all_configs.csv\n" in ended.stderr
     assert "individual_reports/*.xlsx (4), plots/*.png (5), collective_reports/*.xlsx (2)\n" in (
@@ -66,7 +46,7 @@ def test_all_files_of_the_document(cli, folder, quick_plots):
     )
 
 
-def test_from_workbooks_alone(cli, folder, without_plots):
+def test_from_workbooks_alone(cli, folder, quick_plots):
     assert cli("sweep", "analyze", "sweep").status == 0
     before = (folder / "analysis" / f"{TOP}.csv").read_text()
     left = folder.parent / "left"
