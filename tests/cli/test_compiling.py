@@ -18,32 +18,20 @@ TOO_LARGE = "tile_config_64x128_vector64x128x1"
 USES = ("profile", "verify")
 
 
-def test_compiling_measures_no_times(cli):
-    arguments = ("compile", "--providers", "null", "--device", "null", "--shapes", "8x8x8")
-    ended = cli(*arguments, "--json", status=0)
-    for record in json.loads(ended.stdout)["records"]:
-        assert record["outcome"] == "ok"
-        assert record["median_ns"] is None
-        assert record["verification"] == "not_verified"
-    assert Path("gemmetry-out").is_dir()
-
-
 @needs_iree
 def test_iree_compiles_for_the_cpu(cli):
     ended = cli("compile", "--device", "cpu", "--shapes", "64x64x64", "--dtypes", "f32",
                 "--default-config", "--json", "--generated-dir", "out", status=0)  # fmt: skip
     (record,) = json.loads(ended.stdout)["records"]
-    assert record["outcome"] == "ok"
+    assert (record["outcome"], record["median_ns"]) == ("ok", None)
     assert list(Path("out/generated").rglob("*.mlir"))
     code, shown = ended.stderr.splitlines()[-2:]
     count, folder = re.fullmatch(r"code: (\d+) files? under (out/generated/\S+)", code).groups()
-    assert len([path for path in Path(folder).iterdir() if path.suffix in (".vmfb", ".s")]) == int(
-        count
-    )
-    command = shlex.split(shown.removeprefix("show it: "))
-    assert command[:2] == ["gemmetry", "show"]
-    found = cli(*command[1:], status=0)
-    assert folder in found.stdout.replace("\n", "")
+    found = [path for path in Path(folder).iterdir() if path.suffix in (".vmfb", ".s")]
+    assert len(found) == int(count)
+    command = shlex.split(shown.removeprefix("show it: gemmetry "))
+    assert command[0] == "show"
+    assert folder in cli(*command, status=0).stdout.replace("\n", "")
 
 
 @needs_iree
@@ -95,7 +83,6 @@ def test_saved_commands_have_the_compilers_output_next_to_them(cli):
 def test_without_options_it_is_the_dispatch_profilers_set(cli):
     ended = cli("generate", status=0)
     assert ended.stdout == (EXPECTED / "generate.txt").read_text()
-    assert ended.stdout.count("Emitting tuning configuration") == 109
     files = sorted(str(path) for path in Path("generated").rglob("*.mlir"))
     assert len(files) == 17
     name = "matmul_256x512x128_f16t_f16t_f16t"

@@ -40,56 +40,13 @@ def test_a_machine_without_a_gpu_lists_it_with_the_reason(cli, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     kernel = f"{EXAMPLES / 'my_gemm.cu'}:tiled"
     [record] = cli.json("profile", "--kernel", kernel, "--providers", "user", "--shapes",
-                        "64x48x40", *FORMATS)["records"]  # fmt: skip
+                        "64x48x40", *FORMATS, status=1)["records"]  # fmt: skip
     assert record["outcome"] == "unsupported"
     assert "runs on NVIDIA GPUs" in record["reason"]
 
 
-@pytest.mark.parametrize(
-    ("entry", "manifest", "message"),
-    [
-        ("tiled", None, "no my_gemm.toml next to it"),
-        ("other", "", "unknown kernel 'other' in my_gemm.toml"),
-        ("tiled", "threads = 3", "unknown key 'threads' in my_gemm.toml [tiled]"),
-    ],
-)
-def test_mistakes_of_the_request_end_it_before_anything_runs(cli, entry, manifest, message):
+def test_a_mistake_of_the_request_ends_it_before_anything_runs(cli):
     shutil.copy(EXAMPLES / "my_gemm.cu", "my_gemm.cu")
-    if manifest is not None:
-        text = (EXAMPLES / "my_gemm.toml").read_text()
-        Path("my_gemm.toml").write_text(f"{text}{manifest}\n")
-    ended = cli(*AHEAD, "--kernel", f"my_gemm.cu:{entry}", "--shapes", "64x48x40", *FORMATS,
-                status=2)  # fmt: skip
-    assert message in ended.stderr
-    assert "hint:" in ended.stderr
+    ended = cli(*AHEAD, "--kernel", "my_gemm.cu:tiled", "--shapes", "64x48x40", *FORMATS, status=2)
+    assert "no my_gemm.toml next to it" in ended.stderr and "hint:" in ended.stderr
     assert not Path("gemmetry-out").exists()
-
-
-def test_a_folder_of_machine_code_is_listed_with_what_it_needs(cli):
-    ended = cli(*AHEAD, "--kernel", str(EXAMPLES / "cubins"), "--shapes", "64x48x40,128x64x64",
-                *FORMATS, status=0)  # fmt: skip
-    records = json.loads(ended.stdout)["records"]
-    assert [(one["m"], one["configuration"], one["registers"]) for one in records] == [
-        (64, "nvcc_default", 168),
-        (128, "cute_default", 64),
-        (128, "nvcc_default", 168),
-    ]
-    assert {one["compiled_for"] for one in records} == {"sm_90a"}
-
-
-def test_machine_code_for_another_architecture_is_unsupported(cli):
-    command = [word.replace("sm_90", "sm_100") for word in AHEAD]
-    ended = cli(*command, "--kernel", str(EXAMPLES / "cubins" / "nvcc_gemm.cubin"),
-                "--shapes", "64x48x40", *FORMATS)  # fmt: skip
-    [record] = json.loads(ended.stdout)["records"]
-    assert record["outcome"] == "unsupported"
-    assert "machine code for sm_90a, which sm_100 does not run" in record["reason"]
-
-
-def test_machine_code_that_is_cut_off_ends_the_request(cli):
-    data = (EXAMPLES / "cubins" / "nvcc_gemm.cubin").read_bytes()
-    Path("nvcc_gemm.cubin").write_bytes(data[: len(data) // 2])
-    shutil.copy(EXAMPLES / "cubins" / "nvcc_gemm.toml", "nvcc_gemm.toml")
-    ended = cli(*AHEAD, "--kernel", "nvcc_gemm.cubin", "--shapes", "64x48x40", *FORMATS, status=2)
-    assert "nvcc_gemm.cubin is not machine code for NVIDIA GPUs: it is damaged" in ended.stderr
-    assert "hint:" in ended.stderr
