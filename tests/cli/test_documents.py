@@ -99,36 +99,6 @@ def test_plans_what_the_document_says(cli, name, line, count, operations):
     assert [lane["unsupported"] < lane["dispatches"] for lane in plan["providers"]] == [True]
 
 
-SWEEP = "--problem-m=64:1024:256 --problem-n=64:1024:512 --problem-k=4096"
-
-
-def test_the_three_commands_share_a_folder(cli):
-    """With the null provider, whose stages take no time; the lines are the document's."""
-    null = ["--providers", "null", "--device", "null", "--dtypes", "f32"]
-    written = cli("generate", "--generated-dir", "b", "--problem-m=768", "--problem-n=512",
-                  "--problem-k=1024", *null, status=0)  # fmt: skip
-    assert "gemmetry compile --generated-dir b" in written.stderr
-    emitted = written.stdout.count("Emitting tuning configuration")
-    again = cli("generate", "--generated-dir", "b", *SWEEP.split(), *null, status=0)
-
-    records = cli.json("compile", "--build-dir", "x", "--generated-dir", "b")["records"]
-    assert len(records) == emitted + again.stdout.count("Emitting tuning configuration")
-
-    cli("profile", "--build-dir", "x", "--generated-dir", "b", "--dispatches=matmul_768x512x1024_*",
-        "--verification-enabled=true", "--profiling-enabled=true", "--output=data.csv,data.json",
-        "--verification-level", "quick", status=0)  # fmt: skip
-    assert len(Path("data.csv").read_text().splitlines()) == 1 + emitted
-    done = json.loads(Path("data.json").read_text())["records"]
-    assert {record["outcome"] for record in done} == {"ok"}
-    assert {record["verification"] for record in done} == {"passed"}
-    assert all(record["operation"].startswith("matmul_768x512x1024_") for record in done)
-
-    chosen = "matmul_768x.*_f32t_.*default,matmul_64x64x4096_.*"
-    expressions = cli("profile", "--generated-dir", "b", "--dispatches", chosen, "--dry-run",
-                      "--json", status=0)  # fmt: skip
-    assert json.loads(expressions.stdout)["operations"] == 2
-
-
 def test_the_folder_of_one_command_serves_the_next(cli):
     """With a real compiler: `compile` leaves what `profile` runs, and neither does work twice."""
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
@@ -138,7 +108,7 @@ def test_the_folder_of_one_command_serves_the_next(cli):
     folder = Path("b/generated/linalg/matmul") / operation
     assert [path.name for path in folder.glob("[!.]*")] == [f"{operation}.mlir"]
 
-    (build,) = cli.json("compile", "--generated-dir", "b")["records"]
+    (build,) = cli.json("compile", "--build-dir", "x", "--generated-dir", "b")["records"]
     names = {path.name for path in folder.glob("[!.]*")}
     assert {"iree_compile_cmd_stdout.mlir", f"{operation}.mlir", f"{operation}_profile.vmfb",
             f"{operation}_verify.vmfb"} <= names  # fmt: skip
@@ -146,6 +116,7 @@ def test_the_folder_of_one_command_serves_the_next(cli):
     made = binary.stat().st_mtime_ns
 
     (record,) = cli.json("profile", "--generated-dir", "b", "--dispatches", "matmul_48x32x16_*",
+                         "--verification-enabled=true", "--profiling-enabled=true",
                          "--time-budget", "50ms", "--verification-level",
                          "quick")["records"]  # fmt: skip
     assert (record["provider"], record["verification"]) == ("iree", "passed")

@@ -178,6 +178,14 @@ def test_a_folder_that_one_may_not_enter_is_named(forked, tmp_path, line):
     assert "locked" in ended.stderr or "history add" in line
 
 
+def test_a_trace_that_one_may_not_read_is_named_with_what_to_do(forked, tmp_path):
+    (tmp_path / "secret.json").touch(mode=0)
+    ended = forked(WITHOUT_RIGHTS, str(tmp_path), "trace", "summary", "secret.json", TRACE)
+    assert ended.returncode == 1
+    assert f"secret.json cannot be read: {os.strerror(errno.EACCES)}" in ended.stderr
+    assert "chmod u+r " in ended.stderr
+
+
 INTERRUPTED = """
 import os, signal, sys
 wanted, *sys.argv[1:] = sys.argv[1:]

@@ -65,29 +65,6 @@ def test_a_folder_that_cannot_be_written_to_is_reported_before_reading(cli, numb
 
 
 @pytest.mark.parametrize(("command", "output"), WRITING)
-def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
-    # Modules imported meanwhile are in folders that another user may not read, and so are this
-    # folder's parents; therefore names are relative.
-    cli("trace", command, GOOD, "-o", f"first-{output}", "--no-cache")
-    folder = tmp_path / "closed"
-    folder.mkdir()
-    shutil.copy(GOOD, folder / "trace.json.gz")
-    folder.chmod(0o555)
-    monkeypatch.chdir(folder)
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        ended = cli("trace", command, "trace.json.gz", "-o", output, "--no-cache")
-    finally:
-        if is_root:
-            os.seteuid(0)
-    assert ended.status == 3, ended.stderr
-    (error, _) = ended.stderr.splitlines()
-    assert output in error and os.strerror(errno.EACCES) in error
-
-
-@pytest.mark.parametrize(("command", "output"), WRITING)
 def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
     """A file that does not fit on the disk is not there at all, and the old file is as it was."""
     target = tmp_path / output
