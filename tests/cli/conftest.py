@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,25 +120,6 @@ def experiments(cli) -> Cli:
             "profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", name, status=0
         )
     return cli
-
-
-@pytest.fixture
-def small_disk(tmp_path) -> Iterator[Callable[[int], Path]]:
-    """Mounts a file system of this size in KiB."""
-    place = tmp_path / "disk"
-
-    def mount(kib: int) -> Path:
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", str(place)]
-        if (
-            os.geteuid() != 0
-            or subprocess.run(command, check=False, capture_output=True).returncode
-        ):
-            pytest.skip("only root can mount a small file system")
-        return place
-
-    yield mount
-    subprocess.run(["umount", str(place)], check=False, capture_output=True)
 
 
 PLOTS = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",

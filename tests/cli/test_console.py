@@ -35,9 +35,7 @@ def test_results_and_notes_go_to_different_streams(capsys):
     stdout_console().print("result")
     stderr_console().print("progress")
     note("note")
-    captured = capsys.readouterr()
-    assert captured.out == "result\n"
-    assert captured.err == "progress\nnote\n"
+    assert capsys.readouterr() == ("result\n", "progress\nnote\n")
 
 
 def test_notes_and_errors_break_between_words_on_a_terminal(monkeypatch):
@@ -59,13 +57,10 @@ def test_notes_and_errors_break_between_words_on_a_terminal(monkeypatch):
         assert part in words
 
 
-def test_piped_tables_are_wide_unless_a_width_is_given(monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert stdout_console().width == 160
-    monkeypatch.setenv("COLUMNS", "80")
-    assert stdout_console().width == 80
-    monkeypatch.setenv("COLUMNS", "many")
-    assert stdout_console().width == 160
+@pytest.mark.parametrize(("columns", "width"), [("80", 80), ("many", 160), ("", 160)])
+def test_piped_tables_are_wide_unless_a_width_is_given(monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert stdout_console().width == width
 
 
 def test_the_command_line_can_be_copied(monkeypatch):
@@ -125,11 +120,9 @@ def test_lists_become_one_text_but_patterns_stay_apart():
 
 def test_a_spec_says_what_is_rendered():
     spec = ProfileSpec(output=["a.csv"], columns="all,gflops", html="r.html", format="md")
-    rendering = rendering_of(spec, json=True)
-    assert rendering.outputs == (Path("a.csv"),)
-    assert rendering.columns == ("gemmetry", "gflops")
-    assert rendering.html == Path("r.html")
-    assert rendering.json
+    found = rendering_of(spec, json=True)
+    assert (found.outputs, found.html, found.json) == ((Path("a.csv"),), Path("r.html"), True)
+    assert found.columns == ("gemmetry", "gflops")
     assert rendering_of(ProfileSpec(), json=False).html is None
 
 

@@ -35,16 +35,6 @@ def test_a_source_that_does_not_compile_has_the_compilers_reason(cli):
     assert "attempt_2_tiles.cu(32): error" in record["reason"]
 
 
-def test_a_machine_without_a_gpu_lists_it_with_the_reason(cli, monkeypatch):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    kernel = f"{EXAMPLES / 'my_gemm.cu'}:tiled"
-    [record] = cli.json("profile", "--kernel", kernel, "--providers", "user", "--shapes",
-                        "64x48x40", *FORMATS, status=1)["records"]  # fmt: skip
-    assert record["outcome"] == "unsupported"
-    assert "runs on NVIDIA GPUs" in record["reason"]
-
-
 def test_a_mistake_of_the_request_ends_it_before_anything_runs(cli):
     shutil.copy(EXAMPLES / "my_gemm.cu", "my_gemm.cu")
     ended = cli(*AHEAD, "--kernel", "my_gemm.cu:tiled", "--shapes", "64x48x40", *FORMATS, status=2)

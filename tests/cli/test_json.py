@@ -21,8 +21,8 @@ WITHOUT = {
     "judge serve": "it answers requests until it is interrupted",
     "judge mcp": "a client talks to it by its standard input and output",
 }
-NEED_MORE = ("kernels check", "kernels ladder", "dispatcher evaluate")
-"""Commands that need a GPU, or more results than a short run makes."""
+ELSEWHERE = ("kernels check", "kernels ladder", "dispatcher evaluate")
+"""Commands that need more than a short run; the tests in their folders read their documents."""
 
 LINES = {
     "profile": [*TINY, "--experiment", "a"],
@@ -52,9 +52,6 @@ LINES = {
     "dispatcher build": ["a", "-o", "table.json"],
     "dispatcher tune": ["--device", "cpu", "--providers", "torch", "--shapes", "64x64x64",
                         "--minutes", "0", "--experiment", "tuned"],
-    "dispatcher evaluate": ["a"],
-    "kernels check": ["--kernel", "r00*"],
-    "kernels ladder": ["--sizes", "64", "--rungs", "0"],
     "list operations": ["--shapes", "64x64x64"],
     "list configurations": [*TINY],
     "report": ["a"],
@@ -82,7 +79,7 @@ def test_every_command_has_it():
         if not isinstance(command, TyperGroup)
     }
     assert {name for name, options in known.items() if "--json" not in options} == set(WITHOUT)
-    assert set(LINES) == set(known) - set(WITHOUT)
+    assert set(LINES) == set(known) - {*WITHOUT, *ELSEWHERE}
 
 
 def test_one_document_with_a_version_and_nothing_else(cli, tmp_path, sweeps, monkeypatch):
@@ -97,8 +94,6 @@ def test_one_document_with_a_version_and_nothing_else(cli, tmp_path, sweeps, mon
     for name, arguments in LINES.items():
         words = [run if one == "RUN" else one for one in arguments]
         ended = cli(*name.split(), "--json", *words)
-        if name in NEED_MORE and not ended.stdout and ended.status in (2, 3):
-            continue
         try:
             document = json.loads(ended.stdout)
         except ValueError:

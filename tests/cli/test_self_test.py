@@ -4,31 +4,20 @@
 from __future__ import annotations
 
 import json
-
-import pytest
+from pathlib import Path
 
 DRAWN = "m?6_[a-f]*,m80_rows_in_*,ok?3_s*"
 """A few, by number, among them two for which only the level paranoid has a check; each is killed in
 tests/selftest by the check that is meant for it."""
 
 
-@pytest.fixture(scope="module")
-def drawn(run_in, tmp_path_factory):
-    """The self-test of the mutants `DRAWN`: its exit status and its document."""
-    folder = tmp_path_factory.mktemp("drawn")
-    ended = run_in(folder, "verify", "self-test", "--vehicle", "host", "--mutants", DRAWN, "--json",
-                   "-o", "drawn.json", "--experiment", "e")  # fmt: skip
-    document = json.loads(ended.stdout)
-    assert json.loads((folder / "drawn.json").read_text()) == document
-    return ended.status, document
-
-
-def test_host_mutants_are_killed_and_no_right_kernel_flagged(drawn):
-    status, document = drawn
+def test_host_mutants_are_killed_and_no_right_kernel_flagged(cli):
+    document = cli.json("verify", "self-test", "--vehicle", "host", "--mutants", DRAWN, "-o",
+                        "drawn.json", "--experiment", "e")  # fmt: skip
+    assert json.loads(Path("drawn.json").read_text()) == document
     assert document["survivors"] == []
     assert document["false_alarms"] == []
     assert [item["name"] for item in document["not_run"] if item["is_broken"]] == []
-    assert status == 0
     assert document["mutants_total"] == document["mutants_killed"] >= 8
     assert document["correct_total"] >= 3
     reasons = {item["name"]: item["reason"] for item in document["not_run"]}

@@ -62,13 +62,9 @@ def test_a_good_kernel_passes_and_spilled_registers_fail(cli, compiled):
     assert "r02" in shown and "failed" in shown and ": spills 24 bytes of registers" in shown
     rows = cli.json("kernels", "check", "--kernel", "r0[03]*", "--jobs", "1", status=1)["kernels"]
     assert {row["rung"] for row in rows} == {0, 3}
-    expected = {
-        "name": "r00_naive", "rung": 0, "arch": "sm_90a", "registers": 40, "spill_bytes": 24,
-        "local_bytes": 24, "shared_bytes": 0, "expected_instructions": [],
-        "missing_instructions": [], "status": "failed",
-    }  # fmt: skip
-    assert {key: rows[0][key] for key in expected} == expected
-    assert rows[0]["problems"]
+    for key, value in {"arch": "sm_90a", "registers": 40, "spill_bytes": 24, "local_bytes": 24,
+                       "missing_instructions": [], "status": "failed"}.items():  # fmt: skip
+        assert rows[0][key] == value
 
 
 @pytest.fixture

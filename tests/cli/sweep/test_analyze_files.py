@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -47,20 +47,13 @@ def test_all_files_of_the_document(cli, folder, quick_plots):
 
 
 def test_from_workbooks_alone(cli, folder, quick_plots):
-    assert cli("sweep", "analyze", "sweep").status == 0
-    before = (folder / "analysis" / f"{TOP}.csv").read_text()
-    left = folder.parent / "left"
-    shutil.copytree(folder / "analysis" / "256thread", left / "tracelens_analysis" / "256thread")
+    cli("sweep", "analyze", "sweep", status=0)
+    shutil.copytree(folder / "analysis/256thread", "left/tracelens_analysis/256thread")
     ended = cli("sweep", "analyze", "left", status=0)
     assert "left has no traces" in ended.stderr
     assert f"warning: {TOP}_with_timestamps.csv is not written" in ended.stderr
-    assert {name for name in files(left / "tracelens_analysis") if "/" not in name} == {
+    assert {path.name for path in Path("left/tracelens_analysis").iterdir() if path.is_file()} == {
         f"{TOP}.csv", "gpu_timeline_all_configs_mean.xlsx", "nccl_master_all_configs.xlsx",
         "nccl_master_all_configs.csv",
     }  # fmt: skip
-    after = (left / "tracelens_analysis" / f"{TOP}.csv").read_text()
-    read = [list(csv.DictReader(text.splitlines())) for text in (before, after)]
-    for old, new in zip(*read, strict=True):
-        for name in ("threads", "channel", "rank", "kernel_name", "time_diff_us", "m", "count"):
-            assert old[name] == new[name]
-    assert "analysis.json" not in files(left)
+    assert not list(Path("left").rglob("analysis.json"))

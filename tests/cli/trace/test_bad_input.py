@@ -129,10 +129,6 @@ def test_a_file_that_vanishes_meanwhile(read, monkeypatch, name):
 # Files of which a part can be read: status 0, and a warning that names the byte or the event.
 
 
-def _zstd(content):
-    return pytest.importorskip("zstandard").ZstdCompressor().compress(content)
-
-
 def _cut(content):
     return content[: 3 * len(content) // 4]
 
@@ -144,7 +140,6 @@ def _bomb(events=60):
 
 
 NESTED = b"[" * 200_000 + b"]" * 200_000
-_UNUSABLE = r"\(and 1 more\): has no usable time"
 _NAN = document(kernel("a", ts="N"), kernel("b"), kernel("c", dur="N")).replace(b'"N"', b"NaN")
 
 DAMAGED = {
@@ -153,13 +148,11 @@ DAMAGED = {
     "truncated JSON": (lambda: MANY[: len(MANY) // 2], None, r"byte \d{6}: ", True),
     "truncated within the head": (lambda: b'{"a": [1, 2, 3], "traceEvents"', 0, "", False),
     "truncated gzip": (lambda: _cut(gzip.compress(MANY)), None, r"byte \d+: .*cut short", True),
-    "truncated zst": (lambda: _cut(_zstd(MANY)), None, r"byte \d+: .*cut short", True),
     "damaged gzip": (
         lambda: (c := gzip.compress(MANY))[: len(c) // 2] + b"\0" * 50 + c[len(c) // 2 + 50 :],
         None, r"byte \d+: .*damaged", True,
     ),
     "a gzip bomb": (lambda: gzip.compress(_bomb()), None, r"byte \d+: .* like a gzip bomb", True),
-    "a zst bomb": (lambda: _zstd(_bomb()), None, r"byte \d+: .* like a decompression bomb", True),
     "deep nesting in an event": (
         lambda: document(kernel("a"), kernel("b", x="N"), kernel("c")).replace(b'"N"', NESTED),
         2, r"byte \d+: left out", True,
@@ -169,21 +162,8 @@ DAMAGED = {
             b'"N"', b"[" * 200_000
         ), None, r"byte \d+: this event has no end", True,
     ),
-    "deep nesting around the events": (
-        lambda: document(kernel(), x="N").replace(b'"N"', NESTED), 1, r"byte \d+: .*before", False
-    ),
-    "NaN as times": (lambda: _NAN, 1, f"GPU 'a' {_UNUSABLE}", False),
-    "negative durations": (
-        lambda: document(kernel("a"), kernel("b", dur=-3), kernel("c", dur=-1e9)),
-        1, f"GPU 'b' {_UNUSABLE}", False,
-    ),
-    "times of centuries": (
-        lambda: document(kernel("a"), kernel("b", 10, 4e15), kernel("c", 4e15, 4e15)),
-        1, f"GPU 'b' {_UNUSABLE}", False,
-    ),
-    "huge integers": (
-        lambda: document(kernel("a"), kernel("b", ts=10**40), kernel("c", dur=10**40)),
-        1, f"GPU 'b' {_UNUSABLE}", False,
+    "NaN as times": (
+        lambda: _NAN, 1, r"GPU 'a' \(and 1 more\): has no usable time", False
     ),
     "a million million ranks": (
         lambda: document(kernel(), distributedInfo={"rank": 0, "world_size": 10**12}),

@@ -4,7 +4,6 @@ one stays as it was, and the message names the file, the cause and the next step
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -75,38 +74,6 @@ def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
     assert ended.returncode == 3, ended.stderr
     assert str(target) in ended.stderr and os.strerror(errno.EFBIG) in ended.stderr
     assert {path: path.read_bytes() for path in files_below(tmp_path)} == before
-
-
-@pytest.fixture
-def full_disk(small_disk):
-    """A file system of 64 KiB."""
-    return small_disk(64)
-
-
-@pytest.mark.parametrize("output", ["out.xlsx", "out.json"])
-def test_a_disk_that_is_really_full(run, full_disk, output):
-    (full_disk / output).write_text("old")
-    (full_disk / "filler").write_bytes(bytes(40_000))
-    ended = run("trace", "report", LARGE, "-o", full_disk / output, "--no-cache")
-    assert ended.returncode == 3
-    assert os.strerror(errno.ENOSPC) in ended.stderr
-    assert (full_disk / output).read_text() == "old"
-    assert [path.name for path in files_below(full_disk)] == ["filler", output]
-
-
-def test_a_disk_too_full_for_the_cache_costs_nothing(run, full_disk):
-    """There is no room next to the trace or in the user's folder: the trace is read again."""
-    trace = full_disk / "trace.json"
-    trace.symlink_to(LARGE)
-    (full_disk / "filler").write_bytes(bytes(60_000))
-    patch = "import gemmetry.traces.reading as r; r.SMALLEST_CACHED_BYTES = 0\n"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(full_disk / "user")}
-    for _ in range(2):
-        ended = run("trace", "summary", trace, "--json", before=patch, env=environment)
-        assert ended.returncode == 0, ended.stderr
-        assert json.loads(ended.stdout)["files"][0]["kernels"] > 0
-    kept = {path.name for path in files_below(full_disk)} - {"trace.json", "filler"}
-    assert kept <= {"beside.txt"}
 
 
 # Processes that are killed.

@@ -51,16 +51,6 @@ def test_short_kernels_are_those_below_the_threshold(cli, tmp_path):
     assert counts[1] == kernels
 
 
-def test_steps_and_what_is_in_none_are_the_whole_trace(cli):
-    document = cli.json("trace", "summary", RANK0, MATMUL, OLD, "--steps", "--no-cache")
-    for whole, outside in zip(document["files"], document["outside_steps"], strict=True):
-        steps = [step for step in document["steps"] if step["file"] == whole["file"]]
-        assert outside["file"] == whole["file"]
-        for count in ("kernels", "gemm_kernels", "comm_kernels"):
-            assert sum(step[count] for step in steps) + outside[count] == whole[count]
-    assert [outside["kernels"] for outside in document["outside_steps"]] == [9, 0, 0]
-
-
 REPORTS = Path(__file__).parents[2] / "data" / "reports"
 NAMED = {
     # File -> what every command that reads it states about it.

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats import xlsx
-
 xlsxwriter = pytest.importorskip("xlsxwriter")
 
 DATA = Path(__file__).parents[2] / "data"
@@ -19,21 +17,6 @@ MATMUL = str(DATA / "tracelens_workbooks" / "h200_matmul.xlsx")
 
 def _cut(path):
     path.write_bytes(Path(MATMUL).read_bytes()[:-3000])
-
-
-def _broken_sheet(path):
-    """The archive is whole, but a sheet in it is not XML."""
-    with zipfile.ZipFile(MATMUL) as old, zipfile.ZipFile(path, "w") as new:
-        for part in old.namelist():
-            new.writestr(part, b"<x" if "sheet1" in part else old.read(part))
-
-
-def _bomb(path):
-    with zipfile.ZipFile(MATMUL) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
-        for part in old.namelist():
-            new.writestr(part, old.read(part))
-        with new.open("xl/sharedStrings.xml", "w", force_zip64=True) as part:
-            part.write(bytes(5 << 20))
 
 
 def _foreign(path):
@@ -47,25 +30,16 @@ def _without_columns(path):
             book.add_worksheet(name).write(0, 0, "name")
 
 
-def _garbage(path):
-    path.write_bytes(b"PK\x03\x04" + b"\xff" * 500)
-
-
 @pytest.mark.parametrize(
     ("make", "reported", "command"),
     [
         (_cut, "cannot be read as a workbook", "summary"),
-        # The sheet that is broken is the summary's.
-        (_broken_sheet, "cannot be read as a workbook|no column", "summary"),
-        (_bomb, "xl/sharedStrings.xml has more than 4 MiB", "gemms"),
-        (_garbage, "cannot be read as", "shapes"),
         *((make, reported, command) for command in ("summary", "gemms", "shapes")
           for make, reported in ((_foreign, "has none of the sheets that TraceLens writes"),
                                  (_without_columns, "has no column"))),
     ],
 )  # fmt: skip
-def test_a_workbook_that_cannot_be_read(cli, make, reported, command, monkeypatch):
-    monkeypatch.setattr(xlsx, "MOST_UNPACKED_BYTES", 4 << 20)
+def test_a_workbook_that_cannot_be_read(cli, make, reported, command):
     make(Path("bad.xlsx"))
     ended = cli("trace", command, "bad.xlsx", status=2)
     (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
