@@ -61,17 +61,6 @@ def test_build_show_and_evaluate(cli, folders):
     assert "60x64x64" in Path("choices.csv").read_text()
 
 
-def test_mistakes(cli, folders):
-    Path("bad.json").write_text("{")
-    cli("dispatcher", "build", "tuning", "-o", "table.json", status=0)
-    for experiment, table, cause in (
-        ("held-out", "bad.json", "bad.json is damaged"),
-        ("tuning", "table.json", "no shape for cpu"),
-    ):
-        ended = cli("dispatcher", "evaluate", experiment, "--table", table, status=2)
-        assert cause in ended.stderr and "hint: " in ended.stderr
-
-
 def test_a_real_experiment(cli):
     cli("profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", "a",
         "--verification-level", "standard", status=0)  # fmt: skip
