@@ -128,7 +128,7 @@ BAD = {
     "mutates_inputs": ("wrong", "the launch changed lhs"),
     "returns_a_view": ("launch_error", "a view of one of its inputs"),
     "allocates_without_end": ("out_of_memory", "Unable to allocate"),
-    "never_returns": ("timeout", "verifying took longer than 10 s"),
+    "never_returns": ("timeout", "verifying took longer than 20 s"),
     "writes_later": ("wrong", "never written"),
 }
 """Function -> its outcome, and words of the reason."""
@@ -166,7 +166,7 @@ def folders(tmp_path_factory):
 def records(run_in, folders):
     """Of all kernels, by function; hostile ones are not verified for long, so that one forks while
     it is timed."""
-    return _swept(run_in, folders[0], BAD, "--set", "deadlines.verify=10") | _swept(
+    return _swept(run_in, folders[0], BAD, "--set", "deadlines.verify=20") | _swept(
         run_in, folders[1], HOSTILE, "--verification-level", "quick"
     )
 
