@@ -43,11 +43,7 @@ def test_kernels_are_grouped_and_those_that_take_longest_come_first(report):
     assert len(found.document(brief=True)["launches"]) == 10
 
 
-def test_no_kernel_of_that_name(report):
-    report([("a", 100)])
-    with pytest.raises(EmptySelectionError, match="no kernel matches 'b'") as error:
-        diagnose("x.csv", kernel="b")
-    assert error.value.hint == "Kernels of the reports: a"
+def test_no_kernel(report):
     report([])
     with pytest.raises(EmptySelectionError, match="the reports have no kernel: a problem"):
         diagnose("x.csv")
@@ -74,13 +70,3 @@ def test_a_text_of_one_launch_where_another_has_a_number(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text('"ID","Kernel Name","a"\n"","",""\n"0","k","5"\n"1","k","text"\n"2","k",""\n')
     assert [row["a"] for row in read_reports([file]).wide().records()] == ["5", "text", None]
-
-
-def test_a_file_that_cannot_be_read_next_to_others(tmp_path):
-    other = tmp_path / "a.txt"
-    other.write_text("x")
-    reports = read_reports([other, RAW], ["gpu__time_duration.sum"])
-    assert [table.source for table in reports.tables] == [RAW]
-    assert list(reports.errors) == [str(other)]
-    assert reports.document()["errors"][0]["file"] == str(other)
-    assert "no hardware counters" in reports.problems()[0]

@@ -40,15 +40,6 @@ def test_nothing_is_written_before_it_is_requested(folder):
     assert json.loads(written.read_text())["points"][0]["channels"] == 8
 
 
-def test_what_is_not_finite_is_null_in_the_file(folder, monkeypatch):
-    found = analyze(folder)
-    document = found.document() | {"not_a_number": float("nan")}
-    monkeypatch.setattr(found, "document", lambda: document)
-    written = found.write().paths[0].read_text()
-    assert "NaN" not in written
-    assert json.loads(written)["not_a_number"] is None
-
-
 OPTIONS = {"threads": [256], "channels": [4, 8], "library": "nccl", "order": "given"}
 
 

@@ -10,8 +10,8 @@ from gemmetry.domain.rows import Rows
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.domain.specs.loader import make_spec
 from gemmetry.traces.api import Traces, load
-from gemmetry.traces.gemms import GemmRow, workload
-from gemmetry.traces.report import gemms_table, shapes_table, step_table
+from gemmetry.traces.gemms import GemmRow
+from gemmetry.traces.report import gemms_table
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 MATMUL = DATA / "h200_matmul.pt.trace.json.gz"
@@ -46,17 +46,6 @@ def test_a_notebook_shows_a_table_without_scripts(tmp_path):
     assert "33.0%" in html
     assert "&lt;script&gt;.json" in html
     assert "<script" not in html
-
-
-def test_tables_without_rows_have_their_columns(tmp_path):
-    (tmp_path / "a.json").write_text('{"traceEvents": []}')
-    nothing = load(tmp_path / "a.json", use_cache=False)
-    for frame, table in (
-        (nothing.gemms(), gemms_table(())),
-        (nothing.shapes(), shapes_table(workload(()))),
-        (nothing.steps(), step_table(())),
-    ):
-        assert (tuple(frame.columns), len(frame)) == (table.names, 0)
 
 
 def test_without_keep_files_are_read_one_by_one(tmp_path):

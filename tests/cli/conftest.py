@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +12,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gemmetry.cli.main import run
+from gemmetry.documents import sweep_plots
 
 
 @dataclass
@@ -24,7 +27,21 @@ class Ended:
     stderr: str
 
 
-Cli = Callable[..., Ended]
+@dataclass(frozen=True)
+class Cli:
+    """Runs ``gemmetry`` with arguments; where a status is given, it has to end with that one."""
+
+    run: Callable[..., Ended]
+
+    def __call__(self, *arguments: Any, status: int | None = None, **others: Any) -> Ended:
+        ended = self.run(*map(str, arguments), **others)
+        assert status in (None, ended.status), f"{ended.status}: {ended.stderr}"
+        return ended
+
+    def json(self, *arguments: Any, status: int = 0, **others: Any) -> Any:
+        """The document that a command prints."""
+        return json.loads(self(*arguments, "--json", status=status, **others).stdout)
+
 
 LEVEL_STATED = {"--verification-level", "--quick", "--help", "--dry-run"}
 
@@ -41,7 +58,7 @@ def cli_as_typed(tmp_path, monkeypatch, capsys) -> Cli:
         captured = capsys.readouterr()
         return Ended(status, captured.out, captured.err)
 
-    return call
+    return Cli(call)
 
 
 @pytest.fixture
@@ -56,14 +73,14 @@ def cli(cli_as_typed) -> Cli:
                 arguments += ("--processes", "1")
         return cli_as_typed(*arguments)
 
-    return call
+    return Cli(call)
 
 
 @pytest.fixture(scope="session")
 def run_in() -> Cli:
     """Runs `gemmetry` in a folder, for what several tests share."""
 
-    def call(folder: Path, *arguments: str) -> Ended:
+    def call(folder: str, *arguments: str) -> Ended:
         out, err = io.StringIO(), io.StringIO()
         with (
             contextlib.chdir(folder),
@@ -76,7 +93,7 @@ def run_in() -> Cli:
             status = run(list(arguments))
         return Ended(status, out.getvalue(), err.getvalue())
 
-    return call
+    return Cli(call)
 
 
 @pytest.fixture
@@ -99,9 +116,21 @@ def with_ncu(tmp_path, monkeypatch, ncu) -> Path:
 def experiments(cli) -> Cli:
     """`cli` in a folder with the equal experiments a and b."""
     for name in ("a", "b"):
-        ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", name)
-        assert ended.status == 0
+        cli(
+            "profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", name, status=0
+        )
     return cli
+
+
+PLOTS = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
+         "thread_channel_interaction")  # fmt: skip
+
+
+@pytest.fixture
+def quick_plots(monkeypatch) -> None:
+    """Files with the names of a sweep's plots, which take seconds; tests/reports draws them."""
+    made = {f"variance_{name}.png": b"made now" for name in PLOTS}
+    monkeypatch.setattr(sweep_plots, "sweep_plots", lambda points: made)
 
 
 Spawn = Callable[..., "subprocess.Popen[str]"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -35,21 +33,18 @@ def test_every_command_has_three_examples_of_its_own():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_help_begins_with_examples_and_fits(cli, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
-    ended = cli(*name.split(), "--help")
-    assert ended.status == 0
-    lines = ended.stdout.splitlines()
+    help_text = cli(*name.split(), "--help", status=0).stdout
+    lines = help_text.splitlines()
     assert f"gemmetry {name}".strip() in lines[0]
     assert lines[1:3] == ["", "Examples:"]
     assert max(map(len, lines)) <= 80
     for text, line in EXAMPLES[name]:
         assert f"  {text}" in lines
-        assert all(part.strip() in ended.stdout for part in line.splitlines())
+        assert all(part.strip() in help_text for part in line.splitlines())
     for parameter in ALL[name].params if name else ():
-        assert (
-            getattr(parameter, "hidden", False)
-            or parameter.opts[0] in ended.stdout
-            or (parameter.param_type_name == "argument" and parameter.metavar in ended.stdout)
-        )
+        if not getattr(parameter, "hidden", False):
+            is_option = parameter.param_type_name == "option"
+            assert (parameter.opts[0] if is_option else parameter.metavar) in help_text
 
 
 @pytest.mark.parametrize("name", LEAVES)
@@ -70,23 +65,6 @@ def test_a_mistyped_option_is_named_with_what_to_do(cli, name):
     assert "--no-such-thing" in ended.stderr
     usual = f" {ALL[name].usual}".rstrip() if isinstance(ALL[name], TyperGroup) else ""
     assert f"`gemmetry {name}{usual} --help`" in ended.stderr
-
-
-RUN = [line for name in ("generate", "compile", "verify run", "trace record", "list operations",
-                         "list configurations")
-       for _, text in EXAMPLES[name] for line in re.split(r"\||&&", text.replace("\\\n", ""))
-       if not re.search(r"--kernel|--spec|--generated-dir here$|llm|triton", line)]  # fmt: skip
-
-
-@pytest.mark.parametrize("line", RUN)
-def test_requests_can_be_planned(cli, line):
-    """Those that need neither a device nor a file."""
-    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
-    pytest.importorskip("torch")
-    words = shlex.split(line)[1:]
-    ended = cli(*words, *([] if words[0] == "list" or "--dry-run" in words else ["--dry-run"]))
-    assert ended.status == 0, ended.stderr
-    assert ended.stdout
 
 
 @pytest.mark.parametrize("name", ["profile", "generate", "compile", "tune", "list operations"])

@@ -20,10 +20,8 @@ from gemmetry.cli.console import (
     stdout_console,
 )
 from gemmetry.cli.main import run
-from gemmetry.cli.options import Written
 from gemmetry.domain.errors import RequestError, SpecError, StorageError, UnknownNameError
 from gemmetry.domain.specs.model import ProfileSpec
-from gemmetry.domain.tables import Column, ColumnType, Table
 
 COMMAND = "gemmetry trace report gemmetry-out/profile-0123456789 -o report.html"
 
@@ -37,9 +35,7 @@ def test_results_and_notes_go_to_different_streams(capsys):
     stdout_console().print("result")
     stderr_console().print("progress")
     note("note")
-    captured = capsys.readouterr()
-    assert captured.out == "result\n"
-    assert captured.err == "progress\nnote\n"
+    assert capsys.readouterr() == ("result\n", "progress\nnote\n")
 
 
 def test_notes_and_errors_break_between_words_on_a_terminal(monkeypatch):
@@ -61,13 +57,10 @@ def test_notes_and_errors_break_between_words_on_a_terminal(monkeypatch):
         assert part in words
 
 
-def test_piped_tables_are_wide_unless_a_width_is_given(monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert stdout_console().width == 160
-    monkeypatch.setenv("COLUMNS", "80")
-    assert stdout_console().width == 80
-    monkeypatch.setenv("COLUMNS", "many")
-    assert stdout_console().width == 160
+@pytest.mark.parametrize(("columns", "width"), [("80", 80), ("many", 160), ("", 160)])
+def test_piped_tables_are_wide_unless_a_width_is_given(monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert stdout_console().width == width
 
 
 def test_the_command_line_can_be_copied(monkeypatch):
@@ -85,15 +78,15 @@ def test_options_win_over_settings_and_settings_over_the_file(tmp_path):
 
 
 def test_mistakes_of_set_and_of_options_stand_where_they_were_made():
-    with pytest.raises(SpecError) as raised:
-        read_request(Source(given={"dtypes": ["f99"]}, settings=["foo=1", "deadlines.nap=1"]))
-    places = {text.partition(":")[0] for text in raised.value.mistakes}
-    assert places == {"--set foo", "--set deadlines.nap", "--dtypes"}
-    assert "gemmetry help specs" in raised.value.hint
-    with pytest.raises(SpecError) as raised:
-        read_request(Source(given={"seed": "x"}, settings=["seed=y"]))
-    assert raised.value.mistakes[0].startswith("--seed: ")
-    assert "--help" in raised.value.hint
+    for given, settings, places, hint in (
+        ({"dtypes": ["f99"]}, ["foo=1", "deadlines.nap=1"],
+         {"--set foo", "--set deadlines.nap", "--dtypes"}, "gemmetry help specs"),
+        ({"seed": "x"}, ["seed=y"], {"--seed"}, "--help"),
+    ):  # fmt: skip
+        with pytest.raises(SpecError) as raised:
+            read_request(Source(given=given, settings=settings))
+        assert {text.partition(":")[0] for text in raised.value.mistakes} == places
+        assert hint in raised.value.hint
 
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, capsys):
@@ -127,11 +120,9 @@ def test_lists_become_one_text_but_patterns_stay_apart():
 
 def test_a_spec_says_what_is_rendered():
     spec = ProfileSpec(output=["a.csv"], columns="all,gflops", html="r.html", format="md")
-    rendering = rendering_of(spec, json=True)
-    assert rendering.outputs == (Path("a.csv"),)
-    assert rendering.columns == ("gemmetry", "gflops")
-    assert rendering.html == Path("r.html")
-    assert rendering.json
+    found = rendering_of(spec, json=True)
+    assert (found.outputs, found.html, found.json) == ((Path("a.csv"),), Path("r.html"), True)
+    assert found.columns == ("gemmetry", "gflops")
     assert rendering_of(ProfileSpec(), json=False).html is None
 
 
@@ -160,23 +151,3 @@ def test_other_columns_to_append_to_are_refused_before_anything_runs(tmp_path):
     check_rendering(rendering, tags=["note"])
     with pytest.raises(RequestError, match="columns differ"):
         check_rendering(rendering, tags=[])
-
-
-COLUMNS = (
-    Column("name"), Column("ok", ColumnType.BOOLEAN), Column("many", ColumnType.TEXTS),
-    Column("none"), Column("parts", ColumnType.MAPPING),
-)  # fmt: skip
-THINGS = Table(
-    "things", COLUMNS, [("a|b", True, ["1", "2"], None, {"k": 1}), ("<i>", False, [], "x", {})]
-)
-
-
-def test_an_empty_table_is_still_a_table_and_a_file_that_cannot_be_is_refused(tmp_path, capsys):
-    Written(json=False, output=[tmp_path / "t.csv"]).emit(Table("things", COLUMNS))
-    assert (tmp_path / "t.csv").read_text() == "name,ok,many,none,parts\n"
-    assert capsys.readouterr().out.split() == ["name", "ok", "many", "none", "parts"]
-    (tmp_path / "file").write_text("")
-    for name, error in (("t.pdf", RequestError), ("file/t.csv", StorageError)):
-        with pytest.raises(error):
-            Written(json=True, output=[tmp_path / name]).emit(THINGS)
-    assert capsys.readouterr().out == ""

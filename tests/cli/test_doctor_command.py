@@ -1,33 +1,25 @@
 from __future__ import annotations
 
-import json
-
 from rich.console import Console
 
 from gemmetry.providers.null_provider.provider import NullProvider
 
 
 def test_doctor_lists_machine_and_providers(cli):
-    ended = cli("doctor", "--json")
-    assert ended.status == 0
-    rows = {row["capability"]: row for row in json.loads(ended.stdout)["capabilities"]}
-    assert rows["CPU"]["available"]
-    assert rows["provider null"]["available"]
+    rows = {row["capability"]: row for row in cli.json("doctor")["capabilities"]}
+    assert rows["CPU"]["available"] and rows["provider null"]["available"]
     assert not rows["provider user"]["available"] and "provider mutant" not in rows
-    for row in rows.values():
-        assert row["detail"]
+    assert all(row["detail"] for row in rows.values())
 
 
 def test_doctor_is_read_at_80_columns(cli, monkeypatch):
-    def terminal():
-        return Console(width=80, force_terminal=True, color_system=None)
-
-    monkeypatch.setattr("gemmetry.cli.machine.stdout_console", terminal)
+    terminal = Console(width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr("gemmetry.cli.machine.stdout_console", lambda: terminal)
     lines = cli("doctor").stdout.splitlines()
     assert all(len(line.rstrip()) <= 80 for line in lines)
     assert any(line.startswith("provider null") and "yes" in line for line in lines)
-    user = next(i for i, line in enumerate(lines) if line.startswith("provider user"))
-    assert "no kernel was given: add --kernel" in lines[user]
+    (user,) = (line for line in lines if line.startswith("provider user"))
+    assert "no kernel was given: add --kernel" in user
     assert any(line.lstrip().startswith("→ ") for line in lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 from typer.core import TyperGroup
@@ -33,12 +33,8 @@ OTHER_PROGRAMS = ("sweeps/workload.py", "sweeps/trainer.py")
 
 
 KNOWN = dict(every_command())
-OPTIONS = {
-    option
-    for command in KNOWN.values()
-    for parameter in getattr(command, "params", ())
-    for option in (*parameter.opts, *parameter.secondary_opts)
-} | {"--help", "--version"}
+PARAMETERS = [one for command in KNOWN.values() for one in getattr(command, "params", ())]
+OPTIONS = {"--help", "--version"}.union(*((*p.opts, *p.secondary_opts) for p in PARAMETERS))
 
 
 def _texts(node: ast.AST) -> str:
@@ -50,71 +46,45 @@ def _texts(node: ast.AST) -> str:
     return "".join(map(_texts, ast.iter_child_nodes(node)))
 
 
-def _is_docstring(parent: ast.AST, node: ast.AST) -> bool:
-    return isinstance(parent, ast.Expr) and isinstance(node, ast.Constant)
-
-
-@cache
-def _messages() -> list[tuple[str, str, bool]]:
+def _messages() -> Iterator[tuple[str, str, bool]]:
     """(place, text, whether it is a hint) of every text that is no docstring."""
-    found = []
     for path in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         hints = {id(one.value) for call in ast.walk(tree) if isinstance(call, ast.Call)
                  for one in call.keywords if one.arg in ("hint", "help", "epilog")}  # fmt: skip
         hints |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Assign)
                   and any("HINT" in getattr(name, "id", "") for name in one.targets)}  # fmt: skip
-        stack = [(tree, tree)]
+        stack: list[ast.AST] = [tree]
         while stack:
-            parent, node = stack.pop()
-            is_text = isinstance(node, (ast.JoinedStr, ast.Constant))
-            if id(node) in hints or is_text:
-                text = _texts(node)
-                if text and not _is_docstring(parent, node):
-                    place = f"{path.relative_to(SOURCE)}:{node.lineno}"
-                    found.append((place, text, id(node) in hints))
+            node = stack.pop()
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 continue
-            stack += [(node, child) for child in ast.iter_child_nodes(node)]
-    return found
+            if id(node) in hints or isinstance(node, (ast.JoinedStr, ast.Constant)):
+                yield f"{path.relative_to(SOURCE)}:{node.lineno}", _texts(node), id(node) in hints
+            else:
+                stack += ast.iter_child_nodes(node)
 
 
-def test_every_option_of_a_hint_exists():
-    assert sum(is_hint for _, _, is_hint in _messages()) > 300
-    wrong = []
+def test_options_commands_and_pages_that_messages_name_exist():
+    wrong, hints, topics = [], 0, 0
     for place, text, is_hint in _messages():
         foreign = {one for tool, options in FOREIGN.items() if tool in text for one in options}
         if is_hint and not place.startswith(OTHER_PROGRAMS):
             wrong += [(place, one) for one in OPTION.findall(text) if one not in OPTIONS | foreign]
-    assert not wrong
-
-
-def test_every_command_of_a_message_exists():
-    wrong = []
-    for place, text, _ in _messages():
         for name, sub in COMMAND.findall(text):
-            is_group = isinstance(KNOWN.get(name), TyperGroup)
-            if is_group and f"{name} {sub}" not in KNOWN:
+            if isinstance(KNOWN.get(name), TyperGroup) and f"{name} {sub}" not in KNOWN:
                 wrong.append((place, f"{name} {sub}"))
-    assert not wrong
-
-
-def test_every_page_of_a_message_exists_and_none_is_a_file_of_the_repository():
-    topics = [(place, one) for place, text, _ in _messages()
-              for one in re.findall(r"gemmetry help ([a-z-]+)", text)]  # fmt: skip
-    assert len(topics) > 8
-    assert not [(place, one) for place, one in topics if one not in pages()]
-    files = [(place, one) for place, text, _ in _messages()
-             for one in re.findall(r"docs/[a-z-]+\.md", text)]  # fmt: skip
-    assert not files
+        named = re.findall(r"gemmetry help ([a-z-]+)", text)
+        wrong += [(place, one) for one in named if one not in pages()]
+        wrong += [(place, one) for one in re.findall(r"docs/[a-z-]+\.md", text)]
+        hints, topics = hints + is_hint, topics + len(named)
+    assert not wrong, "neither may a file of the repository be named"
+    assert hints > 300 and topics > 8
 
 
 def test_pages_are_printed_and_listed(cli):
-    listed = cli("help")
-    assert listed.status == 0
-    assert all(topic in listed.stdout for topic in pages())
-    shown = cli("help", "names")
-    assert shown.stdout.splitlines()[0] == "# Names"
+    listed = cli("help", status=0).stdout
+    assert all(topic in listed for topic in pages())
+    assert cli("help", "names").stdout.splitlines()[0] == "# Names"
     assert cli("help", "profile").stdout.strip() == cli("profile", "--help").stdout.strip()
-    unknown = cli("help", "name")
-    assert unknown.status == 2
-    assert "names" in unknown.stderr
+    assert "names" in cli("help", "name", status=2).stderr

@@ -1,31 +1,50 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2",
-         "rich", "pydantic")  # fmt: skip
+from gemmetry.traces.reading import SMALLEST_CACHED_BYTES
 
-SCRIPT = """
-import sys
-sys.argv = ["gemmetry", *{arguments!r}]
+DATA = Path(__file__).parents[1] / "data"
+TRACE = str(DATA / "traces/h200_matmul.pt.trace.json.gz")
+HEAVY = "torch triton iree polars matplotlib plotly jinja2 rich.console"
+MAIN = "from gemmetry.cli.main import main; main()"
+LOADS = """
+import os, sys
 from gemmetry.cli.main import run
+threads = os.environ.get("OPENBLAS_NUM_THREADS")
+heavy, *sys.argv[1:] = sys.argv[1:]
 status = run()
-print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
+print([name for name in heavy.split() if name in sys.modules], file=sys.stderr)
+assert os.environ.get("OPENBLAS_NUM_THREADS") == threads
 sys.exit(status)
 """
 
 
+def python(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a new process."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        **{"capture_output": True, "text": True, "check": False, **options},
+    )
+
+
+def loaded(of: str, *arguments: str) -> str:
+    """Which of some modules a command loads."""
+    return python(LOADS, of, *arguments, check=True).stderr
+
+
 @pytest.mark.parametrize("words", [[], ["list"], ["trace"], ["verify"], ["cache"]])
 def test_a_group_without_a_command_shows_its_help_and_names_its_commands(cli, words):
-    bare = cli(*words)
-    assert bare.status == 2
+    bare = cli(*words, status=2)
     assert bare.stdout == cli(*words, "--help").stdout
     error, _ = bare.stderr.splitlines()
     assert f"{' '.join(['gemmetry', *words])} needs a command: " in error
@@ -34,12 +53,11 @@ def test_a_group_without_a_command_shows_its_help_and_names_its_commands(cli, wo
     assert len(named) == len(set(named)) > 0
 
 
-MAIN = "from gemmetry.cli.main import main; main()"
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("arguments", [["list", "columns"], ["list", "columns", "--json"],
-                                       ["schema", "spec"], ["--version"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments", [["list", "columns"], ["list", "columns", "--json"], ["schema", "spec"],
+                  ["--version"], ["trace", "summary", TRACE]],
+)  # fmt: skip
 def test_a_full_disk_is_reported_once_whatever_prints(forked, arguments):
     full = "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
     ended = forked(full + MAIN, *arguments)
@@ -52,28 +70,37 @@ def test_a_full_disk_is_reported_once_whatever_prints(forked, arguments):
 def test_a_closed_pipe_is_not_an_error():
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-c", MAIN, "list", "columns", "--json"]
-    ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    ended = python(MAIN, "list", "columns", "--json", capture_output=False, stdout=write,
+                   stderr=subprocess.PIPE)  # fmt: skip
     os.close(write)
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["schema", "results"]])
 def test_help_loads_nothing_heavy(arguments):
-    script = SCRIPT.format(arguments=arguments, heavy=HEAVY)
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert ended.stderr.strip() == "[]"
+    assert loaded(f"{HEAVY} numpy yaml rich pydantic", *arguments) == "[]\n"
+
+
+def test_a_workbook_of_a_trace_does_not_load_what_it_does_not_need(tmp_path):
+    output = str(tmp_path / "r.xlsx")
+    assert loaded(HEAVY, "trace", "report", TRACE, "--no-cache", "-o", output).endswith("[]\n")
+
+
+def test_the_summary_of_a_cached_trace_loads_no_reader(tmp_path):
+    trace = tmp_path / "trace.json"
+    packed = DATA / "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
+    trace.write_bytes(gzip.decompress(packed.read_bytes()).ljust(SMALLEST_CACHED_BYTES))
+    readers = "gemmetry.formats.kineto gemmetry.formats.rocm.rocpd sqlite3"
+    tables = "gemmetry.traces.gemms gemmetry.domain.record numpy.ma"
+    command = (f"{HEAVY} {readers} {tables}", "trace", "summary", str(trace), "--json")
+    assert not loaded(*command).endswith("[]\n")
+    assert loaded(*command).endswith("[]\n")
 
 
 def test_help_takes_little_processor_time():
     def cpu_seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT.format(arguments=["--help"], heavy=())],
-            capture_output=True, check=True,
-        )  # fmt: skip
+        python(MAIN, "--help", check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -97,8 +124,7 @@ def test_version(cli):
 def test_the_shell_completes_commands_options_and_values(tmp_path, words, found):
     variables = {"_GEMMETRY_COMPLETE": "complete_bash", "COMP_WORDS": words,
                  "COMP_CWORD": str(len(words.split()) - 1)}  # fmt: skip
-    ended = subprocess.run([sys.executable, "-c", MAIN], env=os.environ | variables,
-                           capture_output=True, text=True, cwd=tmp_path, check=False)  # fmt: skip
+    ended = python(MAIN, env=os.environ | variables, cwd=tmp_path)
     assert ended.stdout.split() == found
 
 
@@ -109,8 +135,7 @@ def test_an_unexpected_error_is_one_sentence_and_has_its_own_status(cli, monkeyp
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("gemmetry.engine.experiment.Experiment.open", broken)
-    ended = cli("report", "a")
-    assert ended.status == 70
+    ended = cli("report", "a", status=70)
     assert "ZeroDivisionError" in ended.stderr
     assert "Traceback" not in ended.stderr and "report" in ended.stderr
     monkeypatch.setenv("GEMMETRY_TRACEBACK", "1")
@@ -153,6 +178,14 @@ def test_a_folder_that_one_may_not_enter_is_named(forked, tmp_path, line):
     assert "locked" in ended.stderr or "history add" in line
 
 
+def test_a_trace_that_one_may_not_read_is_named_with_what_to_do(forked, tmp_path):
+    (tmp_path / "secret.json").touch(mode=0)
+    ended = forked(WITHOUT_RIGHTS, str(tmp_path), "trace", "summary", "secret.json", TRACE)
+    assert ended.returncode == 1
+    assert f"secret.json cannot be read: {os.strerror(errno.EACCES)}" in ended.stderr
+    assert "chmod u+r " in ended.stderr
+
+
 INTERRUPTED = """
 import os, signal, sys
 wanted, *sys.argv[1:] = sys.argv[1:]
@@ -169,9 +202,6 @@ main()
 
 @pytest.mark.parametrize("module", ["typer", "gemmetry.cli.machine", "numpy"])
 def test_an_interrupt_during_imports_ends_quietly(tmp_path, module):
-    ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, module, "list", "providers"], cwd=tmp_path,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ended = python(INTERRUPTED, module, "list", "providers", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (130, "")
     assert ended.stderr.strip() in ("", "interrupted")

@@ -11,53 +11,18 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from gemmetry.domain.columns import COLUMNS
 from gemmetry.engine.journal import Journal
 
 NULL = ("profile", "--providers", "null", "--shapes", "64x64x64")
 
 
-@pytest.fixture
-def done(cli):
-    return cli(*NULL, "--experiment", "here", "--json")
-
-
-def test_json_is_one_document_with_every_column(done):
-    assert done.status == 0
-    document = json.loads(done.stdout)
-    assert document["schema_version"] == 1
-    assert len(document["records"]) == 2
-    for record in document["records"]:
-        assert list(record) == [column.name for column in COLUMNS]
-        assert record["outcome"] == "ok"
-        assert record["verification"] == "passed"
-        assert record["ci_low_ns"] <= record["median_ns"] <= record["ci_high_ns"]
-        assert record["flops"] == 2 * 64**3
-    assert document["command"].startswith("gemmetry profile --providers null")
-    assert document["experiment"] == "here"
-    assert len(document["environments"]) == 1
-
-
 def test_a_quick_look_has_the_level_quick_unless_another_is_given(cli):
     for more, has_integers in (((), False), (("--verification-level", "standard"), True)):
-        ended = cli(*NULL, "--quick", *more, "--json")
-        for record in json.loads(ended.stdout)["records"]:
-            assert any(mark.startswith("quick: ") for mark in record["marks"])
-            assert "values" in record["checks_passed"]
-            assert ("integers" in record["checks_passed"]) == has_integers
-            assert "--quick" in record["reproduce"]
-
-
-def test_a_spec_says_what_the_flags_say(cli):
-    flags = (*NULL, "--dtypes", "f32,bf16", "--tags", "a:1", "--time-budget", "100ms")
-    saved = cli(*flags, "--save-spec", "spec.yaml", "--dry-run", "--json")
-    read = cli("profile", "--spec", "spec.yaml", "--dry-run", "--json")
-    assert read.status == 0
-    assert json.loads(read.stdout)["plan_hash"] == json.loads(saved.stdout)["plan_hash"]
-    changed = cli("profile", "--spec", "spec.yaml", "--set", "seed=3", "--dry-run", "--json")
-    assert json.loads(changed.stdout)["plan_hash"] != json.loads(saved.stdout)["plan_hash"]
+        (record,) = cli.json(*NULL, "--default-config", "--quick", *more)["records"]
+        assert any(mark.startswith("quick: ") for mark in record["marks"])
+        assert "values" in record["checks_passed"]
+        assert ("integers" in record["checks_passed"]) == has_integers
+        assert "--quick" in record["reproduce"]
 
 
 def test_a_spec_may_come_from_standard_input(cli, monkeypatch):
@@ -65,24 +30,15 @@ def test_a_spec_may_come_from_standard_input(cli, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
     say("shapes: [8x16x32]\nproviders: null\n")
-    read = cli("profile", "--spec", "-", "--dry-run")
-    assert read.status == 0
+    read = cli("profile", "--spec", "-", "--dry-run", status=0)
     assert "null:matmul_8x16x32_f32t_f32t_f32t_default" in read.stdout
-    say("shapes: [8x16x32]\nshaeps: 3\n")
-    wrong = cli("profile", "--spec", "-")
-    assert wrong.status == 2
-    assert wrong.stderr.startswith("error: standard input:2:1: unknown key 'shaeps'")
-    say("")
-    empty = cli("profile", "--spec", "-")
-    assert (empty.status, empty.stdout) == (2, "")
-    assert "standard input is empty" in empty.stderr
+    for text, error in (
+        ("shapes: [8x16x32]\nshaeps: 3\n", "error: standard input:2:1: unknown key 'shaeps'"),
+        ("", "standard input is empty"),
+    ):
+        say(text)
+        assert error in cli("profile", "--spec", "-", status=2).stderr
     assert not list(Path().iterdir())
-
-
-def test_files_of_an_output_may_be_listed(cli):
-    ended = cli(*NULL, "-o", "a.csv,b.json", "--output=c,d.csv")
-    assert ended.status == 0
-    assert all(Path(name).stat().st_size for name in ("a.csv", "b.json", "c,d.csv"))
 
 
 def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
@@ -113,24 +69,21 @@ def test_an_interrupt_says_what_is_stored_and_how_to_continue(cli, monkeypatch):
         if records:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Journal, "finish", break_off)
-    ended = cli(*NULL, "--experiment", "here", "--fresh")
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "finish", break_off)
+        ended = cli(*NULL, "--experiment", "here", "--fresh")
     assert (ended.status, ended.stdout) == (130, "")
     reported, hint = ended.stderr.splitlines()[-2:]
     assert re.match(r"interrupted: 1 of 2 dispatches and \d+ samples .* in here", reported)
     assert "without --fresh" in hint
 
-    monkeypatch.setattr(Journal, "finish", finish)
-    ended = cli(*NULL, "--experiment", "here")
-    assert ended.status == 0
-    assert "1 from an earlier run are kept" in ended.stderr
+    assert "1 from an earlier run are kept" in cli(*NULL, "--experiment", "here", status=0).stderr
 
     def at_once(*_arguments, **_values):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gemmetry.engine.run", at_once)
-    ended = cli(*NULL, "--experiment", "there")
-    assert ended.status == 130
+    ended = cli(*NULL, "--experiment", "there", status=130)
     assert "interrupted: nothing was stored" in ended.stderr
 
 
@@ -142,46 +95,34 @@ def _count(journal: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize(
-    ("options", "operation"),
-    [("--mnkl 24,40,96,1 --cluster_shape_mn 2,1 --ab_dtype Float4E2M1FN --sf_dtype Float8E8M0FNU "
-      "--sf_vec_size 16 --c_dtype Float16 --iterations 2",
-      "matmul_24x40x96_e2m1t_e2m1n_f16t_vs16_e8m0"),
-     ("--shapes 24x40x256 --dtypes e4m3:e4m3:bf16 --scaling vs1x128_vs128x128 "
-      "--benchmark-repetitions 2 --dispatch-repeat-count 1",
-      "matmul_24x40x256_e4m3t_e4m3n_bf16t_vs1x128_vs128x128")],
-)  # fmt: skip
-def test_blocks_with_scale_factors_are_verified_and_measured(cli, options, operation):
-    ended = cli("profile", "--device", "cpu", "--providers", "numpy", "--json", *options.split())
-    assert ended.status == 0, ended.stderr
+def test_blocks_with_scale_factors_are_verified_and_measured(cli):
+    options = ("--mnkl 24,40,96,1 --cluster_shape_mn 2,1 --ab_dtype Float4E2M1FN --sf_dtype "
+               "Float8E8M0FNU --sf_vec_size 16 --c_dtype Float16 --iterations 2")  # fmt: skip
+    ended = cli("profile", "--device", "cpu", "--providers", "numpy", *options.split(), "--json",
+                status=0)  # fmt: skip
     (record,) = json.loads(ended.stdout)["records"]
-    assert record["operation"] == operation
+    assert record["operation"] == "matmul_24x40x96_e2m1t_e2m1n_f16t_vs16_e8m0"
     assert (record["outcome"], record["verification"]) == ("ok", "passed")
-    assert ("--cluster-shape-mn has no effect" in ended.stderr) is ("cluster" in options)
+    assert "--cluster-shape-mn has no effect" in ended.stderr
 
 
 def test_a_slow_candidate_leaves_the_race_and_is_verified_as_well(cli):
     Path("slow.py").write_text(
         "import time\n\n\ndef f(a, b):\n    time.sleep(0.004)\n    return a @ b\n"
     )
+    common = ("profile", "--providers", "numpy", "--dtypes", "f32", "--layouts", "tt",
+              "--time-budget", "200ms")  # fmt: skip
     found = {}
     for option in ("--race", "--no-race"):
-        ended = cli(
-            "profile", "--kernel", "slow.py:f", "--providers", "numpy", "--shapes", "64x64x64",
-            "--dtypes", "f32", "--layouts", "tt", "--time-budget", "200ms", "--interval-width",
-            "0.001", "--verification-level", "quick", "--experiment", f"x{option}", "--json",
-            option,
-        )  # fmt: skip
-        assert ended.status == 0, ended.stderr
-        for record in json.loads(ended.stdout)["records"]:
+        document = cli.json(*common, "--kernel", "slow.py:f", "--shapes", "64x64x64", option,
+                            "--interval-width", "0.001", "--experiment", f"x{option}")  # fmt: skip
+        for record in document["records"]:
             assert record["verification"] == "passed"
             found[option, record["provider"]] = record["stop_reason"], record["rounds"]
-    slow = next(provider for _, provider in found if provider not in ("numpy", "torch"))
+    slow = next(provider for _, provider in found if provider != "numpy")
     assert found["--race", slow][0] == "outclassed"
     assert found["--no-race", slow][0] != "outclassed"
-    ended = cli("profile", "--providers", "numpy", "--shapes", "16x16x16,256x256x256", "--dtypes",
-                "f32", "--layouts", "tt", "--time-budget", "200ms", "--experiment", "two",
-                "--verification-level", "quick", "--json")  # fmt: skip
-    reasons = [record["stop_reason"] for record in json.loads(ended.stdout)["records"]]
-    assert len(reasons) == 2 and "outclassed" not in reasons, "operations do not race each other"
     assert found["--race", slow][1] < found["--no-race", slow][1]
+    two = cli.json(*common, "--shapes", "16x16x16,256x256x256", "--experiment", "two")
+    reasons = [record["stop_reason"] for record in two["records"]]
+    assert len(reasons) == 2 and "outclassed" not in reasons, "operations do not race each other"

@@ -4,32 +4,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-import pytest
-
-PART = ("--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*")
-DRAWN = "m?6_*,m??6_*,m56_f*,m80_rows_in_*,ok?3_*"
-"""A tenth, by number, and those for which only the level paranoid has a check."""
-
-
-@pytest.fixture(scope="module")
-def drawn(run_in, tmp_path_factory):
-    """The self-test of the mutants `DRAWN`: its exit status and its document."""
-    folder = tmp_path_factory.mktemp("drawn")
-    ended = run_in(folder, "verify", "self-test", "--vehicle", "host", "--mutants", DRAWN, "--json",
-                   "-o", "drawn.json", "--experiment", "e")  # fmt: skip
-    document = json.loads(ended.stdout)
-    assert json.loads((folder / "drawn.json").read_text()) == document
-    return ended.status, document
+DRAWN = "m?6_[a-f]*,m80_rows_in_*,ok?3_s*"
+"""A few, by number, among them two for which only the level paranoid has a check; each is killed in
+tests/selftest by the check that is meant for it."""
 
 
-def test_host_mutants_are_killed_and_no_right_kernel_flagged(drawn):
-    status, document = drawn
+def test_host_mutants_are_killed_and_no_right_kernel_flagged(cli):
+    document = cli.json("verify", "self-test", "--vehicle", "host", "--mutants", DRAWN, "-o",
+                        "drawn.json", "--experiment", "e")  # fmt: skip
+    assert json.loads(Path("drawn.json").read_text()) == document
     assert document["survivors"] == []
     assert document["false_alarms"] == []
     assert [item["name"] for item in document["not_run"] if item["is_broken"]] == []
-    assert status == 0
-    assert document["mutants_total"] == document["mutants_killed"] >= 15
+    assert document["mutants_total"] == document["mutants_killed"] >= 8
     assert document["correct_total"] >= 3
     reasons = {item["name"]: item["reason"] for item in document["not_run"]}
     paranoid = {name for name, reason in reasons.items() if "level paranoid" in reason}
@@ -46,23 +35,11 @@ def test_host_mutants_are_killed_and_no_right_kernel_flagged(drawn):
 
 def test_the_terminal_shows_matrix_score_and_rivals(cli, tmp_path):
     page = tmp_path / "m.md"
-    ended = cli("verify", "self-test", *PART, "-o", str(page), "--level", "quick")
-    assert "Mutants" in ended.stdout
-    assert "m01 returns zeros" in ended.stdout
-    assert "What other checks let through" in ended.stdout
     # quick tries no tail shape, so that the dropped tail gets away with it.
-    assert ended.status == 1
-    assert "SURVIVES" in ended.stdout
-    assert "2 of 3 mutants killed" in ended.stdout
+    ended = cli("verify", "self-test", "--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*",
+                "-o", page, "--level", "quick", status=1)  # fmt: skip
+    for shown in ("Mutants", "m01 returns zeros", "What other checks let through", "SURVIVES",
+                  "2 of 3 mutants killed"):  # fmt: skip
+        assert shown in ended.stdout
     assert "level quick" in page.read_text()
     assert str(page) in ended.stderr
-
-
-def test_it_resumes_and_starts_over(cli):
-    first = cli("verify", "self-test", *PART, "--json", "--experiment", "e")
-    assert first.status == 0
-    again = cli("verify", "self-test", *PART, "--json", "--experiment", "e")
-    assert "4 from an earlier run are kept" in again.stderr
-    fresh = cli("verify", "self-test", *PART, "--json", "--experiment", "e", "--fresh")
-    assert "kept" not in fresh.stderr
-    assert json.loads(again.stdout)["matrix"] == json.loads(first.stdout)["matrix"]

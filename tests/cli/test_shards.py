@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,8 +15,15 @@ from gemmetry.domain.dispatch import Shard, parse_shard
 from gemmetry.domain.errors import RequestError
 from gemmetry.engine.schema import read_manifest
 
-WHOLE = ("profile", "--providers", "null", "--device", "null", "--dtypes", "f32",
-         "--shapes", "8x8x8,16x16x16,32x8x8,8x8x64", "--max-samples", "5")  # fmt: skip
+WHOLE = ("profile", "--providers", "null", "--device", "null", "--dtypes", "f32", "--max-samples",
+         "5", "--verification-level", "quick", "--processes", "1")  # fmt: skip
+SHAPES = "8x8x8,16x16x16,32x8x8,8x8x64"
+PARTS = {
+    "whole": (), "part1": ("--shard", "1/3"), "part2": ("--shard", "2/3"),
+    "part3": ("--shard", "3/3"), "seed": ("--seed", "7", "--shard", "3/3"),
+    "twice": ("--shard", "2/3"), "half": ("--shard", "2/2"),
+}  # fmt: skip
+"""Experiment -> what of the plan it measures."""
 
 
 @given(st.text(max_size=30), st.integers(1, 50))
@@ -30,16 +37,13 @@ def test_shards_that_do_not_exist(text):
         parse_shard(text)
 
 
-@pytest.fixture
-def measure(cli):
-    """Runs the plan, or a shard of it, into a folder."""
-
-    def run(folder, *options):
-        ended = cli(*WHOLE, *options, "--experiment", folder)
-        assert ended.status == 0, ended.stderr
-        return ended
-
-    return run
+@pytest.fixture(scope="module")
+def plans(run_in, tmp_path_factory):
+    """The folder of the experiments `PARTS`."""
+    folder = tmp_path_factory.mktemp("plans")
+    for name, options in PARTS.items():
+        run_in(folder, *WHOLE, "--shapes", SHAPES, *options, "--experiment", name, status=0)
+    return folder
 
 
 def _content(folder):
@@ -54,60 +58,46 @@ def _content(folder):
         }
 
 
-def test_shards_merge_into_the_experiment_of_the_whole_plan(cli, measure):
-    measure("whole")
-    for number in (1, 2, 3):
-        measure(f"part{number}", "--shard", f"{number}/3")
-    merged = cli("merge", "part2", "part3", "part1", "--into", "merged")
-    assert merged.status == 0, merged.stderr
-    assert _content("merged") == _content("whole")
-    one, other = read_manifest(Path("merged")), read_manifest(Path("whole"))
+def test_shards_merge_into_the_experiment_of_the_whole_plan(cli, plans):
+    cli("merge", *(plans / name for name in ("part2", "part3", "part1")), "--into", "merged",
+        status=0)  # fmt: skip
+    assert _content("merged") == _content(plans / "whole")
+    one, other = read_manifest(Path("merged")), read_manifest(plans / "whole")
     assert (one.plan_hash, one.name, one.document) == (other.plan_hash, other.name, other.document)
-    again = measure("merged")
+    again = cli(*WHOLE, "--shapes", SHAPES, "--experiment", "merged", status=0)
     assert "8 from an earlier run are kept" in again.stderr
 
 
 def test_a_shard_without_operations_says_so(cli):
-    one = ("profile", "--providers", "null", "--shapes", "8x8x8", "--dtypes", "f32")
     warned = []
     for number in (1, 2, 3):
-        ended = cli(*one, "--layouts", "nn", "--shard", f"{number}/3", "--experiment", f"p{number}")
+        ended = cli(*WHOLE, "--shapes", "8x8x8", "--layouts", "nn", "--shard", f"{number}/3",
+                    "--experiment", f"p{number}", status=0)  # fmt: skip
         warned.append(f"Shard {number}/3" in ended.stderr)
         assert ("0 dispatches" in ended.stderr) == warned[-1]
-        assert ended.status == 0
     assert sum(warned) == 2
 
 
-def test_a_shard_that_was_extended_merges(cli, measure):
+def test_a_shard_that_was_extended_merges(cli):
     """The numbers of what was added meet those of other shards."""
     for number in (1, 2):
-        measure(f"part{number}", "--shard", f"{number}/2")
-        longer = f"{WHOLE[8]},16x8x8,8x16x16"
-        measure(f"part{number}", "--shard", f"{number}/2", "--shapes", longer)
-    assert cli("merge", "part1", "part2", "--into", "merged").status == 0
+        for shapes in (SHAPES, f"{SHAPES},16x8x8,8x16x16"):
+            cli(*WHOLE, "--shapes", shapes, "--shard", f"{number}/2", "--experiment",
+                f"part{number}", status=0)  # fmt: skip
+    cli("merge", "part1", "part2", "--into", "merged", status=0)
     content = _content("merged")
     assert len(content["operations"]) == 6
     assert len(content["records"]) == len(content["plan"]) == 12
 
 
 @pytest.mark.parametrize(
-    ("others", "folders", "named"),
-    [
-        ((), ("part1", "part2"), "3/3"),
-        (("--seed", "7", "--shard", "3/3"), ("part1", "part2", "other"), "seed"),
-        (("--shard", "2/3"), ("part1", "part2", "other"), "other"),
-        (("--shard", "2/2"), ("part1", "other"), "other"),
-        (("--seed", "42"), ("part1", "other"), "other"),
-    ],
-)
-def test_what_is_not_all_of_a_plan_is_refused(cli, measure, others, folders, named):
-    for number in (1, 2):
-        measure(f"part{number}", "--shard", f"{number}/3")
-    if others:
-        measure("other", *others)
-    refused = cli("merge", *folders, "--into", "merged")
-    assert refused.status == 2
-    assert named in refused.stderr
+    ("folders", "named"),
+    [("part1 part2", "3/3"), ("part1 part2 seed", "seed"), ("part1 part2 twice", "twice"),
+     ("part1 half", "half"), ("part1 whole", "whole")],
+)  # fmt: skip
+def test_what_is_not_all_of_a_plan_is_refused(cli, plans, folders, named):
+    places = [plans / name for name in folders.split()]
+    assert named in cli("merge", *places, "--into", "merged", status=2).stderr
     assert not Path("merged").exists()
 
 
@@ -117,21 +107,17 @@ def test_shards_of_a_training_sweep_merge(cli):
              "sh -c 'exit 3'")  # fmt: skip
     for number in (1, 2):
         assert cli(*sweep, "--shard", f"{number}/2", "-o", f"part{number}").status == 1
-    refused = cli("merge", "part2", "part2", "--into", "merged")
-    assert refused.status == 2 and not Path("merged").exists()
-    merged = cli("merge", "part1", "part2", "--into", "merged", "--json")
-    assert merged.status == 0, merged.stderr
-    assert json.loads(merged.stdout)["points"] == 4
+    cli("merge", "part2", "part2", "--into", "merged", status=2)
+    assert not Path("merged").exists()
+    assert cli.json("merge", "part1", "part2", "--into", "merged")["points"] == 4
     assert len(list(Path("merged").rglob("point.json"))) == 4
-    again = cli(*sweep, "-o", "merged", "--dry-run", "--json")
-    assert again.status == 0, again.stderr
-    assert len(json.loads(again.stdout)["points"]) == 4
+    again = cli.json(*sweep, "-o", "merged", "--dry-run")
+    assert len(again["points"]) == 4
 
 
-def test_an_experiment_that_agents_measured_is_read(cli, measure):
-    measure("e")
+def test_an_experiment_that_agents_measured_is_read(cli, plans):
+    shutil.copytree(plans / "part1", "e")
     with Path("e/spec.yaml").open("a") as spec:
         spec.write("executor: slurm\nlisten: 0.0.0.0\nagents: 2\n")
-    assert cli("report", "e").status == 0
-    again = cli("profile", "--spec", "e/spec.yaml")
-    assert again.status == 2 and "listen" in again.stderr
+    cli("report", "e", status=0)
+    assert "listen" in cli("profile", "--spec", "e/spec.yaml", status=2).stderr

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,9 @@ MI300X = GpuFacts(kind="hip", index=0, name="AMD Instinct MI300X", architecture=
 
 
 @pytest.fixture
-def nvidia(tmp_path, monkeypatch, with_ncu):
+def nvidia(monkeypatch, with_ncu):
     """A machine with an H200 and the stand-in for ncu."""
     _gpus(monkeypatch, nvidia=(H200,))
-    return tmp_path
 
 
 def _gpus(monkeypatch, *, nvidia=(), amd=()):
@@ -25,16 +25,22 @@ def _gpus(monkeypatch, *, nvidia=(), amd=()):
     monkeypatch.setattr(f"{module}.amd_gpus", lambda: GpuList(amd))
 
 
-def test_a_command_is_profiled_and_described(cli, nvidia):
-    ended = cli("counters", "collect", "-o", "out", "-s", "3", "--", "echo", "hello", "--json")
-    assert (ended.status, ended.stdout.splitlines()[0]) == (
-        0,
-        "collected 2 launches, 38 passes each",
-    )
-    out = nvidia / "out"
-    assert (out / "counters.application.log").read_text() == "hello --json\n"
-    assert "gpu__time_duration.sum" in (out / "counters.csv").read_text()
-    record = json.loads((out / "counters.json").read_text())
+@pytest.fixture
+def collect(cli):
+    """Collects into the folder ``out``."""
+    return type(cli)(lambda *words: cli("counters", "collect", "-o", "out", *words))
+
+
+def described():
+    return json.loads(Path("out/counters.json").read_text())
+
+
+def test_a_command_is_profiled_and_described(collect, nvidia):
+    ended = collect("-s", "3", "--", "echo", "hello", "--json", status=0)
+    assert ended.stdout.splitlines()[0] == "collected 2 launches, 38 passes each"
+    assert Path("out/counters.application.log").read_text() == "hello --json\n"
+    assert "gpu__time_duration.sum" in Path("out/counters.csv").read_text()
+    record = described()
     assert (record["tool_version"], record["chip"]) == ("2025.3.1.0", "GH100")
     assert (record["clock_control"], record["cache_control"]) == ("none", "all")
     assert (record["launch_skip"], record["launches"], record["passes"]) == (3, 2, 38)
@@ -42,115 +48,106 @@ def test_a_command_is_profiled_and_described(cli, nvidia):
     assert "--clock-control" in record["argv"]
 
 
-def test_the_description_is_printed_as_json(cli, nvidia):
+def test_the_description_and_the_counters_are_printed_on_request(cli, nvidia):
     ended = cli("counters", "collect", "-o", "x.ncu-rep", "--json", "--", "echo")
     assert json.loads(ended.stdout)["launches"] == 2
-    assert (nvidia / "x.ncu-rep").exists() and (nvidia / "x.csv").exists()
+    assert Path("x.ncu-rep").exists() and Path("x.csv").exists()
+    # The command may follow at once.
+    ended = cli(
+        "counters", "collect", "-o", "out", "--csv", "echo", "--csv", "--set", "x", status=0
+    )
+    assert ended.stdout == Path("out/counters.csv").read_text()
+    assert Path("out/counters.application.log").read_text() == "--csv --set x\n"
 
 
-def test_the_counters_are_printed_as_csv_and_the_command_may_follow_at_once(cli, nvidia):
-    ended = cli("counters", "collect", "-o", "out", "--csv", "echo", "--csv", "--set", "x")
-    assert ended.status == 0, ended.stderr
-    assert ended.stdout == (nvidia / "out" / "counters.csv").read_text()
-    assert (nvidia / "out" / "counters.application.log").read_text() == "--csv --set x\n"
-
-
-def test_an_earlier_collection_is_replaced_only_on_request(cli, nvidia):
-    (nvidia / "out").mkdir()
-    (nvidia / "out/counters.csv").write_text("precious")
-    ended = cli("counters", "collect", "-o", "out", "--", "echo")
-    assert ended.status == 2 and "counters.csv exists" in ended.stderr
-    assert (nvidia / "out/counters.csv").read_text() == "precious"
-    assert cli("counters", "collect", "-o", "out", "--force", "--", "echo").status == 0
-
-
-def test_a_dry_run_prints_the_command_and_writes_nothing(cli, nvidia):
-    ended = cli("counters", "collect", "-o", "out", "-k", "a b", "--dry-run", "--", "echo", "x y")
-    (line,) = ended.stdout.splitlines()
-    assert line.endswith("-f -o out/counters echo 'x y'")
-    assert "--kernel-name 'regex:a b'" in line
-    assert not (nvidia / "out").exists()
+def test_an_earlier_collection_is_replaced_only_on_request(collect, nvidia):
+    Path("out").mkdir()
+    Path("out/counters.csv").write_text("precious")
+    assert "counters.csv exists" in collect("--", "echo", status=2).stderr
+    assert Path("out/counters.csv").read_text() == "precious"
+    collect("--force", "--", "echo", status=0)
 
 
 @pytest.mark.parametrize("wording", ["known", "other"])
 @pytest.mark.parametrize(
     ("mode", "status"), [("permission", 3), ("busy", 3), ("nothing", 2), ("error", 3)]
 )
-def test_failures_are_explained_with_any_wording(cli, nvidia, monkeypatch, mode, status, wording):
+def test_failures_are_explained_with_any_wording(
+    collect, nvidia, monkeypatch, mode, status, wording
+):
     monkeypatch.setenv("FAKE_NCU", mode)
     monkeypatch.setenv("FAKE_NCU_WORDING", wording)
-    ended = cli("counters", "collect", "-o", "out", "--", "echo", "done")
-    assert ended.status == status
+    ended = collect("--", "echo", "done", status=status)
     assert "hint:" in ended.stderr and "Traceback" not in ended.stderr
-    record = json.loads((nvidia / "out/counters.json").read_text())
-    assert record["problem"] and record["launches"] is None
+    assert described()["problem"] and described()["launches"] is None
 
 
-def test_what_was_collected_before_the_command_failed_is_kept(cli, nvidia):
-    command = ("-c", "import sys; sys.exit('no more batches')")
-    ended = cli("counters", "collect", "-o", "out", "--", sys.executable, *command)
-    assert ended.status == 0
+def test_what_was_collected_before_the_command_failed_is_kept(collect, nvidia):
+    ended = collect("--", sys.executable, "-c", "import sys; sys.exit('no more batches')", status=0)
     assert "ended with status 1: no more batches" in ended.stderr
-    assert (nvidia / "out/counters.ncu-rep").exists()
+    assert Path("out/counters.ncu-rep").exists()
 
 
-def test_a_report_that_cannot_be_printed_is_kept_and_that_is_noted(cli, nvidia, monkeypatch):
+def test_a_report_that_cannot_be_printed_is_kept_and_that_is_noted(collect, nvidia, monkeypatch):
     monkeypatch.setenv("FAKE_NCU", "no_export")
-    ended = cli("counters", "collect", "-o", "out", "--", "echo")
-    assert ended.status == 0 and "could not print out/counters.ncu-rep" in ended.stderr
-    assert (nvidia / "out/counters.ncu-rep").exists()
-    assert not (nvidia / "out/counters.csv").exists()
-    assert "could not print" in json.loads((nvidia / "out/counters.json").read_text())["notes"][-1]
+    assert "could not print out/counters.ncu-rep" in collect("--", "echo", status=0).stderr
+    assert Path("out/counters.ncu-rep").exists() and not Path("out/counters.csv").exists()
+    assert "could not print" in described()["notes"][-1]
 
 
-def test_an_older_version_without_some_sections_is_used(cli, nvidia, monkeypatch):
+def test_an_older_version_without_some_sections_is_used(collect, nvidia, monkeypatch):
     monkeypatch.setenv("FAKE_NCU", "old")
-    ended = cli("counters", "collect", "-o", "out", "--", "echo")
-    assert ended.status == 0
+    ended = collect("--", "echo", status=0)
     assert "has no section SpeedOfLight_HierarchicalTensorRooflineChart" in ended.stderr
     assert "older than 2022.3, the first for sm_90" in ended.stderr
 
 
-def test_a_missing_tool_and_a_missing_program_are_named(cli, nvidia, monkeypatch):
-    ended = cli("counters", "collect", "--", "no-such-program")
-    assert ended.status == 2 and "no program 'no-such-program'" in ended.stderr
-    assert cli("counters", "collect").status == 2
+@pytest.fixture
+def no_profiler(monkeypatch):
     monkeypatch.setattr("gemmetry.counters.collector.find_profiler", lambda name: None)
-    ended = cli("counters", "collect", "--", "echo")
-    assert ended.status == 3 and "ncu is not installed" in ended.stderr
+
+
+def test_a_missing_program_is_named(collect, nvidia):
+    assert "no program 'no-such-program'" in collect("--", "no-such-program", status=2).stderr
+    collect(status=2)
+
+
+def test_a_missing_tool_is_named(collect, nvidia, no_profiler):
+    assert "ncu is not installed" in collect("--", "echo", status=3).stderr
 
 
 @pytest.mark.parametrize("tool", ["ncu", "rocprofv3"])
-def test_a_dry_run_needs_no_profiler(cli, monkeypatch, tool):
+def test_a_dry_run_needs_no_profiler_and_writes_nothing(collect, monkeypatch, no_profiler, tool):
     _gpus(monkeypatch)
-    monkeypatch.setattr("gemmetry.counters.collector.find_profiler", lambda name: None)
-    ended = cli("counters", "collect", "--dry-run", "--tool", tool, "-o", "out", "--", "echo", "x")
-    assert ended.status == 0
+    words = ("--dry-run", "--tool", tool, *(["-k", "a b"] if tool == "ncu" else []))
+    ended = collect(*words, "--", "echo", "x y", status=0)
     command = ended.stdout.splitlines()[-1]
-    assert command.startswith(f"{tool} -") and command.endswith(" echo x")
+    assert command.startswith(f"{tool} -") and command.endswith(" echo 'x y'")
+    assert ("--kernel-name 'regex:a b'" in command) == (tool == "ncu")
     assert f"note: {tool} is not installed" in ended.stderr
+    assert not Path("out").exists()
 
 
-def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, with_rocprofv3):
+def test_on_amd_the_command_runs_once_per_pass(collect, monkeypatch, with_rocprofv3):
     _gpus(monkeypatch, amd=(MI300X,))
     monkeypatch.setattr(
         "gemmetry.counters.collector.find_profiler",
         lambda name: Profiler(name, str(with_rocprofv3), "1.0.0"),
     )
-    ended = cli("counters", "collect", "-o", "out", "--set", "quick", "--", "echo", "ran")
-    assert ended.status == 0, ended.stderr
-    record = json.loads((tmp_path / "out/counters.json").read_text())
+
+    def tables():
+        return {path.name for path in Path("out").rglob("*counter_collection.csv")}
+
+    ended = collect("--set", "quick", "--", "echo", "ran", status=0)
+    record = described()
     assert (record["tool"], record["chip"]) == ("rocprofv3", "gfx942")
     assert "rocprofv3 runs the command 1 time, once per pass" in ended.stderr
     assert record["launches"] > 0
-    log = (tmp_path / "out/counters.application.log").read_text()
+    log = Path("out/counters.application.log").read_text()
     assert log.count("ran") == record["passes"] >= 1
-    assert list((tmp_path / "out").rglob("*counter_collection.csv"))
-    before = {path.name for path in (tmp_path / "out").rglob("*counter_collection.csv")}
-    assert cli("counters", "collect", "-o", "out", "--set", "quick", "--", "echo").status == 2
-    again = ("counters", "collect", "-o", "out", "--set", "quick", "--force", "--", "echo")
-    assert cli(*again).status == 0
-    after = {path.name for path in (tmp_path / "out").rglob("*counter_collection.csv")}
-    assert len(after) == len(before) and not after & before
-    refused = cli("counters", "collect", "-o", "o2", "--nvtx", "step", "--", "echo")
-    assert refused.status == 2 and "rocprofv3 has no option --nvtx" in refused.stderr
+    before = tables()
+    collect("--set", "quick", "--", "echo", status=2)
+    collect("--set", "quick", "--force", "--", "echo", status=0)
+    assert len(tables()) == len(before) > 0 and not tables() & before
+    refused = collect("--force", "--nvtx", "step", "--", "echo", status=2)
+    assert "rocprofv3 has no option --nvtx" in refused.stderr

@@ -52,8 +52,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_good_kernel_passes_and_spilled_registers_fail(cli, compiled):
     compiled(0, ())
-    ended = cli("kernels", "check", "--kernel", "r01*")
-    assert ended.status == 0
+    ended = cli("kernels", "check", "--kernel", "r01*", status=0)
     assert ended.stdout.splitlines() == [
         "r01_thread_per_output: ok, 4 compilations",
         "    40 registers, no shared memory",
@@ -61,55 +60,52 @@ def test_a_good_kernel_passes_and_spilled_registers_fail(cli, compiled):
     compiled(24, ())
     shown = cli("kernels", "check", "--kernel", "r02*").stdout
     assert "r02" in shown and "failed" in shown and ": spills 24 bytes of registers" in shown
-    ended = cli("kernels", "check", "--kernel", "r0[03]*", "--json", "--jobs", "1")
-    rows = json.loads(ended.stdout)["kernels"]
-    assert ended.status == 1 and {row["rung"] for row in rows} == {0, 3}
-    expected = {
-        "name": "r00_naive", "rung": 0, "arch": "sm_90a", "registers": 40, "spill_bytes": 24,
-        "local_bytes": 24, "shared_bytes": 0, "expected_instructions": [],
-        "missing_instructions": [], "status": "failed",
-    }  # fmt: skip
-    assert {key: rows[0][key] for key in expected} == expected
-    assert rows[0]["problems"]
+    rows = cli.json("kernels", "check", "--kernel", "r0[03]*", "--jobs", "1", status=1)["kernels"]
+    assert {row["rung"] for row in rows} == {0, 3}
+    for key, value in {"arch": "sm_90a", "registers": 40, "spill_bytes": 24, "local_bytes": 24,
+                       "missing_instructions": [], "status": "failed"}.items():  # fmt: skip
+        assert rows[0][key] == value
 
 
-def test_instructions_that_were_not_checked_have_no_value(cli, compiled, monkeypatch):
+@pytest.fixture
+def checked(monkeypatch):
+    """The only kernel of the catalogue, which has to contain FFMA."""
     kernel = next(one for one in catalogue.kernels() if one.key == "r01")
     monkeypatch.setattr(catalogue, "kernels", lambda: (replace(kernel, instructions=("FFMA",)),))
+
+
+def test_instructions_that_were_not_checked_have_no_value(cli, compiled, checked):
     compiled(0, None)
-    (row, *_) = json.loads(cli("kernels", "check", "--json").stdout)["kernels"]
-    assert row["missing_instructions"] is None
-    assert row["not_disassembled"] == "there is no nvdisasm"
-    ended = cli("kernels", "check")
-    assert ended.status == 0
-    assert "Instructions were not checked: there is no nvdisasm" in ended.stdout
-    assert "FFMA" not in ended.stdout
+    (row, *_) = cli.json("kernels", "check")["kernels"]
+    assert (row["missing_instructions"], row["not_disassembled"]) == (None, "there is no nvdisasm")
+    shown = cli("kernels", "check", status=0).stdout
+    assert "Instructions were not checked: there is no nvdisasm" in shown
+    assert "FFMA" not in shown
     compiled(0, ("FFMA", "LDC"))
     assert "FFMA" in cli("kernels", "check").stdout
 
 
 def test_names_are_those_of_the_list_and_only_they_are_compiled(cli, compiled):
     compiled(0, ("HGMMA", "UTMALDG", "SYNCS"))
-    listed = json.loads(cli("kernels", "list", "--json").stdout)["kernels"]
-    for row in listed[:3]:
-        for name in (row["name"], row["name"].partition("_")[0], row["configurations"][0]):
-            ended = cli("kernels", "check", name, "--json")
-            rows = json.loads(ended.stdout)["kernels"]
-            assert {found["name"] for found in rows} == {row["name"]}
-            if name == row["configurations"][0]:
-                assert all(name in found["configurations"] for found in rows)
-    lines = ended.stderr.splitlines()
-    assert len(lines) == len(rows) and lines[-1].startswith(f"[{len(rows)}/{len(rows)}] compiled ")
+    row = cli.json("kernels", "list")["kernels"][2]
+    for name in (row["name"], row["name"].partition("_")[0], row["configurations"][0]):
+        ended = cli("kernels", "check", name, "--json")
+        found = json.loads(ended.stdout)["kernels"]
+        assert {one["name"] for one in found} == {row["name"]}
+        assert name not in row["configurations"] or all(
+            name in one["configurations"] for one in found
+        )
+        lines = ended.stderr.splitlines()
+        assert len(lines) == len(found)
+        assert lines[-1].startswith(f"[{len(found)}/{len(found)}] compiled ")
 
 
 def test_results_are_kept_until_source_compiler_or_disassembler_change(
-    cli, compiled, cache, monkeypatch
+    cli, compiled, checked, cache, monkeypatch
 ):
     def check(status):
-        assert cli("kernels", "check", "r01").status == status
+        cli("kernels", "check", "r01", status=status)
 
-    kernel = next(one for one in catalogue.kernels() if one.key == "r01")
-    monkeypatch.setattr(catalogue, "kernels", lambda: (replace(kernel, instructions=("FFMA",)),))
     good = ("FFMA",)
     compiled(0, good)
     check(0)
@@ -128,11 +124,10 @@ def test_results_are_kept_until_source_compiler_or_disassembler_change(
     monkeypatch.setattr(cuda_tools, "disassembler_key", lambda: "a third")
     check(1)
     assert list(cache.iterdir())
-    assert cli("cache", "clear").status == 0
+    cli("cache", "clear", status=0)
     assert not list(cache.iterdir())
 
 
 def test_a_machine_without_the_bindings_learns_what_to_install(cli, monkeypatch):
     monkeypatch.setattr(CudaProvider, "available", lambda self: "cuda-bindings not installed")
-    ended = cli("kernels", "check")
-    assert ended.status == 2 and "cuda-bindings not installed" in ended.stderr
+    assert "cuda-bindings not installed" in cli("kernels", "check", status=2).stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -74,38 +75,31 @@ def experiment(run_in, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ladder")
     with pytest.MonkeyPatch.context() as monkeypatch:
         _simulate(monkeypatch)
-        ended = run_in(folder, "kernels", "ladder", "--sizes", "24,40", "--experiment", "x")
-    assert ended.status == 1  # rung 3 is wrong
-    return str(folder / "x")
+        run_in(folder, "kernels", "ladder", "--sizes", "24,40", "--experiment", "x",
+               status=1)  # fmt: skip
+    return folder / "x"  # rung 3 is wrong
 
 
 def test_the_document_has_the_rungs_and_the_phases(cli, rungs, experiment):
-    assert "4 best" in cli("kernels", "ladder", experiment).stdout
-    document = json.loads(cli("kernels", "ladder", experiment, "--json").stdout)
+    document = cli.json("kernels", "ladder", experiment)
     rows = {(row["operation"].split("_")[1], row["rung"]): row for row in document["ladder"]}
     assert [rung for size, rung in rows if size == "24x24x24"] == [0, 1, 2, 4]
     assert [rung for size, rung in rows if size == "40x40x40"] == [2, 3, 4]
-    first = rows["24x24x24", 1]
-    assert first["gain"] > 50 and first["gain_low"] < first["gain"] < first["gain_high"]
-    assert first["gain_over"] == "r00_naive" and first["gain_verdict"] == "faster"
-    wrong = rows["40x40x40", 3]
-    assert wrong["outcome"] == "wrong" and wrong["tflops"] is None and wrong["reason"]
-    best = rows["40x40x40", 4]
-    assert best["gain_over"] == "r02_tiles" and best["gain_low"] > 1
-    assert best["verification"] == "passed" and best["tflops_low"] <= best["tflops"]
+    assert rows["24x24x24", 1]["gain_verdict"] == "faster"
+    assert rows["40x40x40", 3]["outcome"] == "wrong"
+    assert rows["40x40x40", 4]["gain_over"] == "r02_tiles"
     (phase,) = document["phases"]
     assert (phase["first_rung"], phase["last_rung"], phase["expected_high"]) == (0, 2, 200)
 
 
-def test_files_are_tables_or_a_picture(cli, rungs, experiment, tmp_path):
-    ended = cli("kernels", "ladder", experiment, "-o", "l.csv,l.json,l.md,l.png,l.svg")
-    assert ended.status == 0, ended.stderr
-    with (tmp_path / "l.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == 7
-    assert set(json.loads((tmp_path / "l.json").read_text())) >= {"ladder", "phases"}
-    assert "warps in parallel" in (tmp_path / "l.md").read_text()
-    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
-    svg = (tmp_path / "l.svg").read_text()
+def test_files_are_tables_or_a_picture(cli, rungs, experiment):
+    ended = cli("kernels", "ladder", experiment, "-o", "l.csv,l.json,l.md,l.png,l.svg", status=0)
+    assert "4 best" in ended.stdout
+    assert len(list(csv.DictReader(Path("l.csv").read_text().splitlines()))) == 7
+    assert set(json.loads(Path("l.json").read_text())) >= {"ladder", "phases"}
+    assert "warps in parallel" in Path("l.md").read_text()
+    assert Path("l.png").read_bytes().startswith(b"\x89PNG")
+    svg = Path("l.svg").read_text()
     assert "4 best" in svg and "TFLOP/s" in svg
 
 
@@ -140,30 +134,25 @@ def test_rungs_and_configurations_can_be_chosen(rungs, monkeypatch):
         (("-o", "ladder.docx"), "unknown suffix"),
     ],
 )
-def test_bad_requests_are_refused_before_anything_runs(cli, rungs, arguments, part, tmp_path):
-    ended = cli("kernels", "ladder", *arguments)
-    assert ended.status == 2 and part in ended.stderr
-    assert not (tmp_path / "gemmetry-out").exists()
+def test_bad_requests_are_refused_before_anything_runs(cli, rungs, arguments, part):
+    assert part in cli("kernels", "ladder", *arguments, status=2).stderr
+    assert not Path("gemmetry-out").exists()
 
 
 def test_without_a_hopper_gpu_the_next_step_is_named(cli, rungs, monkeypatch):
     here = [Target(TargetKind.CUDA, "sm_90", None)]
     monkeypatch.setattr(Simulated, "targets", lambda self: here)
-    ended = cli("kernels", "ladder")
-    assert ended.status == 2 and "there is no Hopper GPU" in ended.stderr
-    assert "gemmetry kernels check" in ended.stderr
+    ended = cli("kernels", "ladder", status=2)
+    assert "there is no Hopper GPU" in ended.stderr and "gemmetry kernels check" in ended.stderr
 
 
 def test_an_experiment_without_rungs_is_refused(cli):
-    assert (
-        cli("profile", "--providers", "null", "--shapes", "8x8x8", "--experiment", "y").status == 0
-    )
-    ended = cli("kernels", "ladder", "y")
-    assert ended.status == 2 and "has no result of a rung" in ended.stderr
+    cli("profile", "--providers", "null", "--shapes", "8x8x8", "--experiment", "y", status=0)
+    assert "has no result of a rung" in cli("kernels", "ladder", "y", status=2).stderr
 
 
 def test_the_real_ladder_has_a_step_for_every_rung():
     steps = api.ladder_steps()
-    assert [step.number for step in steps] == list(range(len(steps))) and len(steps) == 12
-    numbers = {step.number for step in steps}
-    assert {end for phase in api.PHASES for end in (phase.first, phase.last)} <= numbers
+    assert [step.number for step in steps] == list(range(12))
+    ends = {end for phase in api.PHASES for end in (phase.first, phase.last)}
+    assert ends <= {step.number for step in steps}

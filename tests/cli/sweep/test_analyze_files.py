@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
+from pathlib import Path
 
 import pytest
 
+from gemmetry.documents import sweep_plots
+
 TOP = "top5_gemm_kernels_time_variance"
-
-
-@pytest.fixture
-def without_plots(monkeypatch):
-    """They take most of the time."""
-    from gemmetry.documents import sweep_plots as plots
-
-    monkeypatch.setattr(plots, "sweep_plots", lambda points: {})
-
-
-@pytest.fixture
-def quick_plots(monkeypatch):
-    """Files with the names of the plots; what is drawn is tested with the products."""
-    from gemmetry.documents import sweep_plots as plots
-
-    names = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
-             "thread_channel_interaction")  # fmt: skip
-    made = {f"variance_{name}.png": b"\x89PNG" for name in names}
-    monkeypatch.setattr(plots, "sweep_plots", lambda points: made)
 
 
 @pytest.fixture
@@ -44,8 +27,7 @@ def files(folder):
 
 def test_all_files_of_the_document(cli, folder, quick_plots):
     (folder / "tracelens_analysis").mkdir()
-    ended = cli("sweep", "analyze", "sweep", "--top-k", "1", "--geo-mean")
-    assert ended.status == 0, ended.stderr
+    ended = cli("sweep", "analyze", "sweep", "--top-k", "1", "--geo-mean", status=0)
     assert files(folder / "tracelens_analysis") == {
         "analysis.json",
         "report.html",
@@ -56,10 +38,7 @@ def test_all_files_of_the_document(cli, folder, quick_plots):
           for suffix in ("", "_with_timestamps", "_with_collective_overlap")),
         "gpu_timeline_all_configs_geomean.xlsx",
         "nccl_master_all_configs.xlsx", "nccl_master_all_configs.csv",
-        *(f"plots/variance_{name}.png" for name in (
-            "by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
-            "thread_channel_interaction",
-        )),
+        *(f"plots/{name}" for name in sweep_plots.sweep_plots(())),
     }  # fmt: skip
     assert "wrote sweep/tracelens_analysis/nccl_master_all_configs.csv\n" in ended.stderr
     assert "individual_reports/*.xlsx (4), plots/*.png (5), collective_reports/*.xlsx (2)\n" in (
@@ -67,22 +46,14 @@ def test_all_files_of_the_document(cli, folder, quick_plots):
     )
 
 
-def test_from_workbooks_alone(cli, folder, without_plots):
-    assert cli("sweep", "analyze", "sweep").status == 0
-    before = (folder / "analysis" / f"{TOP}.csv").read_text()
-    left = folder.parent / "left"
-    shutil.copytree(folder / "analysis" / "256thread", left / "tracelens_analysis" / "256thread")
-    ended = cli("sweep", "analyze", "left")
-    assert ended.status == 0, ended.stderr
+def test_from_workbooks_alone(cli, folder, quick_plots):
+    cli("sweep", "analyze", "sweep", status=0)
+    shutil.copytree(folder / "analysis/256thread", "left/tracelens_analysis/256thread")
+    ended = cli("sweep", "analyze", "left", status=0)
     assert "left has no traces" in ended.stderr
     assert f"warning: {TOP}_with_timestamps.csv is not written" in ended.stderr
-    assert {name for name in files(left / "tracelens_analysis") if "/" not in name} == {
+    assert {path.name for path in Path("left/tracelens_analysis").iterdir() if path.is_file()} == {
         f"{TOP}.csv", "gpu_timeline_all_configs_mean.xlsx", "nccl_master_all_configs.xlsx",
         "nccl_master_all_configs.csv",
     }  # fmt: skip
-    after = (left / "tracelens_analysis" / f"{TOP}.csv").read_text()
-    read = [list(csv.DictReader(text.splitlines())) for text in (before, after)]
-    for old, new in zip(*read, strict=True):
-        for name in ("threads", "channel", "rank", "kernel_name", "time_diff_us", "m", "count"):
-            assert old[name] == new[name]
-    assert "analysis.json" not in files(left)
+    assert not list(Path("left").rglob("analysis.json"))

@@ -9,24 +9,22 @@ import sys
 import time
 from pathlib import Path
 
-from gemmetry.sweeps.run import JobProgress
-
 TRACE = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}]}'
 PATIENCE_S = 60.0
 
 GOOD = shlex.join(["sh", "-c", f"echo '{TRACE}' > $GEMMETRY_TRACE_DIR/rank0.pt.trace.json"])
-OPTIONS = ("--threads", "256,512", "--channels", "1,2", "--library", "nccl", "-o", "sweep")
 
 
 def test_a_dry_run_of_an_existing_sweep_marks_what_is_kept(cli):
-    some = ("--threads", "256", "--channels", "1,2", "--library", "nccl", "-o", "sweep")
-    assert cli("sweep", "run", *some, "--command", GOOD).status == 0
-    again = cli("sweep", "run", *some, "--command", GOOD)
-    assert again.status == 0 and "2 from an earlier run kept" in again.stderr
-    command = (*OPTIONS, "--order", "given", "--command", GOOD, "--dry-run")
+    def sweep(threads, *words):
+        return cli("sweep", "run", "--threads", threads, "--channels", "1,2", "--library", "nccl",
+                   "--order", "given", "-o", "sweep", "--command", GOOD, *words,
+                   status=0)  # fmt: skip
+
+    sweep("256")
+    assert "2 from an earlier run kept" in sweep("256").stderr
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-    lines = cli("sweep", "run", *command).stdout.splitlines()
-    assert lines[:6] == [
+    assert sweep("256,512", "--dry-run").stdout.splitlines()[:6] == [
         "2 of 4 points would run, in this order; 2 have succeeded earlier:",
         "  256thread/nccl_1channels  (kept)",
         "  256thread/nccl_2channels  (kept)",
@@ -34,33 +32,18 @@ def test_a_dry_run_of_an_existing_sweep_marks_what_is_kept(cli):
         "  512thread/nccl_2channels",
         "environment of 512thread/nccl_1channels:",
     ]
-    points = json.loads(cli("sweep", "run", *command, "--json").stdout)["points"]
+    points = json.loads(sweep("256,512", "--dry-run", "--json").stdout)["points"]
     assert [one["kept"] for one in points] == [True, True, False, False]
-    fresh = cli("sweep", "run", *command, "--fresh").stdout
+    fresh = sweep("256,512", "--dry-run", "--fresh").stdout
     assert fresh.startswith("4 points would run, in this order:") and "kept" not in fresh
-    whole = cli("sweep", "run", *some, "--order", "given", "--command", GOOD, "--dry-run").stdout
+    whole = sweep("256", "--dry-run").stdout
     assert whole.splitlines()[0] == "no point would run: all have succeeded earlier:"
     assert "environment of" not in whole
-    (Path("sweep") / "256thread/nccl_1channels/torch_profiler/rank0.pt.trace.json").unlink()
-    lines = cli("sweep", "run", *command).stdout.splitlines()
-    assert lines[1] == "  256thread/nccl_1channels"
-    before.pop(Path("sweep/256thread/nccl_1channels/torch_profiler/rank0.pt.trace.json"))
+    trace = Path("sweep/256thread/nccl_1channels/torch_profiler/rank0.pt.trace.json")
+    trace.unlink()
+    assert sweep("256", "--dry-run").stdout.splitlines()[1] == "  256thread/nccl_1channels"
+    before.pop(trace)
     assert before == {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-
-
-def test_an_interrupt_names_what_is_there_and_how_to_continue(cli, monkeypatch):
-    class Interrupted(JobProgress):
-        def __call__(self, event):
-            super().__call__(event)
-            if getattr(event, "end", None) is not None and event.number == 2:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr("gemmetry.sweeps.run.JobProgress", Interrupted)
-    ended = cli("sweep", "run", *OPTIONS, "--command", GOOD)
-    assert ended.status == 130
-    assert "interrupted: 2 of 4 points have their traces in sweep" in ended.stderr
-    assert "hint: Continue it: the same command with -o sweep." in ended.stderr
-    monkeypatch.undo()
 
 
 def test_a_signal_ends_the_training_and_keeps_the_rest(spawn, tmp_path):
@@ -82,9 +65,9 @@ def test_a_signal_ends_the_training_and_keeps_the_rest(spawn, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
-    assert "1 of 2 points has its traces in sweep" in errors
+    assert "interrupted: 1 of 2 points has its traces in sweep" in errors
+    assert "hint: Continue it: the same command with -o sweep." in errors
     point = json.loads((tmp_path / "sweep/512thread/point.json").read_text())
     assert point["outcome"] == "interrupted"
     if sys.platform.startswith("linux"):
-        stat = Path("/proc", pid.read_text().strip(), "stat")
-        assert not stat.exists()
+        assert not Path("/proc", pid.read_text().strip(), "stat").exists()

@@ -4,14 +4,10 @@ one stays as it was, and the message names the file, the cause and the next step
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -61,34 +57,10 @@ def files_below(folder):
 def test_a_folder_that_cannot_be_written_to_is_reported_before_reading(cli, number, what):
     (command, output), (place, cause) = what, PLACES[number % len(PLACES)]
     Path("a-file").write_text("mine")
-    ended = cli("trace", command, "missing.json", "-o", f"{place}/{output}")
-    assert ended.status == 3, ended.stderr
+    ended = cli("trace", command, "missing.json", "-o", f"{place}/{output}", status=3)
     (error, _) = ended.stderr.splitlines()
     assert f"{place}/out" in error and re.search(cause, error)
     assert Path("a-file").read_text() == "mine"
-
-
-@pytest.mark.parametrize(("command", "output"), WRITING)
-def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
-    # Modules imported meanwhile are in folders that another user may not read, and so are this
-    # folder's parents; therefore names are relative.
-    cli("trace", command, GOOD, "-o", f"first-{output}", "--no-cache")
-    folder = tmp_path / "closed"
-    folder.mkdir()
-    shutil.copy(GOOD, folder / "trace.json.gz")
-    folder.chmod(0o555)
-    monkeypatch.chdir(folder)
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        ended = cli("trace", command, "trace.json.gz", "-o", output, "--no-cache")
-    finally:
-        if is_root:
-            os.seteuid(0)
-    assert ended.status == 3, ended.stderr
-    (error, _) = ended.stderr.splitlines()
-    assert output in error and os.strerror(errno.EACCES) in error
 
 
 @pytest.mark.parametrize(("command", "output"), WRITING)
@@ -102,55 +74,6 @@ def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
     assert ended.returncode == 3, ended.stderr
     assert str(target) in ended.stderr and os.strerror(errno.EFBIG) in ended.stderr
     assert {path: path.read_bytes() for path in files_below(tmp_path)} == before
-
-
-@pytest.fixture
-def full_disk(tmp_path):
-    """A file system of 64 KiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
-    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("only root can mount a small file system")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-@pytest.mark.parametrize("output", ["out.xlsx", "out.html", "out.json"])
-def test_a_disk_that_is_really_full(run, full_disk, output):
-    (full_disk / output).write_text("old")
-    (full_disk / "filler").write_bytes(bytes(40_000))
-    ended = run("trace", "report", LARGE, "-o", full_disk / output, "--no-cache")
-    assert ended.returncode == 3
-    assert os.strerror(errno.ENOSPC) in ended.stderr
-    assert (full_disk / output).read_text() == "old"
-    assert [path.name for path in files_below(full_disk)] == ["filler", output]
-
-
-def test_a_disk_too_full_for_the_cache_costs_nothing(run, full_disk):
-    """There is no room next to the trace or in the user's folder: the trace is read again."""
-    trace = full_disk / "trace.json"
-    trace.symlink_to(LARGE)
-    (full_disk / "filler").write_bytes(bytes(60_000))
-    patch = "import gemmetry.traces.reading as r; r.SMALLEST_CACHED_BYTES = 0\n"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(full_disk / "user")}
-    for _ in range(2):
-        ended = run("trace", "summary", trace, "--json", before=patch, env=environment)
-        assert ended.returncode == 0, ended.stderr
-        assert json.loads(ended.stdout)["files"][0]["kernels"] > 0
-    kept = {path.name for path in files_below(full_disk)} - {"trace.json", "filler"}
-    assert kept <= {"beside.txt"}
-
-
-@pytest.mark.parametrize(
-    "words", [("summary",), ("gemms", "--json"), ("shapes",), ("collectives", "--json")]
-)
-def test_a_full_disk_behind_stdout(run, words):
-    full = "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
-    ended = run("trace", *words, GOOD, "--no-cache", before=full)
-    assert ended.returncode == 3, ended.stderr
-    assert os.strerror(errno.ENOSPC) in ended.stderr.splitlines()[0]
-    assert "Traceback" not in ended.stderr
 
 
 # Processes that are killed.
@@ -177,61 +100,22 @@ def test_a_report_that_is_killed_leaves_the_old_one_or_none(run, tmp_path, momen
     assert {path: path.read_bytes() for path in whole} == whole
 
 
-def test_a_report_that_is_killed_at_any_moment_is_whole_or_not_there(tmp_path):
-    target = tmp_path / "out.xlsx"
-    words = ["trace", "report", str(LARGE), "-o", str(target), "--no-cache"]
-    for wait in (0.2, 0.5, 0.8, 1.1):
-        process = subprocess.Popen([sys.executable, "-c", _MAIN, *words], stderr=subprocess.DEVNULL)
-        try:
-            process.wait(wait)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if target.exists():
-            with zipfile.ZipFile(target) as book:
-                assert book.testzip() is None
-            target.unlink()
-
-
-@pytest.mark.parametrize("moment", ["os.fdopen", "pathlib.Path.replace"])
-def test_a_cache_whose_writing_is_killed_is_never_read(run, tmp_path, moment):
+def test_a_cache_whose_writing_is_killed_is_never_read(run, tmp_path):
     trace = tmp_path / "traces" / "trace.json.gz"
     trace.parent.mkdir()
     shutil.copy(LARGE, trace)
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "user")}
     small = "import gemmetry.traces.reading as r; r.SMALLEST_CACHED_BYTES = 0\n"
-    patch = f"{_KILLED}import pathlib\n{small}{moment} = kill\n"
-    ended = run("trace", "summary", trace, "--json", before=patch, env=environment)
-    assert ended.returncode == -signal.SIGKILL
+    patch = f"{_KILLED}import pathlib\n{small}pathlib.Path.replace = kill\n"
+
+    def summary(*words, before=small):
+        return run("trace", "summary", trace, "--json", *words, before=before, env=environment)
+
+    assert summary(before=patch).returncode == -signal.SIGKILL
     (left,) = (path for path in trace.parent.iterdir() if path != trace)
     assert left.name.startswith(".") and left.name.endswith(CACHE_SUFFIX)
-    anew = run("trace", "summary", trace, "--json", "--no-cache", env=environment)
-    for _ in range(2):
-        ended = run("trace", "summary", trace, "--json", before=small, env=environment)
-        assert (ended.returncode, ended.stdout) == (0, anew.stdout)
-    ended = run("cache", "clear", env=environment)
-    assert ended.stdout.startswith("removed 2 caches")
+    anew = summary("--no-cache")
+    assert anew.returncode == 0
+    assert [summary().stdout for _ in range(2)] == [anew.stdout] * 2
+    assert run("cache", "clear", env=environment).stdout.startswith("removed 2 caches")
     assert list(trace.parent.iterdir()) == [trace]
-
-
-# gemmetry cache clear
-
-
-def test_files_that_only_look_like_caches_stay(cli, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    folder = tmp_path / "traces"
-    folder.mkdir()
-    os.mkfifo(folder / f"pipe{CACHE_SUFFIX}")
-    (folder / f"notes{CACHE_SUFFIX}").write_text("mine")
-    (folder / f"folder{CACHE_SUFFIX}").mkdir()
-    (folder / f"link{CACHE_SUFFIX}").symlink_to("/etc/passwd")
-    (folder / f"lost{CACHE_SUFFIX}").symlink_to("nowhere")
-    ledger = tmp_path / "user" / "gemmetry" / "traces" / "beside.txt"
-    ledger.parent.mkdir(parents=True)
-    ledger.write_text("/etc/passwd\n/dev/zero\n/proc/self/mem\n\n" + "x" * 5000 + "\n")
-    ended = cli("cache", "clear", str(folder))
-    assert ended.status == 0
-    assert ended.stdout == "removed 0 caches, 0.0 MB\n"
-    assert len(list(folder.iterdir())) == 5
-    ledger.write_bytes(b"\xff\xfe\x00")
-    assert cli("cache", "clear").status == 0

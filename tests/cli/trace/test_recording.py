@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,24 +28,28 @@ PRODUCTS = ("aten::mm", "aten::bmm", "aten::_int_mm")
 
 
 def manifest(folder=Path("e")):
-    return json.loads((folder / "traces_matmul" / "manifest.json").read_text())
-
-
-def by_dispatch(folder=Path("e")):
-    return {one["dispatch"]: one for one in manifest(folder)["configurations"]}
+    text = (folder / "traces_matmul" / "manifest.json").read_text()
+    return {one["dispatch"]: one for one in json.loads(text)["configurations"]}
 
 
 def folders():
     return sorted(path.name for path in Path("e/traces_matmul").glob("config_*"))
 
 
-def test_a_grid_is_recorded_and_what_the_device_cannot_do_is_a_row(cli):
-    ended = cli(*GRID, "--matrix-sizes", "32", "--batch-sizes", "1,2", "--json")
-    assert ended.status == 0
-    records = json.loads(ended.stdout)["records"]
-    assert [r["outcome"] for r in records] == ["ok"] * 4 + ["ok", "ok"] + ["unsupported"] * 2
+@pytest.fixture(scope="module")
+def grid(run_in, tmp_path_factory):
+    """A recorded grid: its folder, and what the command printed."""
+    folder = tmp_path_factory.mktemp("grid")
+    return folder, run_in(folder, *GRID, "--matrix-sizes", "32", "--batch-sizes", "1,2", "--json",
+                          status=0)  # fmt: skip
+
+
+def test_a_grid_is_recorded_and_what_the_device_cannot_do_is_a_row(grid, monkeypatch):
+    monkeypatch.chdir(grid[0])
+    records = json.loads(grid[1].stdout)["records"]
+    assert [r["outcome"] for r in records] == ["ok"] * 6 + ["unsupported"] * 2
     assert folders() == [f"config_000{number}" for number in range(1, 7)]
-    for record, entry in zip(records, manifest()["configurations"], strict=True):
+    for record, entry in zip(records, manifest().values(), strict=True):
         assert (entry["dispatch"], entry["outcome"]) == (record["dispatch"], record["outcome"])
         assert entry["record"]["reason"] == record["reason"]
         if record["outcome"] != "ok":
@@ -69,174 +74,106 @@ def test_a_grid_is_recorded_and_what_the_device_cannot_do_is_a_row(cli):
 
 
 def test_the_same_bits_in_two_runs(cli):
-    assert cli(*GRID, "--matrix-sizes", "48x32x80,129").status == 0
-    first = by_dispatch()
-    assert cli(*GRID, "--matrix-sizes", "48x32x80,129", "--fresh").status == 0
-    second = by_dispatch()
-    assert len(first) == 8
+    runs = []
+    for seed in ((), (), ("--random-seed", "43")):
+        cli(*GRID, "--matrix-sizes", "129", "--fresh", *seed, status=0)
+        runs.append(manifest())
+    first, second, other = runs
+    assert len(first) == 4
     for name, entry in first.items():
         for key in ("number", "input_sha256", "output_sha256"):
             assert second[name][key] == entry[key], name
-    assert len({entry["output_sha256"] for entry in first.values()}) > 4
-    other = cli(*GRID, "--matrix-sizes", "48x32x80,129", "--fresh", "--random-seed", "43")
-    assert other.status == 0
-    for name, entry in by_dispatch().items():
-        assert entry["input_sha256"] != first[name]["input_sha256"]
+        assert other[name]["input_sha256"] != entry["input_sha256"]
+    assert len({entry["output_sha256"] for entry in first.values()}) > 1
 
 
-def test_the_repeats_of_a_grid_may_become_more(cli):
-    """REPEAT_COUNT is 5 at first and 30 later: recordings and their numbers stay."""
-    small = [word for word in GRID if word != "fp32,int8"]
-    small.insert(small.index("--precisions") + 1, "fp32")
-    assert cli(*small, "--matrix-sizes", "16").status == 0
-    before = by_dispatch()
-    times = {path: path.stat().st_mtime_ns for path in Path("e/traces_matmul").rglob("config*/*")}
-    assert len(times) == 6
-    grown = cli(*small, "--matrix-sizes", "16,24", "--repeat-count", "4", "--json")
-    assert grown.status == 0, grown.stderr
-    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
-    after = by_dispatch()
-    assert len(after) == 4
-    for entry in after.values():
-        assert entry["schedule"]["repeats"] == 4
-        assert len(entry["files"]) == 5
-        folder = Path("e") / entry["folder"]
-        assert sorted(path.name for path in folder.iterdir()) == sorted(entry["files"])
-    for name, entry in before.items():
-        for key in ("number", "input_sha256", "output_sha256"):
-            assert after[name][key] == entry[key]
-        assert after[name]["operators"] == 2 * entry["operators"]
-    fewer = cli(*small, "--matrix-sizes", "16,24")
-    assert fewer.status == 2
-    assert "trace.repeats (4, now 2)" in fewer.stderr
-
-
-def finished(folder: Path) -> int:
-    if not (folder / "journal.sqlite").exists():
+def finished() -> int:
+    if not Path("e/journal.sqlite").exists():
         return 0
-    connection = sqlite3.connect(f"file:{folder / 'journal.sqlite'}?mode=ro", uri=True)
-    try:
-        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
-    finally:
-        connection.close()
+    with closing(sqlite3.connect("file:e/journal.sqlite?mode=ro", uri=True)) as journal:
+        return int(journal.execute("SELECT count(*) FROM records").fetchone()[0])
 
 
 def test_a_killed_run_continues_where_it_was(cli):
-    command = (*GRID, "--matrix-sizes", "16,24,32,40,48,56,64,72")
+    command = (*GRID, "--matrix-sizes", "16,24,32,40,48")
     process = subprocess.Popen(
         [sys.executable, "-m", "gemmetry", *command],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     until = time.monotonic() + PATIENCE_S
-    while (done := finished(Path("e"))) < 3:
+    while (done := finished()) < 2:
         assert process.poll() is None and time.monotonic() < until
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    kept = finished(Path("e"))
-    assert done <= kept < 32
-    started = {one["dispatch"]: one["number"] for one in manifest()["configurations"]}
-    assert len(started) == 32, "numbers are given before the first is recorded"
-    ended = cli(*command)
-    assert ended.status == 0
-    assert f"{kept} from an earlier run are kept" in ended.stderr
-    entries = by_dispatch()
+    kept = finished()
+    assert done <= kept < 20
+    started = {name: entry["number"] for name, entry in manifest().items()}
+    assert len(started) == 20, "numbers are given before the first is recorded"
+    assert f"{kept} from an earlier run are kept" in cli(*command, status=0).stderr
+    entries = manifest()
     assert {name: entry["number"] for name, entry in entries.items()} == started
     assert all(entry["outcome"] == "ok" and entry["output_sha256"] for entry in entries.values())
-    assert folders() == [f"config_{number:04d}" for number in range(1, 33)]
+    assert folders() == [f"config_{number:04d}" for number in range(1, 21)]
 
 
-def test_a_spec_file_says_the_same_as_the_options(cli):
-    Path("grid.yaml").write_text(
-        "MATRIX_SIZES: [[16, 16, 16], [32, 16, 16]]\nENABLE_SIZE_SEARCH: false\n"
-        "PRECISIONS: [fp32, bf16]\nENABLE_PRECISION_SEARCH: true\n"
-        "ENABLE_LAYOUT_SEARCH: false\nREPEAT_COUNT: 3\nWAIT_STEPS: 0\nACTIVE_STEPS: 2\n"
-        "device: cpu\n"
-    )
-    from_file = cli("trace", "record", "--spec", "grid.yaml", "--dry-run", "--json")
-    options = cli("trace", "record", "--matrix-sizes", "16x16x16,32x16x16",
-                  "--no-enable-size-search", "--precisions", "fp32,bf16",
-                  "--enable-precision-search", "--no-enable-layout-search", "--repeat-count", "3",
-                  "--wait-steps", "0", "--active-steps", "2", "--device", "cpu", "--dry-run",
-                  "--json")  # fmt: skip
-    reported, same = json.loads(from_file.stdout), json.loads(options.stdout)
-    assert reported["plan"] == same["plan"]
-    assert reported["dispatches"] == 2
-    assert reported["plan"]["trace"]["repeats"] == 3
-    assert reported["plan"]["trace"]["active_steps"] == 2
-
-
-def test_the_suggested_command_reports_what_was_recorded(cli):
-    ended = cli(*GRID, "--matrix-sizes", "16")
+def test_the_suggested_command_reports_what_was_recorded(grid, cli, monkeypatch):
+    monkeypatch.chdir(grid[0])
     reported = "gemmetry trace report e -o report.html"
-    assert reported in ended.stderr
+    assert reported in grid[1].stderr
     assert not Path("e/report.html").exists()  # Of speeds, of which there are none.
-    ended = cli(*reported.split()[1:], "-o", "report.json")
-    assert ended.status == 0
+    cli(*reported.split()[1:], "-o", "report.json", status=0)
     rows = json.loads(Path("report.json").read_text())["sheets"]["host_operators"]
     products = [row for row in rows if row["m"] is not None]
-    # Four configurations with two repeats; one call of the innermost product in each.
-    assert len(products) == 8
+    # Six configurations with two repeats; one call of the innermost product in each.
+    assert len(products) == 12
     assert {(row["name"], row["dtype"], row["layout"], row["count"]) for row in products} == {
-        ("aten::mm", "f32", "tt", 1), ("aten::mm", "f32", "nt", 1),
-        ("aten::_int_mm", "s8", "tt", 1), ("aten::_int_mm", "s8", "nt", 1)}  # fmt: skip
+        (name, dtype, layout, 1)
+        for name, dtype in (("aten::mm", "f32"), ("aten::bmm", "f32"), ("aten::_int_mm", "s8"))
+        for layout in ("tt", "nt")
+    }
 
 
 RECORD = ("trace", "record", "--device", "cpu", "--precisions", "fp32", "--layouts", "tt",
           "--repeat-count", "1", "--format", "none")  # fmt: skip
-SMALL = ("--matrix-sizes", "16")
 
 
 @pytest.mark.parametrize(
     ("words", "outcome", "stage", "reason"),
     [
-        ((*SMALL, "--set", "deadlines.trace=0.001"), "timeout", "trace", "tracing"),
+        (("--matrix-sizes", "16", "--set", "deadlines.trace=0.001"), "timeout", "trace", "tracing"),
         (("--matrix-sizes", "1000000000"), "out_of_memory", "verify", "inputs and result of"),
     ],
 )
 def test_a_recording_that_fails_is_a_row_with_the_reason(cli, words, outcome, stage, reason):
-    ended = cli(*RECORD, *words, "--experiment", "e", "--json")
-    assert ended.status == 1
-    (record,) = json.loads(ended.stdout)["records"]
+    (record,) = cli.json(*RECORD, *words, "--experiment", "e", status=1)["records"]
     assert (record["outcome"], record["stage"]) == (outcome, stage)
     assert reason in record["reason"]
     assert folders() == []
-    (entry,) = manifest()["configurations"]
+    (entry,) = manifest().values()
     assert (entry["outcome"], entry["files"]) == (outcome, [])
 
 
-def test_a_manifest_that_names_folders_elsewhere_removes_nothing_there(cli):
-    """The manifest's numbers are trusted, its folders are not."""
-    Path("precious").mkdir()
-    Path("precious/file").write_text("mine")
-    Path("e/traces_matmul").mkdir(parents=True)
-    dispatch = "matmul_1000000000x1000000000x1000000000_f32t_f32t_f32t_default"
-    entry = {"number": 1, "folder": "../precious", "device": "cpu", "provider": "torch",
-             "dispatch": dispatch}  # fmt: skip
-    manifest = Path("e/traces_matmul/manifest.json")
-    manifest.write_text(json.dumps({"schema_version": 1, "configurations": [entry]}))
-    cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e")
-    assert Path("precious/file").read_text() == "mine"
-
-
-def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_continues(cli, tmp_path):
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 260 KiB."""
     place = tmp_path / "disk"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=260k", "none", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+    command = ["mount", "-t", "tmpfs", "-o", "size=260k", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("only root can mount a small file system")
-    try:
-        command = [*RECORD, "--matrix-sizes", "16,32,48,64,80,96", "--experiment"]
-        ended = cli(*command, str(place / "e"))
-        assert ended.status == 3, ended.stderr
-        assert os.strerror(errno.ENOSPC) in ended.stderr
-        assert "Traceback" not in ended.stderr
-        shutil.copytree(place / "e", tmp_path / "e")
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
-    ended = cli(*command, str(tmp_path / "e"))
-    assert ended.status == 0, ended.stderr
-    traces = list((tmp_path / "e").rglob("*.pt.trace.json"))
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_continues(cli, small_disk):
+    command = [*RECORD, "--matrix-sizes", "16,32,48,64,80,96", "--experiment"]
+    ended = cli(*command, small_disk / "e", status=3)
+    assert os.strerror(errno.ENOSPC) in ended.stderr
+    assert "Traceback" not in ended.stderr
+    shutil.copytree(small_disk / "e", "e")
+    cli(*command, "e", status=0)
+    traces = list(Path("e").rglob("*.pt.trace.json"))
     assert len(traces) == 6
     for path in traces:
         json.loads(path.read_bytes())
