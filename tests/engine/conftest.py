@@ -47,6 +47,11 @@ class Ran:
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """By configuration."""
+        return {record.configuration: str(record.outcome) for record in self.records}
+
 
 @pytest.fixture
 def make_plan() -> Callable[..., Plan]:
@@ -64,18 +69,15 @@ def make_plan() -> Callable[..., Plan]:
         **settings: Any,
     ) -> Plan:
         options = {"configurations": list(configurations), **(options or {})}
-        values: dict[str, Any] = {
-            "verification_level": "quick",
-            "deadlines_s": {**DEADLINES, **(deadlines_s or {})},
-            "jobs": 2,
-        }
-        values.update(settings)
+        usual = {"verification_level": "quick", "jobs": 2}
         return Plan(
             name="engine",
             operations=tuple(Operation(SIGNATURE, MatmulShape(size, 8, 8)) for size in sizes),
             providers=tuple(providers or (ProviderRequest(name="null", options=options),)),
             targets=tuple(targets),
-            settings=RunSettings(**values),
+            settings=RunSettings(
+                deadlines_s={**DEADLINES, **(deadlines_s or {})}, **{**usual, **settings}
+            ),
             document={"configurations": list(configurations), "sizes": list(sizes)},
             **(plan or {}),
         )
@@ -108,6 +110,20 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
 
     monkeypatch.setattr(WorkerProcess, "__init__", remember)
     return started
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerProcess, Frame]]:
+    """All messages to workers, in order."""
+    messages: list[tuple[WorkerProcess, Frame]] = []
+    send = WorkerProcess.send
+
+    def note(self: WorkerProcess, message: Frame) -> None:
+        messages.append((self, message))
+        send(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", note)
+    return messages
 
 
 @pytest.fixture(scope="session")
