@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import random
+import sqlite3
 import sys
 import types
 import typing
@@ -83,6 +85,22 @@ def make_plan() -> Callable[..., Plan]:
         )
 
     return make
+
+
+@pytest.fixture
+def stored_rounds() -> Callable[[Path], dict[tuple[int, int], bytes]]:
+    """(dispatch, round) -> samples, as the journal of a folder has them; without one there are
+    none."""
+
+    def read(folder: Path) -> dict[tuple[int, int], bytes]:
+        if not (folder / "journal.sqlite").exists():
+            return {}
+        path = f"file:{folder / 'journal.sqlite'}?mode=ro"
+        with contextlib.closing(sqlite3.connect(path, uri=True)) as connection:
+            rows = connection.execute("SELECT dispatch, round, samples FROM rounds").fetchall()
+        return {(dispatch, number): samples for dispatch, number, samples in rows}
+
+    return read
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -85,22 +84,16 @@ def test_a_run_measures_verifies_and_stores(make_plan, run_plan, tmp_path):
 
 
 def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
-    verify, build, measure = Stage.VERIFY, Stage.BUILD, Stage.MEASURE
     expected = {
-        "default": ("ok", None),
-        "fast": ("ok", None),
-        "factor_2": ("ok", None),
-        "hang": ("timeout", verify),
-        "crash": ("crash", verify),
-        "abort": ("crash", verify),
-        "exit_3": ("crash", verify),
-        "raises": ("crash", verify),
-        "wrong": ("wrong", verify),
-        "late": ("wrong", measure),
-        "leak": ("out_of_memory", verify),
-        "compile_error": ("compile_error", build),
-        "launch_error": ("launch_error", verify),
-        "unsupported": ("unsupported", build),
+        **dict.fromkeys(("default", "fast", "factor_2"), ("ok", None)),
+        **dict.fromkeys(("crash", "abort", "exit_3", "raises"), ("crash", Stage.VERIFY)),
+        "hang": ("timeout", Stage.VERIFY),
+        "wrong": ("wrong", Stage.VERIFY),
+        "late": ("wrong", Stage.MEASURE),
+        "leak": ("out_of_memory", Stage.VERIFY),
+        "launch_error": ("launch_error", Stage.VERIFY),
+        "compile_error": ("compile_error", Stage.BUILD),
+        "unsupported": ("unsupported", Stage.BUILD),
     }
     began = time.monotonic()
     ran = run_plan(make_plan([*expected][2:], deadlines_s={Stage.VERIFY: 60.0}))
@@ -207,10 +200,9 @@ def test_a_prediction_alone_leaves_nothing_out(make_plan, run_plan, monkeypatch,
 
 def test_without_verification_records_say_so(make_plan, run_plan):
     ran = run_plan(make_plan(("wrong",), verify=False, options={"seconds_per_compile": 0.01}))
-    reported = [(e.stage, e.done, e.total) for e in ran.of(StageProgress)]
-    assert (Stage.COMPILE, 3, 3) in reported
-    assert (Stage.BUILD, 3, 3) in reported
-    assert Stage.VERIFY not in [stage for stage, _, _ in reported]
+    reported = {(e.stage, e.done, e.total) for e in ran.of(StageProgress)}
+    assert reported >= {(Stage.COMPILE, 3, 3), (Stage.BUILD, 3, 3)}
+    assert Stage.VERIFY not in {stage for stage, *_ in reported}
     assert ran.summary.outcomes == {Outcome.OK: 3}
     assert {record.verdict.status for record in ran.records} == {Verification.NOT_VERIFIED}
     assert ran["wrong"].measurement is not None
@@ -267,9 +259,9 @@ def test_the_same_command_resumes_with_everything_kept(make_plan, run_plan, monk
     plan = make_plan(sizes=(8, 16))
     first, again = run_plan(plan), run_plan(plan)
     assert again.records == first.records
-    assert (again.summary.kept, again.summary.samples_kept) == (4, 40)
     (ready,) = again.of(PlanReady)
-    assert (ready.kept, ready.samples_kept) == (4, 40)
+    for kept in (again.summary, ready):
+        assert (kept.kept, kept.samples_kept) == (4, 40)
     assert again.of(DispatchFinished) == []
     assert again.of(Message) == [], "what is kept is reported once"
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
@@ -332,17 +324,19 @@ def interrupted(is_time, came):
     watcher.join()
 
 
-def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(make_plan, tmp_path, sent, workers):
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
+    make_plan, tmp_path, sent, workers, stored_rounds
+):
     # Neither the samples nor the time end before the signal comes.
     endless = {"interval_width": 1e-9, "time_budget_s": 600.0, "max_samples": 10**9}
     folder = tmp_path / "experiment"
-    with interrupted(lambda: stored_samples(folder), lambda: sent.append((None, None))):
+    with interrupted(lambda: stored_rounds(folder), lambda: sent.append((None, None))):
         run(make_plan(("slow_50",), **endless), folder)
     came = sent.index((None, None))
     is_sample = [isinstance(message, Sample) for _, message in sent]
     assert any(is_sample[:came]) and not any(is_sample[came:]), "nothing more is measured"
     assert workers and running(workers) == []
-    assert stored_samples(folder) > 0
+    assert stored_rounds(folder)
 
 
 @pytest.mark.parametrize("hangs", ["hang_build", "hang_compile"])
@@ -358,14 +352,6 @@ def test_an_interrupt_does_not_wait_for_what_a_gpu_builds_and_verifies(
         run(make_plan((hangs,), options=options, processes=3), tmp_path / "experiment")
     assert time.monotonic() - came[0] < 10, "the deadline is 20 s"
     assert running(workers) == []
-
-
-def stored_samples(folder: Path) -> int:
-    """Samples that a run, in progress or not, has stored; 0 before there is a journal."""
-    if not all((folder / name).exists() for name in ("journal.sqlite", "manifest.json")):
-        return 0
-    with Experiment.open(folder) as experiment:
-        return experiment.samples_count()
 
 
 def running(workers: list[WorkerProcess]) -> list[WorkerProcess]:
@@ -388,28 +374,41 @@ def _null_pool(*devices: str):
     return {"options": {"devices": 4}, "devices": devices}
 
 
-def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, monkeypatch):
-    both = threading.Barrier(2, timeout=60)
+@pytest.fixture
+def before_each_group(monkeypatch):
+    """Has each device call ``look(index)`` before it measures a group; no two share a group."""
     original = DeviceSession._measure_group
-    met = threading.local()
 
-    def measure_group(self, group):
-        if not hasattr(met, "once"):
-            met.once = both.wait()  # until the other device has a group too
-        original(self, group)
+    def use(look):
+        def measure_group(self, group):
+            look(self._slot.target.index)
+            original(self, group)
 
-    monkeypatch.setattr(DeviceSession, "_measure_group", measure_group)
-    monkeypatch.setattr(grouping, "SMALL_OPERATION_FLOPS", 0)  # so that none shares a group
+        monkeypatch.setattr(DeviceSession, "_measure_group", measure_group)
+        monkeypatch.setattr(grouping, "SMALL_OPERATION_FLOPS", 0)
+
+    return use
+
+
+def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, before_each_group):
+    both, met = threading.Barrier(2, timeout=60), set()
+
+    def meet(index):
+        if index not in met:
+            met.add(index)
+            both.wait()  # until the other device has a group too
+
+    before_each_group(meet)
     plan = make_plan(("slow_1",), sizes=(8, 16, 24, 32), **_null_pool("null:1", "null:3"))
     ran = run_plan(plan)
     assert ran.summary.outcomes == {Outcome.OK: 12}
-    devices = {}
+    assert met == {1, 3}
     for record in ran.records:
         (identity,) = record.device_ids
         assert identity.partition("/")[2] == record.device
-        devices.setdefault(record.operation, set()).add(record.device)
-    assert all(len(found) == 1 for found in devices.values()), "an operation stays on one device"
-    assert set.union(*devices.values()) == {"null:1", "null:3"}
+    pairs = {(record.operation, record.device) for record in ran.records}
+    assert len(pairs) == 4, "an operation stays on one device"
+    assert {device for _, device in pairs} == {"null:1", "null:3"}
 
 
 @pytest.mark.parametrize(
@@ -440,19 +439,16 @@ def test_machine_code_is_kept_for_all_experiments_or_with_what_is_generated(
     assert caches == {tmp_path / wanted / "cuda/cache"}
 
 
-def test_the_work_of_a_lost_device_goes_to_another(make_plan, run_plan, monkeypatch):
-    original = DeviceSession._measure_group
+def test_the_work_of_a_lost_device_goes_to_another(make_plan, run_plan, before_each_group):
     lost = threading.Event()
 
-    def measure_group(self, group):
-        if self._slot.target.index == 1:
+    def lose(index):
+        if index == 1:
             lost.set()
             raise DeviceLostError("the device null:1 is gone")
         lost.wait(60)
-        original(self, group)
 
-    monkeypatch.setattr(DeviceSession, "_measure_group", measure_group)
-    monkeypatch.setattr(grouping, "SMALL_OPERATION_FLOPS", 0)
+    before_each_group(lose)
     ran = run_plan(make_plan(sizes=(8, 16), **_null_pool("null:0", "null:1")))
     assert ran.summary.exit_status == 0
     assert {record.device for record in ran.records} == {"null:0"}
@@ -472,7 +468,7 @@ def test_a_group_that_another_device_began_is_taken_again_whole(make_plan, run_p
         patch.setattr(DeviceSession, "_store", interrupt)
         run_plan(make_plan(("fast",), repetitions=40, **_null_pool("null:1")))
     ran = run_plan(make_plan(("fast",), repetitions=40, **_null_pool("null:2")))
-    assert {record.device for record in ran.records} == {"null:2"}
-    assert {len(record.device_ids) for record in ran.records} == {1}
-    assert {record.measurement.sample_count for record in ran.records} == {40}
+    found = {(one.device, *one.device_ids, one.measurement.sample_count) for one in ran.records}
+    ((device, identity, count),) = found
+    assert (device, identity.partition("/")[2], count) == ("null:2", "null:2", 40)
     assert any("come from another device" in event.text for event in ran.of(Message))
