@@ -8,6 +8,7 @@ import math
 import random
 import sqlite3
 import sys
+import time
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -101,6 +102,36 @@ def stored_rounds() -> Callable[[Path], dict[tuple[int, int], bytes]]:
         return {(dispatch, number): samples for dispatch, number, samples in rows}
 
     return read
+
+
+PATIENCE_S = 300.0
+"""How long an event that must happen may take on a loaded machine."""
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[[Callable[[], object]], None]:
+    """Waits for what must become true."""
+
+    def wait(is_so: Callable[[], object]) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < until, "it never happens"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def is_running() -> Callable[[int], bool]:
+    """Whether a process is neither gone nor a zombie that nobody has collected yet."""
+
+    def look(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    return look
 
 
 @pytest.fixture

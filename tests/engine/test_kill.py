@@ -21,8 +21,6 @@ from gemmetry.engine.experiment import Experiment
 
 TARGET = Path(__file__).with_name("kill_target.py")
 EARLY_KILLS = 2
-PATIENCE_S = 300.0
-"""How long an event that must happen may take on a loaded machine."""
 
 
 def workers_with(marker: bytes) -> list[int]:
@@ -39,14 +37,7 @@ def workers_with(marker: bytes) -> list[int]:
     return found
 
 
-def wait_until(is_so) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until, "the run gets nowhere"
-        time.sleep(0.01)
-
-
-def test_kills_at_random_moments_while_the_experiment_grows(tmp_path, stored_rounds):
+def test_kills_at_random_moments_while_the_experiment_grows(tmp_path, stored_rounds, wait_until):
     """Whenever a kill comes, what was stored stays, and the last command completes the run. It
     starts a program and its workers six times, which takes most of its time."""
     folder = tmp_path / "experiment"

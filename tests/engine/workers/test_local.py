@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine import guardian
 from gemmetry.engine import process as local
 from gemmetry.engine.guardian import Strays
 from gemmetry.engine.protocol import ChannelClosed, Shutdown
@@ -65,10 +65,6 @@ def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(start)
     assert process.wait(0) == -signal.SIGKILL
     with pytest.raises(ChannelClosed):
         channel.receive(1)
-
-
-def kind(process):
-    return type(process._guardian).__name__
 
 
 @pytest.fixture
@@ -136,16 +132,13 @@ def test_what_a_run_with_usual_settings_imports_is_imported_early(monkeypatch, m
     assert local.fork_server(None) is None
 
 
-@pytest.mark.parametrize(
-    ("held", "free", "is_short"), [(300, 39, True), (300, 41, False), (249, 1, False)]
-)
-def test_memory_is_short_within_what_the_control_group_grants(
-    monkeypatch, start, held, free, is_short
-):
-    monkeypatch.setattr(local, "resident_bytes", lambda pid: held)
+def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, start):
+    _, process = start()
     monkeypatch.setattr(local, "total_memory_bytes", lambda: 1000)
-    monkeypatch.setattr(local, "free_memory_bytes", lambda: free)
-    assert bool(start()[1].memory_shortage()) is is_short
+    for held, free, is_short in ((300, 39, True), (300, 41, False), (249, 1, False)):
+        monkeypatch.setattr(local, "resident_bytes", lambda _pid, held=held: held)
+        monkeypatch.setattr(local, "free_memory_bytes", lambda free=free: free)
+        assert bool(process.memory_shortage()) is is_short
 
 
 def test_a_worker_that_cannot_be_started_leaves_no_descriptor_open(tmp_path):
@@ -164,22 +157,20 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def started():
     """Starts a process, in a session of its own on request."""
-    running = []
+    with contextlib.ExitStack() as stack:
 
-    def go(seconds, *, own):
-        process = subprocess.Popen(["sleep", str(seconds)], start_new_session=own)
-        running.append(process)
-        while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
-            time.sleep(0.001)  # it is running, but its arguments are not in place yet
-        return process
+        def go(seconds, *, own):
+            command = ["sleep", str(seconds)]
+            process = stack.enter_context(subprocess.Popen(command, start_new_session=own))
+            stack.callback(process.kill)
+            while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
+                time.sleep(0.001)  # it is running, but its arguments are not in place yet
+            return process
 
-    yield go
-    for process in running:
-        process.kill()
-        process.wait()
+        yield go
 
 
-def test_each_dispatch_is_blamed_for_the_processes_it_left(started):
+def test_each_dispatch_is_blamed_for_the_processes_it_left(started, is_running):
     before = started(2000, own=True)
     strays = Strays()
     assert strays.find_new(1) == ()
@@ -190,17 +181,13 @@ def test_each_dispatch_is_blamed_for_the_processes_it_left(started):
     assert strays.find_new(2) == (f"sleep 2003 (process {second.pid})",)
     strays.end(3)
     strays.end(1)
-    assert not is_running(first)
-    assert is_running(mine), "what a kill of the group reaches is left alone"
-    assert is_running(second)
+    assert not is_running(first.pid)
+    assert is_running(mine.pid), "what a kill of the group reaches is left alone"
+    assert is_running(second.pid)
     strays.end(2)
-    assert not is_running(second)
+    assert not is_running(second.pid)
     assert strays.find_new(2) == ()
-    assert is_running(before), "it is no dispatch's"
-
-
-def is_running(process):
-    return process.pid in [found.pid for found in guardian.descendants(os.getpid())]
+    assert is_running(before.pid), "it is no dispatch's"
 
 
 def test_processes_that_have_already_ended_do_no_harm(started):

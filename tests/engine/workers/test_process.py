@@ -52,14 +52,6 @@ def replies(worker):
     return found
 
 
-def is_running(pid: int) -> bool:
-    """Not dead, and not a zombie that nobody has collected yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_a_provider_that_does_not_work_here_says_so(start):
     failure = start(unavailable="not today").wait_ready()
     assert (failure.kind, failure.message) == ("UnsupportedError", "not today")
@@ -80,7 +72,7 @@ def test_a_death_is_reported_with_its_signal(start):
 
 
 @pytest.mark.parametrize(("whole_s", "expected_s"), [(0.3, None), (1.2, 1e-3), (0.3, 1e-3 * 300)])
-def test_a_passed_deadline_kills(start, whole_s, expected_s):
+def test_a_passed_deadline_kills(start, is_running, whole_s, expected_s):
     """It is a quarter of the stage's where a reply is expected soon."""
     worker = start()
     worker.wait_ready()
@@ -95,7 +87,7 @@ def test_a_passed_deadline_kills(start, whole_s, expected_s):
     assert not is_running(worker.pid)
 
 
-def test_the_stop_flag_ends_waiting(start, context):
+def test_the_stop_flag_ends_waiting(start, context, is_running):
     worker = start()
     worker.wait_ready()
     worker.set_deadline(Stage.BUILD, "nothing")
@@ -140,7 +132,7 @@ def test_workers_of_a_gpu_share_the_processors(make_context, kind, cores, thread
     assert context.threads(Target(kind)) == expected
 
 
-def test_temporary_files_are_kept_in_a_folder_that_ends_with_the_worker(start, fresh_workers):
+def test_temporary_files_end_with_their_worker(start, fresh_workers, is_running):
     worker = start()
     worker.wait_ready()
     lines = Path(f"/proc/{worker.pid}/environ").read_bytes().decode().split("\0")
