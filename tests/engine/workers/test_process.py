@@ -28,12 +28,14 @@ def context(make_context):
 
 @pytest.fixture
 def start(context):
+    """Starts a worker, which is ready unless its provider does not work."""
     started = []
 
-    def go(provider="null", **options):
-        lane = Lane(1, provider, options, Target(TargetKind.NULL))
-        worker = WorkerProcess(lane, context)
+    def go(provider="null", ready=True, **options):
+        worker = WorkerProcess(Lane(1, provider, options, Target(TargetKind.NULL)), context)
         started.append(worker)
+        if ready:
+            assert worker.wait_ready() is None
         return worker
 
     yield go
@@ -53,15 +55,13 @@ def replies(worker):
 
 
 def test_a_provider_that_does_not_work_here_says_so(start):
-    failure = start(unavailable="not today").wait_ready()
+    failure = start(ready=False, unavailable="not today").wait_ready()
     assert (failure.kind, failure.message) == ("UnsupportedError", "not today")
-    failure = start("missing").wait_ready()
-    assert failure.kind == "UnknownNameError"
+    assert start("missing", ready=False).wait_ready().kind == "UnknownNameError"
 
 
 def test_a_death_is_reported_with_its_signal(start):
     worker = start()
-    worker.wait_ready()
     os.kill(worker.pid, signal.SIGABRT)
     with pytest.raises(WorkerLost) as caught:
         worker.receive()
@@ -75,21 +75,18 @@ def test_a_death_is_reported_with_its_signal(start):
 def test_a_passed_deadline_kills(start, is_running, whole_s, expected_s):
     """It is a quarter of the stage's where a reply is expected soon."""
     worker = start()
-    worker.wait_ready()
     worker.send(Open((wire("hang"),)))
     deadline_s = worker._context.settings.deadlines_s[Stage.VERIFY]
     worker.set_deadline(Stage.VERIFY, "verifying", whole_s / deadline_s, expected_s)
     with pytest.raises(WorkerLost) as caught:
         replies(worker)  # a launch that hangs never answers, so that only the deadline ends this
-    expected = timeout_reason(Stage.VERIFY, "verifying", 0.3, whole_s)
     assert caught.value.ending.outcome is Outcome.TIMEOUT
-    assert caught.value.ending.reason == expected
+    assert caught.value.ending.reason == timeout_reason(Stage.VERIFY, "verifying", 0.3, whole_s)
     assert not is_running(worker.pid)
 
 
 def test_the_stop_flag_ends_waiting(start, context, is_running):
     worker = start()
-    worker.wait_ready()
     worker.set_deadline(Stage.BUILD, "nothing")
     threading.Timer(0.1, context.stop.set).start()
     with pytest.raises(RunStopped):
@@ -100,7 +97,7 @@ def test_the_stop_flag_ends_waiting(start, context, is_running):
 def test_a_worker_that_exhausts_the_machines_memory_is_ended(start, monkeypatch):
     monkeypatch.setattr(local, "MIN_FREE_SHARE", 1.0)
     monkeypatch.setattr(local, "LARGE_SHARE", 0.0)
-    worker = start()
+    worker = start(ready=False)
     worker.set_deadline(Stage.BUILD, "nothing")
     with pytest.raises(WorkerLost) as caught:
         while True:
@@ -110,7 +107,6 @@ def test_a_worker_that_exhausts_the_machines_memory_is_ended(start, monkeypatch)
 
 def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     worker = start()
-    worker.wait_ready()
     worker.send(Open((wire("chatty"),)))
     replies(worker)
     assert "launch 1" in worker.output_tail()
@@ -134,7 +130,6 @@ def test_workers_of_a_gpu_share_the_processors(make_context, kind, cores, thread
 
 def test_temporary_files_end_with_their_worker(start, fresh_workers, is_running):
     worker = start()
-    worker.wait_ready()
     lines = Path(f"/proc/{worker.pid}/environ").read_bytes().decode().split("\0")
     environment = dict(line.split("=", 1) for line in lines if line)
     assert environment["OMP_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "1"
