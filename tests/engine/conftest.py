@@ -11,9 +11,9 @@ import sys
 import time
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -236,16 +236,20 @@ def value_of(kind: Any, chance: random.Random, depth: int = 0) -> Any:
         return chance.choice(simple[kind])
     if kind is Round and chance.random() < 0.5:
         return Round(samples_ns=(1.0, 2.5), method="events")
-    hints = typing.get_type_hints(kind)
+    hints = _type_hints(kind)
     return kind(**{name: value_of(hint, chance, depth + 1) for name, hint in hints.items()})
 
 
-@pytest.fixture
-def some_replies() -> Callable[[random.Random, int], list[Frame]]:
-    """Random replies that decode, most of them senseless."""
+_type_hints = cache(typing.get_type_hints)
 
-    def make(chance: random.Random, count: int) -> list[Frame]:
+
+@pytest.fixture
+def some_replies() -> Callable[[random.Random], Iterator[Frame]]:
+    """Random replies that decode, most of them senseless; as many as are taken."""
+
+    def make(chance: random.Random) -> Iterator[Frame]:
         kinds = typing.get_args(Reply)
-        return [value_of(chance.choice(kinds), chance) for _ in range(count)]
+        while True:
+            yield value_of(chance.choice(kinds), chance)
 
     return make
