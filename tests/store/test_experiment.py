@@ -4,8 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from unittest.mock import Mock
@@ -243,7 +241,7 @@ def test_readers_see_a_run_in_progress(tmp_path, open_experiment, make_record):
             assert results.title == "store"
 
 
-def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_record):
+def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_record, forked):
     # Not in tmp_path, whose parents only root may enter. Modules are loaded before root gives
     # its rights up.
     code = (
@@ -259,7 +257,7 @@ def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_reco
             experiment.finish({1: make_record()})
         assert not (folder / "journal.sqlite-wal").exists()
         folder.chmod(0o555)
-        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True)
+        done = forked(code, name)
         folder.chmod(0o755)
     assert done.stdout.strip() == "1", done.stderr
 
@@ -282,10 +280,11 @@ def test_an_enumeration_that_fails_leaves_nothing(tmp_path, open_experiment, mak
         assert experiment.total() == 4, "the old journal stays until the new one is complete"
 
 
-def test_a_full_disk_is_a_storage_error_and_keeps_what_was_stored(tmp_path, open_experiment):
+def test_a_full_disk_is_a_storage_error_and_keeps_what_was_stored(
+    tmp_path, open_experiment, forked
+):
     open_experiment().close()
-    command = [sys.executable, str(Path(__file__).with_name("fill_disk.py")), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forked(Path(__file__).with_name("fill_disk.py").read_text(), str(tmp_path))
     assert done.stdout.startswith("StorageError"), done.stdout + done.stderr
     stored = int(done.stdout.split()[1])
     with open_experiment() as experiment:
