@@ -14,7 +14,6 @@ from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, compile_failures, split
-from gemmetry.engine.process import WorkerProcess
 from gemmetry.engine.protocol import Compile
 from gemmetry.engine.schema import Lane
 
@@ -62,22 +61,15 @@ def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
 
 
 def test_a_crash_is_narrowed_down_by_halves_of_requests_that_small_operations_share(
-    make_pool, monkeypatch
+    make_pool, sent
 ):
-    requests = []
-    send = WorkerProcess.send
-
-    def spy(worker, message):
-        if isinstance(message, Compile):
-            requests.append(len({wire.operation for wire in message.dispatches}))
-        send(worker, message)
-
-    monkeypatch.setattr(WorkerProcess, "send", spy)
     names = ["compile_crash", "default"]
     crash, *others = candidates(names, sizes=range(8, 24), seconds_per_compile=0.0)
     items = [crash, *others[2::2]]
     assert compiled(make_pool(jobs=1), items).keys() == {crash.id}
-    assert sorted(requests, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
+    batches = [message.dispatches for _, message in sent if isinstance(message, Compile)]
+    counts = [len({wire.operation for wire in batch}) for batch in batches]
+    assert sorted(counts, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
     assert all(item.facts.compile_ns is not None for item in items[1:])
 
 
