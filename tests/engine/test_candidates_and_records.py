@@ -36,17 +36,14 @@ from gemmetry.engine.session import RunSummary
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "kind"),
-    [
-        ({}, Measuring),
-        ({"verify": False}, Measuring),
-        ({"measure": False}, Verifying),
-        ({"measure": False, "verify": False}, Compiling),
-        ({"measure": False, "trace": TraceSchedule()}, Recording),
-        ({"measure": False, "verify": False, "trace": TraceSchedule()}, Recording),
-    ],
-)
+@pytest.mark.parametrize(("settings", "kind"), [
+    ({}, Measuring),
+    ({"verify": False}, Measuring),
+    ({"measure": False}, Verifying),
+    ({"measure": False, "verify": False}, Compiling),
+    ({"measure": False, "trace": TraceSchedule()}, Recording),
+    ({"measure": False, "verify": False, "trace": TraceSchedule()}, Recording),
+])  # fmt: skip
 def test_settings_decide_on_the_job(settings, kind):
     job = job_of(RunSettings(processes=3, **settings))
     assert type(job) is kind
@@ -68,18 +65,15 @@ def test_a_record_is_durable_before_it_is_reported_and_no_rounds_need_no_transac
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("others", "without_ok", "failure", "status"),
-    [
-        ([], 0, "", 0),
-        ([Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR], 0, "", 0),
-        ([Outcome.UNSUPPORTED, Outcome.SKIPPED], 0, "", 0),
-        ([Outcome.COMPILE_ERROR], 1, "", 1),
-        *(([bad], 0, "", 1) for bad in (Outcome.WRONG, Outcome.CRASH, Outcome.TIMEOUT)),
-        ([Outcome.OUT_OF_MEMORY], 0, "", 1),
-        ([Outcome.WRONG], 0, "device lost", 3),
-    ],
-)
+@pytest.mark.parametrize(("others", "without_ok", "failure", "status"), [
+    ([], 0, "", 0),
+    ([Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR], 0, "", 0),
+    ([Outcome.UNSUPPORTED, Outcome.SKIPPED], 0, "", 0),
+    ([Outcome.COMPILE_ERROR], 1, "", 1),
+    *(([bad], 0, "", 1) for bad in (Outcome.WRONG, Outcome.CRASH, Outcome.TIMEOUT)),
+    ([Outcome.OUT_OF_MEMORY], 0, "", 1),
+    ([Outcome.WRONG], 0, "device lost", 3),
+])  # fmt: skip
 def test_exit_status(others, without_ok, failure, status):
     summary = RunSummary(
         experiment=Path("x"), total=9, outcomes={Outcome.OK: 2, **dict.fromkeys(others, 1)},
@@ -133,19 +127,16 @@ class _OwnCompileError(CompileError):
     """A provider's own."""
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (CompileError("x"), Outcome.COMPILE_ERROR),
-        (_OwnCompileError("x"), Outcome.COMPILE_ERROR),
-        (LaunchError("x"), Outcome.LAUNCH_ERROR),
-        (OutOfMemoryError("x"), Outcome.OUT_OF_MEMORY),
-        (MemoryError(), Outcome.OUT_OF_MEMORY),
-        (UnsupportedError("x"), Outcome.UNSUPPORTED),
-        (UnknownNameError("configuration", "x", []), Outcome.UNSUPPORTED),
-        (ZeroDivisionError("x"), Outcome.CRASH),
-    ],
-)
+@pytest.mark.parametrize(("error", "outcome"), [
+    (CompileError("x"), Outcome.COMPILE_ERROR),
+    (_OwnCompileError("x"), Outcome.COMPILE_ERROR),
+    (LaunchError("x"), Outcome.LAUNCH_ERROR),
+    (OutOfMemoryError("x"), Outcome.OUT_OF_MEMORY),
+    (MemoryError(), Outcome.OUT_OF_MEMORY),
+    (UnsupportedError("x"), Outcome.UNSUPPORTED),
+    (UnknownNameError("configuration", "x", []), Outcome.UNSUPPORTED),
+    (ZeroDivisionError("x"), Outcome.CRASH),
+])  # fmt: skip
 def test_exceptions_become_outcomes(error, outcome):
     ending = ending_of(describe(error), "")
     assert ending.outcome is outcome
@@ -168,34 +159,28 @@ def test_an_unexpected_exception_keeps_its_traceback():
     assert "test_candidates_and_records.py" in ending.output_tail
 
 
-@pytest.mark.parametrize(
-    ("status", "tail", "memory_ran_out", "outcome", "words"),
-    [
-        (-11, "", False, Outcome.CRASH, ["SIGSEGV"]),
-        (-9, "", True, Outcome.OUT_OF_MEMORY, ["memory"]),
-        (-9, "", False, Outcome.CRASH, ["SIGKILL"]),
-        (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
-         ["abort()", "SIGABRT", ": Fatal Python error: Aborted"]),
-        (-14, "File x", False, Outcome.TIMEOUT, [HUNG_REASON]),
-        (3, "", False, Outcome.CRASH, ["status 3"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "tail", "memory_ran_out", "outcome", "words"), [
+    (-11, "", False, Outcome.CRASH, ["SIGSEGV"]),
+    (-9, "", True, Outcome.OUT_OF_MEMORY, ["memory"]),
+    (-9, "", False, Outcome.CRASH, ["SIGKILL"]),
+    (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
+     ["abort()", "SIGABRT", ": Fatal Python error: Aborted"]),
+    (-14, "File x", False, Outcome.TIMEOUT, [HUNG_REASON]),
+    (3, "", False, Outcome.CRASH, ["status 3"]),
+])  # fmt: skip
 def test_deaths_become_outcomes(status, tail, memory_ran_out, outcome, words):
     ending = ending_of_death(status, tail, memory_ran_out=memory_ran_out)
     assert (ending.outcome, ending.output_tail) == (outcome, tail)
     assert all(word in ending.reason for word in words)
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("", ""),
-        ("\n  \n", ""),
-        ("one\ntwo", "one"),
-        ("note\nx: error: bad\nerror: later", "x: error: bad"),
-        ("compile_error is a name\nreal", "compile_error is a name"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line"), [
+    ("", ""),
+    ("\n  \n", ""),
+    ("one\ntwo", "one"),
+    ("note\nx: error: bad\nerror: later", "x: error: bad"),
+    ("compile_error is a name\nreal", "compile_error is a name"),
+])  # fmt: skip
 def test_first_useful_line(text, line):
     assert first_useful_line(text) == line
 

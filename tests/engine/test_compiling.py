@@ -47,11 +47,10 @@ def compiled(pool, items, progress=lambda count, name: None):
     return compile_failures(items)
 
 
-@pytest.mark.parametrize(
-    ("count", "jobs", "sizes"),
-    [(0, 2, []), (1, 2, [1]), (3, 2, [1, 2]), (128, 2, [21, 21, 22] * 2), (49, 2, [12, 12, 12, 13]),
-     (24, 1, [24]), (30, 64, [1] * 30)],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "jobs", "sizes"), [
+    (0, 2, []), (1, 2, [1]), (3, 2, [1, 2]), (128, 2, [21, 21, 22] * 2), (49, 2, [12, 12, 12, 13]),
+    (24, 1, [24]), (30, 64, [1] * 30),
+])  # fmt: skip
 def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
     items = candidates(["default"], sizes=range(8, 8 + count))
     batches = split(items, jobs)

@@ -60,22 +60,19 @@ def name(size, configuration="default"):
     return f"matmul_{size}x8x8_f32t_f32t_f32t_{configuration}"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"name": "b", "operations": {"shapes": [8, 16]}, "targets": [{"name": "cpu"}],
-          "selection": {"include": ["x"]}, "default_configurations_only": True}, ""),
-        ({"providers": [options_of(provider="numpy")]}, ""),
-        ({"providers": [options_of("slow_1"), options_of(provider="numpy")]}, ""),
-        ({"providers": [options_of("fast")]}, ""),
-        ({"settings": {**SETTINGS, "repetitions": 9, "max_seconds_per_launch": 20.0}}, ""),
-        ({"settings": {**SETTINGS, "seed": 1}}, "settings.seed (42, now 1)"),
-        ({"stages": ["compile"]}, "stages"),
-        ({"providers": [{"name": "null", "options": {"devices": 2}}]}, "devices (null, now 2)"),
-        ({"providers": [{**options_of("slow_1"), "kernel_sha256": {"a.py": "f"}}]},
-         "kernel_sha256"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "words"), [
+    ({"name": "b", "operations": {"shapes": [8, 16]}, "targets": [{"name": "cpu"}],
+      "selection": {"include": ["x"]}, "default_configurations_only": True}, ""),
+    ({"providers": [options_of(provider="numpy")]}, ""),
+    ({"providers": [options_of("slow_1"), options_of(provider="numpy")]}, ""),
+    ({"providers": [options_of("fast")]}, ""),
+    ({"settings": {**SETTINGS, "repetitions": 9, "max_seconds_per_launch": 20.0}}, ""),
+    ({"settings": {**SETTINGS, "seed": 1}}, "settings.seed (42, now 1)"),
+    ({"stages": ["compile"]}, "stages"),
+    ({"providers": [{"name": "null", "options": {"devices": 2}}]}, "devices (null, now 2)"),
+    ({"providers": [{**options_of("slow_1"), "kernel_sha256": {"a.py": "f"}}]},
+     "kernel_sha256"),
+])  # fmt: skip
 def test_what_may_change_and_what_may_not(change, words):
     found = obstacles(job_of(RunSettings()), DOCUMENT, {**DOCUMENT, **change})
     assert words in found and "operations" not in found

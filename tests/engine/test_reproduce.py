@@ -28,16 +28,13 @@ def test_the_command_names_everything_that_decides_and_nothing_else():
 PRODUCT = "matmul_8x8x8_f32t_f32t_f32t"
 
 
-@pytest.mark.parametrize(
-    ("configuration", "kernels", "alone"),
-    [
-        ("g_default", "b.py:g", "default"),
-        ("f_tile24", "a.py:f", "tile24"),
-        ("f_h_fast", "a.py:f,b.py:g,c.py:f_h", "f_h_fast"),  # of f or of f_h
-        ("f_bias_1", "a.py:f,b.py:g,c.py:f_h", "f_bias_1"),  # matmul_…_bias is another operation
-        ("other", "a.py:f,b.py:g,c.py:f_h", "other"),
-    ],
-)
+@pytest.mark.parametrize(("configuration", "kernels", "alone"), [
+    ("g_default", "b.py:g", "default"),
+    ("f_tile24", "a.py:f", "tile24"),
+    ("f_h_fast", "a.py:f,b.py:g,c.py:f_h", "f_h_fast"),  # of f or of f_h
+    ("f_bias_1", "a.py:f,b.py:g,c.py:f_h", "f_bias_1"),  # matmul_…_bias is another operation
+    ("other", "a.py:f,b.py:g,c.py:f_h", "other"),
+])  # fmt: skip
 def test_of_several_kernels_the_one_of_the_dispatch_is_named(configuration, kernels, alone):
     options = {"kernel": ["a.py:f", "b.py:g", "c.py:f_h"]}
     lane = Lane(1, "user", options, Target(TargetKind.CPU))
@@ -46,13 +43,10 @@ def test_of_several_kernels_the_one_of_the_dispatch_is_named(configuration, kern
     assert words[words.index("--dispatches") + 1] == f"{PRODUCT}_{alone}"
 
 
-@pytest.mark.parametrize(
-    ("provider", "given", "configuration", "repeated"),
-    [
-        ("user", {"kernel": ["mine.py:f", "mine.py:g"]}, "g_default", {"kernel": "mine.py:g"}),
-        ("null", {"configurations": ["factor_2"]}, "factor_2", {"configurations": ["factor_2"]}),
-    ],
-)
+@pytest.mark.parametrize(("provider", "given", "configuration", "repeated"), [
+    ("user", {"kernel": ["mine.py:f", "mine.py:g"]}, "g_default", {"kernel": "mine.py:g"}),
+    ("null", {"configurations": ["factor_2"]}, "factor_2", {"configurations": ["factor_2"]}),
+])  # fmt: skip
 def test_options_of_a_provider_are_repeated_for_the_kernel_of_the_dispatch(
     tmp_path, planned, provider, given, configuration, repeated
 ):

@@ -411,15 +411,12 @@ def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, befo
     assert {device for _, device in pairs} == {"null:1", "null:3"}
 
 
-@pytest.mark.parametrize(
-    ("place", "wanted"),
-    [
-        ("shared", "user/gemmetry/compiled"),
-        ("in a folder of its own", "made"),
-        ("nowhere", "experiment/artifacts/generated"),
-        ("another's", "experiment/artifacts/generated"),
-    ],
-)
+@pytest.mark.parametrize(("place", "wanted"), [
+    ("shared", "user/gemmetry/compiled"),
+    ("in a folder of its own", "made"),
+    ("nowhere", "experiment/artifacts/generated"),
+    ("another's", "experiment/artifacts/generated"),
+])  # fmt: skip
 def test_machine_code_is_kept_for_all_experiments_or_with_what_is_generated(
     make_plan, run_plan, monkeypatch, tmp_path, memory_workers, use_executor, place, wanted
 ):

@@ -113,11 +113,10 @@ def test_counters_go_with_their_records(tmp_path, open_experiment, make_record, 
             assert not path.exists() if verdict == "c" else path.read_text() == verdict
 
 
-@pytest.mark.parametrize(
-    ("names", "into", "words"),
-    [("a", "all", "two experiments"), ("ac", "all", "no experiment in"),
-     ("ab", "b", "already contains")],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "into", "words"), [
+    ("a", "all", "two experiments"), ("ac", "all", "no experiment in"),
+    ("ab", "b", "already contains"),
+])  # fmt: skip
 def test_what_cannot_be_merged_is_reported(tmp_path, open_experiment, merged, names, into, words):
     for name in "ab":
         open_experiment(name).close()

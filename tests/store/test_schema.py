@@ -99,18 +99,15 @@ def test_a_document_is_indented_and_has_null_for_what_json_lacks():
     assert text == b'{\n  "loss": null,\n  "ranks": [\n    0\n  ]\n}\n'
 
 
-@pytest.mark.parametrize(
-    ("path", "suggested"),
-    [
-        ("run", ["gemmetry-out/run"]),
-        ("profile", ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff"]),
-        ("gemmetry-out/profile-12ac", ["gemmetry-out/profile-12ab"]),
-        ("befor", ["before"]),
-        ("gemmetry-out",
-         ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff", "gemmetry-out/run"]),
-        ("nowhere", []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "suggested"), [
+    ("run", ["gemmetry-out/run"]),
+    ("profile", ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff"]),
+    ("gemmetry-out/profile-12ac", ["gemmetry-out/profile-12ab"]),
+    ("befor", ["before"]),
+    ("gemmetry-out",
+     ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff", "gemmetry-out/run"]),
+    ("nowhere", []),
+])  # fmt: skip
 def test_what_may_be_meant_is_suggested(tmp_path, monkeypatch, path, suggested):
     monkeypatch.chdir(tmp_path)
     for name in ("gemmetry-out/run", "gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff",
@@ -147,19 +144,16 @@ def _sqlite_error(code: int) -> sqlite3.OperationalError:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "expected", "wording"),
-    [
-        (_sqlite_error(sqlite3.SQLITE_FULL), StorageError, "no space left"),
-        (_sqlite_error(sqlite3.SQLITE_IOERR_WRITE), StorageError, "reading or writing"),
-        (_sqlite_error(sqlite3.SQLITE_READONLY), StorageError, "cannot use"),
-        (_sqlite_error(sqlite3.SQLITE_CORRUPT_INDEX), JournalDamagedError, "damaged"),
-        (_sqlite_error(sqlite3.SQLITE_NOTADB), JournalDamagedError, "damaged"),
-        (OSError(errno.ENOSPC, "No space left on device"), StorageError, "no space left"),
-        (OSError(errno.EACCES, "Permission denied"), StorageError, "cannot write"),
-        (OSError(errno.EROFS, "Read-only file system"), StorageError, "cannot write"),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected", "wording"), [
+    (_sqlite_error(sqlite3.SQLITE_FULL), StorageError, "no space left"),
+    (_sqlite_error(sqlite3.SQLITE_IOERR_WRITE), StorageError, "reading or writing"),
+    (_sqlite_error(sqlite3.SQLITE_READONLY), StorageError, "cannot use"),
+    (_sqlite_error(sqlite3.SQLITE_CORRUPT_INDEX), JournalDamagedError, "damaged"),
+    (_sqlite_error(sqlite3.SQLITE_NOTADB), JournalDamagedError, "damaged"),
+    (OSError(errno.ENOSPC, "No space left on device"), StorageError, "no space left"),
+    (OSError(errno.EACCES, "Permission denied"), StorageError, "cannot write"),
+    (OSError(errno.EROFS, "Read-only file system"), StorageError, "cannot write"),
+])  # fmt: skip
 def test_errors_are_reported_with_what_to_do(tmp_path, error, expected, wording):
     with pytest.raises(expected, match=wording) as caught, storage_errors(tmp_path):
         raise error
@@ -167,10 +161,9 @@ def test_errors_are_reported_with_what_to_do(tmp_path, error, expected, wording)
     assert str(tmp_path) in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("count", "effective", "is_kept"),
-    [(1, None, False), (5, 5.0, False), (300, 5.9, False), (6, None, True), (300, 6.0, True)],
-)
+@pytest.mark.parametrize(("count", "effective", "is_kept"), [
+    (1, None, False), (5, 5.0, False), (300, 5.9, False), (6, None, True), (300, 6.0, True),
+])  # fmt: skip
 def test_intervals_that_samples_are_too_few_for_are_dropped(make_record, count, effective, is_kept):
     record = make_record()
     measurement = dataclasses.replace(

@@ -124,16 +124,13 @@ def twice(traced):
     return dataclasses.replace(traced(*FILES), environment_id="here")
 
 
-@pytest.mark.parametrize(
-    ("schedule", "kept_of", "kept"),
-    [
-        (TraceSchedule(repeats=5), "here", 2),
-        (TraceSchedule(repeats=5), "elsewhere", 0),
-        (TraceSchedule(repeats=5), None, 0),
-        (TraceSchedule(repeats=5, chakra_all_steps=True), "here", 0),
-        (TraceSchedule(repeats=2), "here", 0),
-    ],
-)
+@pytest.mark.parametrize(("schedule", "kept_of", "kept"), [
+    (TraceSchedule(repeats=5), "here", 2),
+    (TraceSchedule(repeats=5), "elsewhere", 0),
+    (TraceSchedule(repeats=5), None, 0),
+    (TraceSchedule(repeats=5, chakra_all_steps=True), "here", 0),
+    (TraceSchedule(repeats=2), "here", 0),
+])  # fmt: skip
 def test_which_repeats_stay_while_more_are_recorded(tmp_path, twice, schedule, kept_of, kept):
     key = key_of(twice)
     TraceManifest(tmp_path).begin([key], [twice], TraceSchedule(repeats=2))

@@ -211,10 +211,9 @@ def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
     assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
 
 
-@pytest.mark.parametrize(
-    ("is_gpu", "processes", "most_open"),
-    [(False, 2, None), (True, 2, None), (False, 2, 3), (True, 5, 3)],
-)
+@pytest.mark.parametrize(("is_gpu", "processes", "most_open"), [
+    (False, 2, None), (True, 2, None), (False, 2, 3), (True, 5, 3),
+])  # fmt: skip
 def test_opening_ahead_changes_no_outcome(measure, sent, monkeypatch, is_gpu, processes, most_open):
     """On a GPU the lanes are verified at the same time, and several groups before the first is
     measured; also where a worker is lost, and where some verify nothing."""
@@ -264,10 +263,9 @@ def test_workers_share_verification_by_its_size(measure, sent, monkeypatch):
     assert len(shares[2]) == 8
 
 
-@pytest.mark.parametrize(
-    ("budget", "most_bytes", "together"),
-    [(1 << 40, 4e9, [6]), (0, 4e9, [4]), (1 << 40, 2.5, []), (3000, 4e9, [])],
-)
+@pytest.mark.parametrize(("budget", "most_bytes", "together"), [
+    (1 << 40, 4e9, [6]), (0, 4e9, [4]), (1 << 40, 2.5, []), (3000, 4e9, []),
+])  # fmt: skip
 def test_groups_are_verified_together_as_far_as_time_and_memory_allow(
     measure, sent, monkeypatch, budget, most_bytes, together
 ):
@@ -349,14 +347,11 @@ REFUSED = Failure("LaunchError", "not here")
 LEFT_WRONG = CheckResult("after_timing", CheckOutcome.FAILED, "left wrong")
 
 
-@pytest.mark.parametrize(
-    ("number", "kind", "changes", "outcome"),
-    [
-        (1, Opened, {"failure": REFUSED}, "launch_error"),
-        (2, Sampled, {"round": None, "failure": REFUSED}, "launch_error"),
-        (2, Closed, {"check": LEFT_WRONG}, "wrong"),
-    ],
-)
+@pytest.mark.parametrize(("number", "kind", "changes", "outcome"), [
+    (1, Opened, {"failure": REFUSED}, "launch_error"),
+    (2, Sampled, {"round": None, "failure": REFUSED}, "launch_error"),
+    (2, Closed, {"check": LEFT_WRONG}, "wrong"),
+])  # fmt: skip
 def test_what_one_process_finds_ends_the_dispatch_and_no_other(
     measure, workers, change, number, kind, changes, outcome
 ):

@@ -23,16 +23,13 @@ def measured(median_ns):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("median_ns", "outcome"),
-    [
-        (1.4e6, CheckOutcome.PASSED),  # 785 TFLOP/s, as measured
-        (1.01 * SHORTEST_NS, CheckOutcome.PASSED),
-        (0.99 * SHORTEST_NS, CheckOutcome.FAILED),
-        (2e3, CheckOutcome.FAILED),  # an empty launch
-        (0.0, CheckOutcome.FAILED),
-    ],
-)
+@pytest.mark.parametrize(("median_ns", "outcome"), [
+    (1.4e6, CheckOutcome.PASSED),  # 785 TFLOP/s, as measured
+    (1.01 * SHORTEST_NS, CheckOutcome.PASSED),
+    (0.99 * SHORTEST_NS, CheckOutcome.FAILED),
+    (2e3, CheckOutcome.FAILED),  # an empty launch
+    (0.0, CheckOutcome.FAILED),
+])  # fmt: skip
 def test_no_median_is_shorter_than_the_peak_allows(median_ns, outcome):
     found = timing_check(H200, LARGE, (), measured(median_ns))
     assert found.outcome is outcome
@@ -46,17 +43,14 @@ def test_without_a_known_peak_it_does_not_apply():
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
 
 
-@pytest.mark.parametrize(
-    ("waited_s", "elapsed_s", "seconds", "samples_s", "words"),
-    [
-        (0.012, 0.010, 0.006, 0.006, ""),
-        (0.06, 0.010, 0.006, 0.006, ""),  # the parent was late
-        (0.1, 0.010, 0.006, 0.006, "its parent waited"),
-        (0.012, 0.010, 0.006, 0.0006, "and the process counted"),
-        (0.012, 0.2, 0.1, 0.1, "the samples add up to"),
-        (0.0, 0.010, 0.006, 0.0001, ""),  # stored before the parent's clock was
-    ],
-)
+@pytest.mark.parametrize(("waited_s", "elapsed_s", "seconds", "samples_s", "words"), [
+    (0.012, 0.010, 0.006, 0.006, ""),
+    (0.06, 0.010, 0.006, 0.006, ""),  # the parent was late
+    (0.1, 0.010, 0.006, 0.006, "its parent waited"),
+    (0.012, 0.010, 0.006, 0.0006, "and the process counted"),
+    (0.012, 0.2, 0.1, 0.1, "the samples add up to"),
+    (0.0, 0.010, 0.006, 0.0001, ""),  # stored before the parent's clock was
+])  # fmt: skip
 def test_a_clock_that_runs_slower_or_faster_than_another_is_wrong(
     waited_s, elapsed_s, seconds, samples_s, words
 ):

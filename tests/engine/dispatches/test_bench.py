@@ -139,10 +139,9 @@ def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
     assert f"did not end within {budget.trial_s:.3g} s" in budget.overrun()
 
 
-@pytest.mark.parametrize(
-    ("expected_s", "first_s", "later_s", "larger_s"),
-    [(1e-3, 10.0, 10.0, 200.0), (0.2, 40.0, 40.0, 4e4), (None, math.inf, 30.0, math.inf)],
-)
+@pytest.mark.parametrize(("expected_s", "first_s", "later_s", "larger_s"), [
+    (1e-3, 10.0, 10.0, 200.0), (0.2, 40.0, 40.0, 4e4), (None, math.inf, 30.0, math.inf),
+])  # fmt: skip
 def test_a_launch_has_hung_by_what_is_expected_or_was_before(
     expected_s, first_s, later_s, larger_s
 ):

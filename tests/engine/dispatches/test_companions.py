@@ -71,11 +71,10 @@ def test_none_where_it_is_not_supported(builder):
         assert companions.build(OTHER) is None
 
 
-@pytest.mark.parametrize(
-    ("is_quick", "level", "expected"),
-    [(True, "quick", False), (True, "standard", True), (False, "standard", False),
-     (False, "paranoid", True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("is_quick", "level", "expected"), [
+    (True, "quick", False), (True, "standard", True), (False, "standard", False),
+    (False, "paranoid", True),
+])  # fmt: skip
 def test_slow_builds_are_left_to_the_thorough_level(builder, is_quick, level, expected):
     provider = NullProvider()
     provider.rebuilds_quickly = is_quick

@@ -72,16 +72,13 @@ def dispatch_of(configuration="default", operation=SMALL):
     return Dispatch(operation, Configuration(configuration), "null", NULL)
 
 
-@pytest.mark.parametrize(
-    ("configuration", "after", "outcome", "detail"),
-    [
-        ("default", "pass", CheckOutcome.PASSED, ""),
-        ("default", FINDS, CheckOutcome.FAILED,
-         "3 found, first: Invalid __global__ read of size 4 bytes at gemm"),
-        ("launch_error", "pass", CheckOutcome.NOT_APPLICABLE, "launch 1 was rejected"),
-        ("compile_error", "pass", CheckOutcome.NOT_APPLICABLE, "the compiler reject it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("configuration", "after", "outcome", "detail"), [
+    ("default", "pass", CheckOutcome.PASSED, ""),
+    ("default", FINDS, CheckOutcome.FAILED,
+     "3 found, first: Invalid __global__ read of size 4 bytes at gemm"),
+    ("launch_error", "pass", CheckOutcome.NOT_APPLICABLE, "launch 1 was rejected"),
+    ("compile_error", "pass", CheckOutcome.NOT_APPLICABLE, "the compiler reject it"),
+])  # fmt: skip
 def test_what_the_tool_finds_is_the_check(tool, tmp_path, configuration, after, outcome, detail):
     tool(after)
     found = sanitize(dispatch_of(configuration), hello_of(tmp_path), "memcheck")

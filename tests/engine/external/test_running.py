@@ -144,13 +144,10 @@ def test_what_succeeded_is_kept_only_while_it_is_there(make, run, tmp_path):
 
 
 @linux
-@pytest.mark.parametrize(
-    "script",
-    [
-        "setsid sleep 1001 & echo $! > pid; sleep 1002",
-        "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done",
-    ],
-)
+@pytest.mark.parametrize("script", [
+    "setsid sleep 1001 & echo $! > pid; sleep 1002",
+    "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done",
+])  # fmt: skip
 def test_a_job_that_passes_its_deadline_is_ended_with_all_that_it_started(
     make, run, late, monkeypatch, process, is_running, script
 ):

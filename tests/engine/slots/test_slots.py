@@ -158,26 +158,22 @@ def _environment(visible=None, ids=("GPU-aa", "GPU-bb", "GPU-cc")):
     return Environment(hostname="node7", device_ids=ids, variables=variables)
 
 
-@pytest.mark.parametrize(
-    ("target", "environment", "expected"),
-    [
-        (CUDA, _environment(), "GPU-bb"),
-        (CUDA, _environment(visible="2,0"), "GPU-aa"),
-        (CUDA, _environment(visible="GPU-cc,GPU-b"), "GPU-bb"),
-        (CUDA, _environment(visible="2"), "node7/cuda:1"),
-        (CUDA, _environment(ids=()), "node7/cuda:1"),
-        (Target(TargetKind.CPU), _environment(), "node7/cpu"),
-        (Target(TargetKind.NULL, "", 3), _environment(), "node7/null:3"),
-    ],
-)
+@pytest.mark.parametrize(("target", "environment", "expected"), [
+    (CUDA, _environment(), "GPU-bb"),
+    (CUDA, _environment(visible="2,0"), "GPU-aa"),
+    (CUDA, _environment(visible="GPU-cc,GPU-b"), "GPU-bb"),
+    (CUDA, _environment(visible="2"), "node7/cuda:1"),
+    (CUDA, _environment(ids=()), "node7/cuda:1"),
+    (Target(TargetKind.CPU), _environment(), "node7/cpu"),
+    (Target(TargetKind.NULL, "", 3), _environment(), "node7/null:3"),
+])  # fmt: skip
 def test_a_device_differs_from_others_of_its_kind(target, environment, expected):
     assert device_id(target, environment) == expected
 
 
-@pytest.mark.parametrize(
-    ("environment", "device", "continues"),
-    [("env", "mine", True), ("env", "", True), ("env", "another", False), ("other", "mine", False)],
-)
+@pytest.mark.parametrize(("environment", "device", "continues"), [
+    ("env", "mine", True), ("env", "", True), ("env", "another", False), ("other", "mine", False),
+])  # fmt: skip
 def test_rounds_continue_only_where_they_were_taken(environment, device, continues):
     slot = Slot(CUDA, "mine", context=None)
     taken = Round(samples_ns=(1.0,), method="simulated", device_id=device)

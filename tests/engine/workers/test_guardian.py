@@ -73,15 +73,12 @@ def wait_for_end(wait_until, is_running):
     return lambda pids: wait_until(lambda: not any(map(is_running, pids)))
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("", 0),
-        ("raise SystemExit(3)", 3),
-        ("import os; os.kill(os.getpid(), 9)", -9),
-        ("import os; os.abort()", -6),
-    ],
-)
+@pytest.mark.parametrize(("code", "status"), [
+    ("", 0),
+    ("raise SystemExit(3)", 3),
+    ("import os; os.kill(os.getpid(), 9)", -9),
+    ("import os; os.abort()", -6),
+])  # fmt: skip
 def test_the_workers_status_is_reported(start, code, status):
     code = f"import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); {code}"
     process, control = start(code)

@@ -161,42 +161,36 @@ def test_right_replies_have_no_flaw():
     assert flaw_of(opened(None), verified, JOB) == ""
 
 
-@pytest.mark.parametrize(
-    ("reply", "settings", "words"),
-    [
-        (opened(None), {}, ""),
-        (opened(), TRACING, ""),
-        (opened(trace=dataclasses.replace(TRACE, folder="/etc")), TRACING, ""),
-        (evidence_in("/etc/x"), {}, ""),
-        (evidence_in("a/../../x"), {}, ""),
-        (evidence_in("a\0b"), {}, ""),
-        (opened(sample_s=-1.0), {}, ""),
-        (opened(sample_s=math.nan), {}, ""),
-        (Entered(7, Stage.COMPILE), {}, "compile"),
-        (Sampled(7, None, None), {}, ""),
-        (Sampled(7, ROUND, REFUSED), {}, ""),
-        (Closed(7, CHECK, None, "../x"), {}, "outside"),
-        (Closed(7, None, None), {}, "after_timing"),
-        (Closed(7, CheckResult("values", CheckOutcome.PASSED), None), {}, "after_timing"),
-        *((energy(joules), {}, "energy") for joules in (-1.0, math.nan, math.inf)),
-        (energy(1.0, math.nan), {}, "energy"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "settings", "words"), [
+    (opened(None), {}, ""),
+    (opened(), TRACING, ""),
+    (opened(trace=dataclasses.replace(TRACE, folder="/etc")), TRACING, ""),
+    (evidence_in("/etc/x"), {}, ""),
+    (evidence_in("a/../../x"), {}, ""),
+    (evidence_in("a\0b"), {}, ""),
+    (opened(sample_s=-1.0), {}, ""),
+    (opened(sample_s=math.nan), {}, ""),
+    (Entered(7, Stage.COMPILE), {}, "compile"),
+    (Sampled(7, None, None), {}, ""),
+    (Sampled(7, ROUND, REFUSED), {}, ""),
+    (Closed(7, CHECK, None, "../x"), {}, "outside"),
+    (Closed(7, None, None), {}, "after_timing"),
+    (Closed(7, CheckResult("values", CheckOutcome.PASSED), None), {}, "after_timing"),
+    *((energy(joules), {}, "energy") for joules in (-1.0, math.nan, math.inf)),
+    (energy(1.0, math.nan), {}, "energy"),
+])  # fmt: skip
 def test_flaws_of_replies(reply, settings, words):
     found = flaw_of(reply, WIRE, job_of(RunSettings(**settings)))
     assert found
     assert words in found
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("samples_ns", bad) for bad in ((), (1.0, math.nan), (1.0, math.inf), (-1.0,), (1e300,))),
-        ("seconds", math.nan), ("seconds", -1.0), ("renewal_s", -1.0),
-        ("first_launch_ns", math.inf), ("launches_per_sample", 0), ("input_sets", -3),
-        ("bytes_per_set", 2**63), ("telemetry", {"power_w": math.nan}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    *(("samples_ns", bad) for bad in ((), (1.0, math.nan), (1.0, math.inf), (-1.0,), (1e300,))),
+    ("seconds", math.nan), ("seconds", -1.0), ("renewal_s", -1.0),
+    ("first_launch_ns", math.inf), ("launches_per_sample", 0), ("input_sets", -3),
+    ("bytes_per_set", 2**63), ("telemetry", {"power_w": math.nan}),
+])  # fmt: skip
 def test_flaws_of_samples(field, value):
     taken = dataclasses.replace(ROUND, **{field: value})
     assert flaw_of(Sampled(7, taken, None), WIRE, JOB) != ""
@@ -231,23 +225,20 @@ def frame(payload: bytes) -> bytes:
     return struct.pack("<I", len(payload)) + payload
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"hello, this is the kernel speaking",
-        struct.pack("<I", MAX_FRAME_BYTES + 1),
-        frame(b""),
-        frame(b"\xff\xfe\xfd"),
-        frame(msgspec.msgpack.encode(["Entered", 7])),
-        frame(msgspec.msgpack.encode(["Entered", "seven", "build"])),
-        frame(msgspec.msgpack.encode(["Entered", 7, "no such stage"])),
-        frame(msgspec.msgpack.encode(["NoSuchFrame", 7])),
-        frame(msgspec.msgpack.encode(["Answered"])[:-1]),
-        frame(b"\x91" * 100_000),
-        frame(b"\x92\xa8Answered\xdd\xff\xff\xff\xff"),
-        frame(b"\x94\xa7Entered\xa2\xff\xff\x00"),
-    ],
-)
+@pytest.mark.parametrize("sent", [
+    b"hello, this is the kernel speaking",
+    struct.pack("<I", MAX_FRAME_BYTES + 1),
+    frame(b""),
+    frame(b"\xff\xfe\xfd"),
+    frame(msgspec.msgpack.encode(["Entered", 7])),
+    frame(msgspec.msgpack.encode(["Entered", "seven", "build"])),
+    frame(msgspec.msgpack.encode(["Entered", 7, "no such stage"])),
+    frame(msgspec.msgpack.encode(["NoSuchFrame", 7])),
+    frame(msgspec.msgpack.encode(["Answered"])[:-1]),
+    frame(b"\x91" * 100_000),
+    frame(b"\x92\xa8Answered\xdd\xff\xff\xff\xff"),
+    frame(b"\x94\xa7Entered\xa2\xff\xff\x00"),
+])  # fmt: skip
 def test_bytes_that_are_not_a_frame_are_reported(parent, sockets, sent):
     sockets[1].sendall(sent)
     with pytest.raises(BadFrame):
