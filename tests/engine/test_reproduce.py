@@ -93,11 +93,10 @@ def planned(tmp_path, monkeypatch, capsys):
 
 
 def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path, planned):
-    folder = tmp_path / "my kernels"
-    folder.mkdir()
-    (folder / "mine.py").write_text("def gemm(a, b, *, tile):\n    return a @ b\n")
-    kernel = f"{folder / 'mine.py'}:gemm"
-    options = {"kernel": kernel, "configurations": [{"tile": 24}, {"tile": 48}]}
+    file = tmp_path / "my kernels" / "mine.py"
+    file.parent.mkdir()
+    file.write_text("def gemm(a, b, *, tile):\n    return a @ b\n")
+    options = {"kernel": f"{file}:gemm", "configurations": [{"tile": 24}, {"tile": 48}]}
     lane = Lane(1, "user", options, Target(TargetKind.CPU))
     found = planned(reproduction_command(lane, f"{PRODUCT}_tile48", CHANGED))
     assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
@@ -148,17 +147,11 @@ def test_traces_are_recorded_again_with_their_schedule():
 
 def test_every_setting_that_can_change_an_outcome_is_reported():
     """A new setting must be given by the command, or be listed here as one that need not be."""
-    changed = {
-        field.name
-        for field in dataclasses.fields(RunSettings)
-        if getattr(CHANGED, field.name) != getattr(RunSettings(), field.name)
-    }
+    fields = [field.name for field in dataclasses.fields(RunSettings)]
+    usual = RunSettings()
+    changed = {name for name in fields if getattr(CHANGED, name) != getattr(usual, name)}
     flags = {"verify", "measure", "trace"}
     not_needed = {"devices", "executor", "executor_options", "shard", "jobs", "force_compile",
                   "save_commands", "tags"}  # fmt: skip
-    assert changed | flags | not_needed == {f.name for f in dataclasses.fields(RunSettings)}
-
-
-def test_every_field_of_a_run_is_a_setting_of_a_spec():
-    fields = {field.name for field in dataclasses.fields(RunSettings)}
-    assert sorted(key.setting for key in SETTINGS) == sorted(fields - {"trace"})
+    assert changed | flags | not_needed == set(fields)
+    assert sorted(key.setting for key in SETTINGS) == sorted({*fields} - {"trace"})
