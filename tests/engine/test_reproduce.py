@@ -42,26 +42,6 @@ def test_of_several_kernels_the_one_of_the_dispatch_is_named(configuration, kern
     assert words[words.index("--dispatches") + 1] == f"{PRODUCT}_{alone}"
 
 
-@pytest.mark.parametrize(("provider", "given", "configuration", "repeated"), [
-    ("user", {"kernel": ["mine.py:f", "mine.py:g"]}, "g_default", {"kernel": "mine.py:g"}),
-    ("null", {"configurations": ["factor_2"]}, "factor_2", {"configurations": ["factor_2"]}),
-])  # fmt: skip
-def test_options_of_a_provider_are_repeated_for_the_kernel_of_the_dispatch(
-    tmp_path, planned, provider, given, configuration, repeated
-):
-    (tmp_path / "mine.py").write_text("def f(a, b):\n    return a @ b\n\ng = f\n")
-    kind = TargetKind.NULL if provider == "null" else TargetKind.CPU
-    lane, settings = Lane(1, provider, given, Target(kind, "", 0)), RunSettings(verify=False)
-    found = planned(reproduction_command(lane, f"{PRODUCT}_{configuration}", settings))
-    assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
-    options = found["plan"]["providers"][0]["options"]
-    if "kernel" in repeated:
-        repeated = {"kernel": f"{tmp_path}/{repeated['kernel']}"}
-    assert options == repeated
-    assert found["plan"]["settings"]["verify"] is False
-    assert [target["name"] for target in found["plan"]["targets"]] == [str(kind)]
-
-
 def test_a_compile_only_target_is_named_by_its_architecture():
     lane = Lane(1, "iree", {}, Target(TargetKind.CUDA, "sm_80", None))
     assert "--device cuda-sm_80 " in reproduction_command(lane, "x", RunSettings())
@@ -91,16 +71,18 @@ def planned(tmp_path, monkeypatch, capsys):
     return go
 
 
-def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path, planned):
+def test_the_dispatch_of_one_of_several_kernels_is_done_again_as_it_was(tmp_path, planned):
     file = tmp_path / "my kernels" / "mine.py"
     file.parent.mkdir()
-    file.write_text("def gemm(a, b, *, tile):\n    return a @ b\n")
-    options = {"kernel": f"{file}:gemm", "configurations": [{"tile": 24}, {"tile": 48}]}
-    lane = Lane(1, "user", options, Target(TargetKind.CPU))
-    found = planned(reproduction_command(lane, f"{PRODUCT}_tile48", CHANGED))
+    file.write_text("def gemm(a, b, *, tile):\n    return a @ b\n\ng = gemm\n")
+    options = {"kernel": f"{file}:g", "configurations": [{"tile": 24}, {"tile": 48}]}
+    several = {**options, "kernel": [f"{file}:gemm", f"{file}:g"]}
+    lane = Lane(1, "user", several, Target(TargetKind.CPU))
+    found = planned(reproduction_command(lane, f"{PRODUCT}_g_tile48", CHANGED))
     assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
     (provider,) = found["plan"]["providers"]
     assert (provider["name"], provider["options"]) == ("user", options)
+    assert [target["name"] for target in found["plan"]["targets"]] == ["cpu"]
     how = found["plan"]["settings"]
     wanted = {field.name: getattr(CHANGED, field.name) for field in dataclasses.fields(CHANGED)}
     deadlines = wanted["deadlines_s"].items()

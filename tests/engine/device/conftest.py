@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
-from gemmetry.domain.record import DispatchFinished
+from gemmetry.domain.record import DispatchFinished, StageProgress
 from gemmetry.engine.candidates import Candidate, RecordMaker, job_of
 from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.schema import Lane
@@ -38,6 +38,11 @@ class MemoryJournal:
     def outcomes(self):
         """By configuration."""
         return {r.configuration: str(r.outcome) for r in self.records.values()}
+
+    def progress(self, stage):
+        """What was reported of a stage."""
+        reported = [one for one in self.events if isinstance(one, StageProgress)]
+        return [one for one in reported if one.stage is stage]
 
     def rounds(self, ids):
         return {}

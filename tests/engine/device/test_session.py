@@ -53,61 +53,54 @@ def test_a_worker_lost_while_it_closes_costs_the_first_it_did_not_answer(
     assert all(text.startswith("not applicable") for text in checked[place + 1 :])
 
 
-def opening(memory_workers, reply_to):
-    """An executor whose workers answer a request to open `wire` with ``reply_to(wire)``."""
+@pytest.fixture
+def failing(memory_workers):
+    """An executor whose workers refuse a dispatch, by default once they have begun to verify it."""
 
-    def answer(request):
-        if not isinstance(request, Open):
-            return memory_workers.healthy_answers(request)
-        return [*(reply for wire in request.dispatches for reply in reply_to(wire)), Answered()]
+    def make(failure, number=1, *, verifies=True):
+        def replies(wire):
+            yield Entered(wire.id, Stage.BUILD)
+            entered, opened = memory_workers.opened(wire)
+            if wire.id != number or verifies:
+                yield entered
+            is_refused = wire.id == number
+            yield Opened(wire.id, opened.facts, None, failure, "", 0) if is_refused else opened
 
-    return memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
+        def answer(request):
+            if not isinstance(request, Open):
+                return memory_workers.healthy_answers(request)
+            return [*(reply for wire in request.dispatches for reply in replies(wire)), Answered()]
+
+        return memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
+
+    return make
 
 
 @pytest.mark.parametrize(("is_spoiled", "workers_started"), [(False, 1), (True, 2)])
 def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered_and_the_others_continue(
-    measure, memory_workers, is_spoiled, workers_started
+    measure, failing, is_spoiled, workers_started
 ):
     """A worker that it spoiled is ended."""
-    failure = Failure("LaunchError", "not here", worker_is_unusable=is_spoiled)
-    executor = failing(memory_workers, failure)
-    records = measure(["default", "fast", "factor_2"], start=executor.start).records
-    assert [records[number].outcome for number in range(3)] == [
-        Outcome.OK, Outcome.LAUNCH_ERROR, Outcome.OK
-    ]  # fmt: skip
-    assert (records[1].stage, records[1].reason) == (Stage.VERIFY, "not here")
+    executor = failing(Failure("LaunchError", "not here", worker_is_unusable=is_spoiled))
+    journal = measure(["default", "fast", "factor_2"], start=executor.start)
+    assert journal.outcomes == {"default": "ok", "fast": "launch_error", "factor_2": "ok"}
+    assert (journal.records[1].stage, journal.records[1].reason) == (Stage.VERIFY, "not here")
     assert len(executor.channels) == workers_started
 
 
-@pytest.mark.parametrize(("broken", "expected"), [(9, [(1, 2), (2, 2)]), (1, [(1, 2), (1, 1)]),
-                                                  (0, [(1, 1)])])  # fmt: skip
-def test_progress_counts_what_is_verified(measure, memory_workers, broken, expected):
+def test_progress_counts_what_is_verified(measure, failing):
     """What ends before it is verified does not count."""
-
-    def reply_to(wire):
-        entered, opened = memory_workers.opened(wire)
-        if wire.id != broken:
-            return [entered, opened]
-        return [Opened(wire.id, opened.facts, None, Failure("CompileError", "no"), "", 0)]
-
-    journal = measure(["default", "fast"], start=opening(memory_workers, reply_to).start)
-    counted = [
-        (one.done, one.total)
-        for one in journal.events
-        if isinstance(one, StageProgress) and one.stage is Stage.VERIFY
-    ]
-    assert counted == expected
+    no = Failure("CompileError", "no")
+    for broken, expected in ((9, [(1, 2), (2, 2)]), (1, [(1, 2), (1, 1)]), (0, [(1, 1)])):
+        start = failing(no, broken, verifies=False).start
+        progress = measure(["default", "fast"], start=start).progress(Stage.VERIFY)
+        assert [(one.done, one.total) for one in progress] == expected
 
 
 def test_progress_moves_while_further_processes_open_a_group(measure):
-    journal = measure(["default", "fast"], processes=3)
-    moved = [
-        (one.done, one.total, one.current.partition(" in ")[2])
-        for one in journal.events
-        if isinstance(one, StageProgress) and one.stage is Stage.BUILD
-    ]
-    expected = [(done, 2, f"process {number}") for number in (2, 3) for done in (0, 1)]
-    assert moved == expected
+    progress = measure(["default", "fast"], processes=3).progress(Stage.BUILD)
+    moved = [(one.done, one.total, one.current.partition(" in ")[2]) for one in progress]
+    assert moved == [(done, 2, f"process {number}") for number in (2, 3) for done in (0, 1)]
 
 
 def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(measure, sent, tmp_path):
@@ -123,37 +116,21 @@ def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(measu
     assert found == [("t", None)] * 2
 
 
-def failing(memory_workers, failure):
-    """An executor whose workers answer so to a request to open the dispatch 1."""
-
-    def reply_to(wire):
-        entered, opened = memory_workers.opened(wire)
-        if wire.id == 1:
-            opened = Opened(wire.id, opened.facts, None, failure, "", 0)
-        return [Entered(wire.id, Stage.BUILD), entered, opened]
-
-    return opening(memory_workers, reply_to)
-
-
-def test_a_device_that_is_lost_twice_is_blamed_on_the_dispatch(
-    measure, memory_workers, memory_journal
-):
-    executor = failing(memory_workers, Failure("DeviceLostError", "it is gone"))
+def test_a_device_that_is_lost_twice_is_blamed_on_the_dispatch(measure, failing, memory_journal):
+    start = failing(Failure("DeviceLostError", "it is gone")).start
     for losses, expected in ((1, []), (2, [(1, Outcome.CRASH, Stage.VERIFY)])):
         with pytest.raises(DeviceLostError):
-            measure(["default", "fast"], start=executor.start, journal=memory_journal)
+            measure(["default", "fast"], start=start, journal=memory_journal)
         assert memory_journal.losses == losses
         found = [(key, r.outcome, r.stage) for key, r in memory_journal.records.items()]
         assert found == expected
 
 
-def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(
-    measure, memory_workers, memory_journal
-):
+def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(measure, failing, memory_journal):
     """It has no row, so that it is measured when the run resumes."""
-    executor = failing(memory_workers, Failure("StorageError", "full", "Free some space."))
+    start = failing(Failure("StorageError", "full", "Free some space.")).start
     with pytest.raises(StorageError) as raised:
-        measure(["default", "fast"], start=executor.start, journal=memory_journal)
+        measure(["default", "fast"], start=start, journal=memory_journal)
     assert raised.value.hint == "Free some space."
     assert memory_journal.records == {}
 
@@ -167,9 +144,7 @@ def test_quick_results_share_a_transaction(measure, monkeypatch, every_s, rounds
 
 def test_devices_compute_their_results_one_after_another(measure, memory_journal):
     """So that they are out of step from then on."""
-    waiting = threading.Thread(
-        target=measure, args=(["default"],), kwargs={"journal": memory_journal}
-    )
+    waiting = threading.Thread(target=lambda: measure(["default"], journal=memory_journal))
     with memory_journal.completing:
         waiting.start()
         waiting.join(0.3)
@@ -324,15 +299,12 @@ def test_processes_share_the_rounds_in_turn(measure, workers):
     started = [worker.started_ns for worker in workers]
     assert len(set(started)) == 3
     for dispatch in (0, 1):
-        taken = sorted(
-            (r.number, r.taken.process) for r in journal.stored if r.dispatch == dispatch
-        )
-        assert [p for _, p in taken] == (started * len(taken))[: len(taken)]
+        mine = [one for one in journal.stored if one.dispatch == dispatch]
+        taken = [one.taken.process for one in sorted(mine, key=lambda one: one.number)]
+        assert taken == (started * len(taken))[: len(taken)]
 
 
-def test_only_the_first_process_verifies_and_the_others_know_what_it_verified(
-    measure, change, sent
-):
+def test_only_the_first_process_verifies_and_the_others_know_its_result(measure, change, sent):
     """Judging bit-identical results twice would cost each process as much as verifying."""
     *_, opened = (change(number, Opened) for number in range(3))
     measure(["default"], start=start_worker, **MANY)
@@ -364,9 +336,7 @@ def test_what_one_process_finds_ends_the_dispatch_and_no_other(
     assert len(workers) == 3, "nobody was lost"
 
 
-def test_a_dispatch_that_does_not_fit_a_second_time_is_sampled_by_the_others(
-    measure, workers, change
-):
+def test_what_does_not_fit_a_second_time_is_sampled_by_the_others(measure, workers, change):
     change(1, Opened, failure=Failure("OutOfMemoryError", "full"))
     journal = measure(["default", "fast"], **MANY)
     assert journal.outcomes == {"default": "ok", "fast": "ok"}
@@ -523,13 +493,12 @@ def test_what_a_sample_takes_sizes_the_first_round(measure, change, monkeypatch)
 
 def test_candidates_return_to_the_race_when_what_beat_them_is_beaten():
     """In half of the first rounds another program takes the processors of the fastest one."""
-    disturbed, quick, slow = (
-        SimpleNamespace(id=number, operation_name="product", outclassed_by=None, rounds=[])
+    opened = {
+        number: SimpleNamespace(id=number, operation_name="x", outclassed_by=None, rounds=[])
         for number in range(3)
-    )
-    session = SimpleNamespace(
-        _settings=RunSettings(), _open={one.id: one for one in (disturbed, quick, slow)}
-    )
+    }
+    disturbed, quick, slow = opened.values()
+    session = SimpleNamespace(_settings=RunSettings(), _open=opened)
 
     def take_turn(*, disturbed_us):
         turn = len(disturbed.rounds)
