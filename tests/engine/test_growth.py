@@ -6,8 +6,10 @@ import dataclasses
 import json
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from gemmetry.domain.dispatch import ProviderRequest, Target, TargetKind
@@ -19,6 +21,8 @@ from gemmetry.engine import run, schema, session, trace_plan
 from gemmetry.engine.candidates import job_of
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import obstacles
+from gemmetry.engine.protocol import Hello, Opened
+from gemmetry.engine.recording import trace_names
 
 SETTINGS = {"seed": 42, "repetitions": None, "max_seconds_per_launch": 10.0}
 
@@ -212,7 +216,22 @@ def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypa
 @pytest.fixture
 def grid(make_plan, tmp_path, memory_workers, use_executor):
     """Records sizes with a provider; the summary and the records by name. The traces are empty."""
-    use_executor(memory_workers.MemoryExecutor(memory_workers.RecordingChannel))
+    schedules = []
+
+    def answer(request):
+        if isinstance(request, Hello):
+            schedules.append(request.settings.trace)
+        for reply in memory_workers.healthy_answers(request):
+            if isinstance(reply, Opened):
+                files = tuple(trace_names(schedules[-1].repeats))
+                Path(reply.trace.folder).mkdir(parents=True, exist_ok=True)
+                for name in files:
+                    Path(reply.trace.folder, name).touch()
+                trace = dataclasses.replace(reply.trace, files=files)
+                reply = msgspec.structs.replace(reply, trace=trace)
+            yield reply
+
+    use_executor(memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer)))
 
     def go(*sizes, repeats=1, seed=42, provider="numpy"):
         plan = make_plan(
