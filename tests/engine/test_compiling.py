@@ -59,9 +59,7 @@ def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
     assert max(sizes, default=0) <= MAX_BATCH
 
 
-def test_a_crash_is_narrowed_down_by_halves_of_requests_that_small_operations_share(
-    make_pool, sent
-):
+def test_a_crash_is_narrowed_down_by_halves_that_small_operations_share(make_pool, sent):
     names = ["compile_crash", "default"]
     crash, *others = candidates(names, sizes=range(8, 24), seconds_per_compile=0.0)
     items = [crash, *others[2::2]]
@@ -101,9 +99,7 @@ def test_a_provider_that_cannot_start_fails_each_quickly(make_pool):
     assert found == [(Outcome.UNSUPPORTED, "not here")] * 3
 
 
-def test_on_a_gpu_what_is_compiled_is_verified_while_the_rest_compiles(
-    make_plan, run_plan, monkeypatch
-):
+def test_a_gpu_verifies_what_is_compiled_while_the_rest_compiles(make_plan, run_plan, monkeypatch):
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
     slow = {"configurations": ["factor_2", "compile_error"], "seconds_per_compile": 1.5}
     plan = make_plan(

@@ -154,7 +154,7 @@ def test_what_changes_results_is_refused_with_what_to_do(grown):
     assert records == first
 
 
-def test_unfinished_dispatches_and_their_samples_survive_growth(
+def test_samples_of_unfinished_dispatches_survive_growth(
     grown, monkeypatch, tmp_path, stored_rounds
 ):
     """The first run is broken off with a round of each stored."""

@@ -282,9 +282,7 @@ def test_wrong_requests_leave_nothing(make_plan, run_plan, tmp_path):
     assert not (tmp_path / "experiment").exists()
 
 
-def test_output_of_a_worker_explains_its_dispatch_and_stays_out_of_ours(
-    make_plan, run_plan, capfd, tmp_path
-):
+def test_output_of_a_worker_explains_its_dispatch_alone(make_plan, run_plan, capfd, tmp_path):
     ran = run_plan(make_plan(("chatty", "crash"), save_commands=True))
     assert ran["chatty"].outcome is Outcome.OK
     assert "output of the simulated kernel" not in ran["crash"].output_tail
@@ -324,7 +322,7 @@ def interrupted(is_time, came):
     watcher.join()
 
 
-def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
+def test_an_interrupt_ends_workers_and_keeps_samples(
     make_plan, tmp_path, sent, workers, stored_rounds
 ):
     # Neither the samples nor the time end before the signal comes.
@@ -340,9 +338,7 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
 
 
 @pytest.mark.parametrize("hangs", ["hang_build", "hang_compile"])
-def test_an_interrupt_does_not_wait_for_what_a_gpu_builds_and_verifies(
-    make_plan, tmp_path, monkeypatch, workers, hangs
-):
+def test_an_interrupt_does_not_wait_for_builds(make_plan, tmp_path, monkeypatch, workers, hangs):
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
     options = {"seconds_per_compile": 0.0} if hangs == "hang_compile" else {}
     came = []
@@ -417,7 +413,7 @@ def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, befo
     ("nowhere", "experiment/artifacts/generated"),
     ("another's", "experiment/artifacts/generated"),
 ])  # fmt: skip
-def test_machine_code_is_kept_for_all_experiments_or_with_what_is_generated(
+def test_machine_code_is_kept_for_all_experiments(
     make_plan, run_plan, monkeypatch, tmp_path, memory_workers, use_executor, place, wanted
 ):
     """A folder of its own is complete, so that it can be moved. A user's cache that cannot be

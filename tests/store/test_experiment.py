@@ -37,9 +37,7 @@ def test_a_new_experiment_holds_its_plan_and_nothing_else(tmp_path, open_experim
     assert manifest["commands"] == ["gemmetry profile"]
 
 
-def test_records_come_back_as_they_were_and_with_further_facts(
-    tmp_path, open_experiment, make_record
-):
+def test_records_come_back_as_they_were_or_amended(tmp_path, open_experiment, make_record):
     record = make_record(
         verdict=Verdict(status=Verification.WARNED, checks={"values": "passed"}),
         facts=BuildFacts(notes=("a", "b"), registers=12),
@@ -101,9 +99,7 @@ def test_rounds_are_distinguished_by_their_turn(open_experiment, make_record, ma
         assert experiment.samples(record) == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_rounds_of_another_environment_are_dropped_but_not_those_of_records(
-    open_experiment, make_record, make_round
-):
+def test_rounds_of_another_environment_are_dropped(open_experiment, make_record, make_round):
     with open_experiment() as experiment:
         experiment.add_rounds([make_round(1, 0, 1.0), make_round(2, 0, 2.0, 3.0)])
         experiment.finish({1: make_record()})
@@ -198,9 +194,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_journal_is_reported_and_not_touched(
-    tmp_path, open_experiment, make_record, damage
-):
+def test_a_damaged_journal_is_not_touched(tmp_path, open_experiment, make_record, damage):
     with open_experiment() as experiment:
         experiment.finish({key: make_record() for key in range(1, 5)})
     journal = tmp_path / "journal.sqlite"
@@ -280,9 +274,7 @@ def test_an_enumeration_that_fails_leaves_nothing(tmp_path, open_experiment, mak
         assert experiment.total() == 4, "the old journal stays until the new one is complete"
 
 
-def test_a_full_disk_is_a_storage_error_and_keeps_what_was_stored(
-    tmp_path, open_experiment, forked
-):
+def test_a_full_disk_keeps_what_was_stored(tmp_path, open_experiment, forked):
     open_experiment().close()
     done = forked(Path(__file__).with_name("fill_disk.py").read_text(), str(tmp_path))
     assert done.stdout.startswith("StorageError"), done.stdout + done.stderr

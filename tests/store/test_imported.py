@@ -74,9 +74,7 @@ def test_the_rest_of_a_file_with_a_bad_row_is_imported(tmp_path, imported):
     assert (failed.outcome, failed.measurement) == (Outcome.OUT_OF_MEMORY, None)
 
 
-def test_results_like_an_experiments_are_merged_into_its_problems(
-    tmp_path, open_experiment, make_record
-):
+def test_results_like_an_experiments_are_merged_into_it(tmp_path, open_experiment, make_record):
     with open_experiment("mine") as experiment:
         own = make_record()
         experiment.finish({1: own})

@@ -35,9 +35,7 @@ def merged(tmp_path):
     return go
 
 
-def test_the_newest_of_equal_results_stays_and_samples_go_with_their_records(
-    tmp_path, fill, merged, make_record
-):
+def test_the_newest_of_equal_results_stays_with_its_samples(tmp_path, fill, merged, make_record):
     for name, seconds in (("new", 10.0), ("old", 20.0), ("newest", 30.0)):
         fill(name, seconds)
     summary = merged(["newest", "old", "new"], command="gemmetry merge")
@@ -63,7 +61,7 @@ def test_launches_of_two_kinds_are_not_merged(tmp_path, open_experiment, make_re
     assert not (tmp_path / "all").exists()
 
 
-def test_results_of_different_conditions_stay_apart(
+def test_results_of_other_conditions_stay_apart(
     tmp_path, open_experiment, make_record, fill, merged
 ):
     here, there = (Environment(hostname=name).id for name in ("here", "there"))

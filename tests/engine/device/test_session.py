@@ -33,7 +33,7 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_worker_lost_while_it_closes_costs_the_first_it_did_not_answer(
+def test_a_worker_lost_while_it_closes_costs_the_first_without_answer(
     measure, memory_workers, place
 ):
     class DiesClosing(memory_workers.MemoryChannel):
@@ -77,7 +77,7 @@ def failing(memory_workers):
 
 
 @pytest.mark.parametrize(("is_spoiled", "workers_started"), [(False, 1), (True, 2)])
-def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered_and_the_others_continue(
+def test_one_that_fails_ends_in_the_stage_it_had_entered(
     measure, failing, is_spoiled, workers_started
 ):
     """A worker that it spoiled is ended."""
@@ -324,7 +324,7 @@ LEFT_WRONG = CheckResult("after_timing", CheckOutcome.FAILED, "left wrong")
     (2, Sampled, {"round": None, "failure": REFUSED}, "launch_error"),
     (2, Closed, {"check": LEFT_WRONG}, "wrong"),
 ])  # fmt: skip
-def test_what_one_process_finds_ends_the_dispatch_and_no_other(
+def test_what_one_process_finds_ends_the_dispatch(
     measure, workers, change, number, kind, changes, outcome
 ):
     change(number, kind, 0, **changes)
@@ -393,9 +393,7 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
     assert "after_timing" in ok.verdict.checks, "the first process had looked at it"
 
 
-def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_left(
-    measure, workers, kill, change
-):
+def test_one_that_has_ended_is_not_opened_again_after_a_loss(measure, workers, kill, change):
     change(1, Opened, 0, failure=REFUSED)
     *_, opened = (change(number, Opened) for number in range(3, 6))
     kill(2, 2)
@@ -457,7 +455,7 @@ def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, change):
 
 
 @pytest.mark.parametrize("kind", [Opened, Sampled])
-def test_a_worker_that_continues_after_its_answer_costs_the_last_it_answered(
+def test_a_worker_that_answers_twice_costs_the_last_it_answered(
     measure, workers, monkeypatch, kind
 ):
     """The copy of a worker that a kernel forked sends again what the worker sends."""

@@ -51,9 +51,7 @@ def test_without_a_known_peak_it_does_not_apply():
     (0.012, 0.2, 0.1, 0.1, "the samples add up to"),
     (0.0, 0.010, 0.006, 0.0001, ""),  # stored before the parent's clock was
 ])  # fmt: skip
-def test_a_clock_that_runs_slower_or_faster_than_another_is_wrong(
-    waited_s, elapsed_s, seconds, samples_s, words
-):
+def test_clocks_of_different_speed_are_wrong(waited_s, elapsed_s, seconds, samples_s, words):
     one = Round(
         samples_ns=(samples_s * 1e9 / 20,) * 10, method="wall_clock", launches_per_sample=2,
         seconds=seconds, elapsed_s=elapsed_s, waited_s=waited_s,
@@ -74,9 +72,7 @@ def slow_device(monkeypatch):
 @pytest.mark.parametrize(
     ("verify", "status"), [(True, Verification.FAILED), (False, Verification.NOT_VERIFIED)]
 )
-def test_a_dispatch_faster_than_its_device_is_wrong(
-    make_plan, run_plan, slow_device, verify, status
-):
+def test_one_faster_than_its_device_is_wrong(make_plan, run_plan, slow_device, verify, status):
     ran = run_plan(make_plan(verify=verify))
     assert ran["default"].outcome is Outcome.OK
     assert (ran["default"].verdict.checks.get("timing_sanity") == "passed") is verify

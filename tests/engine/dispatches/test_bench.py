@@ -142,9 +142,7 @@ def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
 @pytest.mark.parametrize(("expected_s", "first_s", "later_s", "larger_s"), [
     (1e-3, 10.0, 10.0, 200.0), (0.2, 40.0, 40.0, 4e4), (None, math.inf, 30.0, math.inf),
 ])  # fmt: skip
-def test_a_launch_has_hung_by_what_is_expected_or_was_before(
-    expected_s, first_s, later_s, larger_s
-):
+def test_a_launch_has_hung_by_what_is_expected_or_was(expected_s, first_s, later_s, larger_s):
     watch = HangWatch(expected_s, 1e6, 120.0)
     assert watch.limit_s(1) == pytest.approx(first_s)
     with watch.watching():
@@ -186,9 +184,7 @@ def test_inputs_are_made_once_and_dropped_when_too_many(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("providers", [("numpy",), ("device",)])
 @pytest.mark.parametrize("limit", [1e12, 10.0])
-def test_the_device_computes_references_that_are_large_or_on_request(
-    tmp_path, monkeypatch, providers, limit
-):
+def test_the_device_computes_large_or_requested_references(tmp_path, monkeypatch, providers, limit):
     monkeypatch.setattr(inputs_and_references, "HOST_REFERENCE_FLOPS", limit)
     monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", 0)
     known = InputsAndReferences(tmp_path, RunSettings(verification_providers=providers))
@@ -221,9 +217,7 @@ def test_the_host_is_measured():
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_what_is_only_verified_is_closed_at_once_and_its_fault_is_its_own(
-    serve, monkeypatch, is_broken
-):
+def test_what_is_only_verified_is_closed_at_once(serve, monkeypatch, is_broken):
     """Closing takes time, and may fail; neither may concern what is sampled first."""
     close = Mock(side_effect=RuntimeError("it cannot be closed") if is_broken else None)
     monkeypatch.setattr(NullExecutable, "close", close)

@@ -33,7 +33,7 @@ def events(monkeypatch):
     noted: list[str] = []
     run = NullExecutable.run
 
-    def launch(self, *arguments) -> None:
+    def launch(self, *arguments):
         noted.append("launch")
         run(self, *arguments)
 
@@ -41,9 +41,7 @@ def events(monkeypatch):
     return noted
 
 
-def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
-    tmp_path, monkeypatch, events
-) -> None:
+def test_the_dispatch_is_warmed_up_and_then_profiled_once(tmp_path, monkeypatch, events):
     driver = SimpleNamespace(
         cuProfilerStart=lambda: events.append("start"), cuProfilerStop=lambda: events.append("stop")
     )
@@ -53,19 +51,17 @@ def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
     assert events == ["launch", "launch", "start", "launch", "stop"]
 
 
-def test_what_cannot_be_built_is_a_status_of_its_own(tmp_path, capsys) -> None:
+def test_what_cannot_be_built_is_a_status_of_its_own(tmp_path, capsys):
     assert counted.main(a_request(tmp_path, "no-such-behaviour")) == CANNOT
     assert "no-such-behaviour" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", [TargetKind.NULL, TargetKind.HIP])
-def test_only_cuda_has_a_profiler_that_is_started(kind: TargetKind) -> None:
+def test_only_cuda_has_a_profiler_that_is_started(kind: TargetKind):
     assert counted._profiler(kind) is None
 
 
-def test_each_of_several_dispatches_is_launched_in_a_range_of_its_own(
-    tmp_path, monkeypatch, capsys, events
-) -> None:
+def test_each_of_several_dispatches_has_its_own_range(tmp_path, monkeypatch, capsys, events):
     @contextmanager
     def a_range(kind, name):
         events.append(name)

@@ -148,7 +148,7 @@ def test_what_succeeded_is_kept_only_while_it_is_there(make, run, tmp_path):
     "setsid sleep 1001 & echo $! > pid; sleep 1002",
     "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done",
 ])  # fmt: skip
-def test_a_job_that_passes_its_deadline_is_ended_with_all_that_it_started(
+def test_a_late_job_is_ended_with_all_it_started(
     make, run, late, monkeypatch, process, is_running, script
 ):
     """Also where it ignores the request to end."""
@@ -173,7 +173,7 @@ def test_what_a_job_leaves_running_is_ended_and_named(make, run, process, is_run
 
 
 @linux
-def test_an_interrupt_lets_the_command_end_and_spares_other_processes(
+def test_an_interrupt_lets_the_command_end_and_spares_others(
     make, run, tmp_path, process, is_running
 ):
     script = "trap 'touch gentle; exit 1' TERM; echo $$ > pid; while :; do sleep 0.01; done"
@@ -220,9 +220,7 @@ with JobJournal(folder / "journal.jsonl") as journal:
 
 
 @linux
-def test_after_a_kill_nothing_stays_and_only_the_running_job_is_lost(
-    tmp_path, process, is_running, wait_until
-):
+def test_after_a_kill_only_the_running_job_is_lost(tmp_path, process, is_running, wait_until):
     killed = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
     stray = process()
     assert is_running(stray)

@@ -245,9 +245,7 @@ def test_bytes_that_are_not_a_frame_are_reported(parent, sockets, sent):
         parent.receive(1.0)
 
 
-def test_an_incomplete_frame_is_reported_and_is_the_end_where_it_is_cut_short(
-    parent, sockets, monkeypatch
-):
+def test_an_incomplete_frame_is_reported_and_a_cut_one_is_the_end(parent, sockets, monkeypatch):
     sockets[1].sendall(frame(b"x" * 100)[:50])
     with pytest.raises(TimeoutError):
         parent.receive(0.01)
