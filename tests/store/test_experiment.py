@@ -168,8 +168,7 @@ def test_verdicts_are_kept_until_the_record_has_them(open_experiment, make_recor
 
 def test_losses_of_the_device_are_counted(open_experiment, make_record):
     with open_experiment() as experiment:
-        assert [experiment.count_device_loss(2) for _ in range(2)] == [1, 2]
-        assert experiment.count_device_loss(1) == 1
+        assert [experiment.count_device_loss(number) for number in (2, 2, 1)] == [1, 2, 1]
     with open_experiment() as experiment:
         assert experiment.device_losses() == {1: 1, 2: 2}
         experiment.finish({2: make_record()})
@@ -178,11 +177,10 @@ def test_losses_of_the_device_are_counted(open_experiment, make_record):
 
 def test_a_journal_of_an_older_gemmetry_gets_the_new_tables(open_experiment):
     with open_experiment() as experiment:
-        experiment._connection.execute("DROP TABLE verdicts")
-        experiment._connection.execute("DROP TABLE device_losses")
+        for table in ("verdicts", "device_losses"):
+            experiment._connection.execute(f"DROP TABLE {table}")
     with open_experiment() as experiment:
-        assert experiment.verdicts([1]) == {}
-        assert experiment.device_losses() == {}
+        assert experiment.verdicts([1]) == experiment.device_losses() == {}
 
 
 DAMAGES = {

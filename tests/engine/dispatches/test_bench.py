@@ -4,7 +4,7 @@ import dataclasses
 import math
 import signal
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -79,24 +79,13 @@ def test_an_opened_dispatch_says_what_a_sample_takes(serve, target, provider, is
     assert (channel[-1].sample_s > 0) is is_known
 
 
-class Prepared(NullProvider):
-    """Notes which targets were prepared, and fails."""
-
-    def __init__(self):
-        super().__init__({})
-        self.prepared = []
-
-    def prepare(self, target):
-        self.prepared.append(target.kind)
-        raise RuntimeError("no such device")
-
-
 @pytest.mark.parametrize("kind", [TargetKind.CUDA, TargetKind.NULL])
-def test_a_gpu_is_opened_before_its_first_dispatch(serve, kind):
-    provider = Prepared()
+def test_a_gpu_is_opened_before_its_first_dispatch(serve, monkeypatch, kind):
+    prepare = Mock(side_effect=RuntimeError("no such device"))
+    monkeypatch.setattr(NullProvider, "prepare", prepare)
     target = Target(kind, "sm_90" if kind is TargetKind.CUDA else "", 0)
-    serving, channel = serve(provider, target)
-    assert provider.prepared == ([kind] if kind is TargetKind.CUDA else [])
+    serving, channel = serve(NullProvider({}), target)
+    assert prepare.mock_calls == ([call(target)] if kind is TargetKind.CUDA else [])
     serving.handle(Open(()))
     assert channel == [], "what failed is left to the first dispatch"
     serving.handle(opening("compile_error"))

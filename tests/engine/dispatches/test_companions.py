@@ -33,32 +33,34 @@ def dispatch(name="default", operation=OPERATION, **parameters):
     return Dispatch(operation, Configuration(name, parameters), "null", target)
 
 
-def test_other_operations_are_built_in_the_same_configuration(builder):
-    seen = []
+@pytest.fixture
+def built(monkeypatch):
+    """What the null provider built: operation, name of the configuration, whether it was forced.
+    Its configuration `fast` does not support the other operation."""
+    built, original = [], NullProvider.build
 
-    class Watched(NullProvider):
-        def build(self, dispatch, workspace):
-            seen.append((dispatch.operation, dispatch.configuration.name, workspace.force))
-            return super().build(dispatch, workspace)
+    def build(self, dispatch, workspace):
+        name = dispatch.configuration.name
+        if name == "fast" and dispatch.operation == OTHER:
+            raise UnsupportedError("no such shape")
+        built.append((dispatch.operation, name, workspace.force))
+        return original(self, dispatch, workspace)
 
-    companions = builder(Watched()).companions(dispatch("noisy_3"), "standard")
+    monkeypatch.setattr(NullProvider, "build", build)
+    return built
+
+
+def test_other_operations_are_built_in_the_same_configuration(builder, built):
+    companions = builder().companions(dispatch("noisy_3"), "standard")
     assert companions.build(OTHER).writes_output
-    assert seen == [(OTHER, "noisy_3", False)], "forcing applies to requested dispatches only"
+    assert built == [(OTHER, "noisy_3", False)], "forcing applies to requested dispatches only"
 
 
-def test_what_a_trial_chose_computes_other_shapes_as_far_as_it_can(builder):
-    class Chosen(NullProvider):
-        def build(self, dispatch, workspace):
-            if dispatch.configuration.name == "fast" and dispatch.operation == OTHER:
-                raise UnsupportedError("no such shape")
-            names.append(dispatch.configuration.name)
-            return super().build(dispatch, workspace)
-
-    names: list[str] = []
-    made = builder(Chosen())
+def test_what_a_trial_chose_computes_other_shapes_as_far_as_it_can(builder, built):
+    made = builder()
     found = made.companions(dispatch("best"), "standard", chosen="fast")
     assert found.build(OPERATION) is not None and found.build(OTHER) is not None
-    assert names == ["fast", "default"]
+    assert [name for _, name, _ in built] == ["fast", "default"]
     assert found.known is not made.companions(dispatch("best"), "standard").known
     with pytest.raises(UnsupportedError):
         made.companions(dispatch("fast"), "standard").build(OTHER)

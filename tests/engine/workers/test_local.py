@@ -30,20 +30,18 @@ def forks():
 @pytest.fixture(params=["started", "forked"])
 def start(request, tmp_path):
     """Starts a worker that was sent nothing yet; what the executor yields."""
-    started = []
-    start_worker = local.start_worker
-    if request.param == "forked":
-        start_worker = request.getfixturevalue("forks").start_worker
+    is_forked = request.param == "forked"
+    starter = request.getfixturevalue("forks") if is_forked else local
+    with contextlib.ExitStack() as stack:
 
-    def go():
-        found = start_worker(tmp_path / "log", tmp_path, {**VARIABLES, "TMPDIR": str(tmp_path)})
-        started.append(found)
-        return found
+        def go():
+            variables = {**VARIABLES, "TMPDIR": str(tmp_path)}
+            channel, process = starter.start_worker(tmp_path / "log", tmp_path, variables)
+            stack.callback(channel.close)
+            stack.callback(process.end)
+            return channel, process
 
-    yield go
-    for channel, process in started:
-        process.end()
-        channel.close()
+        yield go
 
 
 def test_a_worker_ends_on_request(start):
@@ -69,7 +67,7 @@ def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(start)
 
 @pytest.fixture
 def start_by(tmp_path, fresh_workers):
-    """Starts a worker by a server, ends it on request, and returns its kind and its folder."""
+    """Starts a worker by a server, ends it on request, and returns its kind."""
 
     def go(server, variables):
         temporary = tmp_path / "temporary"
@@ -77,26 +75,25 @@ def start_by(tmp_path, fresh_workers):
         channel, process = server.start_worker(
             tmp_path / "log", temporary, VARIABLES | {"TMPDIR": str(temporary)} | variables
         )
-        place = Path(f"/proc/{process.pid}/cwd")
-        folder = place.resolve() if place.exists() else Path.cwd()
+        assert Path(f"/proc/{process.pid}/cwd").resolve() == Path.cwd()
         channel.send(Shutdown())
         assert process.wait(60) == 0
         process.end()
         channel.close()
         assert not temporary.exists()
-        return type(process._guardian).__name__, folder
+        return type(process._guardian).__name__
 
     return go
 
 
 def test_only_workers_with_the_variables_of_a_server_are_forked(start_by, forks):
-    assert start_by(forks, {}) == ("ForkedProcess", Path.cwd())
-    assert start_by(forks, {"OMP_NUM_THREADS": "7"}) == ("Popen", Path.cwd())
+    assert start_by(forks, {}) == "ForkedProcess"
+    assert start_by(forks, {"OMP_NUM_THREADS": "7"}) == "Popen"
 
 
 def test_workers_are_started_where_their_server_is_gone(start_by):
     server = local.ForkServer(VARIABLES, [sys.executable, "-c", ""])
-    assert [start_by(server, {})[0] for _ in range(2)] == ["Popen", "Popen"]
+    assert [start_by(server, {}) for _ in range(2)] == ["Popen", "Popen"]
     assert not server.is_for(VARIABLES)
 
 
@@ -113,9 +110,8 @@ def test_a_server_is_kept_for_runs_with_the_same_variables(monkeypatch):
 def test_workers_of_a_gpu_alone_keep_a_share_of_memory(monkeypatch, make_context):
     monkeypatch.setattr(local, "total_memory_bytes", lambda: 64 << 30)
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    of_gpu, of_cpu = (
-        make_context().environment(Target(kind)) for kind in (TargetKind.CUDA, TargetKind.CPU)
-    )
+    kinds = (TargetKind.CUDA, TargetKind.CPU)
+    of_gpu, of_cpu = (make_context().environment(Target(kind)) for kind in kinds)
     assert of_gpu["MALLOC_TRIM_THRESHOLD_"] == str(2 << 30)
     assert "MALLOC_TRIM_THRESHOLD_" not in of_cpu
 

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,19 +29,17 @@ from gemmetry.engine.protocol import (
 HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "f", 1)
 
 
-class Fake:
+def compiling(results, error=None):
     """A provider that yields results of dispatches, by the place of each, and then may raise."""
 
-    def __init__(self, results, error=None):
-        self.results = results
-        self.error = error
+    def compile(dispatches, workspace):
+        for place, failure in results.items():
+            facts = BuildFacts(registers=dispatches[place].operation.matmul_shape[0])
+            yield Compiled(dispatch=dispatches[place], facts=facts, error=failure)
+        if error is not None:
+            raise error
 
-    def compile(self, dispatches, workspace):
-        for place, error in self.results.items():
-            m = dispatches[place].operation.matmul_shape[0]
-            yield Compiled(dispatch=dispatches[place], facts=BuildFacts(registers=m), error=error)
-        if self.error is not None:
-            raise self.error
+    return SimpleNamespace(compile=compile)
 
 
 def compile_with(provider, *names):
@@ -63,7 +62,7 @@ def compile_with(provider, *names):
 
 def test_results_are_reported_as_they_come_in_any_order():
     """Equal configurations of several operations are distinguished."""
-    first, second = compile_with(Fake({1: None, 0: CompileError("bad tile")}), "a", "a")
+    first, second = compile_with(compiling({1: None, 0: CompileError("bad tile")}), "a", "a")
     assert first == CompileDone(1, BuildFacts(registers=2), None)
     assert (second.id, second.failure.kind) == (0, "CompileError")
     assert second.failure.message == "bad tile"
@@ -71,9 +70,9 @@ def test_results_are_reported_as_they_come_in_any_order():
 
 def test_an_exception_is_the_answer_about_a_single_dispatch_and_no_answer_about_several():
     broken = ValueError("broken")
-    (only,) = compile_with(Fake({0: None}, broken), "a", "b", "c")
+    (only,) = compile_with(compiling({0: None}, broken), "a", "b", "c")
     assert (only.id, only.failure) == (0, None)
-    (only,) = compile_with(Fake({}, broken), "a")
+    (only,) = compile_with(compiling({}, broken), "a")
     assert (only.id, only.failure.kind) == (0, "ValueError")
     assert "test_main.py" in only.failure.trace
 

@@ -43,15 +43,13 @@ def start(context):
         worker.kill()
 
 
-def wire(configuration, number=1):
-    return WireDispatch(number, OPERATION, Configuration(configuration))
+def opening(configuration):
+    return Open((WireDispatch(1, OPERATION, Configuration(configuration)),))
 
 
-def replies(worker):
-    found = []
-    while not isinstance(reply := worker.receive(), Answered):
-        found.append(reply)
-    return found
+def wait_for_answer(worker):
+    while not isinstance(worker.receive(), Answered):
+        pass
 
 
 def test_a_provider_that_does_not_work_here_says_so(start):
@@ -68,18 +66,18 @@ def test_a_death_is_reported_with_its_signal(start):
     assert caught.value.ending.outcome is Outcome.CRASH
     assert "SIGABRT" in caught.value.ending.reason
     with pytest.raises(WorkerLost):
-        worker.send(Open((wire("default"),)))
+        worker.send(opening("default"))
 
 
 @pytest.mark.parametrize(("whole_s", "expected_s"), [(0.3, None), (1.2, 1e-3), (0.3, 1e-3 * 300)])
 def test_a_passed_deadline_kills(start, is_running, whole_s, expected_s):
     """It is a quarter of the stage's where a reply is expected soon."""
     worker = start()
-    worker.send(Open((wire("hang"),)))
+    worker.send(opening("hang"))
     deadline_s = worker._context.settings.deadlines_s[Stage.VERIFY]
     worker.set_deadline(Stage.VERIFY, "verifying", whole_s / deadline_s, expected_s)
     with pytest.raises(WorkerLost) as caught:
-        replies(worker)  # a launch that hangs never answers, so that only the deadline ends this
+        wait_for_answer(worker)  # which never comes, so that only the deadline ends this
     assert caught.value.ending.outcome is Outcome.TIMEOUT
     assert caught.value.ending.reason == timeout_reason(Stage.VERIFY, "verifying", 0.3, whole_s)
     assert not is_running(worker.pid)
@@ -107,8 +105,8 @@ def test_a_worker_that_exhausts_the_machines_memory_is_ended(start, monkeypatch)
 
 def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     worker = start()
-    worker.send(Open((wire("chatty"),)))
-    replies(worker)
+    worker.send(opening("chatty"))
+    wait_for_answer(worker)
     assert "launch 1" in worker.output_tail()
     worker.mark_output()
     assert worker.output_tail() == ""
