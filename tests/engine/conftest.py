@@ -73,14 +73,13 @@ def make_plan() -> Callable[..., Plan]:
     ) -> Plan:
         options = {"configurations": list(configurations), **(options or {})}
         usual = {"verification_level": "quick", "jobs": 2}
+        deadlines = {**DEADLINES, **(deadlines_s or {})}
         return Plan(
             name="engine",
             operations=tuple(Operation(SIGNATURE, MatmulShape(size, 8, 8)) for size in sizes),
             providers=tuple(providers or (ProviderRequest(name="null", options=options),)),
             targets=tuple(targets),
-            settings=RunSettings(
-                deadlines_s={**DEADLINES, **(deadlines_s or {})}, **{**usual, **settings}
-            ),
+            settings=RunSettings(deadlines_s=deadlines, **{**usual, **settings}),
             document={"configurations": list(configurations), "sizes": list(sizes)},
             **(plan or {}),
         )

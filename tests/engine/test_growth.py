@@ -113,9 +113,8 @@ def test_another_provider_keeps_what_is_measured(make_plan, run_plan, grown, tmp
     assert ran.summary.outcomes == {Outcome.OK: 3, Outcome.UNSUPPORTED: 2}
     assert ran.summary.kept == 2
     reported = [event.record for event in ran.of(DispatchFinished)]
-    assert sorted((r.provider, r.target) for r in reported) == [
-        ("null", "cpu"), ("numpy", "cpu"), ("numpy", "null")
-    ]  # fmt: skip
+    pairs = sorted((r.provider, r.target) for r in reported)
+    assert pairs == [("null", "cpu"), ("numpy", "cpu"), ("numpy", "null")]
     mine = [r for r in ran.records if (r.provider, r.target) == ("null", "null")]
     assert {r.dispatch: r for r in mine} == first
     with Experiment.open(tmp_path / "e") as opened:
@@ -154,9 +153,7 @@ def test_what_changes_results_is_refused_with_what_to_do(grown):
     assert records == first
 
 
-def test_samples_of_unfinished_dispatches_survive_growth(
-    grown, monkeypatch, tmp_path, stored_rounds
-):
+def test_samples_of_unfinished_ones_survive_growth(grown, monkeypatch, tmp_path, stored_rounds):
     """The first run is broken off with a round of each stored."""
     add = session.Journal.add_rounds
 

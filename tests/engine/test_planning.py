@@ -49,10 +49,8 @@ def matching(*parts):
 
 def named(*configurations, operation=SMALL, **more):
     """The named dispatches of a plan."""
-    operation = parse_operation(operation)
-    return tuple(
-        NamedDispatch(operation=operation, configuration=one, **more) for one in configurations
-    )
+    what = {"operation": parse_operation(operation), **more}
+    return tuple(NamedDispatch(configuration=one, **what) for one in configurations)
 
 
 def test_candidates_of_one_operation_follow_each_other(make_plan):

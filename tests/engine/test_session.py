@@ -322,9 +322,7 @@ def interrupted(is_time, came):
     watcher.join()
 
 
-def test_an_interrupt_ends_workers_and_keeps_samples(
-    make_plan, tmp_path, sent, workers, stored_rounds
-):
+def test_an_interrupt_ends_workers_and_keeps_all(make_plan, tmp_path, sent, workers, stored_rounds):
     # Neither the samples nor the time end before the signal comes.
     endless = {"interval_width": 1e-9, "time_budget_s": 600.0, "max_samples": 10**9}
     folder = tmp_path / "experiment"

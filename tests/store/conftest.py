@@ -30,9 +30,8 @@ def make_plan() -> Callable[..., Plan]:
 @pytest.fixture
 def make_record() -> Callable[..., Record]:
     """Makes a record; one whose outcome is not ok has a reason and no measurement."""
-    measurement = Measurement(
-        median_ns=2.0, ci_low_ns=1.0, ci_high_ns=3.0, min_ns=1.0, p95_ns=3.0, sample_count=9
-    )
+    interval = {"ci_low_ns": 1.0, "ci_high_ns": 3.0}
+    measurement = Measurement(median_ns=2.0, min_ns=1.0, p95_ns=3.0, sample_count=9, **interval)
     usual: dict[str, Any] = {
         "dispatch": f"{OPERATIONS[0]}_default", "provider": "null", "target": "null",
         "device": "null:0", "operation": OPERATIONS[0], "configuration": "default",
@@ -74,9 +73,7 @@ def open_experiment(tmp_path: Path, make_plan: Callable[..., Plan]) -> Callable[
     def make(folder: Path | str = "", *, hostname: str = "here", **arguments: Any) -> Experiment:
         plan = arguments.pop("plan", None) or make_plan(a=1)
         options = {"command": "gemmetry profile", "enumerate_plan": enumerate_plan, **arguments}
-        environment = Environment(hostname=hostname)
-        return Experiment.create_or_open(
-            tmp_path / folder, plan, environment=environment, **options
-        )
+        options["environment"] = Environment(hostname=hostname)
+        return Experiment.create_or_open(tmp_path / folder, plan, **options)
 
     return make

@@ -40,9 +40,8 @@ def _records(path):
 def test_samples_become_an_interval_and_a_single_time_does_not(tmp_path):
     times = [1 + i / 1000 for i in range(20)]
     entries = {"1": {"T": 1, "time": 1.0, "times": times}, "2": {"T": 2, "time": 3.0}}
-    summary = import_results(
-        [_cache(tmp_path / "k.json", entries)], tmp_path / "out", operation=WHOLE
-    )
+    cache = _cache(tmp_path / "k.json", entries)
+    summary = import_results([cache], tmp_path / "out", operation=WHOLE)
     assert (summary.records, dict(summary.by_format)) == (2, {"kernel_tuner": 2})
     with Experiment.open(tmp_path / "out") as experiment:
         sampled, single = experiment.records()
@@ -79,9 +78,8 @@ def test_results_like_an_experiments_are_merged_into_it(tmp_path, open_experimen
         own = make_record()
         experiment.finish({1: own})
     on = measured_like(tmp_path / "mine")
-    assert on == MeasuredOn(
-        target=own.target, device=own.device, distribution=own.distribution, seed=own.seed
-    )
+    alike = ("target", "device", "distribution", "seed")
+    assert on == MeasuredOn(**{name: getattr(own, name) for name in alike})
     cache = _cache(tmp_path / "k.json", {"1": {"T": 1, "time": 1.0}})
     import_results([cache], tmp_path / "theirs", operation=own.operation, measured_on=on)
     merge([tmp_path / "mine", tmp_path / "theirs"], tmp_path / "both")

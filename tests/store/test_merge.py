@@ -61,9 +61,7 @@ def test_launches_of_two_kinds_are_not_merged(tmp_path, open_experiment, make_re
     assert not (tmp_path / "all").exists()
 
 
-def test_results_of_other_conditions_stay_apart(
-    tmp_path, open_experiment, make_record, fill, merged
-):
+def test_other_conditions_stay_apart(tmp_path, open_experiment, make_record, fill, merged):
     here, there = (Environment(hostname=name).id for name in ("here", "there"))
     fill("a")
     fill("b", hostname="there")

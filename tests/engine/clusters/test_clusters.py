@@ -122,9 +122,8 @@ def test_a_search_as_tasks(ray_nodes, tmp_path, monkeypatch, capsys):
     """Its trials and its finals run on the nodes, and the fastest configuration wins."""
     ray_nodes.add(num_cpus=1)
     monkeypatch.chdir(tmp_path)
-    Path("spec.yaml").write_text(
-        "providers:\n  - name: 'null'\n    options: {configurations: [factor_0p7, wrong]}\n"
-    )
+    null = {"name": "null", "options": {"configurations": ["factor_0p7", "wrong"]}}
+    Path("spec.yaml").write_text(json.dumps({"providers": [null]}))
     status = run_command([
         "tune", "--spec", "spec.yaml", "--device", "null", "--shapes", "16x16x16",
         "--strategy", "exhaustive", "--finalists", "1", "--time-budget", "50ms", "--max-samples",

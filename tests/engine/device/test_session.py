@@ -33,9 +33,7 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_worker_lost_while_it_closes_costs_the_first_without_answer(
-    measure, memory_workers, place
-):
+def test_a_worker_lost_while_it_closes_costs_the_first_unanswered(measure, memory_workers, place):
     class DiesClosing(memory_workers.MemoryChannel):
         def send(self, message):
             super().send(message)
@@ -77,9 +75,7 @@ def failing(memory_workers):
 
 
 @pytest.mark.parametrize(("is_spoiled", "workers_started"), [(False, 1), (True, 2)])
-def test_one_that_fails_ends_in_the_stage_it_had_entered(
-    measure, failing, is_spoiled, workers_started
-):
+def test_one_that_fails_ends_in_its_stage(measure, failing, is_spoiled, workers_started):
     """A worker that it spoiled is ended."""
     executor = failing(Failure("LaunchError", "not here", worker_is_unusable=is_spoiled))
     journal = measure(["default", "fast", "factor_2"], start=executor.start)
@@ -105,9 +101,8 @@ def test_progress_moves_while_further_processes_open_a_group(measure):
 
 def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(measure, sent, tmp_path):
     """A job decides how dispatches are grouped, what follows, and what progress counts."""
-    journal = measure(
-        ["default", "fast"], trace_folder=tmp_path / "t", measure=False, trace=TraceSchedule()
-    )
+    tracing = {"trace_folder": tmp_path / "t", "trace": TraceSchedule()}
+    journal = measure(["default", "fast"], measure=False, **tracing)
     opened = [len(message.dispatches) for _, message in sent if isinstance(message, Open)]
     assert opened == [0, 1, 1]  # the first loads what dispatches need, and opens none
     assert not any(isinstance(message, Sample) for _, message in sent)
@@ -324,9 +319,7 @@ LEFT_WRONG = CheckResult("after_timing", CheckOutcome.FAILED, "left wrong")
     (2, Sampled, {"round": None, "failure": REFUSED}, "launch_error"),
     (2, Closed, {"check": LEFT_WRONG}, "wrong"),
 ])  # fmt: skip
-def test_what_one_process_finds_ends_the_dispatch(
-    measure, workers, change, number, kind, changes, outcome
-):
+def test_what_one_process_finds_counts(measure, workers, change, number, kind, changes, outcome):
     change(number, kind, 0, **changes)
     journal = measure(["default", "fast"], **MANY)
     assert journal.outcomes == {"default": outcome, "fast": "ok"}
@@ -455,9 +448,7 @@ def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, change):
 
 
 @pytest.mark.parametrize("kind", [Opened, Sampled])
-def test_a_worker_that_answers_twice_costs_the_last_it_answered(
-    measure, workers, monkeypatch, kind
-):
+def test_a_worker_that_answers_twice_costs_the_last_answered(measure, workers, monkeypatch, kind):
     """The copy of a worker that a kernel forked sends again what the worker sends."""
     original = WorkerProcess.receive
     twice = []

@@ -69,9 +69,10 @@ def slow_device(monkeypatch):
     monkeypatch.setattr(timing_sanity, "speed_limit", lambda *_: limit)
 
 
-@pytest.mark.parametrize(
-    ("verify", "status"), [(True, Verification.FAILED), (False, Verification.NOT_VERIFIED)]
-)
+FAILED, NOT_VERIFIED = Verification.FAILED, Verification.NOT_VERIFIED
+
+
+@pytest.mark.parametrize(("verify", "status"), [(True, FAILED), (False, NOT_VERIFIED)])
 def test_one_faster_than_its_device_is_wrong(make_plan, run_plan, slow_device, verify, status):
     ran = run_plan(make_plan(verify=verify))
     assert ran["default"].outcome is Outcome.OK

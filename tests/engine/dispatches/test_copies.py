@@ -19,9 +19,7 @@ from gemmetry.engine import bench as copies
 from gemmetry.engine import guardian
 from gemmetry.engine.bench import Copies, ReturnsOnce
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="processes are found in /proc"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 _libc = ctypes.CDLL(None)
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())

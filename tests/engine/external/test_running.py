@@ -30,9 +30,7 @@ from gemmetry.engine.external import (
     start_here,
 )
 
-linux = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="subreapers and /proc are Linux's"
-)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="subreapers and /proc are Linux's")
 
 
 @pytest.fixture
@@ -173,9 +171,7 @@ def test_what_a_job_leaves_running_is_ended_and_named(make, run, process, is_run
 
 
 @linux
-def test_an_interrupt_lets_the_command_end_and_spares_others(
-    make, run, tmp_path, process, is_running
-):
+def test_an_interrupt_ends_the_command_and_spares_others(make, run, tmp_path, process, is_running):
     script = "trap 'touch gentle; exit 1' TERM; echo $$ > pid; while :; do sleep 0.01; done"
     thread = threading.Thread(target=lambda: process() and os.kill(os.getpid(), signal.SIGINT))
 

@@ -145,9 +145,7 @@ def test_a_worker_that_cannot_be_started_leaves_no_descriptor_open(tmp_path):
     assert len(list(Path("/dev/fd").iterdir())) == before, f"while {caught} keeps its frames"
 
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="processes are found in /proc"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 
 @pytest.fixture
