@@ -13,7 +13,6 @@ from gemmetry.domain.errors import (
     LaunchError,
     Outcome,
     OutOfMemoryError,
-    Stage,
     UnknownNameError,
     UnsupportedError,
     Verification,
@@ -28,7 +27,6 @@ from gemmetry.engine.protocol import (
     ending_of,
     ending_of_death,
     first_useful_line,
-    timeout_reason,
 )
 from gemmetry.engine.recording import Recording
 from gemmetry.engine.session import RunSummary
@@ -183,9 +181,3 @@ def test_deaths_become_outcomes(status, tail, memory_ran_out, outcome, words):
 ])  # fmt: skip
 def test_first_useful_line(text, line):
     assert first_useful_line(text) == line
-
-
-def test_a_missed_deadline_explains_how_to_raise_it():
-    assert timeout_reason(Stage.VERIFY, "verifying", 120.0, 120.0) == (
-        "verifying took longer than 120 s (raise it with --set deadlines.verify=240)"
-    )
