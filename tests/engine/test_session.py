@@ -35,6 +35,8 @@ from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.process import WorkerProcess
 from gemmetry.engine.protocol import HUNG_REASON, Sample, Trying
+from gemmetry.hardware import roofline
+from gemmetry.hardware.detect import CpuFacts
 
 
 def test_free_memory_is_what_the_driver_reports_before_a_worker_does(make_context, monkeypatch):
@@ -222,6 +224,11 @@ def test_compile_only_targets_compile_and_run_nothing(make_plan, run_plan):
 def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
     make_plan, run_plan, monkeypatch, workers, memory_workers, use_executor
 ):
+    facts = CpuFacts(
+        name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
+        clock_hz=2.6e9, flags=frozenset({"fma", "avx2", "avx512f"}), last_level_caches=(2**20,),
+    )  # fmt: skip
+    monkeypatch.setattr(roofline, "_facts", lambda: facts)
     use_executor(memory_workers.MemoryExecutor())
     measured = []
     monkeypatch.setattr(
@@ -236,8 +243,9 @@ def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
     (record,) = run_plan(plan, fresh=True).records
     assert measured == [[]], "once, and before any worker runs"
     assert workers
-    # There is none where the processor is one whose peak is not known.
-    assert not record.roofline_source or "40.0 GB/s" in record.roofline_source
+    least_ns = parse_operation(record.operation).bytes / 40
+    assert record.roofline_fraction == pytest.approx(least_ns / record.measurement.median_ns)
+    assert "40.0 GB/s" in record.roofline_source
     run_plan(plan)
     assert len(measured) == 1, "nothing is left to measure"
 

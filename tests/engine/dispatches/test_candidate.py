@@ -13,8 +13,6 @@ from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import LaneProvider, candidates_of
 from gemmetry.engine.protocol import Ending
 from gemmetry.engine.schema import Lane, PlannedDispatch
-from gemmetry.hardware import roofline as roofline_module
-from gemmetry.hardware.detect import CpuFacts
 from gemmetry.measurement.stopping import Round
 from gemmetry.providers.registry import load_provider
 
@@ -53,20 +51,6 @@ def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
             again.add_round(one.taken)
     assert again.rounds == rounds
     assert again.seconds_spent == 0.5, "sampling alone, without the load before a round"
-
-
-def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
-    facts = CpuFacts(
-        name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
-        clock_hz=2.6e9, flags=frozenset({"fma", "avx2", "avx512f"}), last_level_caches=(2**20,),
-    )  # fmt: skip
-    monkeypatch.setattr(roofline_module, "_facts", lambda: facts)
-    candidate = make_candidate(Target(TargetKind.CPU), "matmul_1x4096x4096_f32t_f32t_f32t")
-    seconds = candidate.operation.bytes / 40e9
-    maker = RecordMaker(RunSettings(), "env", Path("/x"), host_bytes_per_s=40e9)
-    record = maker.done(candidate, time_of(2e9 * seconds))
-    assert record.roofline_fraction == pytest.approx(0.5)
-    assert "40.0 GB/s" in record.roofline_source
 
 
 def test_a_record_of_a_failure_has_its_stage_and_reason():
