@@ -16,16 +16,12 @@ from gemmetry.engine.recording import TraceManifest, key_of
 SCHEDULE = TraceSchedule()
 
 
-def keys(*names):
-    return [("null:0", "null", name) for name in names]
-
-
 def read(folder):
     return json.loads((folder / "traces_matmul" / "manifest.json").read_text())
 
 
-def numbers(folder):
-    return {one["dispatch"]: one["number"] for one in read(folder)["configurations"]}
+def entries(folder):
+    return read(folder)["configurations"]
 
 
 @pytest.fixture
@@ -44,8 +40,10 @@ def traced(make_record):
 
 def test_numbers_stay_when_the_grid_grows_or_shrinks_or_is_reordered(tmp_path):
     for names, expected in (("ab", "ab"), ("cba", "abc"), ("d", "abcd")):
-        TraceManifest(tmp_path).begin(keys(*names), [], SCHEDULE)
-        assert numbers(tmp_path) == {name: place for place, name in enumerate(expected, 1)}
+        keys = [("null:0", "null", name) for name in names]
+        TraceManifest(tmp_path).begin(keys, [], SCHEDULE)
+        numbers = {one["dispatch"]: one["number"] for one in entries(tmp_path)}
+        assert numbers == {name: place for place, name in enumerate(expected, 1)}
 
 
 def test_the_same_dispatch_on_another_device_has_another_number(tmp_path):
@@ -62,19 +60,18 @@ def test_an_entry_says_what_its_folder_holds(tmp_path, traced):
     key, here = key_of(record), {"e": Environment(packages={"torch": "2.13"})}
     manifest = TraceManifest(tmp_path, lambda: here)
     manifest.begin([key], [], SCHEDULE)
-    assert read(tmp_path)["configurations"][0]["outcome"] is None
+    assert entries(tmp_path)[0]["outcome"] is None
     manifest.add(record)
     manifest.close()
-    document = read(tmp_path)
-    (entry,) = document["configurations"]
+    (entry,) = entries(tmp_path)
     assert (entry["outcome"], entry["files"]) == ("ok", ["CPU_trace.json"])
     assert (entry["input_sha256"], entry["output_sha256"]) == ({"lhs": "a"}, "b")
     assert entry["schedule"]["repeats"] == 5
     assert (entry["record"]["lhs_dtype"], entry["record"]["layouts"]) == ("f32", "tt")
-    assert document["environments"]["e"]["packages"] == {"torch": "2.13"}
+    assert read(tmp_path)["environments"]["e"]["packages"] == {"torch": "2.13"}
     for records, operators in (([record], 3), ([], None)):
         manifest.begin([key], records, SCHEDULE)
-        assert read(tmp_path)["configurations"][0]["operators"] == operators
+        assert entries(tmp_path)[0]["operators"] == operators
 
 
 def test_the_folder_of_what_was_not_recorded_goes(tmp_path, traced, make_record):
@@ -88,7 +85,7 @@ def test_the_folder_of_what_was_not_recorded_goes(tmp_path, traced, make_record)
     manifest.add(make_record(Outcome.CRASH, reason="gone"))
     assert not folder.exists()
     manifest.write()
-    (entry,) = read(tmp_path)["configurations"]
+    (entry,) = entries(tmp_path)
     assert (entry["outcome"], entry["record"]["reason"]) == ("crash", "gone")
     assert (entry["files"], entry["output_sha256"]) == ([], None)
 
@@ -104,11 +101,11 @@ def test_an_entry_has_the_grid_tracing_documents_names(tmp_path):
     keys = [("cpu", "torch", f"{name}_default") for name in GRID]
     TraceManifest(tmp_path).begin(keys, [], TraceSchedule(chakra_all_steps=True))
     names = ("m", "n", "k", "dtype", "transpose_a", "transpose_b", "batch_size")
-    entries = read(tmp_path)["configurations"]
-    assert [tuple(one[name] for name in names) for one in entries] == list(GRID.values())
-    assert {(one["device"], one["chakra_all_steps"]) for one in entries} == {("cpu", True)}
+    found = entries(tmp_path)
+    assert [tuple(one[name] for name in names) for one in found] == list(GRID.values())
+    assert {(one["device"], one["chakra_all_steps"]) for one in found} == {("cpu", True)}
     schedule = {"wait_steps": 1, "warmup_steps": 3, "active_steps": 1, "repeats": 5}
-    assert entries[0]["schedule"] == schedule
+    assert found[0]["schedule"] == schedule
 
 
 FILES = ("CPU_trace.json", "repeat_01.pt.trace.json", "repeat_02.pt.trace.json")
@@ -147,7 +144,7 @@ def test_what_fails_to_grow_keeps_what_it_had(tmp_path, twice, make_record):
     manifest.add(make_record(Outcome.TIMEOUT))
     manifest.write()
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    (entry,) = read(tmp_path)["configurations"]
+    (entry,) = entries(tmp_path)
     assert (entry["outcome"], entry["files"]) == ("timeout", list(FILES))
 
 

@@ -96,15 +96,9 @@ def test_all_groups_of_an_operation_go_to_one_device():
 
 
 def test_a_device_waits_rather_than_draw_a_huge_operation_for_another():
-    groups = [_group("a") for _ in range(5)]
-    drawn = []
-
-    def draw():
-        for number, group in enumerate([*groups, _group("b")]):
-            drawn.append(number)
-            yield group
-
-    queue = GroupQueue(draw(), threading.Event())
+    groups, drawn = [_group("a") for _ in range(5)], []
+    drawing = (drawn.append(group) or group for group in [*groups, _group("b")])
+    queue = GroupQueue(drawing, threading.Event())
     assert _next(queue, "1") is groups[0]
     waiting, found = _waiting(queue, "2")
     for group in groups[1:]:

@@ -22,30 +22,23 @@ VARIABLES = {name: os.environ[name] for name in os.environ if name != "PYTEST_CU
 @pytest.fixture(scope="module")
 def forks():
     """A server that forks workers, as those of a GPU are."""
-    server = local.ForkServer(VARIABLES)
-    yield server
-    server.close()
+    with contextlib.closing(local.ForkServer(VARIABLES)) as server:
+        yield server
 
 
 @pytest.fixture(params=["started", "forked"])
-def start(request, tmp_path):
-    """Starts a worker that was sent nothing yet; what the executor yields."""
-    is_forked = request.param == "forked"
-    starter = request.getfixturevalue("forks") if is_forked else local
-    with contextlib.ExitStack() as stack:
-
-        def go():
-            variables = {**VARIABLES, "TMPDIR": str(tmp_path)}
-            channel, process = starter.start_worker(tmp_path / "log", tmp_path, variables)
-            stack.callback(channel.close)
-            stack.callback(process.end)
-            return channel, process
-
-        yield go
+def worker(request, tmp_path):
+    """A worker that was sent nothing yet: its channel and its process."""
+    starter = request.getfixturevalue("forks") if request.param == "forked" else local
+    variables = {**VARIABLES, "TMPDIR": str(tmp_path)}
+    channel, process = starter.start_worker(tmp_path / "log", tmp_path, variables)
+    yield channel, process
+    process.end()
+    channel.close()
 
 
-def test_a_worker_ends_on_request(start):
-    channel, process = start()
+def test_a_worker_ends_on_request(worker):
+    channel, process = worker
     assert process.wait(0) is None
     channel.send(Shutdown())
     assert process.wait(60) == 0
@@ -55,8 +48,8 @@ def test_a_worker_ends_on_request(start):
         channel.receive(1)
 
 
-def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(start):
-    channel, process = start()
+def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(worker):
+    channel, process = worker
     assert process.pid > 0
     process.end()
     process.end()
@@ -128,8 +121,8 @@ def test_what_a_run_with_usual_settings_imports_is_imported_early(monkeypatch, m
     assert local.fork_server(None) is None
 
 
-def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, start):
-    _, process = start()
+def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, worker):
+    _, process = worker
     monkeypatch.setattr(local, "total_memory_bytes", lambda: 1000)
     for held, free, is_short in ((300, 39, True), (300, 41, False), (249, 1, False)):
         monkeypatch.setattr(local, "resident_bytes", lambda _pid, held=held: held)
