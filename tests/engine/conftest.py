@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import math
+import os
 import random
+import signal
 import sqlite3
 import sys
+import threading
 import time
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -118,6 +122,34 @@ def wait_until() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture
+def interrupted(wait_until: Callable[..., None]) -> Callable[..., AbstractContextManager[None]]:
+    """Sends what runs an interrupt when ``is_time()``, and calls ``came()`` when it comes."""
+
+    @contextlib.contextmanager
+    def at(is_time: Callable[[], object], came: Callable[[], object] = int) -> Iterator[None]:
+        def interrupt() -> None:
+            wait_until(is_time)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def handle(*_: object) -> None:
+            came()
+            raise KeyboardInterrupt
+
+        # Shells start what runs in the background with interrupts ignored.
+        before = signal.signal(signal.SIGINT, handle)
+        watcher = threading.Thread(target=interrupt)
+        watcher.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                yield
+        finally:
+            watcher.join()
+            signal.signal(signal.SIGINT, before)
+
+    return at
 
 
 @pytest.fixture(scope="session")

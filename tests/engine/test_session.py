@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -304,33 +301,9 @@ def test_output_of_a_worker_explains_its_dispatch_alone(make_plan, run_plan, cap
     assert "SIGSEGV" in text
 
 
-@contextmanager
-def interrupted(is_time, came):
-    """Sends what runs an interrupt when ``is_time()``, and calls ``came()`` when it comes."""
-
-    def interrupt():
-        until = time.monotonic() + 300
-        while time.monotonic() < until and not is_time():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def handle(_signal, _frame):
-        came()
-        raise KeyboardInterrupt
-
-    # Shells start what runs in the background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, handle)
-    watcher = threading.Thread(target=interrupt)
-    watcher.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    watcher.join()
-
-
-def test_an_interrupt_ends_workers_and_keeps_all(make_plan, tmp_path, sent, workers, stored_rounds):
+def test_an_interrupt_ends_workers_and_keeps_all(
+    make_plan, tmp_path, sent, workers, stored_rounds, interrupted
+):
     # Neither the samples nor the time end before the signal comes.
     endless = {"interval_width": 1e-9, "time_budget_s": 600.0, "max_samples": 10**9}
     folder = tmp_path / "experiment"
@@ -344,7 +317,9 @@ def test_an_interrupt_ends_workers_and_keeps_all(make_plan, tmp_path, sent, work
 
 
 @pytest.mark.parametrize("hangs", ["hang_build", "hang_compile"])
-def test_an_interrupt_does_not_wait_for_builds(make_plan, tmp_path, monkeypatch, workers, hangs):
+def test_an_interrupt_does_not_wait_for_builds(
+    make_plan, tmp_path, monkeypatch, workers, interrupted, hangs
+):
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
     options = {"seconds_per_compile": 0.0} if hangs == "hang_compile" else {}
     came = []

@@ -4,12 +4,10 @@ started stays."""
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -171,26 +169,18 @@ def test_what_a_job_leaves_running_is_ended_and_named(make, run, process, is_run
 
 
 @linux
-def test_an_interrupt_ends_the_command_and_spares_others(make, run, tmp_path, process, is_running):
+def test_an_interrupt_ends_the_command_and_spares_others(
+    make, run, tmp_path, process, is_running, interrupted
+):
     script = "trap 'touch gentle; exit 1' TERM; echo $$ > pid; while :; do sleep 0.01; done"
-    thread = threading.Thread(target=lambda: process() and os.kill(os.getpid(), signal.SIGINT))
-
-    def interrupt(event):
-        if isinstance(event, JobStarted):
-            thread.start()
-
-    # Shells start what runs in the background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     bystander = subprocess.Popen(["sleep", "1004"], start_new_session=True)
     try:
-        with pytest.raises(KeyboardInterrupt):
-            run(make("a", script), make("b", "touch b/done"), listener=interrupt)
+        with interrupted(process):
+            run(make("a", script), make("b", "touch b/done"))
         assert bystander.poll() is None
     finally:
         bystander.kill()
         bystander.wait()
-        thread.join()
-        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "gentle").exists()
     assert not is_running(process())
     assert not (tmp_path / "b").exists()
