@@ -87,6 +87,7 @@ def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
         **dict.fromkeys(("default", "fast", "factor_2"), ("ok", None)),
         **dict.fromkeys(("crash", "abort", "exit_3", "raises"), ("crash", Stage.VERIFY)),
         "hang": ("timeout", Stage.VERIFY),
+        "hang_build": ("timeout", Stage.BUILD),
         "wrong": ("wrong", Stage.VERIFY),
         "late": ("wrong", Stage.MEASURE),
         "leak": ("out_of_memory", Stage.VERIFY),
@@ -95,11 +96,13 @@ def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
         "unsupported": ("unsupported", Stage.BUILD),
     }
     began = time.monotonic()
-    ran = run_plan(make_plan([*expected][2:], deadlines_s={Stage.VERIFY: 60.0}))
+    deadlines = {Stage.VERIFY: 60.0, Stage.BUILD: 4.0}
+    ran = run_plan(make_plan([*expected][2:], deadlines_s=deadlines))
     assert time.monotonic() - began < 60, "a hang of microseconds does not last until the deadline"
     found = {record.configuration: (str(record.outcome), record.stage) for record in ran.records}
     assert found == expected
     assert ran["hang"].reason == HUNG_REASON
+    assert "deadlines.build=8" in ran["hang_build"].reason
     assert "_hang" in ran["hang"].output_tail, "the log shows where it was"
     assert "SIGSEGV" in ran["crash"].reason
     assert "status 3" in ran["exit_3"].reason
@@ -108,7 +111,7 @@ def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
     assert "Choose another configuration" in ran["compile_error"].reason, "the hint is kept"
     for record in ran.records:
         assert f"--dispatches {record.dispatch} " in record.reproduce
-    assert (ran.summary.exit_status, ran.summary.finished) == (1, 14)
+    assert (ran.summary.exit_status, ran.summary.finished) == (1, 15)
 
 
 def test_a_lost_device_costs_no_verdict_and_the_plan_ends(make_plan, run_plan):
