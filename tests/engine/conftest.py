@@ -14,8 +14,9 @@ import threading
 import time
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -35,17 +36,17 @@ from gemmetry.engine.protocol import Frame, Reply
 from gemmetry.measurement.stopping import Round
 
 _MEMORY_WORKERS = Path(__file__).with_name("memory_workers.py")
+NULL = Target(TargetKind.NULL)
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
-DEADLINES = dict.fromkeys(Stage, 20.0)
 
 
+@dataclass
 class Ran:
     """A finished run: summary, events, records by configuration (of the last operation)."""
 
-    def __init__(self, summary: RunSummary, events: list[Event], records: list[Record]) -> None:
-        self.summary = summary
-        self.events = events
-        self.records = records
+    summary: RunSummary
+    events: list[Event]
+    records: list[Record]
 
     def __getitem__(self, configuration: str) -> Record:
         (record,) = [r for r in self.records if r.configuration == configuration]
@@ -65,19 +66,12 @@ def make_plan() -> Callable[..., Plan]:
     """A plan of `sizes` (M of an Mx8x8 matmul) for the null provider's `configurations`."""
 
     def make(
-        configurations: Sequence[str] = (),
-        *,
-        sizes: Sequence[int] = (8,),
-        options: dict[str, Any] | None = None,
-        targets: Sequence[Target] = (Target(TargetKind.NULL),),
-        providers: Sequence[ProviderRequest] | None = None,
-        deadlines_s: dict[Stage, float] | None = None,
-        plan: dict[str, Any] | None = None,
-        **settings: Any,
-    ) -> Plan:
+        configurations=(), *, sizes=(8,), options=None, targets=(NULL,),
+        providers=None, deadlines_s=None, plan=None, **settings,
+    ):  # fmt: skip
         options = {"configurations": list(configurations), **(options or {})}
         usual = {"verification_level": "quick", "jobs": 2}
-        deadlines = {**DEADLINES, **(deadlines_s or {})}
+        deadlines = {**dict.fromkeys(Stage, 20.0), **(deadlines_s or {})}
         return Plan(
             name="engine",
             operations=tuple(Operation(SIGNATURE, MatmulShape(size, 8, 8)) for size in sizes),
@@ -169,11 +163,9 @@ def is_running() -> Callable[[int], bool]:
 def make_context(tmp_path: Path) -> Callable[..., WorkerContext]:
     """What workers of a run in ``tmp_path`` share; `start` starts them."""
 
-    def make(start: Any = start_worker, **settings: Any) -> WorkerContext:
-        return WorkerContext(
-            settings=RunSettings(**settings), start=start, generated=tmp_path / "generated",
-            folder=tmp_path,
-        )  # fmt: skip
+    def make(start=start_worker, **settings):
+        values, generated = RunSettings(**settings), tmp_path / "generated"
+        return WorkerContext(settings=values, start=start, generated=generated, folder=tmp_path)
 
     return make
 
@@ -210,7 +202,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerProcess, Frame]]:
 def memory_workers() -> types.ModuleType:
     """Workers without processes, see ``memory_workers.py``."""
     spec = importlib.util.spec_from_file_location("memory_workers", _MEMORY_WORKERS)
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

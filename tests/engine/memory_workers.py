@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gemmetry.domain.errors import Stage, Verification
@@ -47,9 +46,7 @@ def healthy_answers(request: Frame) -> list[Frame]:
         case Hello():
             return [Ready()]
         case Compile():
-            answers: list[Frame] = [
-                CompileDone(w.id, BuildFacts(), None) for w in request.dispatches
-            ]
+            answers = [CompileDone(wire.id, BuildFacts(), None) for wire in request.dispatches]
         case Open():
             answers = [reply for wire in request.dispatches for reply in opened(wire)]
         case Sample():
@@ -134,13 +131,11 @@ class MemoryProcess:
 class MemoryExecutor:
     """Starts workers whose channels `make_channel` makes; remembers them all."""
 
-    def __init__(
-        self, make_channel: Callable[[], MemoryChannel] = lambda: MemoryChannel(healthy_answers)
-    ) -> None:
+    def __init__(self, make_channel=lambda: MemoryChannel(healthy_answers)):
         self._make_channel = make_channel
-        self.starts: list[tuple[Path, Path, Mapping[str, str]]] = []
-        self.channels: list[MemoryChannel] = []
-        self.processes: list[MemoryProcess] = []
+        self.starts = []
+        self.channels = []
+        self.processes = []
 
     def start(self, *arguments: Any) -> tuple[MemoryChannel, MemoryProcess]:
         self.starts.append(arguments)
