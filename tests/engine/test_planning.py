@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -41,10 +41,11 @@ def enumerated(plan):
 
 def matching(*parts):
     """A selection of what has all parts in its name."""
-    return SimpleNamespace(
-        include=parts,
-        matches=lambda provider, name, _operation: all(p in f"{provider}:{name}" for p in parts),
-    )
+
+    def matches(provider, name, _operation):
+        return all(part in f"{provider}:{name}" for part in parts)
+
+    return Mock(spec=("include", "matches"), include=parts, matches=matches)
 
 
 def named(*configurations, operation=SMALL, **more):
