@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
+import os
 import random
+import signal
+import sqlite3
 import sys
+import threading
+import time
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +36,17 @@ from gemmetry.engine.protocol import Frame, Reply
 from gemmetry.measurement.stopping import Round
 
 _MEMORY_WORKERS = Path(__file__).with_name("memory_workers.py")
+NULL = Target(TargetKind.NULL)
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
-DEADLINES = dict.fromkeys(Stage, 20.0)
 
 
+@dataclass
 class Ran:
     """A finished run: summary, events, records by configuration (of the last operation)."""
 
-    def __init__(self, summary: RunSummary, events: list[Event], records: list[Record]) -> None:
-        self.summary = summary
-        self.events = events
-        self.records = records
+    summary: RunSummary
+    events: list[Event]
+    records: list[Record]
 
     def __getitem__(self, configuration: str) -> Record:
         (record,) = [r for r in self.records if r.configuration == configuration]
@@ -47,35 +55,29 @@ class Ran:
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """By configuration."""
+        return {record.configuration: str(record.outcome) for record in self.records}
+
 
 @pytest.fixture
 def make_plan() -> Callable[..., Plan]:
     """A plan of `sizes` (M of an Mx8x8 matmul) for the null provider's `configurations`."""
 
     def make(
-        configurations: Sequence[str] = (),
-        *,
-        sizes: Sequence[int] = (8,),
-        options: dict[str, Any] | None = None,
-        targets: Sequence[Target] = (Target(TargetKind.NULL),),
-        providers: Sequence[ProviderRequest] | None = None,
-        deadlines_s: dict[Stage, float] | None = None,
-        plan: dict[str, Any] | None = None,
-        **settings: Any,
-    ) -> Plan:
+        configurations=(), *, sizes=(8,), options=None, targets=(NULL,),
+        providers=None, deadlines_s=None, plan=None, **settings,
+    ):  # fmt: skip
         options = {"configurations": list(configurations), **(options or {})}
-        values: dict[str, Any] = {
-            "verification_level": "quick",
-            "deadlines_s": {**DEADLINES, **(deadlines_s or {})},
-            "jobs": 2,
-        }
-        values.update(settings)
+        usual = {"verification_level": "quick", "jobs": 2}
+        deadlines = {**dict.fromkeys(Stage, 20.0), **(deadlines_s or {})}
         return Plan(
             name="engine",
             operations=tuple(Operation(SIGNATURE, MatmulShape(size, 8, 8)) for size in sizes),
             providers=tuple(providers or (ProviderRequest(name="null", options=options),)),
             targets=tuple(targets),
-            settings=RunSettings(**values),
+            settings=RunSettings(deadlines_s=deadlines, **{**usual, **settings}),
             document={"configurations": list(configurations), "sizes": list(sizes)},
             **(plan or {}),
         )
@@ -84,14 +86,86 @@ def make_plan() -> Callable[..., Plan]:
 
 
 @pytest.fixture
+def stored_rounds() -> Callable[[Path], dict[tuple[int, int], bytes]]:
+    """(dispatch, round) -> samples, as the journal of a folder has them; without one there are
+    none."""
+
+    def read(folder: Path) -> dict[tuple[int, int], bytes]:
+        if not (folder / "journal.sqlite").exists():
+            return {}
+        path = f"file:{folder / 'journal.sqlite'}?mode=ro"
+        with contextlib.closing(sqlite3.connect(path, uri=True)) as connection:
+            rows = connection.execute("SELECT dispatch, round, samples FROM rounds").fetchall()
+        return {(dispatch, number): samples for dispatch, number, samples in rows}
+
+    return read
+
+
+PATIENCE_S = 300.0
+"""How long an event that must happen may take on a loaded machine."""
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[[Callable[[], object]], None]:
+    """Waits for what must become true."""
+
+    def wait(is_so: Callable[[], object]) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < until, "it never happens"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def interrupted(wait_until: Callable[..., None]) -> Callable[..., AbstractContextManager[None]]:
+    """Sends what runs an interrupt when ``is_time()``, and calls ``came()`` when it comes."""
+
+    @contextlib.contextmanager
+    def at(is_time: Callable[[], object], came: Callable[[], object] = int) -> Iterator[None]:
+        def interrupt() -> None:
+            wait_until(is_time)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def handle(*_: object) -> None:
+            came()
+            raise KeyboardInterrupt
+
+        # Shells start what runs in the background with interrupts ignored.
+        before = signal.signal(signal.SIGINT, handle)
+        watcher = threading.Thread(target=interrupt)
+        watcher.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                yield
+        finally:
+            watcher.join()
+            signal.signal(signal.SIGINT, before)
+
+    return at
+
+
+@pytest.fixture(scope="session")
+def is_running() -> Callable[[int], bool]:
+    """Whether a process is neither gone nor a zombie that nobody has collected yet."""
+
+    def look(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    return look
+
+
+@pytest.fixture
 def make_context(tmp_path: Path) -> Callable[..., WorkerContext]:
     """What workers of a run in ``tmp_path`` share; `start` starts them."""
 
-    def make(start: Any = start_worker, **settings: Any) -> WorkerContext:
-        return WorkerContext(
-            settings=RunSettings(**settings), start=start, generated=tmp_path / "generated",
-            folder=tmp_path,
-        )  # fmt: skip
+    def make(start=start_worker, **settings):
+        values, generated = RunSettings(**settings), tmp_path / "generated"
+        return WorkerContext(settings=values, start=start, generated=generated, folder=tmp_path)
 
     return make
 
@@ -110,11 +184,24 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
     return started
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerProcess, Frame]]:
+    """All messages to workers, in order."""
+    messages: list[tuple[WorkerProcess, Frame]] = []
+    send = WorkerProcess.send
+
+    def note(self: WorkerProcess, message: Frame) -> None:
+        messages.append((self, message))
+        send(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", note)
+    return messages
+
+
 @pytest.fixture(scope="session")
 def memory_workers() -> types.ModuleType:
     """Workers without processes, see ``memory_workers.py``."""
     spec = importlib.util.spec_from_file_location("memory_workers", _MEMORY_WORKERS)
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -171,16 +258,20 @@ def value_of(kind: Any, chance: random.Random, depth: int = 0) -> Any:
         return chance.choice(simple[kind])
     if kind is Round and chance.random() < 0.5:
         return Round(samples_ns=(1.0, 2.5), method="events")
-    hints = typing.get_type_hints(kind)
+    hints = _type_hints(kind)
     return kind(**{name: value_of(hint, chance, depth + 1) for name, hint in hints.items()})
 
 
-@pytest.fixture
-def some_replies() -> Callable[[random.Random, int], list[Frame]]:
-    """Random replies that decode, most of them senseless."""
+_type_hints = cache(typing.get_type_hints)
 
-    def make(chance: random.Random, count: int) -> list[Frame]:
+
+@pytest.fixture
+def some_replies() -> Callable[[random.Random], Iterator[Frame]]:
+    """Random replies that decode, most of them senseless; as many as are taken."""
+
+    def make(chance: random.Random) -> Iterator[Frame]:
         kinds = typing.get_args(Reply)
-        return [value_of(chance.choice(kinds), chance) for _ in range(count)]
+        while True:
+            yield value_of(chance.choice(kinds), chance)
 
     return make

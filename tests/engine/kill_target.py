@@ -1,5 +1,5 @@
-"""Runs a plan of slow null dispatches in the folder argv[1], of sizes below argv[2] if given;
-test_kill.py kills it."""
+"""Runs a plan of slow null dispatches in the folder argv[1], of sizes below argv[2]; test_kill.py
+kills it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import run
 
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
+OPTIONS = {"configurations": ["slow_1", "slow_2", "wrong", "compile_error"]}
 
 
-def make_plan(end: int = 32) -> Plan:
-    """Operations of 8 to `end` × 6 configurations: 24, in three groups, where nothing is given."""
-    names = ["slow_1", "slow_2", "wrong", "compile_error"]
+def make_plan(end: int) -> Plan:
+    """Operations of 8 to `end` × 6 configurations."""
     return Plan(
         name="kill",
         operations=tuple(Operation(SIGNATURE, MatmulShape(size, 8, 8)) for size in range(8, end)),
-        providers=(ProviderRequest(name="null", options={"configurations": names}),),
+        providers=(ProviderRequest(name="null", options=OPTIONS),),
         targets=(Target(TargetKind.NULL),),
         settings=RunSettings(
             interval_width=1e-9, min_samples=5, max_samples=20, verification_level="quick"
         ),
-        document={
-            "operations": end,
-            "providers": [{"name": "null", "options": {"configurations": names}}],
-        },
+        document={"operations": end, "providers": [{"name": "null", "options": OPTIONS}]},
     )
 
 
 if __name__ == "__main__":
-    run(make_plan(*map(int, sys.argv[2:])), Path(sys.argv[1]))
+    run(make_plan(int(sys.argv[2])), Path(sys.argv[1]))

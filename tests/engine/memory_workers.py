@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
-
-import msgspec
 
 from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
@@ -30,7 +26,6 @@ from gemmetry.engine.protocol import (
     Sampled,
     WireDispatch,
 )
-from gemmetry.engine.recording import trace_names
 from gemmetry.measurement.stopping import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
@@ -51,9 +46,7 @@ def healthy_answers(request: Frame) -> list[Frame]:
         case Hello():
             return [Ready()]
         case Compile():
-            answers: list[Frame] = [
-                CompileDone(w.id, BuildFacts(), None) for w in request.dispatches
-            ]
+            answers = [CompileDone(wire.id, BuildFacts(), None) for wire in request.dispatches]
         case Open():
             answers = [reply for wire in request.dispatches for reply in opened(wire)]
         case Sample():
@@ -73,17 +66,13 @@ def _round(count: int) -> Round:
 
 def opened(wire: WireDispatch) -> list[Frame]:
     """The answers about a dispatch that can be opened."""
-    trace = None
-    if wire.trace_folder:
-        trace = TraceFacts(
-            folder=wire.trace_folder, files=(), operators=1, kernels=0, input_sha256={},
-            output_sha256="",
-        )  # fmt: skip
-    verdict = PASSED if wire.verify else None
-    return [
-        Entered(wire.id, Stage.VERIFY),
-        Opened(wire.id, BuildFacts(), verdict, None, "", 1 << 30, trace),
-    ]
+    facts = TraceFacts(
+        folder=wire.trace_folder, files=(), operators=1, kernels=0, input_sha256={},
+        output_sha256="",
+    )  # fmt: skip
+    trace, verdict = facts if wire.trace_folder else None, PASSED if wire.verify else None
+    answer = Opened(wire.id, BuildFacts(), verdict, None, "", 1 << 30, trace)
+    return [Entered(wire.id, Stage.VERIFY), answer]
 
 
 class MemoryChannel:
@@ -113,31 +102,6 @@ class MemoryChannel:
         self.is_closed = True
 
 
-class RecordingChannel(MemoryChannel):
-    """Writes empty traces, as many as the schedule in the first request has repeats."""
-
-    def __init__(self) -> None:
-        super().__init__(self._answer)
-        self._repeats = 0
-
-    def _answer(self, request: Frame) -> list[Frame]:
-        if isinstance(request, Hello):
-            assert request.settings.trace is not None
-            self._repeats = request.settings.trace.repeats
-        return [
-            self._recorded(reply) if isinstance(reply, Opened) else reply
-            for reply in healthy_answers(request)
-        ]
-
-    def _recorded(self, reply: Opened) -> Opened:
-        assert reply.trace is not None
-        folder, names = Path(reply.trace.folder), tuple(trace_names(self._repeats))
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / name).touch()
-        return msgspec.structs.replace(reply, trace=replace(reply.trace, files=names))
-
-
 class MemoryProcess:
     """Runs until it is ended; its exit status is then `status`."""
 
@@ -151,7 +115,7 @@ class MemoryProcess:
         return self.status
 
     def end(self) -> None:
-        self.status = -9 if self.status is None else self.status
+        self.status = -9
         self._channel.close()
 
     def left_running(self) -> list[str]:
@@ -167,20 +131,14 @@ class MemoryProcess:
 class MemoryExecutor:
     """Starts workers whose channels `make_channel` makes; remembers them all."""
 
-    def __init__(
-        self, make_channel: Callable[[], MemoryChannel] = lambda: MemoryChannel(healthy_answers)
-    ) -> None:
+    def __init__(self, make_channel=lambda: MemoryChannel(healthy_answers)):
         self._make_channel = make_channel
-        self.starts: list[tuple[Path, Path, Mapping[str, str]]] = []
-        self.channels: list[MemoryChannel] = []
-        self.processes: list[MemoryProcess] = []
+        self.starts = []
+        self.channels = []
+        self.processes = []
 
-    def start(
-        self, log: Path, temporary: Path, environment: Mapping[str, str]
-    ) -> tuple[MemoryChannel, MemoryProcess]:
-        channel = self._make_channel()
-        process = MemoryProcess(channel)
-        self.starts.append((log, temporary, environment))
-        self.channels.append(channel)
-        self.processes.append(process)
-        return channel, process
+    def start(self, *arguments: Any) -> tuple[MemoryChannel, MemoryProcess]:
+        self.starts.append(arguments)
+        self.channels.append(self._make_channel())
+        self.processes.append(MemoryProcess(self.channels[-1]))
+        return self.channels[-1], self.processes[-1]

@@ -14,7 +14,6 @@ from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, compile_failures, split
-from gemmetry.engine.process import WorkerProcess
 from gemmetry.engine.protocol import Compile
 from gemmetry.engine.schema import Lane
 
@@ -48,11 +47,10 @@ def compiled(pool, items, progress=lambda count, name: None):
     return compile_failures(items)
 
 
-@pytest.mark.parametrize(
-    ("count", "jobs", "sizes"),
-    [(0, 2, []), (1, 2, [1]), (3, 2, [1, 2]), (128, 2, [21, 21, 22] * 2), (49, 2, [12, 12, 12, 13]),
-     (24, 1, [24]), (30, 64, [1] * 30)],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "jobs", "sizes"), [
+    (0, 2, []), (1, 2, [1]), (3, 2, [1, 2]), (128, 2, [21, 21, 22] * 2), (49, 2, [12, 12, 12, 13]),
+    (24, 1, [24]), (30, 64, [1] * 30),
+])  # fmt: skip
 def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
     items = candidates(["default"], sizes=range(8, 8 + count))
     batches = split(items, jobs)
@@ -61,23 +59,14 @@ def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
     assert max(sizes, default=0) <= MAX_BATCH
 
 
-def test_a_crash_is_narrowed_down_by_halves_of_requests_that_small_operations_share(
-    make_pool, monkeypatch
-):
-    requests = []
-    send = WorkerProcess.send
-
-    def spy(worker, message):
-        if isinstance(message, Compile):
-            requests.append(len({wire.operation for wire in message.dispatches}))
-        send(worker, message)
-
-    monkeypatch.setattr(WorkerProcess, "send", spy)
+def test_a_crash_is_narrowed_down_by_halves_that_small_operations_share(make_pool, sent):
     names = ["compile_crash", "default"]
     crash, *others = candidates(names, sizes=range(8, 24), seconds_per_compile=0.0)
     items = [crash, *others[2::2]]
     assert compiled(make_pool(jobs=1), items).keys() == {crash.id}
-    assert sorted(requests, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
+    batches = [message.dispatches for _, message in sent if isinstance(message, Compile)]
+    counts = [len({wire.operation for wire in batch}) for batch in batches]
+    assert sorted(counts, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
     assert all(item.facts.compile_ns is not None for item in items[1:])
 
 
@@ -110,9 +99,7 @@ def test_a_provider_that_cannot_start_fails_each_quickly(make_pool):
     assert found == [(Outcome.UNSUPPORTED, "not here")] * 3
 
 
-def test_on_a_gpu_what_is_compiled_is_verified_while_the_rest_compiles(
-    make_plan, run_plan, monkeypatch
-):
+def test_a_gpu_verifies_what_is_compiled_while_the_rest_compiles(make_plan, run_plan, monkeypatch):
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
     slow = {"configurations": ["factor_2", "compile_error"], "seconds_per_compile": 1.5}
     plan = make_plan(
@@ -120,9 +107,7 @@ def test_on_a_gpu_what_is_compiled_is_verified_while_the_rest_compiles(
         processes=1,
     )
     ran = run_plan(plan)
-    assert [ran[name].outcome for name in ("factor_2", "compile_error")] == [
-        Outcome.OK, Outcome.COMPILE_ERROR
-    ]  # fmt: skip
+    assert (ran.outcomes["factor_2"], ran.outcomes["compile_error"]) == ("ok", "compile_error")
     assert ran["compile_error"].stage is Stage.COMPILE
     progress = [(one.stage, one.done) for one in ran.of(StageProgress)]
     assert progress.index((Stage.VERIFY, 1)) < progress.index((Stage.COMPILE, 1))

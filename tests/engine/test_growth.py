@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sqlite3
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from gemmetry.domain.dispatch import ProviderRequest, Target, TargetKind
@@ -19,29 +21,37 @@ from gemmetry.engine import run, schema, session, trace_plan
 from gemmetry.engine.candidates import job_of
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import obstacles
+from gemmetry.engine.protocol import Hello, Opened
+from gemmetry.engine.recording import trace_names
 
 SETTINGS = {"seed": 42, "repetitions": None, "max_seconds_per_launch": 10.0}
-NULL = {"name": "null", "options": {"configurations": ["slow_1"]}}
+
+
+def options_of(*configurations, provider="null"):
+    options = {"configurations": list(configurations)} if provider == "null" else {}
+    return {"name": provider, "options": options}
+
+
 DOCUMENT = {
-    "name": "a", "operations": {"shapes": [8]}, "targets": [], "selection": {}, "providers": [NULL],
-    "default_configurations_only": False, "settings": SETTINGS,
+    "name": "a", "operations": {"shapes": [8]}, "targets": [], "selection": {},
+    "providers": [options_of("slow_1")], "default_configurations_only": False, "settings": SETTINGS,
 }  # fmt: skip
+
+
+def documented(plan, sizes, *providers, **settings):
+    """A plan, the document of which is as a spec makes it."""
+    made = {"operations": {"shapes": list(sizes)}, "providers": list(providers)}
+    document = {**DOCUMENT, **made, "settings": {**SETTINGS, **settings}}
+    return dataclasses.replace(plan, document=document)
 
 
 @pytest.fixture
 def grown(make_plan, run_plan, tmp_path):
-    """Runs a plan, the document of which is as a spec makes it; summary, events, records by name,
-    and all samples by name."""
+    """Runs a plan; summary, events, records by name, and all samples by name."""
 
     def go(configurations=(), *, sizes=(8,), fresh=False, **settings):
         plan = make_plan(configurations, sizes=sizes, **settings)
-        document = {
-            **DOCUMENT,
-            "operations": {"shapes": list(sizes)},
-            "providers": [{"name": "null", "options": {"configurations": list(configurations)}}],
-            "settings": {**SETTINGS, **settings},
-        }
-        plan = dataclasses.replace(plan, document=document)
+        plan = documented(plan, sizes, options_of(*configurations), **settings)
         ran = run_plan(plan, folder=tmp_path / "e", fresh=fresh)
         with Experiment.open(tmp_path / "e") as opened:
             samples = {record.dispatch: opened.samples(record) for record in ran.records}
@@ -54,34 +64,23 @@ def name(size, configuration="default"):
     return f"matmul_{size}x8x8_f32t_f32t_f32t_{configuration}"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"name": "b", "operations": {"shapes": [8, 16]}, "targets": [{"name": "cpu"}],
-         "selection": {"include": ["x"]}, "default_configurations_only": True},
-        {"providers": [{"name": "numpy", "options": {}}]},
-        {"providers": [NULL, {"name": "numpy", "options": {}}]},
-        {"providers": [{"name": "null", "options": {"configurations": ["fast"]}}]},
-        {"settings": {**SETTINGS, "repetitions": 9, "max_seconds_per_launch": 20.0}},
-    ],
-)  # fmt: skip
-def test_what_may_change(change):
-    assert obstacles(job_of(RunSettings()), DOCUMENT, {**DOCUMENT, **change}) == ""
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"settings": {**SETTINGS, "seed": 1}}, "settings.seed (42, now 1)"),
-        ({"stages": ["compile"]}, "stages"),
-        ({"providers": [{"name": "null", "options": {"devices": 2}}]}, "devices (null, now 2)"),
-        ({"providers": [{**NULL, "kernel_sha256": {"a.py": "f"}}]}, "kernel_sha256"),
-    ],
-)
-def test_what_may_not(change, words):
+@pytest.mark.parametrize(("change", "words"), [
+    ({"name": "b", "operations": {"shapes": [8, 16]}, "targets": [{"name": "cpu"}],
+      "selection": {"include": ["x"]}, "default_configurations_only": True}, ""),
+    ({"providers": [options_of(provider="numpy")]}, ""),
+    ({"providers": [options_of("slow_1"), options_of(provider="numpy")]}, ""),
+    ({"providers": [options_of("fast")]}, ""),
+    ({"settings": {**SETTINGS, "repetitions": 9, "max_seconds_per_launch": 20.0}}, ""),
+    ({"settings": {**SETTINGS, "seed": 1}}, "settings.seed (42, now 1)"),
+    ({"stages": ["compile"]}, "stages"),
+    ({"providers": [{"name": "null", "options": {"devices": 2}}]}, "devices (null, now 2)"),
+    ({"providers": [{**options_of("slow_1"), "kernel_sha256": {"a.py": "f"}}]},
+     "kernel_sha256"),
+])  # fmt: skip
+def test_what_may_change_and_what_may_not(change, words):
     found = obstacles(job_of(RunSettings()), DOCUMENT, {**DOCUMENT, **change})
-    assert words in found
-    assert "operations" not in found
+    assert words in found and "operations" not in found
+    assert (found == "") is (words == "")
 
 
 def test_more_shapes_and_configurations_keep_what_is_measured(grown):
@@ -95,35 +94,27 @@ def test_more_shapes_and_configurations_keep_what_is_measured(grown):
     assert list(records)[:2] == list(first), "what was there comes first"
     assert {key: records[key] for key in first} == first
     assert {key: after[key] for key in samples} == samples
-
-
-def test_every_command_continues_with_all(grown):
-    grown()
-    grown(["factor_2"], sizes=(16,))
-    for command in ((), (["factor_2"],)):
-        summary, events, *_ = grown(*command, sizes=(16,) if command else (8,))
-        assert (summary.total, summary.kept) == (5, 5)
+    for configurations, sizes in (([], (8,)), (["factor_2"], (16,))):
+        summary, events, *_ = grown(configurations, sizes=sizes)
+        assert (summary.total, summary.kept) == (6, 6), "every command continues with all"
         assert not [event for event in events if isinstance(event, DispatchFinished)]
 
 
 def test_another_provider_keeps_what_is_measured(make_plan, run_plan, grown, tmp_path):
-    _, _, first, samples = grown(sizes=(8,))
+    _, _, first, samples = grown()
     plan = make_plan(
         providers=(ProviderRequest(name="null"), ProviderRequest(name="numpy")),
-        targets=(Target(TargetKind.NULL), Target(TargetKind.CPU)),
-        repetitions=5,
-    )
-    null = {"name": "null", "options": {"configurations": []}}
-    document = {**DOCUMENT, "providers": [null, {"name": "numpy", "options": {}}]}
-    ran = run_plan(dataclasses.replace(plan, document=document), folder=tmp_path / "e")
+        targets=(Target(TargetKind.NULL), Target(TargetKind.CPU)), repetitions=5,
+    )  # fmt: skip
+    plan = documented(plan, (8,), options_of(), options_of(provider="numpy"))
+    ran = run_plan(plan, folder=tmp_path / "e")
     # Each computes what the other's device does not support, which is a row that is finished at
     # once.
     assert ran.summary.outcomes == {Outcome.OK: 3, Outcome.UNSUPPORTED: 2}
     assert ran.summary.kept == 2
     reported = [event.record for event in ran.of(DispatchFinished)]
-    assert sorted((r.provider, r.target) for r in reported) == [
-        ("null", "cpu"), ("numpy", "cpu"), ("numpy", "null")
-    ]  # fmt: skip
+    pairs = sorted((r.provider, r.target) for r in reported)
+    assert pairs == [("null", "cpu"), ("numpy", "cpu"), ("numpy", "null")]
     mine = [r for r in ran.records if (r.provider, r.target) == ("null", "null")]
     assert {r.dispatch: r for r in mine} == first
     with Experiment.open(tmp_path / "e") as opened:
@@ -162,7 +153,7 @@ def test_what_changes_results_is_refused_with_what_to_do(grown):
     assert records == first
 
 
-def test_unfinished_dispatches_and_their_samples_survive_growth(grown, monkeypatch, tmp_path):
+def test_samples_of_unfinished_ones_survive_growth(grown, monkeypatch, tmp_path, stored_rounds):
     """The first run is broken off with a round of each stored."""
     add = session.Journal.add_rounds
 
@@ -183,37 +174,32 @@ def test_unfinished_dispatches_and_their_samples_survive_growth(grown, monkeypat
     assert {r.measurement.sample_count for r in records.values()} == {20}
 
 
-def stored_rounds(folder: Path):
-    with sqlite3.connect(folder / "journal.sqlite") as connection:
-        rows = connection.execute("SELECT dispatch, round, samples FROM rounds").fetchall()
-    connection.close()
-    return {(dispatch, number): samples for dispatch, number, samples in rows}
-
-
 class Killed(BaseException):
     """Replaces ``kill -9``: nothing that comes after it happens."""
 
 
-def die(*_):
-    raise Killed
+@contextmanager
+def killed_at(monkeypatch, place, function):
+    """Within the context `function` of `place` is not reached alive."""
+    with monkeypatch.context() as m, pytest.raises(Killed):
+        m.setattr(place, function, Mock(side_effect=Killed))
+        yield
 
 
 def test_a_kill_while_growing_leaves_the_old_plan(grown, monkeypatch, tmp_path):
     _, _, first, samples = grown(["factor_2"])
-    with monkeypatch.context() as m, pytest.raises(Killed):
-        m.setattr(growth._Names, "take", die)
+    with killed_at(monkeypatch, growth._Names, "take"):
         grown(["factor_2"], sizes=(8, 16))
     summary, _, records, after = grown(["factor_2"])
     assert (summary.total, summary.kept, records, after) == (3, 3, first, samples)
     assert not (tmp_path / "e" / "previous").exists()
-    summary, _, records, _ = grown(["factor_2"], sizes=(8, 16))
+    summary, *_ = grown(["factor_2"], sizes=(8, 16))
     assert (summary.total, summary.kept) == (6, 3)
 
 
 def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypatch, tmp_path):
     _, _, first, _ = grown()
-    with monkeypatch.context() as m, pytest.raises(Killed):
-        m.setattr(schema, "write_manifest", die)
+    with killed_at(monkeypatch, schema, "write_manifest"):
         grown(sizes=(8, 16))
     summary, *_ = grown()
     assert (summary.total, summary.kept) == (4, 2), "the first command continues with all"
@@ -227,18 +213,29 @@ def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypa
 @pytest.fixture
 def grid(make_plan, tmp_path, memory_workers, use_executor):
     """Records sizes with a provider; the summary and the records by name. The traces are empty."""
-    use_executor(memory_workers.MemoryExecutor(memory_workers.RecordingChannel))
+    schedules = []
+
+    def answer(request):
+        if isinstance(request, Hello):
+            schedules.append(request.settings.trace)
+        for reply in memory_workers.healthy_answers(request):
+            if isinstance(reply, Opened):
+                files = tuple(trace_names(schedules[-1].repeats))
+                Path(reply.trace.folder).mkdir(parents=True, exist_ok=True)
+                for name in files:
+                    Path(reply.trace.folder, name).touch()
+                trace = dataclasses.replace(reply.trace, files=files)
+                reply = msgspec.structs.replace(reply, trace=trace)
+            yield reply
+
+    use_executor(memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer)))
 
     def go(*sizes, repeats=1, seed=42, provider="numpy"):
         plan = make_plan(
             sizes=sizes, providers=(ProviderRequest(name=provider),),
             targets=(Target(TargetKind.CPU),), verify=False, seed=seed,
         )  # fmt: skip
-        document = {
-            **DOCUMENT, "operations": {"shapes": list(sizes)}, "settings": {"seed": seed},
-            "providers": [{"name": provider, "options": {}}],
-        }  # fmt: skip
-        plan = dataclasses.replace(plan, document=document)
+        plan = documented(plan, sizes, options_of(provider=provider), seed=seed)
         plan = trace_plan(plan, TraceSchedule(repeats=repeats))
         summary = run(plan, tmp_path / "e")
         with Experiment.open(tmp_path / "e") as opened:
@@ -249,15 +246,14 @@ def grid(make_plan, tmp_path, memory_workers, use_executor):
 
 def entries(folder):
     text = (folder / "e" / "traces_matmul" / "manifest.json").read_text()
-    return [(one["dispatch"], one["number"], one["outcome"])
-            for one in json.loads(text)["configurations"]]  # fmt: skip
+    found = json.loads(text)["configurations"]
+    return [(one["dispatch"], one["number"], one["outcome"]) for one in found]
 
 
 def test_a_grid_of_traces_grows_in_its_journal(grid, tmp_path, monkeypatch):
     _, first = grid(16)
     inode = (tmp_path / "e" / "journal.sqlite").stat().st_ino
-    with monkeypatch.context() as m, pytest.raises(Killed):
-        m.setattr(schema, "write_manifest", die)
+    with killed_at(monkeypatch, schema, "write_manifest"):
         grid(8, 16)
     summary, records = grid(8, 16)
     assert (summary.total, summary.kept) == (2, 1)
@@ -275,16 +271,15 @@ def test_another_provider_of_traces_keeps_what_is_recorded(grid):
     assert (summary.total, summary.kept) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "words"),
-    [({"repeats": 2}, {"repeats": 3}, ""),
-     ({"repeats": 3}, {"repeats": 2}, "trace.repeats (3, now 2)"),
-     ({"repeats": 2, "warmup": 1}, {"repeats": 3, "warmup": 2}, "trace.warmup (1, now 2)")],
-)  # fmt: skip
-def test_traces_may_get_more_repeats_and_no_other_schedule(before, now, words):
-    first, second = ({**DOCUMENT, "trace": trace} for trace in (before, now))
+def test_traces_may_get_more_repeats_and_no_other_schedule():
     recording = job_of(RunSettings(trace=TraceSchedule()))
-    assert obstacles(recording, first, second) == words
+    for before, now, words in (
+        ({"repeats": 2}, {"repeats": 3}, ""),
+        ({"repeats": 3}, {"repeats": 2}, "trace.repeats (3, now 2)"),
+        ({"repeats": 2, "warmup": 1}, {"repeats": 3, "warmup": 2}, "trace.warmup (1, now 2)"),
+    ):
+        first, second = ({**DOCUMENT, "trace": trace} for trace in (before, now))
+        assert obstacles(recording, first, second) == words
 
 
 def test_fewer_repeats_are_refused_although_an_earlier_command_requested_them(grid):

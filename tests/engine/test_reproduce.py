@@ -9,7 +9,6 @@ import pytest
 from gemmetry.cli.main import run
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Stage
-from gemmetry.domain.options import SETTINGS
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine.candidates import reproduction_command
 from gemmetry.engine.schema import Lane
@@ -28,45 +27,19 @@ def test_the_command_names_everything_that_decides_and_nothing_else():
 PRODUCT = "matmul_8x8x8_f32t_f32t_f32t"
 
 
-@pytest.mark.parametrize(
-    ("configuration", "kernels", "alone"),
-    [
-        ("g_default", "b.py:g", "default"),
-        ("f_tile24", "a.py:f", "tile24"),
-        ("f_h_fast", "a.py:f,b.py:g,c.py:f_h", "f_h_fast"),  # of f or of f_h
-        ("f_bias_1", "a.py:f,b.py:g,c.py:f_h", "f_bias_1"),  # matmul_…_bias is another operation
-        ("other", "a.py:f,b.py:g,c.py:f_h", "other"),
-    ],
-)
+@pytest.mark.parametrize(("configuration", "kernels", "alone"), [
+    ("g_default", "b.py:g", "default"),
+    ("f_tile24", "a.py:f", "tile24"),
+    ("f_h_fast", "a.py:f,b.py:g,c.py:f_h", "f_h_fast"),  # of f or of f_h
+    ("f_bias_1", "a.py:f,b.py:g,c.py:f_h", "f_bias_1"),  # matmul_…_bias is another operation
+    ("other", "a.py:f,b.py:g,c.py:f_h", "other"),
+])  # fmt: skip
 def test_of_several_kernels_the_one_of_the_dispatch_is_named(configuration, kernels, alone):
     options = {"kernel": ["a.py:f", "b.py:g", "c.py:f_h"]}
     lane = Lane(1, "user", options, Target(TargetKind.CPU))
     words = shlex.split(reproduction_command(lane, f"{PRODUCT}_{configuration}", RunSettings()))
     assert words[words.index("--kernel") + 1] == kernels
     assert words[words.index("--dispatches") + 1] == f"{PRODUCT}_{alone}"
-
-
-@pytest.mark.parametrize(
-    ("provider", "given", "configuration", "repeated"),
-    [
-        ("user", {"kernel": ["mine.py:f", "mine.py:g"]}, "g_default", {"kernel": "mine.py:g"}),
-        ("null", {"configurations": ["factor_2"]}, "factor_2", {"configurations": ["factor_2"]}),
-    ],
-)
-def test_options_of_a_provider_are_repeated_for_the_kernel_of_the_dispatch(
-    tmp_path, planned, provider, given, configuration, repeated
-):
-    (tmp_path / "mine.py").write_text("def f(a, b):\n    return a @ b\n\ng = f\n")
-    kind = TargetKind.NULL if provider == "null" else TargetKind.CPU
-    lane, settings = Lane(1, provider, given, Target(kind, "", 0)), RunSettings(verify=False)
-    found = planned(reproduction_command(lane, f"{PRODUCT}_{configuration}", settings))
-    assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
-    options = found["plan"]["providers"][0]["options"]
-    if "kernel" in repeated:
-        repeated = {"kernel": f"{tmp_path}/{repeated['kernel']}"}
-    assert options == repeated
-    assert found["plan"]["settings"]["verify"] is False
-    assert [target["name"] for target in found["plan"]["targets"]] == [str(kind)]
 
 
 def test_a_compile_only_target_is_named_by_its_architecture():
@@ -98,17 +71,18 @@ def planned(tmp_path, monkeypatch, capsys):
     return go
 
 
-def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path, planned):
-    folder = tmp_path / "my kernels"
-    folder.mkdir()
-    (folder / "mine.py").write_text("def gemm(a, b, *, tile):\n    return a @ b\n")
-    kernel = f"{folder / 'mine.py'}:gemm"
-    options = {"kernel": kernel, "configurations": [{"tile": 24}, {"tile": 48}]}
-    lane = Lane(1, "user", options, Target(TargetKind.CPU))
-    found = planned(reproduction_command(lane, f"{PRODUCT}_tile48", CHANGED))
+def test_the_dispatch_of_one_of_several_kernels_is_done_again_as_it_was(tmp_path, planned):
+    file = tmp_path / "my kernels" / "mine.py"
+    file.parent.mkdir()
+    file.write_text("def gemm(a, b, *, tile):\n    return a @ b\n\ng = gemm\n")
+    options = {"kernel": f"{file}:g", "configurations": [{"tile": 24}, {"tile": 48}]}
+    several = {**options, "kernel": [f"{file}:gemm", f"{file}:g"]}
+    lane = Lane(1, "user", several, Target(TargetKind.CPU))
+    found = planned(reproduction_command(lane, f"{PRODUCT}_g_tile48", CHANGED))
     assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
     (provider,) = found["plan"]["providers"]
     assert (provider["name"], provider["options"]) == ("user", options)
+    assert [target["name"] for target in found["plan"]["targets"]] == ["cpu"]
     how = found["plan"]["settings"]
     wanted = {field.name: getattr(CHANGED, field.name) for field in dataclasses.fields(CHANGED)}
     deadlines = wanted["deadlines_s"].items()
@@ -154,17 +128,10 @@ def test_traces_are_recorded_again_with_their_schedule():
 
 def test_every_setting_that_can_change_an_outcome_is_reported():
     """A new setting must be given by the command, or be listed here as one that need not be."""
-    changed = {
-        field.name
-        for field in dataclasses.fields(RunSettings)
-        if getattr(CHANGED, field.name) != getattr(RunSettings(), field.name)
-    }
+    fields = [field.name for field in dataclasses.fields(RunSettings)]
+    usual = RunSettings()
+    changed = {name for name in fields if getattr(CHANGED, name) != getattr(usual, name)}
     flags = {"verify", "measure", "trace"}
     not_needed = {"devices", "executor", "executor_options", "shard", "jobs", "force_compile",
                   "save_commands", "tags"}  # fmt: skip
-    assert changed | flags | not_needed == {f.name for f in dataclasses.fields(RunSettings)}
-
-
-def test_every_field_of_a_run_is_a_setting_of_a_spec():
-    fields = {field.name for field in dataclasses.fields(RunSettings)}
-    assert sorted(key.setting for key in SETTINGS) == sorted(fields - {"trace"})
+    assert changed | flags | not_needed == set(fields)

@@ -24,18 +24,10 @@ def test_compiling_runs_nothing_and_is_another_plan(make_plan, run_plan, tmp_pat
 
 def test_generating_writes_each_operations_sources(make_plan, tmp_path):
     events = []
-    plan = make_plan(
-        ("wrong",),
-        sizes=(8, 16),
-        providers=(
-            ProviderRequest(name="null", options={"configurations": ["wrong"]}),
-            ProviderRequest(name="numpy"),
-        ),
-    )
+    null = ProviderRequest(name="null", options={"configurations": ["wrong"]})
+    plan = make_plan(sizes=(8, 16), providers=(null, ProviderRequest(name="numpy")))
     paths = generate(plan, Workspace(generated=tmp_path), listener=events.append)
-    assert [path.name for path in paths] == [
-        "matmul_8x8x8_f32t_f32t_f32t.txt", "matmul_16x8x8_f32t_f32t_f32t.txt"
-    ]  # fmt: skip
+    assert [path.stem for path in paths] == [f"matmul_{m}x8x8_f32t_f32t_f32t" for m in (8, 16)]
     assert len(paths[0].read_text().splitlines()) == 3
     listed = read_generated(tmp_path)
     assert [tmp_path / entry.source for entry in listed] == paths
@@ -44,6 +36,5 @@ def test_generating_writes_each_operations_sources(make_plan, tmp_path):
     warnings = [event for event in events if isinstance(event, Message)]
     assert len(warnings) == 2, "numpy cannot do these on the simulated device"
     progress = [event for event in events if isinstance(event, StageProgress)]
-    assert [(event.stage, event.done, event.total) for event in progress] == [
-        (Stage.GENERATE, 1, 2), (Stage.GENERATE, 2, 2)
-    ]  # fmt: skip
+    found = [(event.stage, event.done, event.total) for event in progress]
+    assert found == [(Stage.GENERATE, 1, 2), (Stage.GENERATE, 2, 2)]

@@ -18,7 +18,6 @@ from gemmetry.engine.experiment import Experiment
 
 pytestmark = pytest.mark.cluster
 
-SIZES = tuple(range(8, 12))
 PATIENCE_S = 300.0
 
 _ARRAY = """\
@@ -52,10 +51,8 @@ def plan_on(make_plan):
     """A plan of operations that take a while each, on a cluster."""
 
     def make(address, **options):
-        return make_plan(
-            ("slow_5",), sizes=SIZES, executor="ray",
-            executor_options={"address": address, **options},
-        )  # fmt: skip
+        ray = {"executor": "ray", "executor_options": {"address": address, **options}}
+        return make_plan(("slow_5",), sizes=range(8, 12), **ray)
 
     return make
 
@@ -101,10 +98,7 @@ def test_what_no_node_has_is_refused(ray_nodes, plan_on, tmp_path):
 def test_no_cluster(plan_on, tmp_path, monkeypatch):
     pytest.importorskip("ray")
 
-    def unreachable(**_arguments):
-        time.sleep(PATIENCE_S)
-
-    monkeypatch.setattr("ray.init", unreachable)
+    monkeypatch.setattr("ray.init", lambda **_arguments: time.sleep(PATIENCE_S))
     monkeypatch.setattr(ray_tasks, "CONNECTING_S", 0.1)
     with pytest.raises(EnvironmentFailure, match=r"127\.0\.0\.1:1"):
         run(plan_on("127.0.0.1:1"), tmp_path / "e")
@@ -128,9 +122,8 @@ def test_a_search_as_tasks(ray_nodes, tmp_path, monkeypatch, capsys):
     """Its trials and its finals run on the nodes, and the fastest configuration wins."""
     ray_nodes.add(num_cpus=1)
     monkeypatch.chdir(tmp_path)
-    Path("spec.yaml").write_text(
-        "providers:\n  - name: 'null'\n    options: {configurations: [factor_0p7, wrong]}\n"
-    )
+    null = {"name": "null", "options": {"configurations": ["factor_0p7", "wrong"]}}
+    Path("spec.yaml").write_text(json.dumps({"providers": [null]}))
     status = run_command([
         "tune", "--spec", "spec.yaml", "--device", "null", "--shapes", "16x16x16",
         "--strategy", "exhaustive", "--finalists", "1", "--time-budget", "50ms", "--max-samples",

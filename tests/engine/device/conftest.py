@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
-from gemmetry.domain.record import DispatchFinished
+from gemmetry.domain.record import DispatchFinished, StageProgress
 from gemmetry.engine.candidates import Candidate, RecordMaker, job_of
 from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.schema import Lane
@@ -18,18 +18,31 @@ TARGET = Target(TargetKind.NULL)
 
 
 class MemoryJournal:
-    """Stands in for the journal; remembers transactions in order."""
+    """Stands in for the journal; remembers rounds by transaction, in order."""
 
     def __init__(self) -> None:
         self.completing = threading.Lock()
         self.experiment = self
         self.transactions = []
         self.alike = ["env"]
-        self.turns = []
-        self.processes = []
         self.records = {}
         self.events = []
         self.losses = 0
+
+    @property
+    def stored(self):
+        """All rounds in order."""
+        return [one for transaction in self.transactions for one in transaction]
+
+    @property
+    def outcomes(self):
+        """By configuration."""
+        return {r.configuration: str(r.outcome) for r in self.records.values()}
+
+    def progress(self, stage):
+        """What was reported of a stage."""
+        reported = [one for one in self.events if isinstance(one, StageProgress)]
+        return [one for one in reported if one.stage is stage]
 
     def rounds(self, ids):
         return {}
@@ -39,9 +52,7 @@ class MemoryJournal:
 
     def add_rounds(self, rounds, verdicts):
         if rounds:
-            self.transactions.append([(one.dispatch, one.number) for one in rounds])
-            self.turns += [(one.taken.turn, one.number, one.dispatch) for one in rounds]
-            self.processes += [(r.number, r.taken.process, r.dispatch) for r in rounds]
+            self.transactions.append(list(rounds))
 
     def count_device_loss(self, number):
         self.losses += 1
@@ -63,51 +74,28 @@ def memory_journal():
 
 
 @pytest.fixture
-def make_candidate():
-    """A candidate of the null provider."""
-
-    def make(number, configuration="default", lane=0, name=NAME):
-        lane = Lane(lane, "null", {}, TARGET)
-        return Candidate(number, lane, parse_operation(name), name, Configuration(configuration))
-
-    return make
-
-
-@pytest.fixture
-def measure(tmp_path, make_context, memory_workers, make_candidate):
+def measure(tmp_path, make_context, memory_workers):
     """Measures configurations of the null provider in one session; the journal. Its workers find
-    everything right, unless an executor is given."""
+    everything right, unless an executor's `start` is given."""
 
     def go(
-        configurations,
-        lanes=1,
-        executor=None,
-        start=None,
-        trace_folder="",
-        journal=None,
-        most_open=None,
-        operations=(NAME,),
-        **settings,
-    ):
-        start = start or (executor or memory_workers.MemoryExecutor()).start
+        configurations, lanes=1, start=None, trace_folder="", journal=None, most_open=None,
+        operations=(NAME,), **settings,
+    ):  # fmt: skip
+        start = start or memory_workers.MemoryExecutor().start
         context = make_context(start, **{"verification_level": "quick", **settings})
         journal = journal or MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
-        slot = Slot(TARGET, "device", context)
         budget = Budget(TARGET, job_of(context.settings))
         budget.most_open = most_open or budget.most_open
-        session = DeviceSession(slot, budget, journal, records)
-        candidates = [
-            make_candidate(
-                number,
-                configuration,
-                number % lanes,
-                operations[number * len(operations) // len(configurations)],
-            )
-            for number, configuration in enumerate(configurations)
-        ]
-        for candidate in candidates:
-            candidate.trace_folder = str(trace_folder)
+        session = DeviceSession(Slot(TARGET, "device", context), budget, journal, records)
+        candidates = []
+        for number, name in enumerate(configurations):
+            lane = Lane(number % lanes, "null", {}, TARGET)
+            operation = operations[number * len(operations) // len(configurations)]
+            made = parse_operation(operation), operation, Configuration(name)
+            candidates.append(Candidate(number, lane, *made))
+            candidates[-1].trace_folder = str(trace_folder)
         try:
             session.measure(groups(candidates, budget))
         finally:

@@ -7,6 +7,7 @@ from gemmetry.engine.schema import Lane
 from gemmetry.engine.slots import MAX_GROUP, UNKNOWN_GPU_BUDGET_BYTES, Budget, groups, longest_first
 
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
+ENOUGH = {"memory_budget_bytes": 1 << 40}
 
 
 def candidates(m: int, count: int, start: int = 0) -> list[Candidate]:
@@ -18,9 +19,13 @@ def candidates(m: int, count: int, start: int = 0) -> list[Candidate]:
     ]
 
 
+def budget_of(target=GPU, devices=1, processes=1, **settings):
+    job = job_of(RunSettings(**settings))
+    return Budget(target, job, devices=devices, processes=processes)
+
+
 def sizes(items, **settings):
-    settings = {"memory_budget_bytes": 1 << 40, **settings}
-    return [len(group) for group in groups(items, Budget(GPU, job_of(RunSettings(**settings))))]
+    return [len(group) for group in groups(items, budget_of(**{**ENOUGH, **settings}))]
 
 
 def test_large_operations_are_alone_and_small_ones_share():
@@ -61,11 +66,10 @@ def test_small_operations_that_share_a_group_count_together():
 def test_small_operations_are_the_work_of_all_devices():
     small = [one for size in range(8, 72) for one in candidates(size, 1)]
     for devices in (1, 2, 8, 100):
-        budget = Budget(GPU, job_of(RunSettings(memory_budget_bytes=1 << 40)), devices=devices)
-        found = [len(group) for group in groups(longest_first(small, budget.most_shared), budget)]
+        budget = budget_of(devices=devices, **ENOUGH)
+        found = sizes(longest_first(small, budget.most_shared), devices=devices)
         assert found == [max(1, 64 // devices)] * min(devices, 64)
-    shared = Budget(GPU, job_of(RunSettings(memory_budget_bytes=1 << 40)), devices=8)
-    assert [len(group) for group in groups(candidates(16, 50), shared)] == [50], "one operation"
+    assert sizes(candidates(16, 50), devices=8) == [50], "one operation"
 
 
 def test_groups_stay_within_memory():
@@ -82,17 +86,17 @@ def test_a_dispatch_that_runs_alone_shares_with_none():
 
 
 def test_the_budget_is_half_of_what_the_device_had_free():
-    budget = Budget(GPU, job_of(RunSettings()))
+    budget = budget_of()
     assert budget.limit_bytes == UNKNOWN_GPU_BUDGET_BYTES
-    budget.observe(100)
-    budget.observe(60)
-    budget.observe(0)
+    for free in (100, 60, 0):
+        budget.observe(free)
     assert budget.limit_bytes == 50
-    assert Budget(GPU, job_of(RunSettings(memory_budget_bytes=7))).limit_bytes == 7
+    assert budget_of(memory_budget_bytes=7).limit_bytes == 7
+    assert budget_of(Target(TargetKind.CPU)).limit_bytes > 0, "a CPU has one at once"
 
 
 def test_what_the_driver_reports_counts_until_a_worker_reports():
-    budget = Budget(GPU, job_of(RunSettings()))
+    budget = budget_of()
     budget.expect(0)
     assert not budget.is_known
     budget.expect(1000)
@@ -103,12 +107,8 @@ def test_what_the_driver_reports_counts_until_a_worker_reports():
     assert budget.limit_bytes == 150
 
 
-def test_a_cpu_has_a_budget_at_once():
-    assert Budget(Target(TargetKind.CPU), job_of(RunSettings())).limit_bytes > 0
-
-
 def test_every_process_holds_buffers_of_its_own():
     (one,) = candidates(8192, 1)
-    alone, shared = (Budget(GPU, job_of(RunSettings()), processes=count) for count in (1, 3))
+    alone, shared = budget_of(), budget_of(processes=3)
     assert shared.needed_bytes(one) == 3 * alone.needed_bytes(one)
     assert shared.limit_bytes == 3 * UNKNOWN_GPU_BUDGET_BYTES

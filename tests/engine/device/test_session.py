@@ -33,27 +33,17 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_worker_lost_while_it_closes_costs_the_first_it_did_not_answer(
-    measure, memory_workers, place
-):
+def test_a_worker_lost_while_it_closes_costs_the_first_unanswered(measure, memory_workers, place):
     class DiesClosing(memory_workers.MemoryChannel):
-        answers_left = place
-        closes = False
-
         def send(self, message):
-            self.closes = isinstance(message, Close)
             super().send(message)
-
-        def receive(self, timeout_s=None):
-            if self.closes:
-                if self.answers_left == 0:
-                    self.close()
-                    raise ChannelClosed
-                self.answers_left -= 1
-            return super().receive(timeout_s)
+            if isinstance(message, Close):
+                while len(self.queue) > place:
+                    self.queue.pop()
+                self.close()
 
     executor = memory_workers.MemoryExecutor(lambda: DiesClosing(memory_workers.healthy_answers))
-    records = measure(["default", "fast", "factor_2"], executor=executor).records
+    records = measure(["default", "fast", "factor_2"], start=executor.start).records
     outcomes = [records[number].outcome for number in range(3)]
     assert outcomes == [Outcome.CRASH if n == place else Outcome.OK for n in range(3)]
     checked = [records[number].verdict.checks.get("after_timing") for number in range(3)]
@@ -61,112 +51,81 @@ def test_a_worker_lost_while_it_closes_costs_the_first_it_did_not_answer(
     assert all(text.startswith("not applicable") for text in checked[place + 1 :])
 
 
-def opening(memory_workers, reply_to):
-    """An executor whose workers answer a request to open `wire` with ``reply_to(wire)``."""
+@pytest.fixture
+def failing(memory_workers):
+    """An executor whose workers refuse a dispatch, by default once they have begun to verify it."""
 
-    def answer(request):
-        if not isinstance(request, Open):
-            return memory_workers.healthy_answers(request)
-        return [*(reply for wire in request.dispatches for reply in reply_to(wire)), Answered()]
+    def make(failure, number=1, *, verifies=True):
+        def replies(wire):
+            yield Entered(wire.id, Stage.BUILD)
+            entered, opened = memory_workers.opened(wire)
+            if wire.id != number or verifies:
+                yield entered
+            is_refused = wire.id == number
+            yield Opened(wire.id, opened.facts, None, failure, "", 0) if is_refused else opened
 
-    return memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
+        def answer(request):
+            if not isinstance(request, Open):
+                return memory_workers.healthy_answers(request)
+            return [*(reply for wire in request.dispatches for reply in replies(wire)), Answered()]
+
+        return memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
+
+    return make
 
 
 @pytest.mark.parametrize(("is_spoiled", "workers_started"), [(False, 1), (True, 2)])
-def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered_and_the_others_continue(
-    measure, memory_workers, is_spoiled, workers_started
-):
+def test_one_that_fails_ends_in_its_stage(measure, failing, is_spoiled, workers_started):
     """A worker that it spoiled is ended."""
-    failure = Failure("LaunchError", "not here", worker_is_unusable=is_spoiled)
-    executor = failing(memory_workers, failure)
-    records = measure(["default", "fast", "factor_2"], executor=executor).records
-    assert [records[number].outcome for number in range(3)] == [
-        Outcome.OK, Outcome.LAUNCH_ERROR, Outcome.OK
-    ]  # fmt: skip
-    assert (records[1].stage, records[1].reason) == (Stage.VERIFY, "not here")
+    executor = failing(Failure("LaunchError", "not here", worker_is_unusable=is_spoiled))
+    journal = measure(["default", "fast", "factor_2"], start=executor.start)
+    assert journal.outcomes == {"default": "ok", "fast": "launch_error", "factor_2": "ok"}
+    assert (journal.records[1].stage, journal.records[1].reason) == (Stage.VERIFY, "not here")
     assert len(executor.channels) == workers_started
 
 
-@pytest.mark.parametrize(("broken", "expected"), [(9, [(1, 2), (2, 2)]), (1, [(1, 2), (1, 1)]),
-                                                  (0, [(1, 1)])])  # fmt: skip
-def test_progress_counts_what_is_verified(measure, memory_workers, broken, expected):
+def test_progress_counts_what_is_verified(measure, failing):
     """What ends before it is verified does not count."""
-
-    def reply_to(wire):
-        entered, opened = memory_workers.opened(wire)
-        if wire.id != broken:
-            return [entered, opened]
-        return [Opened(wire.id, opened.facts, None, Failure("CompileError", "no"), "", 0)]
-
-    journal = measure(["default", "fast"], executor=opening(memory_workers, reply_to))
-    counted = [
-        (one.done, one.total)
-        for one in journal.events
-        if isinstance(one, StageProgress) and one.stage is Stage.VERIFY
-    ]
-    assert counted == expected
+    no = Failure("CompileError", "no")
+    for broken, expected in ((9, [(1, 2), (2, 2)]), (1, [(1, 2), (1, 1)]), (0, [(1, 1)])):
+        start = failing(no, broken, verifies=False).start
+        progress = measure(["default", "fast"], start=start).progress(Stage.VERIFY)
+        assert [(one.done, one.total) for one in progress] == expected
 
 
 def test_progress_moves_while_further_processes_open_a_group(measure):
-    journal = measure(["default", "fast"], processes=3)
-    moved = [
-        (one.done, one.total, one.current.partition(" in ")[2])
-        for one in journal.events
-        if isinstance(one, StageProgress) and one.stage is Stage.BUILD
-    ]
-    expected = [(done, 2, f"process {number}") for number in (2, 3) for done in (0, 1)]
-    assert moved == expected
+    progress = measure(["default", "fast"], processes=3).progress(Stage.BUILD)
+    moved = [(one.done, one.total, one.current.partition(" in ")[2]) for one in progress]
+    assert moved == [(done, 2, f"process {number}") for number in (2, 3) for done in (0, 1)]
 
 
-def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(
-    measure, memory_workers, tmp_path
-):
+def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(measure, sent, tmp_path):
     """A job decides how dispatches are grouped, what follows, and what progress counts."""
-    executor = memory_workers.MemoryExecutor()
-    journal = measure(
-        ["default", "fast"], executor=executor, trace_folder=tmp_path / "t",
-        measure=False, trace=TraceSchedule(),
-    )  # fmt: skip
-    (channel,) = executor.channels
-    opened = [len(message.dispatches) for message in channel.sent if isinstance(message, Open)]
+    tracing = {"trace_folder": tmp_path / "t", "trace": TraceSchedule()}
+    journal = measure(["default", "fast"], measure=False, **tracing)
+    opened = [len(message.dispatches) for _, message in sent if isinstance(message, Open)]
     assert opened == [0, 1, 1]  # the first loads what dispatches need, and opens none
-    assert not any(isinstance(message, Sample) for message in channel.sent)
+    assert not any(isinstance(message, Sample) for _, message in sent)
     assert not any(isinstance(event, StageProgress) for event in journal.events)
-    assert all(record.trace.folder == "t" for record in journal.records.values())
-    assert [record.measurement for record in journal.records.values()] == [None, None]
+    found = [(record.trace.folder, record.measurement) for record in journal.records.values()]
+    assert found == [("t", None)] * 2
 
 
-def failing(memory_workers, failure):
-    """An executor whose workers answer so to a request to open the dispatch 1."""
-
-    def reply_to(wire):
-        entered, opened = memory_workers.opened(wire)
-        if wire.id == 1:
-            opened = Opened(wire.id, opened.facts, None, failure, "", 0)
-        return [Entered(wire.id, Stage.BUILD), entered, opened]
-
-    return opening(memory_workers, reply_to)
-
-
-def test_a_device_that_is_lost_twice_is_blamed_on_the_dispatch(
-    measure, memory_workers, memory_journal
-):
-    executor = failing(memory_workers, Failure("DeviceLostError", "it is gone"))
+def test_a_device_that_is_lost_twice_is_blamed_on_the_dispatch(measure, failing, memory_journal):
+    start = failing(Failure("DeviceLostError", "it is gone")).start
     for losses, expected in ((1, []), (2, [(1, Outcome.CRASH, Stage.VERIFY)])):
         with pytest.raises(DeviceLostError):
-            measure(["default", "fast"], executor=executor, journal=memory_journal)
+            measure(["default", "fast"], start=start, journal=memory_journal)
         assert memory_journal.losses == losses
         found = [(key, r.outcome, r.stage) for key, r in memory_journal.records.items()]
         assert found == expected
 
 
-def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(
-    measure, memory_workers, memory_journal
-):
+def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(measure, failing, memory_journal):
     """It has no row, so that it is measured when the run resumes."""
-    executor = failing(memory_workers, Failure("StorageError", "full", "Free some space."))
+    start = failing(Failure("StorageError", "full", "Free some space.")).start
     with pytest.raises(StorageError) as raised:
-        measure(["default", "fast"], executor=executor, journal=memory_journal)
+        measure(["default", "fast"], start=start, journal=memory_journal)
     assert raised.value.hint == "Free some space."
     assert memory_journal.records == {}
 
@@ -180,9 +139,7 @@ def test_quick_results_share_a_transaction(measure, monkeypatch, every_s, rounds
 
 def test_devices_compute_their_results_one_after_another(measure, memory_journal):
     """So that they are out of step from then on."""
-    waiting = threading.Thread(
-        target=measure, args=(["default"],), kwargs={"journal": memory_journal}
-    )
+    waiting = threading.Thread(target=lambda: measure(["default"], journal=memory_journal))
     with memory_journal.completing:
         waiting.start()
         waiting.join(0.3)
@@ -191,75 +148,46 @@ def test_devices_compute_their_results_one_after_another(measure, memory_journal
     assert memory_journal.records
 
 
-def outcomes(journal):
-    return {r.configuration: str(r.outcome) for r in journal.records.values()}
-
-
 def test_rounds_are_interleaved_and_differ_in_order(measure):
     names = ["factor_1p5", "factor_2", "factor_3", "factor_4", "factor_5", "factor_6"]
     journal = measure(names, lanes=2, interval_width=1e-9, min_samples=10, max_samples=40)
     # Rounds of 10, 20 and 10 samples; each pass over all six is stored before the next begins.
-    passes = [one for transaction in journal.transactions for one in transaction]
-    assert [number for _, number in passes] == [0] * 6 + [1] * 6 + [2] * 6
+    passes = [(one.dispatch, one.number) for one in journal.stored]
     orders = [[d for d, number in passes if number == n] for n in range(3)]
     assert all(sorted(order) == list(range(6)) for order in orders)
     assert len({tuple(order) for order in orders}) > 1
     expected = list(range(6))
     random.Random("42:0:0").shuffle(expected)
     assert orders[0] == expected, "the order is seeded"
-    turns = {number: {t for t, n, _ in journal.turns if n == number} for number in range(3)}
-    assert all(len(found) == 1 for found in turns.values()), "one turn for all of a pass"
-    assert len(set.union(*turns.values())) == 3
+    turns = {(one.number, one.taken.turn) for one in journal.stored}
+    assert len(turns) == len({turn for _, turn in turns}) == 3, "one turn for all of a pass"
 
 
 @pytest.mark.parametrize(("sample_s", "loaded"), [(1e-4, False), (0.02, True)])
-def test_leads_are_short_in_long_turns(measure, memory_workers, monkeypatch, sample_s, loaded):
+def test_leads_are_short_in_long_turns(measure, change, sent, monkeypatch, sample_s, loaded):
     """Two candidates, of which samples of 0.1 ms leave turns of about 50 ms, too short for it."""
-    requests = []
-
-    def answer(request):
-        if isinstance(request, Sample):
-            requests.append(request.is_loaded)
-        for reply in memory_workers.healthy_answers(request):
-            is_open = isinstance(reply, Opened)
-            yield msgspec.structs.replace(reply, sample_s=sample_s) if is_open else reply
-
     monkeypatch.setattr(device_session, "LOADED_S", 60.0)
-    executor = memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
-    measure(["default", "fast"], lanes=2, executor=executor, interval_width=1e-9, min_samples=10,
-            max_samples=20)  # fmt: skip
-    assert len(requests) > 2
-    assert requests[0] is False, "nothing has run before"
-    assert set(requests[1:]) == {loaded}
+    for worker in range(2):
+        change(worker, Opened, sample_s=sample_s)
+    measure(["default", "fast"], lanes=2, interval_width=1e-9, min_samples=10, max_samples=20)
+    first, *later = [message.is_loaded for _, message in sent if isinstance(message, Sample)]
+    assert first is False, "nothing has run before"
+    assert len(later) > 1 and set(later) == {loaded}
 
 
 def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
     journal = measure(["default", "out_of_memory", "fast"], start=start_worker)
-    assert outcomes(journal) == {"default": "ok", "fast": "ok", "out_of_memory": "out_of_memory"}
+    assert journal.outcomes == {"default": "ok", "fast": "ok", "out_of_memory": "out_of_memory"}
     assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
 
 
-@pytest.mark.parametrize(
-    ("is_gpu", "processes", "most_open"),
-    [(False, 2, None), (True, 2, None), (True, 5, None), (False, 2, 3), (True, 2, 3), (True, 5, 3)],
-)
-def test_opening_ahead_changes_no_outcome(
-    measure, workers, monkeypatch, is_gpu, processes, most_open
-):
+@pytest.mark.parametrize(("is_gpu", "processes", "most_open"), [
+    (False, 2, None), (True, 2, None), (False, 2, 3), (True, 5, 3),
+])  # fmt: skip
+def test_opening_ahead_changes_no_outcome(measure, sent, monkeypatch, is_gpu, processes, most_open):
     """On a GPU the lanes are verified at the same time, and several groups before the first is
     measured; also where a worker is lost, and where some verify nothing."""
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: is_gpu))
-    requests, verified_at_first_sample = [], []
-    original = WorkerProcess.send
-
-    def send(self, message):
-        if isinstance(message, Open) and message.dispatches:
-            requests.append((message.ahead > 0, [one.verify for one in message.dispatches]))
-        if isinstance(message, Sample):
-            verified_at_first_sample.append(sum(sum(verify) for _, verify in requests))
-        original(self, message)
-
-    monkeypatch.setattr(WorkerProcess, "send", send)
     right = ["default", "fast", "factor_2", "factor_3"]
     bad = ["wrong", "out_of_memory", "crash", "launch_error"]
     names = [*right[:2], *bad[:3], right[2], bad[3], right[3]]
@@ -267,75 +195,70 @@ def test_opening_ahead_changes_no_outcome(
         names, lanes=2, processes=processes, start=start_worker, race=False, most_open=most_open,
         memory_budget_bytes=1 << 40,
     )  # fmt: skip
-    assert outcomes(journal) == dict.fromkeys(right, "ok") | {name: name for name in bad}
+    assert journal.outcomes == dict.fromkeys(right, "ok") | {name: name for name in bad}
+    messages = [message for _, message in sent]
+    first_sample = next(n for n, message in enumerate(messages) if isinstance(message, Sample))
+    requests = [
+        (message.ahead > 0, sum(one.verify for one in message.dispatches), place < first_sample)
+        for place, message in enumerate(messages)
+        if isinstance(message, Open) and message.dispatches
+    ]
     verifies_all_first = is_gpu or most_open is None
-    assert (verified_at_first_sample[0] >= len(names)) is verifies_all_first
-    assert any(ahead for ahead, _ in requests) is is_gpu
-    verified = sum(sum(verify) for ahead, verify in requests if ahead is is_gpu)
-    assert verified >= len(names)
+    verified_first = sum(count for _, count, is_first in requests if is_first)
+    assert (verified_first >= len(names)) is verifies_all_first
+    assert any(ahead for ahead, *_ in requests) is is_gpu
+    assert sum(count for ahead, count, _ in requests if ahead is is_gpu) >= len(names)
     if is_gpu:  # what was verified ahead is not verified again, but for what ran out of memory
-        assert sum(sum(verify) for ahead, verify in requests if not ahead) <= 1
-        opened = sum(not any(verify) for ahead, verify in requests if ahead)
+        assert sum(count for ahead, count, _ in requests if not ahead) <= 1
+        opened = sum(ahead and not count for ahead, count, _ in requests)
         assert opened >= processes, "each worker of a lane opens what another one verified"
 
 
-def test_workers_share_verification_by_its_size(measure, memory_workers, monkeypatch):
+def test_workers_share_verification_by_its_size(measure, sent, monkeypatch):
     """The largest two of ten dispatches keep a worker each busy as long as the others the third;
     a configuration alone does not keep its shapes together."""
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
     monkeypatch.setattr(device_session, "SETUP_BYTES", 1000)
-    verified = []
-
-    class Records(memory_workers.MemoryChannel):
-        def send(self, message):
-            if isinstance(message, Open) and message.ahead:
-                verified.append([one.operation for one in message.dispatches if one.verify])
-            super().send(message)
-
-    executor = memory_workers.MemoryExecutor(lambda: Records(memory_workers.healthy_answers))
     names = [f"matmul_{size}x{size}x{size}_f32t_f32t_f32t" for size in (8, 16, 32, 64, 128)]
     budget = {"memory_budget_bytes": 1 << 40, "race": False}
-    measure(["default", "fast"] * 5, executor=executor, processes=3, operations=names, **budget)
+    measure(["default", "fast"] * 5, processes=3, operations=names, **budget)
+    verified = [
+        [one.operation for one in message.dispatches if one.verify]
+        for _, message in sent
+        if isinstance(message, Open) and message.ahead
+    ]
     large, small = names[-1], names[:-1]
     shares = sorted(filter(None, verified), key=len)
     assert [set(share) for share in shares] == [{large}, {large}, set(small)]
     assert len(shares[2]) == 8
 
 
-@pytest.mark.parametrize(
-    ("budget", "most_bytes", "together"),
-    [(1 << 40, 4e9, [6]), (0, 4e9, [4]), (1 << 40, 2.5, [2, 2, 2]), (3000, 4e9, [2, 2, 2])],
-)
+@pytest.mark.parametrize(("budget", "most_bytes", "together"), [
+    (1 << 40, 4e9, [6]), (0, 4e9, [4]), (1 << 40, 2.5, []), (3000, 4e9, []),
+])  # fmt: skip
 def test_groups_are_verified_together_as_far_as_time_and_memory_allow(
-    measure, memory_workers, monkeypatch, budget, most_bytes, together
+    measure, sent, monkeypatch, budget, most_bytes, together
 ):
     """The first group finds out how much memory there is, on which the size of others depends."""
     monkeypatch.setattr(Target, "is_gpu", property(lambda _self: True))
     if most_bytes < 4e9:
         monkeypatch.setattr(device_session, "SETUP_BYTES", 1.0)
         monkeypatch.setattr(device_session, "MOST_VERIFIED_BYTES", 768 * 2 + most_bytes)
-    sent = []
-
-    class Records(memory_workers.MemoryChannel):
-        def send(self, message):
-            if isinstance(message, Open) and message.only_verifies:
-                sent.append(len(message.dispatches))
-            if isinstance(message, Sample) and sent[-1:] != ["|"]:
-                sent.append("|")
-            super().send(message)
-
-    executor = memory_workers.MemoryExecutor(lambda: Records(memory_workers.healthy_answers))
     settings = {"memory_budget_bytes": budget, "race": False, "cold_cache": False}
-    measure(["default", "fast"] * 3, executor=executor, processes=2, most_open=2, **settings)
-    parts = "".join(map(str, sent)).split("|")
-    found = [sum(map(int, part)) for part in parts if part]
-    assert found == [one for one in together if one > 2]
+    measure(["default", "fast"] * 3, processes=2, most_open=2, **settings)
+    counts = [0]
+    for _, message in sent:
+        if isinstance(message, Open) and message.only_verifies:
+            counts[-1] += len(message.dispatches)
+        elif isinstance(message, Sample):
+            counts.append(0)
+    assert [count for count in counts if count] == together
 
 
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):
     monkeypatch.setattr("gemmetry.engine.process.sys.executable", "/bin/false")
     journal = measure(["default", "fast"], start=start_worker)
-    assert outcomes(journal) == {"default": "crash", "fast": "crash"}
+    assert journal.outcomes == {"default": "crash", "fast": "crash"}
     assert "status 1" in journal.records[0].reason
 
 
@@ -371,63 +294,47 @@ def test_processes_share_the_rounds_in_turn(measure, workers):
     started = [worker.started_ns for worker in workers]
     assert len(set(started)) == 3
     for dispatch in (0, 1):
-        taken = sorted((number, p) for number, p, d in journal.processes if d == dispatch)
-        assert [p for _, p in taken] == (started * len(taken))[: len(taken)]
+        mine = [one for one in journal.stored if one.dispatch == dispatch]
+        taken = [one.taken.process for one in sorted(mine, key=lambda one: one.number)]
+        assert taken == (started * len(taken))[: len(taken)]
 
 
-def test_only_the_first_process_verifies_and_the_others_know_what_it_verified(
-    measure, change, monkeypatch
-):
+def test_only_the_first_process_verifies_and_the_others_know_its_result(measure, change, sent):
     """Judging bit-identical results twice would cost each process as much as verifying."""
-    sent = []
-    original = WorkerProcess.send
-
-    def send(self, message):
-        sent.extend(message.dispatches if isinstance(message, Open) else ())
-        return original(self, message)
-
-    monkeypatch.setattr(WorkerProcess, "send", send)
     *_, opened = (change(number, Opened) for number in range(3))
     measure(["default"], start=start_worker, **MANY)
     assert [reply.verdict is None for reply in opened] == [False, True, True]
-    first, *further = (wire.right_output for wire in sent)
+    wires = [wire for _, one in sent if isinstance(one, Open) for wire in one.dispatches]
+    first, *further = (wire.right_output for wire in wires)
     assert first == ""
-    assert len(further) == 2
-    assert len(set(further)) == 1
-    assert len(further[0]) == 64
+    assert len(further) == 2 and len(set(further)) == 1 and len(further[0]) == 64
 
 
 REFUSED = Failure("LaunchError", "not here")
 LEFT_WRONG = CheckResult("after_timing", CheckOutcome.FAILED, "left wrong")
 
 
-@pytest.mark.parametrize(
-    ("number", "kind", "changes", "outcome"),
-    [
-        (1, Opened, {"failure": REFUSED}, "launch_error"),
-        (2, Sampled, {"round": None, "failure": REFUSED}, "launch_error"),
-        (2, Closed, {"check": LEFT_WRONG}, "wrong"),
-    ],
-)
-def test_what_one_process_finds_ends_the_dispatch_and_no_other(
-    measure, workers, change, number, kind, changes, outcome
-):
+@pytest.mark.parametrize(("number", "kind", "changes", "outcome"), [
+    (1, Opened, {"failure": REFUSED}, "launch_error"),
+    (2, Sampled, {"round": None, "failure": REFUSED}, "launch_error"),
+    (2, Closed, {"check": LEFT_WRONG}, "wrong"),
+])  # fmt: skip
+def test_what_one_process_finds_counts(measure, workers, change, number, kind, changes, outcome):
     change(number, kind, 0, **changes)
     journal = measure(["default", "fast"], **MANY)
-    assert outcomes(journal) == {"default": outcome, "fast": "ok"}
+    assert journal.outcomes == {"default": outcome, "fast": "ok"}
     assert "not here" in journal.records[0].reason or outcome == "wrong"
     assert (journal.records[0].verdict.status is Verification.FAILED) is (outcome == "wrong")
     assert journal.records[1].measurement.processes == 3
     assert len(workers) == 3, "nobody was lost"
 
 
-def test_a_dispatch_that_does_not_fit_a_second_time_is_sampled_by_the_others(
-    measure, workers, change
-):
+def test_what_does_not_fit_a_second_time_is_sampled_by_the_others(measure, workers, change):
     change(1, Opened, failure=Failure("OutOfMemoryError", "full"))
     journal = measure(["default", "fast"], **MANY)
-    assert outcomes(journal) == {"default": "ok", "fast": "ok"}
-    assert {p for _, p, _ in journal.processes} == {workers[0].started_ns, workers[2].started_ns}
+    assert journal.outcomes == {"default": "ok", "fast": "ok"}
+    taken_by = {one.taken.process for one in journal.stored}
+    assert taken_by == {workers[0].started_ns, workers[2].started_ns}
 
 
 @pytest.fixture
@@ -456,11 +363,11 @@ def test_a_lost_process_costs_what_it_sampled(measure, workers, kill, monkeypatc
     killed = kill(number, number)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert killed
-    assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
+    assert sorted(journal.outcomes.values()) == ["crash", "ok", "ok"]
     assert len(workers) == 6, "the others of the lane are replaced with it"
     ok = [r for r in journal.records.values() if r.outcome is Outcome.OK]
     assert all(r.measurement.sample_count == 120 for r in ok)
-    rounds = [one for transaction in journal.transactions for one in transaction]
+    rounds = [(one.dispatch, one.number) for one in journal.stored]
     assert len(set(rounds)) == len(rounds)
 
 
@@ -474,20 +381,18 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
 
     monkeypatch.setattr(WorkerProcess, "send", send)
     journal = measure(["default", "fast"], **MANY)
-    assert sorted(outcomes(journal).values()) == ["crash", "ok"]
+    assert sorted(journal.outcomes.values()) == ["crash", "ok"]
     (ok,) = [r for r in journal.records.values() if r.outcome is Outcome.OK]
     assert "after_timing" in ok.verdict.checks, "the first process had looked at it"
 
 
-def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_left(
-    measure, workers, kill, change
-):
+def test_one_that_has_ended_is_not_opened_again_after_a_loss(measure, workers, kill, change):
     change(1, Opened, 0, failure=REFUSED)
     *_, opened = (change(number, Opened) for number in range(3, 6))
     kill(2, 2)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert journal.records[0].reason == "not here"
-    assert sorted(outcomes(journal).values()) == ["crash", "launch_error", "ok"]
+    assert sorted(journal.outcomes.values()) == ["crash", "launch_error", "ok"]
     (survivor,) = [key for key, r in journal.records.items() if r.outcome is Outcome.OK]
     assert [reply.id for reply in opened[3:]] == [survivor] * 3, "after three by the first"
     assert len(workers) == 6
@@ -500,7 +405,7 @@ def test_whatever_workers_answer_every_dispatch_gets_its_record(
     """Each answer is the right one or, with some probability, an arbitrary one."""
     monkeypatch.setattr(device_session, "STORE_EVERY_S", 0.2 * (seed % 2))
     chance = random.Random(seed)
-    senseless = some_replies(chance, 200)
+    senseless = some_replies(random.Random(f"replies {seed}"))
 
     class Unreliable(memory_workers.MemoryChannel):
         def receive(self, timeout_s=None):
@@ -514,7 +419,7 @@ def test_whatever_workers_answer_every_dispatch_gets_its_record(
                 case 1:
                     raise ChannelClosed
                 case 2 | 3 | 4 | 5:
-                    return chance.choice(senseless)
+                    return next(senseless)
                 case 6:
                     return first
             return self.queue.popleft()
@@ -524,7 +429,7 @@ def test_whatever_workers_answer_every_dispatch_gets_its_record(
 
     executor = memory_workers.MemoryExecutor(lambda: Unreliable(memory_workers.healthy_answers))
     names = ["default", "fast", "factor_2", "factor_3", "factor_4"]
-    journal = measure(names, lanes=2, executor=executor, min_samples=5, max_samples=20)
+    journal = measure(names, lanes=2, start=executor.start, min_samples=5, max_samples=20)
     assert sorted(journal.records) == [0, 1, 2, 3, 4]
     for record in journal.records.values():
         assert record.outcome is Outcome.OK or record.reason
@@ -537,15 +442,13 @@ def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, change):
     alone."""
     *_, ran = (change(number, Opened, 1, id=77) for number in range(4))
     journal = measure(["default", "factor_2", "fast"])
-    assert outcomes(journal) == {"default": "ok", "factor_2": "crash", "fast": "ok"}
+    assert journal.outcomes == {"default": "ok", "factor_2": "crash", "fast": "ok"}
     assert "an unexpected reply (Opened)" in journal.records[1].reason
     assert [reply.id for reply in ran] == [0, 1, 2, 0, 1], "its second chance came last"
 
 
 @pytest.mark.parametrize("kind", [Opened, Sampled])
-def test_a_worker_that_continues_after_its_answer_costs_the_last_it_answered(
-    measure, workers, monkeypatch, kind
-):
+def test_a_worker_that_answers_twice_costs_the_last_answered(measure, workers, monkeypatch, kind):
     """The copy of a worker that a kernel forked sends again what the worker sends."""
     original = WorkerProcess.receive
     twice = []
@@ -561,7 +464,7 @@ def test_a_worker_that_continues_after_its_answer_costs_the_last_it_answered(
     monkeypatch.setattr(WorkerProcess, "receive", receive)
     enough = {"interval_width": 1e-9, "min_samples": 5, "max_samples": 20}
     journal = measure(["default", "factor_2"], lanes=2, **enough)
-    assert outcomes(journal) == {"default": "ok", "factor_2": "crash"}
+    assert journal.outcomes == {"default": "ok", "factor_2": "crash"}
 
 
 def test_what_a_sample_takes_sizes_the_first_round(measure, change, monkeypatch):
@@ -579,13 +482,12 @@ def test_what_a_sample_takes_sizes_the_first_round(measure, change, monkeypatch)
 
 def test_candidates_return_to_the_race_when_what_beat_them_is_beaten():
     """In half of the first rounds another program takes the processors of the fastest one."""
-    disturbed, quick, slow = (
-        SimpleNamespace(id=number, operation_name="product", outclassed_by=None, rounds=[])
+    opened = {
+        number: SimpleNamespace(id=number, operation_name="x", outclassed_by=None, rounds=[])
         for number in range(3)
-    )
-    session = SimpleNamespace(
-        _settings=RunSettings(), _open={one.id: one for one in (disturbed, quick, slow)}
-    )
+    }
+    disturbed, quick, slow = opened.values()
+    session = SimpleNamespace(_settings=RunSettings(), _open=opened)
 
     def take_turn(*, disturbed_us):
         turn = len(disturbed.rounds)

@@ -23,16 +23,13 @@ def measured(median_ns):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("median_ns", "outcome"),
-    [
-        (1.4e6, CheckOutcome.PASSED),  # 785 TFLOP/s, as measured
-        (1.01 * SHORTEST_NS, CheckOutcome.PASSED),
-        (0.99 * SHORTEST_NS, CheckOutcome.FAILED),
-        (2e3, CheckOutcome.FAILED),  # an empty launch
-        (0.0, CheckOutcome.FAILED),
-    ],
-)
+@pytest.mark.parametrize(("median_ns", "outcome"), [
+    (1.4e6, CheckOutcome.PASSED),  # 785 TFLOP/s, as measured
+    (1.01 * SHORTEST_NS, CheckOutcome.PASSED),
+    (0.99 * SHORTEST_NS, CheckOutcome.FAILED),
+    (2e3, CheckOutcome.FAILED),  # an empty launch
+    (0.0, CheckOutcome.FAILED),
+])  # fmt: skip
 def test_no_median_is_shorter_than_the_peak_allows(median_ns, outcome):
     found = timing_check(H200, LARGE, (), measured(median_ns))
     assert found.outcome is outcome
@@ -46,20 +43,15 @@ def test_without_a_known_peak_it_does_not_apply():
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
 
 
-@pytest.mark.parametrize(
-    ("waited_s", "elapsed_s", "seconds", "samples_s", "words"),
-    [
-        (0.012, 0.010, 0.006, 0.006, ""),
-        (0.06, 0.010, 0.006, 0.006, ""),  # the parent was late
-        (0.1, 0.010, 0.006, 0.006, "its parent waited"),
-        (0.012, 0.010, 0.006, 0.0006, "and the process counted"),
-        (0.012, 0.2, 0.1, 0.1, "the samples add up to"),
-        (0.0, 0.010, 0.006, 0.0001, ""),  # stored before the parent's clock was
-    ],
-)
-def test_a_clock_that_runs_slower_or_faster_than_another_is_wrong(
-    waited_s, elapsed_s, seconds, samples_s, words
-):
+@pytest.mark.parametrize(("waited_s", "elapsed_s", "seconds", "samples_s", "words"), [
+    (0.012, 0.010, 0.006, 0.006, ""),
+    (0.06, 0.010, 0.006, 0.006, ""),  # the parent was late
+    (0.1, 0.010, 0.006, 0.006, "its parent waited"),
+    (0.012, 0.010, 0.006, 0.0006, "and the process counted"),
+    (0.012, 0.2, 0.1, 0.1, "the samples add up to"),
+    (0.0, 0.010, 0.006, 0.0001, ""),  # stored before the parent's clock was
+])  # fmt: skip
+def test_clocks_of_different_speed_are_wrong(waited_s, elapsed_s, seconds, samples_s, words):
     one = Round(
         samples_ns=(samples_s * 1e9 / 20,) * 10, method="wall_clock", launches_per_sample=2,
         seconds=seconds, elapsed_s=elapsed_s, waited_s=waited_s,
@@ -77,12 +69,11 @@ def slow_device(monkeypatch):
     monkeypatch.setattr(timing_sanity, "speed_limit", lambda *_: limit)
 
 
-@pytest.mark.parametrize(
-    ("verify", "status"), [(True, Verification.FAILED), (False, Verification.NOT_VERIFIED)]
-)
-def test_a_dispatch_faster_than_its_device_is_wrong(
-    make_plan, run_plan, slow_device, verify, status
-):
+FAILED, NOT_VERIFIED = Verification.FAILED, Verification.NOT_VERIFIED
+
+
+@pytest.mark.parametrize(("verify", "status"), [(True, FAILED), (False, NOT_VERIFIED)])
+def test_one_faster_than_its_device_is_wrong(make_plan, run_plan, slow_device, verify, status):
     ran = run_plan(make_plan(verify=verify))
     assert ran["default"].outcome is Outcome.OK
     assert (ran["default"].verdict.checks.get("timing_sanity") == "passed") is verify

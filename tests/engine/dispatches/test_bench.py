@@ -3,6 +3,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import signal
+from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from gemmetry.engine import bench as inputs_and_references
 from gemmetry.engine.bench import Bench, HangWatch, InputsAndReferences
 from gemmetry.engine.candidates import LEAST_TRIAL_S, PROBE_DOUBT, LaunchBudget, job_of
 from gemmetry.engine.protocol import Hello, Open, Sample, Trying, WireDispatch
-from gemmetry.providers.null_provider.provider import NullProvider
+from gemmetry.providers.null_provider.provider import NullExecutable, NullProvider
 from gemmetry.providers.numpy_provider.provider import NumpyProvider
 from gemmetry.verification import context as reference_cache
 from gemmetry.verification.protocol import launches
@@ -43,28 +45,27 @@ def serve(tmp_path):
 
     def make(provider, target=NULL, **settings):
         folder, channel = str(tmp_path), Recorder()
-        values = RunSettings(**settings)
+        values = RunSettings(**{"verification_level": "quick", **settings})
         hello = Hello(provider.name, {}, target, values, folder, folder, 1)
-        workspace = Workspace(generated=tmp_path, jobs=1, force=False)
-        return Bench(channel, provider, hello, workspace), channel
+        return Bench(channel, provider, hello, Workspace(generated=tmp_path)), channel
 
     return make
 
 
-def opening(configuration="default"):
-    return Open((WireDispatch(7, str(SMALL), Configuration(configuration)),))
+def opening(configuration="default", **more):
+    return Open((WireDispatch(7, str(SMALL), Configuration(configuration)),), **more)
 
 
 @pytest.mark.parametrize(("configuration", "is_skipped"), [("slow_300", True), ("slow_10", False)])
 def test_a_doubtful_prediction_is_settled_by_one_launch(serve, configuration, is_skipped):
     deadlines = {**RunSettings().deadlines_s, Stage.VERIFY: 1.0}
-    serving, channel = serve(TooHopeful({}), deadlines_s=deadlines, repetitions=1)
+    level = {"verification_level": "standard"}
+    serving, channel = serve(TooHopeful({}), deadlines_s=deadlines, repetitions=1, **level)
     serving.handle(opening(configuration))
     opened = channel[-1]
     assert opened.failure is None
-    assert (Trying(7) in channel) == is_skipped
-    assert (opened.verdict is None) == is_skipped
-    assert bool(opened.skip_reason) == is_skipped
+    found = (Trying(7) in channel, opened.verdict is None, bool(opened.skip_reason))
+    assert found == (is_skipped,) * 3
     assert opened.free_memory_bytes == (0 if is_skipped else 2**30)
 
 
@@ -78,37 +79,17 @@ def test_an_opened_dispatch_says_what_a_sample_takes(serve, target, provider, is
     assert (channel[-1].sample_s > 0) is is_known
 
 
-class Prepared(NullProvider):
-    """Notes which targets were prepared, and fails."""
-
-    def __init__(self):
-        super().__init__({})
-        self.prepared = []
-
-    def prepare(self, target):
-        self.prepared.append(target.kind)
-        raise RuntimeError("no such device")
-
-
 @pytest.mark.parametrize("kind", [TargetKind.CUDA, TargetKind.NULL])
-def test_a_gpu_is_opened_before_its_first_dispatch(serve, kind):
-    provider = Prepared()
+def test_a_gpu_is_opened_before_its_first_dispatch(serve, monkeypatch, kind):
+    prepare = Mock(side_effect=RuntimeError("no such device"))
+    monkeypatch.setattr(NullProvider, "prepare", prepare)
     target = Target(kind, "sm_90" if kind is TargetKind.CUDA else "", 0)
-    serving, channel = serve(provider, target)
-    assert provider.prepared == ([kind] if kind is TargetKind.CUDA else [])
+    serving, channel = serve(NullProvider({}), target)
+    assert prepare.mock_calls == ([call(target)] if kind is TargetKind.CUDA else [])
     serving.handle(Open(()))
     assert channel == [], "what failed is left to the first dispatch"
     serving.handle(opening("compile_error"))
     assert (channel[-1].failure.kind, channel[-1].free_memory_bytes) == ("CompileError", 0)
-
-
-def test_sampling_begins_without_what_verification_kept_on_the_device(serve, monkeypatch):
-    serving, _ = serve(NullProvider({}))
-    serving.handle(opening())
-    cleared = []
-    monkeypatch.setattr(serving._on_device, "clear", lambda: cleared.append(True))
-    serving.handle(Sample(((7, 1),)))
-    assert cleared == [True]
 
 
 SETTINGS = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
@@ -147,13 +128,10 @@ def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
     assert f"did not end within {budget.trial_s:.3g} s" in budget.overrun()
 
 
-@pytest.mark.parametrize(
-    ("expected_s", "first_s", "later_s", "larger_s"),
-    [(1e-3, 10.0, 10.0, 200.0), (0.2, 40.0, 40.0, 4e4), (None, math.inf, 30.0, math.inf)],
-)
-def test_a_launch_has_hung_by_what_is_expected_or_was_before(
-    expected_s, first_s, later_s, larger_s
-):
+@pytest.mark.parametrize(("expected_s", "first_s", "later_s", "larger_s"), [
+    (1e-3, 10.0, 10.0, 200.0), (0.2, 40.0, 40.0, 4e4), (None, math.inf, 30.0, math.inf),
+])  # fmt: skip
+def test_a_launch_has_hung_by_what_is_expected_or_was(expected_s, first_s, later_s, larger_s):
     watch = HangWatch(expected_s, 1e6, 120.0)
     assert watch.limit_s(1) == pytest.approx(first_s)
     with watch.watching():
@@ -174,19 +152,11 @@ def test_a_trial_is_no_shorter_than_starting_another_worker():
 OTHER = parse_operation("matmul_9x8x8_f32t_f32t_f32t")
 
 
-class FakeExecutable:
-    """Its device offers a float64 product and counts its use."""
-
-    def __init__(self):
-        self.device = self
-        self.products = 0
-
-    def float64_matmul(self):
-        def multiply(a, b):
-            self.products += 1
-            return a.astype(np.float64) @ b.astype(np.float64)
-
-        return multiply
+def executable(offers=True):
+    """An executable whose device offers a float64 product, or does not; its product."""
+    product = Mock(side_effect=lambda a, b: a.astype(np.float64) @ b.astype(np.float64))
+    device = SimpleNamespace(float64_matmul=lambda: product if offers else None)
+    return SimpleNamespace(device=device), product
 
 
 def test_inputs_are_made_once_and_dropped_when_too_many(tmp_path, monkeypatch):
@@ -203,30 +173,27 @@ def test_inputs_are_made_once_and_dropped_when_too_many(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("providers", [("numpy",), ("device",)])
 @pytest.mark.parametrize("limit", [1e12, 10.0])
-def test_the_device_computes_references_that_are_large_or_on_request(
-    tmp_path, monkeypatch, providers, limit
-):
+def test_the_device_computes_large_or_requested_references(tmp_path, monkeypatch, providers, limit):
     monkeypatch.setattr(inputs_and_references, "HOST_REFERENCE_FLOPS", limit)
     monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", 0)
     known = InputsAndReferences(tmp_path, RunSettings(verification_providers=providers))
-    executable = FakeExecutable()
-    reference = known.reference(SMALL, executable)
+    host, product = executable()
+    reference = known.reference(SMALL, host)
     a, b = (array.astype(np.float64) for array in known.inputs(SMALL))
     assert np.allclose(reference.value, a @ b, rtol=1e-12)
-    before = executable.products
+    before = product.call_count
     assert (before > 0) == (providers == ("device",) or limit == 10.0)
     again = InputsAndReferences(tmp_path, RunSettings())
-    assert again.reference(SMALL, executable) is not reference
-    assert executable.products == before, "the experiment's folder had it"
+    assert again.reference(SMALL, host) is not reference
+    assert product.call_count == before, "the experiment's folder had it"
 
 
 def test_no_reference_where_the_host_would_take_too_long(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs_and_references, "HOST_REFERENCE_FLOPS", 10.0)
     monkeypatch.setattr(inputs_and_references, "host_flops_per_second", lambda: 1.0)
     known = InputsAndReferences(tmp_path, RunSettings())
-    assert known.reference(SMALL, FakeExecutable()) is not None, "the device computes it"
-    host = FakeExecutable()
-    host.float64_matmul = lambda: None
+    assert known.reference(SMALL, executable()[0]) is not None, "the device computes it"
+    host, _ = executable(offers=False)
     assert known.reference(OTHER, host) is None
     monkeypatch.setattr(inputs_and_references, "host_flops_per_second", lambda: 1e9)
     assert known.reference(OTHER, host) is not None
@@ -239,31 +206,25 @@ def test_the_host_is_measured():
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_what_is_only_verified_is_closed_at_once_and_its_fault_is_its_own(
-    serve, monkeypatch, is_broken
-):
+def test_what_is_only_verified_is_closed_at_once(serve, monkeypatch, is_broken):
     """Closing takes time, and may fail; neither may concern what is sampled first."""
+    close = Mock(side_effect=RuntimeError("it cannot be closed") if is_broken else None)
+    monkeypatch.setattr(NullExecutable, "close", close)
     serving, channel = serve(NullProvider({}))
-    closed, cleared = [], []
-    original = NullProvider.build
-
-    def build(self, dispatch, workspace):
-        executable = original(self, dispatch, workspace)
-
-        def close():
-            closed.append(dispatch.name)
-            if is_broken:
-                raise RuntimeError("it cannot be closed")
-
-        if dispatch.operation == SMALL:
-            monkeypatch.setattr(executable, "close", close)
-        return executable
-
-    monkeypatch.setattr(NullProvider, "build", build)
-    monkeypatch.setattr(serving._on_device, "clear", lambda: cleared.append(True))
-    serving.handle(Open(opening().dispatches, ahead=2, only_verifies=True))
+    cleared = Mock()
+    monkeypatch.setattr(serving._on_device, "clear", cleared)
+    serving.handle(opening(ahead=2, only_verifies=True))
     assert (channel[-1].failure is not None) is is_broken
     assert (channel[-1].verdict is None) is is_broken
-    assert len(closed) == 1 and cleared == [True]
+    assert (close.call_count, cleared.call_count) == (1, 1)
     serving.handle(Sample(()))
-    assert len(closed) == 1, "nothing is left to close when samples are taken"
+    assert close.call_count == 1, "nothing is left to close when samples are taken"
+
+
+def test_sampling_begins_without_what_verification_kept_on_the_device(serve, monkeypatch):
+    serving, _ = serve(NullProvider({}))
+    serving.handle(opening())
+    cleared = Mock()
+    monkeypatch.setattr(serving._on_device, "clear", cleared)
+    serving.handle(Sample(((7, 1),)))
+    assert cleared.call_count == 1

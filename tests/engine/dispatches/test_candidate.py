@@ -13,8 +13,6 @@ from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import LaneProvider, candidates_of
 from gemmetry.engine.protocol import Ending
 from gemmetry.engine.schema import Lane, PlannedDispatch
-from gemmetry.hardware import roofline as roofline_module
-from gemmetry.hardware.detect import CpuFacts
 from gemmetry.measurement.stopping import Round
 from gemmetry.providers.registry import load_provider
 
@@ -22,27 +20,29 @@ NAME = "matmul_4096x4096x4096_bf16t_bf16t_bf16t"
 H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
 
 
-def make_candidate(target: Target = H200) -> Candidate:
+def make_candidate(target: Target = H200, name: str = NAME, **facts) -> Candidate:
+    configuration = Configuration("x", {"tile": 64})
     lane = Lane(1, "torch", {}, target)
-    return Candidate(3, lane, parse_operation(NAME), NAME, Configuration("x", {"tile": 64}))
-
-
-def make_round(*samples: float) -> Round:
-    return Round(
-        samples_ns=samples, method="events", launches_per_sample=2, first_launch_ns=9.0,
-        telemetry={"power_w": 400.0, "throttle_reasons": ("power",)}, seconds=0.25, load_s=2.0,
-    )  # fmt: skip
+    candidate = Candidate(3, lane, parse_operation(name), name, configuration)
+    candidate.facts = BuildFacts(**facts)
+    return candidate
 
 
 def time_of(ns: float) -> Measurement:
-    return Measurement(
-        median_ns=ns, ci_low_ns=ns, ci_high_ns=ns, min_ns=ns, p95_ns=ns, sample_count=9
-    )
+    interval = {"ci_low_ns": ns, "ci_high_ns": ns}
+    return Measurement(median_ns=ns, min_ns=ns, p95_ns=ns, sample_count=9, **interval)
 
 
 def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
     candidate, again = make_candidate(), make_candidate()
-    rounds = [make_round(1.0, 2.0), make_round(3.0)]
+    telemetry = {"power_w": 400.0, "throttle_reasons": ("power",)}
+    rounds = [
+        Round(
+            samples_ns=samples, method="events", launches_per_sample=2, first_launch_ns=9.0,
+            telemetry=telemetry, seconds=0.25, load_s=2.0,
+        )
+        for samples in ((1.0, 2.0), (3.0,))
+    ]  # fmt: skip
     stored = [candidate.add_round(one) for one in rounds]
     assert [one.number for one in stored] == [0, 1]
     with Experiment.create_or_open(tmp_path, make_plan(), environment=Environment()) as experiment:
@@ -51,22 +51,6 @@ def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
             again.add_round(one.taken)
     assert again.rounds == rounds
     assert again.seconds_spent == 0.5, "sampling alone, without the load before a round"
-
-
-def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
-    facts = CpuFacts(
-        name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
-        clock_hz=2.6e9,
-        flags=frozenset({"fma", "avx2", "avx512f"}), last_level_caches=(2**20,),
-    )  # fmt: skip
-    monkeypatch.setattr(roofline_module, "_facts", lambda: facts)
-    candidate = make_candidate(Target(TargetKind.CPU))
-    candidate.operation = parse_operation("matmul_1x4096x4096_f32t_f32t_f32t")
-    seconds = candidate.operation.bytes / 40e9
-    maker = RecordMaker(RunSettings(), "env", Path("/x"), host_bytes_per_s=40e9)
-    record = maker.done(candidate, time_of(2e9 * seconds))
-    assert record.roofline_fraction == pytest.approx(0.5)
-    assert "40.0 GB/s" in record.roofline_source
 
 
 def test_a_record_of_a_failure_has_its_stage_and_reason():
@@ -81,26 +65,23 @@ def test_a_record_of_a_failure_has_its_stage_and_reason():
 
 
 def test_paths_are_relative_to_the_experiment_where_they_lie_in_it():
-    candidate = make_candidate()
-    candidate.facts = BuildFacts(
-        source_path="/x/artifacts/generated/a.mlir",
-        binary_path="/elsewhere/b",
+    candidate = make_candidate(
+        source_path="/x/artifacts/generated/a.mlir", binary_path="/elsewhere/b",
         assembly_path="generated/c.s",
-    )
+    )  # fmt: skip
     for generated, assembly in (
         ("/x/artifacts/generated", "artifacts/generated/c.s"),
         ("/other/generated", "/other/generated/c.s"),
     ):
         maker = RecordMaker(RunSettings(), "", Path("/x"), Path(generated))
         facts = maker.done(candidate, None).facts
-        assert facts.source_path == "artifacts/generated/a.mlir"
-        assert facts.binary_path == "/elsewhere/b"
-        assert facts.assembly_path == assembly
+        assert (facts.source_path, facts.binary_path, facts.assembly_path) == (
+            "artifacts/generated/a.mlir", "/elsewhere/b", assembly
+        )  # fmt: skip
 
 
 def test_a_done_record_repeats_what_the_candidate_was_given():
-    candidate = make_candidate()
-    candidate.facts = BuildFacts(run_command="inputs {seed} {distribution} && run")
+    candidate = make_candidate(run_command="inputs {seed} {distribution} && run")
     assert candidate.wire.verify
     candidate.verdict = Verdict(status=Verification.PASSED)
     assert not candidate.wire.verify, "it is not verified again"
@@ -118,25 +99,21 @@ def test_a_done_record_repeats_what_the_candidate_was_given():
 def test_facts_of_the_compiler_complete_those_of_the_build():
     compiled = BuildFacts(registers=3, compile_ns=5, notes=("n",))
     built = BuildFacts(registers=4, default_configuration="d")
-    merged = merge_facts(compiled, built)
-    assert merged == BuildFacts(registers=4, compile_ns=5, notes=("n",), default_configuration="d")
+    both = BuildFacts(registers=4, compile_ns=5, notes=("n",), default_configuration="d")
+    assert merge_facts(compiled, built) == both
     assert merge_facts(BuildFacts(), built) is built
 
 
 def test_rows_become_objects_also_for_configurations_that_are_not_listed():
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
     lanes = {1: LaneProvider(lane, load_provider("null"), None)}
-    names = ["matmul_8x8x8_f32t_f32t_f32t", "matmul_9x8x8_f32t_f32t_f32t"]
-    rows = [
-        PlannedDispatch(1, names[0], 1, "fast"),
-        PlannedDispatch(2, names[0], 1, "slow_7"),
-        PlannedDispatch(3, names[1], 1, "gone"),
-    ]
-    fast, slow, gone = candidates_of(rows, lanes)
+    eight, nine = "matmul_8x8x8_f32t_f32t_f32t", "matmul_9x8x8_f32t_f32t_f32t"
+    given = [(eight, "fast"), (eight, "slow_7"), (nine, "gone")]
+    rows = [PlannedDispatch(n, name, 1, one) for n, (name, one) in enumerate(given, 1)]
+    fast, slow, gone = found = list(candidates_of(rows, lanes))
     assert fast.configuration == Configuration("fast", {"behaviour": "fast"})
     assert slow.configuration.parameters["value"] == 7
     assert fast.operation is slow.operation
-    assert str(gone.operation) == names[1]
     assert gone.configuration == Configuration("gone")
-    assert [candidate.id for candidate in (fast, slow, gone)] == [1, 2, 3]
-    assert str(gone) == f"null:{names[1]}_gone"
+    assert (str(gone.operation), str(gone)) == (nine, f"null:{nine}_gone")
+    assert [candidate.id for candidate in found] == [1, 2, 3]

@@ -18,8 +18,14 @@ OTHER = parse_operation("matmul_17x15x9_f32t_f32t_f32t")
 
 
 @pytest.fixture
-def workspace(tmp_path):
-    return Workspace(generated=tmp_path, force=True)
+def builder(tmp_path):
+    """A builder of companions of a provider's dispatches."""
+
+    def make(provider=None):
+        workspace = Workspace(generated=tmp_path, force=True)
+        return CompanionBuilder(provider or NullProvider(), workspace)
+
+    return make
 
 
 def dispatch(name="default", operation=OPERATION, **parameters):
@@ -27,73 +33,74 @@ def dispatch(name="default", operation=OPERATION, **parameters):
     return Dispatch(operation, Configuration(name, parameters), "null", target)
 
 
-def test_other_operations_are_built_in_the_same_configuration(workspace):
-    seen = []
+@pytest.fixture
+def built(monkeypatch):
+    """What the null provider built: operation, name of the configuration, whether it was forced.
+    Its configuration `fast` does not support the other operation."""
+    built, original = [], NullProvider.build
 
-    class Watched(NullProvider):
-        def build(self, dispatch, workspace):
-            seen.append((dispatch.operation, dispatch.configuration.name, workspace.force))
-            return super().build(dispatch, workspace)
+    def build(self, dispatch, workspace):
+        name = dispatch.configuration.name
+        if name == "fast" and dispatch.operation == OTHER:
+            raise UnsupportedError("no such shape")
+        built.append((dispatch.operation, name, workspace.force))
+        return original(self, dispatch, workspace)
 
-    companions = CompanionBuilder(Watched(), workspace).companions(dispatch("noisy_3"), "standard")
+    monkeypatch.setattr(NullProvider, "build", build)
+    return built
+
+
+def test_other_operations_are_built_in_the_same_configuration(builder, built):
+    companions = builder().companions(dispatch("noisy_3"), "standard")
     assert companions.build(OTHER).writes_output
-    assert seen == [(OTHER, "noisy_3", False)], "forcing applies to requested dispatches only"
+    assert built == [(OTHER, "noisy_3", False)], "forcing applies to requested dispatches only"
 
 
-def test_what_a_trial_chose_computes_other_shapes_as_far_as_it_can(workspace):
-    class Chosen(NullProvider):
-        def build(self, dispatch, workspace):
-            if dispatch.configuration.name == "fast" and dispatch.operation == OTHER:
-                raise UnsupportedError("no such shape")
-            names.append(dispatch.configuration.name)
-            return super().build(dispatch, workspace)
-
-    names: list[str] = []
-    builder = CompanionBuilder(Chosen(), workspace)
-    found = builder.companions(dispatch("best"), "standard", chosen="fast")
+def test_what_a_trial_chose_computes_other_shapes_as_far_as_it_can(builder, built):
+    made = builder()
+    found = made.companions(dispatch("best"), "standard", chosen="fast")
     assert found.build(OPERATION) is not None and found.build(OTHER) is not None
-    assert names == ["fast", "default"]
-    assert found.known is not builder.companions(dispatch("best"), "standard").known
-    unsupported = builder.companions(dispatch("fast"), "standard")
+    assert [name for _, name, _ in built] == ["fast", "default"]
+    assert found.known is not made.companions(dispatch("best"), "standard").known
     with pytest.raises(UnsupportedError):
-        unsupported.build(OTHER)
+        made.companions(dispatch("fast"), "standard").build(OTHER)
 
 
-def test_none_where_it_is_not_supported(workspace):
-    provider = NullProvider({"unsupported": ["matmul"]})
-    companions = CompanionBuilder(provider, workspace).companions(dispatch(), "standard")
-    assert companions.build(OTHER) is None
-    strange = CompanionBuilder(NullProvider(), workspace)
-    assert strange.companions(dispatch("unheard_of"), "standard").build(OTHER) is None
+def test_none_where_it_is_not_supported(builder):
+    nothing = NullProvider({"unsupported": ["matmul"]})
+    for provider, name in ((nothing, "default"), (NullProvider(), "unheard_of")):
+        companions = builder(provider).companions(dispatch(name), "standard")
+        assert companions.build(OTHER) is None
 
 
-@pytest.mark.parametrize(
-    ("is_quick", "level", "expected"),
-    [(True, "quick", False), (True, "standard", True), (False, "standard", False),
-     (False, "paranoid", True)],
-)  # fmt: skip
-def test_slow_builds_are_left_to_the_thorough_level(workspace, is_quick, level, expected):
+@pytest.mark.parametrize(("is_quick", "level", "expected"), [
+    (True, "quick", False), (True, "standard", True), (False, "standard", False),
+    (False, "paranoid", True),
+])  # fmt: skip
+def test_slow_builds_are_left_to_the_thorough_level(builder, is_quick, level, expected):
     provider = NullProvider()
     provider.rebuilds_quickly = is_quick
-    found = CompanionBuilder(provider, workspace).companions(dispatch(), level)
-    assert (found is not None) == expected
+    assert (builder(provider).companions(dispatch(), level) is not None) == expected
 
 
-def test_the_configuration_shows_tile_and_stages(workspace):
-    builder = CompanionBuilder(NullProvider(), workspace)
-    companions = builder.companions(dispatch(tile_m=64, tile_n=32, tile_k=16, stages=3), "standard")
-    assert (companions.tile, companions.stages) == ((64, 32, 16), 3)
-    silent = builder.companions(dispatch(), "standard")
+def test_the_configuration_shows_tile_and_stages(builder):
+    tiled, silent = (
+        builder().companions(one, "standard")
+        for one in (dispatch(tile_m=64, tile_n=32, tile_k=16, stages=3), dispatch())
+    )
+    assert (tiled.tile, tiled.stages) == ((64, 32, 16), 3)
     assert (silent.tile, silent.stages) == (None, None)
 
 
-def test_results_are_shared_by_shapes_of_one_signature_and_configuration(workspace):
-    builder = CompanionBuilder(NullProvider(), workspace)
-    known = builder.companions(dispatch(), "standard").known
-    assert builder.companions(dispatch(operation=OTHER), "standard").known is known
+def test_results_are_shared_by_shapes_of_one_signature_and_configuration(builder):
+    made = builder()
+    known = made.companions(dispatch(), "standard").known
     bf16 = parse_operation("matmul_8x8x8_bf16t_bf16t_bf16t")
-    assert builder.companions(dispatch(operation=bf16), "standard").known is not known
-    assert builder.companions(dispatch("fast"), "standard").known is not known
+    for other, is_shared in (
+        (dispatch(operation=OTHER), True), (dispatch(operation=bf16), False),
+        (dispatch("fast"), False),
+    ):  # fmt: skip
+        assert (made.companions(other, "standard").known is known) == is_shared
 
 
 FORMATS = "bf16t_bf16t_bf16t"
@@ -101,12 +108,10 @@ LANE = Lane(3, "stub", {}, Target(TargetKind.CUDA, "sm_90", 0))
 
 
 class Stub:
-    """Builds quickly; supports multiples of `multiple` only."""
+    """Supports multiples of `multiple` only."""
 
-    rebuilds_quickly = True
-
-    def __init__(self, multiple=1):
-        self.multiple = multiple
+    def __init__(self, multiple=1, rebuilds_quickly=True):
+        self.multiple, self.rebuilds_quickly = multiple, rebuilds_quickly
 
     def supports(self, operation, target):
         is_fine = all(size % self.multiple == 0 for size in operation.matmul_shape[:3])
@@ -151,15 +156,12 @@ def test_each_configuration_and_signature_has_them_once():
 
 def test_a_shape_that_is_refused_is_replaced_by_multiples_of_16():
     found = ahead(Stub(multiple=16)).of([candidate(1)])
-    assert found and all(
-        size % 16 == 0 for item in found for size in item.operation.matmul_shape[:3]
-    )
+    sizes = [size for item in found for size in item.operation.matmul_shape[:3]]
+    assert found and all(size % 16 == 0 for size in sizes)
 
 
 def test_without_such_checks_or_a_provider_that_builds_quickly_there_are_none():
     for settings in ({"verify": False}, {"verification_level": "quick"}):
         assert ahead(**settings).of([candidate(1)]) == []
-    slow = Stub()
-    slow.rebuilds_quickly = False
-    assert ahead(slow).of([candidate(1)]) == []
+    assert ahead(Stub(rebuilds_quickly=False)).of([candidate(1)]) == []
     assert ahead().of([candidate(1, configuration="gone")]) == []

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,9 +19,7 @@ from gemmetry.engine import bench as copies
 from gemmetry.engine import guardian
 from gemmetry.engine.bench import Copies, ReturnsOnce
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="processes are found in /proc"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 _libc = ctypes.CDLL(None)
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
@@ -33,60 +32,31 @@ def clone(flags):
     _libc.syscall(_CLONE, flags, 0, 0, 0, 0)
 
 
-def forks_twice():
-    if os.fork() == 0:
+def in_a_fork(does):
+    """A kernel whose copy does what is given."""
+    return lambda: does() if os.fork() == 0 else None
+
+
+def forks_in_a_chain(length):
+    """Each copy but the last ends when it has made the next one."""
+    for _ in range(length):
         if os.fork() > 0:
             os._exit(0)
-        os.setsid()
 
 
-def forks_in_a_chain():
-    if os.fork() == 0:
-        for _ in range(4):
-            if os.fork() > 0:
-                os._exit(0)
-
-
-def forks_and_comes_back_late():
-    if os.fork() == 0:
-        time.sleep(0.1)
-
-
-def forks_and_raises():
-    if os.fork() == 0:
-        raise SystemExit(3)
-
-
-def forks_a_dozen():
-    any(os.fork() == 0 for _ in range(12))
-
-
-def sleeps():
-    if os.fork() == 0:
-        while True:
-            time.sleep(1000)
-
-
-def stops():
-    if os.fork() == 0:
-        os.kill(os.getpid(), signal.SIGSTOP)
+def forks_twice():
+    forks_in_a_chain(1)
+    os.setsid()
 
 
 def computes():
-    if os.fork() == 0:
-        while True:
-            pass
+    while True:
+        pass
 
 
 def a_dozen_ends():
     for _ in range(12):
-        if os.fork() == 0:
-            os._exit(0)
-
-
-def executes():
-    if os.fork() == 0:
-        os.execvp("sleep", ["sleep", "1005"])
+        in_a_fork(lambda: os._exit(0))()
 
 
 RETURNING = {
@@ -94,13 +64,21 @@ RETURNING = {
     "fork in C": _libc.fork,
     "clone": lambda: clone(signal.SIGCHLD),
     "clone without a signal": lambda: clone(0),
-    "double fork": forks_twice,
-    "chain": forks_in_a_chain,
-    "late": forks_and_comes_back_late,
-    "raises": forks_and_raises,
-    "a dozen": forks_a_dozen,
+    "double fork": in_a_fork(forks_twice),
+    "chain": in_a_fork(lambda: forks_in_a_chain(4)),
+    "late": in_a_fork(lambda: time.sleep(0.1)),
+    "raises": in_a_fork(lambda: sys.exit(3)),
+    "a dozen": lambda: any(os.fork() == 0 for _ in range(12)),
 }
-STAYING = {"sleeps": sleeps, "stops": stops, "computes": computes}
+STAYING = {
+    "sleeps": in_a_fork(lambda: time.sleep(1000)),
+    "stops": in_a_fork(lambda: os.kill(os.getpid(), signal.SIGSTOP)),
+    "computes": in_a_fork(computes),
+}
+ENDING = [
+    a_dozen_ends, in_a_fork(lambda: os.execvp("sleep", ["sleep", "1005"])),
+    lambda: subprocess.run(["true"]), int,
+]  # fmt: skip
 
 
 def executable_that(does):
@@ -140,10 +118,6 @@ def test_a_slow_copy_is_waited_for(look, monkeypatch):
     real, looks = copies.descendants, []
     go_on, gone_on = os.pipe()
 
-    def forks_and_comes_back_when_let():
-        if os.fork() == 0:
-            os.read(go_on, 1)
-
     def waiting_for_a_processor(*arguments, **options):
         found = real(*arguments, **options)
         looks.append(len(found))
@@ -154,7 +128,7 @@ def test_a_slow_copy_is_waited_for(look, monkeypatch):
     monkeypatch.setattr(copies, "MOST_IDLE_CHECKS", 1)
     monkeypatch.setattr(copies, "descendants", waiting_for_a_processor)
     with pytest.raises(LaunchError, match="returns twice"):
-        look(forks_and_comes_back_when_let)
+        look(in_a_fork(lambda: os.read(go_on, 1)))
     assert len(looks) >= 5
     os.close(go_on)
     os.close(gone_on)
@@ -169,9 +143,7 @@ def test_a_copy_that_stays_is_refused_and_ended(look, monkeypatch, how):
     look(int)
 
 
-@pytest.mark.parametrize(
-    "does", [a_dozen_ends, executes, lambda: subprocess.run(["true"]) and None, int]
-)
+@pytest.mark.parametrize("does", ENDING)
 def test_a_process_that_ends_in_the_kernel_or_executes_a_program_is_not_a_copy(look, does):
     look(does)
 
@@ -187,14 +159,8 @@ def test_processes_of_multiprocessing_may_stay(look, monkeypatch):
 
 def test_a_copy_of_a_later_launch_is_found_at_the_next_look(look):
     found = Copies()
-    launches = []
-
-    def forks_later():
-        launches.append(1)
-        if len(launches) == 2:
-            os.fork()
-
-    kernel = ReturnsOnce(executable_that(forks_later), found)
+    launches = iter([int, os.fork])
+    kernel = ReturnsOnce(executable_that(lambda: next(launches)()), found)
     kernel.run((), None)
     with pytest.raises(LaunchError, match="the kernel forks and"):
         kernel.run((), None)
@@ -202,9 +168,8 @@ def test_a_copy_of_a_later_launch_is_found_at_the_next_look(look):
 
 
 def test_a_look_costs_little_where_nothing_was_started(monkeypatch):
-    found = Copies()
-    scans = []
+    found, scan = Copies(), Mock()
     monkeypatch.setattr(copies, "has_children", lambda: False)
-    monkeypatch.setattr(copies, "descendants", lambda *args: scans.append(args) or [])
+    monkeypatch.setattr(copies, "descendants", scan)
     found.wait_and_check()
-    assert scans == []
+    assert not scan.called

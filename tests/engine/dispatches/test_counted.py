@@ -18,18 +18,12 @@ from gemmetry.providers.null_provider.provider import NullExecutable
 
 def a_request(folder: Path, *configurations: str) -> Path:
     """A request for a dispatch with each of the configurations, by default one."""
-    hello = Hello(
-        "null", {}, Target(TargetKind.NULL, "", 0), RunSettings(), str(folder), str(folder), 1,
-    )  # fmt: skip
+    target = Target(TargetKind.NULL, "", 0)
+    hello = Hello("null", {}, target, RunSettings(), str(folder), str(folder), 1)
     name = "matmul_8x8x8_f32t_f32t_f32t"
+    dispatches = tuple((name, Configuration(one)) for one in configurations or ("fast",))
     path = folder / "request"
-    path.write_bytes(
-        msgspec.msgpack.encode(
-            CountedRequest(
-                hello, tuple((name, Configuration(one)) for one in configurations or ("fast",))
-            )
-        )
-    )
+    path.write_bytes(msgspec.msgpack.encode(CountedRequest(hello, dispatches)))
     return path
 
 
@@ -39,7 +33,7 @@ def events(monkeypatch):
     noted: list[str] = []
     run = NullExecutable.run
 
-    def launch(self, *arguments) -> None:
+    def launch(self, *arguments):
         noted.append("launch")
         run(self, *arguments)
 
@@ -47,33 +41,27 @@ def events(monkeypatch):
     return noted
 
 
-def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
-    tmp_path, monkeypatch, events
-) -> None:
+def test_the_dispatch_is_warmed_up_and_then_profiled_once(tmp_path, monkeypatch, events):
     driver = SimpleNamespace(
         cuProfilerStart=lambda: events.append("start"), cuProfilerStop=lambda: events.append("stop")
     )
     monkeypatch.setattr(counted, "_profiler", lambda kind: driver)
-    monkeypatch.setattr(
-        counted, "_range", lambda kind, name: pytest.fail("a single one needs none")
-    )
+    monkeypatch.setattr(counted, "_range", None)  # a single one needs none
     assert counted.main(a_request(tmp_path)) == 0
     assert events == ["launch", "launch", "start", "launch", "stop"]
 
 
-def test_what_cannot_be_built_is_a_status_of_its_own(tmp_path, capsys) -> None:
+def test_what_cannot_be_built_is_a_status_of_its_own(tmp_path, capsys):
     assert counted.main(a_request(tmp_path, "no-such-behaviour")) == CANNOT
     assert "no-such-behaviour" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", [TargetKind.NULL, TargetKind.HIP])
-def test_only_cuda_has_a_profiler_that_is_started(kind: TargetKind) -> None:
+def test_only_cuda_has_a_profiler_that_is_started(kind: TargetKind):
     assert counted._profiler(kind) is None
 
 
-def test_each_of_several_dispatches_is_launched_in_a_range_of_its_own(
-    tmp_path, monkeypatch, capsys, events
-) -> None:
+def test_each_of_several_dispatches_has_its_own_range(tmp_path, monkeypatch, capsys, events):
     @contextmanager
     def a_range(kind, name):
         events.append(name)

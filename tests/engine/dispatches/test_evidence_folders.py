@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -56,15 +58,12 @@ def test_arrays_that_are_too_large_leave_the_recipe(folders, tmp_path, monkeypat
 def test_all_failures_together_have_a_limit(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(evidence_folders, "MAX_TOTAL_BYTES", 3000)
     kept = [folders.keeper(dispatch_of(name))(evidence_of()) for name in "abcd"]
-    has_arrays = [(tmp_path / path / ARRAYS_NAME).exists() for path in kept]
-    assert has_arrays[0]
-    assert not has_arrays[-1]
+    first, *_, last = [(tmp_path / path / ARRAYS_NAME).exists() for path in kept]
+    assert (first, last) == (True, False)
 
 
 def test_a_full_disk_costs_the_arrays_and_then_the_note(folders, tmp_path, monkeypatch):
-    def full(*_, **_more):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(evidence_folders, "save", full)
     path = folders.keeper(dispatch_of("a"))(evidence_of())
     assert "No space left" in (tmp_path / path / TEXT_NAME).read_text()
@@ -74,12 +73,12 @@ def test_a_full_disk_costs_the_arrays_and_then_the_note(folders, tmp_path, monke
 
 def test_reason_map_and_command_complete_the_text_however_often(folders, tmp_path):
     path = folders.keeper(dispatch_of())(evidence_of())
+    verdict = Verdict(status=Verification.FAILED, evidence_path=path, error_map=("the map", "..#"))
     record = Record(
         dispatch="d", provider="user", target="cpu", device="cpu", operation=str(OPERATION),
         configuration="default", outcome=Outcome.WRONG, stage=Stage.VERIFY, reason="a bad row",
         distribution="normal", seed=7, flops=1, bytes=1, reproduce="gemmetry verify run x",
-        verdict=Verdict(status=Verification.FAILED, evidence_path=path,
-                        error_map=("the map", "..#")),
+        verdict=verdict,
     )  # fmt: skip
     for _ in range(2):
         complete_text(tmp_path / path, record)

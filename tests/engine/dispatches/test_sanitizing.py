@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from unittest.mock import Mock
 
 import pytest
 
@@ -61,27 +62,23 @@ def tool(tmp_path, monkeypatch):
     return make
 
 
-def hello_of(tmp_path, **settings):
-    folder = str(tmp_path)
-    values = RunSettings(**{"deadlines_s": {**RunSettings().deadlines_s, Stage.VERIFY: 60.0},
-                            **settings})  # fmt: skip
-    return Hello("null", {}, NULL, values, folder, folder, 1)
+def hello_of(tmp_path, verify_s=60.0, **settings):
+    deadlines = {**RunSettings().deadlines_s, Stage.VERIFY: verify_s}
+    values = RunSettings(deadlines_s=deadlines, verification_level="quick", **settings)
+    return Hello("null", {}, NULL, values, str(tmp_path), str(tmp_path), 1)
 
 
 def dispatch_of(configuration="default", operation=SMALL):
     return Dispatch(operation, Configuration(configuration), "null", NULL)
 
 
-@pytest.mark.parametrize(
-    ("configuration", "after", "outcome", "detail"),
-    [
-        ("default", "pass", CheckOutcome.PASSED, ""),
-        ("default", FINDS, CheckOutcome.FAILED,
-         "3 found, first: Invalid __global__ read of size 4 bytes at gemm"),
-        ("launch_error", "pass", CheckOutcome.NOT_APPLICABLE, "launch 1 was rejected"),
-        ("compile_error", "pass", CheckOutcome.NOT_APPLICABLE, "the compiler reject it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("configuration", "after", "outcome", "detail"), [
+    ("default", "pass", CheckOutcome.PASSED, ""),
+    ("default", FINDS, CheckOutcome.FAILED,
+     "3 found, first: Invalid __global__ read of size 4 bytes at gemm"),
+    ("launch_error", "pass", CheckOutcome.NOT_APPLICABLE, "launch 1 was rejected"),
+    ("compile_error", "pass", CheckOutcome.NOT_APPLICABLE, "the compiler reject it"),
+])  # fmt: skip
 def test_what_the_tool_finds_is_the_check(tool, tmp_path, configuration, after, outcome, detail):
     tool(after)
     found = sanitize(dispatch_of(configuration), hello_of(tmp_path), "memcheck")
@@ -91,8 +88,7 @@ def test_what_the_tool_finds_is_the_check(tool, tmp_path, configuration, after, 
 
 def test_a_launch_that_hangs_is_ended_with_its_tool(tool, tmp_path):
     tool()
-    settings = {"deadlines_s": {**RunSettings().deadlines_s, Stage.VERIFY: 2.0}}
-    found = sanitize(dispatch_of("hang"), hello_of(tmp_path, **settings), "synccheck")
+    found = sanitize(dispatch_of("hang"), hello_of(tmp_path, 2.0), "synccheck")
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
     assert "1.8 s" in found.detail
 
@@ -101,11 +97,12 @@ def test_only_cuda_and_only_where_the_tool_is(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/none")
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
-    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
-    assert "is for CUDA devices" in found.detail
-    monkeypatch.setattr(sanitizing, "SANITIZED", TargetKind.NULL)
-    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
-    assert "neither on PATH nor in CUDA_HOME/bin" in found.detail
+    for kind, words in (
+        (TargetKind.CUDA, "is for CUDA devices"),
+        (TargetKind.NULL, "neither on PATH nor in CUDA_HOME/bin"),
+    ):
+        monkeypatch.setattr(sanitizing, "SANITIZED", kind)
+        assert words in sanitize(dispatch_of(), hello_of(tmp_path), "memcheck").detail
 
 
 def test_a_product_is_run_on_a_tail_of_its_tile():
@@ -127,24 +124,19 @@ def test_findings_join_the_verdict():
     assert found.checks["memcheck"] == "failed: 1 found"
 
 
-class Recorder(list):
-    """A channel that keeps what is sent."""
-
-    send = list.append
-
-
 def test_the_worker_runs_each_tool_and_a_finding_fails_the_dispatch(tool, tmp_path):
     tool(FINDS)
-    channel = Recorder()
+    channel = Mock()
     hello = hello_of(tmp_path, sanitizers=("memcheck", "racecheck"), measure=False)
     serving = Bench(channel, NullProvider({}), hello, Workspace(generated=tmp_path))
     serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
-    opened = channel[-1]
-    assert opened.verdict.status is Verification.FAILED
-    assert opened.verdict.reason.startswith("memcheck: 3 found, first: Invalid __global__ read")
-    assert opened.verdict.checks["racecheck"].startswith("failed: 3 found")
+    sent = [call.args[0] for call in channel.send.call_args_list]
+    verdict = sent[-1].verdict
+    assert verdict.status is Verification.FAILED
+    assert verdict.reason.startswith("memcheck: 3 found, first: Invalid __global__ read")
+    assert verdict.checks["racecheck"].startswith("failed: 3 found")
     # Each tool has the whole deadline of the stage.
-    assert [m.stage for m in channel if isinstance(m, Entered)].count(Stage.VERIFY) == 3
+    assert [m.stage for m in sent if isinstance(m, Entered)].count(Stage.VERIFY) == 3
 
 
 def test_where_there_is_no_cuda_the_dispatch_is_ok_and_says_so(make_plan, run_plan):

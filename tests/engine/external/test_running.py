@@ -3,15 +3,15 @@ started stays."""
 
 from __future__ import annotations
 
-import os
+import errno
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,11 +28,7 @@ from gemmetry.engine.external import (
     start_here,
 )
 
-linux = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="subreapers and /proc are Linux's"
-)
-
-PATIENCE_S = 60.0
+linux = pytest.mark.skipif(sys.platform != "linux", reason="subreapers and /proc are Linux's")
 
 
 @pytest.fixture
@@ -54,23 +50,24 @@ def make(tmp_path):
 def run(tmp_path):
     """Runs jobs; the events of the run, and the ends that were written down."""
 
-    def go(*jobs, listener=None):
+    def go(*jobs, listener=lambda event: None):
         events, concluded = [], []
 
         def prepare(job):
             shutil.rmtree(job.log.parent, ignore_errors=True)
             job.log.parent.mkdir()
 
+        def conclude(job, end):
+            concluded.append((job.name, str(end.outcome)))
+
+        def listen(event):
+            events.append(event)
+            listener(event)
+
         with JobJournal(tmp_path / "journal.jsonl") as journal:
-            JobRun(
-                folder=tmp_path, journal=journal, start=start_here, prepare=prepare,
-                conclude=lambda job, end: concluded.append((job.name, str(end.outcome))),
-                listener=lambda event: (events.append(event), listener and listener(event)),
-            ).work(jobs)  # fmt: skip
-        return SimpleNamespace(
-            events=events, concluded=concluded,
-            ends={e.job.name: e.end for e in events if isinstance(e, JobFinished)},
-        )  # fmt: skip
+            JobRun(tmp_path, journal, start_here, prepare, conclude, listen).work(jobs)
+        ends = {e.job.name: e.end for e in events if isinstance(e, JobFinished)}
+        return SimpleNamespace(events=events, concluded=concluded, ends=ends)
 
     return go
 
@@ -88,13 +85,6 @@ def late(tmp_path, monkeypatch):
     return 1800.0
 
 
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def outcomes(ends):
     return {name: str(end.outcome) for name, end in ends.items()}
 
@@ -104,14 +94,16 @@ def stored_outcomes(folder):
         return outcomes(journal.ends)
 
 
-def process_in(folder):
-    """The process that a job named in the file ``pid``."""
-    ends = time.monotonic() + PATIENCE_S
-    path = folder / "pid"
-    while not (path.exists() and path.read_text().strip()):
-        assert time.monotonic() < ends, "it does not get so far"
-        time.sleep(0.01)
-    return int(path.read_text())
+@pytest.fixture
+def process(tmp_path, wait_until):
+    """The process that a job named in the file ``pid``, once it has."""
+    path = tmp_path / "pid"
+
+    def wait():
+        wait_until(lambda: path.exists() and path.read_text().strip())
+        return int(path.read_text())
+
+    return wait
 
 
 def test_a_job_that_fails_is_marked_and_the_others_run(make, run, tmp_path):
@@ -124,8 +116,7 @@ def test_a_job_that_fails_is_marked_and_the_others_run(make, run, tmp_path):
     )
     assert (tmp_path / "a" / "done").read_text() == f"blue {tmp_path}\n"
     _, b, c, d, _ = found.ends.values()
-    failed = "failed"
-    assert outcomes(found.ends) == {"a": "ok", "b": failed, "c": failed, "d": failed, "e": "ok"}
+    assert outcomes(found.ends) == {**dict.fromkeys("abcde", "failed"), "a": "ok", "e": "ok"}
     assert (b.reason, b.exit_status) == ("exit status 3: ValueError: no such layer", 3)
     assert b.log_tail == "begin\nValueError: no such layer\n"
     assert (c.reason, c.exit_status) == ("ended by SIGSEGV", -signal.SIGSEGV)
@@ -149,15 +140,12 @@ def test_what_succeeded_is_kept_only_while_it_is_there(make, run, tmp_path):
 
 
 @linux
-@pytest.mark.parametrize(
-    "script",
-    [
-        "setsid sleep 1001 & echo $! > pid; sleep 1002",
-        "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done",
-    ],
-)
-def test_a_job_that_passes_its_deadline_is_ended_with_all_that_it_started(
-    make, run, tmp_path, late, monkeypatch, script
+@pytest.mark.parametrize("script", [
+    "setsid sleep 1001 & echo $! > pid; sleep 1002",
+    "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done",
+])  # fmt: skip
+def test_a_late_job_is_ended_with_all_it_started(
+    make, run, late, monkeypatch, process, is_running, script
 ):
     """Also where it ignores the request to end."""
     monkeypatch.setattr(running, "GRACE_S", 0.2)
@@ -165,11 +153,11 @@ def test_a_job_that_passes_its_deadline_is_ended_with_all_that_it_started(
     assert outcomes(found.ends) == {"a": "timeout", "b": "ok"}
     assert found.ends["a"].reason == "it took longer than 1800 s"
     assert found.ends["a"].exit_status is None
-    assert not is_running(process_in(tmp_path))
+    assert not is_running(process())
 
 
 @linux
-def test_what_a_job_leaves_running_is_ended_and_named(make, run, tmp_path):
+def test_what_a_job_leaves_running_is_ended_and_named(make, run, process, is_running):
     script = (
         "setsid sleep 1003 & echo $! > pid; "
         "until grep -q '^sleep' /proc/$!/cmdline; do sleep 0.01; done; touch a/done"
@@ -177,36 +165,24 @@ def test_what_a_job_leaves_running_is_ended_and_named(make, run, tmp_path):
     end = run(make("a", script)).ends["a"]
     assert str(end.outcome) == "ok"
     assert "sleep 1003" in end.reason
-    assert not is_running(process_in(tmp_path))
+    assert not is_running(process())
 
 
 @linux
-def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run, tmp_path):
-    bystander = subprocess.Popen(["sleep", "1004"], start_new_session=True)
+def test_an_interrupt_ends_the_command_and_spares_others(
+    make, run, tmp_path, process, is_running, interrupted
+):
     script = "trap 'touch gentle; exit 1' TERM; echo $$ > pid; while :; do sleep 0.01; done"
-
-    def interrupt():
-        process_in(tmp_path)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    # Shells start what runs in the background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    bystander = subprocess.Popen(["sleep", "1004"], start_new_session=True)
     try:
-        with pytest.raises(KeyboardInterrupt):
-            run(
-                make("a", script),
-                make("b", "touch b/done"),
-                listener=lambda event: isinstance(event, JobStarted) and thread.start(),
-            )
+        with interrupted(process):
+            run(make("a", script), make("b", "touch b/done"))
         assert bystander.poll() is None
     finally:
         bystander.kill()
         bystander.wait()
-        thread.join()
-        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "gentle").exists()
-    assert not is_running(process_in(tmp_path))
+    assert not is_running(process())
     assert not (tmp_path / "b").exists()
     assert stored_outcomes(tmp_path) == {"a": "interrupted"}
 
@@ -230,24 +206,20 @@ with JobJournal(folder / "journal.jsonl") as journal:
 
 
 @linux
-def test_after_a_kill_nothing_stays_and_only_the_running_job_is_lost(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
-    stray = process_in(tmp_path)
+def test_after_a_kill_only_the_running_job_is_lost(tmp_path, process, is_running, wait_until):
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
+    stray = process()
     assert is_running(stray)
-    process.kill()
-    process.wait()
-    ends = time.monotonic() + PATIENCE_S
-    while is_running(stray):
-        assert time.monotonic() < ends, "it stays"
-        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    wait_until(lambda: not is_running(stray))
     assert stored_outcomes(tmp_path) == {"a": "ok"}
 
 
 def test_a_full_disk_ends_the_run_and_keeps_what_is_there(make, run, tmp_path, monkeypatch):
     jobs = [make("a", "touch a/done"), make("b", "touch b/done")]
 
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
 
     def fill(event):
         if isinstance(event, JobFinished):

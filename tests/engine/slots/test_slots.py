@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,8 +16,8 @@ from gemmetry.measurement.stopping import Round
 from gemmetry.providers.registry import load_provider
 
 
-def _lanes(*targets, devices=3):
-    options = {"devices": devices}
+def _lanes(*targets):
+    options = {"devices": 3}
     provider = load_provider("null", options)
     return [
         LaneProvider(Lane(number, "null", options, target), provider, None)
@@ -42,10 +43,9 @@ def test_what_cannot_serve_is_refused_with_what_can():
         serving_devices(["null:7"], _lanes(NULL[0]))
     assert "null:0, null:1, null:2" in refused.value.hint
     for name, targets, words in (
-        ("cpu", NULL[:1], "cpu that can serve null"),
-        ("all", NULL[:2], "one target"),
+        ("cpu", NULL[:1], "cpu that can serve null"), ("all", NULL[:2], "one target"),
         ("all", [compiled], "only compiles"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(RequestError, match=words):
             serving_devices([name], _lanes(*targets))
 
@@ -53,19 +53,21 @@ def test_what_cannot_serve_is_refused_with_what_can():
 PATIENCE_S = 60
 
 
-class One:
-    """What a queue reads of a candidate."""
-
-    def __init__(self, operation_name):
-        self.operation_name = operation_name
-
-
 def _group(*operations):
-    return [One(name) for name in operations]
+    """What a queue reads of candidates."""
+    return [SimpleNamespace(operation_name=name) for name in operations]
 
 
 def _queue(*groups):
     return GroupQueue(iter(groups), threading.Event())
+
+
+def _waiting(queue, slot):
+    """A thread in which the slot waits for its next group, and what it has found."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(_next(queue, slot)))
+    thread.start()
+    return thread, found
 
 
 def _next(queue, slot):
@@ -94,19 +96,11 @@ def test_all_groups_of_an_operation_go_to_one_device():
 
 
 def test_a_device_waits_rather_than_draw_a_huge_operation_for_another():
-    groups = [_group("a") for _ in range(5)]
-    drawn = []
-
-    def draw():
-        for number, group in enumerate([*groups, _group("b")]):
-            drawn.append(number)
-            yield group
-
-    queue = GroupQueue(draw(), threading.Event())
+    groups, drawn = [_group("a") for _ in range(5)], []
+    drawing = (drawn.append(group) or group for group in [*groups, _group("b")])
+    queue = GroupQueue(drawing, threading.Event())
     assert _next(queue, "1") is groups[0]
-    found = []
-    waiting = threading.Thread(target=lambda: found.append(_next(queue, "2")))
-    waiting.start()
+    waiting, found = _waiting(queue, "2")
     for group in groups[1:]:
         assert _next(queue, "1") is group
         assert len(drawn) <= 6
@@ -118,9 +112,7 @@ def test_what_a_lost_device_left_goes_to_another_that_waits_for_it():
     a, rest = _group("a", "a"), _group("a")
     queue = _queue(a)
     assert _next(queue, "1") is a
-    found = []
-    waiting = threading.Thread(target=lambda: found.append(_next(queue, "2")))
-    waiting.start()
+    waiting, found = _waiting(queue, "2")
     waiting.join(0.05)
     assert waiting.is_alive(), "the first device may still return its group"
     assert queue.leave("1", lambda group: [rest])
@@ -142,12 +134,12 @@ def test_waiting_parts_of_an_operation_continue_elsewhere_when_their_device_is_l
 def test_the_last_device_that_leaves_is_known_and_a_run_that_is_being_ended_ends_the_waiting():
     queue = _queue(_group("a"))
     _next(queue, "1")
+    assert not queue.leave("1", lambda group: [group])
+    queue = _queue(_group("a"))
+    _next(queue, "1")
     queue._stop.set()
     with pytest.raises(RunStopped):
         _next(queue, "2")
-    queue = _queue(_group("a"))
-    _next(queue, "1")
-    assert not queue.leave("1", lambda group: [group])
 
 
 CUDA = Target(TargetKind.CUDA, "sm_90", 1)
@@ -158,26 +150,22 @@ def _environment(visible=None, ids=("GPU-aa", "GPU-bb", "GPU-cc")):
     return Environment(hostname="node7", device_ids=ids, variables=variables)
 
 
-@pytest.mark.parametrize(
-    ("target", "environment", "expected"),
-    [
-        (CUDA, _environment(), "GPU-bb"),
-        (CUDA, _environment(visible="2,0"), "GPU-aa"),
-        (CUDA, _environment(visible="GPU-cc,GPU-b"), "GPU-bb"),
-        (CUDA, _environment(visible="2"), "node7/cuda:1"),
-        (CUDA, _environment(ids=()), "node7/cuda:1"),
-        (Target(TargetKind.CPU), _environment(), "node7/cpu"),
-        (Target(TargetKind.NULL, "", 3), _environment(), "node7/null:3"),
-    ],
-)
+@pytest.mark.parametrize(("target", "environment", "expected"), [
+    (CUDA, _environment(), "GPU-bb"),
+    (CUDA, _environment(visible="2,0"), "GPU-aa"),
+    (CUDA, _environment(visible="GPU-cc,GPU-b"), "GPU-bb"),
+    (CUDA, _environment(visible="2"), "node7/cuda:1"),
+    (CUDA, _environment(ids=()), "node7/cuda:1"),
+    (Target(TargetKind.CPU), _environment(), "node7/cpu"),
+    (Target(TargetKind.NULL, "", 3), _environment(), "node7/null:3"),
+])  # fmt: skip
 def test_a_device_differs_from_others_of_its_kind(target, environment, expected):
     assert device_id(target, environment) == expected
 
 
-@pytest.mark.parametrize(
-    ("environment", "device", "continues"),
-    [("env", "mine", True), ("env", "", True), ("env", "another", False), ("other", "mine", False)],
-)
+@pytest.mark.parametrize(("environment", "device", "continues"), [
+    ("env", "mine", True), ("env", "", True), ("env", "another", False), ("other", "mine", False),
+])  # fmt: skip
 def test_rounds_continue_only_where_they_were_taken(environment, device, continues):
     slot = Slot(CUDA, "mine", context=None)
     taken = Round(samples_ns=(1.0,), method="simulated", device_id=device)

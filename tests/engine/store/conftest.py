@@ -29,44 +29,37 @@ def make_plan() -> Callable[..., Plan]:
 
 @pytest.fixture
 def make_record() -> Callable[..., Record]:
-    def make(**changes: Any) -> Record:
-        measurement = Measurement(
-            median_ns=2.0, ci_low_ns=1.0, ci_high_ns=3.0, min_ns=1.0, p95_ns=3.0, sample_count=9
-        )
-        values: dict[str, Any] = {
-            "dispatch": f"{OPERATIONS[0]}_default",
-            "provider": "null",
-            "target": "null",
-            "device": "null:0",
-            "operation": OPERATIONS[0],
-            "configuration": "default",
-            "outcome": Outcome.OK,
-            "distribution": "offset_uniform",
-            "seed": 42,
-            "flops": 1024,
-            "bytes": 768,
-            "measurement": measurement,
-            "environment_id": ENVIRONMENT.id,
-        }
-        values.update(changes)
-        return Record(**values)
+    """Makes a record; one whose outcome is not ok has a reason and no measurement."""
+    interval = {"ci_low_ns": 1.0, "ci_high_ns": 3.0}
+    measurement = Measurement(median_ns=2.0, min_ns=1.0, p95_ns=3.0, sample_count=9, **interval)
+    usual: dict[str, Any] = {
+        "dispatch": f"{OPERATIONS[0]}_default", "provider": "null", "target": "null",
+        "device": "null:0", "operation": OPERATIONS[0], "configuration": "default",
+        "distribution": "offset_uniform", "seed": 42, "flops": 1024, "bytes": 768,
+        "environment_id": ENVIRONMENT.id,
+    }  # fmt: skip
+
+    def make(outcome: Outcome = Outcome.OK, **changes: Any) -> Record:
+        is_ok = outcome is Outcome.OK
+        ending = {"measurement": measurement} if is_ok else {"reason": "x"}
+        return Record(outcome=outcome, **{**usual, **ending, **changes})
 
     return make
 
 
 @pytest.fixture
 def make_round() -> Callable[..., StoredRound]:
-    def make(dispatch: int, number: int, *samples: float) -> StoredRound:
-        return StoredRound(
-            dispatch, number, Round(samples_ns=samples, method="simulated", seconds=0.5)
-        )
+    def make(dispatch: int, number: int, *samples: float, **more: Any) -> StoredRound:
+        taken = Round(samples_ns=samples, method="simulated", seconds=0.5, **more)
+        return StoredRound(dispatch, number, taken)
 
     return make
 
 
 @pytest.fixture
-def open_experiment(make_plan: Callable[..., Plan]) -> Callable[..., Experiment]:
-    """Creates or opens an experiment of two operations × two configurations."""
+def open_experiment(tmp_path: Path, make_plan: Callable[..., Plan]) -> Callable[..., Experiment]:
+    """Creates or opens an experiment of two operations × two configurations, in ``tmp_path`` if no
+    folder is given."""
 
     def enumerate_plan() -> tuple[list[Lane], list[PlanBatch]]:
         lane = Lane(1, "null", {"threads": 1}, Target(TargetKind.NULL))
@@ -77,13 +70,10 @@ def open_experiment(make_plan: Callable[..., Plan]) -> Callable[..., Experiment]
             PlanBatch(names[1:], [], rows[2:]),
         ]
 
-    def make(path: Path, **arguments: Any) -> Experiment:
-        options: dict[str, Any] = {
-            "environment": ENVIRONMENT,
-            "command": "gemmetry profile",
-            "enumerate_plan": enumerate_plan,
-        }
+    def make(folder: Path | str = "", *, hostname: str = "here", **arguments: Any) -> Experiment:
         plan = arguments.pop("plan", None) or make_plan(a=1)
-        return Experiment.create_or_open(path, plan, **{**options, **arguments})
+        options = {"command": "gemmetry profile", "enumerate_plan": enumerate_plan, **arguments}
+        options["environment"] = Environment(hostname=hostname)
+        return Experiment.create_or_open(tmp_path / folder, plan, **options)
 
     return make

@@ -4,11 +4,9 @@ import dataclasses
 import json
 import os
 import shutil
-import sqlite3
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,19 +18,18 @@ from gemmetry.domain.errors import (
     StorageError,
     Verification,
 )
-from gemmetry.domain.record import BuildFacts, CounterFacts, Environment, Verdict
+from gemmetry.domain.record import BuildFacts, CounterFacts, Verdict
 from gemmetry.engine.experiment import Experiment
 
 
 def test_a_new_experiment_holds_its_plan_and_nothing_else(tmp_path, open_experiment):
-    with open_experiment(tmp_path / "new" / "exp") as experiment:
+    with open_experiment("new/exp") as experiment:
         assert experiment.is_new
         assert experiment.total() == 4
         remaining = list(experiment.remaining())
         assert remaining[0].name == "matmul_8x8x8_f32t_f32t_f32t_default"
         assert [row.id for row in remaining] == [1, 2, 3, 4]
-        assert list(experiment.remaining([2])) == []
-        assert list(experiment.records()) == []
+        assert list(experiment.remaining([2])) == list(experiment.records()) == []
         (lane,) = experiment.lanes()
         assert (lane.provider, lane.options, lane.target.name) == ("null", {"threads": 1}, "null")
     manifest = json.loads((tmp_path / "new" / "exp" / "manifest.json").read_text())
@@ -40,49 +37,42 @@ def test_a_new_experiment_holds_its_plan_and_nothing_else(tmp_path, open_experim
     assert manifest["commands"] == ["gemmetry profile"]
 
 
-def test_records_come_back_as_they_were_and_with_further_facts(
-    tmp_path, open_experiment, make_record
-):
+def test_records_come_back_as_they_were_or_amended(tmp_path, open_experiment, make_record):
     record = make_record(
         verdict=Verdict(status=Verification.WARNED, checks={"values": "passed"}),
         facts=BuildFacts(notes=("a", "b"), registers=12),
         configuration_parameters={"tile_m": 64, "swizzle": True, "text": "x"},
         tags={"who": "me"},
     )
-    failed = make_record(outcome=Outcome.CRASH, reason="it died", measurement=None, device="null:1")
+    failed = make_record(Outcome.CRASH, device="null:1")
     counters = CounterFacts(folder="counters/x", metric_set="gemm", launches=1, passes=38)
     amended = dataclasses.replace(record, counters=counters)
-    with open_experiment(tmp_path) as experiment:
+    with open_experiment() as experiment:
         experiment.finish({3: failed, 1: record})
         assert list(experiment.records()) == [record, failed]
         assert [row.id for row in experiment.remaining()] == [2, 4]
         assert experiment.outcome_counts() == {"ok": 1, "crash": 1}
         assert experiment.operations_without_ok() == 0
         experiment.amend(1, amended)
-    shutil.move(tmp_path, tmp_path.with_name("b #?%"))
-    with Experiment.open(tmp_path.with_name("b #?%")) as experiment:
+    moved = shutil.move(tmp_path, tmp_path.with_name("b #?%"))
+    with Experiment.open(moved) as experiment:
         assert list(experiment.records()) == [amended, failed], "the folder may be moved"
 
 
-def test_an_operation_without_ok_dispatch_is_counted(tmp_path, open_experiment, make_record):
+def test_an_operation_without_ok_dispatch_is_counted(open_experiment, make_record):
     not_tried = ("skipped", "unsupported")
-
-    def failed(outcome, operation):
-        return make_record(outcome=outcome, reason="x", measurement=None, operation=operation)
-
-    with open_experiment(tmp_path) as experiment:
-        experiment.finish({1: failed(Outcome.SKIPPED, "a"), 2: failed(Outcome.SKIPPED, "b")})
+    skipped = [make_record(Outcome.SKIPPED, operation=name) for name in "ab"]
+    with open_experiment() as experiment:
+        experiment.finish(dict(enumerate(skipped, 1)))
         experiment.finish({3: make_record(operation="a")})
         assert experiment.operations_without_ok() == 1
         assert experiment.operations_without_ok(not_tried) == 0
-        experiment.finish({4: failed(Outcome.CRASH, "c")})
+        experiment.finish({4: make_record(Outcome.CRASH, operation="c")})
         assert experiment.operations_without_ok(not_tried) == 1
 
 
-def test_rounds_are_kept_in_order_and_never_twice(
-    tmp_path, open_experiment, make_record, make_round
-):
-    with open_experiment(tmp_path) as experiment:
+def test_rounds_are_kept_in_order_and_never_twice(open_experiment, make_record, make_round):
+    with open_experiment() as experiment:
         experiment.add_rounds([make_round(1, 0, 1.0, 2.0), make_round(2, 0, 9.0)])
         experiment.add_rounds([make_round(1, 1, 3.0)])
         with pytest.raises(StorageError):
@@ -97,48 +87,44 @@ def test_rounds_are_kept_in_order_and_never_twice(
         assert experiment.samples(make_record(seed=1)) == []
 
 
-def test_rounds_are_distinguished_by_their_turn(tmp_path, open_experiment, make_record, make_round):
+def test_rounds_are_distinguished_by_their_turn(open_experiment, make_record, make_round):
     """Older rounds have none, and a turn that was begun twice is one."""
-    with open_experiment(tmp_path) as experiment:
+    record = make_record()
+    with open_experiment() as experiment:
         for number, turn in enumerate([7, 9, 9, 0]):
-            stored = make_round(1, number, float(number))
-            taken = dataclasses.replace(stored.taken, turn=turn)
-            experiment.add_rounds([dataclasses.replace(stored, taken=taken)])
+            experiment.add_rounds([make_round(1, number, float(number), turn=turn)])
         experiment.add_rounds([make_round(1, 4, 4.0)])
-        experiment.finish({1: make_record()})
-        record = make_record()
+        experiment.finish({1: record})
         assert experiment.result_set().rounds(record) == {7: [0.0], 9: [1.0, 2.0]}
         assert experiment.samples(record) == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_rounds_of_another_environment_are_dropped_but_not_those_of_records(
-    tmp_path, open_experiment, make_record, make_round
-):
-    with open_experiment(tmp_path) as experiment:
+def test_rounds_of_another_environment_are_dropped(open_experiment, make_record, make_round):
+    with open_experiment() as experiment:
         experiment.add_rounds([make_round(1, 0, 1.0), make_round(2, 0, 2.0, 3.0)])
         experiment.finish({1: make_record()})
-    with open_experiment(tmp_path, environment=Environment(hostname="there")) as experiment:
+    with open_experiment(hostname="there") as experiment:
         assert experiment.drop_foreign_rounds() == 2
         assert experiment.rounds([2]) == {}
         assert experiment.samples(make_record()) == [1.0]
         assert {env.hostname for env in experiment.environments().values()} == {"here", "there"}
 
 
-def test_a_bandwidth_is_measured_once_per_environment(tmp_path, open_experiment):
-    with open_experiment(tmp_path) as experiment:
+def test_a_bandwidth_is_measured_once_per_environment(open_experiment):
+    with open_experiment() as experiment:
         assert experiment.host_bandwidth(lambda: None) is None
         assert experiment.host_bandwidth(lambda: 41.5e9) == 41.5e9
-    with open_experiment(tmp_path) as again:
+    with open_experiment() as again:
         assert again.host_bandwidth(lambda: 39.0e9) == 41.5e9, "resuming keeps the roof"
-    with open_experiment(tmp_path, environment=Environment(hostname="there")) as elsewhere:
+    with open_experiment(hostname="there") as elsewhere:
         assert elsewhere.host_bandwidth(lambda: 39.0e9) == 39.0e9
 
 
 def test_another_plan_is_refused_and_reported(tmp_path, open_experiment, make_plan):
-    open_experiment(tmp_path).close()
+    open_experiment().close()
     before = (tmp_path / "journal.sqlite").read_bytes()
     with pytest.raises(PlanMismatchError) as caught:
-        open_experiment(tmp_path, plan=make_plan(a=2))
+        open_experiment(plan=make_plan(a=2))
     assert caught.value.exit_status == 2
     hashes = [make_plan(a=number).hash for number in (1, 2)]
     for part in ("--experiment", "--fresh", "a (1, now 2)", *hashes):
@@ -147,14 +133,13 @@ def test_another_plan_is_refused_and_reported(tmp_path, open_experiment, make_pl
 
 
 def test_fresh_sets_the_old_results_aside(tmp_path, open_experiment, make_plan, make_record):
-    with open_experiment(tmp_path) as experiment:
+    with open_experiment() as experiment:
         experiment.finish({1: make_record()})
-    with open_experiment(tmp_path, plan=make_plan(a=2), fresh=True) as experiment:
+    with open_experiment(plan=make_plan(a=2), fresh=True) as experiment:
         assert list(experiment.records()) == []
-    old = Experiment.open(tmp_path / "previous")
-    assert list(old.records()) == [make_record()]
-    old.close()
-    with open_experiment(tmp_path, plan=make_plan(a=2), fresh=True) as experiment:
+    with Experiment.open(tmp_path / "previous") as old:
+        assert list(old.records()) == [make_record()]
+    with open_experiment(plan=make_plan(a=2), fresh=True) as experiment:
         assert experiment.total() == 4
 
 
@@ -162,90 +147,82 @@ def test_fresh_never_deletes_a_damaged_journal(tmp_path, open_experiment):
     for text in (b"rubbish", b"nonsense"):
         (tmp_path / "journal.sqlite").write_bytes(text * 100)
         for _ in range(3):
-            open_experiment(tmp_path, fresh=True).close()
+            open_experiment(fresh=True).close()
     kept = [(tmp_path / f"damaged-{n}" / "journal.sqlite").read_bytes()[:7] for n in (1, 2)]
     assert kept == [b"rubbish", b"nonsens"]
     assert not (tmp_path / "damaged-3").exists()
     Experiment.open(tmp_path / "previous").close()
 
 
-def test_verdicts_are_kept_until_the_record_has_them(tmp_path, open_experiment, make_record):
+def test_verdicts_are_kept_until_the_record_has_them(open_experiment, make_record):
     verdict = Verdict(status=Verification.PASSED, checks={"form": "passed"})
-    with open_experiment(tmp_path) as experiment:
+    with open_experiment() as experiment:
         experiment.add_rounds([], {1: verdict, 2: verdict})
-    with open_experiment(tmp_path) as experiment:
+    with open_experiment() as experiment:
         assert experiment.verdicts([1, 2, 3]) == {1: verdict, 2: verdict}
         experiment.finish({1: make_record()})
         assert experiment.verdicts([1, 2, 3]) == {2: verdict}
-    with open_experiment(tmp_path, environment=Environment(hostname="other")) as experiment:
+    with open_experiment(hostname="other") as experiment:
         assert experiment.verdicts([1, 2]) == {}, "another environment judges anew"
 
 
-def test_losses_of_the_device_are_counted(tmp_path, open_experiment, make_record):
-    with open_experiment(tmp_path) as experiment:
-        assert [experiment.count_device_loss(2) for _ in range(2)] == [1, 2]
-        assert experiment.count_device_loss(1) == 1
-    with open_experiment(tmp_path) as experiment:
+def test_losses_of_the_device_are_counted(open_experiment, make_record):
+    with open_experiment() as experiment:
+        assert [experiment.count_device_loss(number) for number in (2, 2, 1)] == [1, 2, 1]
+    with open_experiment() as experiment:
         assert experiment.device_losses() == {1: 1, 2: 2}
         experiment.finish({2: make_record()})
         assert experiment.device_losses() == {1: 1}
 
 
-def test_a_journal_of_an_older_gemmetry_gets_the_new_tables(tmp_path, open_experiment):
-    with open_experiment(tmp_path) as experiment:
-        experiment._connection.execute("DROP TABLE verdicts")
-        experiment._connection.execute("DROP TABLE device_losses")
-    with open_experiment(tmp_path) as experiment:
-        assert experiment.verdicts([1]) == {}
-        assert experiment.device_losses() == {}
+def test_a_journal_of_an_older_gemmetry_gets_the_new_tables(open_experiment):
+    with open_experiment() as experiment:
+        for table in ("verdicts", "device_losses"):
+            experiment._connection.execute(f"DROP TABLE {table}")
+    with open_experiment() as experiment:
+        assert experiment.verdicts([1]) == experiment.device_losses() == {}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: b"",
-        lambda content: b"this is no database" * 500,
-        lambda content: content[: len(content) // 2],
-        lambda content: content[:4096] + bytes(4096) + content[8192:],
-    ],
-    ids=["empty", "text", "truncated", "zeroed"],
-)
-def test_a_damaged_journal_is_reported_and_not_touched(
-    tmp_path, open_experiment, make_record, damage
-):
-    with open_experiment(tmp_path) as experiment:
+DAMAGES = {
+    "empty": lambda content: b"",
+    "text": lambda content: b"this is no database" * 500,
+    "truncated": lambda content: content[: len(content) // 2],
+    "zeroed": lambda content: content[:4096] + bytes(4096) + content[8192:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_journal_is_not_touched(tmp_path, open_experiment, make_record, damage):
+    with open_experiment() as experiment:
         experiment.finish({key: make_record() for key in range(1, 5)})
     journal = tmp_path / "journal.sqlite"
-    journal.write_bytes(damage(journal.read_bytes()))
-    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
+    journal.write_bytes(DAMAGES[damage](journal.read_bytes()))
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
     for attempt in (open_experiment, Experiment.open):
         with pytest.raises(JournalDamagedError, match="--fresh"):
             attempt(tmp_path)
-    after = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
-    assert {name: after[name] for name in before} == before
+    assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_journal_of_another_format_is_reported(tmp_path, open_experiment):
-    open_experiment(tmp_path).close()
-    connection = sqlite3.connect(tmp_path / "journal.sqlite")
-    connection.execute("UPDATE meta SET value = '99' WHERE key = 'format_version'")
-    connection.commit()
-    connection.close()
+def test_a_journal_of_another_format_is_reported(open_experiment):
+    with open_experiment() as experiment:
+        experiment._connection.execute("UPDATE meta SET value = '99' WHERE key = 'format_version'")
+        experiment._connection.commit()
     with pytest.raises(JournalDamagedError, match="format is 99"):
-        open_experiment(tmp_path)
+        open_experiment()
 
 
 def test_a_lost_manifest_is_written_again(tmp_path, open_experiment):
-    open_experiment(tmp_path).close()
+    open_experiment().close()
     (tmp_path / "manifest.json").unlink()
     with pytest.raises(JournalDamagedError, match=r"manifest\.json is missing"):
         Experiment.open(tmp_path)
-    open_experiment(tmp_path).close()
+    open_experiment().close()
     Experiment.open(tmp_path).close()
 
 
 def test_readers_see_a_run_in_progress(tmp_path, open_experiment, make_record):
-    with open_experiment(tmp_path) as experiment:
+    with open_experiment() as experiment:
         experiment.finish({1: make_record()})
         with Experiment.open(tmp_path) as reader:
             assert len(list(reader.records())) == 1
@@ -256,7 +233,7 @@ def test_readers_see_a_run_in_progress(tmp_path, open_experiment, make_record):
             assert results.title == "store"
 
 
-def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_record):
+def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_record, forked):
     # Not in tmp_path, whose parents only root may enter. Modules are loaded before root gives
     # its rights up.
     code = (
@@ -272,42 +249,34 @@ def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_reco
             experiment.finish({1: make_record()})
         assert not (folder / "journal.sqlite-wal").exists()
         folder.chmod(0o555)
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
-        )
+        done = forked(code, name)
         folder.chmod(0o755)
     assert done.stdout.strip() == "1", done.stderr
 
 
-def test_a_second_writer_is_refused(tmp_path, open_experiment):
-    with open_experiment(tmp_path), pytest.raises(RequestError, match=f"process {os.getpid()}"):
-        open_experiment(tmp_path)
-    open_experiment(tmp_path).close()
+def test_a_second_writer_is_refused(open_experiment):
+    with open_experiment(), pytest.raises(RequestError, match=f"process {os.getpid()}"):
+        open_experiment()
+    open_experiment().close()
 
 
 def test_an_enumeration_that_fails_leaves_nothing(tmp_path, open_experiment, make_plan):
-    def fail():
-        raise RequestError("nothing selected")
-
+    fail = Mock(side_effect=RequestError("nothing selected"))
     with pytest.raises(RequestError, match="nothing selected"):
-        open_experiment(tmp_path / "exp", enumerate_plan=fail)
+        open_experiment("exp", enumerate_plan=fail)
     assert not (tmp_path / "exp").exists()
-    with open_experiment(tmp_path / "exp") as experiment:
-        assert experiment.total() == 4
+    open_experiment("exp").close()
     with pytest.raises(RequestError):
-        open_experiment(tmp_path / "exp", plan=make_plan(a=2), fresh=True, enumerate_plan=fail)
-    with open_experiment(tmp_path / "exp") as experiment:
+        open_experiment("exp", plan=make_plan(a=2), fresh=True, enumerate_plan=fail)
+    with open_experiment("exp") as experiment:
         assert experiment.total() == 4, "the old journal stays until the new one is complete"
 
 
-def test_a_full_disk_is_a_storage_error_and_keeps_what_was_stored(tmp_path, open_experiment):
-    open_experiment(tmp_path).close()
-    script = Path(__file__).with_name("fill_disk.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False
-    )
+def test_a_full_disk_keeps_what_was_stored(tmp_path, open_experiment, forked):
+    open_experiment().close()
+    done = forked(Path(__file__).with_name("fill_disk.py").read_text(), str(tmp_path))
     assert done.stdout.startswith("StorageError"), done.stdout + done.stderr
     stored = int(done.stdout.split()[1])
-    with open_experiment(tmp_path) as experiment:
+    with open_experiment() as experiment:
         assert stored > 0
         assert len(experiment.rounds([1])[1]) == stored

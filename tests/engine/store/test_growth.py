@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 import pytest
 
@@ -10,19 +12,16 @@ from gemmetry.engine.experiment import add_plan
 from gemmetry.engine.schema import Lane, PlanBatch, connect_writer, create_journal, store_plan
 
 NULL = Lane(1, "null", {}, Target(TargetKind.NULL))
-CPU = Lane(2, "numpy", {}, Target(TargetKind.CPU))
 FIRST = PlanBatch([(1, "a"), (2, "b")], [(1, "x")], [(1, 1, 1, 1), (2, 2, 1, 1)])
 
 
 @pytest.fixture
 def journal(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    connection = create_journal(path)
+    connection = create_journal(tmp_path / "journal.sqlite")
     store_plan(connection, [NULL], [FIRST])
     connection.close()
-    connection = connect_writer(path)
-    yield connection
-    connection.close()
+    with contextlib.closing(connect_writer(tmp_path / "journal.sqlite")) as connection:
+        yield connection
 
 
 def planned(connection):
@@ -36,10 +35,10 @@ def planned(connection):
 def test_what_is_missing_comes_behind_what_is_there(journal, make_record):
     """The plan's own numbers are others: its first lane is new, its operations in another order."""
     lanes = [
-        Lane(1, "numpy", {}, CPU.target),
+        Lane(1, "numpy", {}, Target(TargetKind.CPU)),
         Lane(2, "null", {"configurations": [1]}, NULL.target),
     ]
-    refused = make_record(outcome=Outcome.UNSUPPORTED, reason="no", measurement=None)
+    refused = make_record(Outcome.UNSUPPORTED)
     batches = [
         PlanBatch([(1, "c"), (2, "b")], [(1, "y")], [(1, 1, 1, 1), (2, 2, 2, 1)], [(1, refused)]),
         PlanBatch([(3, "a")], [(2, "x")], [(3, 3, 2, 2), (4, 2, 2, 2), (5, 3, 1, 2)]),
@@ -56,9 +55,9 @@ def test_what_is_missing_comes_behind_what_is_there(journal, make_record):
 
 def test_what_is_wanted_again_keeps_its_verdict_and_loses_its_record(journal, make_record):
     verdict = Verdict(status=Verification.PASSED)
-    record = make_record(outcome=Outcome.SKIPPED, reason="slow", measurement=None)
-    add_plan(journal, [NULL], [PlanBatch([(1, "c")], [(1, "x")], [(1, 1, 1, 1)], [(1, record)])],
-             {}, "here")  # fmt: skip
+    slow = make_record(Outcome.SKIPPED)
+    added = PlanBatch([(1, "c")], [(1, "x")], [(1, 1, 1, 1)], [(1, slow)])
+    add_plan(journal, [NULL], [added], {}, "here")
     add_plan(journal, [NULL], [], {3: verdict, 2: None}, "here")
     assert journal.execute("SELECT count(*) FROM records").fetchall() == [(0,)]
     ((number, environment, text, _),) = journal.execute("SELECT * FROM verdicts").fetchall()

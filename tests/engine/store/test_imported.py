@@ -12,15 +12,24 @@ from gemmetry.engine.merging import MeasuredOn, import_results, measured_like, m
 WHOLE = "matmul_64x64x64_f32t_f32t_f32t"
 
 
-def _cache(path, entries, device="NVIDIA H200"):
-    document = {"device_name": device, "tune_params_keys": ["T"], "cache": entries}
+def _cache(path, entries):
+    document = {"device_name": "NVIDIA H200", "tune_params_keys": ["T"], "cache": entries}
     path.write_text(json.dumps(document))
     return path
 
 
-def _table(path, *rows):
-    path.write_text("\n".join(["(M, N, K);aten-latency;bias-latency", *rows]))
-    return path
+@pytest.fixture
+def imported(tmp_path):
+    """Imports tables with these rows by name; the summary."""
+
+    def go(into="out", operation="f32t_f32t_f32t", **tables):
+        for name, rows in tables.items():
+            text = "\n".join(["(M, N, K);aten-latency;bias-latency", *rows])
+            (tmp_path / f"{name}.csv").write_text(text)
+        paths = [tmp_path / f"{name}.csv" for name in tables]
+        return import_results(paths, tmp_path / into, operation=operation)
+
+    return go
 
 
 def _records(path):
@@ -28,12 +37,11 @@ def _records(path):
         return list(experiment.records())
 
 
-def test_samples_become_an_interval_and_a_single_time_does_not(tmp_path) -> None:
+def test_samples_become_an_interval_and_a_single_time_does_not(tmp_path):
     times = [1 + i / 1000 for i in range(20)]
     entries = {"1": {"T": 1, "time": 1.0, "times": times}, "2": {"T": 2, "time": 3.0}}
-    summary = import_results(
-        [_cache(tmp_path / "k.json", entries)], tmp_path / "out", operation=WHOLE
-    )
+    cache = _cache(tmp_path / "k.json", entries)
+    summary = import_results([cache], tmp_path / "out", operation=WHOLE)
     assert (summary.records, dict(summary.by_format)) == (2, {"kernel_tuner": 2})
     with Experiment.open(tmp_path / "out") as experiment:
         sampled, single = experiment.records()
@@ -52,32 +60,26 @@ def test_samples_become_an_interval_and_a_single_time_does_not(tmp_path) -> None
         assert environments[record.environment_id] == Environment(devices=("NVIDIA H200",))
 
 
-def test_names_are_unique_and_split_again(tmp_path) -> None:
-    table = _table(tmp_path / "t.csv", "(8, 8, 8);1;2", "(8, 8, 8);3;4")
-    import_results([table], tmp_path / "out", operation="f32t_f32t_f32t")
+def test_names_are_unique_and_split_again(tmp_path, imported):
+    imported(t=["(8, 8, 8);1;2", "(8, 8, 8);3;4"])
     names = [record.configuration for record in _records(tmp_path / "out")]
     assert names == ["aten", "kernel_bias", "aten_2", "kernel_bias_2"]
 
 
-def test_the_rest_of_a_file_with_a_bad_row_is_imported(tmp_path) -> None:
-    table = _table(tmp_path / "t.csv", "(8, 8);1;2", "(8, 8, 8);1;CUDA OOM")
-    summary = import_results([table], tmp_path / "out", operation="f32t_f32t_f32t")
-    assert len(summary.problems) == 2
+def test_the_rest_of_a_file_with_a_bad_row_is_imported(tmp_path, imported):
+    assert len(imported(t=["(8, 8);1;2", "(8, 8, 8);1;CUDA OOM"]).problems) == 2
     right, failed = _records(tmp_path / "out")
     assert right.outcome is Outcome.OK
     assert (failed.outcome, failed.measurement) == (Outcome.OUT_OF_MEMORY, None)
 
 
-def test_results_like_an_experiments_are_merged_into_its_problems(
-    tmp_path, open_experiment, make_record
-) -> None:
-    with open_experiment(tmp_path / "mine") as experiment:
+def test_results_like_an_experiments_are_merged_into_it(tmp_path, open_experiment, make_record):
+    with open_experiment("mine") as experiment:
         own = make_record()
         experiment.finish({1: own})
     on = measured_like(tmp_path / "mine")
-    assert on == MeasuredOn(
-        target=own.target, device=own.device, distribution=own.distribution, seed=own.seed
-    )
+    alike = ("target", "device", "distribution", "seed")
+    assert on == MeasuredOn(**{name: getattr(own, name) for name in alike})
     cache = _cache(tmp_path / "k.json", {"1": {"T": 1, "time": 1.0}})
     import_results([cache], tmp_path / "theirs", operation=own.operation, measured_on=on)
     merge([tmp_path / "mine", tmp_path / "theirs"], tmp_path / "both")
@@ -86,31 +88,28 @@ def test_results_like_an_experiments_are_merged_into_its_problems(
     assert len({(r.target, r.device, r.operation, r.distribution) for r in records}) == 1
 
 
-def test_what_cannot_be_imported_leaves_nothing_behind(tmp_path, open_experiment) -> None:
-    table = _table(tmp_path / "t.csv", "(8, 8, 8);1;2")
+def test_what_cannot_be_imported_leaves_nothing_behind(tmp_path, open_experiment, imported):
+    table = ["(8, 8, 8);1;2"]
     with pytest.raises(RequestError, match=r"nothing can be imported from .*t\.csv: .*formats"):
-        import_results([table], tmp_path / "out")
+        imported(operation="", t=table)
     assert not (tmp_path / "out").exists()
-    with open_experiment(tmp_path / "mine"):
-        pass
+    open_experiment("mine").close()
     with pytest.raises(RequestError, match="already contains an experiment"):
-        import_results([table], tmp_path / "mine", operation="f32t_f32t_f32t")
+        imported("mine", t=table)
     with pytest.raises(RequestError, match="has no records"):
         measured_like(tmp_path / "mine")
 
 
-def test_a_file_without_results_among_others_is_named(tmp_path) -> None:
-    full = _table(tmp_path / "t.csv", "(8, 8, 8);1;2")
-    empty = _table(tmp_path / "empty.csv")
-    summary = import_results([full, empty], tmp_path / "out", operation="f32t_f32t_f32t")
+def test_a_file_without_results_among_others_is_named(imported):
+    summary = imported(t=["(8, 8, 8);1;2"], empty=[])
     assert summary.records == 2
     assert summary.problems == ["empty.csv: there are no results in it"]
     with pytest.raises(RequestError, match=r"empty\.csv: there are no results in it"):
-        import_results([empty], tmp_path / "other")
+        imported("other", empty=[])
 
 
-def test_several_devices_are_not_one(tmp_path, open_experiment, make_record) -> None:
-    with open_experiment(tmp_path / "mine") as experiment:
+def test_several_devices_are_not_one(tmp_path, open_experiment, make_record):
+    with open_experiment("mine") as experiment:
         experiment.finish({1: make_record(), 2: make_record(distribution="normal")})
     with pytest.raises(RequestError, match="several devices, distributions or seeds"):
         measured_like(tmp_path / "mine")

@@ -11,105 +11,111 @@ from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.merging import merge
 
 
-def _fill(open_experiment, make_record, make_round, path, seconds, hostname="here"):
-    environment = Environment(hostname=hostname)
-    with open_experiment(path, environment=environment) as e:
-        e.add_rounds([make_round(1, 0, seconds), make_round(2, 0, seconds + 1)])
-        e.finish({1: make_record(environment_id=environment.id)})
-        e.finish({2: make_record(environment_id=environment.id, dispatch=str(path.name))})
+@pytest.fixture
+def fill(open_experiment, make_record, make_round):
+    """Stores an experiment of two records, one of which is only there."""
+
+    def go(folder, seconds=1.0, hostname="here"):
+        environment_id = Environment(hostname=hostname).id
+        with open_experiment(folder, hostname=hostname) as e:
+            e.add_rounds([make_round(1, 0, seconds), make_round(2, 0, seconds + 1)])
+            e.finish({1: make_record(environment_id=environment_id)})
+            e.finish({2: make_record(environment_id=environment_id, dispatch=folder)})
+
+    return go
 
 
-def test_the_newest_of_equal_results_stays_and_samples_go_with_their_records(
-    tmp_path, open_experiment, make_record, make_round
-):
+@pytest.fixture
+def merged(tmp_path):
+    """Merges folders into another one; the summary."""
+
+    def go(names, into="all", **arguments):
+        return merge([tmp_path / name for name in names], tmp_path / into, **arguments)
+
+    return go
+
+
+def test_the_newest_of_equal_results_stays_with_its_samples(tmp_path, fill, merged, make_record):
     for name, seconds in (("new", 10.0), ("old", 20.0), ("newest", 30.0)):
-        _fill(open_experiment, make_record, make_round, tmp_path / name, seconds)
-    paths = [tmp_path / name for name in ("newest", "old", "new")]
-    summary = merge(paths, tmp_path / "all", command="gemmetry merge")
+        fill(name, seconds)
+    summary = merged(["newest", "old", "new"], command="gemmetry merge")
     assert (summary.kept, summary.replaced) == (4, 2)
-    with Experiment.open(tmp_path / "all") as merged:
-        samples = {r.dispatch: merged.samples(r) for r in merged.records()}
-        assert samples == {
-            make_record().dispatch: [30.0], "new": [11.0], "old": [21.0], "newest": [31.0]
-        }  # fmt: skip
-        results = merged.result_set()
-        assert results.title == "store"
-        assert results.command == "gemmetry merge"
+    with Experiment.open(tmp_path / "all") as found:
+        samples = {r.dispatch: found.samples(r) for r in found.records()}
+        shared = make_record().dispatch
+        assert samples == {shared: [30.0], "new": [11.0], "old": [21.0], "newest": [31.0]}
+        results = found.result_set()
+        assert (results.title, results.command) == ("store", "gemmetry merge")
         assert len(results.document["merged"]) == 3
 
 
-def test_launches_of_two_kinds_are_not_merged(tmp_path, open_experiment, make_record):
+def test_launches_of_two_kinds_are_not_merged(tmp_path, open_experiment, make_record, merged):
     plain = make_record()
     for name, launches in (("a", "back_to_back"), ("b", "apart")):
-        with open_experiment(tmp_path / name) as experiment:
+        with open_experiment(name) as experiment:
             measured = replace(plain.measurement, launches=launches)
             experiment.finish({1: make_record(measurement=measured)})
     with pytest.raises(RequestError) as refused:
-        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+        merged("ab")
     assert str(tmp_path / "b") in str(refused.value)
     assert not (tmp_path / "all").exists()
 
 
-def test_results_of_different_conditions_stay_apart(
-    tmp_path, open_experiment, make_record, make_round
-):
-    there = Environment(hostname="there")
-    _fill(open_experiment, make_record, make_round, tmp_path / "a", 1.0)
-    _fill(open_experiment, make_record, make_round, tmp_path / "b", 2.0, "there")
-    with open_experiment(tmp_path / "c") as experiment:
+def test_other_conditions_stay_apart(tmp_path, open_experiment, make_record, fill, merged):
+    here, there = (Environment(hostname=name).id for name in ("here", "there"))
+    fill("a")
+    fill("b", hostname="there")
+    with open_experiment("c") as experiment:
         experiment.finish({1: make_record(distribution="normal"), 2: make_record(seed=7)})
-    merge([tmp_path / name for name in "abc"], tmp_path / "all")
-    with Experiment.open(tmp_path / "all") as merged:
-        records = [r for r in merged.records() if r.dispatch == make_record().dispatch]
-        found = {(r.environment_id == there.id, r.distribution, r.seed) for r in records}
-        assert found == {
-            (False, "offset_uniform", 42),
-            (True, "offset_uniform", 42),
-            (False, "normal", 42),
-            (False, "offset_uniform", 7),
-        }
-        here = next(r for r in records if r.environment_id != there.id)
-        assert merged.samples(here) == [1.0]
-        assert set(merged.environments()) == {there.id, Environment(hostname="here").id}
+    merged("abc")
+    with Experiment.open(tmp_path / "all") as found:
+        records = [r for r in found.records() if r.dispatch == make_record().dispatch]
+        conditions = {(r.environment_id, r.distribution, r.seed): r for r in records}
+        usual = (here, "offset_uniform", 42)
+        others = {(there, *usual[1:]), (here, "normal", 42), (here, "offset_uniform", 7)}
+        assert conditions.keys() == {usual} | others
+        assert found.samples(conditions[usual]) == [1.0]
+        assert set(found.environments()) == {here, there}
 
 
-def test_a_merge_can_be_merged(tmp_path, open_experiment, make_record, make_round):
+def test_a_merge_can_be_merged(fill, merged):
     for name in "abc":
-        _fill(open_experiment, make_record, make_round, tmp_path / name, 1.0)
-    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "ab")
-    assert merge([tmp_path / "ab", tmp_path / "c"], tmp_path / "abc").kept == 4
+        fill(name)
+    merged("ab", "first")
+    assert merged(["first", "c"], "second").kept == 4
 
 
-def test_counters_go_with_their_records(tmp_path, open_experiment, make_record):
+def test_counters_go_with_their_records(tmp_path, open_experiment, make_record, merged):
     folder = "counters/null/null/one"
-    for name, environment in (("a", "here"), ("b", "there"), ("c", "there")):
-        environment = Environment(hostname=environment)
-        with open_experiment(tmp_path / name, environment=environment) as experiment:
-            counters = CounterFacts(folder=folder, metric_set="gemm", verdict=name)
-            experiment.finish({1: make_record(environment_id=environment.id, counters=counters)})
+    for name, hostname in (("a", "here"), ("b", "there"), ("c", "there")):
+        counters = CounterFacts(folder=folder, metric_set="gemm", verdict=name)
+        environment_id = Environment(hostname=hostname).id
+        with open_experiment(name, hostname=hostname) as experiment:
+            experiment.finish({1: make_record(environment_id=environment_id, counters=counters)})
         (tmp_path / name / folder).mkdir(parents=True)
         (tmp_path / name / folder / "counters.csv").write_text(name)
     shutil.rmtree(tmp_path / "c/counters")
-    merge([tmp_path / name for name in "abc"], tmp_path / "all")
-    with Experiment.open(tmp_path / "all") as merged:
-        kept = {one.counters.verdict: one.counters.folder for one in merged.records()}
-    assert kept == {"a": folder, "c": f"{folder}-2"}
-    assert (tmp_path / "all" / folder / "counters.csv").read_text() == "a"
-    assert not (
-        tmp_path / "all" / kept["c"]
-    ).exists()  # It was lost before, and is not taken for a.
-    merge([tmp_path / "b", tmp_path / "a"], tmp_path / "both")
-    with Experiment.open(tmp_path / "both") as merged:
-        for one in merged.records():
-            path = tmp_path / "both" / one.counters.folder / "counters.csv"
-            assert path.read_text() == one.counters.verdict
+    for names, into, expected in (
+        ("abc", "all", {"a": folder, "c": f"{folder}-2"}),
+        ("ba", "both", {"b": folder, "a": f"{folder}-2"}),
+    ):
+        merged(names, into)
+        with Experiment.open(tmp_path / into) as found:
+            kept = {one.counters.verdict: one.counters.folder for one in found.records()}
+        assert kept == expected
+        for verdict, place in kept.items():
+            path = tmp_path / into / place / "counters.csv"
+            # Those of c were lost before, and are not taken for those of a.
+            assert not path.exists() if verdict == "c" else path.read_text() == verdict
 
 
-def test_what_cannot_be_merged_is_reported(tmp_path, open_experiment):
+@pytest.mark.parametrize(("names", "into", "words"), [
+    ("a", "all", "two experiments"), ("ac", "all", "no experiment in"),
+    ("ab", "b", "already contains"),
+])  # fmt: skip
+def test_what_cannot_be_merged_is_reported(tmp_path, open_experiment, merged, names, into, words):
     for name in "ab":
-        open_experiment(tmp_path / name).close()
-    for names, into, words in (("a", "all", "two experiments"), ("ac", "all", "no experiment in"),
-                               ("ab", "b", "already contains")):  # fmt: skip
-        with pytest.raises(RequestError, match=words):
-            merge([tmp_path / name for name in names], tmp_path / into)
+        open_experiment(name).close()
+    with pytest.raises(RequestError, match=words):
+        merged(names, into)
     assert not (tmp_path / "all").exists()

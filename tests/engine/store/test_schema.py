@@ -4,8 +4,6 @@ import dataclasses
 import errno
 import re
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -54,14 +52,13 @@ def test_a_journal_exists_only_when_it_is_whole_and_an_old_one_goes_with_its_log
     assert (tmp_path / "previous" / "journal.sqlite-wal").read_bytes() == b"log"
 
 
-def test_a_dead_process_holds_no_lock(tmp_path):
+def test_a_dead_process_holds_no_lock(tmp_path, forked):
     code = (
         "import os, sys; from pathlib import Path;"
         "from gemmetry.engine.schema import FolderLock;"
         "lock = FolderLock(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    assert done.returncode == -9
+    assert forked(code, str(tmp_path)).returncode == -9
     FolderLock(tmp_path).release()
 
 
@@ -75,9 +72,10 @@ def test_a_manifest_reads_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", '{"name": 1}', '{"name": "n", "plan_hash": "h", "format_version": 9}']
-)
+NEWER = '{"name": "n", "plan_hash": "h", "format_version": 9}'
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"name": 1}', NEWER])
 def test_a_manifest_that_does_not_read_is_reported(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(JournalDamagedError):
@@ -99,18 +97,15 @@ def test_a_document_is_indented_and_has_null_for_what_json_lacks():
     assert text == b'{\n  "loss": null,\n  "ranks": [\n    0\n  ]\n}\n'
 
 
-@pytest.mark.parametrize(
-    ("path", "suggested"),
-    [
-        ("run", ["gemmetry-out/run"]),
-        ("profile", ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff"]),
-        ("gemmetry-out/profile-12ac", ["gemmetry-out/profile-12ab"]),
-        ("befor", ["before"]),
-        ("gemmetry-out",
-         ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff", "gemmetry-out/run"]),
-        ("nowhere", []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "suggested"), [
+    ("run", ["gemmetry-out/run"]),
+    ("profile", ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff"]),
+    ("gemmetry-out/profile-12ac", ["gemmetry-out/profile-12ab"]),
+    ("befor", ["before"]),
+    ("gemmetry-out",
+     ["gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff", "gemmetry-out/run"]),
+    ("nowhere", []),
+])  # fmt: skip
 def test_what_may_be_meant_is_suggested(tmp_path, monkeypatch, path, suggested):
     monkeypatch.chdir(tmp_path)
     for name in ("gemmetry-out/run", "gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff",
@@ -127,9 +122,8 @@ def test_what_may_be_meant_is_suggested(tmp_path, monkeypatch, path, suggested):
 def test_the_cause_is_a_missing_folder_or_one_without_a_journal(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
-    causes = {"none": "there is no such folder", "empty": f"it has no {JOURNAL_NAME}",
-              "file": "it is a file"}  # fmt: skip
-    for name, cause in causes.items():
+    for name, cause in (("none", "there is no such folder"), ("file", "it is a file"),
+                        ("empty", f"it has no {JOURNAL_NAME}")):  # fmt: skip
         assert missing_experiment(tmp_path / name).message.endswith(cause)
 
 
@@ -147,19 +141,16 @@ def _sqlite_error(code: int) -> sqlite3.OperationalError:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "expected", "wording"),
-    [
-        (_sqlite_error(sqlite3.SQLITE_FULL), StorageError, "no space left"),
-        (_sqlite_error(sqlite3.SQLITE_IOERR_WRITE), StorageError, "reading or writing"),
-        (_sqlite_error(sqlite3.SQLITE_READONLY), StorageError, "cannot use"),
-        (_sqlite_error(sqlite3.SQLITE_CORRUPT_INDEX), JournalDamagedError, "damaged"),
-        (_sqlite_error(sqlite3.SQLITE_NOTADB), JournalDamagedError, "damaged"),
-        (OSError(errno.ENOSPC, "No space left on device"), StorageError, "no space left"),
-        (OSError(errno.EACCES, "Permission denied"), StorageError, "cannot write"),
-        (OSError(errno.EROFS, "Read-only file system"), StorageError, "cannot write"),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected", "wording"), [
+    (_sqlite_error(sqlite3.SQLITE_FULL), StorageError, "no space left"),
+    (_sqlite_error(sqlite3.SQLITE_IOERR_WRITE), StorageError, "reading or writing"),
+    (_sqlite_error(sqlite3.SQLITE_READONLY), StorageError, "cannot use"),
+    (_sqlite_error(sqlite3.SQLITE_CORRUPT_INDEX), JournalDamagedError, "damaged"),
+    (_sqlite_error(sqlite3.SQLITE_NOTADB), JournalDamagedError, "damaged"),
+    (OSError(errno.ENOSPC, "No space left on device"), StorageError, "no space left"),
+    (OSError(errno.EACCES, "Permission denied"), StorageError, "cannot write"),
+    (OSError(errno.EROFS, "Read-only file system"), StorageError, "cannot write"),
+])  # fmt: skip
 def test_errors_are_reported_with_what_to_do(tmp_path, error, expected, wording):
     with pytest.raises(expected, match=wording) as caught, storage_errors(tmp_path):
         raise error
@@ -167,29 +158,23 @@ def test_errors_are_reported_with_what_to_do(tmp_path, error, expected, wording)
     assert str(tmp_path) in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("count", "effective", "is_kept"),
-    [(1, None, False), (5, 5.0, False), (300, 5.9, False), (6, None, True), (300, 6.0, True)],
-)
+@pytest.mark.parametrize(("count", "effective", "is_kept"), [
+    (1, None, False), (5, 5.0, False), (300, 5.9, False), (6, None, True), (300, 6.0, True),
+])  # fmt: skip
 def test_intervals_that_samples_are_too_few_for_are_dropped(make_record, count, effective, is_kept):
-    record = make_record()
-    measurement = dataclasses.replace(
-        record.measurement, sample_count=count, effective_samples=effective
-    )
-    record = dataclasses.replace(record, measurement=measurement)
-    found = without_unfounded_interval(record).measurement
+    counts = {"sample_count": count, "effective_samples": effective}
+    measurement = dataclasses.replace(make_record().measurement, **counts)
+    found = without_unfounded_interval(make_record(measurement=measurement)).measurement
     assert (found.ci_low_ns, found.ci_high_ns) == ((1.0, 3.0) if is_kept else (None, None))
     assert dataclasses.replace(found, ci_low_ns=1.0, ci_high_ns=3.0) == measurement
 
 
 def test_records_of_earlier_versions_are_read_so(tmp_path, open_experiment, make_record):
     """A single sample was stored with an interval that was a point."""
-    record = make_record()
-    point = dataclasses.replace(record.measurement, ci_low_ns=2.0, ci_high_ns=2.0, sample_count=1)
-    with open_experiment(tmp_path) as experiment:
-        experiment.finish({1: dataclasses.replace(record, measurement=point)})
-    stored = Experiment.open(tmp_path)
-    [read] = stored.records()
-    stored.close()
-    assert read.measurement.median_ns == 2.0
-    assert read.measurement.ci_low_ns is read.measurement.ci_high_ns is None
+    usual = make_record().measurement
+    point = dataclasses.replace(usual, ci_low_ns=2.0, ci_high_ns=2.0, sample_count=1)
+    with open_experiment() as experiment:
+        experiment.finish({1: make_record(measurement=point)})
+    with Experiment.open(tmp_path) as stored:
+        (read,) = [one.measurement for one in stored.records()]
+    assert (read.median_ns, read.ci_low_ns, read.ci_high_ns) == (2.0, None, None)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,7 @@ import pytest
 from gemmetry.engine import guardian
 from gemmetry.engine.external import start_command
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="subreapers and /proc are Linux's"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
 
 PATIENCE_S = 60.0
 
@@ -39,60 +37,46 @@ session of its own, and names them."""
 @pytest.fixture
 def start(tmp_path):
     """Starts a guardian with a worker that runs Python code; (guardian, our end of its control)."""
-    started = []
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    with contextlib.ExitStack() as stack:
 
-    def go(code, folder=tmp_path / "temporary"):
-        folder.mkdir(exist_ok=True)
-        ours, control = socket.socketpair()
-        kept, _ = pair = socket.socketpair()
-        process = subprocess.Popen(
-            [
-                sys.executable, "-S", "-P", guardian.__file__, str(control.fileno()),
-                str(kept.fileno()), str(folder), sys.executable, "-S", "-c", code,
-            ],
-            pass_fds=(control.fileno(), kept.fileno()), stdout=subprocess.PIPE, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        control.close()
-        for one in pair:
-            one.close()
-        started.append((process, ours))
-        return process, ours
+        def go(code):
+            ours, control = socket.socketpair()
+            channel, other = socket.socketpair()
+            arguments = [control.fileno(), channel.fileno(), folder, sys.executable, "-S", "-c"]
+            with control, channel, other:
+                process = subprocess.Popen(
+                    [sys.executable, "-S", "-P", guardian.__file__, *map(str, arguments), code],
+                    pass_fds=(control.fileno(), channel.fileno()), stdout=subprocess.PIPE,
+                    text=True, start_new_session=True,
+                )  # fmt: skip
+            for one in (process, ours):
+                stack.enter_context(one)
+            stack.callback(process.kill)
+            return process, ours
 
-    yield go
-    for process, ours in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        ours.close()
+        yield go
 
 
 def report_of(control):
     """Everything that a guardian reported by its end."""
     control.settimeout(PATIENCE_S)
-    text = b""
-    while data := control.recv(1 << 16):
-        text += data
-    lines = [json.loads(line) for line in text.splitlines()]
-    return {key: value for line in lines for key, value in line.items()}
+    with control.makefile("rb") as stream:
+        return {key: value for line in stream for key, value in json.loads(line).items()}
 
 
-def wait_for_end(pids):
-    ends = time.monotonic() + PATIENCE_S
-    while any(map(is_running, pids)) and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert not any(map(is_running, pids))
+@pytest.fixture
+def wait_for_end(wait_until, is_running):
+    return lambda pids: wait_until(lambda: not any(map(is_running, pids)))
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("", 0),
-        ("raise SystemExit(3)", 3),
-        ("import os; os.kill(os.getpid(), 9)", -9),
-        ("import os; os.abort()", -6),
-    ],
-)
+@pytest.mark.parametrize(("code", "status"), [
+    ("", 0),
+    ("raise SystemExit(3)", 3),
+    ("import os; os.kill(os.getpid(), 9)", -9),
+    ("import os; os.abort()", -6),
+])  # fmt: skip
 def test_the_workers_status_is_reported(start, code, status):
     code = f"import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); {code}"
     process, control = start(code)
@@ -101,9 +85,8 @@ def test_the_workers_status_is_reported(start, code, status):
 
 
 @pytest.mark.parametrize("end", ["the parent is gone", "the parent asks", "the worker ends"])
-def test_all_that_a_worker_started_ends_with_it_or_the_parent(start, tmp_path, end):
+def test_all_that_a_worker_started_ends_with_it_or_the_parent(start, tmp_path, wait_for_end, end):
     last = "" if end == "the worker ends" else "time.sleep(1000)"
-    (tmp_path / "temporary").mkdir()
     (tmp_path / "temporary" / "cc1.s").write_text("left by a compiler")
     process, control = start(LEAVES + last)
     pids = [int(text) for text in process.stdout.readline().split()]
@@ -121,7 +104,7 @@ def test_all_that_a_worker_started_ends_with_it_or_the_parent(start, tmp_path, e
     assert not (tmp_path / "temporary").exists()
 
 
-def test_a_worker_ends_with_its_guardian(start):
+def test_a_worker_ends_with_its_guardian(start, wait_for_end):
     process, _ = start("import os, time; print(os.getpid(), flush=True); time.sleep(1000)")
     pid = int(process.stdout.readline())
     os.kill(process.pid, signal.SIGKILL)
@@ -146,7 +129,8 @@ def test_where_the_system_has_no_descriptors_of_processes(monkeypatch):
 
 def test_a_process_is_reported_by_its_name_before_it_was_killed(monkeypatch):
     """The kernel drops the command line of a killed process before the process has ended."""
-    looks = [[_process("sleep 4321")], [_process("sleep")]]
+    fields = {"pid": 3, "session": 3, "state": "S", "cpu_s": 0.0, "image": ""}
+    looks = [[guardian.Process(name=name, **fields)] for name in ("sleep 4321", "sleep")]
     monkeypatch.setattr(guardian, "has_children", lambda: bool(looks))
     monkeypatch.setattr(guardian, "descendants", lambda _ancestor: looks.pop(0))
     monkeypatch.setattr(guardian, "kill", lambda _pid: None)
@@ -155,31 +139,15 @@ def test_a_process_is_reported_by_its_name_before_it_was_killed(monkeypatch):
     assert guardian.end_all(2)[0] == ["sleep 4321 (process 3)"]
 
 
-def _process(name: str) -> guardian.Process:
-    return guardian.Process(pid=3, session=3, name=name, state="S", cpu_s=0.0, image="")
-
-
-def test_what_a_killed_guardian_leaves_is_ended_by_the_parent(tmp_path):
+def test_what_a_killed_guardian_leaves_is_ended_by_the_parent(tmp_path, wait_until, wait_for_end):
     """The worker dies with its guardian, but not what it started, in whatever session."""
-    code = LEAVES + "time.sleep(1000)"
-    job = start_command([sys.executable, "-S", "-c", code], {}, tmp_path, tmp_path / "log")
-    ends = time.monotonic() + PATIENCE_S
-    while not (words := (tmp_path / "log").read_text().split()) and time.monotonic() < ends:
-        time.sleep(0.01)
-    pids = [int(word) for word in words]
+    code, log = LEAVES + "time.sleep(1000)", tmp_path / "log"
+    job = start_command([sys.executable, "-S", "-c", code], {}, tmp_path, log)
+    wait_until(lambda: log.read_text().endswith("\n"))
+    pids = [int(word) for word in log.read_text().split()]
     assert len(pids) == 4
-    os.kill(parent_of(job.pid), signal.SIGKILL)
+    parent = Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(parent), signal.SIGKILL)
     job.end()
     wait_for_end(pids)
     assert sum("sleep" in name for name in job.left_running()) == 3
-
-
-def parent_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

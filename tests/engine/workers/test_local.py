@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine import guardian
 from gemmetry.engine import process as local
 from gemmetry.engine.guardian import Strays
 from gemmetry.engine.protocol import ChannelClosed, Shutdown
@@ -22,32 +22,23 @@ VARIABLES = {name: os.environ[name] for name in os.environ if name != "PYTEST_CU
 @pytest.fixture(scope="module")
 def forks():
     """A server that forks workers, as those of a GPU are."""
-    server = local.ForkServer(VARIABLES)
-    yield server
-    server.close()
+    with contextlib.closing(local.ForkServer(VARIABLES)) as server:
+        yield server
 
 
 @pytest.fixture(params=["started", "forked"])
-def start(request, tmp_path):
-    """Starts a worker that was sent nothing yet; what the executor yields."""
-    started = []
-    start_worker = local.start_worker
-    if request.param == "forked":
-        start_worker = request.getfixturevalue("forks").start_worker
-
-    def go():
-        found = start_worker(tmp_path / "log", tmp_path, {**VARIABLES, "TMPDIR": str(tmp_path)})
-        started.append(found)
-        return found
-
-    yield go
-    for channel, process in started:
-        process.end()
-        channel.close()
+def worker(request, tmp_path):
+    """A worker that was sent nothing yet: its channel and its process."""
+    starter = request.getfixturevalue("forks") if request.param == "forked" else local
+    variables = {**VARIABLES, "TMPDIR": str(tmp_path)}
+    channel, process = starter.start_worker(tmp_path / "log", tmp_path, variables)
+    yield channel, process
+    process.end()
+    channel.close()
 
 
-def test_a_worker_ends_on_request(start):
-    channel, process = start()
+def test_a_worker_ends_on_request(worker):
+    channel, process = worker
     assert process.wait(0) is None
     channel.send(Shutdown())
     assert process.wait(60) == 0
@@ -57,8 +48,8 @@ def test_a_worker_ends_on_request(start):
         channel.receive(1)
 
 
-def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(start):
-    channel, process = start()
+def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(worker):
+    channel, process = worker
     assert process.pid > 0
     process.end()
     process.end()
@@ -67,13 +58,9 @@ def test_a_worker_that_is_ended_reports_the_signal_and_may_be_ended_again(start)
         channel.receive(1)
 
 
-def kind(process):
-    return type(process._guardian).__name__
-
-
 @pytest.fixture
 def start_by(tmp_path, fresh_workers):
-    """Starts a worker by a server, ends it on request, and returns its kind and its folder."""
+    """Starts a worker by a server, ends it on request, and returns its kind."""
 
     def go(server, variables):
         temporary = tmp_path / "temporary"
@@ -81,26 +68,25 @@ def start_by(tmp_path, fresh_workers):
         channel, process = server.start_worker(
             tmp_path / "log", temporary, VARIABLES | {"TMPDIR": str(temporary)} | variables
         )
-        place = Path(f"/proc/{process.pid}/cwd")
-        folder = place.resolve() if place.exists() else Path.cwd()
+        assert Path(f"/proc/{process.pid}/cwd").resolve() == Path.cwd()
         channel.send(Shutdown())
         assert process.wait(60) == 0
         process.end()
         channel.close()
         assert not temporary.exists()
-        return type(process._guardian).__name__, folder
+        return type(process._guardian).__name__
 
     return go
 
 
 def test_only_workers_with_the_variables_of_a_server_are_forked(start_by, forks):
-    assert start_by(forks, {}) == ("ForkedProcess", Path.cwd())
-    assert start_by(forks, {"OMP_NUM_THREADS": "7"}) == ("Popen", Path.cwd())
+    assert start_by(forks, {}) == "ForkedProcess"
+    assert start_by(forks, {"OMP_NUM_THREADS": "7"}) == "Popen"
 
 
 def test_workers_are_started_where_their_server_is_gone(start_by):
     server = local.ForkServer(VARIABLES, [sys.executable, "-c", ""])
-    assert [start_by(server, {})[0] for _ in range(2)] == ["Popen", "Popen"]
+    assert [start_by(server, {}) for _ in range(2)] == ["Popen", "Popen"]
     assert not server.is_for(VARIABLES)
 
 
@@ -117,9 +103,8 @@ def test_a_server_is_kept_for_runs_with_the_same_variables(monkeypatch):
 def test_workers_of_a_gpu_alone_keep_a_share_of_memory(monkeypatch, make_context):
     monkeypatch.setattr(local, "total_memory_bytes", lambda: 64 << 30)
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    of_gpu, of_cpu = (
-        make_context().environment(Target(kind)) for kind in (TargetKind.CUDA, TargetKind.CPU)
-    )
+    kinds = (TargetKind.CUDA, TargetKind.CPU)
+    of_gpu, of_cpu = (make_context().environment(Target(kind)) for kind in kinds)
     assert of_gpu["MALLOC_TRIM_THRESHOLD_"] == str(2 << 30)
     assert "MALLOC_TRIM_THRESHOLD_" not in of_cpu
 
@@ -136,16 +121,13 @@ def test_what_a_run_with_usual_settings_imports_is_imported_early(monkeypatch, m
     assert local.fork_server(None) is None
 
 
-@pytest.mark.parametrize(
-    ("held", "free", "is_short"), [(300, 39, True), (300, 41, False), (249, 1, False)]
-)
-def test_memory_is_short_within_what_the_control_group_grants(
-    monkeypatch, start, held, free, is_short
-):
-    monkeypatch.setattr(local, "resident_bytes", lambda pid: held)
+def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, worker):
+    _, process = worker
     monkeypatch.setattr(local, "total_memory_bytes", lambda: 1000)
-    monkeypatch.setattr(local, "free_memory_bytes", lambda: free)
-    assert bool(start()[1].memory_shortage()) is is_short
+    for held, free, is_short in ((300, 39, True), (300, 41, False), (249, 1, False)):
+        monkeypatch.setattr(local, "resident_bytes", lambda _pid, held=held: held)
+        monkeypatch.setattr(local, "free_memory_bytes", lambda free=free: free)
+        assert bool(process.memory_shortage()) is is_short
 
 
 def test_a_worker_that_cannot_be_started_leaves_no_descriptor_open(tmp_path):
@@ -156,30 +138,26 @@ def test_a_worker_that_cannot_be_started_leaves_no_descriptor_open(tmp_path):
     assert len(list(Path("/dev/fd").iterdir())) == before, f"while {caught} keeps its frames"
 
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="processes are found in /proc"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 
 @pytest.fixture
 def started():
     """Starts a process, in a session of its own on request."""
-    running = []
+    with contextlib.ExitStack() as stack:
 
-    def go(seconds, *, own):
-        process = subprocess.Popen(["sleep", str(seconds)], start_new_session=own)
-        running.append(process)
-        while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
-            time.sleep(0.001)  # it is running, but its arguments are not in place yet
-        return process
+        def go(seconds, *, own):
+            command = ["sleep", str(seconds)]
+            process = stack.enter_context(subprocess.Popen(command, start_new_session=own))
+            stack.callback(process.kill)
+            while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
+                time.sleep(0.001)  # it is running, but its arguments are not in place yet
+            return process
 
-    yield go
-    for process in running:
-        process.kill()
-        process.wait()
+        yield go
 
 
-def test_each_dispatch_is_blamed_for_the_processes_it_left(started):
+def test_each_dispatch_is_blamed_for_the_processes_it_left(started, is_running):
     before = started(2000, own=True)
     strays = Strays()
     assert strays.find_new(1) == ()
@@ -190,17 +168,13 @@ def test_each_dispatch_is_blamed_for_the_processes_it_left(started):
     assert strays.find_new(2) == (f"sleep 2003 (process {second.pid})",)
     strays.end(3)
     strays.end(1)
-    assert not is_running(first)
-    assert is_running(mine), "what a kill of the group reaches is left alone"
-    assert is_running(second)
+    assert not is_running(first.pid)
+    assert is_running(mine.pid), "what a kill of the group reaches is left alone"
+    assert is_running(second.pid)
     strays.end(2)
-    assert not is_running(second)
+    assert not is_running(second.pid)
     assert strays.find_new(2) == ()
-    assert is_running(before), "it is no dispatch's"
-
-
-def is_running(process):
-    return process.pid in [found.pid for found in guardian.descendants(os.getpid())]
+    assert is_running(before.pid), "it is no dispatch's"
 
 
 def test_processes_that_have_already_ended_do_no_harm(started):

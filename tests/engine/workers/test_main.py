@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,19 +29,17 @@ from gemmetry.engine.protocol import (
 HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "f", 1)
 
 
-class Fake:
+def compiling(results, error=None):
     """A provider that yields results of dispatches, by the place of each, and then may raise."""
 
-    def __init__(self, results, error=None):
-        self.results = results
-        self.error = error
+    def compile(dispatches, workspace):
+        for place, failure in results.items():
+            facts = BuildFacts(registers=dispatches[place].operation.matmul_shape[0])
+            yield Compiled(dispatch=dispatches[place], facts=facts, error=failure)
+        if error is not None:
+            raise error
 
-    def compile(self, dispatches, workspace):
-        for place, error in self.results.items():
-            m = dispatches[place].operation.matmul_shape[0]
-            yield Compiled(dispatch=dispatches[place], facts=BuildFacts(registers=m), error=error)
-        if self.error is not None:
-            raise self.error
+    return SimpleNamespace(compile=compile)
 
 
 def compile_with(provider, *names):
@@ -63,20 +62,17 @@ def compile_with(provider, *names):
 
 def test_results_are_reported_as_they_come_in_any_order():
     """Equal configurations of several operations are distinguished."""
-    first, second = compile_with(Fake({1: None, 0: CompileError("bad tile")}), "a", "a")
+    first, second = compile_with(compiling({1: None, 0: CompileError("bad tile")}), "a", "a")
     assert first == CompileDone(1, BuildFacts(registers=2), None)
-    assert (second.id, second.failure.kind, second.failure.message) == (
-        0, "CompileError", "bad tile"
-    )  # fmt: skip
+    assert (second.id, second.failure.kind) == (0, "CompileError")
+    assert second.failure.message == "bad tile"
 
 
-def test_an_exception_leaves_the_rest_of_a_batch_without_an_answer():
-    (only,) = compile_with(Fake({0: None}, ValueError("broken")), "a", "b", "c")
-    assert only.id == 0
-
-
-def test_an_exception_about_a_single_dispatch_is_its_answer():
-    (only,) = compile_with(Fake({}, ValueError("broken")), "a")
+def test_an_exception_is_the_answer_about_a_single_dispatch_and_no_answer_about_several():
+    broken = ValueError("broken")
+    (only,) = compile_with(compiling({0: None}, broken), "a", "b", "c")
+    assert (only.id, only.failure) == (0, None)
+    (only,) = compile_with(compiling({}, broken), "a")
     assert (only.id, only.failure.kind) == (0, "ValueError")
     assert "test_main.py" in only.failure.trace
 
@@ -84,15 +80,12 @@ def test_an_exception_about_a_single_dispatch_is_its_answer():
 def test_a_worker_whose_parent_has_already_ended_ends():
     ours, theirs = socket.socketpair()
     ours.close()
-    done = subprocess.run(
-        [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno())],
-        pass_fds=(theirs.fileno(),),
-        timeout=120,
-        check=False,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno())]
+    with theirs:
+        done = subprocess.run(
+            command, pass_fds=(theirs.fileno(),), timeout=120, start_new_session=True
+        )
     assert done.returncode == 0
-    theirs.close()
 
 
 @pytest.mark.parametrize("fork", ["os.fork()", "ctypes.CDLL(None).fork()"])
@@ -115,16 +108,16 @@ sys.exit(worker.main(sys.argv[1:]))
     ours, theirs = socket.socketpair()
     parent = Channel(ours, Reply)
     parent.send(HELLO)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(theirs.fileno())], pass_fds=(theirs.fileno(),),
-        capture_output=True, text=True,
-    )  # fmt: skip
-    theirs.close()
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert parent.receive(1.0) == Answered()
-    with pytest.raises(ChannelClosed):
-        parent.receive(1.0)
-    parent.close()
+    command = [sys.executable, "-c", code, str(theirs.fileno())]
+    with ours:
+        with theirs:
+            done = subprocess.run(
+                command, pass_fds=(theirs.fileno(),), capture_output=True, text=True
+            )
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert parent.receive(1.0) == Answered()
+        with pytest.raises(ChannelClosed):
+            parent.receive(1.0)
 
 
 def test_a_worker_imports_no_heavy_library():

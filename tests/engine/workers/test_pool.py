@@ -66,13 +66,11 @@ def test_further_workers_start_when_they_are_wanted(pool):
 
 
 @pytest.mark.parametrize("dies_in", [Hello, Open])
-def test_a_lane_that_does_not_start_or_load_leaves_the_others_running(
-    pool, memory_workers, dies_in
-):
+def test_a_lane_that_does_not_start_or_load_leaves_others_running(pool, memory_workers, dies_in):
     def answer(request):
-        failure = Failure("UnsupportedError", "no")
-        is_refused = isinstance(request, dies_in)
-        return [Ready(failure)] if is_refused else memory_workers.healthy_answers(request)
+        if isinstance(request, dies_in):
+            return [Ready(Failure("UnsupportedError", "no"))]
+        return memory_workers.healthy_answers(request)
 
     made, executor = pool(answer)
     for lane in LANES:
@@ -112,16 +110,13 @@ def test_the_program_may_go_on_while_workers_end(pool):
 
 
 def test_a_command_ends_after_its_workers(forked):
-    done = forked(
-        "import sys, threading, time\n"
-        "from gemmetry import __main__\n"
-        "from gemmetry.engine import process\n"
-        "def end():\n"
-        "    time.sleep(0.2)\n"
-        "    print('ended', flush=True)\n"
-        "process._ending.append(threading.Thread(target=end))\n"
-        "process._ending[0].start()\n"
-        "sys.argv = ['gemmetry', '--version']\n"
-        "__main__.main()\n"
-    )
+    done = forked("""
+import sys, threading, time
+from gemmetry import __main__
+from gemmetry.engine import process
+process._ending.append(threading.Thread(target=lambda: time.sleep(0.2) or print("ended")))
+process._ending[0].start()
+sys.argv = ["gemmetry", "--version"]
+__main__.main()
+""")
     assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["ended"])

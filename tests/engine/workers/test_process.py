@@ -28,12 +28,14 @@ def context(make_context):
 
 @pytest.fixture
 def start(context):
+    """Starts a worker, which is ready unless its provider does not work."""
     started = []
 
-    def go(provider="null", **options):
-        lane = Lane(1, provider, options, Target(TargetKind.NULL))
-        worker = WorkerProcess(lane, context)
+    def go(provider="null", ready=True, **options):
+        worker = WorkerProcess(Lane(1, provider, options, Target(TargetKind.NULL)), context)
         started.append(worker)
+        if ready:
+            assert worker.wait_ready() is None
         return worker
 
     yield go
@@ -41,63 +43,48 @@ def start(context):
         worker.kill()
 
 
-def wire(configuration, number=1):
-    return WireDispatch(number, OPERATION, Configuration(configuration))
+def opening(configuration):
+    return Open((WireDispatch(1, OPERATION, Configuration(configuration)),))
 
 
-def replies(worker):
-    found = []
-    while not isinstance(reply := worker.receive(), Answered):
-        found.append(reply)
-    return found
-
-
-def is_running(pid: int) -> bool:
-    """Not dead, and not a zombie that nobody has collected yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def wait_for_answer(worker):
+    while not isinstance(worker.receive(), Answered):
+        pass
 
 
 def test_a_provider_that_does_not_work_here_says_so(start):
-    failure = start(unavailable="not today").wait_ready()
+    failure = start(ready=False, unavailable="not today").wait_ready()
     assert (failure.kind, failure.message) == ("UnsupportedError", "not today")
-    failure = start("missing").wait_ready()
-    assert failure.kind == "UnknownNameError"
+    assert start("missing", ready=False).wait_ready().kind == "UnknownNameError"
 
 
 def test_a_death_is_reported_with_its_signal(start):
     worker = start()
-    worker.wait_ready()
     os.kill(worker.pid, signal.SIGABRT)
     with pytest.raises(WorkerLost) as caught:
         worker.receive()
     assert caught.value.ending.outcome is Outcome.CRASH
     assert "SIGABRT" in caught.value.ending.reason
     with pytest.raises(WorkerLost):
-        worker.send(Open((wire("default"),)))
+        worker.send(opening("default"))
 
 
 @pytest.mark.parametrize(("whole_s", "expected_s"), [(0.3, None), (1.2, 1e-3), (0.3, 1e-3 * 300)])
-def test_a_passed_deadline_kills(start, whole_s, expected_s):
+def test_a_passed_deadline_kills(start, is_running, whole_s, expected_s):
     """It is a quarter of the stage's where a reply is expected soon."""
     worker = start()
-    worker.wait_ready()
-    worker.send(Open((wire("hang"),)))
+    worker.send(opening("hang"))
     deadline_s = worker._context.settings.deadlines_s[Stage.VERIFY]
     worker.set_deadline(Stage.VERIFY, "verifying", whole_s / deadline_s, expected_s)
     with pytest.raises(WorkerLost) as caught:
-        replies(worker)  # a launch that hangs never answers, so that only the deadline ends this
-    expected = timeout_reason(Stage.VERIFY, "verifying", 0.3, whole_s)
+        wait_for_answer(worker)  # which never comes, so that only the deadline ends this
     assert caught.value.ending.outcome is Outcome.TIMEOUT
-    assert caught.value.ending.reason == expected
+    assert caught.value.ending.reason == timeout_reason(Stage.VERIFY, "verifying", 0.3, whole_s)
     assert not is_running(worker.pid)
 
 
-def test_the_stop_flag_ends_waiting(start, context):
+def test_the_stop_flag_ends_waiting(start, context, is_running):
     worker = start()
-    worker.wait_ready()
     worker.set_deadline(Stage.BUILD, "nothing")
     threading.Timer(0.1, context.stop.set).start()
     with pytest.raises(RunStopped):
@@ -108,7 +95,7 @@ def test_the_stop_flag_ends_waiting(start, context):
 def test_a_worker_that_exhausts_the_machines_memory_is_ended(start, monkeypatch):
     monkeypatch.setattr(local, "MIN_FREE_SHARE", 1.0)
     monkeypatch.setattr(local, "LARGE_SHARE", 0.0)
-    worker = start()
+    worker = start(ready=False)
     worker.set_deadline(Stage.BUILD, "nothing")
     with pytest.raises(WorkerLost) as caught:
         while True:
@@ -118,9 +105,8 @@ def test_a_worker_that_exhausts_the_machines_memory_is_ended(start, monkeypatch)
 
 def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     worker = start()
-    worker.wait_ready()
-    worker.send(Open((wire("chatty"),)))
-    replies(worker)
+    worker.send(opening("chatty"))
+    wait_for_answer(worker)
     assert "launch 1" in worker.output_tail()
     worker.mark_output()
     assert worker.output_tail() == ""
@@ -140,9 +126,8 @@ def test_workers_of_a_gpu_share_the_processors(make_context, kind, cores, thread
     assert context.threads(Target(kind)) == expected
 
 
-def test_temporary_files_are_kept_in_a_folder_that_ends_with_the_worker(start, fresh_workers):
+def test_temporary_files_end_with_their_worker(start, fresh_workers, is_running):
     worker = start()
-    worker.wait_ready()
     lines = Path(f"/proc/{worker.pid}/environ").read_bytes().decode().split("\0")
     environment = dict(line.split("=", 1) for line in lines if line)
     assert environment["OMP_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "1"
@@ -157,9 +142,7 @@ def test_temporary_files_are_kept_in_a_folder_that_ends_with_the_worker(start, f
 
 
 @pytest.mark.parametrize("schedule", [None, TraceSchedule()])
-def test_a_worker_starts_with_its_folders_and_variables(
-    context, memory_workers, monkeypatch, schedule
-):
+def test_a_worker_has_its_folders_and_variables(context, memory_workers, monkeypatch, schedule):
     """Torch's profiler is quiet while traces are recorded."""
     monkeypatch.setenv("KMP_BLOCKTIME", "77")
     monkeypatch.setenv("TMPDIR", "/elsewhere")
