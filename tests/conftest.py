@@ -161,9 +161,8 @@ def _helper(name: str, file: str = "") -> Callable[[], ModuleType]:
 rocprofv3, ncu = _helper("rocprofv3"), _helper("ncu")
 ncu_report = _helper("ncu_report", "ncu_report_stand_in")
 cublaslt_stand_in = _helper("cublaslt_stand_in")
-sweeps, histories, counter_launches = map(
-    _helper, ("synthetic_sweeps", "histories", "counter_launches")
-)
+sweeps = _helper("sweeps", "synthetic_sweeps")
+histories, counter_launches = _helper("histories"), _helper("counter_launches")
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from gemmetry.numerics.storage import Array
 from gemmetry.selftest.emulator import HostExecutable
 from gemmetry.selftest.provider import Carrier, Mutant, MutantProvider, all_mutants
 from gemmetry.verification.comparison import compare
+from tests.dispatches.conftest import make_record_fixture  # noqa: F401
 
 DEVICE = HostDevice()
 CPU = Target(TargetKind.CPU)

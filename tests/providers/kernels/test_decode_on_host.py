@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.kernels.conftest import in_namespace
+from tests.providers.kernels.conftest import in_namespace
 
 from gemmetry.domain.dispatch import Configuration, parse_operation
 from gemmetry.hardware.cuda_plans import Tiles

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.kernels.conftest import SOURCES, in_namespace
+from tests.providers.kernels.conftest import SOURCES, in_namespace
 
 DEADLOCK = 3
 
