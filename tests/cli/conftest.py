@@ -128,7 +128,7 @@ PLOTS = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violi
 
 @pytest.fixture
 def quick_plots(monkeypatch) -> None:
-    """Files with the names of a sweep's plots, which take seconds; tests/reports draws them."""
+    """Files with the names of a sweep's plots, which take seconds; tests/sweeps draws them."""
     made = {f"variance_{name}.png": b"made now" for name in PLOTS}
     monkeypatch.setattr(sweep_plots, "sweep_plots", lambda points: made)
 

@@ -347,7 +347,7 @@ def _make_files() -> None:
           "--operation", "f32t_f32t_f32t")  # fmt: skip
     workload = Path("config/single_node/gemm_overlap_comm.yaml")
     workload.parent.mkdir(parents=True)
-    shutil.copy(ROOT / "tests/training/document.yaml", workload)
+    shutil.copy(ROOT / "tests/sweeps/training/document.yaml", workload)
     shutil.copy(workload, ".")
     shutil.copy(_DATA / "rocprof/aorta_rocprof_cu_only.yaml", "rocprof_top5.yaml")
     profiler = Path("bin/rocprofv3")  # a plan is made only where there is the program

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.dispatches.conftest import make_record_fixture  # noqa: F401
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_operation
@@ -21,7 +22,6 @@ from gemmetry.numerics.storage import Array
 from gemmetry.selftest.emulator import HostExecutable
 from gemmetry.selftest.provider import Carrier, Mutant, MutantProvider, all_mutants
 from gemmetry.verification.comparison import compare
-from tests.dispatches.conftest import make_record_fixture  # noqa: F401
 
 DEVICE = HostDevice()
 CPU = Target(TargetKind.CPU)

@@ -231,7 +231,7 @@ NAMES = [*VALUES["scripts"], *VALUES["formulas"], *VALUES["marks"], "\ud800", "\
 
 def test_names_are_shown_and_do_nothing(read):
     """All of them at once, of folders, devices, kernels, operators, groups and formats, on the
-    terminal; what is written is tested in tests/fuzz and tests/reports/tables."""
+    terminal; what is written is tested in tests/fuzz and tests/results."""
     files = []
     for rank, text in enumerate(["=1+1\u202e\x1b[31m[bold]<b>", "@a\u2066\x07b"]):
         events = []
