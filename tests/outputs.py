@@ -175,7 +175,7 @@ def prepare(line: str, place: Path) -> bool:
         case "!folder":
             path.mkdir()
         case "!sweep":
-            module = helper("sweeps")
+            module = helper("synthetic_sweeps")
             names, values = zip(*json.loads(given).items(), strict=True)
             module.write_sweep(path, [
                 module.MadePoint(**_slowed(dict(zip(names, one, strict=True)), module))
