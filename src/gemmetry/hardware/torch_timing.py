@@ -297,8 +297,7 @@ def unordered_on_stream(launch: Callable[[], object], output: torch.Tensor) -> s
             where = "launched while another stream than the default one is current: "
             current = torch.cuda.stream(torch.cuda.Stream(output.device))
         with current:
-            wait_s = WAIT_S if attempt == 0 else 0.0
-            problem, was_blocked = _look(launch, output, cycles, wait_s)
+            problem, was_blocked = _look(launch, output, cycles, 0.0 if attempt else WAIT_S)
         if problem:
             return where + problem
         cycles *= 1 if was_blocked else _LONGER

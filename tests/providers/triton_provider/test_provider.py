@@ -18,7 +18,7 @@ from gemmetry.providers.triton_provider.provider import PROVIDER
 CPU = Target(TargetKind.CPU)
 
 OPERATIONS = [
-    "matmul_33x17x65_f32t_f32n_f32t",  # all the layouts: tests/providers/kernels/test_triton_matmul.py
+    "matmul_33x17x65_f32t_f32n_f32t",  # all layouts: ../kernels/test_triton_matmul.py
     "matmul_33x17x65_f32n_f32t_f32n",
     "matmul_32x32x64_f32t_f32t_f32t",
     "matmul_1x1x1_f32t_f32t_f32t",
