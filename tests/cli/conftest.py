@@ -39,8 +39,10 @@ class Cli:
         return ended
 
     def json(self, *arguments: Any, status: int = 0, **others: Any) -> Any:
-        """The document that a command prints."""
-        return json.loads(self(*arguments, "--json", status=status, **others).stdout)
+        """The document that a command prints; each has a version, but for that of a search."""
+        found = json.loads(self(*arguments, "--json", status=status, **others).stdout)
+        assert "winners" in found or isinstance(found["schema_version"], int)
+        return found
 
 
 LEVEL_STATED = {"--verification-level", "--quick", "--help", "--dry-run"}

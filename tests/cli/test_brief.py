@@ -86,6 +86,15 @@ def test_a_comparison_on_the_command_line(experiments) -> None:
     assert _checked(ended.stdout)["candidates"][0]["changes"]
 
 
+def test_a_verdict_on_the_command_line(cli) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    Path("mine.py").write_text("def f(a, b):\n    return 0 * (a @ b)\n")
+    ended = cli("judge", "mine.py:f", "--task", "matmul_8x8x8_f32t_f32t_f32t", "--no-time",
+                "--level", "quick", "--brief", "--json", status=1)  # fmt: skip
+    found = _checked(ended.stdout)
+    assert (found["verdict"], type(found["checks"])) == ("wrong", int), "checks are counted only"
+
+
 _TEXTS = st.text(st.characters(exclude_categories=()), max_size=3000)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers(-(2**60), 2**60) | _TEXTS,

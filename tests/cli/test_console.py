@@ -20,8 +20,10 @@ from gemmetry.cli.console import (
     stdout_console,
 )
 from gemmetry.cli.main import run
+from gemmetry.cli.options import Written
 from gemmetry.domain.errors import RequestError, SpecError, StorageError, UnknownNameError
 from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.domain.tables import Column, Table
 
 COMMAND = "gemmetry trace report gemmetry-out/profile-0123456789 -o report.html"
 
@@ -151,3 +153,14 @@ def test_other_columns_to_append_to_are_refused_before_anything_runs(tmp_path):
     check_rendering(rendering, tags=["note"])
     with pytest.raises(RequestError, match="columns differ"):
         check_rendering(rendering, tags=[])
+
+
+def test_an_empty_table_is_still_a_table_and_a_file_that_cannot_be_is_refused(tmp_path, capsys):
+    table = Table("things", (Column("name"), Column("ok")))
+    Written(json=False, output=[tmp_path / "t.csv"]).emit(table)
+    assert (tmp_path / "t.csv").read_text() == "name,ok\n"
+    assert capsys.readouterr().out.split() == ["name", "ok"]
+    for name, error in (("t.pdf", RequestError), ("t.csv/t.md", StorageError)):
+        with pytest.raises(error):
+            Written(json=True, output=[tmp_path / name]).emit(table)
+    assert capsys.readouterr().out == "", "nothing is shown before"

@@ -89,7 +89,8 @@ def test_the_folder_of_one_command_serves_the_next(cli):
     """With a real compiler: `compile` leaves what `profile` runs, and neither does work twice."""
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     request = "--device cpu --problem-m=48 --problem-n=32 --problem-k=16 --dtypes f32"
-    cli("generate", *request.split(), "--generated-dir", "b", "--default-config", status=0)
+    made = cli("generate", *request.split(), "--generated-dir", "b", "--default-config", status=0)
+    assert "gemmetry compile --generated-dir b" in made.stderr
     operation = "matmul_48x32x16_f32t_f32t_f32t"
     folder = Path("b/generated/linalg/matmul") / operation
     assert [path.name for path in folder.glob("[!.]*")] == [f"{operation}.mlir"]

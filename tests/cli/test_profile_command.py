@@ -95,6 +95,21 @@ def _count(journal: Path) -> int:
         return 0
 
 
+def test_a_device_that_disappears_ends_with_3_and_the_same_command_does_the_rest(cli):
+    name = "matmul_16x16x16_f32t_f32t_f32t"
+    patterns = ",".join(f"{name}_{item}" for item in ("fast", "device_lost_12", "default"))
+    command = ("profile", "--providers", "null", "--dispatches", patterns, "--experiment", "e",
+               "--verification-level", "standard", "--json")  # fmt: skip
+    lost, again = cli(*command, status=3), cli(*command, status=1)
+    assert "null is gone" in lost.stderr and "The same command continues" in lost.stderr
+    before, after = (
+        {one["configuration"]: one["outcome"] for one in json.loads(ended.stdout)["records"]}
+        for ended in (lost, again)
+    )
+    assert "device_lost_12" not in before
+    assert after == {"fast": "ok", "default": "ok", "device_lost_12": "crash"}
+
+
 def test_blocks_with_scale_factors_are_verified_and_measured(cli):
     options = ("--mnkl 24,40,96,1 --cluster_shape_mn 2,1 --ab_dtype Float4E2M1FN --sf_dtype "
                "Float8E8M0FNU --sf_vec_size 16 --c_dtype Float16 --iterations 2")  # fmt: skip

@@ -36,10 +36,14 @@ def test_host_mutants_are_killed_and_no_right_kernel_flagged(cli):
 def test_the_terminal_shows_matrix_score_and_rivals(cli, tmp_path):
     page = tmp_path / "m.md"
     # quick tries no tail shape, so that the dropped tail gets away with it.
-    ended = cli("verify", "self-test", "--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*",
-                "-o", page, "--level", "quick", status=1)  # fmt: skip
+    command = ("verify", "self-test", "--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*",
+               "-o", page, "--level", "quick", "--experiment", "e")  # fmt: skip
+    ended = cli(*command, status=1)
     for shown in ("Mutants", "m01 returns zeros", "What other checks let through", "SURVIVES",
                   "2 of 3 mutants killed"):  # fmt: skip
         assert shown in ended.stdout
     assert "level quick" in page.read_text()
     assert str(page) in ended.stderr
+    again = cli(*command, status=1)
+    assert again.stdout == ended.stdout and "4 from an earlier run are kept" in again.stderr
+    assert "kept" not in cli(*command, "--fresh", status=1).stderr

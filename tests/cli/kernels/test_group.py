@@ -63,8 +63,10 @@ def test_a_good_kernel_passes_and_spilled_registers_fail(cli, compiled):
     rows = cli.json("kernels", "check", "--kernel", "r0[03]*", "--jobs", "1", status=1)["kernels"]
     assert {row["rung"] for row in rows} == {0, 3}
     for key, value in {"arch": "sm_90a", "registers": 40, "spill_bytes": 24, "local_bytes": 24,
-                       "missing_instructions": [], "status": "failed"}.items():  # fmt: skip
+                       "shared_bytes": 0, "expected_instructions": [], "missing_instructions": [],
+                       "status": "failed"}.items():  # fmt: skip
         assert rows[0][key] == value
+    assert rows[0]["problems"]
 
 
 @pytest.fixture

@@ -85,9 +85,12 @@ def test_the_document_has_the_rungs_and_the_phases(cli, rungs, experiment):
     rows = {(row["operation"].split("_")[1], row["rung"]): row for row in document["ladder"]}
     assert [rung for size, rung in rows if size == "24x24x24"] == [0, 1, 2, 4]
     assert [rung for size, rung in rows if size == "40x40x40"] == [2, 3, 4]
-    assert rows["24x24x24", 1]["gain_verdict"] == "faster"
-    assert rows["40x40x40", 3]["outcome"] == "wrong"
-    assert rows["40x40x40", 4]["gain_over"] == "r02_tiles"
+    first, wrong, best = (rows[key] for key in (("24x24x24", 1), ("40x40x40", 3), ("40x40x40", 4)))
+    assert (first["gain_over"], first["gain_verdict"]) == ("r00_naive", "faster")
+    assert 1 < first["gain_low"] < first["gain"] < first["gain_high"]
+    assert (wrong["outcome"], wrong["tflops"]) == ("wrong", None) and wrong["reason"]
+    assert (best["gain_over"], best["verification"]) == ("r02_tiles", "passed")
+    assert best["gain_low"] > 1 and best["tflops_low"] <= best["tflops"] <= best["tflops_high"]
     (phase,) = document["phases"]
     assert (phase["first_rung"], phase["last_rung"], phase["expected_high"]) == (0, 2, 200)
 

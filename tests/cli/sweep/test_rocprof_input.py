@@ -46,3 +46,17 @@ def test_a_run_that_collected_no_counters_is_not_a_success(cli, with_rocprofv3, 
     (tmp_path / "x.yaml").write_text(jobs)
     ran = cli(*RUN, status=1)
     assert "rocprofv3 collected no counters in job 2" in ran.stderr
+
+
+def test_a_trace_of_torchs_profiler_names_the_rank_and_without_one_it_is_unknown(
+    cli, rocprofv3, sweeps, tmp_path
+):
+    point = sweeps.MadePoint(channels=8, steps=1, layers=1, ranks=1)
+    folder = sweeps.write_sweep(tmp_path / "sweep", [point])
+    # All threads on the host of these traces are of process 1.
+    for threads in (256, 512):
+        traces = folder / f"{threads}thread" / "nccl_8channels" / "rocprof_traces"
+        rocprofv3.write_csv(traces, "1", 1, list(rocprofv3.VALUES))
+    document = cli.json("sweep", "analyze", "sweep", status=1)
+    found = {(one["threads"], one["rank"], one["rank_source"]) for one in document["rocprof"]}
+    assert found == {(256, 0, "trace"), (512, None, None)}
