@@ -70,14 +70,24 @@ def check(path: Path, title: str, found: list[str]) -> None:
 
 
 class Case(NamedTuple):
-    """A case of ``NAME.txt`` for a test in ``test_NAME.py``."""
+    """A case of a file of them."""
 
     path: Path
     title: str
 
+    @property
+    def topic(self) -> str:
+        """The title up to a colon."""
+        return self.title.partition(":")[0]
+
+    @property
+    def lines(self) -> list[str]:
+        """Those of input."""
+        return read(self.path)[self.title][0]
+
     def calls(self) -> list[tuple[str, list[Any], dict[str, Any]]]:
         """Each line of input: what it is, and its arguments without and with names."""
-        return [arguments(line) for line in read(self.path)[self.title][0]]
+        return [arguments(line) for line in self.lines]
 
     def check(
         self, found: Iterable[str | tuple[object, dict[str, Any]]], here: Path = Path("/nowhere")
@@ -98,8 +108,12 @@ def case_named(request):
 
 
 def pytest_generate_tests(metafunc):
-    """Run what takes a `case` once for each case of its module, if it has a file of them."""
-    path = _cases_of(metafunc.definition.path)
-    if "case" in metafunc.fixturenames and path.exists():
-        found = read(path)
-        metafunc.parametrize("case", [Case(path, title) for title in found], ids=found)
+    """Run what takes a `case` once for each case of its module, if it has a file of them: NAME.txt
+    for test_NAME.py. What takes a `jobs_case` runs for those of jobs.txt."""
+    for argument in metafunc.fixturenames:
+        path = _cases_of(metafunc.definition.path)
+        if argument.endswith("_case"):
+            path = path.with_name(f"{argument.removesuffix('_case')}.txt")
+        if argument.endswith("case") and path.exists():
+            found = read(path)
+            metafunc.parametrize(argument, [Case(path, title) for title in found], ids=found)
