@@ -76,13 +76,6 @@ def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
     return SERVERS.run
 
 
-@pytest.fixture(scope="session")
-def rank_variables() -> dict[str, str]:
-    """The environment of the workload's ranks, as torchrun and the workload set it: those that are
-    `forked` with it are copies of one process, which has imported what the profiler requires."""
-    return os.environ | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "6"}
-
-
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers() -> Iterator[None]:
     """Workers of the engine are forked from a process that has imported torch, see
