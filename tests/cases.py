@@ -82,7 +82,7 @@ class Case(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """Those of input."""
+        """Lines of input."""
         return read(self.path)[self.title][0]
 
     def calls(self) -> list[tuple[str, list[Any], dict[str, Any]]]:

@@ -17,8 +17,8 @@ def _experiment(title, records, **fields):
 
 
 def test_comparisons(case, record_of):
-    """Of experiments a, b and c, whose records are lines, with options of ``compare``. What is
-    slower, faster and the same is in the golden outputs of comparisons."""
+    """Lines are records of experiments a, b and c, and options of ``compare``. What is slower,
+    faster and the same is in the golden outputs of comparisons."""
     records, options = {}, {}
     for what, plain, given in case.calls():
         if what == "option":

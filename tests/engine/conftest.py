@@ -54,7 +54,7 @@ class Ran:
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """By configuration."""
+        """Outcomes by configuration."""
         return {record.configuration: str(record.outcome) for record in self.records}
 
 

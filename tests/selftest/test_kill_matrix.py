@@ -1,6 +1,6 @@
-"""Kill matrices of made kernels. In ``kill_matrix.txt``, a line ``row`` has the number of a mutant,
-its outcome, checks that failed or warned, and fields of :class:`Mutant`; ``absent`` and
-``unreached`` are mutants that did not run."""
+"""Kill matrices of made kernels. A line ``row`` of ``kill_matrix.txt`` has a mutant's number and
+outcome, checks that failed or warned, and fields of :class:`Mutant`. ``absent`` and ``unreached``
+are mutants that did not run."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def matrix(matrix_of, case_named):
 
 
 def test_the_report(matrix, console_text, dumped, golden, tmp_path):
-    """On a terminal of 80 columns, as a document, and as a page with a line for every kernel."""
+    """The matrix on a terminal of 80 columns, as a document, and as a page with all kernels."""
     text = console_text(lambda console: print_kill_matrix(matrix, console), 80)
     assert max(len(line) for line in text.splitlines()) <= 80
     document = json.loads(json.dumps(kill_matrix_document(matrix, FACTS), allow_nan=False))

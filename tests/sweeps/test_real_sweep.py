@@ -1,9 +1,9 @@
 """The sweep of 8 configurations on 4 H200s, recomputed from its traces with numpy.
 
-The recomputation shares no code with the analysis: it reads the events, knows GEMMs and
-communication by the names that occur in these traces, and finds overlaps and steps instance
-by instance. Times agree to the nanosecond, and so do the figures of ``docs/sweep-analysis.md`` to
-their last digit. Reading 208 MB of JSON twice takes most of the time.
+The recomputation shares no code with the analysis. GEMMs and communication are known by the names
+that occur in these traces. Overlaps and steps are found instance by instance. Times agree to the
+nanosecond, and so do the figures of ``docs/sweep-analysis.md`` to their last digit. Reading 208 MB
+of JSON twice takes most of the time.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def test_steps_agree_to_the_nanosecond(ranks):
 
 
 def test_times_of_whole_traces_agree_to_the_nanosecond(ranks):
-    """Those of the sweep's files, in which all copies count as copies."""
+    """All copies count as copies, as in the sweep's files."""
     for rank, own in ranks:
         window = (own.rows[0][0], max(row[1] for row in own.rows))
         compute, comm, copy, idle = own.parts(window)

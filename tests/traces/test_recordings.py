@@ -135,7 +135,7 @@ def products(traces: list[Trace]) -> Iterator[str]:
 
 
 def specs(traces: list[Trace]) -> Iterator[str]:
-    """Of all GEMMs, and of the first; and what a run of them plans."""
+    """The specs of all GEMMs and of the first, and what a run of them plans."""
     load, files = workload(Gemms(traces).rows()), [str(one.file) for one in traces]
     try:
         text = spec_text(load, files)

@@ -37,7 +37,7 @@ class MemoryJournal:
 
     @property
     def outcomes(self):
-        """By configuration."""
+        """Outcomes by configuration."""
         return {r.configuration: str(r.outcome) for r in self.records.values()}
 
     def progress(self, stage):

@@ -25,7 +25,7 @@ def _type(spelling):
 
 
 def _message(op, ins, outs):
-    """Of a group of four, and of one of unknown size."""
+    """The elements of a message in a group of four, and in one of unknown size."""
     return f"{message_elements(op, ins, outs, 4)} {message_elements(op, ins, outs, None)}"
 
 
