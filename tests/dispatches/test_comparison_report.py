@@ -28,11 +28,12 @@ SAMPLES = {f"{NAMES[0]}_default": 3, f"{NAMES[1]}_default": 0}
 
 def _sets(before, after, **fields):
     made = {"samples": noisy_samples, **fields}
-    return [ResultSet(title=t, records=r, **made) for t, r in (("old", before), ("new", after))]
+    return [ResultSet(title="old", records=before, **made),
+            ResultSet(title="new", records=after, **made)]  # fmt: skip
 
 
 def _contradicted(make):
-    """As on a machine that another process used during half of A's rounds."""
+    """Experiments of which another process disturbed half of the first one's rounds."""
     record = make(NAMES[0])
     ns = record.measurement.median_ns
     slow = {turn: [ns * (0.02 if turn % 2 else 1.0)] * 20 for turn in range(1, 40)}

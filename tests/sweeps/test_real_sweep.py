@@ -72,9 +72,9 @@ class _Recomputed:
         self.gemms = [row for row in self.rows if row[2].startswith(("nvjet", "cutlass", "gemm"))]
         self.calls = {
             one.args.correlation: _ns(one.ts)
-            for one in events if one.cat in ("cuda_runtime", "cuda_driver")
-            and one.args.correlation is not None
-        }  # fmt: skip
+            for one in events
+            if one.cat in ("cuda_runtime", "cuda_driver") and one.args.correlation is not None
+        }
         self.marks = {
             int(one.name.partition("#")[2]): (_ns(one.ts), _ns(one.ts) + _ns(one.dur))
             for one in events
