@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 
 def shown(label: object, values: dict[str, Any]) -> str:
     """``label name=value``, without values that are 0 or empty."""
@@ -97,23 +95,13 @@ class Case(NamedTuple):
         check(self.path, self.title, [line.replace(f"{here}/", "") for line in lines])
 
 
-def _cases_of(module: Path) -> Path:
-    return module.with_name(f"{module.stem.removeprefix('test_')}.txt")
-
-
-@pytest.fixture
-def case_named(request):
-    """The case of the test's module with a title."""
-    return lambda title: Case(_cases_of(request.path), title)
-
-
 def pytest_generate_tests(metafunc):
     """Run what takes a `case` once for each case of its module, if it has a file of them: NAME.txt
     for test_NAME.py. What takes a `jobs_case` runs for those of jobs.txt."""
+    module = metafunc.definition.path
     for argument in metafunc.fixturenames:
-        path = _cases_of(metafunc.definition.path)
-        if argument.endswith("_case"):
-            path = path.with_name(f"{argument.removesuffix('_case')}.txt")
+        name = argument.removesuffix("case").rstrip("_") or module.stem.removeprefix("test_")
+        path = module.with_name(f"{name}.txt")
         if argument.endswith("case") and path.exists():
             found = read(path)
             metafunc.parametrize(argument, [Case(path, title) for title in found], ids=found)

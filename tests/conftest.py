@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import hypothesis  # before trio, whose plugin of it warns otherwise
 import numpy as np
 import pytest
-from tests.cases import case_named, pytest_generate_tests  # noqa: F401
+from tests.cases import pytest_generate_tests  # noqa: F401
 from tests.fork_server import ForkServers
 from tests.pages import (  # noqa: F401
     browser,

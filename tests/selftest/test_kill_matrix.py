@@ -5,9 +5,11 @@ are mutants that did not run."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import Case
 
 from gemmetry.domain.errors import Outcome, RequestError, Stage, Verification
 from gemmetry.domain.record import Verdict
@@ -19,6 +21,7 @@ from gemmetry.selftest.kill_matrix import (
 )
 from gemmetry.selftest.provider import Mutant
 
+CASES = Path(__file__).with_name("kill_matrix.txt")
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 CHECKS = (
     "form", "written", "inputs_unchanged", "red_zones", "values", "second_launch", "repeat",
@@ -90,8 +93,8 @@ def test_scores(case, matrix_of):
 
 
 @pytest.fixture
-def matrix(matrix_of, case_named):
-    return matrix_of(case_named("a run with everything"))
+def matrix(matrix_of):
+    return matrix_of(Case(CASES, "a run with everything"))
 
 
 def test_the_report(matrix, console_text, dumped, golden, tmp_path):
